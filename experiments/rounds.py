@@ -36,11 +36,12 @@ from sklearn import linear_model, metrics
 import dpgrain as dg
 from dpgrain._files import data_folder
 from dpgrain.errors import DataError
-from dpgrain.inputs.blocks import arrange
 from dpgrain.inputs.guarantees import array_guarantee
-from dpgrain.learn import LinearRegression, LogisticRegression, central
-from dpgrain.learn.fit_config import Ask
-from dpgrain.learn.fit_data import FitData, FitForm
+from dpgrain.learn import LinearRegression, LogisticRegression
+from dpgrain.learn.central import CentralFit
+from dpgrain.learn.fit_config import FitConfig
+from dpgrain.learn.fit_data import FitData
+from dpgrain.learn.rows import ArrayRows
 from dpgrain.noise.sources import random_source
 from dpgrain.optimize import Adagrad, CoinBetting, Solver
 from dpgrain.publishing import Charge
@@ -183,9 +184,9 @@ def splits(folder: Path | None, seed: int) -> Iterator[Split]:
             yield Split(name, unit, logistic, rows.taken(~test), rows.taken(test))
 
 
-@dataclass(frozen=True)
-class _Asked(Ask):
-    """What a fit at defaults is asked for, but for its solver.
+@dataclass(frozen=True, eq=False)
+class _Config(FitConfig):
+    """Parameters of a fit with another solver.
 
     Args:
         steps: the solver after the warm-up; None for the library's.
@@ -213,20 +214,17 @@ def fitted(
     }
     kind = LogisticRegression(classes=[0, 1], **options)
     model: Any = kind if split.logistic else LinearRegression(**options)
-    asked = model.config()
-    given = {field.name: getattr(asked, field.name) for field in fields(Ask)}
-    ask = _Asked(**given, steps=SOLVERS[solver])
+    given = {field.name: getattr(model.config(), field.name) for field in fields(FitConfig)}
+    config = _Config(**given, steps=SOLVERS[solver])
     elements = None if split.unit == "user" else rows.elements
-    blocks = arrange(len(rows.y), rows.users, elements, ask.promise.unit, places=False)
-    X, targets = model.read(rows.X, rows.y)
-    data = FitData(X, targets, blocks, rows.users, model.loss)
-    plan = central.plan_fit(ask, FitForm(targets, X.shape[1], model.loss))
+    data = FitData.of(model, ArrayRows(rows.X, rows.y, rows.users, elements), config.promise.unit)
+    fit = CentralFit.calibrate(config, config.promise, data.targets, rows.X.shape[1])
     told = array_guarantee(
-        ask.promise, plan.event, plan.facts, private=False, users=rows.users, elements=elements
+        config.promise, fit.event, fit.facts, private=False, users=rows.users, elements=elements
     )
     # Of public rows: no budget is charged.
     with Charge(told, random_source(seed)) as charge:
-        return plan.run(data, charge).theta
+        return fit.run(data, charge).theta
 
 
 def measured(folder: Path | None, seeds: int, epsilons: Sequence[float]) -> Iterator[pd.DataFrame]:

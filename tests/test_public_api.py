@@ -49,6 +49,7 @@ PUBLIC = [
     "SchemaError",
     "ScoreWarning",
     "SharedTable",
+    "SumsNoise",
     "User",
     "UserTable",
     "__version__",

@@ -30,7 +30,7 @@ from dpgrain import learn
 from dpgrain import report as pages
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.shuffle import VectorSum
-from dpgrain.statistics.release_metadata import Asked
+from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.tables.groups import Groups
 
 # The command line stands above.
@@ -223,7 +223,7 @@ def _release() -> dg.Histogram:
         np.array([1.0, 1.0]),
         np.array([1.0, 1.0]),
         dg.Guarantee("user", "", "zero_out", 1e-6, Gaussian(4.0, Contribution(block="user"))),
-        Asked(by=("word",)),
+        ReleaseMetadata(by=("word",)),
     )
 
 

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from dpgrain.publishing.guarantee import Guarantee
     from dpgrain.publishing.publish import publish
     from dpgrain.publishing.query import Query
+    from dpgrain.publishing.release_plan import Plan
     from dpgrain.publishing.risk import Risk
     from dpgrain.releases.plan import PlannedReleases, plan_releases
     from dpgrain.releases.run import Releases, releases
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     from dpgrain.statistics.distribution import distribution
     from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004
     from dpgrain.statistics.moments import mean, std, variance
-    from dpgrain.statistics.plan import Plan, plan_histogram
+    from dpgrain.statistics.plan import SumsNoise, plan_histogram
     from dpgrain.statistics.quantiles import quantile, quantiles
     from dpgrain.statistics.ranges import AutoRange
     from dpgrain.statistics.release import Estimates, Histogram, Release
@@ -110,6 +111,7 @@ __all__ = [
     "SchemaError",
     "ScoreWarning",
     "SharedTable",
+    "SumsNoise",
     "User",
     "UserTable",
     "__version__",
@@ -180,12 +182,13 @@ lazy_package(
         "dpgrain.publishing.guarantee": ("Guarantee",),
         "dpgrain.publishing.publish": ("publish",),
         "dpgrain.publishing.query": ("Query",),
+        "dpgrain.publishing.release_plan": ("Plan",),
         "dpgrain.publishing.risk": ("Risk",),
         "dpgrain.releases.plan": ("PlannedReleases", "plan_releases"),
         "dpgrain.releases.run": ("Releases", "releases"),
         "dpgrain.statistics.bounds": ("AutoClip",),
         "dpgrain.statistics.contribution_counts": ("Holdings",),
-        "dpgrain.statistics.plan": ("Plan", "plan_histogram"),
+        "dpgrain.statistics.plan": ("SumsNoise", "plan_histogram"),
         "dpgrain.statistics.quantiles": ("quantile",),
         "dpgrain.statistics.ranges": ("AutoRange",),
         "dpgrain.statistics.release": ("Estimates", "Histogram", "Release"),

@@ -180,13 +180,16 @@ class People:
         model = getattr(learn, estimator)(unit=arrays.pop("unit"), **options)
         return model.query(self.X, self.y, **arrays)
 
-    def shuffled(self, protocol: Any, share: float | None = None, **options: Any) -> Any:
+    def shuffled(
+        self, protocol: Any, share: float | None = None, random_state: Any = None, **options: Any
+    ) -> Any:
         """Ask for a shuffled sum of one vector of each user."""
         rows = self.X[::3] / 2
         numbers = {"epsilon": 1.0, "delta": 1e-6, "n_users": 40, **options}
+        how = {"share": share, "random_state": random_state}
         if protocol is shuffle.ScalarSum:
-            return protocol(**numbers).query(rows[:, 0], share=share)
-        return protocol(dim=2, **numbers).query(rows, share=share)
+            return protocol(**numbers).query(rows[:, 0], **how)
+        return protocol(dim=2, **numbers).query(rows, **how)
 
 
 def publishers(people: People) -> dict[str, Publisher]:

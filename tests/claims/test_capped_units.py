@@ -40,8 +40,8 @@ from dpgrain.accounting import Contribution, SampledGaussian, Selection
 from dpgrain.accounting.events import partition_selection
 from dpgrain.inputs.blocks import arrange
 from dpgrain.statistics import plan as plan_module
-from dpgrain.statistics import request as request_module
-from dpgrain.statistics.plan import make_plan
+from dpgrain.statistics import sums_query as sums_module
+from dpgrain.statistics.plan import calibrate_sums
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines import feed as feed_module
 from dpgrain.tables.engines import kernel
@@ -389,7 +389,7 @@ class Serial:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No threads, and plans made once."""
     monkeypatch.setattr(feed_module, "ThreadPoolExecutor", Serial)
-    monkeypatch.setattr(request_module, "make_plan", functools.lru_cache(None)(make_plan))
+    monkeypatch.setattr(sums_module, "calibrate_sums", functools.lru_cache(None)(calibrate_sums))
     for name in ("calibrate_truncated_geometric", "calibrate_gaussian", "plan_selection"):
         once = functools.lru_cache(maxsize=None)(getattr(top_module, name))
         monkeypatch.setattr(top_module, name, once)

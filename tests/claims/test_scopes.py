@@ -28,7 +28,7 @@ from dpgrain.publishing.promise import Promise
 from dpgrain.publishing.unit_price import neighbours_for_unit
 from dpgrain.scope.partitions import Partition, Rule, period_of
 from dpgrain.scope.regions import atoms
-from dpgrain.statistics.request import Request
+from dpgrain.statistics.histogram import HistogramQuery
 from dpgrain.statistics.statistic import HISTOGRAM
 from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.user_sums import UserContributions
@@ -202,8 +202,8 @@ def neighbours(
     return rows, rest
 
 
-def request_of(unit: str, scope: str, keys: str, clip: float) -> Request:
-    """The request of a histogram over a table of nobody, whose plan is the same for all rows."""
+def query_of(unit: str, scope: str, keys: str, clip: float) -> HistogramQuery:
+    """The query of a histogram over a table of nobody, whose plan is the same for all rows."""
     table = dg.read(
         pa.table(
             {"who": pa.array([], pa.int64()), "day": pa.array([], pa.date32()),
@@ -211,10 +211,10 @@ def request_of(unit: str, scope: str, keys: str, clip: float) -> Request:
         ),
         user="who", engine=InMemory,
     )  # fmt: skip
-    return _asked(table, unit, scope, keys, clip)
+    return _query(table, unit, scope, keys, clip)
 
 
-def _asked(table: dg.UserTable, unit: str, scope: str, keys: str, clip: float) -> Request:
+def _query(table: dg.UserTable, unit: str, scope: str, keys: str, clip: float) -> HistogramQuery:
     table = table.where(SCOPES[scope]) if SCOPES[scope] else table
     table = table.with_cells("week", of="day", by=dg.Elements.from_period("week"))
     lists = {"item": list("abcde"), "topic": list("xyz"), "day": [str(day) for day in DAYS]}
@@ -223,7 +223,7 @@ def _asked(table: dg.UserTable, unit: str, scope: str, keys: str, clip: float) -
         domain = lists[KEYS[keys][0]]
     elif KEYS[keys]:
         domain = {key: lists[key] for key in KEYS[keys]}
-    return Request.of(
+    return HistogramQuery.of(
         HISTOGRAM,
         table,
         list(KEYS[keys]),
@@ -238,7 +238,7 @@ def sums_of(rows: Sequence[Row], unit: str, scope: str, keys: str, clip: float) 
     columns = {name: [getattr(row, name) for row in rows] for name in Row._fields}
     kinds = {"who": pa.int64(), "day": pa.date32(), "topic": pa.string(), "item": pa.string()}
     made = pa.table({name: pa.array(columns[name], kind) for name, kind in kinds.items()})
-    asked = _asked(dg.read(made, user="who", engine=InMemory), unit, scope, keys, clip)
+    asked = _query(dg.read(made, user="who", engine=InMemory), unit, scope, keys, clip)
     assert asked.public is not None
     groups, cells = asked.public
     with asked.table.open_engine() as engine:
@@ -254,7 +254,7 @@ def billed(
     unit: str, scope: str, keys: str, clip: float, promised: str, relation: Relation
 ) -> float:
     """How far a promised unit may move the sums, as it is billed; infinite where it is refused."""
-    asked = request_of(unit, scope, keys, clip)
+    asked = query_of(unit, scope, keys, clip)
     guarantee = asked.guarantee(Gaussian(1.0, asked.contribution), ())
     level, cells, _ = PROMISED[promised]
     try:
@@ -297,7 +297,7 @@ def test_periods_of_far_years_are_as_long_as_others(period: Any, first: str) -> 
         "cell", of="day", by=dg.Elements.from_period(period)
     )
     promise = Promise(dg.Element("cell"), 1.0, 1e-6, "zero_out")
-    asked = Request.of(HISTOGRAM, table, [], promise=promise, clip=1.0, domain=None)
+    asked = HistogramQuery.of(HISTOGRAM, table, [], promise=promise, clip=1.0, domain=None)
     assert asked.public is not None
     with asked.table.open_engine() as engine:
         grid = Grid(np.array([1.0]), 30)

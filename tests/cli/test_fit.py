@@ -186,14 +186,14 @@ def test_bad_values_follow_the_rule_and_raise_nothing(tmp_path: Path, command: C
         labels=True,
     )
     # A row without a target stays, for its user is on the roster.
-    assert found.features["x"].tolist() == [0.75, 0.0, 0.0, 0.5, 0.0, 0.0]
-    assert found.features["kind=a"].tolist() == [1, 0, 0, 1, 0, 1]
-    assert found.features["kind=c,d"].tolist() == [0, 0, 0, 0, 1, 0]
+    assert found.X["x"].tolist() == [0.75, 0.0, 0.0, 0.5, 0.0, 0.0]
+    assert found.X["kind=a"].tolist() == [1, 0, 0, 1, 0, 1]
+    assert found.X["kind=c,d"].tolist() == [0, 0, 0, 0, 1, 0]
     assert found.users is not None
     assert np.isnan(found.users).tolist() == [False, False, False, True, False, False]
-    assert found.target is not None
-    assert pd.isna(found.target).tolist() == [False, False, True, False, False, False]
-    assert found.target[[0, 1, 3, 4, 5]].tolist() == ["yes", "no", "yes", "maybe", "no"]
+    assert found.y is not None
+    assert pd.isna(found.y).tolist() == [False, False, True, False, False, False]
+    assert found.y[[0, 1, 3, 4, 5]].tolist() == ["yes", "no", "yes", "maybe", "no"]
 
 
 def test_a_user_s_place_does_not_depend_on_who_else_has_rows(

@@ -1,4 +1,4 @@
-"""Planned steps and noise on known losses show the exponent of a theorem."""
+"""Plan steps and noise on known losses show the exponent of a theorem."""
 
 from __future__ import annotations
 

@@ -303,6 +303,7 @@ _MADE = frozenset(
             "Holdings",
             "MeanOfUsers",
             "Plan",
+            "SumsNoise",
         ),
         *("PlannedReleases", "Releases", "SharedTable", "UserTable"),
         *("accounting.Neighbours", "accounting.Calibration", "accounting.Loss"),
@@ -382,8 +383,8 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     "accounting.Loss": frozenset({"delta", "epsilon", "tradeoff"}),
     "learn.": frozenset(
         {
-            *("adopt", "config", "forget", "loss", "margins", "set_columns", "parameter_names"),
-            *("promised", "read", "restore", "unit_of"),
+            *("adopt", "config", "loss", "margins", "parameter_names"),
+            *("read", "restore"),
         }
     ),
     "means.": frozenset(

@@ -15,7 +15,8 @@ from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.norms import NormHistogram, release_norms
 from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.inputs.blocks import arrange
-from dpgrain.learn import LogisticRegression, central
+from dpgrain.learn import LogisticRegression
+from dpgrain.learn.central import CentralFit
 from dpgrain.means import Vectors
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Logistic, Squared
@@ -74,7 +75,7 @@ def test_no_unit_moves_the_histogram_farther_than_is_billed(
 ) -> None:
     rng, largest = np.random.default_rng(0), 0.0
     model = LogisticRegression(unit=unit, relation=relation, n_users=3)
-    event = central.calibrate_plan(model.config()).norms
+    event = CentralFit.calibrate(model.config(), model.config().promise).norms
     assert event is not None
     billed = event.contribution.sensitivity(1, relation, unit)
     for _ in range(300):

@@ -367,7 +367,7 @@ def test_users_elements_and_groups_of_tables(spelled: list[str], tmp_path: Path)
         )
         assert rows.users is not None
         assert len(set(rows.users)) == n, name
-        assert np.array_equal(rows.features.to_numpy(), np.eye(n)), name
+        assert np.array_equal(rows.X.to_numpy(), np.eye(n)), name
 
 
 def test_what_files_and_the_command_line_state_is_text(tmp_path: Path) -> None:

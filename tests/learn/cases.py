@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpgrain.inputs.blocks import default_unit
 from dpgrain.learn import LinearModel
-from dpgrain.learn.raw_inputs import ArrayInputs
+from dpgrain.learn.rows import ArrayRows
 from dpgrain.learn.tuning import tuned_query
 from dpgrain.publishing import publish
 
@@ -39,5 +41,9 @@ def fit_tuned(
     model: Model, X: Any, y: Any, *, users: Any = None, elements: Any = None, **tuned: Any
 ) -> Model:
     """Fit the best of several settings, with numbers that ``fit`` does not take."""
-    model.forget()
-    return publish(tuned_query(model, ArrayInputs.of(X, y, users, elements), **tuned))
+    config = model.config()
+    promise = replace(config.promise, unit=default_unit(config.unit, users, config.n_users))
+    query: Any = tuned_query(config, promise, ArrayRows.of(X, y, users, elements), **tuned)
+    fitted = publish(query)
+    model.__dict__.update({name: vars(fitted)[name] for name in vars(fitted) if name.endswith("_")})
+    return model

@@ -178,9 +178,13 @@ def test_a_refused_release_has_read_nothing() -> None:
 
 
 def test_a_copy_is_to_the_same_unit() -> None:
-    query: Any = accuracy.query(np.ones(4), np.ones(4), classes=[0, 1], epsilon=1.0)
+    y, users = np.ones(4), np.arange(4)
+    query: Any = accuracy.query(y, y, users=users, classes=[0, 1], epsilon=1.0)
     with refuses("promise", "create a new query"):
-        replace(query, promise=Promise(dg.User(), 1.0, 0.0, "zero_out"))
+        query.with_promise(Promise(dg.Record(), 1.0, 0.0, "zero_out"))
+    # A user with several cells would have as many shares of 1.
+    with refuses("unit", "without max_elements"):
+        replace(query, promise=Promise(dg.User(max_elements=2), 1.0, 0.0, "zero_out"))
 
 
 def test_a_share_of_a_budget_is_taken() -> None:

@@ -13,6 +13,7 @@ from dpgrain._progress import Progress
 from dpgrain.gradients.norms import release_norms
 from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.learn import LinearRegression, LogisticRegression, central
+from dpgrain.learn.central import CentralFit
 from dpgrain.learn.rounds import train
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import CoinBetting, Constant, Sgd
@@ -42,8 +43,9 @@ def test_parts_share_one_promise() -> None:
 def test_each_part_has_its_share_under_the_relation(relation: Relation) -> None:
     """Shares are of μ², and what a part moves depends on the relation."""
     model = LogisticRegression(unit=Element(), epsilon=1.0, relation=relation, intervals=0.15)
-    plan = central.calibrate_plan(model.config())
-    parts = (plan.norms, plan.evidence, plan.event)
+    config = model.config()
+    noise = CentralFit.calibrate(config, config.promise)
+    parts = (noise.norms, noise.evidence, noise.event)
     norms, evidence, whole = (
         part.loss(1, relation, Element()).mu ** 2 for part in parts if part is not None
     )
@@ -61,12 +63,12 @@ def test_all_that_is_charged_is_lent_for_a_draw(n: Any, clip: Any) -> None:
 
 
 def test_a_default_fit_takes_half_as_many_rounds_as_bets_with_a_stated_bound() -> None:
-    plans = {
-        clip: central.calibrate_plan(LinearRegression(clip=clip).config()) for clip in (None, 1.0)
-    }
-    assert {clip: plan.mean.rounds for clip, plan in plans.items()} == {None: 50, 1.0: 100}
-    sampled = LinearRegression(n_users=1000, sampling_rate=0.1, sampling="users").config()
-    assert central.calibrate_plan(sampled).mean.rounds == 500
+    def rounds(**options: Any) -> int:
+        config = LinearRegression(**options).config()
+        return CentralFit.calibrate(config, config.promise).mean.rounds
+
+    assert [rounds(clip=clip) for clip in (None, 1.0)] == [50, 100]
+    assert rounds(n_users=1000, sampling_rate=0.1, sampling="users") == 500
 
 
 def test_correlated_features_are_fitted_within_the_default_rounds() -> None:

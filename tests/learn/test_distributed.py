@@ -26,7 +26,9 @@ from dpgrain import learn, papers
 from dpgrain.accounting import Gaussian
 from dpgrain.datasets import loans
 from dpgrain.errors import DataError, ParameterError, SchemaError
-from dpgrain.learn.distributed import ClusterData, ClusterRows
+from dpgrain.learn import distributed
+from dpgrain.learn.classes import NO_TARGETS, NumericTargets
+from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.distributed_blocks import SumInSteps
 from dpgrain.learn.features import CategoryColumn, FeatureEncoding, NumberColumn, load_rows
 from dpgrain.noise import SeededSource
@@ -184,11 +186,11 @@ def test_minimise_on_a_cluster_is_the_exact_one_here(model: Any, unit: str) -> N
     options: dict[str, Any] = {"solver": steps, "model": model, "unit": protected, "rounds": 3}
     for engine in (Cluster(4), InMemory):
         table = dg.read(ROWS, user="who", engine=engine)
-        X: Any = ClusterRows(table, encoding, "y", element)
+        X: Any = ColumnRows(table, encoding, "y", element)
         y: Any = None
         if not table.distributed:
             loaded = load_rows(table, encoding, Curator(), target="y", element=element)
-            X, y = loaded.features.to_numpy(), loaded.target
+            X, y = loaded.X.to_numpy(), loaded.y
             options["users"] = pd.Series(loaded.users, name="who")
             options["elements"] = (
                 None if element is None else pd.Series(loaded.elements, name=element)
@@ -225,11 +227,11 @@ def test_no_unit_moves_a_sum_by_more_than_the_bound(seed: int) -> None:
     for each in (data, gone):
         table = dg.read(each, user="who", engine=Cluster(int(rng.integers(1, 6))))
         model = learn.LinearRegression(unit=unit, **PROMISE)
-        there = ClusterRows(table, ENCODING, "y", element)
-        made: ClusterData = model._cluster_data(model.config(), there)
-        with made.opened(charge_of(Gaussian(1.0), SeededSource(1))):
+        there = ColumnRows(table, ENCODING, "y", element)
+        config, charge = model.config(), charge_of(Gaussian(1.0), SeededSource(1))
+        with distributed.opened(there, config, NumericTargets(), unit, NO_TARGETS, charge) as made:
             theta = np.full(5, 0.3)
-            contributions: Any = made.gradients(model.config())(Squared(), theta)
+            contributions: Any = made.gradients(config)(Squared(), theta)
             sums.append(contributions.in_steps(clip, step * clip))
     assert sums[0].any()
     assert float(np.linalg.norm(sums[0] - sums[1])) <= 1 / step
@@ -323,7 +325,7 @@ def test_a_model_of_your_own_is_refused() -> None:
     ],
 )
 def test_what_minimise_does_not_take_of_a_cluster(options: dict[str, Any], words: str) -> None:
-    there = ClusterRows(dg.read(ROWS, user="who", engine=Unread()), ENCODING, "y")
+    there = ColumnRows(dg.read(ROWS, user="who", engine=Unread()), ENCODING, "y")
     given: dict[str, Any] = {
         "loss": Squared(),
         "start": [0.0] * 4,
@@ -354,7 +356,7 @@ def test_columns_that_do_not_suit_are_refused() -> None:
 
 
 def test_what_a_budget_refuses_has_opened_no_rows() -> None:
-    there = ClusterRows(dg.read(ROWS, user="who", engine=Unread()), ENCODING, "y")
+    there = ColumnRows(dg.read(ROWS, user="who", engine=Unread()), ENCODING, "y")
     steps = Sgd(Power(1.0))
     with dg.budget(0.1, 1e-6) as budget:
         with pytest.raises(dg.RefusedError):

@@ -13,6 +13,7 @@ import dpgrain as dg
 from dpgrain import papers
 from dpgrain.means.shuffled import Shuffled
 from dpgrain.papers import PanPrivate, Recipe, Task
+from dpgrain.publishing import Promise
 from dpgrain.units import Relation
 
 
@@ -72,3 +73,9 @@ def test_dishonest_users_cost_noise_and_rounds() -> None:
     ]
     one, other = (program.stages[0].mean for program in fixed)
     assert other.noise_sd / one.noise_sd == pytest.approx(2.0, rel=0.02)
+
+
+def test_a_task_is_for_whole_users() -> None:
+    promise = Promise(dg.Record(), 1.0, 1e-6, "zero_out")
+    with refuses("unit", "protect whole users"):
+        Task(1000, (0.0,), promise)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import DataConversionWarning
 from tests.learn.cases import BINARY, USERS, X, fit_tuned
@@ -22,7 +23,6 @@ from dpgrain.learn.tuning import TunedQuery
 from dpgrain.optimize import Ball, Constant, Last, Sgd, Squared
 from dpgrain.publishing import Promise, Query, publish
 from dpgrain.publishing.pickle_origin import PickleOrigin
-from dpgrain.publishing.publish import before_publishing
 
 STEPS = Sgd(Constant(0.1), Ball(2.0), Last())
 
@@ -158,76 +158,118 @@ def test_a_setting_that_was_not_billed_is_not_fitted() -> None:
     query = _model(tune=grid, random_state=1).query(X, BINARY, users=USERS)
     assert isinstance(query, TunedQuery)
     plan, other = query.plan, _model(tune=[{"rounds": 9}]).query(X, BINARY, users=USERS)
+    assert isinstance(other, TunedQuery)
 
-    class Other(TunedQuery[Any]):
+    class Other(TunedQuery):
         @property
         def plan(self) -> Any:
             return plan
 
         @property
-        def _fits(self) -> Any:
-            return other._fits * 2
+        def candidates(self) -> Any:
+            return other.candidates * 2
 
     wrong = Other(**{name: getattr(query, name) for name in query.__dataclass_fields__})
-    wrong.__dict__["_noise"] = query._noise
+    wrong.__dict__["runs_noise"] = query.runs_noise
     with pytest.raises(RuntimeError, match="not part of the charge"):
         publish(wrong)
 
 
-def test_a_model_that_is_changed_after_it_was_asked_is_asked_again() -> None:
-    model = _model()
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a number": ({}, {"rounds": 9, "l2": 0.5, "epsilon": 3.0, "unit": dg.Record()}),
+    "a number of a tuned fit": ({"tune": {"l2": [0.0, 0.1]}}, {"rounds": 9, "tune": None}),
+    "a recipe": ({"n_users": 600, "trust": "shuffle"}, {"trust": "central", "rounds": 2}),
+    "classes": ({"classes": np.array([0, 1])}, {"classes": None}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_model_changes_no_query(change: str) -> None:
+    options, changes = CHANGES[change]
+    model = _model(random_state=1, **options)
+    expected = model.query(X, BINARY, users=USERS)
     query = model.query(X, BINARY, users=USERS)
-    model.set_params(classes=None)
-    with refuses("classes", "change"):
-        publish(query)
-    model = _model(tune={"l2": [0.0, 0.1]})
+    model.set_params(**changes).fit(X, BINARY, users=USERS)
+    model.coef_[:] = 7.0
+    assert query.plan == expected.plan
+    one, other = publish(query), publish(expected)
+    assert np.array_equal(one.coef_, other.coef_)
+    assert one.guarantee_ == other.guarantee_
+    assert repr(one.parameters_) == repr(other.parameters_)
+    assert (model.coef_ == 7.0).all()
+
+
+def test_a_changed_value_changes_no_query() -> None:
+    """Lists, arrays and grids that a caller changes in place are copied."""
+    lists: dict[str, Any] = {"classes": [0, 1], "tune": {"l2": [0.0, 0.1]}}
+    arrays: dict[str, Any] = {
+        "classes": np.array([0, 1]),
+        "tune": {"l2": np.array([0.0, 0.1])},
+    }
+    for values in (lists, arrays):
+        model = _model(random_state=1, **values)
+        query = model.query(X, BINARY, users=USERS)
+        plan = query.plan
+        values["classes"][1] = 5
+        values["tune"]["l2"][0] = 9.0
+        again = query.with_promise(query.promise)
+        assert again.plan == plan
+        assert publish(again).classes_.tolist() == [0, 1]
+
+
+def test_a_published_query_returns_another_model() -> None:
+    model = _model(random_state=2)
     query = model.query(X, BINARY, users=USERS)
-    model.set_params(rounds=5)
-    with refuses("rounds", "change"):
-        publish(query)
+    one, other = publish(query), publish(query)
+    assert not hasattr(model, "coef_")
+    assert not hasattr(model, "n_features_in_")
+    assert one is not other
+    assert type(one) is type(model)
+    assert repr(one.get_params()) == repr(model.get_params())
+    assert np.array_equal(one.coef_, other.coef_)
+    assert np.array_equal(one.coef_, model.fit(X, BINARY, users=USERS).coef_)
+    assert model.guarantee_ == one.guarantee_
+    assert not one.guarantee_.private
 
 
-def test_a_list_that_is_changed_after_it_was_asked_is_asked_again() -> None:
-    classes: list[int] = [0, 1]
-    model = _model(classes=classes)
-    query = model.query(X, BINARY, users=USERS)
-    model.set_params(classes=[0, 1], epsilon=model.epsilon + 0.0)
-    assert query.plan.guarantee.epsilon() <= model.epsilon
-    model.set_params(classes=classes)
-    classes.append(2)
-    with refuses("classes", "change"):
-        publish(query)
-
-
-def test_a_query_leaves_nothing_of_an_earlier_fit() -> None:
+def test_a_fit_leaves_nothing_of_an_earlier_fit() -> None:
     model = _model(random_state=2, tune={"l2": [0.0, 0.1]})
-    publish(model.query(X, BINARY, users=USERS))
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    model.fit(frame, BINARY, users=USERS)
     assert model.tuned_["l2"] in (0.0, 0.1)
-    model.set_params(tune=None)
-    publish(model.query(X, BINARY, users=USERS))
+    assert list(model.feature_names_in_) == ["a", "b", "c"]
+    model.set_params(tune=None).fit(X, BINARY, users=USERS)
     assert not hasattr(model, "tuned_")
+    assert not hasattr(model, "feature_names_in_")
     assert model.n_features_in_ == X.shape[1]
 
 
 @pytest.mark.parametrize("asked", ["fit", "tuned", "minimum"])
-def test_a_copy_promises_nothing_to_units_that_rows_were_not_asked_for(asked: str) -> None:
-    """Blocks of single rows would bear a promise to whole users."""
-    query: Any = ASKED[asked]((X, BINARY, USERS), epsilon=1.0)
+def test_a_copy_has_the_blocks_of_its_promise(asked: str) -> None:
+    query: Any = ASKED[asked]((X, BINARY, USERS), epsilon=1.0, random_state=1)
     for unit in (dg.Record(), dg.User(max_elements=3)):
         other = Promise.of(unit, 1.0, 1e-6, "zero_out")
         with refuses("promise", "create a new query"):
-            replace(query, promise=other)
+            query.with_promise(other)
+    records = replace(query, promise=Promise.of(dg.Record(), 1.0, 1e-6, "zero_out"))
+    result = publish(records)
+    guarantee = result.guarantee if hasattr(result, "guarantee") else result.guarantee_
+    assert guarantee.level == "record"
+    # Blocks are single rows: the same gradients as of a query for records.
+    expected = publish(
+        ASKED[asked]((X, BINARY, USERS), epsilon=1.0, unit=dg.Record(), random_state=1)
+    )
+    history = "history" if asked == "minimum" else "history_"
+    found = [getattr(each, history).gradients for each in (result, expected)]
+    assert np.array_equal(*found)
 
 
-@pytest.mark.parametrize("asked", ["fit", "tuned"])
-def test_a_query_that_was_sent_elsewhere_is_not_published_there(asked: str) -> None:
-    query: Any = ASKED[asked]((X, BINARY, USERS))
+def test_a_model_that_was_sent_elsewhere_is_not_fitted_there() -> None:
     with dg.budget(8.0, 1e-5):
-        model = pickle.loads(pickle.dumps(query.model))
+        model = pickle.loads(pickle.dumps(_model()))
     model._sent = PickleOrigin(-1, budget=True, ledger=None)
-    object.__setattr__(query, "model", model)
     with pytest.raises(ParameterError, match="was sent here while a budget was open"):
-        publish(query)
+        model.query(X, BINARY, users=USERS)
 
 
 def test_a_warning_of_the_form_is_given_once() -> None:
@@ -242,11 +284,3 @@ def test_tuning_by_hand_takes_a_share() -> None:
     with dg.budget(8.0, 1e-5, leak=5e-6) as whole:
         fit_tuned(_model(share=0.5), X, BINARY, users=USERS, grid={"l2": [0.0, 0.1]})
         assert 0.49 < 1 - whole.left <= 0.5 + 1e-9
-
-
-def test_a_charge_is_of_the_fit_that_was_asked_for() -> None:
-    model = _model(random_state=2)
-    query = model.query(X, BINARY, users=USERS)
-    assert publish(query) is model
-    assert model.guarantee_.event == before_publishing(query.plan.guarantee).event
-    assert not model.guarantee_.private

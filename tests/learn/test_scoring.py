@@ -14,10 +14,10 @@ from tests.untouched import Untouched
 
 import dpgrain as dg
 from dpgrain.errors import RefusedError
-from dpgrain.learn import auc, r2
+from dpgrain.learn import LogisticRegression, auc, r2
 from dpgrain.learn.auc import AucQuery
 from dpgrain.learn.r2 import R2Query
-from dpgrain.learn.scoring import ScoreQuery
+from dpgrain.learn.scoring import Predictions, ScoreQuery
 from dpgrain.noise import SeededSource
 from dpgrain.publishing.charge import Charge
 from dpgrain.units import RELATIONS, Relation
@@ -271,3 +271,17 @@ def test_weights_of_rows_are_printed() -> None:
     for name, title in (("auc", "AUC of rows"), ("r2", "R² of rows")):
         assert score_of(name, of, users=of["users"]).startswith(title + weights)
         assert score_of(name, of).startswith(f"{title}: ")
+
+
+@pytest.mark.parametrize("positive", [False, True])
+def test_a_model_changed_later_changes_no_predictions(positive: bool) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    model = LogisticRegression(epsilon=5.0, rounds=2, random_state=0).fit(X, X[:, 0] > 0)
+    predictions = Predictions.of(model, X, positive=positive)
+    expected = predictions.computed()
+    model.coef_ *= -1.0
+    model.intercept_ += 9.0
+    assert np.array_equal(predictions.computed(), expected)
+    model.set_params(fit_intercept=False).fit(X[:, :1], X[:, 0] < 0)
+    assert np.array_equal(predictions.computed(), expected)

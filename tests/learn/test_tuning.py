@@ -29,8 +29,8 @@ from dpgrain.learn import (
     LinearRegression,
     LinearSVC,
     LogisticRegression,
-    central,
 )
+from dpgrain.learn.central import CentralFit
 from dpgrain.learn.classes import Targets
 from dpgrain.learn.fit_data import FitData
 from dpgrain.learn.tuning import parse_grid
@@ -88,10 +88,9 @@ def test_the_whole_promise_is_kept(tuned: list[LogisticRegression]) -> None:
         score = promise.event.candidate.parts[-1]
         # What it published of the number of users is one of its parts.
         fit = Compose(promise.event.candidate.parts[:-1])
-        own = LogisticRegression(clip=model.clip, epsilon=fit.epsilon(1e-6))
-        assert central.calibrate_plan(own.config()).event.epsilon(1e-6) == pytest.approx(
-            fit.epsilon(1e-6), rel=1e-3
-        )
+        own = LogisticRegression(clip=model.clip, epsilon=fit.epsilon(1e-6)).config()
+        event = CentralFit.calibrate(own, own.promise).event
+        assert event.epsilon(1e-6) == pytest.approx(fit.epsilon(1e-6), rel=1e-3)
         assert isinstance(score, Gaussian)
         assert "3 settings of clip, and 9 runs on average" in str(promise)
         assert not promise.private
@@ -160,7 +159,7 @@ def test_every_unit_and_relation(unit: Unit, elements: Any, relation: Relation) 
 def test_a_score_takes_a_tenth_of_a_run(unit: Unit, relation: Relation) -> None:
     """Counted in μ², of what it costs the unit by the relation."""
     asked = LinearRegression(unit=unit, relation=relation, epsilon=2.0, rounds=5).config()
-    mu = tuning._score(asked, 0.5).loss(1, relation, unit).mu
+    mu = tuning._score(asked.promise, 0.5).loss(1, relation, unit).mu
     assert mu == pytest.approx(math.sqrt(0.1) * gaussian_mu(0.5, asked.promise.delta))
 
 
@@ -184,8 +183,9 @@ def test_scores_are_bounded_by_unit_and_have_their_noise() -> None:
     model = LogisticRegression(rounds=3, random_state=0).fit(X, Y, users=USERS)
     rows = arrange(6000, USERS, None, User())
     blocks = BlockLosses(rows, 0.0, 4.0)
-    data = tuning._TuningData(FitData(X, Targets(Y.astype(float)), rows, USERS, model.loss), blocks)
-    event = tuning._score(model.config(), 0.5)
+    fit = FitData(X, Targets(Y.astype(float)), rows, USERS)
+    data = tuning._TuningData(fit, blocks, model.loss(None))
+    event = tuning._score(model.config().promise, 0.5)
     noisy = [tuning._noisy_score(model, event, data, SeededSource(seed)) for seed in range(300)]
     margins = X @ model.coef_[0] + model.intercept_[0]
     exact = np.minimum(np.logaddexp(0, margins) - Y * margins, 4.0).reshape(1500, 4).mean(axis=1)
@@ -230,13 +230,13 @@ def test_best_by_score_and_no_other() -> None:
 @pytest.mark.slow
 def test_runs_differ_in_their_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
-    fit = tuning._fit
+    score = tuning._noisy_score
 
-    def kept(candidate: Any, plan: Any, data: Any, source: Any) -> None:
-        fit(candidate, plan, data, source)
-        seen.append(float(candidate.coef_[0]))
+    def noted(model: Any, *others: Any) -> float:
+        seen.append(float(model.coef_[0]))
+        return score(model, *others)
 
-    monkeypatch.setattr(tuning, "_fit", kept)
+    monkeypatch.setattr(tuning, "_noisy_score", noted)
     model = LinearRegression(rounds=2, random_state=5)
     fit_tuned(model, X, X @ TRUTH, users=USERS, grid={"clip": [1.0]}, runs=30.0)
     assert len(seen) > 3

@@ -392,7 +392,7 @@ def allowed(promise: LastingPromise) -> Callable[[int], Left]:
     def left(done: int) -> Left:
         with page_of(promise) as page:
             for turn in range(done):
-                # Planned releases read the day alone, the others any region that meets it.
+                # Plan releases read the day alone, the others any region that meets it.
                 scope = DAY if turn < len(promise.plan) else REGIONS[turn % len(REGIONS)]
                 publish(page, promise, dataclasses.replace(SMALL, scope=scope))
             # The last release comes with all that is planned still.

@@ -20,7 +20,7 @@ from dpgrain.accounting import Gaussian
 from dpgrain.errors import DataError, ParameterError, RefusedError, SchemaError
 from dpgrain.means import METHODS, MeanOfUsers, Method
 from dpgrain.means.clipped import METHOD as CLIP
-from dpgrain.means.distributed import ClusterRecords, GridSum, UserVectors, vector_runs
+from dpgrain.means.distributed import GridSum, TableRecords, UserVectors, vector_runs
 from dpgrain.noise import SystemSource
 from dpgrain.publishing.prices import Price
 from dpgrain.releases.table_queries import mean_of_columns
@@ -179,7 +179,7 @@ def test_no_user_moves_what_comes_from_there_by_more_than_the_bound(seed: int) -
     for each in (data, gone):
         table = dg.read(each, user="who", engine=Cluster(int(rng.integers(1, 6))))
         charge = charge_of(Gaussian(1.0), SystemSource())
-        with ClusterRecords(table, tuple(COLUMNS)).user_vectors(charge, 5.0) as (vectors, people):
+        with TableRecords(table, tuple(COLUMNS)).user_vectors(charge, 5.0) as (vectors, people):
             there: Any = vectors
             sums.append(there.in_steps(clip, step, centre))
             counts.append(there.count_by_radius(centre, radii))

@@ -13,7 +13,7 @@ import dpgrain as dg
 from dpgrain.accounting import (
     PureDP,
 )
-from dpgrain.publishing import Planned, Price
+from dpgrain.publishing import Plan, Price
 
 PURE = PureDP(0.1)
 #: A choice between two numbers.
@@ -41,7 +41,7 @@ def test_a_plan_is_composed_exactly_and_run_in_any_order() -> None:
         for release in reversed(releases):
             dg.publish(release())
         assert b.spent == Price()
-        # Planned once: a second time it is charged at its price, and that is not held.
+        # Plan once: a second time it is charged at its price, and that is not held.
         with no_room():
             dg.publish(releases[0]())
     assert b.guarantee is not None
@@ -69,7 +69,7 @@ def test_what_is_chosen_in_a_budget_is_chosen_in_its_plan() -> None:
 def test_printed_plan_shows_error_warnings_and_guarantee() -> None:
     query = dg.count.query(cases.table(), clip=5.0, epsilon=1.0, delta=1e-6, **cases.USER)
     guarantee = query.plan.guarantee
-    known = Planned(guarantee, expected=query.plan.expected, care=("too few.", "too many."))
+    known = Plan(guarantee, expected=query.plan.expected, care=("too few.", "too many."))
     assert str(known).split("\n") == [
         f"Standard error of the noise: {query.plan.expected}",
         "Warning: too few.",
@@ -77,7 +77,29 @@ def test_printed_plan_shows_error_warnings_and_guarantee() -> None:
         guarantee.summary,
         "Full guarantee: print(.guarantee)",
     ]
-    assert str(Planned(guarantee)).startswith("Standard error of the noise: unknown")
+    assert str(Plan(guarantee)).startswith("Standard error of the noise: unknown")
+
+
+def test_plan_lists_the_budget_shares_of_its_parts() -> None:
+    options: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, **cases.USER}
+    plan = dg.mean.query(cases.table(), "paid", by="page", noise="gaussian", **options).plan
+    event = plan.guarantee.event
+    assert list(plan.parts) == ["selection", "range", "alignment", "bounds", "sums"]
+    assert sum(plan.shares.values()) == pytest.approx(1.0)
+    for part, share in plan.shares.items():
+        assert plan.parts[part].loss().mu ** 2 == pytest.approx(share * event.loss().mu ** 2)
+    assert "\nShares of the budget: selection 30%, range 15%, " in str(plan)
+    laplace = dg.count.query(cases.table(), noise="laplace", **options).plan
+    assert {part: round(share, 3) for part, share in laplace.shares.items()} == {
+        "bounds": 0.15,
+        "sums": 0.85,
+    }
+    # A choice by Gumbel noise has no share of μ².
+    items: dict[str, Any] = {"domain": ["a", "b"], "k": 1, "method": "gumbel"}
+    chosen = dg.top.query(cases.table(), "page", **items, **options).plan
+    assert list(chosen.parts) == ["selection", "bounds", "sums"]
+    assert chosen.shares == {}
+    assert "Shares" not in str(chosen)
 
 
 def test_a_plan_publishes_nothing() -> None:

@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.report import write_report
-from dpgrain.statistics.release_metadata import Asked, Clip
+from dpgrain.statistics.release_metadata import Clip, ReleaseMetadata
 from dpgrain.tables.groups import Groups
 
 NASTY = [
@@ -53,7 +53,7 @@ def histogram(
             event,
             (dg.Fact("stated", ("the list of items",)),),
         ),
-        Asked(title="words.parquet", by=("word",), clip=Clip(2.0)),
+        ReleaseMetadata(title="words.parquet", by=("word",), clip=Clip(2.0)),
     )
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.report import cases
 
 import dpgrain as dg
-from dpgrain.statistics.release_metadata import Asked
+from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.statistic import MEAN
 from dpgrain.tables.groups import Groups
 
@@ -94,7 +94,7 @@ def test_names_are_text() -> None:
 def test_one_number_and_nothing_have_no_picture() -> None:
     release = cases.histogram(["a"])
     estimate, error, low, high, count = (np.array([x]) for x in (5.0, 0.5, 4.0, 6.0, 90.0))
-    asked = Asked(MEAN, value="score", bounds=(0.0, 9.0))
+    asked = ReleaseMetadata(MEAN, value="score", bounds=(0.0, 9.0))
     one = dg.Estimates(
         Groups.of([], []), estimate, error, low, high, count, release.guarantee, asked
     )

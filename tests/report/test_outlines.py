@@ -36,7 +36,7 @@ from dpgrain.report.plots import (
     plot_training,
 )
 from dpgrain.shuffle import ScalarSum, VectorSum
-from dpgrain.statistics.release_metadata import Asked, Clip
+from dpgrain.statistics.release_metadata import Clip, ReleaseMetadata
 from dpgrain.statistics.statistic import DISTRIBUTION, MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
 from dpgrain.torch.training_result import Training, TrainingHistory
@@ -52,7 +52,7 @@ PROMISE = dg.Guarantee(
     Gaussian(3.7306, Contribution(coordinates="one")),
     (dg.Fact("stated", ("the list of items",)),),
 )
-ASKED = Asked(title="words.parquet", by=("word",), clip=Clip(2.0))
+ASKED = ReleaseMetadata(title="words.parquet", by=("word",), clip=Clip(2.0))
 
 
 def _histogram(names: list[str], **changed: Any) -> dg.Histogram:

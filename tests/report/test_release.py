@@ -19,7 +19,7 @@ from dpgrain._formatting import rounded_up
 from dpgrain.accounting import Gaussian, Selection
 from dpgrain.report import write_report
 from dpgrain.statistics.formatting import PrintedRow, extra_columns, format_rows, shown
-from dpgrain.statistics.release_metadata import Asked
+from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.statistic import MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
 
@@ -205,7 +205,7 @@ def test_a_million_quantiles_make_no_larger_a_file(tmp_path: Path) -> None:
         value + 0.2,
         np.full(size, 9.0),
         cases.histogram(["yo"]).guarantee,
-        Asked(QUANTILES, value="score", bounds=(0.0, 1.0)),
+        ReleaseMetadata(QUANTILES, value="score", bounds=(0.0, 1.0)),
     )
     path = write_report(release, tmp_path / "report.html")
     assert path.stat().st_size < 1_000_000
@@ -253,7 +253,7 @@ def test_decimals_of_a_table() -> None:
     half = replace(whole, estimate=np.array([1946.0, 2.5]))
     assert [line.estimate for line in estimates_of(half, 9)] == ["1,946.0", "2.5"]
     value, error = np.array([9.0, 8, 7, 6]), np.array([0.5, 0.5, 2.0, 1e-5])
-    guarantee, asked = whole.guarantee, Asked(MEAN, value="score")
+    guarantee, asked = whole.guarantee, ReleaseMetadata(MEAN, value="score")
     groups = Groups.of(["shop"], [pa.array(["a", "b", "c", "d"])])
     means = dg.Estimates(groups, value, error, value - 1, value + 1, value, guarantee, asked)
     shown = [line.estimate for line in estimates_of(means, 9)]

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from tests.statistics import cases
 
-from dpgrain.statistics import request as request_module
-from dpgrain.statistics.plan import make_plan
+from dpgrain.statistics import sums_query as sums_module
+from dpgrain.statistics.plan import calibrate_sums
 from dpgrain.tables.engines.duckdb import DuckDB
 
 
 @pytest.fixture
 def cached_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    cached = functools.lru_cache(maxsize=None)(make_plan)
-    monkeypatch.setattr(request_module, "make_plan", cached)
+    cached = functools.lru_cache(maxsize=None)(calibrate_sums)
+    monkeypatch.setattr(sums_module, "calibrate_sums", cached)
     for name in ("calibrate_truncated_geometric", "calibrate_gaussian", "plan_selection"):
         once = functools.lru_cache(maxsize=None)(getattr(cases.top_module, name))
         monkeypatch.setattr(cases.top_module, name, once)

@@ -105,16 +105,19 @@ def missed(law: str, n: int, z: float = 1.96, runs: int = 4000) -> tuple[float, 
     u, v, sums = corners(*drawn(law, n, rng))
     sd = np.full(runs, 5.5)
     noisy = SimpleNamespace(
-        masses=sums + 5.5 * rng.normal(size=(runs, 9)), sd=sd, groups=None, guarantee=None,
-        metadata_with_caution=lambda _: None,
+        masses=sums + 5.5 * rng.normal(size=(runs, 9)), sd=sd,
+        as_estimates=lambda *parts: parts,
     )  # fmt: skip
     shares = []
     truths = np.cov(u, v, bias=True)[0, 1], np.corrcoef(u, v)[0, 1]
-    for made, truth in zip(("_covariances", "_correlations"), truths, strict=True):
+    asked: dict[str, Any] = {**EXACT, "bounds": (0, 1), "other_bounds": (0, 1)}
+    table = dg.read(pa.table({"who": [1], "x": [0.5], "y": [0.5]}), user="who")
+    for function, truth in zip((dg.covariance, dg.correlation), truths, strict=True):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(covariance_module, "Estimates", lambda *parts: parts)
-            parts = getattr(covariance_module, made)(cast(NoisySums, noisy), z, 1.0)
-        low, high = parts[3], parts[4]
+            patch.setattr(covariance_module, "half_width", lambda _: z)
+            query: Any = function.query(table, "x", "y", **asked)
+            parts = query.release(cast(NoisySums, noisy))
+        low, high = parts[2], parts[3]
         shares.append(float(np.mean((low > truth + 1e-9) | (high < truth - 1e-9))))
     return shares[0], shares[1]
 

@@ -69,7 +69,7 @@ def test_notes_state_interval_and_clipping(skewed: dg.Histogram) -> None:
         "Rows without a value in 'who' or 'item' are dropped"
     )
     assert said in repr(skewed)
-    known = replace(skewed, asked=replace(skewed.asked, above=0.031))
+    known = replace(skewed, metadata=replace(skewed.metadata, above=0.031))
     estimate = "A rough estimate: about 3.1% of users' contributions to one item were clipped."
     assert estimate in notes(known)[0]
     (after,) = notes(skewed.shrunk())
@@ -259,13 +259,13 @@ ASKED: dict[str, tuple[Any, str]] = {
 def test_the_estimand_is_named_in_every_channel(name: str, tmp_path: Path) -> None:
     make, words = ASKED[name]
     release = make(releases.shop())
-    if release.asked.bound is not None:
-        words = words.replace("…", release.asked._limit(release.asked.bound))
-        assert format_limit(release.asked.bound) in words
+    if release.metadata.bound is not None:
+        words = words.replace("…", release.metadata._limit(release.metadata.bound))
+        assert format_limit(release.metadata.bound) in words
     assert release.estimand == words
     assert words[1:] in repr(release).splitlines()[0]
     page = release.report(tmp_path / "page.html").read_text(encoding="utf-8").replace("&#39;", "'")
-    plain = release.asked.statistic.of_bins or release.asked.statistic.holders
+    plain = release.metadata.statistic.of_bins or release.metadata.statistic.holders
     assert plain or f"<strong>{words}</strong>" in page
     again = dg.Release.load(release.save(tmp_path / "release.parquet"))
     assert again.estimand == words
@@ -401,7 +401,7 @@ def test_what_two_stated_bounds_cut_off_is_said_to_be_in_no_interval(ask: Any) -
 def test_nothing_is_said_to_be_cut_off_where_numbers_lie_in_bins_or_are_counted() -> None:
     shop = releases.shop()
     in_bins = dg.histogram(shop, "paid", edges="auto", **OPTIONS)
-    assert in_bins.asked.found is not None
+    assert in_bins.metadata.found is not None
     for release in (in_bins, dg.distribution(shop, "paid", **OPTIONS), dg.count(shop, **OPTIONS)):
         assert "clamped" not in str(release)
         assert "Values" not in column_meanings(release)
@@ -512,7 +512,7 @@ def test_the_page_and_the_plot_name_the_capped_sum(skewed: dg.Histogram, tmp_pat
     assert '<th scope="col" class="number">At least (95%)</th>' in page
     assert '<th scope="col" class="number">95% low</th>' in page
     assert "No private release can give an upper bound" in " ".join(page.split())
-    assert skewed.asked.clipping_effect in page.replace("&#39;", "'")
+    assert skewed.metadata.clipping_effect in page.replace("&#39;", "'")
     from matplotlib.figure import Figure
 
     assert "(sum of paid above 0, clipped)" in skewed.plot(Figure().subplots()).get_xlabel()

@@ -147,8 +147,8 @@ def test_end_to_end(
     loaded = dg.Histogram.load(release.save(tmp_path / "release.parquet"))
     assert loaded.to_arrow().equals(release.to_arrow())
     assert loaded.guarantee == release.guarantee
-    assert (loaded.asked, loaded.noise, loaded.nonnegative) == (
-        release.asked,
+    assert (loaded.metadata, loaded.noise, loaded.nonnegative) == (
+        release.metadata,
         release.noise,
         release.nonnegative,
     )

@@ -182,14 +182,14 @@ def test_where_nothing_is_clipped_there_are_no_limits() -> None:
         assert not release.more
         assert "clipped" not in release.estimand
         assert release.covers == "number of users" if release.statistic.of_bins else "total"
-        assert not release.asked.clipping_effect
+        assert not release.metadata.clipping_effect
 
 
 def test_what_is_not_known_is_blank() -> None:
     table = dg.read(ROWS, user="who", threads=1)
     stated = published(1, clip=20.0, **PROMISE)
     assert (stated.more["at_least"] > 0).any()
-    assert stated.asked.above is None
+    assert stated.metadata.above is None
     signed = dg.sum(table, "amount", bounds=(-5, 100), unit=dg.User(), **PROMISE)
     below = dg.sum(table, "amount", bounds=(-100, 0), unit=dg.User(), **PROMISE)
     for release in (signed, below):
@@ -199,7 +199,7 @@ def test_what_is_not_known_is_blank() -> None:
     assert "from at most 2 cells of 'item' per user (the first 2 in a " in some.estimand
     few = dg.read(pa.table({"who": [1, 2], "item": [1, 2]}), user="who")
     guessed = dg.count(few, unit=dg.User(), epsilon=0.1, delta=1e-6, random_state=1)
-    assert guessed.asked.above is None
+    assert guessed.metadata.above is None
 
 
 def test_post_processing_keeps_the_limits() -> None:
@@ -241,8 +241,8 @@ def test_all_that_is_published_is_made_of_noisy_numbers(
     made = []
     for kept in (ROWS["who"].to_numpy() >= 0, ROWS["who"].to_numpy() != 3):
         release = PUBLISHED[name](dg.read(ROWS.filter(pa.array(kept)), user="who", threads=1))
-        assert name == "histogram" or release.asked.bound is not None
-        made.append([repr(release.to_arrow().to_pydict()), repr(release), str(release.asked)])
+        assert name == "histogram" or release.metadata.bound is not None
+        made.append([repr(release.to_arrow().to_pydict()), repr(release), str(release.metadata)])
     assert made[0] == made[1]
 
 

@@ -15,8 +15,9 @@ import dpgrain as dg
 from dpgrain.accounting import (
     Gaussian,
 )
-from dpgrain.statistics import release_metadata as asked_module
+from dpgrain.statistics import release_metadata as metadata_module
 from dpgrain.statistics import run as run_module
+from dpgrain.statistics import sums_query as sums_module
 from dpgrain.statistics.values import Powers
 from dpgrain.tables.groups import Groups
 from dpgrain.units import Unit
@@ -74,10 +75,10 @@ def test_means_lie_within_their_bounds(
     made = run_module.NoisySums(
         Groups.of(["g"], [pa.array(range(many))]), np.array(masses), np.full(many, 3.0), np.ones(many),
         Powers(low, high, 1), dg.Guarantee("user", "", "zero_out", 1e-6, Gaussian(1.0)),
-        asked_module.Asked(),
+        metadata_module.ReleaseMetadata(),
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_module, "noisy_sums", lambda *_: made)
+        patch.setattr(sums_module, "noisy_sums", lambda *_: made)
         release = dg.mean(
             cases.table_of([]), "x", bounds=(low, high), unit=dg.User(), epsilon=1, delta=1e-6
         )

@@ -12,7 +12,7 @@ from tests.statistics import cases
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution
-from dpgrain.statistics import request as request_module
+from dpgrain.statistics import sums_query as sums_module
 from dpgrain.tables.engines.per_user import PerUser
 from dpgrain.tables.user_sums import UserContributions
 from dpgrain.units import RELATIONS, Level, Relation
@@ -149,7 +149,7 @@ def test_the_search_finds_a_record_that_is_billed_as_a_row(monkeypatch: pytest.M
         return cases.worst_ratio(ask, iter([(rows[0] + rows[1], rows[0])]), asked, cases.Outcome())
 
     assert 0.99 < moved() <= 1 + 1e-9
-    monkeypatch.setattr(request_module, "whole_user_source", lambda _: None)
+    monkeypatch.setattr(sums_module, "whole_user_source", lambda _: None)
     assert moved() > 1.3
 
 

@@ -14,7 +14,7 @@ import dpgrain as dg
 from dpgrain.accounting import (
     Gaussian,
 )
-from dpgrain.statistics import release_metadata as asked_module
+from dpgrain.statistics import release_metadata as metadata_module
 from dpgrain.statistics.ordering_loss import misordered_pairs
 from dpgrain.tables.groups import Groups
 
@@ -37,7 +37,7 @@ def test_misordered_pairs_are_those_of_the_definition(
     release = dg.Histogram(
         Groups.of(["item"], [pa.array(range(len(pairs)), pa.int64())]), estimate, np.ones(len(pairs)),
         np.ones(len(pairs)), dg.Guarantee("user", "", "zero_out", 1e-6, Gaussian(1.0)),
-        asked_module.Asked(),
+        metadata_module.ReleaseMetadata(),
     )  # fmt: skip
     assert release.order_loss(truth, gamma) == expected
     if len(pairs) > 1:

@@ -18,8 +18,8 @@ import dpgrain as dg
 from dpgrain.accounting import Contribution, Selection
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.plan import (
+    calibrate_sums,
     grid_bits,
-    make_plan,
     plan_histogram,
     select_by_threshold,
     select_in_rounds,
@@ -58,7 +58,7 @@ def test_an_exchanged_block_of_one_number_changes_two_bins(noise: Any) -> None:
 def test_what_one_record_moves_includes_two_steps_of_the_grid_for_each_item(noise: Any) -> None:
     items, value, clip = 16, 1.0, 4.0
     promise = Promise.of(dg.User(), 1.0, 0.0 if noise == "laplace" else 1e-6, "zero_out", None)
-    plan = make_plan(
+    plan = calibrate_sums(
         Contribution("user", norm="l1" if noise == "laplace" else "l2"),
         promise=promise, noise=noise, clip=clip, items=items, record_value=value,
     )  # fmt: skip

@@ -70,7 +70,7 @@ def test_quantiles_of_whole_numbers_are_whole(
     cases.noiseless(monkeypatch)
     x = np.round(np.random.default_rng(1).exponential(3.0, 301) ** 2).astype(int)
     release = dg.quantiles(of_numbers(x), "x", RANKS, bounds=bounds, bins=bins, **SURE)
-    low, high = bounds or release.asked.found or (0.0, 2.0**40)
+    low, high = bounds or release.metadata.found or (0.0, 2.0**40)
     cut = np.clip(x, np.ceil(low), np.floor(high))
     exact = np.quantile(cut, RANKS, method="inverted_cdf")
     assert release.estimate.tolist() == np.round(release.estimate).tolist()
@@ -160,7 +160,7 @@ def test_intervals_of_quantiles_hold(fraction: bool, bounds: Any, n_users: int |
             random_state=seed,
         )  # fmt: skip
         # Of numbers as they are, where the range is found: it cuts none off without saying so.
-        low, high = release.asked.bounds or (-np.inf, np.inf)
+        low, high = release.metadata.bounds or (-np.inf, np.inf)
         cut = np.clip(counted, low, high)
         truth = np.quantile(cut, [0.25, 0.5, 0.9], method="inverted_cdf")
         held += (release.low <= truth + 1e-9) & (truth - 1e-9 <= release.high)

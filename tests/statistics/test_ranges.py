@@ -237,10 +237,10 @@ def test_where_no_number_is_seen_none_is_published(ask: object) -> None:
     )
     for column in (release.estimate, release.std_error, release.low, release.high):
         assert np.isnan(column).all()
-    assert "no number exceeded the noise" in release.asked.warnings
+    assert "no number exceeded the noise" in release.metadata.warnings
     assert str(release)
     assert release.guarantee.epsilon() > 0
-    assert math.isclose(release.asked.epsilon, 0.01)
+    assert math.isclose(release.metadata.epsilon, 0.01)
 
 
 def test_what_is_not_known_is_null_in_a_file(tmp_path: object) -> None:
@@ -311,7 +311,7 @@ def test_the_first_look_adds_no_more_than_is_billed(
 def test_numbers_beyond_all_magnitudes_are_beyond_the_range(ask: Any) -> None:
     rows = pa.table({"x": 1.7e12 + np.random.default_rng(0).uniform(0, 3e10, 3000)})
     release = ask(dg.read(rows), "x", unit=dg.Record(), epsilon=1.0, delta=1e-6, random_state=1)
-    assert release.asked.beyond is None or release.asked.beyond > 0.9
+    assert release.metadata.beyond is None or release.metadata.beyond > 0.9
 
 
 def test_numbers_of_a_sign_that_is_not_looked_for_are_not_beyond_an_interval() -> None:

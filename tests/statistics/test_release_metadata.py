@@ -13,7 +13,7 @@ import pytest
 
 import dpgrain as dg
 from dpgrain.report.wording import release_wording
-from dpgrain.statistics.release_metadata import Asked
+from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.statistic import (
     SUM,
     Statistic,
@@ -54,7 +54,7 @@ def test_a_weight_may_be_called_anything(tmp_path: Path) -> None:
 
 def test_a_stated_bound_is_no_chosen_one() -> None:
     release = dg.histogram(_odd("x"), "word", domain=["yo", "bro"], clip=2.0, **ASKED)
-    assert not release.asked.chosen
+    assert not release.metadata.chosen
     assert (
         "contributions to all 2 items clipped (scaled down together) to at most l2 norm 2"
         in release.estimand
@@ -100,44 +100,44 @@ def test_an_older_file_keeps_every_word(tmp_path: Path) -> None:
     for release in made:
         again = dg.Release.load(_without_facts(release.save(tmp_path / "old.parquet")))
         assert again.statistic is release.statistic
-        assert dict(again.asked) == dict(release.asked)
+        assert dict(again.metadata) == dict(release.metadata)
         # Older files have bounds in words only, which are never parsed.
         told = repr(release)
-        if release.asked.bounds is not None:
+        if release.metadata.bounds is not None:
             told = told.replace(" of clamped values", "").replace(" clamping and", "")
         assert repr(again).splitlines()[1:] == told.splitlines()[1:]
         for trait in ("chosen", "is_weighted", "range_was_private", "warnings", "post_processing"):
-            assert getattr(again.asked, trait) == getattr(release.asked, trait)
+            assert getattr(again.metadata, trait) == getattr(release.metadata, trait)
         page = again.report(tmp_path / "page.html").read_text(encoding="utf-8")
-        assert str(again.asked.counts) in page or again.statistic.of_items
-    assert made[2].asked["post-processing"] == "shrunk"
+        assert str(again.metadata.counts) in page or again.statistic.of_items
+    assert made[2].metadata["post-processing"] == "shrunk"
     old = dg.Release.load(_without_facts(made[2].save(tmp_path / "old.parquet")))
-    assert old.consistent().asked["post-processing"] == "shrunk, consistent"
+    assert old.consistent().metadata["post-processing"] == "shrunk, consistent"
 
 
 def test_a_file_of_a_statistic_that_is_not_known_is_read(tmp_path: Path) -> None:
     release = dg.count(_odd("x"), **ASKED)
-    other = replace(release, asked=replace(release.asked, statistic=Statistic("mode")))
+    other = replace(release, metadata=replace(release.metadata, statistic=Statistic("mode")))
     again = dg.Release.load(other.save(tmp_path / "mode.parquet"))
     assert str(again.statistic) == "mode"
-    assert again.asked.statistic.name == "mode"
+    assert again.metadata.statistic.name == "mode"
     assert "each user's contribution clipped (scaled down) to at most " in repr(again)
     assert " records, chosen privately" in repr(again)
 
 
 def test_what_was_asked_reads_as_a_mapping() -> None:
-    asked = Asked(SUM, value="x", bounds=(0.0, 1.0), care=("first", "second"))
+    asked = ReleaseMetadata(SUM, value="x", bounds=(0.0, 1.0), care=("first", "second"))
     assert asked["weight"] == "x clamped to [0, 1]"
     assert asked["take care"] == "first; second"
     assert "domain" not in asked
-    assert Asked.from_dict(json.loads(json.dumps(asked.to_dict()))) == asked
+    assert ReleaseMetadata.from_dict(json.loads(json.dumps(asked.to_dict()))) == asked
     with pytest.raises(dg.ParameterError):
-        Asked.from_dict({**asked.to_dict(), "bounds": "wide"})
+        ReleaseMetadata.from_dict({**asked.to_dict(), "bounds": "wide"})
 
 
 def test_unreliable_shares_in_older_files_are_dropped() -> None:
-    asked = dg.count(_odd("x"), **ASKED).asked
+    asked = dg.count(_odd("x"), **ASKED).metadata
     older = {**asked.to_dict(), "above": 0.13, "lost": None, "lost_of": "norms"}
     del older["bound"], older["cell"]
-    assert "13%" not in Asked.from_dict(older).clipping_effect
-    assert "13%" in Asked.from_dict({**asked.to_dict(), "above": 0.13}).clipping_effect
+    assert "13%" not in ReleaseMetadata.from_dict(older).clipping_effect
+    assert "13%" in ReleaseMetadata.from_dict({**asked.to_dict(), "above": 0.13}).clipping_effect

@@ -24,6 +24,7 @@ from dpgrain.accounting import (
 )
 from dpgrain.publishing import charge as charge_module
 from dpgrain.statistics import run as run_module
+from dpgrain.statistics import sums_query as sums_module
 from dpgrain.statistics.bounds import ChosenBounds
 from dpgrain.tables.engines import kernel
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Relation, Unit
@@ -240,7 +241,7 @@ def measured(ask: Callable[[dg.UserTable], Any], table: dg.UserTable) -> NoisySu
         return seen[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_module, "noisy_sums", spy)
+        patch.setattr(sums_module, "noisy_sums", spy)
         ask(table)
     (one,) = seen
     return NoisySums(one.masses, one.guarantee, one.chosen)

@@ -10,10 +10,7 @@ from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.publishing import Promise, publish
-from dpgrain.statistics import values
-from dpgrain.statistics.histogram import as_histogram
-from dpgrain.statistics.request import Request
-from dpgrain.statistics.run import NoisySums, SumsQuery
+from dpgrain.statistics.run import NoisySums
 from dpgrain.statistics.statistic import (
     COUNT,
     MEAN,
@@ -24,6 +21,8 @@ from dpgrain.statistics.statistic import (
     register,
     statistic_of,
 )
+from dpgrain.statistics.sums_query import SumsQuery
+from dpgrain.statistics.values import Moments
 from dpgrain.testing.statistic import HIGH, ITEMS, LOW, StatisticContract
 from dpgrain.units import Relation, Unit
 
@@ -55,16 +54,22 @@ def sum_of_squares(
     random_state: Any = None,
 ) -> dg.Histogram:
     """Publish what the squares of numbers between 0 and a bound add up to."""
-    request = Request.of(
+    query = SquaresQuery.of(
         SQUARES, table, by, promise=Promise(unit, epsilon, delta, relation), clip=clip,
-        domain=domain, value=value, measure=values.moments(2), bounds=(0.0, high),
+        domain=domain, value=value, measure=Moments.of(2), bounds=(0.0, high),
+        random_state=random_state,
     )  # fmt: skip
+    return publish(query)
 
-    def made(measured: NoisySums) -> dg.Histogram:
+
+class SquaresQuery(SumsQuery[dg.Histogram]):
+    """Query for sums of squares."""
+
+    def release(self, measured: NoisySums) -> dg.Histogram:
+        """Return the sums, without the other moments."""
+        assert isinstance(self.bounds, tuple)
         squares = replace(measured, masses=measured.masses[:, 2:])
-        return as_histogram(squares, request.noise, scale=high**2)
-
-    return publish(SumsQuery(request, made, random_state))
+        return squares.as_histogram(scale=self.measure.stands_for(*self.bounds))
 
 
 class TestSumOfSquares(StatisticContract):

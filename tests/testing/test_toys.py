@@ -112,11 +112,9 @@ from dataclasses import replace
 from typing import Any
 
 from dpgrain.publishing import Promise, publishes
-from dpgrain.statistics import values
-from dpgrain.statistics.histogram import as_histogram
-from dpgrain.statistics.request import Request
-from dpgrain.statistics.run import SumsQuery
 from dpgrain.statistics.statistic import Statistic, register
+from dpgrain.statistics.sums_query import SumsQuery
+from dpgrain.statistics.values import Moments
 from dpgrain.units import Relation
 
 SQUARES = register(
@@ -132,16 +130,16 @@ def squares(
 ) -> SumsQuery:
     """Publish the sum of the squares of a column."""
     promise = Promise.of(unit, epsilon, delta, relation, share)
-    request = Request.of(
-        SQUARES, table, by, promise=promise, domain=domain, value=value,
-        measure=values.moments(2), bounds=(0.0, high),
+    return SquaresQuery.of(
+        SQUARES, table, by, promise=promise, domain=domain, value=value, measure=Moments.of(2),
+        bounds=(0.0, high), random_state=random_state, progress=progress,
     )
 
-    def made(measured: Any) -> Any:
-        only = replace(measured, masses=measured.masses[:, 2:])
-        return as_histogram(only, request.noise, scale=high**2)
 
-    return SumsQuery(request, made, random_state, progress)
+class SquaresQuery(SumsQuery):
+    def release(self, measured: Any) -> Any:
+        only = replace(measured, masses=measured.masses[:, 2:])
+        return only.as_histogram(scale=self.bounds[1] ** 2)
 '''
 FILE = """
 [budget]

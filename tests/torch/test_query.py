@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -173,6 +174,14 @@ def test_an_engine_has_one_run() -> None:
     for query in (first, second):
         with pytest.raises(dg.ParameterError, match="one run"):
             publish(query)
+
+
+def test_a_free_training_loop_is_not_stored() -> None:
+    query = asked(PrivacyEngine())
+    for store in (dg.Query.to_dict, pickle.dumps):
+        with refuses("this query", "training loop"):
+            store(query)
+    assert query != asked(PrivacyEngine())
 
 
 def test_a_copy_is_to_the_same_unit() -> None:

@@ -34,7 +34,8 @@ from dpgrain.inputs.numbers import vector
 from dpgrain.inputs.population import Population
 from dpgrain.noise import RandomSource, RandomState
 from dpgrain.noise.distributions import raise_scale
-from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publishes
+from dpgrain.publishing import Charge, Plan, Promise, Query, in_budget, publishes
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.risk import risk_lines
@@ -54,7 +55,7 @@ _LEAST_EPSILON = 1e-3
 
 
 @dataclass(frozen=True)
-class Choice:
+class Choice(KeepsQuery):
     """Privately chosen candidate.
 
     Args:
@@ -164,7 +165,11 @@ def select(
         data: m records: an array, a table or a list, or a tuple of these.
         users: (m,) the user of each record; None protects only records. Records without a user are
             dropped.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
         delta: the δ of the guarantee; the choice itself is pure, and 0 is the default.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
         lower: the lower end of losses; smaller losses are clamped to it.
         bound: the distance of the upper end from ``lower``, to which larger losses and NaN are
             clamped.
@@ -176,6 +181,8 @@ def select(
             user if users are passed, otherwise a record. The loss of a unit is the mean over its
             records, and candidates are compared by the sum over units.
         elements: (m,) the cell of each record in a public partition, for ``Element()``.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
         n_users: the public number of users in the known population, if any. The choice does not
             depend on it; a mean loss is divided by it, or otherwise by a number of units that is
             part of the release.
@@ -187,6 +194,7 @@ def select(
             returns an ε-DP estimate of the mean of losses in [0, 1], (loss − lower)/bound, one for
             each unit with records. By default, the mean over the population with Laplace noise. If
             it raises, the candidate is treated as the worst.
+        random_state: seed, for tests and research. The release is then *not private*.
 
     Raises:
         ParameterError: if a parameter is out of range or lengths differ.
@@ -291,7 +299,7 @@ class SelectQuery(Query[Choice]):
         )
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """Noise of the choice and, if it is published, of the loss."""
         guarantee = array_guarantee(
             self.promise,
@@ -306,7 +314,7 @@ class SelectQuery(Query[Choice]):
             users=self.whose.users,
             elements=self.whose.elements,
         )
-        return Planned(guarantee, self.n_users)
+        return Plan(guarantee, self.n_users)
 
     def run(self, charge: Charge) -> Choice:
         """Evaluate the candidates, and choose one."""

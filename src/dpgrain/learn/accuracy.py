@@ -21,7 +21,7 @@ from dpgrain.learn.scoring import (
     format_guarantee,
     format_interval,
     format_units,
-    query_fields,
+    scored_rows,
     sums,
 )
 from dpgrain.noise import RandomState
@@ -105,7 +105,14 @@ def accuracy(
         elements: (m,) the cell of each row in a public partition, for ``Element()``.
         unit: the privacy unit, ``User()``, ``Element()`` or ``Record()``; by default ``User()`` if
             users are passed, otherwise ``Record()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
         delta: the δ of the guarantee; the release itself is pure, and 0 is the default.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        random_state: seed, for tests and research. The release is then *not private*.
 
     Raises:
         ParameterError: if a value is out of range, or the numbers of labels and predictions differ.
@@ -124,8 +131,10 @@ def accuracy(
     1.0
     """
     promise = Promise.of(default_unit(unit, users), epsilon, delta, relation, share)
-    rows = query_fields(promise, y, predicted, users, elements)
-    return AccuracyQuery(**rows, labels=Labels.of(classes), random_state=random_state)
+    rows = scored_rows(promise, y, predicted, users, elements)
+    return AccuracyQuery(
+        promise=promise, rows=rows, labels=Labels.of(classes), random_state=random_state
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -162,7 +171,7 @@ class AccuracyQuery(ScoreQuery[Accuracy]):
 
     def _sums(self) -> tuple[IntArray, IntArray]:
         """Sums of units' shares in steps: of correct and wrong rows, and by class."""
-        y, predicted = (self.labels(self.read(of)) for of in (self.y, self.predicted))
+        y, predicted = (self.labels(self.read(of)) for of in (self.rows.y, self.rows.X))
         rows, classes = self.blocks(), range(len(self.labels.classes))
         right = rows.of((y == predicted).astype(np.float64))
         of_classes = [rows.of((y == place).astype(np.float64)) for place in classes]

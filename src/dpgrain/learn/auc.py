@@ -13,7 +13,7 @@ from dpgrain.choices.scores import STEPS
 from dpgrain.inputs.blocks import default_unit
 from dpgrain.inputs.codes import codes, distinct_labels
 from dpgrain.learn.classes import Labels
-from dpgrain.learn.raw_inputs import empty_like
+from dpgrain.learn.rows import empty_like
 from dpgrain.learn.scoring import (
     MISS_PROBABILITY,
     Score,
@@ -22,8 +22,8 @@ from dpgrain.learn.scoring import (
     format_interval,
     format_units,
     format_weights,
-    query_fields,
     require_numbers,
+    scored_rows,
     sums,
 )
 from dpgrain.noise import RandomState
@@ -164,7 +164,14 @@ def auc(
         elements: (m,) the cell of each row in a public partition, for ``Element()``.
         unit: the privacy unit, ``User()``, ``Element()`` or ``Record()``; by default ``User()`` if
             users are passed, otherwise ``Record()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
         delta: the δ of the guarantee; the release itself is pure, and 0 is the default.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        random_state: seed, for tests and research. The release is then *not private*.
 
     Raises:
         ParameterError: if a value is out of range, or the numbers of labels and probabilities
@@ -183,11 +190,10 @@ def auc(
     1.0
     """
     promise = Promise.of(default_unit(unit, users), epsilon, delta, relation, share)
-    rows = query_fields(promise, y, probability, users, elements)
-    require_numbers("probability", empty_like(rows["predicted"]))
-    return AucQuery(
-        **rows, label=Labels(distinct_labels("positive", [positive])), random_state=random_state
-    )
+    rows = scored_rows(promise, y, probability, users, elements)
+    require_numbers("probability", empty_like(rows.X))
+    label = Labels(distinct_labels("positive", [positive]))
+    return AucQuery(promise=promise, rows=rows, label=label, random_state=random_state)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -230,10 +236,10 @@ class AucQuery(ScoreQuery[Auc]):
     def _sums(self) -> IntArray:
         """Sums of units' shares in steps by probability, negative rows first."""
         rows = self.blocks()
-        probability = np.nan_to_num(self.numbers(self.predicted), nan=0.0)
-        labels, _ = codes(self.read(self.y))
+        probability = np.nan_to_num(self.numbers(self.rows.X), nan=0.0)
+        labels, _ = codes(self.read(self.rows.y))
         of = np.digitize(probability, _EDGES)
-        of += np.where(self.label(self.read(self.y)) == 0, _BINS, 0)
+        of += np.where(self.label(self.read(self.rows.y)) == 0, _BINS, 0)
         # A row without a label is in no bin.
         of[labels < 0] = -1
         return sums([rows.of((of == cell).astype(np.float64)) for cell in range(2 * _BINS)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -16,15 +17,22 @@ from dpgrain.gradients.records import RecordBlocks
 from dpgrain.inputs.guarantees import block_sampling_rate
 from dpgrain.inputs.population import Population, compose_events
 from dpgrain.learn.bounding import bounded
-from dpgrain.learn.classes import block_contribution, plan_selection, select_labels, selection_fact
+from dpgrain.learn.classes import (
+    NO_TARGETS,
+    Targets,
+    block_contribution,
+    plan_selection,
+    select_labels,
+    selection_fact,
+)
 from dpgrain.learn.confidence import check_curvature, interval_warning, release_evidence
-from dpgrain.learn.fit_config import Ask
-from dpgrain.learn.fit_data import FitData, FitForm, FitResult, ReadableData
+from dpgrain.learn.fit_config import FitConfig
+from dpgrain.learn.fit_data import Classes, FitData, FitResult, LoadedRows
 from dpgrain.learn.reading import record_blocks, ridge_strengths
 from dpgrain.learn.rounds import History, resolve_users, round_facts, train
-from dpgrain.means import ClippedMean, Contributions
+from dpgrain.means import ClippedMean
 from dpgrain.noise import RandomSource
-from dpgrain.optimize import MarginLoss, Solver
+from dpgrain.optimize import Solver
 from dpgrain.publishing import Charge
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
@@ -44,22 +52,52 @@ _WARM_UP_RATIO = 4.0
 _ALIGNED = 0.25
 
 
-@dataclass(frozen=True)
-class CentralPlan:
-    """Plan of a fit: its mean for clipping bound 1, norm histograms and other releases.
+@dataclass(frozen=True, eq=False)
+class CentralFit:
+    """Noise of a fit: its mean for clipping bound 1, norm histograms and other releases.
 
     The last histogram is near the solution; if there is a warm-up, the first is at the start.
-    ``care`` are warnings based on public numbers.
+    ``targets`` are those of no rows, and ``width`` is the number of features, both public.
     """
 
-    ask: Ask
+    config: FitConfig
     mean: ClippedMean
     norms: Gaussian | None
     evidence: Gaussian | None
     roster: Population
-    labels: Selection | None = None
-    public: tuple[Fact, ...] = ()
-    care: tuple[str, ...] = ()
+    labels: Selection | None
+    targets: Targets
+    width: int
+
+    @staticmethod
+    def calibrate(
+        config: FitConfig, promise: Promise, targets: Targets = NO_TARGETS, width: int = 0
+    ) -> CentralFit:
+        """Return the noise of every part, from public numbers."""
+        counted = block_contribution(promise.unit, "nonnegative")
+        signed = block_contribution(promise.unit, "signed")
+        tuned = "auto" in (config.clipping, config.elements_per_user)
+        count = 2 if config.warms_up else 1
+        norms = _gaussian_part(promise, counted, _NORMS_SHARE, count) if tuned else None
+        evidence = _gaussian_part(promise, signed, config.intervals) if config.intervals else None
+        roster = Population.of(config.n_users, promise)
+        labels = None if targets.labels is None else plan_selection(promise)
+        rate = block_sampling_rate(config.sampling, config.sampling_rate, config.n_users)
+        rounds = math.ceil((_ROUNDS if config.warms_up else _ROUNDS_WITHOUT_SCALE) / rate)
+        mean = ClippedMean.calibrate(
+            epsilon=promise.epsilon,
+            delta=promise.delta,
+            relation=promise.relation,
+            # The charge does not depend on it; without a stated number it is set later.
+            n_users=config.n_users or 1,
+            rounds=config.rounds or rounds,
+            unit=promise.unit,
+            sampling_rate=rate,
+            sampling="users" if config.sampling == "users" else "pairs",
+            exact=config.exact,
+            beside=compose_events(norms, evidence, roster.event, labels),
+        )
+        return CentralFit(config, mean, norms, evidence, roster, labels, targets, width)
 
     @property
     def event(self) -> Event:
@@ -71,89 +109,47 @@ class CentralPlan:
     @property
     def round_facts(self) -> tuple[Fact, ...]:
         """Public facts about the rounds."""
-        clip = None if self.ask.clipping == "auto" else float(self.ask.clipping)
-        return (*round_facts(self.mean, clip), *self.ask.facts)
+        clip = None if self.config.clipping == "auto" else float(self.config.clipping)
+        return (*round_facts(self.mean, clip), *self.config.facts)
 
     @property
     def facts(self) -> tuple[Fact, ...]:
         """Public facts."""
         labels = () if self.labels is None else (selection_fact(self.labels),)
-        return (*self.roster.facts, *self.public, *labels, *self.round_facts)
+        return (*self.roster.facts, *self.targets.public, *labels, *self.round_facts)
 
-    def run(self, data: ReadableData, charge: Charge) -> FitResult:
+    @property
+    def care(self) -> tuple[str, ...]:
+        """Warnings based on public numbers, as sentences."""
+        if self.evidence is None or self.config.n_users is None or self.labels is not None:
+            return ()
+        parameters = self.check_loss(self.targets.classes)
+        warning = interval_warning(self.evidence, parameters, self.config.n_users)
+        return (warning,) if warning else ()
+
+    def check_loss(self, classes: Classes) -> int:
+        """Reject a loss without the curvature for intervals; return the number of parameters."""
+        loss = self.config.loss(classes)
+        parameters = loss.outputs * (self.width + self.config.fit_intercept)
+        if self.evidence is not None:
+            check_curvature(loss, parameters)
+        return parameters
+
+    def run(self, data: LoadedRows, charge: Charge, progress: bool | None = None) -> FitResult:
         """Run the whole release within its charge."""
         n = resolve_users(self.roster, lambda: data.users_with_rows, charge)
         if self.labels is not None:
-            data = _select_labels(self, cast(FitData, data), self.labels, charge.lend(self.labels))
+            data = self._select_labels(cast(FitData, data), charge.lend(self.labels))
         source = charge.lend(self.mean.event.beside(compose_events(self.norms, self.evidence)))
-        with Progress(self.mean.rounds, self.ask.progress) as bar:
+        with Progress(self.mean.rounds, progress) as bar:
             return _CentralRun(self, data, n, source, bar).result()
 
-
-def plan_fit(ask: Ask, form: FitForm) -> CentralPlan:
-    """Return the noise of every part, from public numbers."""
-    targets = form.targets
-    plan = replace(calibrate_plan(ask, select=targets.labels is not None), public=targets.public)
-    _check_loss(plan, form)
-    return replace(plan, care=_cautions(plan, form))
-
-
-def calibrate_plan(ask: Ask, *, select: bool = False) -> CentralPlan:
-    """Return the noise of every part; ``select`` is True if labels are selected."""
-    promise = ask.promise
-    counted = block_contribution(promise.unit, "nonnegative")
-    signed = block_contribution(promise.unit, "signed")
-    tuned = "auto" in (ask.clipping, ask.elements_per_user)
-    count = 2 if ask.warms_up else 1
-    norms = _gaussian_part(promise, counted, _NORMS_SHARE, count) if tuned else None
-    evidence = _gaussian_part(promise, signed, ask.intervals) if ask.intervals else None
-    roster = Population.of(ask.n_users, promise)
-    labels = plan_selection(promise) if select else None
-    rate = block_sampling_rate(ask.sampling, ask.sampling_rate, ask.n_users)
-    mean = ClippedMean.calibrate(
-        epsilon=promise.epsilon,
-        delta=promise.delta,
-        relation=promise.relation,
-        # The charge does not depend on it; without a stated number it is set later.
-        n_users=ask.n_users or 1,
-        rounds=ask.rounds or math.ceil((_ROUNDS if ask.warms_up else _ROUNDS_WITHOUT_SCALE) / rate),
-        unit=promise.unit,
-        sampling_rate=rate,
-        sampling="users" if ask.sampling == "users" else "pairs",
-        exact=ask.exact,
-        beside=compose_events(norms, evidence, roster.event, labels),
-    )
-    return CentralPlan(ask, mean, norms, evidence, roster, labels)
-
-
-def _select_labels(
-    plan: CentralPlan, data: FitData, event: Selection, source: RandomSource
-) -> FitData:
-    """Return the rows with selected labels."""
-    classes, values = select_labels(data.targets, data.rows, event, source)
-    _check_loss(plan, data, classes)
-    return replace(data, targets=replace(data.targets, values=values, classes=classes))
-
-
-def _check_loss(plan: CentralPlan, data: FitForm | FitData, classes: Any = None) -> None:
-    """Reject a loss that does not support the labels or the requested intervals."""
-    loss = data.loss(data.targets.classes if classes is None else classes)
-    if plan.evidence is not None:
-        check_curvature(loss, _parameters(plan, loss, data))
-
-
-def _parameters(plan: CentralPlan, loss: MarginLoss, data: FitForm | FitData) -> int:
-    """Return the number of parameters of a fit."""
-    return loss.outputs * (data.width + plan.ask.fit_intercept)
-
-
-def _cautions(plan: CentralPlan, form: FitForm) -> tuple[str, ...]:
-    """Return warnings based on public numbers, as sentences."""
-    if plan.evidence is None or plan.ask.n_users is None or plan.labels is not None:
-        return ()
-    width = _parameters(plan, form.loss(form.targets.classes), form)
-    warning = interval_warning(plan.evidence, width, plan.ask.n_users)
-    return (warning,) if warning else ()
+    def _select_labels(self, data: FitData, source: RandomSource) -> FitData:
+        """Return the rows with selected labels."""
+        assert self.labels is not None  # noqa: S101 - for the type checker
+        classes, values = select_labels(data.targets, data.rows, self.labels, source)
+        self.check_loss(classes)
+        return replace(data, targets=replace(data.targets, values=values, classes=classes))
 
 
 def _gaussian_part(
@@ -174,30 +170,30 @@ class _CentralRun:
     """Releases of one fit with known labels; ``n`` is the divisor of sums in users."""
 
     def __init__(
-        self, plan: CentralPlan, data: ReadableData, n: int, source: RandomSource, bar: Progress
+        self, fit: CentralFit, data: LoadedRows, n: int, source: RandomSource, bar: Progress
     ) -> None:
         self.bar = bar
-        self.plan, self.ask, self.source, self.n = plan, plan.ask, source, n
+        self.fit, self.config, self.source, self.n = fit, fit.config, source, n
         self.classes = data.targets.classes
-        self.loss, self.data = data.loss(self.classes), data
-        self.gradients = data.gradients(self.ask)
-        self.ridge = ridge_strengths(self.ask, self.loss.outputs, data.width)
+        self.loss, self.data = self.config.loss(self.classes), data
+        self.gradients = partial(data.gradients(self.config), self.loss)
+        self.ridge = ridge_strengths(self.config, self.loss.outputs, fit.width)
         self.histograms: list[NormHistogram] = []
 
     def result(self) -> FitResult:
         """Run the whole release."""
         start: FloatArray = np.zeros(len(self.ridge))
-        mean, start = self._warm_up(replace(self.plan.mean, n_users=self.n), start)
+        mean, start = self._warm_up(replace(self.fit.mean, n_users=self.n), start)
         mean = self._choose_scale(mean, start)
-        records = None if self.plan.evidence is None else self._records()
-        solver = self.ask.solver
-        if self.ask.warms_up:
+        records = None if self.fit.evidence is None else self._records()
+        solver = self.config.solver
+        if self.config.warms_up:
             # All fits begin at 0; the remaining rounds continue from the end of the first rounds.
             noise = mean.noise_sd * math.sqrt(mean.rounds)
-            solver = self.ask.after_warming_up(start, noise)
+            solver = self.config.after_warming_up(start, noise)
         theta, history = self._steps(mean, start, solver)
         evidence = None
-        if self.plan.evidence is not None and records is not None:
+        if self.fit.evidence is not None and records is not None:
             evidence = release_evidence(
                 records,
                 cast(FitData, self.data).rows.owners,
@@ -207,7 +203,7 @@ class _CentralRun:
                 n_users=mean.n_users,
                 blocks_per_user=mean.blocks_per_user,
                 whole=mean.level == "user",
-                event=self.plan.evidence,
+                event=self.fit.evidence,
                 source=self.source,
             )
         return FitResult(
@@ -220,33 +216,35 @@ class _CentralRun:
             self.classes,
             evidence,
             tuple(self.histograms),
-            self.plan.mean.rounds - mean.rounds,
+            self.fit.mean.rounds - mean.rounds,
         )
 
     def _records(self) -> RecordBlocks:
         """Return the rows as records, for second moments."""
         data = cast(FitData, self.data)
-        rows, bound = data.rows, self.ask.feature_bound
+        rows, bound = data.rows, self.config.feature_bound
         X, y = data.X[rows.kept], data.targets.values[rows.kept]
         X = X if bound is None else bounded(X, bound)
-        return record_blocks(X, y, rows, intercept=self.ask.fit_intercept)
+        return record_blocks(X, y, rows, intercept=self.config.fit_intercept)
 
     def _warm_up(self, mean: ClippedMean, start: FloatArray) -> tuple[ClippedMean, FloatArray]:
         """Return the remaining rounds, and a point near the solution for choosing a bound."""
-        if not self.ask.warms_up:
+        if not self.config.warms_up:
             return mean, start
         # Far from the solution, norms show the distance instead of the differences between users.
         short = self._release_norms(start).middle / _WARM_UP_RATIO
         first = min(max(1, mean.rounds // _WARM_UP), mean.rounds - 1)
         near = start
         if first:
-            near, _ = self._steps(replace(mean, rounds=first, clip=short), start, self.ask.solver)
+            near, _ = self._steps(
+                replace(mean, rounds=first, clip=short), start, self.config.solver
+            )
         return replace(mean, rounds=mean.rounds - first, clip=short), near
 
     def _choose_scale(self, mean: ClippedMean, start: FloatArray) -> ClippedMean:
         """Return the mean with explicit or chosen clipping bound and divisor."""
-        clip, blocks_per_user = self.ask.clipping, self.ask.elements_per_user
-        if self.plan.norms is not None:
+        clip, blocks_per_user = self.config.clipping, self.config.elements_per_user
+        if self.fit.norms is not None:
             norms = self._release_norms(start)
             result = max(norms.blocks / mean.n_users, 1 / mean.n_users)
             clip = (
@@ -261,20 +259,17 @@ class _CentralRun:
 
     def _release_norms(self, theta: FloatArray) -> NormHistogram:
         """Publish the histogram of norms at a point; their number is fixed by the charge."""
-        event = self.plan.norms
+        event = self.fit.norms
         assert event is not None  # noqa: S101 - for the type checker
         assert len(self.histograms) < event.count  # noqa: S101 - what is published was charged
-        self.histograms.append(release_norms(self._gradients_at(theta), event, self.source))
+        self.histograms.append(release_norms(self.gradients(theta), event, self.source))
         return self.histograms[-1]
-
-    def _gradients_at(self, theta: FloatArray) -> Contributions:
-        return self.gradients(self.loss, theta)
 
     def _steps(
         self, mean: ClippedMean, start: FloatArray, solver: Solver[Any]
     ) -> tuple[FloatArray, History]:
         return train(
-            self._gradients_at,
+            self.gradients,
             mean,
             solver,
             start,

@@ -53,6 +53,10 @@ class Targets:
     classes: NDArray[Any] | None = None
 
 
+#: Targets of no rows, without labels.
+NO_TARGETS = Targets(np.zeros(0))
+
+
 @dataclass(frozen=True, eq=False)
 class Labels:
     """Rule from labels to indices of public labels; it is sent to workers.

@@ -11,11 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
-
-import numpy as np
-import pandas as pd
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from dpgrain import _validate
 from dpgrain._lazy_import import lazy_import
@@ -24,10 +20,10 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.norms import BINS
 from dpgrain.gradients.records import BlockVectors, RecordBlocks
-from dpgrain.inputs.blocks import arrange
 from dpgrain.inputs.guarantees import Sampling
 from dpgrain.inputs.worker_tables import LOAD_LOCALLY
 from dpgrain.learn.classes import NumericTargets, TargetRule, Targets
+from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.distributed_blocks import (
     BLOCKS,
     ArrangeBlocks,
@@ -40,120 +36,31 @@ from dpgrain.learn.distributed_blocks import (
     SumInSteps,
     count_users,
 )
-from dpgrain.learn.features import (
-    ColumnRoles,
-    FeatureEncoding,
-    FeatureRows,
-    NumberColumn,
-    required_columns,
-)
-from dpgrain.learn.fit_config import Ask
-from dpgrain.learn.fit_data import Classes, FitForm, Gradients
+from dpgrain.learn.fit_config import FitConfig
+from dpgrain.learn.fit_data import Gradients
 from dpgrain.means.protocol import Contributions
 from dpgrain.optimize import MarginLoss
 from dpgrain.publishing import Charge
-from dpgrain.tables.engines.protocol import CachedBlocks, ClusterEngine, Form
-from dpgrain.tables.table import UserTable, read
+from dpgrain.tables.engines.protocol import CachedBlocks, ClusterEngine
 from dpgrain.units import Unit
 
 if TYPE_CHECKING:
     from pyspark import cloudpickle
+
+    from dpgrain.learn.model import LinearModel
 else:
     cloudpickle = lazy_import("pyspark.cloudpickle")
 
 
-@dataclass(frozen=True, eq=False)
-class ClusterRows:
-    """Columns of a table on a cluster, where its rows remain.
-
-    ``boolean_labels`` is True if a boolean column has the labels False and True instead of text.
-    """
-
-    table: UserTable
-    encoding: FeatureEncoding
-    target: str
-    element: str | None = None
-    boolean_labels: bool = False
-    distributed: ClassVar[bool] = True
-
-    @staticmethod
-    def of(X: Any, y: Any, users: Any, elements: Any) -> ClusterRows:
-        """Return the rows of a Spark frame; the other arguments name columns.
-
-        All other columns are features. ``users`` is None for one user per row.
-        """
-        if isinstance(X, ClusterRows):
-            return X
-        named = {"y": y, "users": users, "elements": elements}
-        for name, column in named.items():
-            if (name == "y" or column is not None) and not isinstance(column, str):
-                raise ParameterError(
-                    f"{name} must be a column name if X is a Spark DataFrame, not "
-                    f"{type(column).__name__}.",
-                    name=name,
-                )
-        table = read(X, user=users, rows="as given")
-        features = [NumberColumn(name) for name in table.schema if name not in named.values()]
-        return ClusterRows(
-            table, FeatureEncoding(tuple(features)), y, elements, boolean_labels=True
-        )
-
-    @property
-    def width(self) -> int:
-        """Number of features."""
-        return len(self.encoding.names)
-
-    def column_forms(self, *, labels: bool) -> list[tuple[str, Form]]:
-        """Return the columns to read and their forms, after checking the schema."""
-        result = required_columns(self.table, self.encoding, self.target, labels, self.element)
-        if labels and self._has_boolean_labels:
-            result[len(self.encoding.columns)] = (self.target, "as it is")
-        return result
-
-    @property
-    def _has_boolean_labels(self) -> bool:
-        return self.boolean_labels and self.table.schema.get(self.target) == "BOOLEAN"
-
-    def roles(self, *, labels: bool) -> ColumnRoles:
-        """Return the roles of the columns of :meth:`column_forms`."""
-        return ColumnRoles(
-            self.encoding,
-            labels=labels,
-            users=self.table.user is not None,
-            elements=self.element is not None,
-        )
-
-    def placeholder_row(self, unit: Unit, *, labels: bool) -> FeatureRows:
-        """Return and check one synthetic row, which determines the public facts of the rows."""
-        self.column_forms(labels=labels)
-        kind: Any = np.float64 if not labels else np.bool_ if self._has_boolean_labels else object
-        target = np.zeros(1, dtype=kind) if kind is np.bool_ else np.full(1, None, dtype=kind)
-        users, elements = self.users, self.elements
-        arrange(1, users, elements, unit)
-        features = pd.DataFrame(dict.fromkeys(self.encoding.names, np.zeros(1)))
-        return FeatureRows(features, target, users, elements, pa.table({}))
-
-    @property
-    def users(self) -> Any:
-        """Synthetic label with the name of the user column; None without such a column."""
-        return _placeholder(self.table.user)
-
-    @property
-    def elements(self) -> Any:
-        """Synthetic cell with the name of the cell column; None without such a column."""
-        return _placeholder(self.element)
-
-    @contextmanager
-    def cached(self, make: ArrangeBlocks, *, labels: bool, charge: Charge) -> Iterator[CachedRows]:
-        """Store blocks of the rows on the cluster while they are used."""
-        step("rows are brought together and kept where they are")
-        with charge.open(self.table) as engine:
-            keeper = cast(ClusterEngine, engine)
-            yield CachedRows(keeper.cache(self.column_forms(labels=labels), make, BLOCKS))
-
-
-def _placeholder(column: str | None) -> Any:
-    return None if column is None else pd.Series([None], name=column, dtype=object)
+@contextmanager
+def cached(
+    rows: ColumnRows, make: ArrangeBlocks, charge: Charge, *, labels: bool = False
+) -> Iterator[CachedRows]:
+    """Store blocks of rows on their cluster while they are used."""
+    step("rows are brought together and kept where they are")
+    with charge.open(rows.table) as engine:
+        keeper = cast(ClusterEngine, engine)
+        yield CachedRows(keeper.cache(rows.column_forms(labels=labels), make, BLOCKS))
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,89 +109,78 @@ class ClusterSums:
         return self.cached.sums(NormCounts(self.contributions), (BINS,))
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class ClusterData:
-    """Rows of an estimator's fit on a cluster; cf. :class:`Data`."""
+    """Rows of an estimator's fit on a cluster; cf. :class:`~dpgrain.learn.fit_data.FitData`."""
 
-    rows: ClusterRows
     targets: Targets
-    rule: TargetRule
-    loss: Callable[[Classes], MarginLoss]
-    ask: Ask
-    labels: bool
-    _blocks: CachedRows | None = None
-
-    @property
-    def width(self) -> int:
-        """Number of features."""
-        return self.rows.width
-
-    @property
-    def owners(self) -> None:
-        """None: fits on a cluster do not sample users."""
-        return None
+    cached: CachedRows
+    owners: ClassVar[None] = None
 
     @property
     def users_with_rows(self) -> int:
         """Number of users with rows, which is private."""
-        return self._cached.users
+        return self.cached.users
 
-    @property
-    def form(self) -> FitForm:
-        """Public form of the rows."""
-        return FitForm(self.targets, self.width, self.loss, self.users)
-
-    @property
-    def users(self) -> Any:
-        """Synthetic label with the name of the user column."""
-        return self.rows.users
-
-    @property
-    def elements(self) -> Any:
-        """Synthetic cell with the name of the cell column."""
-        return self.rows.elements
-
-    @contextmanager
-    def opened(self, charge: Charge) -> Iterator[Self]:
-        """Store blocks on the cluster inside this context."""
-        ask, roles = self.ask, self.rows.roles(labels=self.labels)
-        by = ArrangeLinear(ask.feature_bound, ask.fit_intercept)
-        make = ArrangeBlocks(roles, self.rule, ask.promise.unit, by)
-        with self.rows.cached(make, labels=self.labels, charge=charge) as self._blocks:
-            yield self
-
-    def gradients(self, ask: Ask) -> Gradients:  # noqa: ARG002 - set in the arrangement
+    def gradients(self, config: FitConfig) -> Gradients:  # noqa: ARG002 - set in the arrangement
         """Return a function from a loss and a parameter to the blocks' gradients."""
 
         def at(loss: MarginLoss, theta: FloatArray) -> Contributions:
-            return self._cached.at(LinearContributions(loss, theta), len(theta))
+            return self.cached.at(LinearContributions(loss, theta), len(theta))
 
         return at
 
-    @property
-    def _cached(self) -> CachedRows:
-        assert self._blocks is not None  # noqa: S101 - it is entered before it is read
-        return self._blocks
+
+@contextmanager
+def opened(
+    rows: ColumnRows,
+    config: FitConfig,
+    rule: TargetRule,
+    unit: Unit,
+    targets: Targets,
+    charge: Charge,
+) -> Iterator[ClusterData]:
+    """Provide the rows of an estimator's fit in blocks on their cluster."""
+    by = ArrangeLinear(config.feature_bound, config.fit_intercept)
+    make = ArrangeBlocks(rows.roles(labels=config.labels), rule, unit, by)
+    with cached(rows, make, charge, labels=config.labels) as blocks:
+        yield ClusterData(targets, blocks)
 
 
-def cluster_config(ask: Ask) -> Ask:
-    """Return the request for a cluster: exact, and with all blocks in each round."""
-    if ask.recipe is not None:
-        name = "algorithm" if ask.trust == "central" else "trust"
+def cluster_config(config: FitConfig) -> FitConfig:
+    """Return the parameters on a cluster: exact, and with all blocks in each round."""
+    if config.recipe is not None:
+        name = "algorithm" if config.trust == "central" else "trust"
         takes = "'auto' or a solver of dpgrain.optimize" if name == "algorithm" else "'central'"
         raise ParameterError(
-            f"{name} must be {takes} for rows on a cluster, not {getattr(ask, name)!r}, which "
+            f"{name} must be {takes} for rows on a cluster, not {getattr(config, name)!r}, which "
             f"visits users in turn; change it, {LOAD_LOCALLY}",
             name=name,
         )
-    if ask.intervals:
+    if config.intervals:
         raise ParameterError(
-            f"intervals must be 0 for rows on a cluster, not {_validate.describe(ask.intervals)}; "
+            f"intervals must be 0 for rows on a cluster, not {_validate.describe(config.intervals)}; "
             f"omit it, {LOAD_LOCALLY}",
             name="intervals",
         )
-    require_all_blocks(ask.sampling, ask.sampling_rate)
-    return replace(ask, exact=True, sampling="full", sampling_rate=None)
+    if config.tune is not None:
+        raise ParameterError(
+            "tune must be None for rows on a cluster; set the parameters, or compare fits that "
+            "each use a share of a budget.",
+            name="tune",
+        )
+    require_all_blocks(config.sampling, config.sampling_rate)
+    return replace(config, exact=True, sampling="full", sampling_rate=None)
+
+
+def check_targets(model: LinearModel, targets: Targets) -> None:
+    """Reject labels that are not stated, and a custom model."""
+    if targets.labels is not None:
+        raise ParameterError(
+            "classes is required for rows on a cluster; pass all labels as classes=[…].",
+            name="classes",
+        )
+    model._rule(targets.classes)
 
 
 def require_all_blocks(sampling: Sampling, rate: float | None) -> None:
@@ -317,6 +213,6 @@ def require_sendable(**sent: Any) -> None:
             ) from None
 
 
-def record_arrangement(rows: ClusterRows, unit: Unit) -> ArrangeBlocks:
+def record_arrangement(rows: ColumnRows, unit: Unit) -> ArrangeBlocks:
     """Return the arrangement of rows for a caller's loss."""
     return ArrangeBlocks(rows.roles(labels=False), NumericTargets(), unit, ArrangeRecords())

@@ -98,9 +98,9 @@ class ArrangeBlocks:
 
     def _arranged(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         result = self.roles.split(table)
-        X = np.ascontiguousarray(result.features.to_numpy(dtype=np.float64))
+        X = np.ascontiguousarray(result.X.to_numpy(dtype=np.float64))
         with np.errstate(all="ignore"):
-            y = self.rule(np.asarray(result.target))
+            y = self.rule(np.asarray(result.y))
         rows = arrange(len(y), result.users, result.elements, self.unit).by_value(X, y)
         arranged = self.by(X[rows.kept], y[rows.kept], rows.blocks, len(rows.owners))
         yield from block_cells(*arranged, users=rows.users)

@@ -115,18 +115,17 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         if _validate.one_of(("accuracy", "auc"), measure=measure) == "accuracy":
             return accuracy(
                 y,
-                Predictions(self.predict, X, self.n_features_in_),
+                Predictions.of(self, X),
                 classes=self.classes_.tolist(),
                 **promised,
             )
-        probabilities = getattr(self, "predict_proba", None)
-        if probabilities is None or len(self.classes_) != 2:
+        if not hasattr(self, "predict_proba") or len(self.classes_) != 2:
             raise ParameterError(
                 "measure must be 'accuracy' for this model, because 'auc' requires probabilities "
                 "of two classes."
             )
-        positive = Predictions(lambda rows: probabilities(rows)[:, 1], X, self.n_features_in_)
-        return auc(y, positive, positive=self.classes_[1], **promised)
+        predicted = Predictions.of(self, X, positive=True)
+        return auc(y, predicted, positive=self.classes_[1], **promised)
 
     def decision_function(self, X: Any) -> FloatArray:
         """Return the margins of rows: (m,) for two classes, otherwise (m, classes).
@@ -286,7 +285,7 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         True
         """
         check_is_fitted(self)
-        predicted = Predictions(self.predict, X, self.n_features_in_)
+        predicted = Predictions.of(self, X)
         return r2(y, predicted, lower=lower, upper=upper, **promised)
 
     def predict(self, X: Any) -> FloatArray:

@@ -15,6 +15,7 @@ from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.long_labels import stated_label
+from dpgrain.learn.rows import ArrayRows
 from dpgrain.publishing import Charge
 from dpgrain.publishing.curator import Curator
 from dpgrain.publishing.facts import Fact
@@ -173,20 +174,6 @@ class FeatureEncoding:
         return FeatureEncoding(tuple(columns))
 
 
-@dataclass(frozen=True, eq=False)
-class FeatureRows:
-    """Rows of a table in memory; None for columns that were not requested.
-
-    ``users`` is a number per user, NaN for a missing user id.
-    """
-
-    features: pd.DataFrame
-    target: NDArray[Any] | None
-    users: FloatArray | None
-    elements: NDArray[Any] | None
-    kept: pa.Table
-
-
 def load_rows(
     table: UserTable,
     encoding: FeatureEncoding,
@@ -197,11 +184,11 @@ def load_rows(
     element: str | None = None,
     keep: Sequence[str] = (),
     named: bool = False,
-) -> FeatureRows:
+) -> ArrayRows:
     """Read the columns of a model, including the user column if there is one.
 
     ``named`` returns users by name, as indices in a population; otherwise they are numbered in
-    order of appearance, which is faster.
+    order of appearance, which is faster, with NaN for a missing user id.
     """
     forms = required_columns(table, encoding, target, labels, element, keep)
     with right.open(table) as engine, Progress(1) as shown:
@@ -231,7 +218,7 @@ class ColumnRoles:
     keep: tuple[str, ...] = ()
     named: bool = False
 
-    def split(self, rows: pa.Table) -> FeatureRows:
+    def split(self, rows: pa.Table) -> ArrayRows:
         """Split rows by the roles of their columns."""
         columns = iter(rows.columns)
         features = [
@@ -240,33 +227,13 @@ class ColumnRoles:
         result = next(columns) if self.target else None
         users = next(columns) if self.users else None
         cells = next(columns) if self.elements else None
-        return FeatureRows(
+        return ArrayRows(
             pd.DataFrame(dict(zip(self.encoding.names, features, strict=True))),
             None if result is None else _objects(result) if self.labels else _floats(result),
             None if users is None else _user_labels(users, self.named),
             None if cells is None else _objects(cells),
             pa.table(dict(zip(self.keep, columns, strict=True))),
         )
-
-
-def empty_rows(
-    table: UserTable,
-    encoding: FeatureEncoding,
-    *,
-    target: str | None = None,
-    labels: bool = False,
-    element: str | None = None,
-) -> FeatureRows:
-    """Return the result of :func:`load_rows` for a table without rows; nothing is read."""
-    required_columns(table, encoding, target, labels, element)
-    nothing, none = np.zeros(0), np.zeros(0, dtype=object)
-    return FeatureRows(
-        pd.DataFrame(dict.fromkeys(encoding.names, nothing)),
-        None if target is None else none if labels else nothing,
-        None if table.user is None else nothing,
-        None if element is None else none,
-        pa.table({}),
-    )
 
 
 def required_columns(

@@ -1,4 +1,4 @@
-"""Validated request for a fit, from the parameters of an estimator."""
+"""Validated copy of the parameters of an estimator."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.guarantees import Sampling
 from dpgrain.learn.program import Known, Recipe
 from dpgrain.noise import RandomState
-from dpgrain.optimize import CoinBetting, FullMatrixAdagrad, Solver
+from dpgrain.optimize import CoinBetting, FullMatrixAdagrad, MarginLoss, Solver
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
-from dpgrain.units import Trust, User
+from dpgrain.units import Relation, Trust, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain import papers
+    from dpgrain.learn.fit_data import Classes
+    from dpgrain.learn.model import LinearModel
 else:
     papers = lazy_import("dpgrain.papers")
 
@@ -37,11 +39,20 @@ _REMAINING_DISTANCE = 2.0
 _MAX_AXES = 100
 
 
-@dataclass(frozen=True)
-class Ask:
-    """Public parameters of a fit, as documented in :class:`~dpgrain.learn.LinearModel`."""
+@dataclass(frozen=True, eq=False)
+class FitConfig:
+    """Copy of an estimator's parameters, documented in :class:`~dpgrain.learn.LinearModel`.
 
-    promise: Promise
+    ``kind`` is the class of the estimator, ``options`` are the parameters of its loss, and
+    ``copied`` is True if scikit-learn cloned it.
+    """
+
+    kind: type[LinearModel]
+    unit: Unit | None
+    relation: Relation
+    epsilon: float
+    delta: float
+    share: float | None
     clip: float | Literal["auto"] | None
     rounds: int | None
     sampling_rate: float | None
@@ -56,23 +67,35 @@ class Ask:
     elements_per_user: float | Literal["auto"]
     intervals: float
     exact: bool
+    tune: Any
     random_state: RandomState
-    progress: bool | None = None
+    verbose: bool
+    options: Mapping[str, Any]
+    copied: bool = False
 
     @staticmethod
-    def of(parameters: Mapping[str, Any]) -> Ask:
-        """Return the request in an estimator's parameters, except the parameters of its loss."""
-        unit = User() if parameters["unit"] is None else parameters["unit"]
-        epsilon, delta, relation = (parameters[name] for name in ("epsilon", "delta", "relation"))
-        values = {
-            **parameters,
-            "promise": Promise(unit, epsilon, delta, relation),
-            "progress": True if parameters["verbose"] else None,
-        }
-        return Ask(**{field.name: values[field.name] for field in fields(Ask)})
+    def of(model: LinearModel) -> FitConfig:
+        """Copy and validate the parameters of a model, except the parameters of its loss."""
+        values = {name: _copy(value) for name, value in model.get_params(deep=False).items()}
+        own = {name: values.pop(name) for name in _PARAMETERS}
+        return FitConfig(type(model), **own, options=values, copied=model._copied)
+
+    def model(self) -> LinearModel:
+        """Return a new unfitted model."""
+        model = self.kind(**self.parameters)
+        model._copied = self.copied
+        return model
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Copies of all parameters of the estimator, by name."""
+        values = {**{name: getattr(self, name) for name in _PARAMETERS}, **self.options}
+        return {name: _copy(value) for name, value in sorted(values.items())}
 
     def __post_init__(self) -> None:
-        self.promise.require_delta("delta must be above 0 for fits, not 0; use about 1e-6.")
+        unit = User() if self.unit is None else self.unit
+        promise = Promise(unit, self.epsilon, self.delta, self.relation)
+        promise.require_delta("delta must be above 0 for fits, not 0; use about 1e-6.")
         self._check_numbers()
         _validate.one_of(("central", "shuffle", "pan"), trust=self.trust)
         known = hasattr(self.algorithm, "step") or isinstance(self.algorithm, Recipe)
@@ -114,10 +137,10 @@ class Ask:
     def _check_recipe(self) -> None:
         """Reject parameters that a recipe does not support."""
         how = self.how
-        if self.promise.unit != User():
+        if self.unit not in (None, User()):
             raise ParameterError(
-                f"unit must be User() with {how}, not {self.promise.unit!r}, because recipes "
-                "protect whole users."
+                f"unit must be User() with {how}, not {self.unit!r}, because recipes protect whole "
+                "users."
             )
         # The default recipes of `trust` use these.
         own = not isinstance(self.algorithm, Recipe)
@@ -135,6 +158,22 @@ class Ask:
                     f"{name} must be omitted with {how}, not {getattr(self, name)!r}, because the "
                     "recipe sets it."
                 )
+
+    @property
+    def promise(self) -> Promise:
+        """Promise of a fit, by default for users: the stated ε and δ, or a share of the budget."""
+        epsilon = self.epsilon if self.share is None else None
+        unit = User() if self.unit is None else self.unit
+        return Promise.of(unit, epsilon, self.delta, self.relation, self.share)
+
+    def loss(self, classes: Classes) -> MarginLoss:
+        """Return the loss of a record as a function of its margin; see the estimator."""
+        return self.model().loss(classes)
+
+    @property
+    def labels(self) -> bool:
+        """True if targets are labels."""
+        return "classes" in self.options
 
     @property
     def how(self) -> str:
@@ -210,6 +249,21 @@ class Ask:
             if self.exact:
                 facts.append(Fact("floating-moments"))
         return tuple(facts)
+
+
+# Parameters of every estimator.
+_PARAMETERS = tuple(
+    field.name for field in fields(FitConfig) if field.name not in ("kind", "options", "copied")
+)
+
+
+def _copy(value: Any) -> Any:
+    """Return a copy of a parameter that later changes by the caller do not affect."""
+    if isinstance(value, dict):
+        return {key: _copy(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_copy(one) for one in value]
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def check_scale(**parameter: float) -> None:

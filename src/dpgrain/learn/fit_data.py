@@ -1,31 +1,33 @@
-"""Private data of a fit, and its published result."""
+"""Loaded rows of a fit, and its published result."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain._types import FloatArray
-from dpgrain.accounting import Event
 from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.norms import NormHistogram
 from dpgrain.gradients.tiles import LinearBlocks
-from dpgrain.inputs.blocks import ArrangedRows
+from dpgrain.inputs.blocks import ArrangedRows, arrange
+from dpgrain.inputs.callbacks import silent
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.classes import Targets
 from dpgrain.learn.confidence import Evidence
-from dpgrain.learn.fit_config import Ask
 from dpgrain.learn.rounds import History
+from dpgrain.learn.rows import ArrayRows, count_rows
 from dpgrain.means import Contributions
 from dpgrain.optimize import MarginLoss
-from dpgrain.publishing import Charge
-from dpgrain.publishing.facts import Fact
+from dpgrain.units import Unit
+
+if TYPE_CHECKING:
+    from dpgrain.learn.fit_config import FitConfig
+    from dpgrain.learn.model import LinearModel
 
 #: Labels of a classifier; None for numbers, or before labels are selected.
 Classes: TypeAlias = NDArray[Any] | None
@@ -34,32 +36,22 @@ Gradients: TypeAlias = Callable[[MarginLoss, FloatArray], Contributions]
 
 
 @dataclass(frozen=True, eq=False)
-class FitForm:
-    """Public form of the rows of a fit: all public facts for its plan.
-
-    ``users`` are unread labels of users, or None for one user per row.
-    """
-
-    targets: Targets
-    width: int
-    loss: Callable[[Classes], MarginLoss]
-    users: Any = None
-
-
-@dataclass(frozen=True, eq=False)
 class FitData:
-    """Rows of a fit, (m, d), with their blocks."""
+    """Loaded rows of a fit, (m, d), with their blocks."""
 
     X: Any
     targets: Targets
     rows: ArrangedRows
     users: Any
-    loss: Callable[[Classes], MarginLoss]
 
-    @property
-    def width(self) -> int:
-        """Number of features."""
-        return int(self.X.shape[1])
+    @staticmethod
+    def of(model: LinearModel, rows: ArrayRows, unit: Unit, *, places: bool = False) -> FitData:
+        """Read rows as numbers in blocks; the model learns the names of their features."""
+        with silent():
+            # Warnings about the form were issued before the charge.
+            X, targets = model.read(rows.X, rows.y)
+        blocks = arrange(count_rows(X), rows.users, rows.elements, unit, places=places)
+        return FitData(X, targets, blocks, rows.users)
 
     @property
     def users_with_rows(self) -> int:
@@ -71,15 +63,15 @@ class FitData:
         """User of each block."""
         return self.rows.owners
 
-    def gradients(self, ask: Ask) -> Gradients:
+    def gradients(self, config: FitConfig) -> Gradients:
         """Return the gradients of blocks; rows are copied once, in the order of blocks."""
-        bound, values = ask.feature_bound, self.targets.values
-        rows = self.rows.by_value(self.X, values) if ask.exact else self.rows
+        bound, values = config.feature_bound, self.targets.values
+        rows = self.rows.by_value(self.X, values) if config.exact else self.rows
         blocks = LinearBlocks.arrange(
             self.X,
             values,
             rows.blocks,
-            intercept=ask.fit_intercept,
+            intercept=config.fit_intercept,
             blocks=len(rows.owners),
             kept=rows.kept,
             read=None if bound is None else partial(bounded, bound=bound),
@@ -87,8 +79,8 @@ class FitData:
         return partial(LinearGradients, blocks)
 
 
-class ReadableData(Protocol):
-    """Rows of a fit, local or on a cluster, as used by a curator's clipped means.
+class LoadedRows(Protocol):
+    """Rows of a fit while they are read, in memory or on a cluster.
 
     Selecting labels and computing intervals require the rows of :class:`FitData`.
     """
@@ -98,14 +90,6 @@ class ReadableData(Protocol):
         """Targets, with their public facts."""
 
     @property
-    def loss(self) -> Callable[[Classes], MarginLoss]:
-        """Function from labels to the loss of a record."""
-
-    @property
-    def width(self) -> int:
-        """Number of features."""
-
-    @property
     def users_with_rows(self) -> int:
         """Number of users with rows, which is private."""
 
@@ -113,7 +97,7 @@ class ReadableData(Protocol):
     def owners(self) -> NDArray[Any] | None:
         """User of each block; None if users are not sampled."""
 
-    def gradients(self, ask: Ask) -> Gradients:
+    def gradients(self, config: FitConfig) -> Gradients:
         """Return the gradients of blocks."""
 
 
@@ -147,41 +131,3 @@ class FitResult:
         theta = self.theta.reshape(self.outputs, -1)
         there = theta[:, features] if intercept else np.zeros(self.outputs)
         return theta[:, :features] / (bound or 1.0), there
-
-
-class FitPlan(Protocol):
-    """Plan of a fit, in public numbers."""
-
-    @property
-    def event(self) -> Event:
-        """Accounting event of the whole fit."""
-
-    @property
-    def facts(self) -> tuple[Fact, ...]:
-        """Public facts."""
-
-    @property
-    def care(self) -> tuple[str, ...]:
-        """Warnings about requests that will probably not be met."""
-
-    def run(self, data: Any, charge: Charge) -> FitResult:
-        """Run the whole release within its charge."""
-
-
-class UnreadRows(Protocol):
-    """Unread rows of a fit, local or on a cluster."""
-
-    @property
-    def form(self) -> FitForm:
-        """Public form."""
-
-    @property
-    def users(self) -> Any:
-        """Labels of users, which name them in a promise."""
-
-    @property
-    def elements(self) -> Any:
-        """Labels of elements, which name them in a promise."""
-
-    def opened(self, charge: Charge) -> AbstractContextManager[ReadableData]:
-        """Provide the rows while they are read."""

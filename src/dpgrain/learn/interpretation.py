@@ -39,16 +39,16 @@ _SMALLEST_PERCENT = 0.005
 
 def explain_fit(model: LinearModel) -> dict[str, str]:
     """Explain the units, coefficients, clipping and ridge of a fitted model, fact by fact."""
-    ask = model.config_
+    config = model.config_
     ridge = (
-        f"A ridge of {ask.l2:g} pulls the coefficients that predictions use towards 0; corrected ones "
-        "and their intervals do not include this."
+        f"A ridge of {config.l2:g} pulls the coefficients that predictions use towards 0; corrected "
+        "ones and their intervals do not include this."
     )
     facts = {
         "value": _describe_coefficient(model),
-        "Weights": describe_population(ask.promise.unit),
+        "Weights": describe_population(config.promise.unit),
         "Clipping": " ".join(describe_clipping(model)),
-        "Ridge": ridge if ask.l2 else "",
+        "Ridge": ridge if config.l2 else "",
         "Labels": " ".join(_describe_labels(model)),
         "Missing": _describe_missing(model),
     }
@@ -127,11 +127,11 @@ def describe_population(unit: Unit) -> str:
 
 def describe_clipping(model: LinearModel) -> tuple[str, ...]:
     """Describe the clipping, with the share of clipped units if published; then its effect."""
-    ask, clip, norms = model.config_, model.fitted_.history.clip, model.fitted_.norms
-    text = f"Mean gradients were clipped to norm {clip:.3g}"
-    if ask.recipe is not None:
-        return (f"The mean gradient of each {ask.promise.level} was clipped to norm {clip:.3g}.",)
-    if ask.clipping != "auto":
+    config, clip, norms = model.config_, model.fitted_.history.clip, model.fitted_.norms
+    text, level = f"Mean gradients were clipped to norm {clip:.3g}", config.promise.level
+    if config.recipe is not None:
+        return (f"The mean gradient of each {level} was clipped to norm {clip:.3g}.",)
+    if config.clipping != "auto":
         return (
             f"{text}; how many were clipped was not measured.",
             "If many were, the coefficients are biased; clip='auto' chooses a bound that few exceed.",
@@ -147,9 +147,9 @@ def describe_clipping(model: LinearModel) -> tuple[str, ...]:
     affected = f"about {share:.0%}" if clear else f"at most about {most}"
     margin = f" (±{2 * error:.0%})" if clear and 2 * error >= _SMALLEST_PERCENT else ""
     return (
-        f"{text}, which affected {affected} of {ask.promise.level}s{margin}.",
-        f"This biases the coefficients if those {ask.promise.level}s differ from the rest. With more "
-        "users or a larger ε, fewer are clipped.",
+        f"{text}, which affected {affected} of {level}s{margin}.",
+        f"This biases the coefficients if those {level}s differ from the rest. With more users or a "
+        "larger ε, fewer are clipped.",
     )
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,14 +22,12 @@ from dpgrain.gradients.records import (
     ModelSteps,
     RecordBlocks,
 )
-from dpgrain.inputs.blocks import ArrangedRows, LabelledRows, default_unit
+from dpgrain.inputs.blocks import ArrangedRows, arrange, default_unit
 from dpgrain.inputs.callbacks import silent
-from dpgrain.inputs.columns import is_distributed
 from dpgrain.inputs.guarantees import Sampling, array_guarantee, block_sampling_rate
 from dpgrain.inputs.numbers import numeric_array, vector
 from dpgrain.inputs.population import Population, check_n_users
 from dpgrain.learn.program import Program, Recipe, Task
-from dpgrain.learn.raw_inputs import collect_lazy, count_rows, empty_features, empty_like
 from dpgrain.learn.rounds import (
     History,
     check_program,
@@ -41,18 +39,20 @@ from dpgrain.learn.rounds import (
     skip_lot,
     train,
 )
+from dpgrain.learn.rows import ArrayRows, FitRows, count_rows, rows_of
 from dpgrain.means import ClippedMean, Contributions
 from dpgrain.noise import RandomState
 from dpgrain.optimize import LossFunction, Sgd, Solver
 from dpgrain.optimize.models import Model
-from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt, publishes
+from dpgrain.publishing import Charge, Plan, Promise, Query, annotate_interrupt, publishes
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain.learn import distributed
-    from dpgrain.learn.distributed import CachedRows, ClusterRows
+    from dpgrain.learn.distributed import CachedRows
 else:
     distributed = lazy_import("dpgrain.learn.distributed")
 
@@ -61,7 +61,7 @@ _SHAPES = "X and y must be (m, d) and (m,): a row, and a target, for each record
 
 
 @dataclass(frozen=True)
-class Minimum:
+class Minimum(KeepsQuery):
     """Result of a private minimization.
 
     Args:
@@ -130,9 +130,15 @@ def minimise(
             recipes, which protect whole users.
         elements: (m,) the cell of each record in a public partition.
         unit: the protected unit; by default ``User()`` if users are passed, otherwise ``Record()``.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: the δ of the guarantee, in (0, 1), such as 1e-6.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
         clip: the clipping bound of a block's step; not used by recipes, like the following
             parameters.
-        delta: the δ of the guarantee, in (0, 1), such as 1e-6.
         rounds: the number of noisy gradients.
         sampling: ``"pairs"``, ``"users"`` or ``"full"``.
         sampling_rate: the probability of being in a round's sample; by default 1, or less for a
@@ -144,6 +150,7 @@ def minimise(
         exact: True adds blocks as integers, which is always done for Spark frames. This removes all
             floating-point effects only if the loss computes each record's gradient independently of
             other records, to the last bit.
+        random_state: seed, for tests and research. The release is then *not private*.
 
     Raises:
         ParameterError: if a parameter is out of range or shapes do not fit.
@@ -165,39 +172,30 @@ def minimise(
     except (TypeError, ValueError, OverflowError):
         message = f"start must be a list of numbers, not {_validate.describe(start)}."
         raise_without_context(ParameterError(message, name="start"))
-    cluster = distributed.ClusterRows.of(X, y, users, elements) if is_distributed(X) else None
-    if cluster is not None:
-        # A table defines the users of its rows.
-        users, elements = cluster.users, cluster.elements
-    unit = default_unit(
-        User() if unit is None and isinstance(solver, Recipe) else unit, users, n_users
-    )
+    rows, recipe = rows_of(X, y, users, elements), isinstance(solver, Recipe)
+    unit = default_unit(User() if unit is None and recipe else unit, rows.users, n_users)
     _validate.one_of(get_args(Sampling), sampling=sampling)
     _validate.positive(elements_per_user=elements_per_user)
     promise = Promise.of(unit, epsilon, delta, relation, share)
     _check_kinds(loss, solver, model, unit)
-    rows: _LocalRecords | ClusterRows
-    if cluster is None:
-        rows, width = _local_records(
-            X, y, begin.size, users, elements, unit, isinstance(solver, Recipe)
-        )
-        _check_shapes(loss, solver, model, begin, width)
-    else:
-        rows = cluster
-        _check_cluster(cluster, loss, solver, model, unit)
-        _check_shapes(loss, solver, model, begin, cluster.width)
+    if rows.distributed:
+        _check_cluster(loss, solver, model)
+    features, targets = rows.empty(begin.size, labels=False)
+    width = _as_numbers(features, targets, begin.size)[0].shape[1]
+    if isinstance(rows, ArrayRows) and count_rows(rows.X) != count_rows(rows.y):
+        raise ParameterError(_SHAPES)
+    rows.check(unit, places=recipe)
+    _check_shapes(loss, solver, model, begin, width)
+    if rows.distributed:
         distributed.require_all_blocks(sampling, sampling_rate)
         sampling, exact = "full", True
-    lot = draw_lot(random_state) if isinstance(solver, Recipe) else None
     return MinimumQuery(
         promise,
         loss,
         rows,
-        begin,
+        tuple(begin.tolist()),
         solver,
         model,
-        users,
-        elements,
         clip,
         rounds,
         sampling,
@@ -205,7 +203,7 @@ def minimise(
         n_users,
         elements_per_user,
         exact,
-        lot,
+        draw_lot(random_state) if recipe else None,
         random_state,
     )
 
@@ -216,12 +214,10 @@ class MinimumQuery(Query[Minimum]):
 
     promise: Promise
     loss: LossFunction
-    rows: _LocalRecords | ClusterRows
-    start: FloatArray
+    rows: FitRows
+    start: tuple[float, ...]
     solver: Solver[Any] | Recipe
     model: Model | None
-    users: Any
-    elements: Any
     clip: float
     rounds: int
     sampling: Sampling
@@ -231,10 +227,6 @@ class MinimumQuery(Query[Minimum]):
     exact: bool
     lot: int | None = None
     random_state: RandomState = None
-
-    def __post_init__(self) -> None:
-        if isinstance(self.rows, _LocalRecords):
-            self.check_unit(self.rows.unread.unit)
 
     @cached_property
     def roster(self) -> Population:
@@ -246,8 +238,8 @@ class MinimumQuery(Query[Minimum]):
         """Program of the recipe."""
         assert isinstance(self.solver, Recipe)  # noqa: S101 - checked by the callers
         n = check_n_users(self.n_users, "a recipe")
-        program = self.solver.plan(Task(n, tuple(self.start), self.promise, lot=self.lot))
-        check_program(program, self.users, self.loss)
+        program = self.solver.plan(Task(n, self.start, self.promise, lot=self.lot))
+        check_program(program, self.rows.users, self.loss)
         return program
 
     @cached_property
@@ -270,7 +262,7 @@ class MinimumQuery(Query[Minimum]):
         )
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """The noise of all rounds, and of the number of users where it is not stated."""
         facts: tuple[Fact, ...]
         roster = self.roster
@@ -285,40 +277,53 @@ class MinimumQuery(Query[Minimum]):
             event,
             (*roster.facts, *facts),
             private=True,
-            users=self.users,
-            elements=self.elements,
+            users=self.rows.users,
+            elements=self.rows.elements,
         )
-        return Planned(guarantee, self.n_users)
+        return Plan(guarantee, self.n_users)
 
     def run(self, charge: Charge) -> Minimum:
         """Run all steps."""
         with annotate_interrupt("the fit"):
             if isinstance(self.solver, Recipe):
                 result = self._run_recipe(charge)
-            elif isinstance(self.rows, _LocalRecords):
-                result = self._run_local(charge, self.rows, self.solver)
+            elif self.rows.distributed:
+                result = self._run_on_cluster(charge, self.solver)
             else:
-                result = self._run_on_cluster(charge, self.rows, self.solver)
+                result = self._run_local(charge, self.solver)
         theta, history, n = result
         return Minimum(theta, charge.guarantee, history, n)
 
+    def _read(self, charge: Charge) -> tuple[FloatArray, FloatArray, ArrangedRows, Any]:
+        """Return records and targets as numbers, their blocks, and their users."""
+        loaded, unit = self.rows.read(charge, labels=False), self.promise.unit
+        places = isinstance(self.solver, Recipe)
+
+        def blocks() -> tuple[FloatArray, FloatArray, ArrangedRows]:
+            features, targets = _as_numbers(loaded.X, loaded.y, len(self.start))
+            rows = len(targets)
+            return (
+                features,
+                targets,
+                arrange(rows, loaded.users, loaded.elements, unit, places=places),
+            )
+
+        return (*charge.read(blocks), loaded.users)
+
     def _run_recipe(self, charge: Charge) -> tuple[FloatArray, History, int]:
         """Run the program of a recipe."""
-        assert isinstance(self.rows, _LocalRecords)  # noqa: S101 - a recipe is refused rows on a cluster
         program, source = self.program, charge.lend(self.program.event)
         skip_lot(self.random_state, source)
-        features, targets, rows = charge.read(self.rows.read)
-        index = population_index(program, self.users, rows)
+        features, targets, rows, users = self._read(charge)
+        index = population_index(program, users, rows)
         records = _records(features, targets, rows)
         n = check_n_users(self.n_users, "a recipe")
-        return (*run_program(program, records, index, self.loss, self.start, source), n)
+        return (*run_program(program, records, index, self.loss, np.array(self.start), source), n)
 
-    def _run_local(
-        self, charge: Charge, here: _LocalRecords, solver: Solver[Any]
-    ) -> tuple[FloatArray, History, int]:
+    def _run_local(self, charge: Charge, solver: Solver[Any]) -> tuple[FloatArray, History, int]:
         """Run steps with local records."""
         step = _BlockSteps(self.loss, self.model, solver, math.inf if self.exact else self.clip)
-        features, targets, rows = charge.read(here.read)
+        features, targets, rows, _ = self._read(charge)
         ordered = rows.by_value(features, targets) if self.exact else rows
         records = _records(features, targets, ordered)
         n = resolve_users(self.roster, lambda: rows.users, charge)
@@ -326,51 +331,24 @@ class MinimumQuery(Query[Minimum]):
             lambda theta: step.at(theta)(records),
             replace(self.mean, n_users=n),
             solver,
-            self.start,
+            np.array(self.start),
             charge.lend(self.mean.event),
             owners=rows.owners,
         )
         return theta, history, n
 
     def _run_on_cluster(
-        self, charge: Charge, cluster: ClusterRows, solver: Solver[Any]
+        self, charge: Charge, solver: Solver[Any]
     ) -> tuple[FloatArray, History, int]:
         """Run steps with records on a cluster."""
-        step = _BlockSteps(self.loss, self.model, solver, math.inf)
+        step, cluster = _BlockSteps(self.loss, self.model, solver, math.inf), cast(Any, self.rows)
         make = distributed.record_arrangement(cluster, self.promise.unit)
-        with cluster.cached(make, labels=False, charge=charge) as cached:
+        with distributed.cached(cluster, make, charge) as cached:
             n = resolve_users(self.roster, lambda: cached.users, charge)
             source = charge.lend(self.mean.event)
-            at = partial(_cluster_sums, cached, step)
-            theta, history = train(at, replace(self.mean, n_users=n), solver, self.start, source)
+            at, mean = partial(_cluster_sums, cached, step), replace(self.mean, n_users=n)
+            theta, history = train(at, mean, solver, np.array(self.start), source)
         return theta, history, n
-
-
-@dataclass(frozen=True, eq=False)
-class _LocalRecords:
-    """Passed records, of which only the form has been read."""
-
-    X: Any
-    y: Any
-    width: int
-    unread: LabelledRows
-
-    def read(self) -> tuple[FloatArray, FloatArray, ArrangedRows]:
-        """Read records and targets as numbers, and group the records into blocks."""
-        return (*_as_numbers(self.X, self.y, self.width), self.unread.arranged())
-
-
-def _local_records(
-    X: Any, y: Any, width: int, users: Any, elements: Any, unit: Unit, places: bool
-) -> tuple[_LocalRecords, int]:
-    """Check the form of records, and return them unread with their number of features."""
-    X, y = collect_lazy(X), collect_lazy(y)
-    features, _ = _as_numbers(empty_features(X, width), empty_like(y), width)
-    if count_rows(X) != count_rows(y):
-        raise ParameterError(_SHAPES)
-    others = {"X": X, "y": y}
-    unread = LabelledRows.of(count_rows(X), users, elements, unit, places=places, others=others)
-    return _LocalRecords(X, y, width, unread), features.shape[1]
 
 
 def _records(features: FloatArray, targets: FloatArray, rows: ArrangedRows) -> RecordBlocks:
@@ -386,13 +364,7 @@ def _cluster_sums(cached: CachedRows, step: _BlockSteps, theta: FloatArray) -> C
     return cached.from_records(step.at(theta), len(theta))
 
 
-def _check_cluster(
-    cluster: ClusterRows,
-    loss: LossFunction,
-    solver: Solver[Any] | Recipe,
-    model: Model | None,
-    unit: Unit,
-) -> None:
+def _check_cluster(loss: LossFunction, solver: Solver[Any] | Recipe, model: Model | None) -> None:
     """Reject arguments that records on a cluster do not support."""
     if isinstance(solver, Recipe):
         raise ParameterError(
@@ -401,7 +373,6 @@ def _check_cluster(
             "(frame.toPandas()).",
             name="solver",
         )
-    cluster.placeholder_row(unit, labels=False)
     domain = solver.domain if isinstance(solver, Sgd) else None
     distributed.require_sendable(loss=loss, model=model, solver=domain)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,48 +17,38 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpgrain._formatting import format_facts
-from dpgrain._lazy_import import lazy_import
 from dpgrain._report_mixins import ModelReportMixin
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import default_unit
-from dpgrain.inputs.columns import is_distributed
 from dpgrain.inputs.guarantees import Sampling
 from dpgrain.inputs.numbers import numeric_table
 from dpgrain.learn.bounding import bounded, finite
 from dpgrain.learn.classes import TargetRule, Targets
 from dpgrain.learn.confidence import Evidence, Intervals, intervals
 from dpgrain.learn.files import ModelFile, write
-from dpgrain.learn.fit_config import Ask
-from dpgrain.learn.fit_data import Classes, FitResult, UnreadRows
+from dpgrain.learn.fit_config import FitConfig
+from dpgrain.learn.fit_data import Classes, FitResult
 from dpgrain.learn.program import Recipe
-from dpgrain.learn.query import FitQuery, LocalRows, copy_parameters
-from dpgrain.learn.raw_inputs import ArrayInputs, RawInputs
+from dpgrain.learn.query import FitQuery
 from dpgrain.learn.reading import feature_table, ridge_strengths, target_vector, without_rows
-from dpgrain.learn.rounds import History, draw_lot
+from dpgrain.learn.rounds import History
+from dpgrain.learn.rows import rows_of
 from dpgrain.learn.summary import coefficients
 from dpgrain.learn.tuning import tuned_query
 from dpgrain.noise import RandomState
 from dpgrain.numerics.row_products import products
 from dpgrain.optimize import MarginLoss, Solver
-from dpgrain.publishing import Promise, Query, publish
+from dpgrain.publishing import Query, publish
+from dpgrain.publishing.call import recorded
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.pickle_origin import PickleOrigin
 from dpgrain.publishing.risk import risk_lines
 from dpgrain.units import PLAIN_UNITS, Relation, Trust, Unit, User
 
-if TYPE_CHECKING:
-    from dpgrain.learn import distributed
-    from dpgrain.learn.distributed import ClusterData, ClusterRows
-    from dpgrain.learn.features import FeatureEncoding
-else:
-    distributed = lazy_import("dpgrain.learn.distributed")
-
 # The last line below a printed model.
 _POINTER = "What the numbers mean: .explain(). Full guarantee: print(.guarantee_)"
-# Attributes that describe the features of a fit.
-_FEATURE_ATTRIBUTES = ("n_features_in_", "feature_names_in_")
 # Public fact of every fit of a clone. A model cannot see what is computed around its copies.
 _COPIED = Fact("copied-model")
 
@@ -130,6 +120,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes:
         guarantee_: the guarantee of the fit.
+        query_: the public part of its query, without rows or a seed.
         coef_: the coefficients.
         intercept_: the intercept.
         history_: the noisy gradients, round by round.
@@ -212,10 +203,13 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         covers every iterate, :attr:`history_`, and the releases of ``"auto"`` and ``intervals``.
         Source: element-level paper, Algorithm 1 and (15), with sampled blocks instead of users.
         """
-        self.forget()
-        publish(self.query(X, y, users=users, elements=elements))
+        for earlier in self._results:
+            delattr(self, earlier)
+        fitted = publish(self.query(X, y, users=users, elements=elements))
+        self.__dict__.update(fitted._results)
         return self
 
+    @recorded
     def query(self, X: Any, y: Any, *, users: Any = None, elements: Any = None) -> Query[Self]:
         """Validate a fit, and return it as a query; nothing is read.
 
@@ -226,85 +220,26 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
             elements: (m,) the cell of each row.
 
         Returns:
-            a query; its ``run`` fits this model.
+            a query with a copy of the parameters, so later changes of this model have no effect.
+            :func:`dpgrain.publish` returns another model of this class, which is fitted.
 
         Raises:
             ParameterError: as :meth:`fit`.
         """
-        self.config()
-        self.check_process()
-        cluster = distributed.ClusterRows.of(X, y, users, elements) if is_distributed(X) else None
-        if cluster is None:
-            inputs = X if isinstance(X, RawInputs) else ArrayInputs.of(X, y, users, elements)
-            if self.tune is not None:
-                return tuned_query(self, inputs)
-            users = inputs.users
-        else:
-            # A table defines the users of its rows.
-            users = cluster.users
-        ask = self.config(self.unit_of(users))
-        promise = self.promised(ask.promise.unit)
-        rows: UnreadRows
-        if cluster is not None:
-            ask = distributed.cluster_config(ask)
-            rows = self._cluster_data(ask, cluster)
-        else:
-            places = ask.recipe is not None
-            rows = LocalRows.of(self, inputs, ask.promise.unit, places=places)
-        lot = None if ask.recipe is None else draw_lot(self.random_state)
-        parameters = copy_parameters(self)
-        query: Query[Any] = FitQuery(promise, self, parameters, ask, rows, lot, self.random_state)
-        return query
-
-    def promised(self, unit: Unit) -> Promise:
-        """Return the promise of a fit: the stated ε and δ, or a share of the open budget.
-
-        Args:
-            unit: the privacy unit.
-
-        Raises:
-            ParameterError: if a value is out of range, or no budget is open for a share.
-        """
-        epsilon = self.epsilon if self.share is None else None
-        return Promise.of(unit, epsilon, self.delta, self.relation, self.share)
-
-    def check_process(self) -> None:
-        """Reject a fit of a copy in a process that would not charge the original's budgets.
-
-        Raises:
-            ParameterError: if the fit would not be charged.
-        """
+        config = self.config()
         if self._sent is not None:
             self._sent.check()
+        rows = rows_of(X, y, users, elements)
+        unit = User() if config.unit is None and config.recipe is not None else config.unit
+        promise = replace(config.promise, unit=default_unit(unit, rows.users, config.n_users))
+        if self.tune is not None and not rows.distributed:
+            return cast("Query[Self]", tuned_query(config, promise, rows))
+        return cast("Query[Self]", FitQuery.of(config, promise, rows))
 
-    def forget(self, *, but: Collection[str] = ()) -> None:
-        """Discard the results of an earlier fit.
-
-        Args:
-            but: the attributes to retain.
-        """
-        for earlier in [name for name in vars(self) if name.endswith("_") and name not in but]:
-            delattr(self, earlier)
-
-    def _cluster_data(self, ask: Ask, rows: ClusterRows) -> ClusterData:
-        """Return rows on a cluster, with their public facts."""
-        labels = hasattr(self, "classes")
-        if self.tune is not None:
-            raise ParameterError(
-                "tune must be None for rows on a cluster; set the parameters, or compare fits "
-                "that each use a share of a budget.",
-                name="tune",
-            )
-        row = rows.placeholder_row(ask.promise.unit, labels=labels)
-        _, targets = self.read(row.features, row.target)
-        if targets.labels is not None:
-            raise ParameterError(
-                "classes is required for rows on a cluster; pass all labels as classes=[…].",
-                name="classes",
-            )
-        return distributed.ClusterData(
-            rows, targets, self._rule(targets.classes), self.loss, ask, labels
-        )
+    @property
+    def _results(self) -> dict[str, Any]:
+        """Attributes of the fit, by name."""
+        return {name: value for name, value in vars(self).items() if name.endswith("_")}
 
     def read(self, X: Any, y: Any) -> tuple[Any, Targets]:
         """Return features and targets as numbers, with their public facts.
@@ -359,20 +294,20 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
                 "intervals must be above 0 at the fit for confidence_intervals; intervals=0.2 "
                 "reserves a fifth of the budget for them."
             )
-        fitted, ask, clipped_share, blocks = self.fitted_, self.config_, 0.0, 1.0
+        fitted, config, clipped_share, blocks = self.fitted_, self.config_, 0.0, 1.0
         if fitted.norms:
             norms = fitted.norms[-1]
             clipped_share = norms.max_share_beyond(fitted.history.clip)
-            if ask.elements_per_user != "auto":
-                blocks = norms.blocks / (self.evidence_.n_users * ask.elements_per_user)
-        width = self.n_features_in_ + ask.fit_intercept
+            if config.elements_per_user != "auto":
+                blocks = norms.blocks / (self.evidence_.n_users * config.elements_per_user)
+        width = self.n_features_in_ + config.fit_intercept
         scale = np.full((fitted.outputs, width), self.target_scale)
-        scale[:, : self.n_features_in_] /= ask.feature_bound or 1.0
+        scale[:, : self.n_features_in_] /= config.feature_bound or 1.0
         return intervals(
             self.evidence_,
             self.history_,
             fitted.theta,
-            ridge_strengths(ask, fitted.outputs, self.n_features_in_),
+            ridge_strengths(config, fitted.outputs, self.n_features_in_),
             np.diag(scale.ravel()),
             self.parameter_names(fitted.outputs),
             level,
@@ -381,39 +316,23 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
             blocks=blocks,
         )
 
-    def unit_of(self, users: Any) -> Unit:
-        """Return the privacy unit of a fit with or without users.
-
-        Args:
-            users: the user id of each row; None if they are not passed.
-
-        Raises:
-            ParameterError: if the fit is for whole users, but users are not passed.
-        """
-        stated = User() if self.unit is None and self.config().recipe is not None else self.unit
-        return default_unit(stated, users, self.n_users)
-
-    def config(self, unit: Unit | None = None) -> Ask:
-        """Return the validated parameters.
-
-        Args:
-            unit: the privacy unit of a fit; by default, the model's.
+    def config(self) -> FitConfig:
+        """Return a validated copy of the parameters.
 
         Raises:
             ParameterError: if one is out of range, by its name.
         """
-        parameters = self.get_params(deep=False)
-        ask = Ask.of(parameters if unit is None else {**parameters, "unit": unit})
+        config = FitConfig.of(self)
         self.loss(None)
-        return ask
+        return config
 
     @property
-    def config_(self) -> Ask:
+    def config_(self) -> FitConfig:
         """Parameters used by the fit."""
         check_is_fitted(self)
         stated = self.parameters_["unit"]
         unit = PLAIN_UNITS[self.guarantee_.level] if stated is None else stated
-        return Ask.of({**self.parameters_, "unit": unit})
+        return FitConfig.of(type(self)(**{**self.parameters_, "unit": unit}))
 
     def adopt(
         self,
@@ -431,8 +350,6 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
             tuned: the setting that was chosen.
             parameters: the parameters of the fit; by default, the model's own.
         """
-        # A query can be published for a model with results of another fit.
-        self.forget(but=_FEATURE_ATTRIBUTES)
         own = self.get_params(deep=False) if parameters is None else parameters
         self.parameters_ = {**own, **(tuned or {})}
         intercept, bound = self.parameters_["fit_intercept"], self.parameters_["feature_bound"]
@@ -451,17 +368,6 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
             self.guarantee_ = guarantee
         if tuned is not None:
             self.tuned_ = tuned
-        return self
-
-    def set_columns(self, encoding: FeatureEncoding, target: str, guarantee: Guarantee) -> Self:
-        """Set the table columns of the fit, which are also written to the model file.
-
-        Args:
-            encoding: the rule from columns to features.
-            target: the column of targets.
-            guarantee: the guarantee, with the public facts about the columns.
-        """
-        self.encoding_, self.target_, self.guarantee_ = encoding, target, guarantee
         return self
 
     def save(self, path: str | Path) -> Path:

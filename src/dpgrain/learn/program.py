@@ -38,6 +38,9 @@ class Task:
         beside: the event of other results published under the same guarantee.
         lot: a public random number, for recipes that return a random iterate; None to draw it.
 
+    Raises:
+        ParameterError: if the promise is not for whole users.
+
     >>> task = Task.of(1000, (0.0, 0.0), 1.0, 1e-6)
     >>> task.dimension, task.promise.epsilon, round(task.noise(), 4)
     (2, 1.0, 0.006)
@@ -48,6 +51,14 @@ class Task:
     promise: Promise
     beside: Event | None = None
     lot: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.promise.unit != User():
+            raise ParameterError(
+                f"unit must be User() with a recipe, not {_validate.describe(self.promise.unit)}, "
+                "because recipes protect whole users.",
+                name="unit",
+            )
 
     @staticmethod
     def of(

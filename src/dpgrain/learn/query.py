@@ -3,201 +3,184 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpgrain import _validate
+from dpgrain._lazy_import import lazy_import
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.tiles import LinearBlocks
-from dpgrain.inputs.blocks import LabelledRows
-from dpgrain.inputs.callbacks import silent
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.inputs.population import Population, check_n_users
 from dpgrain.learn.bounding import bounded
-from dpgrain.learn.central import plan_fit
-from dpgrain.learn.fit_config import Ask
-from dpgrain.learn.fit_data import FitData, FitForm, FitPlan, FitResult, UnreadRows
+from dpgrain.learn.central import CentralFit
+from dpgrain.learn.classes import Targets
+from dpgrain.learn.fit_config import FitConfig
+from dpgrain.learn.fit_data import FitData, FitResult
 from dpgrain.learn.interpretation import warn_about_bias
 from dpgrain.learn.program import Program, Task
-from dpgrain.learn.raw_inputs import RawInputs, count_rows
 from dpgrain.learn.reading import record_blocks, ridge_strengths
-from dpgrain.learn.rounds import check_program, population_index, run_program, skip_lot
+from dpgrain.learn.rounds import check_program, draw_lot, population_index, run_program, skip_lot
+from dpgrain.learn.rows import FitRows
 from dpgrain.noise import RandomState
-from dpgrain.optimize import MarginLoss
-from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt
+from dpgrain.publishing import Charge, Plan, Promise, Query, annotate_interrupt
 from dpgrain.publishing.facts import Fact
-from dpgrain.units import Unit
+from dpgrain.publishing.guarantee import Guarantee
 
 if TYPE_CHECKING:
+    from dpgrain.learn import column_rows, distributed
     from dpgrain.learn.model import LinearModel
-
-    Model: TypeAlias = LinearModel
 else:
-    Model: TypeAlias = Any
-
-
-@dataclass(frozen=True, eq=False)
-class LocalRows:
-    """Local rows of a fit, passed or in a table; created by :meth:`of`."""
-
-    model: Model
-    inputs: RawInputs
-    unit: Unit
-    form: FitForm
-    places: bool = False
-
-    @staticmethod
-    def of(model: Model, inputs: RawInputs, unit: Unit, *, places: bool = False) -> LocalRows:
-        """Check the form of rows without reading them; the model learns its features' names."""
-        X, targets = model.read(*inputs.none(model.n_features))
-        inputs.check(unit, places=places)
-        form = FitForm(targets, int(X.shape[1]), model.loss, inputs.users)
-        return LocalRows(model, inputs, unit, form, places)
-
-    @property
-    def users(self) -> Any:
-        """Labels of users, which name them in a promise."""
-        return self.inputs.users
-
-    @property
-    def elements(self) -> Any:
-        """Labels of elements, which name them in a promise."""
-        return self.inputs.elements
-
-    @contextmanager
-    def opened(self, charge: Charge) -> Iterator[FitData]:
-        """Provide the rows as numbers in blocks."""
-        result = self.inputs.read(charge)
-
-        def read() -> FitData:
-            with silent():
-                # Warnings about the form were issued before the charge.
-                X, targets = self.model.read(result.X, result.y)
-            unread = LabelledRows.of(
-                count_rows(X), result.users, result.elements, self.unit, places=self.places
-            )
-            return FitData(X, targets, unread.arranged(), result.users, self.model.loss)
-
-        yield charge.read(read)
+    distributed = lazy_import("dpgrain.learn.distributed")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FitQuery(Query["LinearModel"]):
     """Query for a fit, created by :meth:`LinearModel.query`.
 
-    ``parameters`` are the model's parameters at that time, and ``ask`` the same after validation.
+    ``targets`` are those of no rows, and ``width`` is the number of features, both public. ``lot``
+    is the public random number of recipes that return a random iterate.
     """
 
     promise: Promise
-    model: Model
-    parameters: Mapping[str, Any]
-    ask: Ask
-    rows: UnreadRows
+    config: FitConfig
+    rows: FitRows
+    targets: Targets
+    width: int
     lot: int | None = None
-    random_state: RandomState = None
 
-    def __post_init__(self) -> None:
-        self.check_unit(self.ask.promise.unit)
-
-    @cached_property
-    def _planned(self) -> FitPlan:
-        ask, form = with_promise(self.ask, self.promise), self.rows.form
-        return plan_fit(ask, form) if ask.recipe is None else plan_recipe(ask, form, self.lot)
+    @classmethod
+    def of(cls, config: FitConfig, promise: Promise, rows: FitRows, **more: Any) -> Self:
+        """Check the form of rows, and return their query; nothing is read."""
+        model, recipe = config.model(), config.recipe is not None
+        if rows.distributed:
+            distributed.cluster_config(config)
+        X, targets = model.read(*rows.empty(config.n_features, labels=config.labels))
+        rows.check(promise.unit, places=recipe)
+        if rows.distributed:
+            distributed.check_targets(model, targets)
+        if recipe:
+            more["lot"] = draw_lot(config.random_state)
+        return cls(promise, config, rows, targets, int(X.shape[1]), **more)
 
     @property
-    def plan(self) -> Planned:
+    def random_state(self) -> RandomState:
+        """Seed of the noise."""
+        return self.config.random_state
+
+    @cached_property
+    def noise(self) -> CentralFit | RecipeFit:
+        """Noise of the whole fit."""
+        if self.config.recipe is not None:
+            return RecipeFit.of(self)
+        config = distributed.cluster_config(self.config) if self.rows.distributed else self.config
+        fit = CentralFit.calibrate(config, self.promise, self.targets, self.width)
+        fit.check_loss(self.targets.classes)
+        return fit
+
+    @property
+    def plan(self) -> Plan:
         """Noise of the whole release of the fit."""
-        check_unchanged(self.model, self.parameters)
+        noise = self.noise
+        elements = self.rows.elements if self.config.recipe is None else None
+        return self.plan_of(noise.event, noise.facts, elements, noise.care)
+
+    def plan_of(
+        self, event: Event, facts: Sequence[Fact], elements: Any, care: tuple[str, ...] = ()
+    ) -> Plan:
+        """Return the plan with the guarantee for these rows."""
         guarantee = array_guarantee(
             self.promise,
-            self._planned.event,
-            self._planned.facts,
+            event,
+            facts,
             private=True,
             users=self.rows.users,
-            elements=self.rows.elements if self.ask.recipe is None else None,
+            elements=elements,
+            rows=self.rows.origin,
         )
-        return Planned(guarantee, self.ask.n_users, care=self._planned.care)
+        return Plan(guarantee, self.config.n_users, care=care)
 
-    def run(self, charge: Charge) -> Model:
-        """Fit the model."""
-        with annotate_interrupt("the fit"), self.rows.opened(charge) as data:
-            fitted = self._planned.run(data, charge)
-        used = {**self.parameters, **share_parameters(self.promise)}
-        model = self.model.adopt(fitted, charge.guarantee, parameters=used)
+    def run(self, charge: Charge) -> LinearModel:
+        """Return a new model with the published results of the fit."""
+        model = self.config.model()
+        with annotate_interrupt("the fit"), self.opened(model, charge) as data:
+            result = self.noise.run(data, charge, self.config.verbose or None)
+        return self.fitted(model, result, charge.guarantee)
+
+    @contextmanager
+    def opened(self, model: LinearModel, charge: Charge) -> Iterator[Any]:
+        """Provide the rows as numbers in blocks; the model learns the names of their features."""
+        config, rows, unit = self.config, self.rows, self.promise.unit
+        if rows.distributed:
+            there = cast("column_rows.ColumnRows", rows)
+            model.read(*rows.empty(None, labels=config.labels))
+            rule = model._rule(self.targets.classes)
+            with distributed.opened(there, config, rule, unit, self.targets, charge) as data:
+                yield data
+            return
+        loaded = rows.read(charge, labels=config.labels, named=config.trust == "pan")
+        places = config.recipe is not None
+        yield charge.read(lambda: FitData.of(model, loaded, unit, places=places))
+
+    def fitted(
+        self,
+        model: LinearModel,
+        result: FitResult,
+        guarantee: Guarantee,
+        tuned: dict[str, Any] | None = None,
+    ) -> LinearModel:
+        """Return a model with published results, and the ε and δ of a share of a budget."""
+        promise, used = self.promise, self.config.parameters
+        if promise.share is not None:
+            used |= {"share": None, "epsilon": promise.epsilon, "delta": promise.delta}
+        if self.rows.columns is not None:
+            model.encoding_, model.target_ = self.rows.columns
+            public = (*guarantee.public, *model.encoding_.facts)
+            guarantee = replace(guarantee, public=public)
+        model.adopt(result, guarantee, tuned=tuned, parameters=used)
         warn_about_bias(model)
         return model
 
 
-def with_promise(ask: Ask, promise: Promise) -> Ask:
-    """Return the request with a promise, possibly determined by a share of a budget."""
-    # A plan does not depend on the budget.
-    own = Promise(promise.unit, promise.epsilon, promise.delta, promise.relation)
-    return replace(ask, promise=own)
-
-
-def share_parameters(promise: Promise) -> dict[str, Any]:
-    """Return the parameters determined by a share of a budget; none if ε was stated."""
-    if promise.share is None:
-        return {}
-    return {"share": None, "epsilon": promise.epsilon, "delta": promise.delta}
-
-
-def copy_parameters(model: Model) -> dict[str, Any]:
-    """Return a copy of a model's current parameters, to detect later changes."""
-    return {name: _copy(value) for name, value in model.get_params(deep=False).items()}
-
-
-def check_unchanged(model: Model, parameters: Mapping[str, Any]) -> None:
-    """Reject a fit if the model's parameters or its process have changed."""
-    model.check_process()
-    now = model.get_params(deep=False)
-    for name, value in parameters.items():
-        if not _is_same(now[name], value):
-            raise ParameterError(
-                f"{name} must not change after a fit was requested; request it again.",
-                name=name,
-            )
-
-
-def _copy(value: Any) -> Any:
-    """Return a copy of a parameter that later changes by the caller do not affect."""
-    if isinstance(value, dict):
-        return {key: _copy(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_copy(one) for one in value]
-    return value.copy() if isinstance(value, np.ndarray) else value
-
-
-def _is_same(now: Any, then: Any) -> bool:
-    """Return True if a parameter is unchanged; for other objects, if it is identical."""
-    if now is then or type(now) is not type(then):
-        return now is then
-    if isinstance(then, np.ndarray):
-        return np.array_equal(now, then)
-    if isinstance(then, dict):
-        return now.keys() == then.keys() and all(_is_same(now[key], then[key]) for key in then)
-    if isinstance(then, list | tuple):
-        return len(now) == len(then) and all(map(_is_same, now, then))
-    return isinstance(then, int | float | str) and now == then
-
-
 @dataclass(frozen=True, eq=False)
-class RecipePlan:
-    """Plan of a fit by a recipe; ``care`` are warnings based on public numbers."""
+class RecipeFit:
+    """Noise of a fit by a recipe; ``targets`` are those of no rows, which are public."""
 
-    ask: Ask
+    config: FitConfig
     program: Program
-    n_users: int
-    public: tuple[Fact, ...] = ()
-    care: tuple[str, ...] = ()
+    targets: Targets
+
+    @staticmethod
+    def of(query: FitQuery) -> RecipeFit:
+        """Return the program of the recipe, from public numbers."""
+        config, targets = query.config, query.targets
+        n = check_n_users(config.n_users, config.how)
+        if targets.labels is not None:
+            raise ParameterError(
+                f"classes is required with {config.how}; pass all labels as classes=[…]."
+            )
+        loss = config.loss(targets.classes)
+        recipe = config.recipe_for(loss.lipschitz)
+        assert recipe is not None  # noqa: S101 - for the type checker
+        start = (0.0,) * (loss.outputs * (query.width + config.fit_intercept))
+        program = recipe.plan(Task(n, start, query.promise, lot=query.lot))
+        if program.trust != config.trust:
+            raise ParameterError(
+                f"trust must be {program.trust!r} with {type(recipe).__name__}, "
+                f"not {_validate.describe(config.trust)}."
+            )
+        if recipe is not config.algorithm:
+            # No public knowledge was stated, and nothing depends on it.
+            program = replace(program, known=None)
+        check_program(program, query.rows.users, loss)
+        return RecipeFit(config, program, targets)
 
     @property
     def event(self) -> Event:
@@ -207,71 +190,45 @@ class RecipePlan:
     @property
     def facts(self) -> tuple[Fact, ...]:
         """Public facts."""
-        roster = Population(self.n_users).facts
-        return (*roster, *self.public, *self.program.facts, *self.ask.facts)
+        roster = Population(self.config.n_users).facts
+        return (*roster, *self.targets.public, *self.program.facts, *self.config.facts)
 
-    def run(self, data: FitData, charge: Charge) -> FitResult:
+    @property
+    def care(self) -> tuple[str, ...]:
+        """Warnings based on public numbers only."""
+        slope = self.config.loss(self.targets.classes).lipschitz
+        clip, half = self.config.clip, slope / 2
+        if not isinstance(clip, float | int) or math.isinf(half) or clip > half:
+            return ()
+        return (
+            f"clip = {clip:g} is at most half of the largest slope of the loss, {slope:g}: only the "
+            "direction of the gradients of users with few records matters, which biases coefficients "
+            "for any number of users. Omit clip to choose it privately.",
+        )
+
+    def run(self, data: FitData, charge: Charge, progress: bool | None = None) -> FitResult:
         """Run the whole release within its charge."""
         source = charge.lend(self.event)
-        skip_lot(self.ask.random_state, source)
-        ask, rows, classes = self.ask, data.rows, data.targets.classes
-        loss, kept = data.loss(classes), data.rows.kept
-        X = data.X if ask.feature_bound is None else bounded(data.X, ask.feature_bound)
+        config, rows, classes = self.config, data.rows, data.targets.classes
+        skip_lot(config.random_state, source)
+        loss, kept = config.loss(classes), data.rows.kept
+        X = data.X if config.feature_bound is None else bounded(data.X, config.feature_bound)
         X, y = X[kept], data.targets.values[kept]
         there = len(rows.owners)
-        blocks = LinearBlocks.arrange(X, y, rows.blocks, intercept=ask.fit_intercept, blocks=there)
-
-        def fast_sums(theta: NDArray[np.float64]) -> LinearGradients:
-            return LinearGradients(blocks, loss, theta)
-
-        ridge = ridge_strengths(ask, loss.outputs, data.X.shape[1])
+        blocks = LinearBlocks.arrange(
+            X, y, rows.blocks, intercept=config.fit_intercept, blocks=there
+        )
+        ridge = ridge_strengths(config, loss.outputs, data.X.shape[1])
         theta, history = run_program(
             self.program,
-            record_blocks(X, y, rows, intercept=ask.fit_intercept),
+            record_blocks(X, y, rows, intercept=config.fit_intercept),
             population_index(self.program, data.users, data.rows),
             loss,
             np.zeros(len(ridge)),
             source,
             ridge=ridge,
-            fast_sums=fast_sums,
-            progress=ask.progress,
+            fast_sums=partial(LinearGradients, blocks, loss),
+            progress=progress,
         )
         rounds = len(history.points)
-        return FitResult(theta, loss.outputs, history, rounds, self.n_users, classes=classes)
-
-
-def plan_recipe(ask: Ask, form: FitForm, lot: int | None) -> RecipePlan:
-    """Return the program of the recipe, from public numbers.
-
-    ``lot`` is a public random number for recipes that return a random iterate.
-    """
-    n = check_n_users(ask.n_users, ask.how)
-    if form.targets.labels is not None:
-        raise ParameterError(f"classes is required with {ask.how}; pass all labels as classes=[…].")
-    loss = form.loss(form.targets.classes)
-    recipe = ask.recipe_for(loss.lipschitz)
-    assert recipe is not None  # noqa: S101 - for the type checker
-    start = np.zeros(loss.outputs * (form.width + ask.fit_intercept))
-    program = recipe.plan(Task(n, tuple(start), ask.promise, lot=lot))
-    if program.trust != ask.trust:
-        raise ParameterError(
-            f"trust must be {program.trust!r} with {type(recipe).__name__}, "
-            f"not {_validate.describe(ask.trust)}."
-        )
-    if recipe is not ask.algorithm:
-        # No public knowledge was stated, and nothing depends on it.
-        program = replace(program, known=None)
-    check_program(program, form.users, loss)
-    return RecipePlan(ask, program, n, form.targets.public, _cautions(ask, loss))
-
-
-def _cautions(ask: Ask, loss: MarginLoss) -> tuple[str, ...]:
-    """Return warnings based on public numbers only."""
-    clip, half = ask.clip, loss.lipschitz / 2
-    if not isinstance(clip, float | int) or math.isinf(half) or clip > half:
-        return ()
-    return (
-        f"clip = {clip:g} is at most half of the largest slope of the loss, {loss.lipschitz:g}: only "
-        "the direction of the gradients of users with few records matters, which biases coefficients "
-        "for any number of users. Omit clip to choose it privately.",
-    )
+        return FitResult(theta, loss.outputs, history, rounds, config.n_users, classes=classes)

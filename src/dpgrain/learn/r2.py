@@ -14,7 +14,7 @@ from dpgrain.accounting import Event, Laplace
 from dpgrain.choices.scores import STEPS
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import default_unit
-from dpgrain.learn.raw_inputs import empty_like
+from dpgrain.learn.rows import empty_like
 from dpgrain.learn.scoring import (
     MISS_PROBABILITY,
     Score,
@@ -23,8 +23,8 @@ from dpgrain.learn.scoring import (
     format_interval,
     format_units,
     format_weights,
-    query_fields,
     require_numbers,
+    scored_rows,
     sums,
 )
 from dpgrain.noise import RandomState
@@ -108,7 +108,14 @@ def r2(
         elements: (m,) the cell of each row in a public partition, for ``Element()``.
         unit: the privacy unit, ``User()``, ``Element()`` or ``Record()``; by default ``User()`` if
             users are passed, otherwise ``Record()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
         delta: the δ of the guarantee; the release itself is pure, and 0 is the default.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        random_state: seed, for tests and research. The release is then *not private*.
 
     Raises:
         ParameterError: if a value is out of range, or the numbers of targets and predictions
@@ -133,10 +140,10 @@ def r2(
             name="lower",
         )
     promise = Promise.of(default_unit(unit, users), epsilon, delta, relation, share)
-    rows = query_fields(promise, y, predicted, users, elements)
-    for name, of in (("y", rows["y"]), ("predicted", rows["predicted"])):
+    rows = scored_rows(promise, y, predicted, users, elements)
+    for name, of in (("y", rows.y), ("predicted", rows.X)):
         require_numbers(name, empty_like(of))
-    return R2Query(**rows, lower=lower, upper=upper, random_state=random_state)
+    return R2Query(promise=promise, rows=rows, lower=lower, upper=upper, random_state=random_state)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -178,9 +185,9 @@ class R2Query(ScoreQuery[R2]):
         A target z, scaled to [0, 1], has the corners (1 − z)², 2z(1 − z) and z², which sum to one
         and determine its mean and its square.
         """
-        rows, target = self.blocks(), self.numbers(self.y)
+        rows, target = self.blocks(), self.numbers(self.rows.y)
         known = np.isfinite(target)
-        z, predicted = (self._scaled(of) for of in (target, self.numbers(self.predicted)))
+        z, predicted = (self._scaled(of) for of in (target, self.numbers(self.rows.X)))
         parts = ((z - predicted) ** 2, (1 - z) ** 2, 2 * z * (1 - z), z**2)
         error, *corners = (rows.of(np.where(known, part, 0.0)) for part in parts)
         return sums([error]), sums(corners)

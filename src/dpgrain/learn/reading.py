@@ -20,8 +20,8 @@ from dpgrain.inputs.codes import column
 from dpgrain.inputs.columns import column_types, is_text
 from dpgrain.inputs.numbers import numeric_table
 from dpgrain.learn.bounding import finite
-from dpgrain.learn.fit_config import Ask
-from dpgrain.learn.raw_inputs import LENGTH_MISMATCH
+from dpgrain.learn.fit_config import FitConfig
+from dpgrain.learn.rows import LENGTH_MISMATCH
 
 # Prefixes of scikit-learn's errors about the shape or the names of features, which quote no row.
 _SHAPE_ERRORS = (
@@ -48,9 +48,9 @@ def without_rows(name: str, otherwise: str) -> Iterator[None]:
         )
 
 
-def ridge_strengths(ask: Ask, outputs: int, features: int) -> FloatArray:
+def ridge_strengths(config: FitConfig, outputs: int, features: int) -> FloatArray:
     """Return the ridge strength of each parameter; 0 for the intercept."""
-    strength = np.full((outputs, features + ask.fit_intercept), float(ask.l2))
+    strength = np.full((outputs, features + config.fit_intercept), float(config.l2))
     strength[:, features:] = 0
     return strength.ravel()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -94,7 +94,7 @@ def train(
     *,
     public: Callable[[FloatArray], FloatArray] | None = None,
     owners: NDArray[Any] | None = None,
-    progress: Progress | bool | None = None,
+    progress: Progress | None = None,
 ) -> tuple[FloatArray, History]:
     """Run a solver over the rounds of a mean; return solution and history.
 
@@ -105,7 +105,7 @@ def train(
     rounds = mean.start(source, owners)
     points, gradients = np.empty((2, mean.rounds, len(start)))
     done = 0
-    with _progress_bar(mean.rounds, progress) as bar:
+    with nullcontext(progress) if progress is not None else Progress(mean.rounds) as bar:
 
         def oracle(theta: FloatArray) -> FloatArray:
             nonlocal done
@@ -128,13 +128,6 @@ def train(
             stacklevel=2,
         )
     return theta, history
-
-
-def _progress_bar(
-    rounds: int, progress: Progress | bool | None
-) -> AbstractContextManager[Progress]:
-    """Return the existing progress bar, or a new one for these rounds."""
-    return nullcontext(progress) if isinstance(progress, Progress) else Progress(rounds, progress)
 
 
 @dataclass(frozen=True)

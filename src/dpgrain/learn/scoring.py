@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -17,19 +17,21 @@ from dpgrain._types import IntArray
 from dpgrain.accounting import Contribution, Event, Laplace
 from dpgrain.choices.scores import BlockLosses, sum_losses
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.blocks import LabelledRows
+from dpgrain.inputs.blocks import LabelledRows, arrange
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.inputs.numbers import numbers
-from dpgrain.learn.raw_inputs import (
+from dpgrain.learn.reading import target_vector
+from dpgrain.learn.rows import (
+    ArrayRows,
     as_sequence,
     collect_lazy,
     count_rows,
     empty_features,
     empty_like,
 )
-from dpgrain.learn.reading import target_vector
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Planned, Promise, Query
+from dpgrain.publishing import Plan, Promise, Query
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import User
@@ -40,7 +42,7 @@ MISS_PROBABILITY = 0.05
 Scored = TypeVar("Scored")
 
 
-class Score:
+class Score(KeepsQuery):
     """Scores of predictions, with their guarantee."""
 
     guarantee: Guarantee
@@ -55,39 +57,40 @@ class Score:
         return json.dumps(whole, ensure_ascii=False, default=vars)
 
 
-def query_fields(
-    promise: Promise, y: Any, predicted: Any, users: Any, elements: Any
-) -> dict[str, Any]:
-    """Return the fields common to all queries for scores; nothing is read."""
-    y, predicted = as_sequence(y), as_sequence(predicted)
-    if count_rows(y) != count_rows(predicted):
+def scored_rows(promise: Promise, y: Any, predicted: Any, users: Any, elements: Any) -> ArrayRows:
+    """Return unread rows with predictions as features, after checking their form."""
+    rows = ArrayRows.of(as_sequence(predicted), y, users, elements)
+    if count_rows(rows.y) != count_rows(rows.X):
         raise ParameterError("predicted must have one value per value of y.", name="predicted")
-    for form in (y, predicted):
+    for form in (rows.y, rows.X):
         target_vector(empty_like(form), 0)
-    unit = promise.unit
-    if isinstance(unit, User) and unit.max_elements is not None:
-        raise ParameterError(
-            "unit must be User() without max_elements, because a user's share of all rows is at "
-            "most 1."
-        )
+    ScoreQuery.check_promise(promise)
     # For a model's predictions, these are the features.
-    rows = {"X": predicted.X} if isinstance(predicted, Predictions) else {"predicted": predicted}
-    unread = LabelledRows.of(count_rows(y), users, elements, unit, others={"y": y, **rows})
-    return {"promise": promise, "y": y, "predicted": predicted, "unread": unread}
+    named = {"X": predicted.X} if isinstance(predicted, Predictions) else {"predicted": rows.X}
+    others = {"y": rows.y, **named}
+    LabelledRows.of(count_rows(rows.y), rows.users, rows.elements, promise.unit, others=others)
+    return rows
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ScoreQuery(Query[Scored], Generic[Scored]):
-    """Query for a score of predictions."""
+    """Query for a score of predictions, which are the features of ``rows``."""
 
     promise: Promise
-    y: Any
-    predicted: Any
-    unread: LabelledRows
+    rows: ArrayRows
     random_state: RandomState = None
 
     def __post_init__(self) -> None:
-        self.check_unit(self.unread.unit)
+        self.check_promise(self.promise)
+
+    @staticmethod
+    def check_promise(promise: Promise) -> None:
+        """Reject a unit of several blocks, whose shares could sum to more than 1."""
+        if isinstance(promise.unit, User) and promise.unit.max_elements is not None:
+            raise ParameterError(
+                "unit must be User() without max_elements, because a user's share of all rows is "
+                "at most 1."
+            )
 
     @property
     @abstractmethod
@@ -100,16 +103,16 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
         """The facts that the score takes as public."""
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """Noise of all sums."""
-        return Planned(
+        return Plan(
             array_guarantee(
                 self.promise,
                 self.event,
                 self.public,
                 private=True,
-                users=self.unread.users,
-                elements=self.unread.elements,
+                users=self.rows.users,
+                elements=self.rows.elements,
             )
         )
 
@@ -122,9 +125,8 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
 
     def read(self, which: Any) -> NDArray[Any]:
         """Read targets or predictions."""
-        return target_vector(
-            which.computed() if isinstance(which, Predictions) else which, self.unread.rows
-        )
+        values = which.computed() if isinstance(which, Predictions) else which
+        return target_vector(values, count_rows(self.rows.y))
 
     def numbers(self, which: Any) -> NDArray[np.float64]:
         """Read targets or predictions as numbers, with NaN for invalid values."""
@@ -132,7 +134,9 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
 
     def blocks(self) -> BlockLosses:
         """Arrange the rows, and return the rule from rows to blocks."""
-        return BlockLosses(self.unread.arranged(), 0.0, 1.0)
+        rows = self.rows
+        blocks = arrange(count_rows(rows.y), rows.users, rows.elements, self.promise.unit)
+        return BlockLosses(blocks, 0.0, 1.0)
 
 
 def sums(shares: list[IntArray]) -> IntArray:
@@ -146,24 +150,51 @@ def require_numbers(name: str, form: Any) -> None:
         raise ParameterError(f"{name} must be numbers, not text or times.", name=name)
 
 
+@dataclass(frozen=True, eq=False)
 class Predictions:
-    """Predictions of a model, computed when they are read, each from its own row only."""
+    """Predictions of a copy of a model, computed when they are read, each from its own row only.
 
-    def __init__(self, predict: Callable[[Any], NDArray[Any]], X: Any, width: int) -> None:
-        self._predict, self.X = predict, collect_lazy(X)
-        self._none = predict(empty_features(self.X, width))
-        self.shape = (count_rows(self.X),)
-        self.dtype = self._none.dtype
+    They are labels or numbers; or, if ``positive``, the probabilities of the second label.
+    """
+
+    model: Any
+    X: Any
+    positive: bool = False
+
+    @staticmethod
+    def of(model: Any, X: Any, *, positive: bool = False) -> Predictions:
+        """Copy the coefficients of a model, so that later changes have no effect."""
+        same = copy.copy(model)
+        same.coef_, same.intercept_ = copy.deepcopy((model.coef_, model.intercept_))
+        return Predictions(same, collect_lazy(X), positive)
+
+    @property
+    def shape(self) -> tuple[int]:
+        """Number of rows."""
+        return (count_rows(self.X),)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of a prediction."""
+        return self[0:0].dtype
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, which: slice) -> NDArray[Any]:
-        return self._none[which] if which == slice(0, 0) else self.computed()[which]
+        if which == slice(0, 0):
+            return self._of(empty_features(self.X, self.model.n_features_in_))
+        return self.computed()[which]
 
     def computed(self) -> NDArray[Any]:
         """Return the predictions of all rows."""
-        return self._predict(self.X)
+        return self._of(self.X)
+
+    def _of(self, X: Any) -> NDArray[Any]:
+        predicted: NDArray[Any] = (
+            self.model.predict_proba(X)[:, 1] if self.positive else self.model.predict(X)
+        )
+        return predicted
 
 
 def format_interval(value: float, low: float, high: float) -> str:

@@ -7,45 +7,35 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from sklearn.base import clone
 
 from dpgrain import _validate
 from dpgrain.accounting import Event, Gaussian, Parallel, SelectBest, calibrate
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.choices.scores import STEPS, BlockLosses, sum_losses
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.guarantees import array_guarantee
-from dpgrain.learn.central import CentralPlan, calibrate_plan
+from dpgrain.learn.central import CentralFit
 from dpgrain.learn.classes import block_contribution
 from dpgrain.learn.confidence import check_curvature
-from dpgrain.learn.fit_config import Ask
-from dpgrain.learn.fit_data import FitData
-from dpgrain.learn.interpretation import warn_about_bias
+from dpgrain.learn.fit_config import FitConfig
+from dpgrain.learn.fit_data import FitData, FitResult
 from dpgrain.learn.program import Recipe
-from dpgrain.learn.query import (
-    LocalRows,
-    check_unchanged,
-    copy_parameters,
-    share_parameters,
-    with_promise,
-)
-from dpgrain.learn.raw_inputs import RawInputs
-from dpgrain.noise import RandomSource, RandomState
+from dpgrain.learn.query import FitQuery
+from dpgrain.learn.rows import FitRows
+from dpgrain.noise import RandomSource
 from dpgrain.noise.distributions import raise_scale
 from dpgrain.noise.sums import with_gaussian
-from dpgrain.publishing import Charge, Planned, Promise, Query, annotate_interrupt
+from dpgrain.optimize import MarginLoss
+from dpgrain.publishing import Charge, Plan, Promise, annotate_interrupt
 from dpgrain.publishing.facts import Fact
-from dpgrain.units import Unit
 
 if TYPE_CHECKING:
     from dpgrain.learn.model import LinearModel
 
 Setting: TypeAlias = dict[str, Any]
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
-Model = TypeVar("Model", bound="LinearModel")
 
 # Mean number of runs per setting, and the share of a run's μ² for scoring.
 _MEAN_RUNS, _SCORE_SHARE = 3.0, 0.1
@@ -106,13 +96,14 @@ def parse_grid(grid: Any, known: Sequence[str]) -> list[Setting]:
 
 
 def tuned_query(
-    model: Model,
-    inputs: RawInputs,
+    config: FitConfig,
+    promise: Promise,
+    rows: FitRows,
     *,
     grid: Grid | None = None,
     runs: float | None = None,
     bound: float = 4.0,
-) -> TunedQuery[Model]:
+) -> TunedQuery:
     """Return a query for the best of several fits within the model's (ε, δ); nothing is read.
 
     A run draws a random setting, fits a copy of the model, and scores the fit by its noisy loss on
@@ -133,106 +124,77 @@ def tuned_query(
     >>> model.tuned_, 1.99 < model.guarantee_.epsilon() <= 2.0
     ({'clip': 1.0}, True)
     """
-    unit = model.unit_of(inputs.users)
-    ask, promise = model.config(unit), model.promised(unit)
-    stated = getattr(model, "tune", None) if grid is None else grid
-    settings = parse_grid(stated, list(model.get_params(deep=False)))
+    stated = config.tune if grid is None else grid
+    settings = tuple(parse_grid(stated, list(config.parameters)))
     mean = _MEAN_RUNS * len(settings) if runs is None else _validate.positive(runs=runs)
     bound = _validate.positive(bound=bound)
-    rows = LocalRows.of(model, inputs, unit)
-    targets = rows.form.targets
+    query = TunedQuery.of(config, promise, rows, settings=settings, runs=mean, bound=bound)
+    targets = query.targets
     if targets.labels is not None:
         raise ParameterError("classes is required with tune; pass all labels as classes=[…].")
-    candidates = tuple(_candidate(model, setting, unit).config() for setting in settings)
-    loss = model.loss(targets.classes)
-    if ask.intervals:
-        check_curvature(loss, loss.outputs * (rows.form.width + ask.fit_intercept))
-    return TunedQuery(
-        promise,
-        model,
-        copy_parameters(model),
-        ask,
-        tuple(settings),
-        candidates,
-        mean,
-        bound,
-        rows,
-        model.random_state,
-    )
+    if config.intervals:
+        loss = config.loss(targets.classes)
+        check_curvature(loss, loss.outputs * (query.width + config.fit_intercept))
+    # Rejects a setting that is out of range.
+    _ = query.candidates
+    return query
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TunedQuery(Query[Model]):
+class TunedQuery(FitQuery):
     """Query for a tuned fit, created by :func:`tuned_query`."""
 
-    promise: Promise
-    model: Model
-    parameters: Mapping[str, Any]
-    ask: Ask
-    settings: tuple[Setting, ...]
-    candidates: tuple[Ask, ...]
-    runs: float
-    bound: float
-    rows: LocalRows
-    random_state: RandomState = None
-
-    def __post_init__(self) -> None:
-        self.check_unit(self.rows.unit)
+    settings: tuple[Setting, ...] = ()
+    runs: float = _MEAN_RUNS
+    bound: float = 4.0
 
     @cached_property
-    def _fits(self) -> tuple[Ask, ...]:
-        """Requests of the fits with each setting, without their ε."""
-        return tuple(with_promise(each, self.promise) for each in self.candidates)
+    def candidates(self) -> tuple[FitConfig, ...]:
+        """Parameters of the fits with each setting."""
+        return tuple(_candidate(self.config, setting) for setting in self.settings)
 
     @cached_property
-    def _noise(self) -> _Noise:
-        return _calibrate_fits(with_promise(self.ask, self.promise), self._fits, self.runs)
+    def runs_noise(self) -> _Noise:
+        """Noise of all runs."""
+        return _calibrate_fits(self.promise, self.candidates, self.runs)
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """Noise of all runs, and of the choice between them."""
-        check_unchanged(self.model, self.parameters)
-        noise = self._noise
-        guarantee = array_guarantee(
-            self.promise,
-            noise.event,
-            (
-                # If it is not stated, each run publishes the number of users within its own part.
-                *_plan_fit(self._fits[0], noise.epsilon).roster.facts,
-                *self.rows.form.targets.public,
-                *_fit_facts(self._fits),
-                *_facts(self.settings, noise.event, self.bound),
-            ),
-            private=True,
-            users=self.rows.users,
-            elements=self.rows.elements,
+        noise, fits = self.runs_noise, self.candidates
+        facts = (
+            # If it is not stated, each run publishes the number of users within its own part.
+            *_noise_of_fit(fits[0], self.promise, noise.epsilon).roster.facts,
+            *self.targets.public,
+            *_fit_facts(fits, self.promise),
+            *_facts(self.settings, noise.event, self.bound),
         )
-        return Planned(guarantee, self.ask.n_users)
+        return self.plan_of(noise.event, facts, self.rows.elements)
 
-    def run(self, charge: Charge) -> Model:
+    def run(self, charge: Charge) -> LinearModel:
         """Run all fits, and return the best."""
-        noise = self._noise
-        with annotate_interrupt("the fits"), self.rows.opened(charge) as rows:
-            data = _TuningData(rows, BlockLosses(rows.rows, 0.0, self.bound))
+        noise, model = self.runs_noise, self.config.model()
+        with annotate_interrupt("the fits"), self.opened(model, charge) as rows:
+            blocks, loss = (
+                BlockLosses(rows.rows, 0.0, self.bound),
+                self.config.loss(self.targets.classes),
+            )
+            data = _TuningData(rows, blocks, loss)
             one_of = partial(self._once, data=data)
-            winner, setting = charge.best_of(noise.event, len(self.settings), one_of)
-        used = {**self.parameters, **share_parameters(self.promise)}
-        model = self.model.adopt(winner.fitted_, charge.guarantee, tuned=setting, parameters=used)
-        warn_about_bias(model)
-        return model
+            result, setting = charge.best_of(noise.event, len(self.settings), one_of)
+        return self.fitted(model, result, charge.guarantee, setting)
 
     def _once(
         self, index: int, charge: Charge, data: _TuningData
-    ) -> tuple[float, tuple[Model, Setting]]:
+    ) -> tuple[float, tuple[FitResult, Setting]]:
         """Fit with one setting, and score the fit."""
-        noise, setting = self._noise, self.settings[index]
-        candidate = _candidate(self.model, setting, self.ask.promise.unit)
-        plan = _plan_fit(self._fits[index], noise.epsilon)
-        _fit(candidate, plan, data, charge.one_of(noise.fit, plan.event))
-        return -_noisy_score(candidate, noise.score, data, charge.lend(noise.score)), (
-            candidate,
-            setting,
-        )
+        noise, config = self.runs_noise, self.candidates[index]
+        fit = replace(_noise_of_fit(config, self.promise, noise.epsilon), width=self.width)
+        # A progress bar would reveal the number of fits.
+        result = fit.run(data.fit, charge.one_of(noise.fit, fit.event), progress=False)
+        model = config.model().adopt(result)
+        score = -_noisy_score(model, noise.score, data, charge.lend(noise.score))
+        return score, (result, self.settings[index])
 
 
 @dataclass(frozen=True)
@@ -253,39 +215,35 @@ class _Noise:
 
 @dataclass(frozen=True)
 class _TuningData:
-    """Rows of all runs, with the model's loss and the blocks' contributions to a score."""
+    """Rows of all runs, with the blocks' contributions to a score, and the loss that scores."""
 
     fit: FitData
     blocks: BlockLosses
+    loss: MarginLoss
 
 
-def _candidate(model: Model, setting: Setting, unit: Unit) -> Model:
-    """Return a validated copy of the model with a setting."""
-    copy = clone(model).set_params(**setting)
-    copy.set_params(tune=None, unit=unit)
-    copy.config()
-    if copy.trust != "central":
+def _candidate(config: FitConfig, setting: Setting) -> FitConfig:
+    """Return validated parameters with a setting."""
+    candidate: FitConfig = config.model().set_params(**setting, tune=None).config()
+    if candidate.trust != "central":
         raise ParameterError(
-            f"trust must be 'central' with tune, not {_validate.describe(copy.trust)}, because "
+            f"trust must be 'central' with tune, not {_validate.describe(candidate.trust)}, because "
             "recipes are not tuned."
         )
-    if isinstance(copy.algorithm, Recipe):
+    if isinstance(candidate.algorithm, Recipe):
         raise ParameterError(
             "algorithm must be 'auto' or a solver with tune, not "
-            f"{_validate.describe(copy.algorithm)}, because recipes are not tuned."
+            f"{_validate.describe(candidate.algorithm)}, because recipes are not tuned."
         )
-    candidate: Model = copy
     return candidate
 
 
-def _calibrate_fits(ask: Ask, candidates: Sequence[Ask], mean: float) -> _Noise:
+def _calibrate_fits(promise: Promise, candidates: Sequence[FitConfig], mean: float) -> _Noise:
     """Return the largest ε of a fit for which all runs satisfy the model's guarantee."""
 
-    promise = ask.promise
-
-    def among(some: Sequence[Ask]) -> _Noise:
+    def among(some: Sequence[FitConfig]) -> _Noise:
         result = calibrate(
-            lambda epsilon: _event(ask, some, epsilon, mean),
+            lambda epsilon: _event(promise, some, epsilon, mean),
             promise.epsilon,
             promise.delta,
             search="largest",
@@ -294,44 +252,40 @@ def _calibrate_fits(ask: Ask, candidates: Sequence[Ask], mean: float) -> _Noise:
             low=1e-3 * promise.epsilon,
             high=promise.epsilon,
         )
-        return _Noise(result.parameter, _score(ask, result.parameter), result.event)
+        return _Noise(result.parameter, _score(promise, result.parameter), result.event)
 
     # Most settings do not affect the noise, so one of them is enough.
     noise = among(candidates[:1])
-    if noise.event == _event(ask, candidates, noise.epsilon, mean):
+    if noise.event == _event(promise, candidates, noise.epsilon, mean):
         return noise
     return among(candidates)
 
 
-def _event(ask: Ask, candidates: Sequence[Ask], epsilon: float, mean: float) -> SelectBest:
+def _event(
+    promise: Promise, candidates: Sequence[FitConfig], epsilon: float, mean: float
+) -> SelectBest:
     """Return the event of all runs, if fits have this ε.
 
     A run draws its setting independently of the data, and costs as much as the worst setting.
     """
-    plans = (_plan_fit(candidate, epsilon) for candidate in candidates)
-    events: tuple[Event, ...] = tuple(dict.fromkeys(plan.event for plan in plans))
+    fits = (_noise_of_fit(candidate, promise, epsilon) for candidate in candidates)
+    events: tuple[Event, ...] = tuple(dict.fromkeys(fit.event for fit in fits))
     fit = events[0] if len(events) == 1 else Parallel(events)
-    return SelectBest((fit, _score(ask, epsilon)), mean)
+    return SelectBest((fit, _score(promise, epsilon)), mean)
 
 
-def _score(ask: Ask, epsilon: float) -> Gaussian:
+def _score(promise: Promise, epsilon: float) -> Gaussian:
     """Return the noise of the total loss, next to a fit with this ε."""
-    contribution, promise = block_contribution(ask.promise.unit, "one"), ask.promise
+    contribution = block_contribution(promise.unit, "one")
     whole = contribution.sensitivity(1, promise.relation, promise.unit)
     return Gaussian(
         whole / (gaussian_mu(epsilon, promise.delta) * math.sqrt(_SCORE_SHARE)), contribution
     )
 
 
-def _plan_fit(candidate: Ask, epsilon: float) -> CentralPlan:
-    """Plan a fit with this ε; a progress bar would reveal the number of fits."""
-    promise = replace(candidate.promise, epsilon=epsilon)
-    return calibrate_plan(replace(candidate, promise=promise, progress=False))
-
-
-def _fit(candidate: LinearModel, plan: CentralPlan, data: _TuningData, charge: Charge) -> None:
-    """Run one fit, which is charged together with the others."""
-    candidate.adopt(plan.run(replace(data.fit, loss=candidate.loss), charge))
+def _noise_of_fit(candidate: FitConfig, promise: Promise, epsilon: float) -> CentralFit:
+    """Return the noise of a fit with this ε."""
+    return CentralFit.calibrate(candidate, replace(promise, epsilon=epsilon))
 
 
 def _noisy_score(
@@ -340,8 +294,7 @@ def _noisy_score(
     """Return the noisy total of blocks' losses, in bounds."""
     # Targets have the scale of the fits.
     margins = candidate.margins(data.fit.X) / candidate.target_scale
-    targets = data.fit.targets
-    loss = data.fit.loss(targets.classes)
+    targets, loss = data.fit.targets, data.loss
     with np.errstate(all="ignore"):
         # A warning would reveal a user's row.
         z = margins if margins.ndim == 2 else margins[:, None]
@@ -351,9 +304,9 @@ def _noisy_score(
     return float(with_gaussian(lost, scale, source=source)[0]) / STEPS
 
 
-def _fit_facts(candidates: Sequence[Ask]) -> tuple[Fact, ...]:
+def _fit_facts(candidates: Sequence[FitConfig], promise: Promise) -> tuple[Fact, ...]:
     """Return the public facts common to all fits, and those that depend on the setting."""
-    facts = [calibrate_plan(fit).round_facts for fit in candidates]
+    facts = [CentralFit.calibrate(each, promise).round_facts for each in candidates]
     shared = [fact for fact in facts[0] if all(fact in others for others in facts)]
     own = dict.fromkeys(fact for each in facts for fact in each if fact not in shared)
     return (*shared, *(Fact("setting", (fact.kind, *fact.numbers)) for fact in own))

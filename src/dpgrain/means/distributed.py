@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from dpgrain import _validate
-from dpgrain._progress import step
+from dpgrain._progress import Progress, step
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.worker_tables import CELL_BYTES, LOAD_LOCALLY, RUN_BYTES, Batches, worker_tables
 from dpgrain.means.grid import added_in_steps
 from dpgrain.means.problem import Method
 from dpgrain.means.protocol import Rule, Vectors
-from dpgrain.means.records import Records, by_user, user_means
+from dpgrain.means.records import LocalRecords, Records, by_user, user_means
 from dpgrain.means.rules import count_by_radius
 from dpgrain.publishing.array_origin import ArrayOrigin
 from dpgrain.publishing.charge import Charge
@@ -37,18 +37,17 @@ VECTORS = pa.schema({"vectors": pa.binary()})
 
 
 @dataclass(frozen=True, eq=False)
-class ClusterRecords(Records):
-    """Records of users that remain on a cluster."""
+class TableRecords(Records):
+    """Records of users in columns of a table, which remain on a cluster if it is there."""
 
     table: UserTable
     columns: tuple[str, ...]
-    distributed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.table.require_numbers(self.columns, "columns", also=["BOOLEAN"])
 
     @staticmethod
-    def from_frame(X: Any, users: Any) -> ClusterRecords:
+    def from_frame(X: Any, users: Any) -> TableRecords:
         """Return the records of a Spark frame; all columns other than ``users`` are numbers."""
         if users is not None and not isinstance(users, str):
             raise ParameterError(
@@ -60,7 +59,12 @@ class ClusterRecords(Records):
         columns = tuple(name for name in table.schema if name != users)
         if not columns:
             raise ParameterError("X must have a numeric column in addition to the user column.")
-        return ClusterRecords(table, columns)
+        return TableRecords(table, columns)
+
+    @property
+    def distributed(self) -> bool:  # type: ignore[override]
+        """True if the rows remain on a cluster."""
+        return self.table.distributed
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -88,12 +92,19 @@ class ClusterRecords(Records):
     def user_vectors(
         self, charge: Charge, bound: float
     ) -> Iterator[tuple[Vectors, Callable[[], int]]]:
-        """Provide users' vectors on the cluster, and a function that counts them."""
-        step("rows are brought together and kept where they are")
+        """Provide users' vectors, and a function that counts them."""
         user = self.table.user
         wanted: list[tuple[str, Form]] = [(name, "number") for name in self.columns]
         if user is not None:
             wanted.append((user, "key"))
+        if not self.distributed:
+            with charge.open(self.table) as engine, Progress(1) as shown:
+                shown.stage("Reading rows of features")
+                records, users = _records(engine.columns(wanted), self.dimension)
+            with LocalRecords.from_arrays(records, users).user_vectors(charge, bound) as vectors:
+                yield vectors
+            return
+        step("rows are brought together and kept where they are")
         make = UserVectors(self.dimension, bound, users=user is not None)
         with charge.open(self.table) as engine:
             kept = cast(ClusterEngine, engine).cache(wanted, make, VECTORS)
@@ -176,20 +187,24 @@ class UserVectors:
             yield from self._averaged(table)
 
     def _averaged(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        columns = [_numbers(column) for column in table.columns[: self.dimension]]
-        records = np.column_stack(columns)
+        records, users = _records(table, self.dimension)
         records[~np.isfinite(records)] = 0.0
-        users = None
-        if self.users:
-            # Strings in one chunk can exceed Arrow's offsets; dictionary codes cannot.
-            names = table.column(self.dimension).dictionary_encode()
-            users = _numbers(names.combine_chunks().indices)
         rows = by_user(records, users)
         vectors = user_means(records[rows.kept], rows.blocks, len(rows.owners), self.bound)
         most = max(1, CELL_BYTES // (8 * self.dimension))
         for first in range(0, len(vectors), most):
             cell = {"vectors": vectors[first : first + most].tobytes()}
             yield pa.RecordBatch.from_pylist([cell], VECTORS)
+
+
+def _records(table: pa.Table, dimension: int) -> tuple[FloatArray, FloatArray | None]:
+    """Return records, and a number for each user id if it is the last column; NaN for null."""
+    records = np.column_stack([_numbers(column) for column in table.columns[:dimension]])
+    if table.num_columns == dimension:
+        return records, None
+    # Strings in one chunk can exceed Arrow's offsets; dictionary codes cannot.
+    names = table.column(dimension).dictionary_encode()
+    return records, _numbers(names.combine_chunks().indices)
 
 
 def _numbers(column: pa.ChunkedArray | pa.Array) -> FloatArray:

@@ -39,7 +39,8 @@ from dpgrain.means.problem import METHODS, Candidate, MeanEstimate, Method, Prob
 from dpgrain.means.records import LocalRecords, Records, check_dimension
 from dpgrain.means.total_error import CONFIDENCE, UserCount
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
+from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected
@@ -65,7 +66,7 @@ _ROWS, _LETTERS = 5, 39
 
 
 @dataclass(frozen=True, repr=False)
-class MeanOfUsers:
+class MeanOfUsers(KeepsQuery):
     """Published mean of the vectors of users with records.
 
     Args:
@@ -241,8 +242,12 @@ def mean_of_users(
             which the guarantee then assumes. Records without a user id are dropped. For a Spark
             data frame, the name of this column; all other columns are the record.
         bound: the public bound on the l2 norm of a record. Records above it are clipped.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
         delta: the δ of the guarantee, in (0, 1), such as 1e-6. The Gaussian noise of these means
             requires it.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
         radius: the distance from their mean within which almost all users' vectors are, if it is
             known. Only accuracy depends on this concentration radius τ.
         method: the private mean. ``"auto"``: "recentred" if n, d, ε and δ allow it, otherwise
@@ -251,6 +256,8 @@ def mean_of_users(
             close to most others, for few users. ``"winsorized"``: an interval for every coordinate.
             The last two use the radius. A custom :class:`~dpgrain.means.Method` is also possible.
             Rows on Spark support "clip", "recentred" and "auto".
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
         n_users: the public number of users in the known population, which determines the method.
             The mean always covers only users with records: "clip" releases their number with the
             sum, "recentred" before it with 3% of the budget, and both divide by it if it clearly
@@ -260,6 +267,7 @@ def mean_of_users(
             "recentred" are possible.
         dimension: the public d. It is known for an array, a frame or a table, but must be stated
             for a list; otherwise, a row could determine the shape of the release.
+        random_state: seed, for tests and research. The release is then *not private*.
 
     Raises:
         ParameterError: if a value is out of range, d is not stated for a list, there are too few
@@ -334,7 +342,7 @@ class MeanQuery(Query[MeanOfUsers]):
         return candidate
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """Noise of the mean and, if it is released first, of the number of users."""
         candidate, roster, n = self.candidate, self.roster, self.n_users
         guarantee = array_guarantee(
@@ -354,7 +362,7 @@ class MeanQuery(Query[MeanOfUsers]):
         )
         # Without a population or a radius, the distances between users' vectors are unknown.
         told = self.radius is not None and n is not None
-        return Planned(guarantee, n, expected=Expected(candidate.expected) if told else None)
+        return Plan(guarantee, n, expected=Expected(candidate.expected) if told else None)
 
     def run(self, charge: Charge) -> MeanOfUsers:
         """Compute users' vectors, and publish their mean."""
@@ -411,7 +419,7 @@ def _collect_records(X: Any, users: Any, dimension: int | None) -> Records:
     """Return records with their users, wherever they are stored."""
     if not isinstance(X, Records) and not is_distributed(X):
         return LocalRecords.from_arrays(X, users, dimension)
-    records = X if isinstance(X, Records) else distributed.ClusterRecords.from_frame(X, users)
+    records = X if isinstance(X, Records) else distributed.TableRecords.from_frame(X, users)
     if dimension is not None:
         check_dimension(_validate.integer(minimum=1, dimension=dimension), records.dimension)
     return records

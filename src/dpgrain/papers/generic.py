@@ -23,7 +23,8 @@ from dpgrain.accounting import (
 from dpgrain.errors import ParameterError, raise_without_context
 from dpgrain.inputs.numbers import numbers, numeric_array, table_and_shape
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
+from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Element, Law, Relation
@@ -91,7 +92,7 @@ def _finite(value: ArrayLike) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class MeanRelease:
+class MeanRelease(KeepsQuery):
     """A private mean over users.
 
     Args:
@@ -133,9 +134,15 @@ def release_mean(
         sensitivity: the element sensitivity of f under the relation: l2, or l1 for Laplace noise.
         dimension: the public d, required for a list, because otherwise a single value could decide
             the shape of the output.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
         relation: the relation of the sensitivity.
         noise: ``"gaussian"`` or ``"laplace"``.
         elements: a description of the partition.
+        random_state: seed, for tests and research. The release is then *not private*.
 
     Raises:
         ParameterError: if a parameter is out of range.
@@ -207,9 +214,9 @@ class ReleaseQuery(Query[MeanRelease]):
         )
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """The guarantee and the noise of the release."""
-        return Planned(
+        return Plan(
             Guarantee(
                 self.promise.level,
                 self.elements,

@@ -16,14 +16,15 @@ from dpgrain.inputs.blocks import LabelledRows
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.inputs.population import Population
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
+from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Relation, User
 
 
 @dataclass(frozen=True)
-class TypicalRecords:
+class TypicalRecords(KeepsQuery):
     """A typical number of records of a user, published with noise.
 
     Args:
@@ -62,8 +63,13 @@ def typical_records(
     Args:
         users: (m,) the user of each record; records without a user are ignored.
         epsilon: the promised ε; there is no δ.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
         n_users: the public size of the known population, if known; the result does not depend on
             it.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        random_state: seed, for tests and research. The release is then *not private*.
         largest: the largest number of records that may be published.
 
     Raises:
@@ -106,7 +112,7 @@ class TypicalQuery(Query[TypicalRecords]):
         return _choice(self.promise)
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """The guarantee and the noise of the release."""
         enrolled = () if self.n_users is None else Population(self.n_users).facts
         guarantee = array_guarantee(
@@ -117,7 +123,7 @@ class TypicalQuery(Query[TypicalRecords]):
             users=self.whose.users,
             elements=None,
         )
-        return Planned(guarantee)
+        return Plan(guarantee)
 
     def run(self, charge: Charge) -> TypicalRecords:
         """Count the records of each user, and choose an approximate median."""

@@ -17,14 +17,14 @@ from dpgrain.planning.plan_tables import (
 )
 from dpgrain.publishing import Promise
 from dpgrain.statistics.intervals import half_width
-from dpgrain.statistics.plan import Plan, noise_sd
-from dpgrain.units import User
+from dpgrain.statistics.plan import SumsNoise, noise_sd
+from dpgrain.units import PLAIN_UNITS, User
 
 # 95% quantile of the normal distribution, in standard deviations.
 _MOSTLY_DEVIATIONS = 1.6448536269514722
 
 
-def plan_counts(plan: Plan) -> ErrorPlan:
+def plan_counts(plan: SumsNoise) -> ErrorPlan:
     """Return the expected error of a planned histogram, with limits of any mechanism.
 
     Args:
@@ -41,8 +41,8 @@ def plan_counts(plan: Plan) -> ErrorPlan:
     >>> round(plan["noise sd of a count"], 3)
     4.225
     """
-    sums = _validate.instance(Plan, plan=plan).sums
-    unit = User(sums.contribution.max_elements) if plan.level == "user" else plan.unit
+    sums = _validate.instance(SumsNoise, plan=plan).sums
+    unit = User(sums.contribution.max_elements) if plan.level == "user" else PLAIN_UNITS[plan.level]
     promise = planned_promise(unit, plan.epsilon, plan.delta, plan.relation, allow_zero=True)
     noise = noise_sd(sums)
     # One unit changes one coordinate by at least its bound, in any of its blocks.

@@ -17,7 +17,7 @@ from dpgrain._formatting import powers, rounded_down, rounded_up
 from dpgrain.accounting.events.base import Event
 from dpgrain.errors import ParameterError
 from dpgrain.publishing import Promise, Query
-from dpgrain.publishing.release_plan import Planned
+from dpgrain.publishing.release_plan import Plan
 from dpgrain.units import Relation, Unit, User
 
 Kind: TypeAlias = Literal["number", "floor", "order"]
@@ -205,7 +205,7 @@ class QueryTable(PlanTable):
     """
 
     epsilons: tuple[float, ...]
-    plans: dict[str, tuple[Planned, ...]]
+    plans: dict[str, tuple[Plan, ...]]
 
     title = "Standard error of the noise"
 
@@ -268,7 +268,7 @@ def plan_table(queries: Mapping[str, Query[Any]], epsilons: Sequence[float]) -> 
     named = _validate.mapping(queries=queries)
     steps = tuple(_validate.positive(epsilons=one) for one in _validate.sequence(epsilons=epsilons))
 
-    def plans(query: Query[Any]) -> tuple[Planned, ...]:
+    def plans(query: Query[Any]) -> tuple[Plan, ...]:
         promise = _validate.instance(Query, queries=query).promise  # type: ignore[type-abstract]
         each = (replace(promise, epsilon=epsilon, share=None) for epsilon in steps)
         return tuple(query.with_promise(one).plan for one in each)

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from dpgrain.publishing.promise import Promise
     from dpgrain.publishing.publish import annotate_interrupt, before_publishing, publish
     from dpgrain.publishing.query import Query
-    from dpgrain.publishing.release_plan import Planned
+    from dpgrain.publishing.release_plan import Plan
 
 __all__ = [
     "Budget",
     "Caps",
     "Charge",
-    "Planned",
+    "Plan",
     "Price",
     "Promise",
     "Query",
@@ -41,7 +41,7 @@ lazy_package(
         "dpgrain.publishing.caps": ("Caps",),
         "dpgrain.publishing.charge": ("Charge",),
         "dpgrain.publishing.entry_point": ("publishes",),
-        "dpgrain.publishing.release_plan": ("Planned",),
+        "dpgrain.publishing.release_plan": ("Plan",),
         "dpgrain.publishing.prices": ("Price", "price"),
         "dpgrain.publishing.promise": ("Promise",),
         "dpgrain.publishing.publish": ("before_publishing", "publish", "annotate_interrupt"),

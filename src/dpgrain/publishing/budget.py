@@ -22,7 +22,7 @@ from dpgrain.publishing.ledgers import OpenLedger, open_ledger
 from dpgrain.publishing.prices import SUM_TOLERANCE, Price, price
 from dpgrain.publishing.process import check_creator, check_process, mark_closed, mark_open
 from dpgrain.publishing.receipt import record_receipt
-from dpgrain.publishing.release_plan import Planned
+from dpgrain.publishing.release_plan import Plan
 from dpgrain.units import PLAIN_UNITS
 
 if TYPE_CHECKING:
@@ -389,7 +389,7 @@ def planned_guarantee(item: Any) -> Guarantee:
     if callable(item):
         with composed():
             item = item()
-    if isinstance(plan := getattr(item, "plan", None), Planned):
+    if isinstance(plan := getattr(item, "plan", None), Plan):
         return plan.guarantee
     raise ParameterError(
         "plan must contain queries, functions without arguments that return a query, or "

@@ -52,12 +52,12 @@ class PickleOrigin:
             return
         if self.budget:
             raise ParameterError(
-                "this model or query was sent here while a budget was open in another process, "
+                "this model was sent here while a budget was open in another process, "
                 f"which is not charged for releases here; {_REMEDY}."
             )
         if self.ledger not in (None, _name()):
             raise ParameterError(
-                "this model or query was sent here while a ledger was open in another process, "
+                "this model was sent here while a ledger was open in another process, "
                 "which is not open here, because this process was started before; open it here, "
                 f"end this process and start another, {_REMEDY}."
             )

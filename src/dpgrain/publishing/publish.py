@@ -13,6 +13,7 @@ from dpgrain.noise.sources import random_source
 from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
 from dpgrain.publishing.budget import charge as charge_open_ones
 from dpgrain.publishing.budget import open_budget, reject_composed
+from dpgrain.publishing.call import keep_query
 from dpgrain.publishing.charge import Charge
 from dpgrain.publishing.guarantee import (
     Guarantee,
@@ -55,9 +56,10 @@ def publish(query: Query[Made]) -> Made:
 def _publish(query: Query[Made]) -> Made:
     if not isinstance(query, Query):
         raise ParameterError(
-            f"query must be a query, not {_validate.describe(query)}.", name="query"
+            f"query must be a query, not {_validate.describe(query)}; a stored or pickled one has no "
+            "rows until Query.from_dict binds it.",
+            name="query",
         )
-    query.check_process()
     if (progress := getattr(query, "progress", None)) is not None:
         _validate.boolean(progress=progress)
     query = query.settled()
@@ -74,7 +76,7 @@ def _publish(query: Query[Made]) -> Made:
         )
     )
     with Charge(guarantee, source) as charge:
-        return query.run(charge)
+        return keep_query(query.run(charge), query.call)
 
 
 def before_publishing(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.publishing.pickle_origin import PickleOrigin
+from dpgrain.publishing.call import Call, query_from_dict
 from dpgrain.publishing.promise import Promise
-from dpgrain.publishing.release_plan import Planned
+from dpgrain.publishing.release_plan import Plan
 from dpgrain.units import Unit
 
 if TYPE_CHECKING:
@@ -44,6 +44,9 @@ class Query(ABC, Generic[Made]):
     1.0
     """
 
+    # The recorded call; None for a query that is not one of a public function.
+    call: Call | None = None
+
     if TYPE_CHECKING:
 
         @property
@@ -56,7 +59,7 @@ class Query(ABC, Generic[Made]):
 
     @property
     @abstractmethod
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """The plan of the release; computing it reads no rows."""
 
     @abstractmethod
@@ -93,9 +96,8 @@ class Query(ABC, Generic[Made]):
                 name="promise",
             )
         made = self._with(promise)
-        if (origin := self.__dict__.get("_pickle_origin")) is not None:
-            # The origin of a copy does not depend on its ε.
-            made.__dict__["_pickle_origin"] = origin
+        if self.call is not None:
+            vars(made)["call"] = self.call.with_promise(promise)
         return made
 
     def check_unit(self, unit: Unit) -> None:
@@ -118,24 +120,69 @@ class Query(ABC, Generic[Made]):
         """Return the query with another promise for the same unit."""
         return cast("Self", replace(cast("Any", self), promise=promise))
 
-    def __repr__(self) -> str:
-        # Fields may contain rows, which must not be shown.
-        return f"{type(self).__name__}({self.promise})"
+    def to_dict(self) -> dict[str, Any]:
+        """Return the public part of the query as JSON values, for :meth:`from_dict`.
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a copy in another process, with the origin of the copy."""
-        origin = PickleOrigin.from_here(self.__dict__.get("_pickle_origin"))
-        return {**self.__dict__, "_pickle_origin": origin}
-
-    def check_process(self) -> None:
-        """Check that a copy in another process is charged.
+        These are the name of the function, the parameters (with a seed, which is secret), and the
+        names and schemas of the inputs, but no rows, paths or numbers of rows. A pickle of the query
+        is this dictionary, and two queries are equal if it is.
 
         Raises:
-            ParameterError: in a process that does not charge the open budget or ledger.
+            ParameterError: if a parameter cannot be stored, such as a function or a generator, or the
+                query is not one of a public function, such as a free training loop.
+
+        >>> import json, pyarrow as pa
+        >>> from dpgrain import User, count, read
+        >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who")
+        >>> query = count.query(visits, unit=User(), epsilon=1.0, delta=1e-6)
+        >>> values = json.loads(json.dumps(query.to_dict()))
+        >>> values["inputs"]
+        {'table': {'user': 'who', 'n_users': None, 'columns': {'who': 'BIGINT'}}}
+        >>> Query.from_dict(values, inputs={"table": visits}) == query
+        True
         """
-        origin: PickleOrigin | None = self.__dict__.get("_pickle_origin")
-        if origin is not None:
-            origin.check()
+        if self.call is None:
+            raise ParameterError(
+                "this query cannot be stored, because it is not one of a public function with a table "
+                "or arrays (a free training loop is not); store its parameters instead."
+            )
+        return self.call.to_dict()
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any], inputs: Mapping[str, Any]) -> Query[Any]:
+        """Return a stored query for rows; nothing is read.
+
+        Args:
+            values: the values of :meth:`to_dict`.
+            inputs: the table, or the arrays and labels, by the names in ``values["inputs"]``.
+
+        Raises:
+            ParameterError: if an input is missing, unknown or has another schema, or the function or
+                a parameter is unknown or invalid.
+        """
+        return query_from_dict(values, inputs)
+
+    def __eq__(self, other: object) -> bool:
+        # Neither rows nor hashes of rows decide.
+        if self is other or not isinstance(other, Query):
+            return self is other
+        return self.call is not None and not self.call.unstored and self.call == other.call
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        # Fields may contain rows, which must not be shown.
+        return f"{type(self).__name__}({self.promise})" if self.call is None else repr(self.call)
+
+    def __reduce__(self) -> Any:
+        return dict, (self.to_dict(),)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _: Any) -> Self:
+        return self
 
     def settled(self) -> Self:
         """Return the query with the ε for its share of a budget, found from its plans at other ε.

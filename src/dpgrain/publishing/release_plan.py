@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
+from dpgrain.accounting import Event
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.units import PLAIN_UNITS
 
 # Factors of the error that are unknown before the release.
 _TIMES = {
@@ -54,7 +57,7 @@ def _size(error: float) -> str:
 
 
 @dataclass(frozen=True)
-class Planned:
+class Plan:
     """The plan of a query: its guarantee and the expected error, from public numbers only.
 
     Printed, it shows the expected error, warnings and the guarantee in short.
@@ -65,6 +68,7 @@ class Planned:
         cells: the public number of cells, or 1 if it is unknown.
         expected: the expected error; None if public numbers do not determine it.
         care: warnings of unreliable results, shown before the charge.
+        parts: the parts of the event by name, in the order of their draws; empty if there is one.
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, count, read
@@ -80,12 +84,36 @@ class Planned:
     cells: int = 1
     expected: Expected | None = None
     care: tuple[str, ...] = ()
+    parts: Mapping[str, Event] = field(default_factory=dict)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of each part in the budget: in μ² of Gaussian noise, or in ε of Laplace noise.
+
+        It is empty for parts of other mechanisms, whose costs do not add up in this way.
+
+        >>> import pyarrow as pa
+        >>> from dpgrain import User, count, read
+        >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who")
+        >>> plan = count.query(visits, unit=User(), epsilon=1.0, delta=1e-6).plan
+        >>> {part: round(share, 2) for part, share in plan.shares.items()}
+        {'bounds': 0.15, 'sums': 0.85}
+        """
+        relation, unit = self.guarantee.relation, PLAIN_UNITS[self.guarantee.level]
+        losses = {name: part.loss(1, relation, unit) for name, part in self.parts.items()}
+        gaussian = {name: loss.mu**2 for name, loss in losses.items()}
+        pure = {name: loss.pure for name, loss in losses.items()}
+        spent = pure if all(pure.values()) else gaussian
+        whole = sum(spent.values())
+        return {name: one / whole for name, one in spent.items()} if all(spent.values()) else {}
 
     def __str__(self) -> str:
         error = "unknown before the release" if self.expected is None else str(self.expected)
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in self.shares.items())
         return "\n".join(
             [
                 f"Standard error of the noise: {error}",
+                *([f"Shares of the budget: {shares}"] if len(self.parts) > 1 and shares else []),
                 *(f"Warning: {sentence}" for sentence in self.care),
                 self.guarantee.summary,
                 "Full guarantee: print(.guarantee)",

@@ -83,7 +83,7 @@ def contribution_text(release: Release, known: Holdings | None) -> ContributionT
         kind,
         shares,
         total <= 4 * error,
-        text(known.asked.keys_text or "elements", 60),
+        text(known.metadata.keys_text or "elements", 60),
         sentence,
         composed,
         odds,

@@ -247,12 +247,12 @@ def _rounds(model: LinearModel) -> str:
 
 def _settings(model: LinearModel) -> list[tuple[str, object]]:
     """List the settings as text."""
-    ask, guarantee, auto = model.config_, model.guarantee_, "chosen privately"
-    clip = f"{model.history_.clip:.4g}" + (f", {auto}" if ask.clipping == "auto" else "")
-    per_user, algorithm = ask.elements_per_user, ask.algorithm
-    bets = "coin betting, then full-matrix AdaGrad" if ask.warms_up else "coin betting"
+    config, guarantee, auto = model.config_, model.guarantee_, "chosen privately"
+    clip = f"{model.history_.clip:.4g}" + (f", {auto}" if config.clipping == "auto" else "")
+    per_user, algorithm = config.elements_per_user, config.algorithm
+    bets = "coin betting, then full-matrix AdaGrad" if config.warms_up else "coin betting"
     loss = model.loss(getattr(model, "classes_", None))
-    solver = ask.recipe_for(loss.lipschitz) or (bets if algorithm == "auto" else algorithm)
+    solver = config.recipe_for(loss.lipschitz) or (bets if algorithm == "auto" else algorithm)
     asked: list[tuple[str, object]] = [
         ("Model", _TITLES[type(model).__name__]),
         ("Target", getattr(model, "target_", "as passed")),
@@ -262,24 +262,24 @@ def _settings(model: LinearModel) -> list[tuple[str, object]]:
     if classes is not None:
         asked.append(("Labels", ", ".join(map(str, classes))))
     asked += [
-        ("Privacy unit", ask.promise.unit),
-        ("Who sees data", _TRUST[ask.trust]),
+        ("Privacy unit", config.promise.unit),
+        ("Who sees data", _TRUST[config.trust]),
         ("Partition into elements", guarantee.elements or "none"),
         ("User column", guarantee.user or "as passed"),
         ("Neighbouring relation", guarantee.relation),
-        ("ε", rounded_up(ask.promise.epsilon, 6)),
-        ("δ", powers(ask.promise.delta)),
+        ("ε", rounded_up(config.promise.epsilon, 6)),
+        ("δ", powers(config.promise.delta)),
         ("Rounds", _rounds(model)),
         ("Clipping bound of a mean gradient", clip),
         ("Blocks per user to divide by", auto if per_user == "auto" else f"{per_user:g}"),
         (
             "Bound on the norm of a row",
-            "none" if ask.feature_bound is None else f"{ask.feature_bound:g}",
+            "none" if config.feature_bound is None else f"{config.feature_bound:g}",
         ),
         ("Solver", solver),
-        ("Ridge", f"{ask.l2:g}"),
-        ("Intercept", "yes" if ask.fit_intercept else "no"),
-        ("Share of the budget for intervals", f"{ask.intervals:.4g}"),
+        ("Ridge", f"{config.l2:g}"),
+        ("Intercept", "yes" if config.fit_intercept else "no"),
+        ("Share of the budget for intervals", f"{config.intervals:.4g}"),
     ]
     for name, what in (("quantile", "Quantile"), ("threshold", "Threshold of the error")):
         value = model.parameters_.get(name)

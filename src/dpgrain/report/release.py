@@ -102,7 +102,7 @@ class _ReleaseFacts:
 
     @property
     def law(self) -> str:
-        return self.release.asked.noise or getattr(self.release, "noise", "gaussian")
+        return self.release.metadata.noise or getattr(self.release, "noise", "gaussian")
 
     @property
     def selected(self) -> bool:
@@ -193,12 +193,12 @@ def _heading(facts: _ReleaseFacts) -> dict[str, object]:
         "words": words,
         "name": text(words.of, 60),
         "by": words.by and text(words.by, 60),
-        "asked": [(_setting_name(release, key), text(v)) for key, v in release.asked.items()],
-        "weight": text(release.asked.counts),
-        "shares": release.asked.is_weighted,
-        "range_was_found": release.asked.range_was_private,
-        "cut_off": release.asked.bounds_effect,
-        "processed": bool(release.asked.processed),
+        "asked": [(_setting_name(release, key), text(v)) for key, v in release.metadata.items()],
+        "weight": text(release.metadata.counts),
+        "shares": release.metadata.is_weighted,
+        "range_was_found": release.metadata.range_was_private,
+        "cut_off": release.metadata.bounds_effect,
+        "processed": bool(release.metadata.processed),
         "groups": count_groups(release),
         "nonnegative": getattr(release, "nonnegative", False),
         "threshold": _threshold(facts.events),
@@ -225,19 +225,19 @@ def _estimated(facts: _ReleaseFacts, salt: str = "") -> dict[str, object]:
         "ranks": [f"{rank:g}" for rank in ranks(release)],
         "heads": [text(head, 60) for head in facts.words.heads],
         "value": text(value_of(release), 60),
-        "measured": text(release.asked.quantity, 80),
-        "made": release.statistic.made_of(one).replace("record", _ROW_NOUNS[release.asked.rows]),
-        "rows": release.asked.rows,
-        "everyone": release.asked.over == "everyone",
+        "measured": text(release.metadata.quantity, 80),
+        "made": release.statistic.made_of(one).replace("record", _ROW_NOUNS[release.metadata.rows]),
+        "rows": release.metadata.rows,
+        "everyone": release.metadata.over == "everyone",
         "estimand": text(release.estimand),
-        "capped": release.asked.is_clipped,
-        "cut": release.asked.is_limited,
+        "capped": release.metadata.is_clipped,
+        "cut": release.metadata.is_limited,
         "counts_are_clipped": counts_are_clipped(release),
         "estimates": [(line, _more_numbers(release, line)) for line in lines],
         "plotted": min(_PLOTTED_ROWS, count_groups(release)),
         "over_time": _over_time(release),
         "notes": _notes(facts) if lines else [],
-        "care": release.asked.warnings and text(release.asked.warnings, 2000),
+        "care": release.metadata.warnings and text(release.metadata.warnings, 2000),
         "estimate_plots": "" if one or not len(release) else _estimate_plots(release, salt),
     }
 
@@ -249,7 +249,7 @@ def _over_time(release: Release) -> str:
         return ""
     of = (
         " of the clipped sums"
-        if isinstance(release, Histogram) and release.asked.is_clipped
+        if isinstance(release, Histogram) and release.metadata.is_clipped
         else ""
     )
     total, shown_lines = lines.total, len(lines.lines)
@@ -260,22 +260,24 @@ def _over_time(release: Release) -> str:
 
 def _notes(facts: _ReleaseFacts) -> list[str]:
     """Return the limits of the estimates of this release, as sentences."""
-    asked, threshold = facts.release.asked, _threshold(facts.events)
+    metadata, threshold = facts.release.metadata, _threshold(facts.events)
     notes = (
-        asked.clipping_effect,
-        asked.clamping_effect,
+        metadata.clipping_effect,
+        metadata.clamping_effect,
         f"Only {facts.words.noun}s with {threshold} were published"
         if threshold and facts.selected
         else "",
-        f"Post-processed ({asked.post_processing}), at no privacy cost" if asked.processed else "",
+        f"Post-processed ({metadata.post_processing}), at no privacy cost"
+        if metadata.processed
+        else "",
     )
     return [text(f"{note[0].upper()}{note[1:].rstrip('.')}.", 2000) for note in notes if note]
 
 
 def _more_heading(release: Release, name: str) -> str:
     """Return the heading of an additional column."""
-    if name == "count" and release.asked.rows == "people":
-        return "People" if release.asked.over == "everyone" else "People (noisy)"
+    if name == "count" and release.metadata.rows == "people":
+        return "People" if release.metadata.over == "everyone" else "People (noisy)"
     if name == "count" and counts_are_clipped(release):
         return "Records, clipped (noisy)"
     return _MORE.get(name, name)
@@ -315,7 +317,7 @@ def _clipped(facts: _ReleaseFacts, salt: str = "") -> dict[str, object]:
     return {
         "bounds": bounds,
         "block": _BLOCKS[block],
-        "chosen": release.asked.chosen,
+        "chosen": release.metadata.chosen,
         "bound_plots": figures(f"{salt}bounds", partial(plot_bounds, release), 200)
         if isinstance(release, Histogram) and len(bounds) > 1
         else "",
@@ -331,7 +333,7 @@ def _clip(release: Release, events: set[str]) -> np.ndarray[Any, Any]:
     if (
         not isinstance(release, Histogram)
         or isinstance(release, Holdings)
-        or release.asked.is_weighted
+        or release.metadata.is_weighted
         or "TruncatedGeometric" in events
     ):
         return np.zeros(0)

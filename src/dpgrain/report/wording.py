@@ -49,9 +49,9 @@ def release_wording(release: Release) -> Wording:
     statistic, names, heads = release.statistic, release.groups.names, key_headings(release)
     name, lead, plural = statistic.heading, statistic.lead, statistic.plural
     if statistic.of_items or statistic.of_bins:
-        of = release.asked.keys_text or "items"
+        of = release.metadata.keys_text or "items"
         return Wording(name, of, "", lead, statistic.noun, heads, plural)
-    known, rows = ranks(release), release.asked.rows
+    known, rows = ranks(release), release.metadata.rows
     lead = lead.replace("records", rows)
     if len(known) == 1:
         name = "median of" if known[0] == 0.5 else f"{known[0]:g} quantile of"
@@ -64,7 +64,7 @@ def release_wording(release: Release) -> Wording:
 
 def value_of(release: Release) -> str:
     """Return the measured column, or the counted things."""
-    return release.statistic.value_of(release.asked.value)
+    return release.statistic.value_of(release.metadata.value)
 
 
 def is_one(release: Release) -> bool:

@@ -17,6 +17,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomSource, RandomState
 from dpgrain.noise.counts import draw_counts
 from dpgrain.noise.sources import random_source
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.shuffle.device_noise import DeviceNoise
 from dpgrain.shuffle.encoding import Device, Packing, VectorEncoding, device_bytes
 
@@ -382,7 +383,7 @@ class Shuffler:
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
+class Estimate(KeepsQuery):
     """The analyzer's estimate from a multiset of messages.
 
     Args:

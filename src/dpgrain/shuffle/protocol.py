@@ -24,7 +24,8 @@ from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomSource, RandomState
 from dpgrain.noise.counts import draw_counts
-from dpgrain.publishing import Charge, Planned, Promise, Query, publish
+from dpgrain.publishing import Charge, Plan, Promise, Query, publish
+from dpgrain.publishing.call import recorded
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.shuffle.design import Design, Kind, least_noise
@@ -374,6 +375,7 @@ class ShuffledSum(SumReportMixin, ABC):
             )
         )
 
+    @recorded
     def query(
         self,
         values: ArrayLike,
@@ -449,11 +451,11 @@ class RoundQuery(Query[Estimate]):
         return here
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """The guarantee and the noise of the round."""
         # Raises if there are too few devices.
         _ = self.reporting
-        return Planned(self.protocol._promise(self.event, private=True), self.protocol.n_users)
+        return Plan(self.protocol._promise(self.event, private=True), self.protocol.n_users)
 
     def run(self, charge: Charge) -> Estimate:
         """Count the ones from devices, and decode their sum."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dpgrain.statistics.distribution import distribution
     from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004 - the field's word
     from dpgrain.statistics.moments import mean, std, variance
-    from dpgrain.statistics.plan import Plan, plan_histogram
+    from dpgrain.statistics.plan import SumsNoise, plan_histogram
     from dpgrain.statistics.quantiles import quantile, quantiles
     from dpgrain.statistics.ranges import AutoRange
     from dpgrain.statistics.release import Estimates, Histogram, Release
@@ -25,8 +25,8 @@ __all__ = [
     "Estimates",
     "Histogram",
     "Holdings",
-    "Plan",
     "Release",
+    "SumsNoise",
     "correlation",
     "count",
     "covariance",
@@ -65,7 +65,7 @@ lazy_package(
     {
         "dpgrain.statistics.bounds": ("AutoClip",),
         "dpgrain.statistics.contribution_counts": ("Holdings",),
-        "dpgrain.statistics.plan": ("Plan", "plan_histogram"),
+        "dpgrain.statistics.plan": ("SumsNoise", "plan_histogram"),
         "dpgrain.statistics.quantiles": ("quantile",),
         "dpgrain.statistics.release": ("Estimates", "Histogram", "Release"),
         "dpgrain.statistics.ranges": ("AutoRange",),

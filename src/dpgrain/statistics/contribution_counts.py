@@ -19,13 +19,12 @@ from dpgrain.accounting.events.additive import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.noise.additive import noise_by_name
-from dpgrain.publishing import Charge, Planned, Promise, Query, publishes
+from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
 from dpgrain.publishing.facts import Fact
-from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected
-from dpgrain.statistics.plan import noise_sd
+from dpgrain.statistics.plan import guarantee_of, noise_sd
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.release_metadata import Asked
+from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.statistic import HOLDINGS
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.per_user import derivation_facts, require_whole_users
@@ -95,12 +94,23 @@ def elements_per_user(
     people have more than k.
 
     Args:
+        table: table from :func:`dpgrain.read`.
         by: the column of the elements; by default that of the unit's partition. A mapping or
             function becomes a column with :meth:`~dpgrain.UserTable.with_cells`. Rows without a
             value are dropped.
+        unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
         edges: the largest number in each bin, increasing; by default 1,2,5,10 and so on. They are
             public, and a last bin contains larger numbers.
         noise: the noise distribution; ``laplace`` needs no δ.
+        random_state: seed, for tests and research. The release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
 
     Raises:
         ParameterError, SchemaError: if a parameter or the schema is wrong, before anything is read.
@@ -137,7 +147,7 @@ def elements_per_user(
     return HoldingsQuery(promise, table, column, blocks, limits, noise, random_state, progress)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HoldingsQuery(Query[Holdings]):
     """Query for the number of users by number of elements and of records.
 
@@ -180,27 +190,16 @@ class HoldingsQuery(Query[Holdings]):
         )
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """Noise of the counts."""
-        event, table, named = self.event, self.table, self.blocks.named
-        facts = [Fact("bins"), *([Fact("partition")] if named else [])]
+        event, table = self.event, self.table
+        facts = [Fact("bins"), *([Fact("partition")] if self.blocks.named else [])]
         if table.n_users is not None:
             facts.append(Fact("enrolled-users", (table.n_users,)))
         facts += derivation_facts(table)
-        guarantee = Guarantee(
-            self.promise.level,
-            named,
-            self.promise.relation,
-            self.promise.delta,
-            event,
-            tuple(facts),
-            user=table.user or "",
-            scope=table.scope,
-            partition=self.blocks.partition,
-            provenance=table.provenance,
-        )
+        guarantee = guarantee_of(self.promise, self.blocks, table, event, facts)
         expected = Expected(noise_sd(event) * self._size)
-        return Planned(guarantee, table.n_users, expected=expected)
+        return Plan(guarantee, table.n_users, expected=expected)
 
     def run(self, charge: Charge) -> Holdings:
         """Count users by number of elements and of records."""
@@ -220,25 +219,18 @@ class HoldingsQuery(Query[Holdings]):
             np.full(counts.size, noise_sd(event) * size),
             np.full(counts.size, size),
             charge.guarantee,
-            self._asked(),
+            ReleaseMetadata.of(
+                HOLDINGS,
+                self.table,
+                self.promise,
+                self.blocks,
+                self.noise,
+                by=(self.column,),
+                each="user",
+                cell="",
+                max_elements=None,
+            ),
             self.noise,
-        )
-
-    def _asked(self) -> Asked:
-        promise, table = self.promise, self.table
-        return Asked(
-            HOLDINGS,
-            title=table.source.title,
-            by=(self.column,),
-            each="user",
-            unit=promise.level,
-            elements=self.blocks.named,
-            relation=promise.relation,
-            epsilon=promise.epsilon,
-            delta=promise.delta,
-            noise=self.noise,
-            user=table.user,
-            n_users=table.n_users,
         )
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -15,16 +13,15 @@ from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
-from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import checked_bounds
 from dpgrain.statistics.intervals import half_width, root_interval
 from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.release import Estimates
-from dpgrain.statistics.request import By, Request, key_columns
-from dpgrain.statistics.run import NoisySums, SumsQuery
+from dpgrain.statistics.run import NoisySums
 from dpgrain.statistics.statistic import CORRELATION, COVARIANCE, Statistic
-from dpgrain.statistics.values import PAIRED, PairMoments
+from dpgrain.statistics.sums_query import By, SumsQuery, key_columns
+from dpgrain.statistics.values import PAIRED, PairMoments, SecondMoments
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode, Node
@@ -66,9 +63,30 @@ def covariance(
     It divides by the count, overall or by group.
 
     Args:
+        table: table from :func:`dpgrain.read`.
+        value: column of numbers. Rows without a finite value are dropped.
         other: the other numeric column. Rows without a finite number in both are dropped.
+        by: column or columns to group by; if omitted, one answer for all rows.
         bounds: the public range (low, high) of ``value``, to which numbers are clamped.
         other_bounds: the same for ``other``.
+        unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
+            l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
+            share of the budget.
+        domain: public list of groups, all of which are published. By default, groups are selected
+            privately. For several columns, pass a mapping from columns to values (other columns are
+            selected privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        max_items: maximum number of groups or items of one unit used in selection.
+        random_state: seed, for tests and research. The release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
 
     Returns:
         An :class:`~dpgrain.Estimates`. Its intervals are first-order; for a count within the noise,
@@ -92,8 +110,7 @@ def covariance(
     """
     return _query(
         COVARIANCE,
-        _covariances,
-        lambda x, y: x * y,
+        CovarianceQuery,
         table,
         (value, other),
         (bounds, other_bounds),
@@ -135,9 +152,30 @@ def correlation(
     overall or by group.
 
     Args:
+        table: table from :func:`dpgrain.read`.
+        value: column of numbers. Rows without a finite value are dropped.
         other: the other numeric column. Rows without a finite number in both are dropped.
+        by: column or columns to group by; if omitted, one answer for all rows.
         bounds: the public range (low, high) of ``value``, to which numbers are clamped.
         other_bounds: the same for ``other``.
+        unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
+            l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
+            share of the budget.
+        domain: public list of groups, all of which are published. By default, groups are selected
+            privately. For several columns, pass a mapping from columns to values (other columns are
+            selected privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        max_items: maximum number of groups or items of one unit used in selection.
+        random_state: seed, for tests and research. The release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
 
     Returns:
         An :class:`~dpgrain.Estimates`. Its intervals contain all correlations that are compatible
@@ -160,8 +198,7 @@ def correlation(
     """
     return _query(
         CORRELATION,
-        _correlations,
-        lambda *_: 1.0,
+        CorrelationQuery,
         table,
         (value, other),
         (bounds, other_bounds),
@@ -178,39 +215,31 @@ def correlation(
 
 def _query(
     statistic: Statistic,
-    made: Callable[..., Estimates],
-    scale: Callable[[float, float], float],
+    kind: type[SumsQuery[Estimates]],
     table: UserTable,
     columns: tuple[str, str],
     stated: tuple[Any, Any],
-    *,
-    random_state: RandomState,
-    progress: bool | None,
-    **asked: Any,
+    **options: Any,
 ) -> Query[Estimates]:
     """Return the query for a statistic of the second moments of two columns."""
     if not isinstance(table, UserTable):
         reject_table(table, statistic.name)
     # Other errors are reported for the columns of the caller, before another one is added.
-    by, own = asked["by"], getattr(asked["promise"].unit, "by", None)
+    by, own = options["by"], getattr(options["promise"].unit, "by", None)
     known = table.with_expressions(by, own)
-    UnitBlocks.of_unit(asked["promise"].unit, known, key_columns(known, by))
+    UnitBlocks.of_unit(options["promise"].unit, known, key_columns(known, by))
     ranges = [
         _range_of(name, each) for name, each in zip(("bounds", "other_bounds"), stated, strict=True)
     ]
     rows, paired = paired_column(table, columns, ranges)
-    unit = scale(*(high - low for low, high in ranges))
+    unit = math.prod(high - low for low, high in ranges) if statistic is COVARIANCE else 1.0
     if not 0 < unit < math.inf:
         raise ParameterError(
             f"bounds must be narrower or wider, because the product of both widths is {unit:g}; "
             "rescale the columns.",
             name="bounds",
         )
-    request = Request.of(
-        statistic, rows, value=paired, measure=values.second_moments(unit), **asked
-    )
-    ready = partial(made, z=half_width(request.noise), unit=unit)
-    return SumsQuery(request, ready, random_state, progress)
+    return kind.of(statistic, rows, value=paired, measure=SecondMoments(scale=unit), **options)
 
 
 def _range_of(name: str, stated: Any) -> tuple[float, float]:
@@ -306,52 +335,57 @@ def count_error(measured: NoisySums) -> FloatArray:
     return math.sqrt(measured.masses.shape[1]) * measured.sd
 
 
-def _covariances(measured: NoisySums, z: float, unit: float) -> Estimates:
-    """Return covariances of noisy masses, with intervals of z standard errors."""
-    found = _SecondMoments.of(measured)
-    # Project the matrix: a covariance is at most the geometric mean of the variances.
-    most = np.sqrt(found.variances.prod(axis=0))
-    estimate = np.clip(found.covariance, -most, most)
-    error = np.linalg.norm(found.by_mass[0], axis=1) * measured.sd
-    half = np.where(found.known, z * error, np.inf)
-    return Estimates(
-        measured.groups,
-        unit * estimate,
-        unit * np.where(found.known, np.minimum(error, _LARGEST), _LARGEST),
-        unit * np.maximum(np.minimum(found.covariance - half, estimate), -_LARGEST),
-        unit * np.minimum(np.maximum(found.covariance + half, estimate), _LARGEST),
-        found.count,
-        measured.guarantee,
-        measured.metadata_with_caution(measured.masses.shape[1]),
-        count_error(measured),
-    )
+class CovarianceQuery(SumsQuery[Estimates]):
+    """Query for covariances."""
+
+    def release(self, measured: NoisySums) -> Estimates:
+        """Return the covariances, with 95% intervals."""
+        z, unit = half_width(self.noise), self.measure.stands_for(0.0, 1.0)
+        found = _SecondMoments.of(measured)
+        # Project the matrix: a covariance is at most the geometric mean of the variances.
+        most = np.sqrt(found.variances.prod(axis=0))
+        estimate = np.clip(found.covariance, -most, most)
+        error = np.linalg.norm(found.by_mass[0], axis=1) * measured.sd
+        half = np.where(found.known, z * error, np.inf)
+        return measured.as_estimates(
+            unit * estimate,
+            unit * np.where(found.known, np.minimum(error, _LARGEST), _LARGEST),
+            unit * np.maximum(np.minimum(found.covariance - half, estimate), -_LARGEST),
+            unit * np.minimum(np.maximum(found.covariance + half, estimate), _LARGEST),
+            found.count,
+            count_error(measured),
+        )
 
 
-def _correlations(measured: NoisySums, z: float, unit: float) -> Estimates:  # noqa: ARG001
-    """Return correlations of noisy masses, with intervals of z standard errors."""
-    found = _SecondMoments.of(measured)
-    (x, y), deviations = found.variances, np.sqrt(found.variances.prod(axis=0))
-    errors = np.linalg.norm(found.by_mass[1:], axis=2) * measured.sd
-    # The root of a variance within its noise has no reliable derivative.
-    there = found.known & (found.variances > _STANDS_OUT * errors).all(axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        halves = np.stack([np.sqrt(y / x), np.sqrt(x / y)]) / 2
-        moves = (halves[..., None] * found.by_mass[1:]).sum(axis=0)
-        ratio = np.clip(found.covariance / deviations, -1.0, 1.0)
-        error = np.linalg.norm(found.by_mass[0] - ratio[:, None] * moves, axis=1) / deviations
-    ratio = np.where(there, ratio, 0.0)
-    moves = np.where(there[:, None], moves, 0.0)
-    low, high = root_interval(
-        found.covariance, deviations, found.by_mass[0], moves, z * measured.sd
-    )
-    return Estimates(
-        measured.groups,
-        ratio,
-        np.where(there, np.minimum(error * measured.sd, 1.0), 1.0),
-        np.where(there, np.minimum(low, ratio), -1.0),
-        np.where(there, np.maximum(high, ratio), 1.0),
-        found.count,
-        measured.guarantee,
-        measured.metadata_with_caution(measured.masses.shape[1]),
-        count_error(measured),
-    )
+class CorrelationQuery(SumsQuery[Estimates]):
+    """Query for correlations."""
+
+    def release(self, measured: NoisySums) -> Estimates:
+        """Return the correlations, with 95% intervals."""
+        found = _SecondMoments.of(measured)
+        (x, y), deviations = found.variances, np.sqrt(found.variances.prod(axis=0))
+        errors = np.linalg.norm(found.by_mass[1:], axis=2) * measured.sd
+        # The root of a variance within its noise has no reliable derivative.
+        there = found.known & (found.variances > _STANDS_OUT * errors).all(axis=0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            halves = np.stack([np.sqrt(y / x), np.sqrt(x / y)]) / 2
+            moves = (halves[..., None] * found.by_mass[1:]).sum(axis=0)
+            ratio = np.clip(found.covariance / deviations, -1.0, 1.0)
+            error = np.linalg.norm(found.by_mass[0] - ratio[:, None] * moves, axis=1) / deviations
+        ratio = np.where(there, ratio, 0.0)
+        moves = np.where(there[:, None], moves, 0.0)
+        low, high = root_interval(
+            found.covariance,
+            deviations,
+            found.by_mass[0],
+            moves,
+            half_width(self.noise) * measured.sd,
+        )
+        return measured.as_estimates(
+            ratio,
+            np.where(there, np.minimum(error * measured.sd, 1.0), 1.0),
+            np.where(there, np.minimum(low, ratio), -1.0),
+            np.where(there, np.maximum(high, ratio), 1.0),
+            found.count,
+            count_error(measured),
+        )

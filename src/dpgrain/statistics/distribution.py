@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -18,16 +18,15 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.noise.additive import noise_by_name
 from dpgrain.publishing import Promise, Query, publishes
-from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.consistency import consistent
 from dpgrain.statistics.intervals import at_least, ratio_interval
 from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.release import Estimates, Histogram
-from dpgrain.statistics.request import By, Request
-from dpgrain.statistics.run import NoisySums, SumsQuery
-from dpgrain.statistics.statistic import BINNED, DISTRIBUTION, Statistic
-from dpgrain.statistics.values import Bins
+from dpgrain.statistics.run import NoisySums
+from dpgrain.statistics.statistic import BINNED, DISTRIBUTION
+from dpgrain.statistics.sums_query import By, SumsQuery
+from dpgrain.statistics.values import Bins, Measure
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
@@ -66,8 +65,28 @@ def distribution(
     Args:
         table: from :func:`dpgrain.read`; or a per-user table from
             :meth:`~dpgrain.UserTable.per_user`.
+        value: column of numbers. Rows without a finite value are dropped.
         at: the public thresholds, increasing; by default round numbers (1, 2, 5, 10 and so on) in a
             privately chosen range, which takes 15% of the budget.
+        by: column or columns to group by; if omitted, one answer for all rows.
+        unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
+            l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
+            share of the budget.
+        domain: public list of groups, all of which are published. By default, groups are selected
+            privately. For several columns, pass a mapping from columns to values (other columns are
+            selected privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        max_items: maximum number of groups or items of one unit used in selection.
+        random_state: seed, for tests and research. The release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
 
     Returns:
         An :class:`~dpgrain.Estimates` with a row for each group and threshold; the key ``from`` is
@@ -92,103 +111,105 @@ def distribution(
     """
     edges = None if at is None else _checked_edges("at", at)
     promise = Promise.of(unit, epsilon, delta, relation, share)
-    request = _request(
-        DISTRIBUTION, table, value, edges, by=by, promise=promise, clip=clip, noise=noise,
-        domain=domain, max_items=max_items,
+    return DistributionQuery.of(
+        DISTRIBUTION, table, by, promise=promise, clip=clip, noise=noise, domain=domain,
+        value=value, measure=EdgeCounts.of(edges, table, value),
+        bounds=AutoRange() if edges is None else None, max_items=max_items,
+        random_state=random_state, progress=progress,
     )  # fmt: skip
-    made = partial(_distributions, law=request.noise)
-    return SumsQuery(request, made, random_state, progress)
 
 
-def _distributions(measured: NoisySums, law: Law) -> Estimates:
-    """Return the shares at or above each threshold, with bands."""
-    counts = BinCounts.of(measured)
-    estimate, low, high = _shares(counts, law)
-    rows = np.repeat(np.arange(len(counts.masses)), counts.edges.size)
-    known = measured.groups.take(rows)
-    thresholds = pa.array(np.tile(_whole_if_all(counts.edges), len(counts.masses)))
-    return Estimates(
-        Groups.of((*known.names, "from"), (*known.columns, thresholds)),
-        estimate.ravel(),
-        _pointwise(estimate, counts).ravel(),
-        low.ravel(),
-        high.ravel(),
-        counts.masses.sum(axis=1)[rows],
-        measured.guarantee,
-        measured.metadata_with_caution(counts.bins),
-        counts.whole_error[rows],
-    )
+class DistributionQuery(SumsQuery[Estimates]):
+    """Query for shares of numbers."""
+
+    def release(self, measured: NoisySums) -> Estimates:
+        """Return the shares at or above each threshold, with bands."""
+        counts = BinCounts.of(measured)
+        estimate, low, high = _shares(counts, self.noise)
+        rows = np.repeat(np.arange(len(counts.masses)), counts.edges.size)
+        known = measured.groups.take(rows)
+        thresholds = pa.array(np.tile(_whole_if_all(counts.edges), len(counts.masses)))
+        return measured.as_estimates(
+            estimate.ravel(),
+            _pointwise(estimate, counts).ravel(),
+            low.ravel(),
+            high.ravel(),
+            counts.masses.sum(axis=1)[rows],
+            counts.whole_error[rows],
+            groups=Groups.of((*known.names, "from"), (*known.columns, thresholds)),
+            coordinates=counts.bins,
+        )
 
 
-def binned(
+def bins_query(
     table: UserTable,
     value: str,
     edges: Sequence[float] | Literal["auto"],
-    *,
-    promise: Promise,
-    random_state: RandomState,
-    progress: bool | None,
     **options: Any,
 ) -> SumsQuery[Histogram]:
     """Return the query for records in bins of a number, for ``dg.histogram(edges=…)``."""
     known = None if isinstance(edges, str) and edges == "auto" else _checked_edges("edges", edges)
-    request = _request(BINNED, table, value, known, promise=promise, **options)
-    made = partial(_bins, law=request.noise)
-    return SumsQuery(request, made, random_state, progress)
+    return BinsQuery.of(
+        BINNED, table, None, value=value, measure=EdgeCounts.of(known, table, value),
+        bounds=AutoRange() if known is None else None, **options,
+    )  # fmt: skip
 
 
-def _bins(measured: NoisySums, law: Law) -> Histogram:
-    """Return the counts of bins, with intervals."""
-    counts = BinCounts.of(measured)
-    rows = np.repeat(np.arange(len(counts.masses)), counts.bins)
-    groups, ends = measured.groups.take(rows), _whole_if_all(counts.edges).tolist()
-    lower, upper = (pa.array(part * len(counts.masses)) for part in ([None, *ends], [*ends, None]))
-    estimate, error, capped = (
-        counts.masses.ravel(),
-        counts.errors.ravel(),
-        measured.asked.is_clipped,
-    )
-    return Histogram(
-        Groups.of((*groups.names, "from", "below"), (*groups.columns, lower, upper)),
-        estimate,
-        error,
-        measured.clip[rows],
-        measured.guarantee,
-        measured.asked,
-        law,
-        at_least=at_least(estimate, error, law) if capped else None,
-    )
+@dataclass(frozen=True, eq=False, repr=False)
+class BinsQuery(SumsQuery[Histogram]):
+    """Query for counts of bins; ``nonnegative`` sets negative estimates to 0."""
+
+    nonnegative: bool = False
+
+    def release(self, measured: NoisySums) -> Histogram:
+        """Return the counts of bins, with intervals."""
+        counts = BinCounts.of(measured)
+        rows = np.repeat(np.arange(len(counts.masses)), counts.bins)
+        groups, ends = measured.groups.take(rows), _whole_if_all(counts.edges).tolist()
+        lower, upper = (
+            pa.array(part * len(counts.masses)) for part in ([None, *ends], [*ends, None])
+        )
+        estimate, error = counts.masses.ravel(), counts.errors.ravel()
+        clipped = measured.metadata.is_clipped
+        release = Histogram(
+            Groups.of((*groups.names, "from", "below"), (*groups.columns, lower, upper)),
+            estimate,
+            error,
+            measured.clip[rows],
+            measured.guarantee,
+            measured.metadata,
+            self.noise,
+            at_least=at_least(estimate, error, self.noise) if clipped else None,
+        )
+        return release.without_negatives() if self.nonnegative else release
 
 
-def _request(
-    statistic: Statistic,
-    table: UserTable,
-    value: str,
-    edges: tuple[float, ...] | None,
-    *,
-    promise: Promise,
-    by: By = None,
-    **options: Any,
-) -> Request:
-    """Return the request for counts between stated edges, or round edges in a private range."""
-    whole = isinstance(table, UserTable) and table.is_whole(value)
+@dataclass(frozen=True)
+class EdgeCounts(Measure):
+    """Number of records in each of several bins.
 
-    def made(low: float, high: float) -> tuple[float, ...]:
-        result = round_edges(low, high, whole) if edges is None else edges
+    Args:
+        edges: public edges; None for round edges in a privately chosen range.
+        whole: True for numbers that are integers.
+    """
+
+    bias: float = 0.5
+    ratio: bool = True
+    edges: tuple[float, ...] | None = None
+    whole: bool = False
+
+    @staticmethod
+    def of(edges: tuple[float, ...] | None, table: UserTable, value: str) -> EdgeCounts:
+        """Return the measure for a column of a table."""
+        corners = 1 + (_MOST_CHOSEN if edges is None else len(edges))
+        whole = isinstance(table, UserTable) and table.is_whole(value)
+        return EdgeCounts(corners, noisy=corners // 2, counting=corners, edges=edges, whole=whole)
+
+    def split(self, low: float, high: float) -> Bins:
+        """Return the bins between the edges."""
+        edges = round_edges(low, high, self.whole) if self.edges is None else self.edges
         # Move edges down, so that bins contain their lower edge instead of the upper one.
-        return tuple(np.nextafter(result, -math.inf).tolist())
-
-    corners = 1 + (_MOST_CHOSEN if edges is None else len(edges))
-    return Request.of(
-        statistic,
-        table,
-        by,
-        promise=promise,
-        value=value,
-        measure=values.binned(corners, made),
-        bounds=AutoRange() if edges is None else None,
-        **options,
-    )
+        return Bins(tuple(np.nextafter(edges, -math.inf).tolist()), self.corners)
 
 
 @dataclass(frozen=True, eq=False)

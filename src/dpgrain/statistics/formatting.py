@@ -30,7 +30,7 @@ from dpgrain.statistics.release_metadata import format_limit
 
 if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
-    from dpgrain.statistics.release_metadata import Asked
+    from dpgrain.statistics.release_metadata import ReleaseMetadata
 
 # Number of printed rows, and maximum number of characters of a key.
 _ROWS, _LETTERS = 5, 39
@@ -123,7 +123,7 @@ def key_headings(release: Release) -> tuple[str, ...]:
     if release.statistic.of_bins:
         return ("counted", "per user")
     if release.statistic.stepped:
-        return (*release.key_names[:-1], release.asked.value or "value")
+        return (*release.key_names[:-1], release.metadata.value or "value")
     return release.key_names
 
 
@@ -132,7 +132,7 @@ def format_keys(release: Release, places: IntArray, *, letters: int) -> list[tup
     columns = [column.to_pylist() for column in release.groups.take(places).columns]
     statistic = release.statistic
     if statistic.of_bins:
-        values = f"values of {release.asked.keys_text}"
+        values = f"values of {release.metadata.keys_text}"
         counted = [values if kind == "elements" else kind for kind in columns[0]]
         columns = [counted, format_bins(release, columns[1])]
     elif statistic.stepped:
@@ -175,7 +175,7 @@ def number_headings(release: Release) -> tuple[str, ...]:
 
 def counts_are_clipped(release: Release) -> bool:
     """Return True if the counts next to estimates are clipped."""
-    return release.asked.is_clipped and release.asked.over != "everyone"
+    return release.metadata.is_clipped and release.metadata.over != "everyone"
 
 
 def title(release: Release) -> str:
@@ -185,8 +185,8 @@ def title(release: Release) -> str:
 
 
 def _title(release: Release) -> str:
-    asked = release.asked
-    words = one_line(asked.estimand)
+    metadata = release.metadata
+    words = one_line(metadata.estimand)
     words = f"{words[:1].upper()}{words[1:]}"
     if not release.groups.names or release.statistic.of_bins:
         return words
@@ -194,30 +194,30 @@ def _title(release: Release) -> str:
     noun = "bin" if release.statistic.binned else release.statistic.noun
     groups = len(release) // max(points, 1)
     number = quantity(groups, noun)
-    if asked.selected and release.statistic.holders:
+    if metadata.selected and release.statistic.holders:
         return f"{words} (the {groups:,} largest, chosen privately; others are missing)"
-    if asked.selected:
+    if metadata.selected:
         return f"{words} ({number}, chosen privately; rare ones are missing)"
-    if asked.public_items is None or noun == "bin":
+    if metadata.public_items is None or noun == "bin":
         return words if (groups, noun) == (1, "group") else f"{words} ({number})"
-    public = f"{asked.public_items:,} public {noun}{'s' * (asked.public_items != 1)}"
+    public = f"{metadata.public_items:,} public {noun}{'s' * (metadata.public_items != 1)}"
     some = f"the {groups:,} largest of " if release.statistic.holders else f"{groups:,} of "
-    return f"{words} ({some if groups < asked.public_items else ''}{public})"
+    return f"{words} ({some if groups < metadata.public_items else ''}{public})"
 
 
 def notes(release: Release) -> list[str]:
     """Return at most two notes on this release: the quantity of the intervals, and warnings."""
-    asked = release.asked
+    metadata = release.metadata
     if not len(release):
         return ["No group passed the threshold: pass domain= or a larger epsilon=."]
-    said = [_intervals(release), asked.clipping_effect, asked.clamping_effect]
-    said.append(asked.get("bad values", ""))
+    said = [_intervals(release), metadata.clipping_effect, metadata.clamping_effect]
+    said.append(metadata.get("bad values", ""))
     if np.isnan(release.estimate).any():
         said.append("blank estimates did not stand out from the noise")
     if release.statistic.ranked and (release.std_error == 0).any():
         said.append(_ONE_INTEGER)
     found = [" ".join(sentence(part) for part in said if part)]
-    return [*found, f"Warning: {asked.warnings}."] if asked.care else found
+    return [*found, f"Warning: {metadata.warnings}."] if metadata.care else found
 
 
 def explanation(release: Release) -> Paragraphs:
@@ -228,34 +228,36 @@ def explanation(release: Release) -> Paragraphs:
 
 def column_meanings(release: Release) -> dict[str, str]:
     """Describe each column, clipping, noise and other facts, by name."""
-    asked, statistic = release.asked, release.statistic
+    metadata, statistic = release.metadata, release.statistic
     facts = {
         "clipping": _clipping(release),
-        "rows": asked.get("bad values", ""),
-        "values": asked.bounds_effect or asked.clamping_effect,
+        "rows": metadata.get("bad values", ""),
+        "values": metadata.bounds_effect or metadata.clamping_effect,
         "average": _average(release),
-        "ranking": asked.ranking_effect,
+        "ranking": metadata.ranking_effect,
         "labels": _long_labels(release),
         "negatives": "negative estimates were set to 0, so small ones are biased upwards"
         if getattr(release, "nonnegative", False)
         else "",
-        "noise": asked.noise or getattr(release, "noise", "gaussian"),
-        "warning": asked.warnings,
+        "noise": metadata.noise or getattr(release, "noise", "gaussian"),
+        "warning": metadata.warnings,
     }
     columns = {
-        "estimate": f"the {asked.covers}, plus noise",
+        "estimate": f"the {metadata.covers}, plus noise",
         "std_error": "standard error of the noise",
         "low, high": _intervals(release).replace(" (low to high)", "").partition("; ")[0],
-        "at_least": f"95% lower bound for the unclipped {asked.unclipped}. No private release can "
+        "at_least": f"95% lower bound for the unclipped {metadata.unclipped}. No private release can "
         "give an upper bound, because one person may contribute any amount",
         "count": _count(release),
         "count_error": "standard error of count",
     }
     if statistic.ratio:
-        columns["estimate"] = f"the {asked.covers}, computed from noisy sums"
+        columns["estimate"] = f"the {metadata.covers}, computed from noisy sums"
         columns["std_error"] = "approximate standard error that the noise causes"
-    if asked.processed:
-        columns["estimate"] = f"the {asked.covers}, after post-processing ({asked.post_processing})"
+    if metadata.processed:
+        columns["estimate"] = (
+            f"the {metadata.covers}, after post-processing ({metadata.post_processing})"
+        )
         columns["std_error"] = "approximate standard error after post-processing"
     known = ("low, high", *number_headings(release))
     texts = {name: text for name, text in columns.items() if name in known}
@@ -265,53 +267,53 @@ def column_meanings(release: Release) -> dict[str, str]:
 
 def _intervals(release: Release) -> str:
     """Describe the quantity of the intervals and the limits."""
-    asked, known = release.asked, extra_columns(release)
-    said = f"95% interval (low to high) for the {asked.covers}"
-    if asked.statistic.stepped:
-        said = f"95% band (low to high) for all {asked.covers}s of a group at once"
-    if asked.processed:
-        said = f"approximate {said}, after post-processing ({asked.post_processing})"
-    if asked.statistic.holders:
+    metadata, known = release.metadata, extra_columns(release)
+    said = f"95% interval (low to high) for the {metadata.covers}"
+    if metadata.statistic.stepped:
+        said = f"95% band (low to high) for all {metadata.covers}s of a group at once"
+    if metadata.processed:
+        said = f"approximate {said}, after post-processing ({metadata.post_processing})"
+    if metadata.statistic.holders:
         said += "; it ignores the ranking, which raises the largest slightly"
-    if limits := _limits(asked):
+    if limits := _limits(metadata):
         said += f"; it covers the noise only, not the {limits}"
     if "at_least" in known:
-        said += f"; at_least: 95% lower bound for the unclipped {asked.unclipped}"
+        said += f"; at_least: 95% lower bound for the unclipped {metadata.unclipped}"
     if "count" in known:
         said += f"; count: {_count(release)}"
     return said
 
 
-def _limits(asked: Asked) -> str:
+def _limits(metadata: ReleaseMetadata) -> str:
     """Name the limits whose effect no interval covers."""
-    less = " (which lets users with many records count less)" * asked.statistic.ratio
-    clamped = "clamping" if "clamped" in asked.unclipped else ""
-    return " and ".join(filter(None, (clamped, f"clipping{less}" if asked.is_clipped else "")))
+    less = " (which lets users with many records count less)" * metadata.statistic.ratio
+    clamped = "clamping" if "clamped" in metadata.unclipped else ""
+    return " and ".join(filter(None, (clamped, f"clipping{less}" if metadata.is_clipped else "")))
 
 
 def _count(release: Release) -> str:
     """Describe the counts behind ratios."""
-    if release.asked.over == "everyone":
+    if release.metadata.over == "everyone":
         return "public number of people"
     clipped = "clipped " if counts_are_clipped(release) else ""
-    return f"{clipped}number of {release.asked.rows}, plus noise"
+    return f"{clipped}number of {release.metadata.rows}, plus noise"
 
 
 def _clipping(release: Release) -> str:
     """Describe the effect of clipping, and how to avoid it."""
-    asked = release.asked
-    if not asked.is_clipped:
-        if asked.max_elements is not None:
-            kept = quantity(asked.max_elements, "element")
+    metadata = release.metadata
+    if not metadata.is_clipped:
+        if metadata.max_elements is not None:
+            kept = quantity(metadata.max_elements, "element")
             return f"at most {kept} of each user were kept; nothing was clipped"
         return "contributions were not clipped"
-    chosen = asked.chosen and not asked.statistic.ratio
-    more = sentence(_CHOSEN.format(unclipped=asked.unclipped)) if chosen else ""
+    chosen = metadata.chosen and not metadata.statistic.ratio
+    more = sentence(_CHOSEN.format(unclipped=metadata.unclipped)) if chosen else ""
     bounds = getattr(release, "clip", np.zeros(0))
     bound = (
         f"the chosen bound is {format_limit(bounds[0])}" if chosen and len(set(bounds)) == 1 else ""
     )
-    parts = map(sentence, (bound, asked.clipping_effect, asked.clipping_examples, more))
+    parts = map(sentence, (bound, metadata.clipping_effect, metadata.clipping_examples, more))
     return " ".join(filter(None, parts)).rstrip(".")
 
 
@@ -319,7 +321,7 @@ def _average(release: Release) -> str:
     """Describe the average of a ratio."""
     if not release.statistic.ratio:
         return ""
-    if release.asked.rows == "people":
+    if release.metadata.rows == "people":
         return "the numbers describe the average person"
     return (
         "the numbers describe the average record, not the average person; if a few people have "

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError, raise_without_context
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
-from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
-from dpgrain.statistics.distribution import binned
-from dpgrain.statistics.intervals import at_least, blank
+from dpgrain.statistics.distribution import bins_query
 from dpgrain.statistics.plan import clip_rule
 from dpgrain.statistics.ranges import AutoRange
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.request import By, Request
-from dpgrain.statistics.run import NoisySums, SumsQuery
+from dpgrain.statistics.run import NoisySums
 from dpgrain.statistics.shared_records import SharedQuery
 from dpgrain.statistics.statistic import COUNT, HISTOGRAM, SUM
-from dpgrain.statistics.values import SignParts
+from dpgrain.statistics.sums_query import By, SumsQuery
+from dpgrain.statistics.values import SignParts, Total, Weights
 from dpgrain.tables.shared_table import SharedTable
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
@@ -52,7 +49,19 @@ def histogram(
     """Publish how often people have each item, or how much.
 
     Args:
+        table: table from :func:`dpgrain.read`.
         item: the column of items, or several columns, whose combinations are items.
+        unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
+            l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
+            share of the budget.
         domain: the public list of items; all of them are published. The default is the keys of a
             public mapping passed as the unit's partition; without one, items are selected
             privately. For several columns, a mapping from column to its values (other columns are
@@ -63,6 +72,9 @@ def histogram(
             open.
         noise: the noise distribution; ``laplace`` needs no δ.
         nonnegative: set negative estimates to 0. This is free post-processing.
+        max_items: maximum number of groups or items of one unit used in selection.
+        random_state: seed, for tests and research. The release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
 
     Returns:
         A :class:`~dpgrain.Histogram`: item, estimate, standard error and 95% interval for the sum
@@ -84,7 +96,7 @@ def histogram(
     >>> len(release), round(release.guarantee.epsilon(), 6)
     (3, 1.0)
     """
-    promise = Promise.of(unit, epsilon, delta, relation, share).under(noise)
+    promise = Promise.of(unit, epsilon, delta, relation, share)
     if isinstance(table, SharedTable) and edges is not None:
         table.refuse("histogram with edges")
     if isinstance(table, SharedTable):
@@ -99,37 +111,19 @@ def histogram(
                 "edges require one numeric column as item, without weight and domain.",
                 name="edges",
             )
-        in_bins = binned(
-            table, item, edges, promise=promise, clip=clip, noise=noise, random_state=random_state,
-            progress=progress,
+        return bins_query(
+            table, item, edges, promise=promise, clip=clip, noise=noise,
+            nonnegative=_validate.boolean(nonnegative=nonnegative),
+            random_state=random_state, progress=progress,
         )  # fmt: skip
-        return _without_negatives(in_bins) if nonnegative else in_bins
     if weight is not None and isinstance(table, UserTable):
         table.require_numbers([weight], "weight")
-    request = Request.of(
-        HISTOGRAM,
-        table,
-        item,
-        promise=promise,
-        clip=clip,
-        noise=noise,
-        domain=domain,
-        value=weight,
-        measure=None if weight is None else values.weights(_weight_unit(rule)),
-        max_items=max_items,
-    )
-    nonnegative = _validate.boolean(nonnegative=nonnegative)
-    query = sums_as_histogram(request, random_state, progress)
-    return _without_negatives(query) if nonnegative else query
-
-
-def _without_negatives(query: SumsQuery[Histogram]) -> SumsQuery[Histogram]:
-    """Return the query with negative estimates set to 0."""
-
-    def made(measured: NoisySums) -> Histogram:
-        return query.made(measured).without_negatives()
-
-    return replace(query, made=made)
+    return HistogramQuery.of(
+        HISTOGRAM, table, item, promise=promise, clip=clip, noise=noise, domain=domain,
+        value=weight, measure=None if weight is None else Weights(unit=_weight_unit(rule)),
+        max_items=max_items, nonnegative=_validate.boolean(nonnegative=nonnegative),
+        random_state=random_state, progress=progress,
+    )  # fmt: skip
 
 
 @publishes
@@ -153,7 +147,27 @@ def count(
     """Publish the number of records, overall or by group.
 
     Args:
+        table: table from :func:`dpgrain.read`.
         value: the column in which counted records have a finite number.
+        by: column or columns to group by; if omitted, one answer for all rows.
+        unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
+            l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
+            share of the budget.
+        domain: public list of groups, all of which are published. By default, groups are selected
+            privately. For several columns, pass a mapping from columns to values (other columns are
+            selected privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        max_items: maximum number of groups or items of one unit used in selection.
+        random_state: seed, for tests and research. The release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.histogram`.
@@ -173,19 +187,10 @@ def count(
             COUNT, table, by, promise=promise, clip=clip, noise=noise, domain=domain, value=value,
             counted=True, random_state=random_state, progress=progress,
         )  # fmt: skip
-    request = Request.of(
-        COUNT,
-        table,
-        by,
-        promise=promise,
-        clip=clip,
-        noise=noise,
-        domain=domain,
-        value=value,
-        measure=None if value is None else values.count(),
-        max_items=max_items,
-    )
-    return sums_as_histogram(request, random_state, progress)
+    return HistogramQuery.of(
+        COUNT, table, by, promise=promise, clip=clip, noise=noise, domain=domain, value=value,
+        max_items=max_items, random_state=random_state, progress=progress,
+    )  # fmt: skip
 
 
 @publishes
@@ -210,9 +215,29 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     """Publish the sum of a column, overall or by group.
 
     Args:
+        table: table from :func:`dpgrain.read`.
+        value: column of numbers. Rows without a finite value are dropped.
+        by: column or columns to group by; if omitted, one answer for all rows.
+        bounds: public range (low, high) to which numbers are clamped; if omitted, chosen privately.
+            That takes 15% of the budget.
+        unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
         clip: the clipping bound of a unit's data, a number or ``auto``. It limits their l2 norm, or
             l1 with Laplace noise, in units of the largest magnitude within bounds; by default one
             bound per cell is chosen privately with a share of the budget.
+        domain: public list of groups, all of which are published. By default, groups are selected
+            privately. For several columns, pass a mapping from columns to values (other columns are
+            selected privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        max_items: maximum number of groups or items of one unit used in selection.
+        random_state: seed, for tests and research. The release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.histogram`; also if the bounds are
@@ -237,72 +262,35 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
         )  # fmt: skip
     limits = checked_bounds(bounds)
     low, high = limits if isinstance(limits, tuple) else (None, None)
-    request = Request.of(
-        SUM,
-        table,
-        by,
-        promise=promise,
-        clip=clip,
-        noise=noise,
-        domain=domain,
-        value=value,
-        measure=values.total(low, high),
-        bounds=limits,
-        max_items=max_items,
-    )
+    return SumQuery.of(
+        SUM, table, by, promise=promise, clip=clip, noise=noise, domain=domain, value=value,
+        measure=Total.of(low, high), bounds=limits, max_items=max_items,
+        random_state=random_state, progress=progress,
+    )  # fmt: skip
 
-    def made(measured: NoisySums) -> Histogram:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HistogramQuery(SumsQuery[Histogram]):
+    """Query for sums of one coordinate; ``nonnegative`` sets negative estimates to 0."""
+
+    nonnegative: bool = False
+
+    def release(self, measured: NoisySums) -> Histogram:
+        """Return the sums."""
+        release = measured.as_histogram()
+        return release.without_negatives() if self.nonnegative else release
+
+
+class SumQuery(SumsQuery[Histogram]):
+    """Query for the sum of a column."""
+
+    def release(self, measured: NoisySums) -> Histogram:
+        """Return the sums in the unit of the column."""
         split = measured.split
-        assert isinstance(split, SignParts)  # noqa: S101 - what values.total makes
+        assert isinstance(split, SignParts)  # noqa: S101 - the split of a total
         # A range without positive numbers has one corner, for magnitudes.
         sign = -1.0 if split.corners == 1 and split.low < 0 else 1.0
-        signed = split.corners > 1
-        return as_histogram(measured, request.noise, scale=split.scale, sign=sign, signed=signed)
-
-    return SumsQuery(request, made, random_state, progress)
-
-
-def sums_as_histogram(
-    request: Request, random_state: RandomState, progress: bool | None
-) -> SumsQuery[Histogram]:
-    """Return the query for noisy sums of one coordinate."""
-    made = partial(as_histogram, noise=request.noise)
-    return SumsQuery(request, made, random_state, progress)
-
-
-def as_histogram(
-    measured: NoisySums,
-    noise: str,
-    *,
-    scale: float = 1.0,
-    sign: float = 1.0,
-    signed: bool = False,
-) -> Histogram:
-    """Return the release of noisy sums of one coordinate, in units of ``scale``.
-
-    Args:
-        measured: the noisy sums.
-        noise: the noise distribution.
-        scale: the number represented by a sum of 1.
-        sign: −1 for magnitudes of negative numbers.
-        signed: True for numbers of both signs.
-    """
-    estimate, sd = sign * scale * measured.masses[:, 0], scale * measured.sd
-    least = None
-    if measured.asked.is_clipped:
-        # Clipping of numbers of both signs may change a sum in either direction.
-        falls = not signed and sign > 0
-        least = at_least(estimate, sd, noise) if falls else blank(sd.size)
-    return Histogram(
-        measured.groups,
-        estimate,
-        sd,
-        scale * measured.clip,
-        measured.guarantee,
-        measured.asked,
-        noise,
-        at_least=least,
-    )
+        return measured.as_histogram(scale=split.scale, sign=sign, signed=split.corners > 1)
 
 
 def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -12,15 +11,14 @@ import numpy as np
 from dpgrain._types import FloatArray
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
-from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import checked_bounds
 from dpgrain.statistics.intervals import half_width, ratio_interval
 from dpgrain.statistics.release import Estimates
-from dpgrain.statistics.request import By, Request
-from dpgrain.statistics.run import NoisySums, SumsQuery
+from dpgrain.statistics.run import NoisySums
 from dpgrain.statistics.statistic import MEAN, STD, VARIANCE
-from dpgrain.statistics.values import Powers
+from dpgrain.statistics.sums_query import By, SumsQuery
+from dpgrain.statistics.values import Moments, Powers
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Law, Relation, Unit
 
@@ -50,6 +48,29 @@ def mean(
     """Publish the mean of a column, overall or by group.
 
     Args:
+        table: table from :func:`dpgrain.read`.
+        value: column of numbers. Rows without a finite value are dropped.
+        by: column or columns to group by; if omitted, one answer for all rows.
+        bounds: public range (low, high) to which numbers are clamped; if omitted, chosen privately.
+            That takes 15% of the budget.
+        unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
+            l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
+            share of the budget.
+        domain: public list of groups, all of which are published. By default, groups are selected
+            privately. For several columns, pass a mapping from columns to values (other columns are
+            selected privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        max_items: maximum number of groups or items of one unit used in selection.
+        random_state: seed, for tests and research. The release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
 
     Returns:
         An :class:`~dpgrain.Estimates`: each mean with the noisy number of records by which it is
@@ -69,44 +90,40 @@ def mean(
     >>> 0 <= release.value <= 100
     True
     """
-    request = Request.of(
-        MEAN,
-        table,
-        by,
-        promise=Promise.of(unit, epsilon, delta, relation, share),
-        clip=clip,
-        noise=noise,
-        domain=domain,
-        value=value,
-        measure=values.moments(1),
-        bounds=checked_bounds(bounds),
-        max_items=max_items,
-    )
-    made = partial(_means, z=half_width(request.noise))
-    return SumsQuery(request, made, random_state, progress)
+    return MeanQuery.of(
+        MEAN, table, by, promise=Promise.of(unit, epsilon, delta, relation, share), clip=clip,
+        noise=noise, domain=domain, value=value, measure=Moments.of(1),
+        bounds=checked_bounds(bounds), max_items=max_items, random_state=random_state,
+        progress=progress,
+    )  # fmt: skip
 
 
-def _means(measured: NoisySums, z: float) -> Estimates:
-    """Return means of noisy masses, with intervals of z standard errors."""
-    low, width = _range(measured)
-    whole = _Totals.of(measured)
-    part = _shares(whole.masses)[:, 1]
-    error = _bounded_error(np.hypot(*whole.slopes(part, np.array([0.0, 1.0]))) * measured.sd, whole)
-    if measured.everyone is None:
-        bottom, top = ratio_interval(measured.masses[:, 1], measured.masses[:, 0], z * measured.sd)
-    else:
-        bottom, top = part - z * error, part + z * error
-    return Estimates(
-        measured.groups,
-        low + width * part,
-        width * error,
-        low + width * np.clip(np.minimum(bottom, part), 0.0, 1.0),
-        low + width * np.clip(np.maximum(top, part), 0.0, 1.0),
-        whole.count,
-        measured.guarantee,
-        measured.metadata_with_caution(measured.masses.shape[1]),
-        whole.count_error,
-    )
+class MeanQuery(SumsQuery[Estimates]):
+    """Query for means."""
+
+    def release(self, measured: NoisySums) -> Estimates:
+        """Return the means, with 95% intervals."""
+        z = half_width(self.noise)
+        low, width = _range(measured)
+        whole = _Totals.of(measured)
+        part = _shares(whole.masses)[:, 1]
+        error = _bounded_error(
+            np.hypot(*whole.slopes(part, np.array([0.0, 1.0]))) * measured.sd, whole
+        )
+        if measured.everyone is None:
+            bottom, top = ratio_interval(
+                measured.masses[:, 1], measured.masses[:, 0], z * measured.sd
+            )
+        else:
+            bottom, top = part - z * error, part + z * error
+        return measured.as_estimates(
+            low + width * part,
+            width * error,
+            low + width * np.clip(np.minimum(bottom, part), 0.0, 1.0),
+            low + width * np.clip(np.maximum(top, part), 0.0, 1.0),
+            whole.count,
+            whole.count_error,
+        )
 
 
 @publishes
@@ -133,6 +150,29 @@ def variance(
     It divides by the count.
 
     Args:
+        table: table from :func:`dpgrain.read`.
+        value: column of numbers. Rows without a finite value are dropped.
+        by: column or columns to group by; if omitted, one answer for all rows.
+        bounds: public range (low, high) to which numbers are clamped; if omitted, chosen privately.
+            That takes 15% of the budget.
+        unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
+            l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
+            share of the budget.
+        domain: public list of groups, all of which are published. By default, groups are selected
+            privately. For several columns, pass a mapping from columns to values (other columns are
+            selected privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        max_items: maximum number of groups or items of one unit used in selection.
+        random_state: seed, for tests and research. The release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
 
     Returns:
         An :class:`~dpgrain.Estimates`. Its intervals are first-order; for a count within the noise,
@@ -152,46 +192,37 @@ def variance(
     >>> 0 <= release.value <= 2500
     True
     """
-    request = Request.of(
-        VARIANCE,
-        table,
-        by,
-        promise=Promise.of(unit, epsilon, delta, relation, share),
-        clip=clip,
-        noise=noise,
-        domain=domain,
-        value=value,
-        measure=values.moments(2),
-        bounds=checked_bounds(bounds),
-        max_items=max_items,
-    )
-    made = partial(_variances, z=half_width(request.noise))
-    return SumsQuery(request, made, random_state, progress)
+    return VarianceQuery.of(
+        VARIANCE, table, by, promise=Promise.of(unit, epsilon, delta, relation, share),
+        clip=clip, noise=noise, domain=domain, value=value, measure=Moments.of(2),
+        bounds=checked_bounds(bounds), max_items=max_items, random_state=random_state,
+        progress=progress,
+    )  # fmt: skip
 
 
-def _variances(measured: NoisySums, z: float) -> Estimates:
-    """Return variances of noisy masses, with intervals of z standard errors."""
-    _, width = _range(measured)
-    whole = _Totals.of(measured)
-    part = _shares(whole.masses)
-    m = part[:, 1] / 2 + part[:, 2]
-    spread = np.clip(part[:, 2] - m**2, 0.0, 0.25)
-    # Derivatives of q − m² by each corner, with q and m as ratios to the count.
-    slope = whole.slopes(part[:, 2] - 2 * m**2, np.stack([0 * m, -m, 1 - 2 * m]))
-    error = _bounded_error(np.linalg.norm(slope, axis=0) * measured.sd, whole)
-    known = whole.count > 4 * whole.count_error
-    half = np.where(known, z * error, np.inf)
-    return Estimates(
-        measured.groups,
-        width**2 * spread,
-        width**2 * np.minimum(error, 0.25),
-        width**2 * np.maximum(spread - half, 0.0),
-        width**2 * np.minimum(spread + half, 0.25),
-        whole.count,
-        measured.guarantee,
-        measured.metadata_with_caution(measured.masses.shape[1]),
-        whole.count_error,
-    )
+class VarianceQuery(SumsQuery[Estimates]):
+    """Query for variances."""
+
+    def release(self, measured: NoisySums) -> Estimates:
+        """Return the variances, with 95% intervals."""
+        _, width = _range(measured)
+        whole = _Totals.of(measured)
+        part = _shares(whole.masses)
+        m = part[:, 1] / 2 + part[:, 2]
+        spread = np.clip(part[:, 2] - m**2, 0.0, 0.25)
+        # Derivatives of q − m² by each corner, with q and m as ratios to the count.
+        slope = whole.slopes(part[:, 2] - 2 * m**2, np.stack([0 * m, -m, 1 - 2 * m]))
+        error = _bounded_error(np.linalg.norm(slope, axis=0) * measured.sd, whole)
+        known = whole.count > 4 * whole.count_error
+        half = np.where(known, half_width(self.noise) * error, np.inf)
+        return measured.as_estimates(
+            width**2 * spread,
+            width**2 * np.minimum(error, 0.25),
+            width**2 * np.maximum(spread - half, 0.0),
+            width**2 * np.minimum(spread + half, 0.25),
+            whole.count,
+            whole.count_error,
+        )
 
 
 @publishes
@@ -218,6 +249,29 @@ def std(
     It is the root of :func:`dpgrain.variance`, overall or by group, in the units of the column.
 
     Args:
+        table: table from :func:`dpgrain.read`.
+        value: column of numbers. Rows without a finite value are dropped.
+        by: column or columns to group by; if omitted, one answer for all rows.
+        bounds: public range (low, high) to which numbers are clamped; if omitted, chosen privately.
+            That takes 15% of the budget.
+        unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
+            l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
+            share of the budget.
+        domain: public list of groups, all of which are published. By default, groups are selected
+            privately. For several columns, pass a mapping from columns to values (other columns are
+            selected privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        max_items: maximum number of groups or items of one unit used in selection.
+        random_state: seed, for tests and research. The release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
 
     Returns:
         An :class:`~dpgrain.Estimates`, with the roots of the intervals of the variance.
@@ -235,39 +289,35 @@ def std(
     >>> 0 <= release.value <= 50
     True
     """
-    request = Request.of(
-        STD,
-        table,
-        by,
-        promise=Promise.of(unit, epsilon, delta, relation, share),
-        clip=clip,
-        noise=noise,
-        domain=domain,
-        value=value,
-        measure=replace(values.moments(2), stands_for=_of_deviations),
-        bounds=checked_bounds(bounds),
-        max_items=max_items,
-    )
-    made = partial(_deviations, z=half_width(request.noise))
-    return SumsQuery(request, made, random_state, progress)
+    return StdQuery.of(
+        STD, table, by, promise=Promise.of(unit, epsilon, delta, relation, share), clip=clip,
+        noise=noise, domain=domain, value=value, measure=Deviations.of(2),
+        bounds=checked_bounds(bounds), max_items=max_items, random_state=random_state,
+        progress=progress,
+    )  # fmt: skip
 
 
-def _of_deviations(low: float, high: float) -> float:
-    """Return the effect of one record's noise on a deviation of a sixth of the range."""
-    variance, deviation = values.moments(2).stands_for(low, high), _SHARE_OF_RANGE * (high - low)
-    return variance / (2 * deviation)
+class Deviations(Moments):
+    """Moments for a standard deviation."""
+
+    def stands_for(self, low: float, high: float) -> float:
+        """Return the effect of one record's noise on a deviation of a sixth of the range."""
+        return super().stands_for(low, high) / (2 * _SHARE_OF_RANGE * (high - low))
 
 
-def _deviations(measured: NoisySums, z: float) -> Estimates:
-    """Return the roots of the variances of noisy masses."""
-    squared = _variances(measured, z)
-    low, high = np.sqrt(squared.lower), np.sqrt(squared.upper)
-    deviation = np.sqrt(squared.estimate)
-    # Near 0 the root has no derivative, and the error is at most half of the interval.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        slope = squared.std_error / (2 * deviation)
-    error = np.fmin(slope, (high - low) / (2 * z))
-    return replace(squared, estimate=deviation, std_error=error, lower=low, upper=high)
+class StdQuery(VarianceQuery):
+    """Query for standard deviations."""
+
+    def release(self, measured: NoisySums) -> Estimates:
+        """Return the roots of the variances."""
+        squared = super().release(measured)
+        low, high = np.sqrt(squared.lower), np.sqrt(squared.upper)
+        deviation = np.sqrt(squared.estimate)
+        # Near 0 the root has no derivative, and the error is at most half of the interval.
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope = squared.std_error / (2 * deviation)
+        error = np.fmin(slope, (high - low) / (2 * half_width(self.noise)))
+        return replace(squared, estimate=deviation, std_error=error, lower=low, upper=high)
 
 
 @dataclass(frozen=True, eq=False)

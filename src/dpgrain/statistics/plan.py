@@ -1,11 +1,13 @@
-"""Plan of a release: its privacy cost and its accuracy, before any budget is spent."""
+"""Calibrated noise of a release of sums: its privacy cost and accuracy, before it is charged."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from functools import reduce
+from operator import add
+from typing import Literal, TypeAlias
 
 from dpgrain import _validate
 from dpgrain._formatting import powers
@@ -21,10 +23,14 @@ from dpgrain.accounting.calibration import calibrate_additive, gaussian_multipli
 from dpgrain.accounting.events.additive import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
 from dpgrain.noise.additive import noise_by_name
+from dpgrain.publishing.facts import Fact
+from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.bounds import POOL_MOST, POOL_MOST_OF_USER, POOL_SIZE, AutoClip
 from dpgrain.statistics.intervals import half_width
-from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit, User
+from dpgrain.tables.blocks import UnitBlocks
+from dpgrain.tables.rows import TableRows
+from dpgrain.units import PLAIN_UNITS, Law, Level, Relation, Unit, User
 
 # Share of μ² for the selection of unknown items, larger if only names are published; and its share
 # of δ: small, because k elements of one person cost k times it.
@@ -52,11 +58,13 @@ _COUNTS = {"bounds", "pool"}
 _NOISE_BITS, _MAX_BITS, _MIN_BITS = 32, 30, 8
 #: Selection of the best items; the exponential mechanism for rows that a record may move.
 ItemChoice: TypeAlias = BoundedRange | ExponentialMechanism
+#: Part of a release of sums.
+Part: TypeAlias = Selection | ItemChoice | AdaptiveSelection | Additive
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Events of a release, calibrated to one guarantee, and the expected error.
+class SumsNoise:
+    """Noise of all parts of a release of sums, calibrated to one guarantee, and the expected error.
 
     Args:
         level: the protected unit.
@@ -77,15 +85,15 @@ class Plan:
             any.
 
     >>> from dpgrain import User
-    >>> plan = plan_histogram(unit=User(), epsilon=1.0, delta=1e-6, items=100)
-    >>> print(plan)
+    >>> noise = plan_histogram(unit=User(), epsilon=1.0, delta=1e-6, items=100)
+    >>> print(noise)
     Noise of a histogram, ε = 1, δ = 10⁻⁶ per user (zero_out):
       standard error of an estimate: 4.72333 × the clipping bound
       95% of estimates within: ±9.25757 × the clipping bound
       expected l2 error of all 100 items: 47.2333 × the clipping bound
       share of the budget that chooses clipping bounds: 15%
     Clipping adds a bias that depends on the data.
-    >>> round(plan.share_of(plan.bounds), 2), plan.event.epsilon(1e-6) <= 1.0
+    >>> round(noise.share_of(noise.bounds), 2), noise.event.epsilon(1e-6) <= 1.0
     (0.15, True)
     """
 
@@ -104,29 +112,29 @@ class Plan:
     again: AdaptiveSelection | None = None
 
     @property
-    def one_bound(self) -> bool:
-        """True if all items have a common clipping bound, False for one bound per cell."""
-        return one_bound(self.sums.contribution)
-
-    @property
-    def unit(self) -> Unit:
-        """Protected unit of this level, without its partition."""
-        return PLAIN_UNITS[self.level]
-
-    @property
-    def _parts(self) -> list[Selection | ItemChoice | AdaptiveSelection | Additive]:
-        """Parts of the release, in the order of their draws."""
-        own = (self.ranges, self.align, self.bounds, self.pool, self.sums)
-        return [part for part in (self.select, self.again, *own) if part is not None]
+    def parts(self) -> dict[str, Part]:
+        """Parts of the release by name, in the order of their draws."""
+        parts: dict[str, Part | None] = {
+            "selection": self.select,
+            "second selection": self.again,
+            "range": self.ranges,
+            "alignment": self.align,
+            "bounds": self.bounds,
+            "shared bounds": self.pool,
+            "sums": self.sums,
+        }
+        return {name: part for name, part in parts.items() if part is not None}
 
     @property
     def event(self) -> Event:
         """Composition of all parts, for the accountant."""
-        event: Event
-        event, *rest = self._parts
-        for other in rest:
-            event = event + other
-        return event
+        first, *rest = self.parts.values()
+        return reduce(add, rest, first)
+
+    @property
+    def one_bound(self) -> bool:
+        """True if all items have a common clipping bound, False for one bound per cell."""
+        return one_bound(self.sums.contribution)
 
     @property
     def std_error(self) -> float:
@@ -152,19 +160,17 @@ class Plan:
         power = 1 if self.sums.law.pure else 2
 
         def spent(part: Additive | Selection | AdaptiveSelection) -> float:
-            moved = part.contribution.sensitivity(1, self.relation, self.unit)
+            moved = part.contribution.sensitivity(1, self.relation, PLAIN_UNITS[self.level])
             return (moved / part.noise_multiplier) ** power
 
-        whole = sum(spent(part) for part in self._parts if not isinstance(part, ItemChoice))
+        whole = sum(spent(part) for part in self.parts.values() if not isinstance(part, ItemChoice))
         return sum(spent(part) for part in parts if part is not None) / whole
 
     def __str__(self) -> str:
         of = "" if self.clip is not None else " × the clipping bound"
-        promise = (
-            f"ε = {self.epsilon:g}, δ = {powers(self.delta)} per {self.level} ({self.relation})"
-        )
         lines = [
-            f"Noise of a histogram, {promise}:",
+            f"Noise of a histogram, ε = {self.epsilon:g}, δ = {powers(self.delta)} per "
+            f"{self.level} ({self.relation}):",
             f"  standard error of an estimate: {self.std_error:.6g}{of}",
             f"  95% of estimates within: ±{self.radius:.6g}{of}",
         ]
@@ -195,7 +201,7 @@ def one_bound(contribution: Contribution) -> bool:
     return not in_cells or contribution.cells == 1
 
 
-def make_plan(
+def calibrate_sums(
     contribution: Contribution,
     *,
     promise: Promise,
@@ -210,7 +216,7 @@ def make_plan(
     record_value: float | None = None,
     select_share: float = SELECTION_SHARE,
     align_from: int = MANY_COORDINATES,
-) -> Plan:
+) -> SumsNoise:
     """Split one budget between the parts of a release, and calibrate the noise of each.
 
     Args:
@@ -283,7 +289,7 @@ def make_plan(
             noise_multiplier, leak, select_items, parts["select"], promise, adaptive=adaptive
         )
     sums = _with_record_size(events["sums"], record_value, bound, items)
-    return Plan(
+    return SumsNoise(
         promise.level,
         relation,
         promise.epsilon,
@@ -466,27 +472,28 @@ def plan_histogram(
     epsilon: float,
     delta: float = 0.0,
     relation: Relation = "zero_out",
-    clip: float | AutoClip | str = "auto",
-    noise: str = "gaussian",
+    clip: float | Literal["auto"] | AutoClip = "auto",
+    noise: Law = "gaussian",
     items: int | None = None,
     cells: int | None = None,
     max_items: int = 1000,
     cell_of_item: bool = True,
     own_items: bool = False,
     weighted: bool = False,
-) -> Plan:
+) -> SumsNoise:
     """Plan the noise and the error of :func:`dpgrain.histogram` from public numbers only.
 
     Args:
-        unit: the privacy unit; its partition does not matter.
-        epsilon: the guaranteed ε.
-        delta: the guaranteed δ; 0 only with Laplace noise.
-        relation: ``"zero_out"`` or ``"replace"``.
-        clip: a fixed bound, or ``"auto"``, which reports errors in units of the bound.
-        noise: ``"gaussian"`` or ``"laplace"``.
-        items: the public number of items; None if items are selected privately.
+        unit: protected unit. Its partition does not matter.
+        epsilon: privacy parameter ε, such as 1; smaller protects more.
+        delta: privacy parameter δ, such as 1e-6.
+        relation: neighbouring data: a unit removed, or replaced by another.
+        clip: a bound, or ``'auto'``, which spends some budget on choosing bounds. Errors are then
+            in units of the bound.
+        noise: noise distribution.
+        items: public number of items; if omitted, items are selected privately.
         cells: the public number of cells, if the cell is a function of the item.
-        max_items: as for :func:`dpgrain.histogram`.
+        max_items: maximum number of one unit's items used in selection.
         cell_of_item: True if the cell is a public function of the item.
         own_items: True if each item is a separate element, as in ``Element(item)``.
         weighted: True for records with weights.
@@ -532,24 +539,39 @@ def plan_histogram(
             "number.",
             name="items",
         )
-    return make_plan(
+    return calibrate_sums(
         contribution,
         promise=promise,
         noise=noise,
         clip=bound,
-        select=None if items is not None else _indicator(contribution),
+        select=None if items is not None else contribution,
         select_items=max_items,
         items=items,
     )
 
 
-def _indicator(contribution: Contribution) -> Contribution:
-    """Return the contribution of a block of a sum to the counts of items.
-
-    A block with one item may have another one after a change: "one" only if the blocks of the sums
-    have one coordinate.
-    """
-    return replace(contribution, record_size=math.inf)
+def guarantee_of(
+    promise: Promise,
+    blocks: UnitBlocks,
+    table: TableRows,
+    event: Event,
+    facts: Sequence[Fact],
+    *,
+    user: str | None = None,
+) -> Guarantee:
+    """Return the guarantee of a release from a table; ``user`` describes its users."""
+    return Guarantee(
+        promise.level,
+        blocks.named,
+        promise.relation,
+        promise.delta,
+        event,
+        tuple(facts),
+        user=user or table.user or "",
+        scope=table.scope,
+        partition=blocks.partition,
+        provenance=table.provenance,
+    )
 
 
 def clip_rule(clip: object) -> float | AutoClip:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -16,17 +16,16 @@ from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError, raise_without_context
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
-from dpgrain.statistics import values
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.histogram import checked_bounds
 from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.statistics.release import Estimates
-from dpgrain.statistics.request import By, Request
-from dpgrain.statistics.run import NoisySums, SumsQuery
+from dpgrain.statistics.run import NoisySums
 from dpgrain.statistics.statistic import QUANTILES
+from dpgrain.statistics.sums_query import By, SumsQuery
 from dpgrain.statistics.trees import MOSTLY_EMPTY, MOSTLY_FULL, believed_leaves, consistent_leaves
-from dpgrain.statistics.values import Tree
+from dpgrain.statistics.values import Ranks, Spacing, Tree
 from dpgrain.tables.engines.per_user import per_user_source
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.table import UserTable
@@ -69,17 +68,37 @@ def quantiles(
     Several quantiles cost as much as one.
 
     Args:
+        table: table from :func:`dpgrain.read`.
+        value: column of numbers. Rows without a finite value are dropped.
         q: the ranks, each in [0, 1], such as 0.25,0.5,0.75; 0.5 is the median. By default, these
             three.
+        by: column or columns to group by; if omitted, one answer for all rows.
+        bounds: the public range (low, high), to which numbers are clamped; by default chosen
+            privately with 30% of the budget, without clamping visible numbers.
         bins: the number of bins of the range, which limits the resolution: 16, 256 or 4096; by
             default 4096, or 256 by group or without bounds.
         spacing: the width of the bins: ``even``, or ``geometric``, with wider bins away from 0. The
             default depends on the type of the column and the bounds: integer columns have one bin
             per integer, or wider bins away from 0, and integer quantiles; otherwise ``geometric``
             for a privately chosen range or ends with a ratio of 1000.
-        bounds: the public range (low, high), to which numbers are clamped; by default chosen
-            privately with 30% of the budget, without clamping visible numbers.
+        unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
+            l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
+            share of the budget.
+        domain: public list of groups, all of which are published. By default, groups are selected
+            privately. For several columns, pass a mapping from columns to values (other columns are
+            selected privately) or a list of tuples.
         noise: the noise distribution; ``laplace`` needs no δ.
+        max_items: maximum number of groups or items of one unit used in selection.
+        random_state: seed, for tests and research. The release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
 
     Returns:
         An :class:`~dpgrain.Estimates` with a row for each group and rank; the key ``quantile`` is
@@ -116,76 +135,72 @@ def quantiles(
     height = {16: 1, 256: 2, 4096: 3}[bins or (256 if found or by is not None else 4096)]
     if isinstance(limits, AutoRange):
         limits = AutoTree.like(limits, how, height)
-    request = Request.of(
-        QUANTILES,
-        table,
-        by,
-        promise=Promise.of(unit, epsilon, delta, relation, share),
-        clip=clip,
-        noise=noise,
-        domain=domain,
-        value=value,
-        measure=values.ranks(height, how),
-        bounds=limits,
-        max_items=max_items,
-    )
-    if isinstance(request.bounds, AutoTree):
+    query = QuantilesQuery.of(
+        QUANTILES, table, by, promise=Promise.of(unit, epsilon, delta, relation, share),
+        clip=clip, noise=noise, domain=domain, value=value, measure=Ranks.of(height, how),
+        bounds=limits, max_items=max_items, ranks=ranks, random_state=random_state,
+        progress=progress,
+    )  # fmt: skip
+    if isinstance(query.bounds, AutoTree):
         # Both queries count the same leaves, with a smallest magnitude that depends on the table.
-        request = replace(request, measure=values.ranks(height, how, request.bounds.near))
-    made = partial(_ranks, ranks=ranks, z=half_width(request.noise), ends=_ends(request))
-    return SumsQuery(request, made, random_state, progress)
+        return replace(query, measure=Ranks.of(height, how, query.bounds))
+    return query
 
 
-def _ends(request: Request) -> tuple[float, float] | None:
-    """Return the limits of numbers outside of a privately chosen range; None for a stated range."""
-    if not isinstance(request.bounds, AutoRange):
-        return None
-    people = per_user_source(request.table)
-    counts = people is not None and request.value is not None and people.is_count(request.value)
-    return 0.0 if counts else -math.inf, math.inf
+@dataclass(frozen=True, eq=False, repr=False)
+class QuantilesQuery(SumsQuery[Estimates]):
+    """Query for quantiles of some ranks."""
 
+    ranks: tuple[float, ...] = ()
 
-def _ranks(
-    measured: NoisySums, ranks: FloatArray, z: float, ends: tuple[float, float] | None
-) -> Estimates:
-    """Return quantiles from noisy counts of tree nodes, with intervals of z standard errors."""
-    tree, everyone = measured.split, measured.everyone
-    assert isinstance(tree, Tree)  # noqa: S101 - what values.ranks makes
-    answers = [
-        read_ranks(
-            measured.masses[at : at + _CHUNK],
-            z * measured.sd[at : at + _CHUNK],
-            ranks,
-            tree,
-            everyone,
-            ends,
+    def release(self, measured: NoisySums) -> Estimates:
+        """Return the quantiles, with 95% intervals."""
+        tree, everyone, z = measured.split, measured.everyone, half_width(self.noise)
+        assert isinstance(tree, Tree)  # noqa: S101 - the split of ranks
+        ranks, ends = np.array(self.ranks), self._ends
+        answers = [
+            read_ranks(
+                measured.masses[at : at + _CHUNK],
+                z * measured.sd[at : at + _CHUNK],
+                ranks,
+                tree,
+                everyone,
+                ends,
+            )
+            for at in range(0, len(measured.groups), _CHUNK)
+        ]
+        estimate, low, high = (
+            (np.concatenate(part) for part in zip(*answers, strict=True))
+            if answers
+            else (np.zeros((0, ranks.size)),) * 3
         )
-        for at in range(0, len(measured.groups), _CHUNK)
-    ]
-    estimate, low, high = (
-        (np.concatenate(part) for part in zip(*answers, strict=True))
-        if answers
-        else (np.zeros((0, ranks.size)),) * 3
-    )
-    rows = np.repeat(np.arange(len(measured.groups)), ranks.size)
-    count = measured.masses[:, : tree.branching].sum(axis=1)
-    count_error = math.sqrt(tree.branching) * measured.sd
-    if everyone is not None:
-        count, count_error = np.full(count.size, float(everyone)), np.zeros(count.size)
-    known = measured.groups.take(rows)
-    rank = pa.array(np.tile(ranks, len(measured.groups)))
-    return Estimates(
-        Groups.of((*known.names, "quantile"), (*known.columns, rank)),
-        estimate.ravel(),
-        # An open interval has no standard error.
-        np.where(np.isfinite(high - low), (high - low) / (2 * z), np.nan).ravel(),
-        low.ravel(),
-        high.ravel(),
-        count[rows],
-        measured.guarantee,
-        measured.metadata_with_caution(tree.branching),
-        count_error[rows],
-    )
+        rows = np.repeat(np.arange(len(measured.groups)), ranks.size)
+        count = measured.masses[:, : tree.branching].sum(axis=1)
+        count_error = math.sqrt(tree.branching) * measured.sd
+        if everyone is not None:
+            count, count_error = np.full(count.size, float(everyone)), np.zeros(count.size)
+        known = measured.groups.take(rows)
+        rank = pa.array(np.tile(ranks, len(measured.groups)))
+        return measured.as_estimates(
+            estimate.ravel(),
+            # An open interval has no standard error.
+            np.where(np.isfinite(high - low), (high - low) / (2 * z), np.nan).ravel(),
+            low.ravel(),
+            high.ravel(),
+            count[rows],
+            count_error[rows],
+            groups=Groups.of((*known.names, "quantile"), (*known.columns, rank)),
+            coordinates=tree.branching,
+        )
+
+    @property
+    def _ends(self) -> tuple[float, float] | None:
+        """Limits of numbers outside of a privately chosen range; None for a stated range."""
+        if not isinstance(self.bounds, AutoRange):
+            return None
+        people = per_user_source(self.table)
+        counts = people is not None and self.value is not None and people.is_count(self.value)
+        return 0.0 if counts else -math.inf, math.inf
 
 
 @publishes
@@ -193,6 +208,7 @@ def quantile(table: UserTable, value: str, q: float = 0.5, **options: Any) -> Qu
     """Publish one quantile of a numeric column, by default the median.
 
     Args:
+        table: table from :func:`dpgrain.read`.
         value: the numeric column.
         q: the rank, in [0, 1].
         options: as for :func:`dpgrain.quantiles`.
@@ -211,9 +227,7 @@ def quantile(table: UserTable, value: str, q: float = 0.5, **options: Any) -> Qu
     return quantiles.query(table, value, [q], **options)
 
 
-def _spacing(
-    table: UserTable, value: str, bounds: tuple[float, float] | AutoRange
-) -> values.Spacing:
+def _spacing(table: UserTable, value: str, bounds: tuple[float, float] | AutoRange) -> Spacing:
     """Return the spacing of bins for public facts of a column: its type, and the bounds."""
     if isinstance(table, UserTable) and table.is_whole(value):
         return "whole"
@@ -343,7 +357,7 @@ def _rank_spread(
     return np.array([(below - rank * below[:, -1:]).std(axis=0).max() for rank in ranks])
 
 
-def _checked_ranks(q: Any) -> FloatArray:
+def _checked_ranks(q: Any) -> tuple[float, ...]:
     try:
         ranks = [float(one) for one in q]
     except (TypeError, ValueError, OverflowError):
@@ -357,4 +371,4 @@ def _checked_ranks(q: Any) -> FloatArray:
         raise ParameterError(
             f"q must contain distinct ranks, not {_validate.describe(q)}.", name="q"
         )
-    return np.array(ranks)
+    return tuple(ranks)

@@ -28,12 +28,13 @@ from dpgrain._lazy_import import require
 from dpgrain._report_mixins import ReleaseReportMixin
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import DataError, ParameterError
+from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.consistency import consistent, reconcile
 from dpgrain.statistics.formatting import explanation, summary
 from dpgrain.statistics.intervals import as_column, radius
 from dpgrain.statistics.ordering_loss import misordered_pairs
-from dpgrain.statistics.release_metadata import Asked
+from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.shrinkage import shrink
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.tables.groups import Groups
@@ -54,7 +55,7 @@ _RESERVED = (*COLUMNS, "clipped_share", "covers", "lower", "upper", "clip", "tak
 _NOT_SAVED = (".csv", ".json", ".xlsx", ".html", ".pdf")
 
 
-class Release(ReleaseReportMixin, ABC):
+class Release(KeepsQuery, ReleaseReportMixin, ABC):
     """Published estimates, one per group, with their guarantee.
 
     Everything in a release is public: it may be copied, stored and processed freely.
@@ -75,7 +76,7 @@ class Release(ReleaseReportMixin, ABC):
     estimate: FloatArray
     std_error: FloatArray
     guarantee: Guarantee
-    asked: Asked
+    metadata: ReleaseMetadata
 
     def __init_subclass__(cls) -> None:
         Release._kinds[cls.__name__] = cls
@@ -93,7 +94,7 @@ class Release(ReleaseReportMixin, ABC):
     @property
     def statistic(self) -> Statistic:
         """Published statistic."""
-        return self.asked.statistic
+        return self.metadata.statistic
 
     @property
     def items(self) -> pa.Array:
@@ -119,7 +120,7 @@ class Release(ReleaseReportMixin, ABC):
         >>> count(table, unit=User(), epsilon=1.0, delta=1e-6).covers
         'clipped total'
         """
-        return self.asked.covers
+        return self.metadata.covers
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -306,7 +307,7 @@ class Release(ReleaseReportMixin, ABC):
         """Return the fields of shape (V,) of the release."""
 
     def _about(self) -> dict[str, Any]:
-        """Return the other fields of the release, except guarantee and request."""
+        """Return the other fields of the release, except guarantee and metadata."""
         return {}
 
     def save(self, path: str | Path) -> Path:
@@ -321,12 +322,14 @@ class Release(ReleaseReportMixin, ABC):
         about = {
             "kind": type(self).__name__,
             "guarantee": self.guarantee.to_dict(),
-            "asked": dict(self.asked),
-            "facts": self.asked.to_dict(),
+            "asked": dict(self.metadata),
+            "facts": self.metadata.to_dict(),
             "keys": list(self.groups.names),
             "fields": list(self._columns()),
             "about": self._about(),
         }
+        if self.query is not None:
+            about["query"] = self.query
         table = self.to_arrow()
         metadata = {_METADATA: json.dumps(about, ensure_ascii=False).encode()}
         metadata |= table.schema.metadata
@@ -368,10 +371,12 @@ class Release(ReleaseReportMixin, ABC):
             release = made(
                 groups=Groups(tuple(about["keys"]), tuple(keys), table.num_rows),
                 guarantee=Guarantee.from_dict(about["guarantee"]),
-                asked=_asked_of(about),
+                metadata=_metadata(about),
                 **{name: table.column(place).to_numpy() for name, place in stored.items()},
                 **own,
             )
+            if "query" in about:
+                vars(release)["query"] = _validate.mapping(query=about["query"])
             # Check all texts while the file is read.
             _ = str(release), release.explain(), release.hash
             return release
@@ -383,11 +388,11 @@ class Release(ReleaseReportMixin, ABC):
 
     @property
     def hash(self) -> str:
-        """SHA-256 hash of groups, numbers, request and guarantee; unchanged by save and load."""
+        """SHA-256 hash of groups, numbers, metadata and guarantee; unchanged by save and load."""
         about = {
             "kind": type(self).__name__,
             "promise": self.guarantee.hash,
-            "facts": self.asked.to_dict(),
+            "facts": self.metadata.to_dict(),
             "about": self._about(),
             "keys": list(self.groups.names),
             "groups": [column.to_pylist() for column in self.groups.columns],
@@ -420,7 +425,7 @@ class Release(ReleaseReportMixin, ABC):
     @property
     def estimand(self) -> str:
         """Description of the estimates, with the clipping of contributions."""
-        return self.asked.estimand
+        return self.metadata.estimand
 
     def __repr__(self) -> str:
         return summary(self)
@@ -437,7 +442,7 @@ class Histogram(Release):
         std_error: (V,) the standard error of the noise.
         clip: (V,) the clipping bound of the group's cell.
         guarantee: the guarantee of the release.
-        asked: the request for the release.
+        metadata: the public facts of the release: its parameters, and the outcome of private choices.
         noise: the noise distribution: ``"gaussian"``, ``"laplace"``, or ``"geometric"`` (integers).
         nonnegative: True if negative estimates were set to 0.
         at_least: (V,) 95% lower bounds on the unclipped totals, for any data; NaN if values may be
@@ -460,7 +465,7 @@ class Histogram(Release):
     std_error: FloatArray
     clip: FloatArray
     guarantee: Guarantee
-    asked: Asked
+    metadata: ReleaseMetadata
     noise: str = "gaussian"
     nonnegative: bool = False
     at_least: FloatArray | None = None
@@ -491,9 +496,9 @@ class Histogram(Release):
 
     def _people(self) -> FloatArray | None:
         """Return the noisy counts, if they are of people."""
-        of_people = self.asked.over == "people" and self.asked.value is None
+        of_people = self.metadata.over == "people" and self.metadata.value is None
         # Numbers set to 0 stay below any limit; other post-processing changes counts.
-        return self.estimate if of_people and not self.asked.processed else None
+        return self.estimate if of_people and not self.metadata.processed else None
 
     def without_negatives(self) -> Self:
         """Return the same release with negative estimates set to 0: free post-processing."""
@@ -583,7 +588,7 @@ class Histogram(Release):
             estimate=estimate,
             std_error=std_error,
             nonnegative=nonnegative,
-            asked=replace(self.asked, processed=(*self.asked.processed, *how)),
+            metadata=replace(self.metadata, processed=(*self.metadata.processed, *how)),
         )
 
     def order_loss(self, truth: ArrayLike, gamma: float) -> int:
@@ -619,7 +624,7 @@ class Estimates(Release):
         upper: (V,) the upper end of that interval.
         count: (V,) the noisy number of records behind each estimate, after clipping.
         guarantee: the guarantee of the release.
-        asked: the request for the release.
+        metadata: the public facts of the release: its parameters, and the outcome of private choices.
         count_error: (V,) the standard error of the count; None if unknown.
 
     >>> from dpgrain import User, mean, read
@@ -639,12 +644,12 @@ class Estimates(Release):
     upper: FloatArray
     count: FloatArray
     guarantee: Guarantee
-    asked: Asked
+    metadata: ReleaseMetadata
     count_error: FloatArray | None = None
 
     def _people(self) -> FloatArray | None:
         """Return the noisy numbers of people behind the estimates, if these are of people."""
-        return self.count if self.asked.over == "people" else None
+        return self.count if self.metadata.over == "people" else None
 
     @property
     def low(self) -> FloatArray:
@@ -659,9 +664,9 @@ class Estimates(Release):
     def to_arrow(self) -> pa.Table:
         """Add to :meth:`Release.to_arrow` the count and any warnings, as ``take care``."""
         table = super().to_arrow()
-        if not self.asked.care or "take care" in table.column_names:
+        if not self.metadata.care or "take care" in table.column_names:
             return table
-        return table.append_column("take care", pa.repeat(self.asked.warnings, len(table)))
+        return table.append_column("take care", pa.repeat(self.metadata.warnings, len(table)))
 
     @property
     def more(self) -> dict[str, FloatArray]:
@@ -681,13 +686,19 @@ class Estimates(Release):
 
 def _measured(release: Release) -> str:
     """Return the quantity of a release, for any groups."""
-    asked = release.asked
-    return asked.quantity if asked.value is None else f"{asked.quantity} ({asked.value})"
+    metadata = release.metadata
+    return (
+        metadata.quantity if metadata.value is None else f"{metadata.quantity} ({metadata.value})"
+    )
 
 
-def _asked_of(about: dict[str, Any]) -> Asked:
-    """Return the request of a saved release, also from files without facts."""
-    return Asked.from_dict(about["facts"]) if "facts" in about else Asked.from_words(about["asked"])
+def _metadata(about: dict[str, Any]) -> ReleaseMetadata:
+    """Return the metadata of a saved release, also from files without facts."""
+    return (
+        ReleaseMetadata.from_dict(about["facts"])
+        if "facts" in about
+        else ReleaseMetadata.from_words(about["asked"])
+    )
 
 
 def check_format(path: str | Path) -> Path:

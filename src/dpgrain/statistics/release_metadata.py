@@ -1,17 +1,22 @@
-"""Facts of a request for a release, and the sentences built from them."""
+"""Public facts of a release, and the sentences built from them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpgrain import _validate
 from dpgrain._formatting import approximate_percent, powers, quantity, quote_user, rounded_up
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.statistic import HISTOGRAM, VALUE, Statistic, statistic_of
 from dpgrain.units import Level, Relation
+
+if TYPE_CHECKING:
+    from dpgrain.publishing.promise import Promise
+    from dpgrain.tables.blocks import UnitBlocks
+    from dpgrain.tables.rows import TableRows
 
 Each = Literal["record", "holder", "share", "user"]
 #: The rows that estimates cover: records, people with records, or all enrolled people.
@@ -83,8 +88,8 @@ _FORMER = ("above", "lost", "lost_of")
 
 
 @dataclass(frozen=True)
-class Asked(Mapping[str, str]):
-    """Request for a release; as a mapping, its description line by line.
+class ReleaseMetadata(Mapping[str, str]):
+    """Public facts of a release; as a mapping, its description line by line.
 
     Args:
         statistic: published statistic.
@@ -120,8 +125,8 @@ class Asked(Mapping[str, str]):
         meanings: columns of people, each with the words for its values.
 
     >>> from dpgrain.statistics.statistic import MEAN
-    >>> asked = Asked(MEAN, value="score", bounds=(0.0, 100.0))
-    >>> asked["weight"], asked["user"]
+    >>> metadata = ReleaseMetadata(MEAN, value="score", bounds=(0.0, 100.0))
+    >>> metadata["weight"], metadata["user"]
     ('score clamped to [0, 100]', 'none')
     """
 
@@ -158,6 +163,31 @@ class Asked(Mapping[str, str]):
 
     def __post_init__(self) -> None:
         _validate.check_fields(self)
+
+    @staticmethod
+    def of(
+        statistic: Statistic,
+        table: TableRows,
+        promise: Promise,
+        blocks: UnitBlocks,
+        noise: str,
+        **facts: Any,
+    ) -> ReleaseMetadata:
+        """Return the public facts of a release from a table; ``facts`` are other fields."""
+        known = {
+            "title": table.source.title,
+            "unit": promise.level,
+            "elements": blocks.named,
+            "cell": "" if blocks.partition is None else blocks.partition.cell,
+            "max_elements": blocks.max_elements,
+            "relation": promise.relation,
+            "epsilon": promise.epsilon,
+            "delta": promise.delta,
+            "noise": noise,
+            "user": table.user,
+            "n_users": table.n_users,
+        }
+        return ReleaseMetadata(statistic, **{**known, **facts})
 
     # -- as a mapping --
 
@@ -532,7 +562,7 @@ class Asked(Mapping[str, str]):
         """Effect of explicit bounds; empty if there are none.
 
         >>> from dpgrain.statistics.statistic import MEAN
-        >>> Asked(MEAN, value="score", bounds=(0.0, 100.0)).bounds_effect
+        >>> ReleaseMetadata(MEAN, value="score", bounds=(0.0, 100.0)).bounds_effect
         'values are clamped to [0, 100]; intervals do not include the effect of this'
         """
         if self.bounds is not None:
@@ -597,7 +627,7 @@ class Asked(Mapping[str, str]):
         return {**asdict(self), "statistic": self.statistic.name}
 
     @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> Asked:
+    def from_dict(values: Mapping[str, Any]) -> ReleaseMetadata:
         """Read facts from :meth:`to_dict`.
 
         Raises:
@@ -606,11 +636,11 @@ class Asked(Mapping[str, str]):
         facts = {name: fact for name, fact in values.items() if name != "statistic"}
         if "lost" in facts:
             facts = {name: fact for name, fact in facts.items() if name not in _FORMER}
-        asked = _validate.read_fields(Asked, facts, "what was asked")
-        return replace(asked, statistic=statistic_of(values["statistic"]))
+        metadata = _validate.read_fields(ReleaseMetadata, facts, "the metadata of a release")
+        return replace(metadata, statistic=statistic_of(values["statistic"]))
 
     @staticmethod
-    def from_words(words: Mapping[str, str]) -> Asked:
+    def from_words(words: Mapping[str, str]) -> ReleaseMetadata:
         """Read the description in an older file, whose sentences are stored but never parsed.
 
         Raises:
@@ -620,7 +650,7 @@ class Asked(Mapping[str, str]):
             raise ParameterError(f"words must be a mapping of lines, not {type(words).__name__}.")
         each = {said: kind for kind, said in _EACH.items()} | _FORMER_EACH
         counts, item = words.get("weight", _EACH["record"]), words.get("item", _NO_KEYS)
-        return Asked(
+        return ReleaseMetadata(
             statistic_of(words.get("statistic", HISTOGRAM.name)),
             by=() if item == _NO_KEYS else (item,),
             value=None if counts in each else counts,

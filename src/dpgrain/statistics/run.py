@@ -1,11 +1,11 @@
-"""Execution of a statistic, from a request to noisy sums."""
+"""Execution of a query for sums: selection, choice of bounds, summation and noise."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,10 +13,8 @@ from dpgrain._progress import Progress
 from dpgrain._types import BoolArray, FloatArray
 from dpgrain.accounting import AdaptiveSelection, Selection
 from dpgrain.accounting.events.additive import Additive
-from dpgrain.noise import RandomState
-from dpgrain.publishing import Charge, Planned, Promise, Query
+from dpgrain.publishing import Charge
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.query import Made
 from dpgrain.statistics.bounds import (
     POOLED_EDGES,
     AutoClip,
@@ -28,17 +26,16 @@ from dpgrain.statistics.bounds import (
     pooled_bounds,
     rough_bounds,
 )
+from dpgrain.statistics.intervals import at_least, blank
 from dpgrain.statistics.plan import (
     ENOUGH,
     ItemChoice,
-    Plan,
     grid_bits,
     noise_sd,
 )
 from dpgrain.statistics.ranges import AutoRange, AutoTree
-from dpgrain.statistics.release import Release
-from dpgrain.statistics.release_metadata import Asked
-from dpgrain.statistics.request import Request
+from dpgrain.statistics.release import Estimates, Histogram
+from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.values import SignParts
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
@@ -46,6 +43,9 @@ from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
 from dpgrain.tables.user_sums import UserContributions, candidate_groups
+
+if TYPE_CHECKING:
+    from dpgrain.statistics.sums_query import SumsQuery
 
 # Standard deviations below which a count may be noise.
 _STANDS_OUT = 3.0
@@ -69,7 +69,7 @@ class NoisySums:
         clip: (V,) clipping bound of the group's cell.
         split: split of the numbers, if any.
         guarantee: the guarantee.
-        asked: the request.
+        metadata: public facts of the query, with the outcome of private choices.
         chosen: privately chosen bounds, by group; None for a stated bound.
         everyone: public number of people, if people without records count 0; else None.
         seen: False if a range was to be chosen and no number exceeded the noise, so the sums over
@@ -82,16 +82,72 @@ class NoisySums:
     clip: FloatArray
     split: Split | None
     guarantee: Guarantee
-    asked: Asked
+    metadata: ReleaseMetadata
     chosen: ChosenBounds | None = None
     everyone: int | None = None
     seen: bool = True
 
-    def metadata_with_caution(self, coordinates: int) -> Asked:
-        """Return the request, with a warning if almost no numbers were visible.
+    def as_histogram(
+        self, *, scale: float = 1.0, sign: float = 1.0, signed: bool = False
+    ) -> Histogram:
+        """Return the release of sums of one coordinate.
 
         Args:
-            coordinates: number of first coordinates that add up to the count of a group.
+            scale: the number represented by a sum of 1.
+            sign: −1 for magnitudes of negative numbers.
+            signed: True for numbers of both signs.
+        """
+        estimate, sd = sign * scale * self.masses[:, 0], scale * self.sd
+        noise, least = self.metadata.noise, None
+        if self.metadata.is_clipped:
+            # Clipping of numbers of both signs may change a sum in either direction.
+            falls = not signed and sign > 0
+            least = at_least(estimate, sd, noise) if falls else blank(sd.size)
+        return Histogram(
+            self.groups,
+            estimate,
+            sd,
+            scale * self.clip,
+            self.guarantee,
+            self.metadata,
+            noise,
+            at_least=least,
+        )
+
+    def as_estimates(
+        self,
+        estimate: FloatArray,
+        std_error: FloatArray,
+        low: FloatArray,
+        high: FloatArray,
+        count: FloatArray,
+        count_error: FloatArray,
+        *,
+        groups: Groups | None = None,
+        coordinates: int | None = None,
+    ) -> Estimates:
+        """Return the release of estimates computed from the sums.
+
+        Args:
+            estimate, std_error, low, high, count, count_error: (V,) columns of the release.
+            groups: (V,) groups; by default those of the sums.
+            coordinates: number of first coordinates that add up to the count of a group; by default
+                all.
+        """
+        return Estimates(
+            self.groups if groups is None else groups,
+            estimate,
+            std_error,
+            low,
+            high,
+            count,
+            self.guarantee,
+            self._metadata_with_caution(coordinates or self.masses.shape[1]),
+            count_error,
+        )
+
+    def _metadata_with_caution(self, coordinates: int) -> ReleaseMetadata:
+        """Return the metadata, with a warning if almost no numbers were visible.
 
         The decision uses published noisy numbers only. Counts within the noise indicate a
         non-numeric column, or another decimal mark.
@@ -99,99 +155,50 @@ class NoisySums:
         count = float(self.masses[:, :coordinates].sum())
         noise = math.sqrt(coordinates * float((self.sd**2).sum()))
         if not len(self.groups) or count > _STANDS_OUT * noise:
-            return self.asked
-        said = (
+            return self.metadata
+        warning = (
             f"almost no numbers were found ({max(count, 0):,.0f} in total, with a standard error "
             f"of {noise:,.0f}): ask the curator to check the column and its decimal mark (--check)"
         )
-        return replace(self.asked, care=(said, *self.asked.care))
+        return replace(self.metadata, care=(warning, *self.metadata.care))
 
 
-@dataclass(frozen=True, repr=False)
-class SumsQuery(Query[Made]):
-    """Query for a statistic of noisy sums.
-
-    Args:
-        request: the request.
-        made: the post-processing function that builds the release from noisy sums.
-        random_state: a seed, for tests and research.
-        progress: show progress.
-    """
-
-    request: Request
-    made: Callable[[NoisySums], Made]
-    random_state: RandomState = None
-    progress: bool | None = None
-
-    @property
-    def promise(self) -> Promise:
-        """Guarantee of the request."""
-        return self.request.promise
-
-    def _with(self, promise: Promise) -> Self:
-        return replace(self, request=replace(self.request, promise=promise))
-
-    @property
-    def plan(self) -> Planned:
-        """All parts, calibrated from public numbers only."""
-        request = self.request
-        return Planned(
-            request.guarantee(request.plan.event, request.facts_of_plan),
-            request.table.n_users,
-            request.contribution.cells or 1,
-            request.expected,
-        )
-
-    def run(self, charge: Charge) -> Made:
-        """Compute the sums, add noise, and build the release."""
-        measured = noisy_sums(self.request, charge, self.progress)
-        release = self.made(measured)
-        if measured.seen or not isinstance(release, Release):
-            return release
-        return release.unknown()
-
-
-def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> NoisySums:
-    """Run a request: select groups, choose bounds, compute sums and add noise.
+def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
+    """Run a query: select groups, choose bounds, compute sums and add noise.
 
     Raises:
         DataError: if the source cannot be read; nothing is released then.
     """
-    plan = request.plan
-    asked, care, result = request.asked(), list[str](), None
-    table = request.selection_blocks[0] if request.domain.selected else request.table
-    if isinstance(request.bounds, AutoRange):
-        table = request.blocks.for_keys((), table)[0]
-    with charge.open(table) as engine, Progress(5, progress) as shown:
+    events, care, result = query.events, list[str](), None
+    table = query.selection_blocks[0] if query.domain.selected else query.table
+    if isinstance(query.bounds, AutoRange):
+        table = query.blocks.for_keys((), table)[0]
+    with charge.open(table) as engine, Progress(5, query.progress) as shown:
         wider = None
-        if request.public is not None and request.best is None:
-            groups, cells_of = request.public
-        elif request.public is not None:
+        if query.public is not None and query.best is None:
+            groups, cells_of = query.public
+        elif query.public is not None:
             shown.stage("Choosing items")
-            groups = best_groups(engine, request, charge)
-            cells_of = request.blocks.cells(groups, public=True)
+            groups = best_groups(engine, query, charge)
+            cells_of = query.blocks.cells(groups, public=True)
         else:
             shown.stage("Selecting items")
-            selected, wider = _selected(engine, request, charge)
-            groups = request.domain.groups(selected)
-            cells_of = request.blocks.cells(groups, public=False)
-        bounds = request.bounds
+            selected, wider = _selected(engine, query, charge)
+            groups = query.domain.groups(selected)
+            cells_of = query.blocks.cells(groups, public=False)
+        bounds = query.bounds
         if isinstance(bounds, AutoRange):
             shown.stage("Choosing the range")
-            result = _range(engine, request, bounds, charge)
+            result = _range(engine, query, bounds, charge)
             bounds = result.bounds
             if not result.seen:
                 care.append(_NO_NUMBER)
-        split = None
-        if request.measure is not None:
-            split = request.measure.split(*(bounds or (0.0, 0.0)))
-        data = UserContributions(
-            engine, request.blocks, groups, cells_of, request.value, split, wider
-        )
-        clip, chosen = np.array([plan.clip], dtype=np.float64), None
-        if isinstance(request.rule, AutoClip) and plan.bounds is not None:
+        split = None if query.value is None else query.measure.split(*(bounds or (0.0, 0.0)))
+        data = UserContributions(engine, query.blocks, groups, cells_of, query.value, split, wider)
+        clip, chosen = np.array([events.clip], dtype=np.float64), None
+        if isinstance(query.rule, AutoClip):
             shown.stage("Choosing clipping bounds")
-            chosen = _choose(data, plan, request, charge)
+            chosen = _choose(data, query, charge)
             clip = chosen.bounds
             if not chosen.seen.any():
                 care.append(
@@ -199,18 +206,18 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Noisy
                     "clip= or a larger epsilon="
                 )
         shown.stage("Adding up")
-        grid = Grid(clip, grid_bits(plan.sums.noise_multiplier), request.norm)
-        sums = request.netted(data.sums(grid, indicator=request.indicator))
+        grid = Grid(clip, grid_bits(events.sums.noise_multiplier), query.norm)
+        sums = query.netted(data.sums(grid, indicator=query.indicator))
         shown.stage("Adding noise")
         known = data.dictionary
         row = known.cell_rows(clip.size)
         # Modulo 2^64, like the sums: post-processing of unbounded addition.
-        sums = charge.noisy(plan.sums, sums, np.repeat(grid.radius[row], sums.shape[1]))
+        sums = charge.noisy(events.sums, sums, np.repeat(grid.radius[row], sums.shape[1]))
     learned: dict[str, Any] = {}
     if chosen is not None:
         scale = split.scale if isinstance(split, SignParts) else 1.0
         learned["above"] = chosen.above
-        learned["bound"] = scale * float(clip[0]) if plan.one_bound and clip.size else None
+        learned["bound"] = scale * float(clip[0]) if events.one_bound and clip.size else None
     if result is not None and result.seen and not result.everything:
         learned.update(found=result.bounds, beyond=result.beyond)
     # In the order of the public domain, or of the selected keys.
@@ -219,29 +226,30 @@ def noisy_sums(request: Request, charge: Charge, progress: bool | None) -> Noisy
     return NoisySums(
         known.groups.take(order),
         sums * grid.step[row][:, None],
-        noise_sd(plan.sums) * clip[row],
+        noise_sd(events.sums) * clip[row],
         clip[row],
         split,
         charge.guarantee,
-        replace(asked, care=tuple(care), **learned),
+        replace(query.metadata, care=tuple(care), **learned),
         None if chosen is None else chosen.take(row),
-        request.everyone,
+        query.everyone,
         result is None or result.seen,
     )
 
 
 def _selected(
-    engine: Engine, request: Request, charge: Charge
+    engine: Engine, query: SumsQuery[Any], charge: Charge
 ) -> tuple[Groups, UserContributions | None]:
     """Return the selected groups by key, and the contributions if the sums need the same rows."""
-    event = request.plan.select
+    event = query.events.select
     assert isinstance(event, Selection)  # noqa: S101 - a plan with selected keys has it
-    _, blocks = request.selection_blocks
-    held = groups_in_data(engine, blocks, request.domain.selected, request.value)
+    _, blocks = query.selection_blocks
+    held = groups_in_data(engine, blocks, query.domain.selected, query.value)
     cells = blocks.cells(held, public=False)
-    data = UserContributions(engine, blocks, held, cells, request.value, request.presence)
-    groups = select(data, event, charge, request.plan.again).sorted()
-    same_rows = request.measure is None and not request.domain.public
+    presence = None if query.value is None else query.measure.presence
+    data = UserContributions(engine, blocks, held, cells, query.value, presence)
+    groups = select(data, event, charge, query.events.again).sorted()
+    same_rows = query.value is None and not query.domain.public
     return groups, data if same_rows else None
 
 
@@ -255,15 +263,15 @@ def groups_in_data(
     return engine.distinct(keys, value)
 
 
-def best_groups(engine: Engine, request: Request, charge: Charge) -> Groups:
+def best_groups(engine: Engine, query: SumsQuery[Any], charge: Charge) -> Groups:
     """Return the public groups with the most users by one-shot Gumbel noise, best first."""
-    event = request.plan.select
+    event = query.events.select
     assert isinstance(event, ItemChoice)  # noqa: S101 - a plan of the best items has it
-    groups, cells = request.public or (Groups.of((), ()), None)
+    groups, cells = query.public or (Groups.of((), ()), None)
     assert cells is not None  # noqa: S101 - best items require a public domain
     groups = groups.filter(cells.codes >= 0)
     # Counted by user for any unit: one person changes each count by at most 1.
-    blocks = UnitBlocks("record" if request.table.user is None else "user")
+    blocks = UnitBlocks("record" if query.table.user is None else "user")
     data = UserContributions(engine, blocks, groups, blocks.cells(groups, public=True))
     counts = data.holders()
     return data.dictionary.groups.take(charge.order(event, counts))
@@ -333,71 +341,72 @@ class _Range:
         return self.beyond is not None
 
 
-def _range(engine: Engine, request: Request, rule: AutoRange, charge: Charge) -> _Range:
+def _range(engine: Engine, query: SumsQuery[Any], rule: AutoRange, charge: Charge) -> _Range:
     """Choose the range of the numbers from noisy counts of their magnitudes."""
-    event = request.plan.ranges
+    event = query.events.ranges
     assert event is not None  # noqa: S101 - a plan without bounds has it
-    _, blocks = request.range_blocks
+    _, blocks = query.range_blocks
     everything = Groups.of((), ())
     data = UserContributions(
         engine,
         blocks,
         everything,
         blocks.cells(everything, public=True),
-        request.value,
+        query.value,
         rule.split(),
     )
     # The bound of a record is the norm of its contribution, because its coordinates are truncated
     # separately. Other blocks are scaled to norm 1.
-    bound = rule.record_norm[request.norm] if blocks.block == "record" else 1.0
-    grid = Grid(np.array([bound]), grid_bits(event.noise_multiplier), request.norm)
+    bound = rule.record_norm[query.norm] if blocks.block == "record" else 1.0
+    grid = Grid(np.array([bound]), grid_bits(event.noise_multiplier), query.norm)
     sums = data.sums(grid)
     drawn = charge.noisy(event, sums, float(grid.radius[0]))
     noisy = np.asarray(drawn * float(grid.step[0]), np.float64).ravel()
-    sd, far = bound * noise_sd(event), "cut" if request.measure is None else request.measure.far
-    seen = rule.is_detectable(noisy, sd, request.noise)
-    one_row = request.blocks.one_row
+    sd, far = bound * noise_sd(event), query.measure.far
+    seen = rule.is_detectable(noisy, sd, query.noise)
+    one_row = query.blocks.one_row
     if far == "weighed" or (far == "weighed of people" and one_row):
         single = one_row or blocks.block == "record"
-        noise = noise_sd(request.plan.sums) * (1.0 if single else _BOUND_TO_MEAN)
-        bounds = rule.balanced_bounds(noisy, sd, noise, request.noise)
+        noise = noise_sd(query.events.sums) * (1.0 if single else _BOUND_TO_MEAN)
+        bounds = rule.balanced_bounds(noisy, sd, noise, query.noise)
     else:
-        bounds = rule.choose(noisy, sd, request.noise)
+        bounds = rule.choose(noisy, sd, query.noise)
     whole = isinstance(rule, AutoTree) and rule.near(*bounds) is not None
-    if request.everyone is not None:
+    if query.everyone is not None:
         # The range includes the number 0 of people without records.
         bounds = min(bounds[0], 0.0), max(bounds[1], 0.0)
     return _Range(bounds, rule.share_outside(noisy, sd, bounds) if seen else None, seen and whole)
 
 
-def _choose(data: UserContributions, plan: Plan, request: Request, charge: Charge) -> ChosenBounds:
+def _choose(data: UserContributions, query: SumsQuery[Any], charge: Charge) -> ChosenBounds:
     """Choose the clipping bound of each cell from noisy counts of block norms.
 
     With several cells, each cell gets a rough bound first, and cells with similar rough bounds
     share a second, finer query that corrects them.
     """
-    event, rule = plan.bounds, request.rule
+    events, rule = query.events, query.rule
+    event = events.bounds
     assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
     assert event is not None  # noqa: S101 - a plan has it then
-    edges = rule.edges(cells=1 if plan.one_bound else data.dictionary.cell_sizes.size)
-    counts = data.norm_counts(edges[1:], request.norm, indicator=request.indicator)
+    edges = rule.edges(cells=1 if events.one_bound else data.dictionary.cell_sizes.size)
+    counts = data.norm_counts(edges[1:], query.norm, indicator=query.indicator)
     noisy = charge.noisy(event, counts).astype(np.float64)
-    if request.ratio and plan.one_bound and len(data.dictionary.groups):
-        return _choose_for_ratios(noisy, edges, data, request, charge).at_most(rule.high)
-    aligned = 1.0 if request.measure is None else request.measure.bias
-    if plan.align is not None:
-        aligned *= _alignment(data, plan.align, request, max(float(noisy.sum()), 1.0), charge)
-    coordinates = request.noisy_coordinates(data.dictionary.cell_sizes)
-    noise_multiplier, sd = noise_sd(plan.sums) / aligned, noise_sd(event)
-    own = (noisy, edges, sd, coordinates, noise_multiplier, request.noise)
+    if query.measure.ratio and events.one_bound and len(data.dictionary.groups):
+        return _choose_for_ratios(noisy, edges, data, query, charge).at_most(rule.high)
+    aligned = query.measure.bias
+    if events.align is not None:
+        aligned *= _alignment(data, events.align, query, max(float(noisy.sum()), 1.0), charge)
+    coordinates = query.noisy_coordinates(data.dictionary.cell_sizes)
+    noise_multiplier, sd = noise_sd(events.sums) / aligned, noise_sd(event)
+    own = (noisy, edges, sd, coordinates, noise_multiplier, query.noise)
     # Without selected items there is no cell.
-    if plan.pool is not None and len(noisy):
+    if events.pool is not None and len(noisy):
         rough = rough_bounds(*own)
-        rows = _pooled_rows(data, plan.pool, rough, request, charge)
+        rows = _pooled_rows(data, events.pool, rough, query, charge)
         # Too few cells may have been selected for a common row.
         if can_pool(len(noisy)):
             chosen = pooled_bounds(
-                rough, rows, noise_sd(plan.pool), coordinates, noise_multiplier, rule.low
+                rough, rows, noise_sd(events.pool), coordinates, noise_multiplier, rule.low
             )
             return chosen.at_most(rule.high)
     # The last edge may exceed the largest norm of interest.
@@ -408,45 +417,48 @@ def _pooled_rows(
     data: UserContributions,
     event: Additive,
     rough: RoughBounds,
-    request: Request,
+    query: SumsQuery[Any],
     charge: Charge,
 ) -> FloatArray:
     """Return the noisy counts of blocks by pool and norm ÷ rough bound, (pools, bins)."""
     most = event.contribution.per_coordinate
     assert most is not None  # noqa: S101 - the contribution of a pooled look has it
     pools = Pools(POOLED_EDGES, rough.pool, rough.bounds, rough.weight, rough.pools, most)
-    counts = data.pooled_counts(pools, request.norm, indicator=request.indicator)
+    counts = data.pooled_counts(pools, query.norm, indicator=query.indicator)
     noisy = charge.noisy(event, counts, 2.0**WEIGHT_BITS)
     return np.asarray(noisy / 2**WEIGHT_BITS, dtype=np.float64)
 
 
 def _choose_for_ratios(
-    noisy: FloatArray, edges: FloatArray, data: UserContributions, request: Request, charge: Charge
+    noisy: FloatArray,
+    edges: FloatArray,
+    data: UserContributions,
+    query: SumsQuery[Any],
+    charge: Charge,
 ) -> ChosenBounds:
     """Choose one bound for sums that are divided by the counts of groups."""
-    plan, measure = request.plan, request.measure
-    assert plan.bounds is not None  # noqa: S101 - a plan has it then
-    assert measure is not None  # noqa: S101 - ratios have one
+    events, measure = query.events, query.measure
+    assert events.bounds is not None  # noqa: S101 - a plan has it then
     counts = np.ones(len(data.dictionary.groups))
-    if plan.align is not None:
-        rows = _at_one_size(data, plan.align, request, charge)[:, : measure.counting]
+    if events.align is not None:
+        rows = _at_one_size(data, events.align, query, charge)[:, : measure.counting]
         # A group within the noise has about the size of the noise, or less.
-        counts = np.maximum(rows.sum(axis=1), math.sqrt(rows.shape[1]) * noise_sd(plan.align))
+        counts = np.maximum(rows.sum(axis=1), math.sqrt(rows.shape[1]) * noise_sd(events.align))
     return bound_of_ratios(
         noisy,
         edges,
-        noise_sd(plan.bounds),
+        noise_sd(events.bounds),
         counts / counts.sum(),
-        noise_sd(plan.sums) * math.sqrt(measure.noisy),
+        noise_sd(events.sums) * math.sqrt(measure.noisy),
         measure.bias,
-        request.noise,
+        query.noise,
     )
 
 
 def _alignment(
     data: UserContributions,
     event: Additive,
-    request: Request,
+    query: SumsQuery[Any],
     blocks: float,
     charge: Charge,
 ) -> float:
@@ -455,7 +467,7 @@ def _alignment(
     The clipped parts of all blocks have about this share of the norm that they would have on one
     coordinate. It is overestimated by one standard deviation.
     """
-    noisy = _at_one_size(data, event, request, charge).ravel()
+    noisy = _at_one_size(data, event, query, charge).ravel()
     variance = noise_sd(event) ** 2
     length = float(noisy @ noisy) - noisy.size * variance
     spread = math.sqrt(2 * noisy.size * variance**2 + 4 * variance * max(length, 0.0))
@@ -463,11 +475,11 @@ def _alignment(
 
 
 def _at_one_size(
-    data: UserContributions, event: Additive, request: Request, charge: Charge
+    data: UserContributions, event: Additive, query: SumsQuery[Any], charge: Charge
 ) -> FloatArray:
     """Return the noisy sum of blocks clipped to the smallest size, in this unit, (V, C)."""
-    assert isinstance(request.rule, AutoClip)  # noqa: S101 - called only then
-    grid = Grid(np.array([request.rule.low]), grid_bits(event.noise_multiplier), request.norm)
-    sums = request.netted(data.sums(grid, indicator=request.indicator))
+    assert isinstance(query.rule, AutoClip)  # noqa: S101 - called only then
+    grid = Grid(np.array([query.rule.low]), grid_bits(event.noise_multiplier), query.norm)
+    sums = query.netted(data.sums(grid, indicator=query.indicator))
     noisy = charge.noisy(event, sums, float(grid.radius[0]))
     return np.asarray(noisy / float(grid.radius[0]), dtype=np.float64)

@@ -20,7 +20,7 @@ from dpgrain.accounting.events.additive import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.noise.additive import noise_by_name
-from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget
+from dpgrain.publishing import Charge, Plan, Promise, Query, in_budget
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected
@@ -28,9 +28,9 @@ from dpgrain.shared_records.bound import BoundSearch
 from dpgrain.shared_records.extension import extension
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.intervals import at_least
-from dpgrain.statistics.plan import clip_rule, grid_bits, noise_sd
+from dpgrain.statistics.plan import clip_rule, grid_bits, guarantee_of, noise_sd
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.release_metadata import Asked, Clip
+from dpgrain.statistics.release_metadata import Clip, ReleaseMetadata
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.domain import GroupDomain, public_domain
@@ -144,7 +144,7 @@ class SharedQuery(Query[Histogram]):
                 name="clip",
             )
 
-        def asked(law: Law) -> SharedQuery:
+        def under(law: Law) -> SharedQuery:
             bound = rule
             if own is not None and blocks.block == "user":
                 bound = math.fsum(own) if noise_by_name(law).norm == "l1" else math.hypot(*own)
@@ -154,13 +154,13 @@ class SharedQuery(Query[Histogram]):
             )  # fmt: skip
 
         if noise != "auto":
-            return asked(noise)
+            return under(noise)
         if promise.delta == 0:
-            return asked("laplace")
-        gaussian = asked("gaussian")
+            return under("laplace")
+        gaussian = under("gaussian")
         if blocks.block == "element" or in_budget():
             return gaussian
-        laplace = asked("laplace")
+        laplace = under("laplace")
         count = len(cells.groups())
         less = count**0.25 * noise_sd(laplace.sums) < noise_sd(gaussian.sums)
         return laplace if less else gaussian
@@ -196,21 +196,21 @@ class SharedQuery(Query[Histogram]):
 
     def _sums(self, search: BoundSearch | None) -> Additive:
         promise, kind = self.promise, ADDITIVE[self.noise]
-        asked: dict[str, Any] = {"relation": promise.relation, "unit": promise.plain_unit}
+        options: dict[str, Any] = {"relation": promise.relation, "unit": promise.plain_unit}
         if search is None:
             return calibrate_additive(
-                kind, promise.epsilon, promise.delta, contribution=self.contribution, **asked
+                kind, promise.epsilon, promise.delta, contribution=self.contribution, **options
             )
         event = search.event
         if noise_by_name(self.noise).pure:
-            left = promise.epsilon - event.epsilon(None, **asked)
+            left = promise.epsilon - event.epsilon(None, **options)
             left = max(left, 0.0) * (1 - 1e-12)
-            return calibrate_additive(kind, left, 0.0, contribution=self.contribution, **asked)
+            return calibrate_additive(kind, left, 0.0, contribution=self.contribution, **options)
         found = calibrate(
             lambda noise: event + kind(noise, self.contribution),
             promise.epsilon,
             promise.delta,
-            **asked,
+            **options,
         )
         return kind(found.parameter, self.contribution)
 
@@ -228,10 +228,11 @@ class SharedQuery(Query[Histogram]):
         return self.sums if self.search is None else self.search.event + self.sums
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """All parts, calibrated from public numbers only."""
         count = len(self.groups) if self.blocks.block == "element" else 1
-        return Planned(self._guarantee(), self.table.n_users, count, self._expected())
+        parts = {} if self.search is None else {"bounds": self.search.event, "sums": self.sums}
+        return Plan(self._guarantee(), self.table.n_users, count, self._expected(), parts=parts)
 
     def _expected(self) -> Expected:
         sd = noise_sd(self.sums)
@@ -266,24 +267,16 @@ class SharedQuery(Query[Histogram]):
         else:
             epsilon = self.search.event.epsilon(relation=promise.relation)
             facts.append(Fact("doubled-bound", (self.search.low, self.search.doublings, epsilon)))
-        return Guarantee(
-            promise.level,
-            self.blocks.named,
-            promise.relation,
-            promise.delta,
-            self.event,
-            tuple(facts),
-            user=table.user,
-            scope=table.rows.scope,
-            partition=self.blocks.partition,
-            provenance=table.rows.provenance,
-        )
+        return guarantee_of(promise, self.blocks, table.rows, self.event, facts, user=table.user)
 
-    def _asked(self) -> Asked:
+    def _metadata(self) -> ReleaseMetadata:
         element = self.blocks.block == "element"
-        return Asked(
+        return ReleaseMetadata.of(
             self.statistic,
-            title=self.table.rows.source.title,
+            self.table.rows,
+            self.promise,
+            self.blocks,
+            self.noise,
             by=self.groups.names,
             value=self.value,
             bounds=self.limits,
@@ -292,13 +285,6 @@ class SharedQuery(Query[Histogram]):
                 None if isinstance(self.rule, AutoClip) else self.rule,
                 "cell" if element else "release",
             ),
-            unit=self.promise.level,
-            elements=self.blocks.named,
-            cell="" if self.blocks.partition is None else self.blocks.partition.cell,
-            relation=self.promise.relation,
-            epsilon=self.promise.epsilon,
-            delta=self.promise.delta,
-            noise=self.noise,
             user=self.table.user,
             n_users=self.table.n_users,
         )
@@ -329,7 +315,7 @@ class SharedQuery(Query[Histogram]):
         estimate, sd = noisy * step, noise_sd(self.sums) * grid.radius * step
         least = at_least(estimate, sd, self.noise)
         release = Histogram(
-            groups, estimate, sd, unit * bounds, charge.guarantee, self._asked(), self.noise,
+            groups, estimate, sd, unit * bounds, charge.guarantee, self._metadata(), self.noise,
             at_least=least,
         )  # fmt: skip
         return release.without_negatives() if self.nonnegative else release

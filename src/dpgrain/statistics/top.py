@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,17 +24,16 @@ from dpgrain.accounting import (
 )
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.publishing import Charge, Planned, Promise, Query, in_budget, publishes
+from dpgrain.publishing import Charge, Plan, Promise, Query, in_budget, publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.release_plan import Expected
 from dpgrain.statistics.bounds import AutoClip
-from dpgrain.statistics.histogram import as_histogram
 from dpgrain.statistics.plan import plan_selection, selection_delta
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.release_metadata import Clip
-from dpgrain.statistics.request import Request
-from dpgrain.statistics.run import NoisySums, SumsQuery, groups_in_data, select_and_count
+from dpgrain.statistics.run import NoisySums, groups_in_data, select_and_count
 from dpgrain.statistics.statistic import TOP
+from dpgrain.statistics.sums_query import SumsQuery
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.per_user import whole_user_source
 from dpgrain.tables.table import UserTable
@@ -73,10 +72,18 @@ def top(
     item.)
 
     Args:
+        table: table from :func:`dpgrain.read`.
         item: the column of items, or several columns, whose combinations are items.
         k: the number of items to publish; by default all public items, or all that pass the
             selection.
+        unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
         delta: the promised δ, in (0, 1), such as 1e-6; 0 requires a public domain.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
         domain: the public list of items. By default, items are selected privately. For several
             columns, a mapping or tuples, as for :func:`dpgrain.histogram`.
         method: the selection method; ``auto`` takes the best one by public numbers only, which
@@ -99,6 +106,8 @@ def top(
             counts after a selection.
         max_items: the maximum number of items of one unit in the selection; by default 200, or more
             in two rounds if the noise of the first can distinguish more. A record has one.
+        random_state: seed, for tests and research. The release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
 
     Returns:
         A :class:`~dpgrain.Histogram` of counts, largest first. Counts of items just above a
@@ -135,74 +144,75 @@ def top(
             "delta must be above 0, such as 1e-6, except with a public domain= and Laplace or "
             "Gumbel noise."
         )
-    request = Request.of(
-        TOP,
-        table,
-        item,
-        promise=promise,
-        clip=clip,
-        noise="laplace" if laplace else "gaussian",
-        domain=domain,
-        max_items=_MAX_ITEMS if max_items is None else max_items,
-        indicator=True,
-    )
-    if not request.keys:
+    query = TopQuery.of(
+        TOP, table, item, promise=promise, clip=clip,
+        noise="laplace" if laplace else "gaussian", domain=domain,
+        max_items=_MAX_ITEMS if max_items is None else max_items, indicator=True, k=k,
+        random_state=random_state, progress=progress,
+    )  # fmt: skip
+    if not query.keys:
         raise ParameterError("item must be at least one column.", name="item")
     if isinstance(unit, Record) and table.user is not None:
         # Users are counted, not records: each pair of user and item is a block that any of its
         # records can add or remove, without effect on other blocks.
-        pairs = UnitBlocks("element", of=request.keys[0], key=0, alone=True, of_records=True)
-        request = replace(request, blocks=pairs, rule=1.0 if clip == "auto" else request.rule)
-    query = (
-        _unknown(request, max_items, method, counts, k)
-        if request.domain.selected
-        else _known(request, method, counts, k)
-    )
-    return replace(query, random_state=random_state, progress=progress)
+        pairs = UnitBlocks("element", of=query.keys[0], key=0, alone=True, of_records=True)
+        query = replace(query, blocks=pairs, rule=1.0 if clip == "auto" else query.rule)
+    if query.domain.selected:
+        return _unknown(query, max_items, method, counts)
+    return _known(query, method, counts)
 
 
-def _largest(release: Histogram, k: int | None) -> Histogram:
-    """Return the k largest counts, largest first; all counts if k is None."""
-    return release.largest(len(release) if k is None else k) if len(release) else release
+@dataclass(frozen=True, eq=False, repr=False)
+class TopQuery(SumsQuery[Histogram]):
+    """Query for the k largest counts of units per item; None for all."""
+
+    k: int | None = None
+
+    def release(self, measured: NoisySums) -> Histogram:
+        """Return the counts, largest first."""
+        return self._largest(measured.as_histogram())
+
+    def _largest(self, release: Histogram) -> Histogram:
+        """Return the k largest counts, largest first."""
+        return release.largest(self.k or len(release)) if len(release) else release
+
+    @property
+    def _one_item(self) -> bool:
+        """True if each block has one item."""
+        return self.blocks.alone or self.blocks.block == "record"
+
+    def _as(self, kind: type[_UnknownItemsQuery]) -> _UnknownItemsQuery:
+        """Return the query of another method of selection with the same parameters."""
+        return kind(**{each.name: getattr(self, each.name) for each in fields(self)})
 
 
-def _counted(request: Request, k: int | None) -> SumsQuery[Histogram]:
-    """Return the query for noisy counts that keeps the k largest."""
-
-    def made(measured: NoisySums) -> Histogram:
-        return _largest(as_histogram(measured, request.noise), k)
-
-    return SumsQuery(request, made)
-
-
-def _known(request: Request, method: Method, counts: bool, k: int | None) -> SumsQuery[Histogram]:
+def _known(query: TopQuery, method: Method, counts: bool) -> TopQuery:
     """Return the query for counts of public items."""
     if method in ("truncated", "adaptive"):
         raise ParameterError(f"method={method!r} is for unknown items; omit domain.")
     if not counts:
         raise ParameterError("counts=False is for unknown items; leave out domain=.")
     # One element of a per-user table may move a person between items.
-    moves = whole_user_source(request.table) is not None and request.blocks.block == "element"
+    moves = whole_user_source(query.table) is not None and query.blocks.block == "element"
     if method == "gumbel" and moves:
         raise ParameterError(
             "method='gumbel' requires unit=User() for a per-user table; or use method='gaussian'.",
             name="method",
         )
     if method == "gumbel":
-        if k is None:
+        if query.k is None:
             raise ParameterError("method='gumbel' requires k, the number of items to choose.")
-        items = 0 if request.public is None else int((request.public[1].codes >= 0).sum())
-        request = replace(request, best=min(k, items))
-    elif _may_choose_noise(method) and k is not None and not moves and not _one_count(request):
+        items = 0 if query.public is None else int((query.public[1].codes >= 0).sum())
+        return replace(query, best=min(query.k, items))
+    if _may_choose_noise(method) and query.k is not None and not moves and not _one_count(query):
         # The selection costs the same for units with many items, and only selected items are
         # clipped.
-        return _known(request, "gumbel", counts, k)
-    elif _may_choose_noise(method) and request.noise == "gaussian" and _one_count(request):
+        return _known(query, "gumbel", counts)
+    if _may_choose_noise(method) and query.noise == "gaussian" and _one_count(query):
         # For one count each, the noise with the smaller deviation is better for all data.
-        other = replace(request, noise="laplace", promise=request.promise.pure())
-        if other.plan.std_error < request.plan.std_error:
-            request = other
-    return _counted(request, k)
+        other = replace(query, noise="laplace", promise=query.promise.pure())
+        return other if other.events.std_error < query.events.std_error else query
+    return query
 
 
 def _may_choose_noise(method: Method) -> bool:
@@ -210,71 +220,66 @@ def _may_choose_noise(method: Method) -> bool:
     return method == "auto" and not in_budget()
 
 
-def _one_count(request: Request) -> bool:
+def _one_count(query: TopQuery) -> bool:
     """Return True if each block is one count: both norms are then equal, and its bound is 1."""
-    return request.contribution.coordinates == "one" or request.contribution.block == "record"
+    return query.contribution.coordinates == "one" or query.contribution.block == "record"
 
 
 def _unknown(
-    request: Request, stated: int | None, method: Method, counts: bool, k: int | None
-) -> SumsQuery[Histogram] | TruncatedQuery | NamesQuery:
+    query: TopQuery, stated: int | None, method: Method, counts: bool
+) -> TopQuery | _UnknownItemsQuery:
     """Return the query that selects unknown items and counts them."""
     if method in ("laplace", "gumbel"):
         raise ParameterError(f"method={method!r} requires a public domain; pass domain=.")
-    users = request.blocks.block == "user"
+    users = query.blocks.block == "user"
     if method == "adaptive" and not users:
         raise ParameterError(
             "method='adaptive' requires unit=User(), because it selects items of whole users; or "
             "use method='gaussian'.",
             name="method",
         )
-    alone = request.blocks.alone or request.blocks.block == "record"
-    most = 1 if alone or request.max_items is None else request.max_items
-    if request.domain.public:
+    most = 1 if query._one_item or query.max_items is None else query.max_items
+    if query.domain.public:
         if method in ("truncated", "adaptive") or not counts:
             raise ParameterError(
                 "domain must be public for all columns or for none with method='truncated', "
                 "method='adaptive' or counts=False."
             )
         method = "gaussian"
-    if method == "truncated" or (
-        _may_choose_noise(method) and _truncated_is_better(request, most, counts)
-    ):
-        return TruncatedQuery(request, None if alone else most, k)
+    if method == "truncated" or (_may_choose_noise(method) and _truncated_is_better(query, counts)):
+        return query._as(TruncatedQuery)
     # A unit with one item has no weight to transfer.
     if method == "adaptive" or (method == "auto" and users and most > 1):
-        least = request.max_items if request.blocks.one_row else stated
-        request = replace(request, adaptive=True, max_items=least)
-    if counts:
-        return _counted(request, k)
-    return NamesQuery(request, 1 if alone else request.max_items, k)
+        least = query.max_items if query.blocks.one_row else stated
+        query = replace(query, adaptive=True, max_items=least)
+    return query if counts else query._as(NamesQuery)
 
 
 # Cached, because the choice between mechanisms and the release both need the event.
 _calibrated = lru_cache(maxsize=64)(calibrate_truncated_geometric)
 
 
-def _holder_contribution(request: Request) -> Contribution:
+def _holder_contribution(query: TopQuery) -> Contribution:
     """Return the contribution of a block to counts of units per item."""
-    alone = request.blocks.alone
-    return request.blocks.contribution(items=None, cells=None, single=alone, norm="l2")
+    alone = query.blocks.alone
+    return query.blocks.contribution(items=None, cells=None, single=alone, norm="l2")
 
 
-def _truncated_event(request: Request, most: int) -> TruncatedGeometric:
-    promise = request.promise
+def _truncated_event(query: TopQuery) -> TruncatedGeometric:
+    promise = query.promise
     return _calibrated(
         promise.epsilon,
         promise.delta,
-        contribution=_holder_contribution(request),
-        max_items=most,
+        contribution=_holder_contribution(query),
+        max_items=1 if query._one_item or query.max_items is None else query.max_items,
         relation=promise.relation,
         unit=promise.plain_unit,
     )
 
 
-def _weighted(request: Request, most: int | None) -> tuple[Selection, AdaptiveSelection | None]:
+def _weighted(query: TopQuery) -> tuple[Selection, AdaptiveSelection | None]:
     """Return the selection by weighted counts with the whole budget, in one round or two."""
-    contribution, promise = _holder_contribution(request), request.promise
+    contribution, promise = _holder_contribution(query), query.promise
     leak = selection_delta(promise.level) * promise.delta
     noise = calibrate_gaussian(
         promise.epsilon,
@@ -283,73 +288,48 @@ def _weighted(request: Request, most: int | None) -> tuple[Selection, AdaptiveSe
         relation=promise.relation,
         unit=promise.plain_unit,
     ).noise_multiplier
-    return plan_selection(noise, leak, most, contribution, promise, adaptive=request.adaptive)
+    most = 1 if query._one_item else query.max_items
+    return plan_selection(noise, leak, most, contribution, promise, adaptive=query.adaptive)
 
 
-def _truncated_is_better(request: Request, most: int, counts: bool) -> bool:
+def _truncated_is_better(query: TopQuery, counts: bool) -> bool:
     """Return True if truncated noise publishes items with fewer users at even odds."""
     try:
-        event = _truncated_event(request, most)
+        event = _truncated_event(query)
     except ParameterError:
         # The contribution of a unit to unclipped counts is unbounded.
         return False
-    gaussian = request.plan.select if counts else _weighted(request, most)[0]
+    gaussian = query.events.select if counts else _weighted(query)[0]
     assert isinstance(gaussian, Selection)  # noqa: S101 - unknown items are selected by a threshold
-    return bool(event.cutoff + 1 <= gaussian.threshold * math.sqrt(most))
+    return bool(event.cutoff + 1 <= gaussian.threshold * math.sqrt(event.max_items))
 
 
-@dataclass(frozen=True, repr=False)
-class _UnknownItemsQuery(Query[Histogram]):
-    """Query that selects and counts unknown items at once.
+class _UnknownItemsQuery(TopQuery):
+    """Query that selects and counts unknown items at once."""
 
-    Args:
-        request: the request.
-        most: the maximum number of items of one unit; None if a unit has one.
-        k: the number of selected items to publish; None for all.
-        random_state: a seed, for tests and research.
-        progress: show progress.
-    """
-
-    request: Request
-    most: int | None
-    k: int | None
-    random_state: RandomState = None
-    progress: bool | None = None
-
-    @property
-    def promise(self) -> Promise:
-        """Guarantee of the request."""
-        return self.request.promise
-
-    def _with(self, promise: Promise) -> Self:
-        return replace(self, request=replace(self.request, promise=promise))
-
-    def _planned(self, event: Event, facts: Sequence[Fact], expected: Expected) -> Planned:
-        request = self.request
-        guarantee = request.guarantee(event, facts)
-        return Planned(guarantee, request.table.n_users, expected=expected)
+    def _planned(self, event: Event, facts: Sequence[Fact], expected: Expected) -> Plan:
+        guarantee = self.guarantee(event, facts)
+        return Plan(guarantee, self.table.n_users, expected=expected)
 
     @contextmanager
     def _opened(self, charge: Charge) -> Iterator[UserContributions]:
         """Read the contributions to all items in the data."""
-        request = self.request
-        with charge.open(request.table) as engine, Progress(2, self.progress) as shown:
+        with charge.open(self.table) as engine, Progress(2, self.progress) as shown:
             shown.stage("Listing items")
-            held = groups_in_data(engine, request.blocks, request.keys)
-            cells = request.blocks.cells(held, public=False)
-            data = UserContributions(engine, request.blocks, held, cells)
+            held = groups_in_data(engine, self.blocks, self.keys)
+            cells = self.blocks.cells(held, public=False)
+            data = UserContributions(engine, self.blocks, held, cells)
             shown.stage("Counting users")
             yield data
 
 
-@dataclass(frozen=True, repr=False)
 class TruncatedQuery(_UnknownItemsQuery):
     """Items and counts at once, by truncated noise on every count."""
 
     @property
     def event(self) -> TruncatedGeometric:
         """Noise of the counts."""
-        return _truncated_event(self.request, 1 if self.most is None else self.most)
+        return _truncated_event(self)
 
     @property
     def _sd(self) -> float:
@@ -357,19 +337,19 @@ class TruncatedQuery(_UnknownItemsQuery):
         return math.sqrt(2 * decay) / (1 - decay)
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """Noise of the counts, and the smallest published count."""
         event = self.event
         facts = [Fact("threshold", (event.cutoff,))]
-        if self.most is not None:
-            facts.append(Fact("items-of-a-unit", (self.most,)))
+        if not self._one_item:
+            facts.append(Fact("items-of-a-unit", (event.max_items,)))
         return self._planned(event, facts, Expected(self._sd, threshold=event.cutoff + 1))
 
     def run(self, charge: Charge) -> Histogram:
         """Count the units with each item, and publish items above the threshold."""
         with self._opened(charge) as data:
             groups = data.dictionary.groups
-            sums = data.holders(max_items=self.most)
+            sums = data.holders(max_items=None if self._one_item else self.event.max_items)
         noisy, passed = charge.truncated(self.event, sums)
         size = int(passed.sum())
         release = Histogram(
@@ -379,27 +359,26 @@ class TruncatedQuery(_UnknownItemsQuery):
             np.ones(size),
             charge.guarantee,
             replace(
-                self.request.asked(),
+                self.metadata,
                 noise="truncated geometric",
-                clip=Clip(1.0, "item", takes=self.most is not None),
-                max_items=self.most,
+                clip=Clip(1.0, "item", takes=not self._one_item),
+                max_items=self.event.max_items,
             ),
             "geometric",
         )
-        return _largest(_sorted(release), self.k)
+        return self._largest(_sorted(release))
 
 
-@dataclass(frozen=True, repr=False)
 class NamesQuery(_UnknownItemsQuery):
     """Items and weighted counts, for the whole budget."""
 
     @cached_property
     def rounds(self) -> tuple[Selection, AdaptiveSelection | None]:
         """Noise and threshold of each round."""
-        return _weighted(self.request, self.most)
+        return _weighted(self)
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """Noise of the weighted counts, and the smallest published count."""
         first, again = self.rounds
         facts = [
@@ -425,15 +404,10 @@ class NamesQuery(_UnknownItemsQuery):
             np.ones(size),
             charge.guarantee,
             # A unit with more items than the limit contributes only to the first ones.
-            replace(
-                self.request.asked(),
-                each="share",
-                clip=Clip(1.0, "item"),
-                max_items=first.max_items,
-            ),
+            replace(self.metadata, each="share", clip=Clip(1.0, "item"), max_items=first.max_items),
             "gaussian",
         )
-        return _largest(_sorted(release), self.k)
+        return self._largest(_sorted(release))
 
 
 def _sorted(release: Histogram) -> Histogram:

@@ -8,10 +8,9 @@ one all quantiles. Proofs: docs/theory, "Numbers as masses".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 
@@ -19,6 +18,9 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.tables.engines.feed import Chunk
 from dpgrain.tables.split import Present, Split, Weight
+
+if TYPE_CHECKING:
+    from dpgrain.statistics.ranges import AutoTree
 
 Norm = Literal["l2", "l1"]
 #: Treatment of distant numbers by a private range: clamp a fixed share, or the number with the
@@ -30,13 +32,12 @@ _UNIT = 2.0**-30
 
 @dataclass(frozen=True)
 class Measure:
-    """Measure of a number, before its range is known.
+    """Measure of a record, before the range of its number is known; by default, a record counts 1.
 
     Args:
         corners: number of coordinates of each group.
-        split: function from the range (low, high) to the split.
         clip: rule for clipping bounds chosen privately.
-        record_norm: largest norm of one record's contribution, by norm.
+        ones: number of coordinates to which a record adds at most 1; None if it may add more.
         net: True to subtract the second corner from the first before noise is added.
         presence: split that counts records with a number, for the selection of groups.
         bias: rough fraction of the clipped part that affects the result: 1 for sums, but small for
@@ -46,24 +47,34 @@ class Measure:
             and noise is larger in small groups.
         counting: number of a group's first corners that add up to the count of its records.
         far: treatment of distant numbers for a privately chosen range.
-        stands_for: function from the range to the number represented by 1, for sums; for ratios,
-            the approximate largest effect of the noise of one record.
-        of_ranks: True if this effect is a rank, for any range.
+        of_ranks: True if the noise of one record changes a rank, for any range.
     """
 
-    corners: int
-    split: Callable[[float, float], Split]
-    clip: AutoClip
-    record_norm: dict[str, float]
+    corners: int = 1
+    clip: AutoClip = AutoClip()
+    ones: int | None = 1
     net: bool = False
-    presence: Split = field(default_factory=Present)
+    presence: Split = Present()
     bias: float = 1.0
     noisy: int = 1
     ratio: bool = False
     counting: int = 1
     far: Far = "cut"
-    stands_for: Callable[[float, float], float] = lambda *_: 1.0
     of_ranks: bool = False
+
+    def split(self, low: float, high: float) -> Split:
+        """Return the split of numbers in a range."""
+        return Present()
+
+    def stands_for(self, low: float, high: float) -> float:
+        """Return the number represented by 1; for ratios, about the largest effect of one record."""
+        return 1.0
+
+    def record_norm(self, norm: Norm) -> float | None:
+        """Return the largest norm of one record's contribution; None if unknown."""
+        if self.ones is None:
+            return None
+        return float(self.ones) if norm == "l1" else math.sqrt(self.ones)
 
 
 @dataclass(frozen=True)
@@ -338,110 +349,118 @@ def _bounded(values: FloatArray | None, low: float, high: float) -> FloatArray:
     return np.asarray(np.clip(values, low, high), dtype=np.float64)
 
 
-def weights(unit: float) -> Measure:
-    """Return the measure of non-negative weights, truncated to multiples of ``unit``."""
-    return Measure(1, lambda *_: Weight(unit), AutoClip(), {}, presence=Weight(1.0))
+@dataclass(frozen=True)
+class Weights(Measure):
+    """Non-negative weights, truncated to multiples of ``unit``, a power of two."""
+
+    ones: int | None = None
+    presence: Split = Weight(1.0)
+    unit: float = 1.0
+
+    def split(self, low: float, high: float) -> Split:
+        return Weight(self.unit)
 
 
-def count() -> Measure:
-    """Return the measure of the number of records with a finite number."""
-    return Measure(1, lambda *_: Present(), AutoClip(), {"l2": 1.0, "l1": 1.0})
+@dataclass(frozen=True)
+class Total(Measure):
+    """Sum of numbers."""
+
+    clip: AutoClip = AutoClip(low=2.0**-10, high=2.0**20)
+    far: Far = "weighed"
+
+    @staticmethod
+    def of(low: float | None, high: float | None) -> Total:
+        """Return the measure for bounds that may be unknown."""
+        signed = low is None or high is None or low < 0 < high
+        return Total(2, net=True) if signed else Total()
+
+    def split(self, low: float, high: float) -> SignParts:
+        return SignParts(low, high, self.corners)
+
+    def stands_for(self, low: float, high: float) -> float:
+        return self.split(low, high).scale
 
 
-def total(low: float | None, high: float | None) -> Measure:
-    """Return the measure of a sum, for bounds that may be unknown."""
-    signed = low is None or high is None or low < 0 < high
-    return Measure(
-        2 if signed else 1,
-        lambda low, high: SignParts(low, high, 2 if signed else 1),
-        AutoClip(low=2.0**-10, high=2.0**20),
-        {"l2": 1.0, "l1": 1.0},
-        net=signed,
-        far="weighed",
-        stands_for=lambda low, high: SignParts(low, high).scale,
-    )
+@dataclass(frozen=True)
+class Moments(Measure):
+    """Number of records and their moments up to a degree."""
 
+    clip: AutoClip = AutoClip(low=0.5)
+    bias: float = 0.05
+    ratio: bool = True
 
-def moments(degree: int) -> Measure:
-    """Return the measure of the number of records and their moments up to a degree."""
-    return Measure(
-        degree + 1,
-        lambda low, high: Powers(low, high, degree),
-        AutoClip(low=0.5),
-        {"l2": 1.0, "l1": 1.0},
-        bias=0.05,
-        noisy=degree,
-        ratio=True,
-        counting=degree + 1,
+    @classmethod
+    def of(cls, degree: int) -> Self:
+        """Return the measure for a degree."""
         # The noise of a square grows with the square of the range, so wide ranges are expensive.
-        far="weighed" if degree == 1 else "weighed of people",
-        stands_for=lambda low, high: (high - low) ** degree,
-    )
+        far: Far = "weighed" if degree == 1 else "weighed of people"
+        return cls(degree + 1, noisy=degree, counting=degree + 1, far=far)
+
+    def split(self, low: float, high: float) -> Split:
+        return Powers(low, high, self.corners - 1)
+
+    def stands_for(self, low: float, high: float) -> float:
+        return (high - low) ** (self.corners - 1)
 
 
-def second_moments(unit: float) -> Measure:
-    """Return the measure of the number of records and all moments of two numbers up to the second.
+@dataclass(frozen=True)
+class SecondMoments(Measure):
+    """Number of records and all moments of two numbers up to the second.
 
     Args:
-        unit: the covariance that is 1 for two ranges of width 1.
+        scale: covariance that is 1 for two ranges of width 1.
     """
-    pairs = PairMoments()
-    return Measure(
-        pairs.corners,
-        lambda *_: pairs,
-        AutoClip(low=0.5),
-        {"l2": 1.0, "l1": 1.0},
-        bias=0.05,
-        noisy=2,
-        ratio=True,
-        counting=pairs.corners,
-        stands_for=lambda *_: unit,
-    )
+
+    corners: int = PairMoments.corners
+    clip: AutoClip = AutoClip(low=0.5)
+    bias: float = 0.05
+    noisy: int = 2
+    ratio: bool = True
+    counting: int = PairMoments.corners
+    scale: float = 1.0
+
+    def split(self, low: float, high: float) -> Split:
+        return PairMoments()
+
+    def stands_for(self, low: float, high: float) -> float:
+        return self.scale
 
 
-def ranks(
-    height: int,
-    spacing: Spacing = "even",
-    near: Callable[[float, float], float | None] = lambda *_: None,
-) -> Measure:
-    """Return the measure of the number of records in 16^height bins, and in the nodes above.
+@dataclass(frozen=True)
+class Ranks(Measure):
+    """Number of records in 16^height bins, and in the nodes above.
 
     Args:
-        height: number of levels of bins.
         spacing: spacing of the finest bins.
-        near: function from the range to the magnitude below which geometric bins are approximately
-            even.
+        everything: range of all magnitudes, and the magnitude below which its geometric bins are
+            approximately even; None for stated bounds.
     """
-    return Measure(
-        Tree(0, 1, height).corners,
-        lambda low, high: Tree(low, high, height, spacing=spacing, near=near(low, high)),
-        AutoClip(),
-        {"l2": math.sqrt(height), "l1": float(height)},
-        bias=0.5,
+
+    ones: int = 1
+    bias: float = 0.5
+    ratio: bool = True
+    of_ranks: bool = True
+    spacing: Spacing = "even"
+    everything: AutoTree | None = None
+
+    @staticmethod
+    def of(height: int, spacing: Spacing, everything: AutoTree | None = None) -> Ranks:
+        """Return the measure for a number of levels of bins."""
+        tree = Tree(0, 1, height)
         # A rank is the sum of a few nodes.
-        noisy=4 * height,
-        ratio=True,
-        counting=Tree(0, 1, height).branching,
+        return Ranks(
+            tree.corners,
+            ones=height,
+            noisy=4 * height,
+            counting=tree.branching,
+            spacing=spacing,
+            everything=everything,
+        )
+
+    def split(self, low: float, high: float) -> Split:
+        near = None if self.everything is None else self.everything.near(low, high)
+        return Tree(low, high, self.ones, spacing=self.spacing, near=near)
+
+    def stands_for(self, low: float, high: float) -> float:
         # A rank contains the noise of several nodes.
-        stands_for=lambda *_: math.sqrt(4 * height),
-        of_ranks=True,
-    )
-
-
-def binned(corners: int, edges: Callable[[float, float], tuple[float, ...]]) -> Measure:
-    """Return the measure of the number of records in each of several bins.
-
-    Args:
-        corners: maximum number of bins.
-        edges: function from the range (low, high) to the edges of the bins.
-    """
-    return Measure(
-        corners,
-        lambda low, high: Bins(edges(low, high), corners),
-        AutoClip(),
-        {"l2": 1.0, "l1": 1.0},
-        bias=0.5,
-        noisy=corners // 2,
-        ratio=True,
-        counting=corners,
-    )
+        return math.sqrt(self.noisy)

@@ -27,7 +27,7 @@ from dpgrain.tables.rows import TableRows
 _MOST_DAYS = 100_000
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class GroupDomain:
     """The public part of a domain."""
 

@@ -14,7 +14,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.tables.arrow_arrays import number_array
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Groups:
     """Keys of groups: items, pairs of an item and a month, or the one group of everything.
 

@@ -46,7 +46,7 @@ _REASONS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, repr=False)
 class SharedTable:
     """A table of records with several owners, from :func:`dpgrain.read`.
 
@@ -74,6 +74,11 @@ class SharedTable:
     rows: UserTable
     owners: tuple[str, ...]
     n_users: int | None = None
+
+    def input_schema(self) -> dict[str, Any]:
+        """Return the public schema of the table as plain values, for stored queries."""
+        owners = {"user": list(self.owners), "n_users": self.n_users}
+        return {**self.rows.input_schema(), **owners}
 
     @staticmethod
     def of(

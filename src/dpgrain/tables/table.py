@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from numbers import Real
 from typing import Any, Literal, cast, overload
 
@@ -326,6 +326,16 @@ class UserTable(TableRows):
         with Progress(1) as shown:
             shown.stage("Counting for internal use")
             return check(rows, items, weight, values, bounds, known, zeros)
+
+    def input_schema(self) -> dict[str, Any]:
+        """Return the public schema of the table as plain values, for stored queries."""
+        cells = {name: {"of": column.of} for name, column in self.cells.items()}
+        days = {name: asdict(column) for name, column in self.days.items()}
+        where = {} if self.scope.everything else self.scope.to_dict()
+        facts = [fact.to_dict() for fact in derivation_facts(self)]
+        parts = {"where": where, "cells": cells, "days": days, "derivation": facts}
+        known = {"user": self.user, "n_users": self.n_users, "columns": dict(self.schema)}
+        return {**known, **{name: part for name, part in parts.items() if part}}
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name}: {kind}" for name, kind in self.schema.items())

@@ -145,7 +145,7 @@ class StatisticContract:
     def test_release_has_its_statistic(self) -> None:
         release = self._released()
         assert release.statistic is STATISTICS[str(self.statistic)] is self.statistic
-        assert release.asked["statistic"] == str(self.statistic)
+        assert release.metadata["statistic"] == str(self.statistic)
 
     def test_release_has_a_report_and_a_plot(self, tmp_path: Path) -> None:
         release = self._released()
@@ -158,7 +158,7 @@ class StatisticContract:
         again: Release = type(release).load(release.save(tmp_path / "release.parquet"))
         assert type(again) is type(release)
         assert again.statistic is release.statistic
-        assert again.asked == release.asked
+        assert again.metadata == release.metadata
         assert again.guarantee == release.guarantee
         assert again.to_arrow().equals(release.to_arrow())
 

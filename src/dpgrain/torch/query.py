@@ -15,7 +15,7 @@ from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.means import ClippedMean, Mean
 from dpgrain.means.band_search import band_candidates, best
 from dpgrain.noise import RandomSource, RandomState
-from dpgrain.publishing import Charge, Planned, Promise, Query
+from dpgrain.publishing import Charge, Plan, Promise, Query
 from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
@@ -248,10 +248,10 @@ class RunQuery(Query[TrainingObjects]):
         return _plan_of_mean(self.promise, self.options)
 
     @property
-    def plan(self) -> Planned:
+    def plan(self) -> Plan:
         """Noise of all steps."""
         self.engine.check_new()
-        return Planned(self.records.guarantee(self.asked), self.asked.mean.n_users)
+        return Plan(self.records.guarantee(self.asked), self.asked.mean.n_users)
 
     def charged(self, charge: Callable[[], Guarantee]) -> Guarantee:
         """Charge the run once, in the first of its processes."""

@@ -14,7 +14,7 @@ from tests.report import cases
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
-from dpgrain.statistics.release_metadata import Asked
+from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.statistic import MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
 
@@ -70,7 +70,7 @@ def test_releases_that_do_not_compare_are_refused() -> None:
     by_other = replace(release, groups=Groups.of(["page"], [pa.array(["a", "b"])]))
     with refuses("beside", "'word'"):
         release.plot(_axes(), beside=by_other)
-    means = replace(release, asked=replace(release.asked, statistic=MEAN, value="score"))
+    means = replace(release, metadata=replace(release.metadata, statistic=MEAN, value="score"))
     with refuses("beside", "'score'"):
         release.plot(_axes(), beside=means)
     with refuses("beside", "release"):
@@ -79,7 +79,7 @@ def test_releases_that_do_not_compare_are_refused() -> None:
     ranks = dg.Estimates(
         Groups.of(["shop", "quantile"], [pa.array(["x", "x"]), pa.array([0.1, 0.9])]),
         value, value, value - 1, value + 1, value, release.guarantee,
-        Asked(QUANTILES, value="score"),
+        ReleaseMetadata(QUANTILES, value="score"),
     )  # fmt: skip
     with refuses("beside", "several"):
         ranks.plot(_axes(), beside=ranks)
@@ -87,7 +87,9 @@ def test_releases_that_do_not_compare_are_refused() -> None:
 
 def test_one_number_stands_beside_another() -> None:
     release = replace(
-        cases.histogram(["a"]), groups=Groups.of([], []), asked=Asked(title="words.parquet")
+        cases.histogram(["a"]),
+        groups=Groups.of([], []),
+        metadata=ReleaseMetadata(title="words.parquet"),
     )
     ax = release.plot(_axes(), beside=release)
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["all"]

@@ -17,7 +17,7 @@ from tests.report import cases
 import dpgrain as dg
 from dpgrain.report.plots import plot_estimates
 from dpgrain.report.plots.times import lines_over_time, parse_time
-from dpgrain.statistics.release_metadata import Asked
+from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.statistic import MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
 
@@ -31,7 +31,9 @@ def _counts(keys: dict[str, list[Any]], estimate: list[float]) -> dg.Histogram:
     )
 
 
-def _means(keys: dict[str, list[Any]], estimate: list[float], asked: Asked) -> dg.Estimates:
+def _means(
+    keys: dict[str, list[Any]], estimate: list[float], asked: ReleaseMetadata
+) -> dg.Estimates:
     value, size = np.array(estimate), len(estimate)
     groups = Groups.of(list(keys), [pa.array(column) for column in keys.values()])
     guarantee = cases.histogram(["a"]).guarantee
@@ -112,7 +114,7 @@ def test_quantiles_of_dates_are_one_line_per_rank() -> None:
         "day": ["2025-03-01"] * 2 + ["2025-03-02"] * 2,
         "quantile": [0.5, 0.9] * 2,
     }
-    asked = Asked(QUANTILES, value="score", bounds=(0.0, 100.0))
+    asked = ReleaseMetadata(QUANTILES, value="score", bounds=(0.0, 100.0))
     ax = _drawn(_means(keys, [1.0, 5.0, 2.0, 7.0], asked))
     assert [cases.y(line) for line in _lines(ax)] == [[5.0, 7.0], [1.0, 2.0]]
     legend = ax.get_legend()
@@ -124,7 +126,7 @@ def test_an_infinite_interval_and_a_missing_estimate_are_drawn() -> None:
     release = _means(
         {"day": ["2025-03-01", "2025-03-02", "2025-03-03"]},
         [5.0, float("nan"), 6.0],
-        Asked(MEAN, value="score", bounds=(0.0, 100.0)),
+        ReleaseMetadata(MEAN, value="score", bounds=(0.0, 100.0)),
     )
     release = replace(release, upper=np.array([np.inf, np.nan, 7.0]))
     ax = _drawn(release)

@@ -82,7 +82,7 @@ def test_odd_lines_do_not_touch_others(seed: int, tmp_path: Path) -> None:
     rows = load_rows(table, FeatureEncoding((NumberColumn("x"),)), Curator(), keep=["item"])
     there = np.asarray(rows.kept.column("item").to_pylist()) == "b"
     assert there.sum() == size
-    assert rows.features["x"][there].sum() == size
+    assert rows.X["x"][there].sum() == size
 
 
 @pytest.mark.parametrize("types", [None, {"x": "DOUBLE"}])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import datetime as dt
+import json
 import logging
 import pickle
 import sys
@@ -626,17 +627,20 @@ def test_nobody_sees_a_secret(
     )  # fmt: skip
     with ledger:
         table = dg.read(source_env="VISITS_DB", table=visits, user="who")
-        release = dg.histogram(table, "page", **PROMISE)
+        query = dg.histogram.query(table, "page", **PROMISE)
+        again = dg.Query.from_dict(json.loads(json.dumps(query.to_dict())), inputs={"table": table})
+        release = dg.publish(again)
     ledger.close()
     release.save(tmp_path / "release.parquet")
     release.report(tmp_path / "release.html")
     seen = [repr(table), repr(table.source), table.check(), str(release), repr(release)]
-    seen += [release.guarantee.to_json(), repr(release.guarantee)]
+    seen += [release.guarantee.to_json(), repr(release.guarantee), repr(query), repr(release.query)]
+    seen += [json.dumps(query.to_dict()), repr(pickle.dumps(query)), repr(pickle.dumps(release))]
     monkeypatch.setenv("WRONG", secret.replace(SECRET, f"{SECRET}-wrong"))
     monkeypatch.setenv("NOWHERE", secret.replace("/postgres", f"/{SECRET}"))
     monkeypatch.setenv("NO_ADDRESS", SECRET)
     for name, told in (("WRONG", "rejects the password"), ("NOWHERE", "no such database or user"),
-                       ("NO_ADDRESS", "is not an address"), ("MISSING", "has not")):  # fmt: skip
+                       ("NO_ADDRESS", "is not an address"), ("MISSING", "is not set")):  # fmt: skip
         with pytest.raises((DataError, ParameterError), match=told) as caught:
             dg.read(source_env=name, table=visits)
         seen += [shown(caught.value), *_kept_by(caught.value)]

@@ -248,9 +248,7 @@ def test_decimal_commas(kind: str, decimal: str, read: list[float | None], tmp_p
     rows = pa.table({"x": WRITTEN, "y": [1.0] * len(WRITTEN)})
     source = source_of(kind, rows, tmp_path)
     table = dg.read(source, types={"x": "DOUBLE", "y": "DOUBLE"}, decimal=decimal)
-    found = load_rows(
-        table, FeatureEncoding((NumberColumn("x"), NumberColumn("y"))), Curator()
-    ).features
+    found = load_rows(table, FeatureEncoding((NumberColumn("x"), NumberColumn("y"))), Curator()).X
     expected = [np.nan if value is None else value for value in read]
     np.testing.assert_array_equal(found["x"], expected)
     # Numbers that no text stands for are read as they are.
@@ -298,7 +296,7 @@ def test_a_release_says_that_next_to_no_numbers_were_seen(
     # Where there is nothing but noise, one release in seven hundred says nothing.
     for _ in range(2):
         release = publish(table)
-        if numbers or "take care" in release.asked:
+        if numbers or "take care" in release.metadata:
             break
     path = release.write(tmp_path / "out.json")
     saved = dg.Release.load(release.save(tmp_path / "out.parquet"))
@@ -312,8 +310,6 @@ def test_pandas_objects_are_text() -> None:
         dg.mean(dg.read(frame), "x", unit=dg.Record(), epsilon=1)
     table = dg.read(frame, types={"x": "DOUBLE"})
     assert (
-        np.isnan(
-            load_rows(table, FeatureEncoding((NumberColumn("x"),)), Curator()).features["x"]
-        ).sum()
+        np.isnan(load_rows(table, FeatureEncoding((NumberColumn("x"),)), Curator()).X["x"]).sum()
         == 1
     )

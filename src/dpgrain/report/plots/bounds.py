@@ -29,7 +29,7 @@ _MANY_BOUNDS = 24
 def plot_bounds(release: Histogram, ax: Axes | None = None) -> Axes:
     """Draw the number of items for each clipping bound, in bins of equal ratio."""
     ax = axes_for(ax, 7.0, 2.8)
-    ax.set_xlabel(f"clipping bound ({fitting(release.asked.quantity, ax)})")
+    ax.set_xlabel(f"clipping bound ({fitting(release.metadata.quantity, ax)})")
     ax.set_ylabel("items" if release.statistic.of_items else "groups")
     bounds = np.asarray(release.clip, dtype=np.float64)
     if bounds.size == 0:

@@ -65,7 +65,7 @@ def plot_comparison(
     low, high = (np.concatenate(sides) for sides in zip(*ends, strict=True))
     keys = format_keys(release, places, letters=200)
     labels = [label(release.statistic.keys(key), label_letters(ax)) or "all" for key in keys]
-    clipped = other if other.asked.is_limited else release
+    clipped = other if other.metadata.is_limited else release
     zero = isinstance(release, Histogram)
     label_rows(ax, labels, f"estimate ({quantity(clipped, ax)})", low, high, zero=zero)
     legend_above(ax)
@@ -79,7 +79,7 @@ def _check_comparable(release: Release, other: Release) -> None:
             f"beside must be a release, such as one for another unit, not {type(other).__name__}."
         )
     mine, theirs = (
-        (one.statistic.name, one.asked.value, one.groups.names) for one in (release, other)
+        (one.statistic.name, one.metadata.value, one.groups.names) for one in (release, other)
     )
     if mine != theirs:
         raise ParameterError(

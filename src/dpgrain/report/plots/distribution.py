@@ -67,7 +67,7 @@ def draw_distribution(release: Release, ax: Axes, what: str) -> Axes:
             )
         )
     ax.set_xlabel(f"{fitting(what, ax)}, at least")
-    ax.set_ylabel(f"share of {release.asked.rows}")
+    ax.set_ylabel(f"share of {release.metadata.rows}")
     ax.set_ylim(-0.02, 1.02)
     ax.yaxis.set_major_formatter(in_percent())
     if least[0] > 0 and least[-1] >= _WIDE * least[0]:

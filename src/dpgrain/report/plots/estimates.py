@@ -66,7 +66,7 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
     ax = axes_for(ax, 7.0, height)
     if len(release) and np.isnan(release.estimate).all():
         ax.set_axis_off()
-        what = fitting(release.asked.quantity, ax)
+        what = fitting(release.metadata.quantity, ax)
         return write_message(ax, f"{what}: not published,\nno value stood out from the noise")
     if is_one(release):
         return _write_number(release, ax)
@@ -128,13 +128,13 @@ def drawn(release: Release, top: int) -> int:
 
 def quantity(release: Release, ax: Axes) -> str:
     """Return the name of an estimate, with a mark if it may be clipped."""
-    records = release.statistic.ratio and release.asked.is_clipped
+    records = release.statistic.ratio and release.metadata.is_clipped
     clipped = " (records clipped)" if records else ", clipped"
-    what = fitting(release.asked.quantity, ax)
+    what = fitting(release.metadata.quantity, ax)
     if release.statistic.stepped and len(release):
         least = format_key(release.groups.columns[-1][0].as_py())
         what = f"share with {fitting(value_of(release), ax)} at least {least}"
-    return f"{what}{clipped if release.asked.is_limited else ''}"
+    return f"{what}{clipped if release.metadata.is_limited else ''}"
 
 
 def _labels(release: Release, places: Any, ax: Axes, *, but: str = "") -> list[str]:
@@ -207,7 +207,7 @@ def _draw_quantiles(release: Release, ax: Axes, top: int) -> Axes:
                 markeredgewidth=1.8,
             )
     labels = _labels(release, rows * len(known), ax)
-    gap = "\n" if axes_width(ax) < NARROW or release.asked.is_limited else ", "
+    gap = "\n" if axes_width(ax) < NARROW or release.metadata.is_limited else ", "
     what = f"{quantity(release, ax)}: {_ranks_in_words(known)}"
     what += f"{gap}from left to right," if len(known) > 1 else ""
     label_rows(ax, labels, what, low, high, zero=False)
@@ -232,7 +232,7 @@ def _draw_quantile_curve(release: Release, ax: Axes) -> Axes:
         elinewidth=1.4,
         capsize=2.5,
     )
-    ax.set_xlabel(f"share of {release.asked.rows} below")
+    ax.set_xlabel(f"share of {release.metadata.rows} below")
     ax.set_ylabel(quantity(release, ax))
     ax.set_xlim(-0.03, 1.03)
     ax.xaxis.set_major_formatter(in_percent())

@@ -166,7 +166,7 @@ def compile_condition(text: str, kinds: Mapping[str, str]) -> CompiledExpression
     return condition
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class DerivedSource(SourceWrapper):
     """Rows of a source with an additional column, computed from the others.
 
@@ -198,7 +198,7 @@ class DerivedSource(SourceWrapper):
         return {*used, *self.derived.inputs} - {self.column}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class FilteredSource(SourceWrapper):
     """Rows of a source that satisfy a condition.
 

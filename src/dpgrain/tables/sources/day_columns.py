@@ -17,7 +17,7 @@ _LAST = 2**63 - 3 * 24 * 60 * 60 * 10**6
 _FIRST = -9_223_372_022_400_000_000 + 3 * 24 * 60 * 60 * 10**6
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class DayColumnSource(SourceWrapper):
     """The rows of a source with the day of a timestamp as an additional column.
 

@@ -1,20 +1,29 @@
-"""Rows as passed by a caller, with public number and form, before reading."""
+"""Unread rows of a fit, of which only the number and the form are public."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
+from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import LabelledRows
 from dpgrain.inputs.callbacks import slice_records
+from dpgrain.inputs.columns import is_distributed
 from dpgrain.inputs.numbers import collect_rows, required_width
 from dpgrain.publishing import Charge
+from dpgrain.publishing.array_origin import ArrayOrigin
 from dpgrain.units import Unit
+
+if TYPE_CHECKING:
+    from dpgrain.learn import column_rows
+    from dpgrain.learn.features import FeatureEncoding
+else:
+    column_rows = lazy_import("dpgrain.learn.column_rows")
 
 #: Error message if the number of targets differs from the number of rows.
 LENGTH_MISMATCH = "y must have one target per row of X."
@@ -26,7 +35,7 @@ def collect_lazy(values: Any) -> Any:
 
 
 def as_sequence(values: Any) -> Any:
-    """Return cells as a list if they are iterable only once.
+    """Return cells as a list if they are iterable only once; None unchanged.
 
     >>> as_sequence(iter([1, 2]))
     [1, 2]
@@ -78,8 +87,11 @@ def empty_features(X: Any, width: int | None = None) -> Any:
     return empty_like(X)
 
 
-class RawInputs(ABC):
-    """Unread rows of a fit."""
+class FitRows(ABC):
+    """Unread rows of a fit: arrays, or columns of a table."""
+
+    #: True if the rows remain on a cluster, which adds up their gradients.
+    distributed: bool = False
 
     @property
     @abstractmethod
@@ -91,48 +103,56 @@ class RawInputs(ABC):
     def elements(self) -> Any:
         """Labels of elements, likewise."""
 
-    @abstractmethod
-    def none(self, width: int | None) -> tuple[Any, Any]:
-        """Return features and targets of no rows, in the same form."""
+    @property
+    def origin(self) -> ArrayOrigin | None:
+        """Public facts about the rows; None for those of the current release."""
+        return None
+
+    @property
+    def columns(self) -> tuple[FeatureEncoding, str] | None:
+        """Rule from columns to features, and the target, which a model stores; None for arrays."""
+        return None
 
     @abstractmethod
-    def check(self, unit: Unit, *, places: bool) -> None:
+    def empty(self, width: int | None, *, labels: bool) -> tuple[Any, Any]:
+        """Return features and targets of no rows, in the same form.
+
+        ``width`` is the public number of cells in a row of a list, and ``labels`` is True for a
+        classifier.
+        """
+
+    @abstractmethod
+    def check(self, unit: Unit, *, places: bool = False) -> None:
         """Reject rows unless targets, users and elements have the same number."""
 
     @abstractmethod
-    def read(self, charge: Charge) -> LoadedInputs:
-        """Return the rows."""
+    def read(self, charge: Charge, *, labels: bool, named: bool = False) -> ArrayRows:
+        """Return the rows; ``named`` if users are indices in a population."""
 
 
 @dataclass(frozen=True, eq=False)
-class LoadedInputs:
-    """Rows of a fit, already read: features (m, d), targets (m,) and labels (m,)."""
+class ArrayRows(FitRows):
+    """Rows in memory: features (m, d), targets (m,) and labels (m,).
+
+    ``kept`` are other columns of a table.
+    """
 
     X: Any
     y: Any
     users: Any = None
     elements: Any = None
-
-
-@dataclass(frozen=True, eq=False)
-class ArrayInputs(RawInputs):
-    """Rows as passed to a fit: features (m, d), targets (m,) and labels (m,)."""
-
-    X: Any
-    y: Any
-    users: Any = None
-    elements: Any = None
+    kept: Any = None
 
     @staticmethod
-    def of(X: Any, y: Any, users: Any = None, elements: Any = None) -> ArrayInputs:
+    def of(X: Any, y: Any, users: Any = None, elements: Any = None) -> ArrayRows:
         """Return rows with a known number."""
-        return ArrayInputs(collect_lazy(X), as_sequence(y), _as_labels(users), _as_labels(elements))
+        return ArrayRows(collect_lazy(X), *map(as_sequence, (y, users, elements)))
 
-    def none(self, width: int | None) -> tuple[Any, Any]:
+    def empty(self, width: int | None, *, labels: bool) -> tuple[Any, Any]:  # noqa: ARG002 - arrays have a type
         """Return features and targets of no rows."""
         return empty_features(self.X, width), empty_like(self.y)
 
-    def check(self, unit: Unit, *, places: bool) -> None:
+    def check(self, unit: Unit, *, places: bool = False) -> None:
         """Reject rows unless targets, users and elements have the same number."""
         if count_rows(self.y) != count_rows(self.X):
             raise ParameterError(LENGTH_MISMATCH)
@@ -141,10 +161,15 @@ class ArrayInputs(RawInputs):
             count_rows(self.X), self.users, self.elements, unit, places=places, others=others
         )
 
-    def read(self, charge: Charge) -> LoadedInputs:
+    def read(self, charge: Charge, *, labels: bool, named: bool = False) -> ArrayRows:  # noqa: ARG002 - as passed
         """Return the rows, which are already in memory."""
-        return charge.read(lambda: LoadedInputs(self.X, self.y, self.users, self.elements))
+        return charge.read(lambda: self)
 
 
-def _as_labels(values: Any) -> Any:
-    return None if values is None else as_sequence(values)
+def rows_of(X: Any, y: Any, users: Any, elements: Any) -> FitRows:
+    """Return the unread rows of a caller: arrays, or a Spark frame with column names."""
+    if isinstance(X, FitRows):
+        return X
+    if is_distributed(X):
+        return column_rows.ColumnRows.of_frame(X, y, users, elements)
+    return ArrayRows.of(X, y, users, elements)

@@ -1,12 +1,12 @@
-"""Request for one release: checked public parameters, and the plan derived from them."""
+"""Query for noisy sums: checked public parameters, and the plan derived from them."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any, Literal, TypeAlias
+from functools import cached_property
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from dpgrain import _validate
 from dpgrain._types import IntArray
@@ -18,8 +18,9 @@ from dpgrain.accounting import (
     calibrate_bounded_range,
 )
 from dpgrain.errors import ParameterError
+from dpgrain.noise import RandomState
 from dpgrain.noise.additive import noise_by_name
-from dpgrain.publishing import Promise, in_budget
+from dpgrain.publishing import Charge, Plan, Promise, Query, in_budget
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected, Times
@@ -29,12 +30,15 @@ from dpgrain.statistics.plan import (
     SELECTION_SHARE,
     TOP_SHARE,
     ItemChoice,
-    Plan,
+    SumsNoise,
+    calibrate_sums,
     clip_rule,
-    make_plan,
+    guarantee_of,
 )
 from dpgrain.statistics.ranges import AutoRange
-from dpgrain.statistics.release_metadata import Asked, Clip, Each, Over
+from dpgrain.statistics.release import Release
+from dpgrain.statistics.release_metadata import Clip, Each, Over, ReleaseMetadata
+from dpgrain.statistics.run import NoisySums, noisy_sums
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.statistics.values import Measure
 from dpgrain.tables.blocks import UnitBlocks
@@ -48,17 +52,19 @@ from dpgrain.tables.engines.per_user import (
 )
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.shared_table import reject_table
-from dpgrain.tables.split import Split
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Element, Law
 
 #: The columns to group by: none, one or several.
 By: TypeAlias = str | Sequence[str] | None
+Published = TypeVar("Published", bound=Release)
 
 
-@dataclass(frozen=True)
-class Request:
-    """Public parameters of one release; built by :meth:`of`.
+@dataclass(frozen=True, eq=False, repr=False)
+class SumsQuery(Query[Published]):
+    """Query for a statistic of noisy sums; built by :meth:`of`.
+
+    A statistic is a subclass with a method :meth:`release`, and its options are fields.
 
     Args:
         statistic: the statistic.
@@ -77,13 +83,15 @@ class Request:
         indicator: True if a unit counts at most 1 per group.
         best: the number of public groups selected by one-shot Gumbel noise; None for all.
         adaptive: True for a selection of unknown items in two rounds.
+        random_state: a seed, for tests and research.
+        progress: show progress.
     """
 
     statistic: Statistic
     table: UserTable
     keys: tuple[str, ...]
     value: str | None
-    measure: Measure | None
+    measure: Measure
     bounds: tuple[float, float] | AutoRange | None
     promise: Promise
     blocks: UnitBlocks
@@ -94,9 +102,12 @@ class Request:
     indicator: bool = False
     best: int | None = None
     adaptive: bool = False
+    random_state: RandomState = None
+    progress: bool | None = None
 
-    @staticmethod
+    @classmethod
     def of(
+        cls,
         statistic: Statistic,
         table: UserTable,
         by: Any,
@@ -110,8 +121,9 @@ class Request:
         bounds: Any = None,
         max_items: int = 1000,
         indicator: bool = False,
-    ) -> Request:
-        """Check all parameters and the schema, without reading rows.
+        **options: Any,
+    ) -> Self:
+        """Check all parameters and the schema, without reading rows; ``options`` are other fields.
 
         Raises:
             ParameterError: if a parameter is wrong.
@@ -119,56 +131,25 @@ class Request:
         """
         if not isinstance(table, UserTable):
             reject_table(table, statistic.name)
-        if isinstance(noise, str) and noise == "auto":
-            return _under_better_law(
-                partial(
-                    Request.of,
-                    statistic,
-                    table,
-                    by,
-                    promise=promise,
-                    clip=clip,
-                    domain=domain,
-                    value=value,
-                    measure=measure,
-                    bounds=bounds,
-                    max_items=max_items,
-                    indicator=indicator,
-                ),
-                promise,
-            )
         max_items = _validate.integer(minimum=1, max_items=max_items)
         table = table.with_expressions(by, value, getattr(promise.unit, "by", None))
         keys, unit = key_columns(table, by, "item" if statistic.of_items else "by"), promise.unit
-        promise, rule = promise.under(noise), clip_rule(clip)
+        rule = clip_rule(clip)
+        if measure is not None and clip == "auto":
+            rule = measure.clip
         if value is None and measure is not None:
             raise ParameterError("value must be a column of numbers, not None.", name="value")
+        measure = measure or Measure()
         if value is not None:
             table.require_numbers([value], "value")
             people = per_user_source(table)
             if isinstance(bounds, AutoRange) and people is not None and people.is_count(value):
                 bounds = replace(bounds, smallest=max(bounds.smallest, 1.0), signed=False)
         blocks = UnitBlocks.of_unit(unit, table, keys)
-        norm = noise_by_name(noise).norm
-        if clip == "auto" and measure is not None:
-            rule = measure.clip
-        if blocks.of_one_row and isinstance(rule, AutoClip):
-            # Nothing to choose where it is known what a record adds.
-            known = 1.0 if measure is None else measure.record_norm.get(norm)
-            rule = rule if known is None else known
-        if blocks.block == "record" and measure is not None and measure.corners > 1:
-            least = measure.record_norm[norm]
-            if not isinstance(rule, AutoClip) and rule < least and not measure.net:
-                # A record's coordinates are cut off one by one, which bounds their norm only then.
-                raise ParameterError(
-                    f"clip must be at least {least:.6g} for Record(), the norm of one record's "
-                    "contribution; omit clip.",
-                    name="clip",
-                )
         if indicator and blocks.alone and clip == "auto":
             # One count of 1.
             rule = 1.0
-        request = Request(
+        query = cls(
             statistic,
             table,
             keys,
@@ -179,19 +160,91 @@ class Request:
             blocks,
             public_domain(domain, blocks, table, keys),
             rule,
-            noise,
+            "gaussian",
             # Who has one row has one item.
             1 if blocks.one_row else max_items,
             indicator,
+            **options,
         )
-        if request.domain.selected and noise_by_name(noise).pure:
+        if isinstance(noise, str) and noise == "auto":
+            return query._with_better_noise()
+        return query._with_noise(noise)
+
+    def _with_noise(self, noise: Law) -> Self:
+        """Return the query with a noise distribution.
+
+        Raises:
+            ParameterError: if the distribution does not suit the other parameters.
+        """
+        query = replace(self, noise=noise, promise=self.promise.under(noise))
+        least, measure = query.record_norm, self.measure
+        if isinstance(self.rule, AutoClip):
+            if self.blocks.of_one_row and least is not None:
+                # Nothing to choose where it is known what a record adds.
+                query = replace(query, rule=least)
+        elif (
+            # A record's coordinates are cut off one by one, which bounds their norm only then.
+            self.blocks.block == "record"
+            and measure.corners > 1
+            and not measure.net
+            and least is not None
+            and self.rule < least
+        ):
+            raise ParameterError(
+                f"clip must be at least {least:.6g} for Record(), the norm of one record's "
+                "contribution; omit clip.",
+                name="clip",
+            )
+        if self.domain.selected and noise_by_name(noise).pure:
             raise ParameterError(
                 "domain is required with Laplace noise, which a release without delta uses, "
                 "because unknown items are selected with Gaussian noise; pass domain, or pass "
                 "delta without noise='laplace'.",
                 name="domain",
             )
-        return request
+        return query
+
+    def _with_better_noise(self) -> Self:
+        """Return the query with the noise distribution of smaller worst-case disadvantage.
+
+        The l1 norm of a block on C coordinates is 1 to √C times its l2 norm. Laplace noise is
+        calibrated to the l1 norm and Gaussian noise to the l2 norm, so the smaller noise depends on
+        the data. The choice minimises the worst-case loss against the other: Laplace noise if C^¼
+        times its standard deviation is below the Gaussian one. Elements use Gaussian noise, which
+        has a much better curve over k, and so do unknown groups and budgets, whose shares are
+        shares of μ².
+        """
+        if self.promise.delta == 0:
+            return self._with_noise("laplace")
+        gaussian = self._with_noise("gaussian")
+        if isinstance(self.promise.unit, Element) or gaussian.public is None or in_budget():
+            return gaussian
+        laplace = self._with_noise("laplace")
+        # The norms of one record are known for both distributions.
+        coordinates = 1 if self.blocks.of_one_row else laplace.events.items or 1
+        less = coordinates**0.25 * laplace.events.std_error < gaussian.events.std_error
+        return laplace if less else gaussian
+
+    @abstractmethod
+    def release(self, measured: NoisySums) -> Published:
+        """Return the release of noisy sums: free post-processing."""
+
+    @property
+    def plan(self) -> Plan:
+        """All parts, calibrated from public numbers only."""
+        return Plan(
+            self.guarantee(self.events.event, self.facts_of_plan),
+            self.table.n_users,
+            self.contribution.cells or 1,
+            self.expected,
+            parts=self.events.parts,
+        )
+
+    def run(self, charge: Charge) -> Published:
+        """Compute the sums, add noise, and build the release."""
+        measured = noisy_sums(self, charge)
+        release = self.release(measured)
+        return release if measured.seen else release.unknown()
 
     @property
     def everyone(self) -> int | None:
@@ -207,47 +260,29 @@ class Request:
         return noise_by_name(self.noise).norm
 
     @property
-    def corners(self) -> int:
-        """Number of coordinates of each group."""
-        return 1 if self.measure is None else self.measure.corners
-
-    @property
-    def ratio(self) -> bool:
-        """True if each group's sums are divided by its count."""
-        return self.measure is not None and self.measure.ratio
-
-    @property
-    def net(self) -> bool:
-        """True if a group's second coordinate is subtracted from its first before noise."""
-        return self.measure is not None and self.measure.net
+    def record_norm(self) -> float | None:
+        """Largest norm of one record's contribution; None if unknown."""
+        return self.measure.record_norm(self.norm)
 
     def noisy_coordinates(self, sizes: IntArray) -> IntArray:
         """Return the number of coordinates that add noise to a cell, approximately, (K,)."""
-        groups = sizes // self.corners
-        if self.measure is None:
-            return groups
-        return groups ** (2 if self.measure.ratio else 1) * self.measure.noisy
+        measure = self.measure
+        return (sizes // measure.corners) ** (2 if measure.ratio else 1) * measure.noisy
 
     def netted(self, sums: IntArray) -> IntArray:
         """Return the released coordinates of (V·corners,) sums, (V, C)."""
-        rows = sums.reshape(-1, self.corners)
-        return rows[:, :1] - rows[:, 1:] if self.net else rows
+        rows = sums.reshape(-1, self.measure.corners)
+        return rows[:, :1] - rows[:, 1:] if self.measure.net else rows
 
     @property
-    def takes(self) -> bool:
+    def is_clipped(self) -> bool:
         """True if clipping may have an effect: blocks may exceed the bound."""
-        longest = math.inf
+        longest: float | None = None
         if self.indicator and self.blocks.alone:
             longest = 1.0
         elif self.blocks.of_one_row:
-            known = {self.norm: 1.0} if self.measure is None else self.measure.record_norm
-            longest = known.get(self.norm, math.inf)
-        return isinstance(self.rule, AutoClip) or longest > self.rule
-
-    @property
-    def presence(self) -> Split | None:
-        """Split that counts records with a number, for the selection of items."""
-        return None if self.measure is None else self.measure.presence
+            longest = self.record_norm
+        return isinstance(self.rule, AutoClip) or longest is None or longest > self.rule
 
     @cached_property
     def public(self) -> tuple[Groups, GroupCells] | None:
@@ -274,7 +309,7 @@ class Request:
         # The selected items are an outcome, and the guarantee must not depend on them.
         if self.public is not None and self.best is None:
             _, result = self.public
-            items = int((result.codes >= 0).sum()) * self.corners
+            items = int((result.codes >= 0).sum()) * self.measure.corners
             if self.blocks.key is not None:
                 cells = int(result.sizes.size)
                 single = bool((result.sizes == 1).all())
@@ -282,17 +317,17 @@ class Request:
             inside = self.blocks.partition.cells_in(self.table.scope)
             cells = min((n for n in (cells, inside) if n is not None), default=None)
         contribution = self.blocks.contribution(
-            items=items, cells=cells, single=single and self.corners == 1, norm=self.norm
+            items=items, cells=cells, single=single and self.measure.corners == 1, norm=self.norm
         )
-        if self.net:
+        if self.measure.net:
             return replace(contribution, coordinates="signed")
         return contribution
 
     @cached_property
-    def plan(self) -> Plan:
-        """All parts, calibrated from public numbers only."""
+    def events(self) -> SumsNoise:
+        """Calibrated noise of all parts, from public numbers only."""
         if self.best is None:
-            return self._planned(self.promise)
+            return self._events_under(self.promise)
         promise = self.promise
         unit, relation, part = promise.plain_unit, promise.relation, promise.delta / 2
         chosen: ItemChoice = calibrate_bounded_range(
@@ -305,17 +340,17 @@ class Request:
         low, high = 0.0, promise.epsilon
         for _ in range(50):
             middle = (low + high) / 2
-            event = chosen + self._planned(replace(promise, epsilon=middle, delta=part)).event
+            event = chosen + self._events_under(replace(promise, epsilon=middle, delta=part)).event
             kept = event.epsilon(promise.delta, relation=relation, unit=unit) <= promise.epsilon
             low, high = (middle, high) if kept else (low, middle)
         return replace(
-            self._planned(replace(promise, epsilon=low, delta=part)),
+            self._events_under(replace(promise, epsilon=low, delta=part)),
             select=chosen,
             epsilon=promise.epsilon,
             delta=promise.delta,
         )
 
-    def _planned(self, promise: Promise) -> Plan:
+    def _events_under(self, promise: Promise) -> SumsNoise:
         select, alone = None, False
         if self.domain.selected:
             _, blocks = self.selection_blocks
@@ -329,12 +364,12 @@ class Request:
             ranges = blocks.contribution(items=None, cells=None, single=False, norm=self.norm)
         items = None
         if self.public is not None:
-            items = self.best or int((self.public[1].codes >= 0).sum()) * self.corners
-        known = 1.0 if self.measure is None else self.measure.record_norm.get(self.norm)
-        if self.net or whole_user_source(self.table) is not None:
+            items = self.best or int((self.public[1].codes >= 0).sum()) * self.measure.corners
+        known = self.record_norm
+        if self.measure.net or whole_user_source(self.table) is not None:
             # One record may change the whole row of its person.
             known = None
-        return make_plan(
+        return calibrate_sums(
             self.contribution,
             promise=promise,
             noise=self.noise,
@@ -348,25 +383,24 @@ class Request:
             record_value=known,
             select_share=TOP_SHARE if self.indicator else SELECTION_SHARE,
             # Ratios need the sizes of groups.
-            align_from=2 * self.corners if self.ratio else MANY_COORDINATES,
+            align_from=2 * self.measure.corners if self.measure.ratio else MANY_COORDINATES,
         )
 
     @property
     def expected(self) -> Expected:
         """Expected noise of each estimate, from public numbers only."""
-        sd, times = self.plan.std_error, list[Times]()
+        sd, times, measure = self.events.std_error, list[Times](), self.measure
         if isinstance(self.rule, AutoClip):
             times.append("bounds")
-        measure = self.measure
-        if measure is not None and isinstance(self.bounds, tuple):
+        if isinstance(self.bounds, tuple):
             sd *= measure.stands_for(*self.bounds)
-        elif measure is not None and (measure.of_ranks or self.bounds is None):
+        elif measure.of_ranks or self.bounds is None:
             sd *= measure.stands_for(0.0, 1.0)
-        elif isinstance(self.bounds, AutoRange):
+        else:
             times.append("range")
-        if measure is not None and measure.ratio:
+        if measure.ratio:
             times.append("ranks" if measure.of_ranks else "records")
-        select = self.plan.select
+        select = self.events.select
         named_from = select.threshold if isinstance(select, Selection) else None
         return Expected(sd, tuple(times), named_from, self._counted)
 
@@ -376,22 +410,14 @@ class Request:
         if self.indicator:
             return "holders"
         summed = self.statistic.weighted or self.statistic.signed
-        return self.value if summed and self.value is not None else self.asked().rows
+        if summed and self.value is not None:
+            return self.value
+        return "records" if self._over == "records" else "people"
 
     def guarantee(self, event: Event, facts: Sequence[Fact]) -> Guarantee:
         """Return the guarantee of a release with this event."""
-        return Guarantee(
-            self.promise.level,
-            self.blocks.named,
-            self.promise.relation,
-            self.promise.delta,
-            event,
-            (*self._facts_of_scope, *facts),
-            user=self.table.user or "",
-            scope=self.table.scope,
-            partition=self.blocks.partition,
-            provenance=self.table.provenance,
-        )
+        every = (*self._facts_of_scope, *facts)
+        return guarantee_of(self.promise, self.blocks, self.table, event, every)
 
     @property
     def _facts_of_scope(self) -> list[Fact]:
@@ -416,23 +442,23 @@ class Request:
     @property
     def facts_of_plan(self) -> list[Fact]:
         """Public facts of selection and clipping."""
-        facts, plan = [], self.plan
-        if isinstance(plan.select, Selection) and plan.select.max_items > 1:
-            facts.append(Fact("selected-items", (plan.select.max_items, plan.select.level)))
-        if plan.again is not None:
+        facts, events = [], self.events
+        if isinstance(events.select, Selection) and events.select.max_items > 1:
+            facts.append(Fact("selected-items", (events.select.max_items, events.select.level)))
+        if events.again is not None:
             facts.append(Fact("two-rounds"))
-        if isinstance(plan.select, ItemChoice):
-            facts.append(Fact("best-items", (plan.select.count,)))
-        if self.statistic.of_parts and self.bounds is None and self.measure is not None:
+        if isinstance(events.select, ItemChoice):
+            facts.append(Fact("best-items", (events.select.count,)))
+        if self.statistic.of_parts and self.bounds is None:
             kind = "thresholds" if self.statistic.stepped else "edges"
             facts.append(Fact(kind, (self.measure.corners - 1, self.value or "")))
         if isinstance(self.bounds, tuple):
             facts.append(Fact("clamped-numbers", self.bounds))
         elif isinstance(self.bounds, AutoRange):
-            facts.append(Fact("chosen-range", (plan.share_of(plan.ranges),)))
+            facts.append(Fact("chosen-range", (events.share_of(events.ranges),)))
         if isinstance(self.rule, AutoClip):
-            share = plan.share_of(plan.bounds, plan.pool)
-            kind = "chosen-bounds" if plan.pool is None else "shared-bounds"
+            share = events.share_of(events.bounds, events.pool)
+            kind = "chosen-bounds" if events.pool is None else "shared-bounds"
             facts.append(Fact(kind, (self.rule.low, self.rule.high, share)))
         else:
             facts.append(self._fact_of_bound(self.rule))
@@ -444,38 +470,34 @@ class Request:
         if signed and isinstance(self.bounds, tuple):
             # Sums are clipped in units of the largest magnitude.
             scale = max(map(abs, self.bounds))
-        if not self.takes and not (signed and isinstance(self.bounds, AutoRange)):
+        if not self.is_clipped and not (signed and isinstance(self.bounds, AutoRange)):
             return Fact("unclipped", (self.promise.level, rule * scale))
         if scale == 1.0:
             return Fact("clipping-bound", (rule,))
         return Fact("scaled-bound", (rule, scale, rule * scale))
 
-    def asked(self) -> Asked:
-        """Return the request in the form that releases store."""
+    @property
+    def metadata(self) -> ReleaseMetadata:
+        """Public facts of the query that its release stores."""
         each: Each = "holder" if self.indicator else "record"
-        over: Literal["release", "cell"] = "release" if self.plan.one_bound else "cell"
+        over: Literal["release", "cell"] = "release" if self.events.one_bound else "cell"
         public, people = self.public is not None, per_user_source(self.table)
-        return Asked(
+        return ReleaseMetadata.of(
             self.statistic,
-            title=self.table.source.title,
+            self.table,
+            self.promise,
+            self.blocks,
+            self.noise,
             by=self.keys,
             value=self._value_text,
             each=each,
             bounds=self.bounds if isinstance(self.bounds, tuple) else None,
             public_items=len(self.public[0]) if self.public is not None and self.keys else None,
             selected=() if public else self.domain.selected,
-            clip=Clip(None if isinstance(self.rule, AutoClip) else self.rule, over, self.takes),
-            unit=self.promise.level,
-            elements=self.blocks.named,
-            cell="" if self.blocks.partition is None else self.blocks.partition.cell,
+            clip=Clip(
+                None if isinstance(self.rule, AutoClip) else self.rule, over, self.is_clipped
+            ),
             cells=self._public_cells,
-            max_elements=self.blocks.max_elements,
-            relation=self.promise.relation,
-            epsilon=self.promise.epsilon,
-            delta=self.promise.delta,
-            noise=self.noise,
-            user=self.table.user,
-            n_users=self.table.n_users,
             over=self._over,
             meanings=() if people is None else people.meanings((*self.keys, self.value)),
         )
@@ -502,27 +524,6 @@ class Request:
         people = per_user_source(self.table)
         # A person may have one row in each of several groups, which are separate if they are keys.
         return "people" if people is not None and set(people.by) <= set(self.keys) else "records"
-
-
-def _under_better_law(ask: Callable[..., Request], promise: Promise) -> Request:
-    """Return the request with the noise distribution of smaller worst-case disadvantage.
-
-    The l1 norm of a block on C coordinates is 1 to √C times its l2 norm. Laplace noise is
-    calibrated to the l1 norm and Gaussian noise to the l2 norm, so the smaller noise depends on the
-    data. The choice minimises the worst-case loss against the other: Laplace noise if C^¼ times its
-    standard deviation is below the Gaussian one. Elements use Gaussian noise, which has a much
-    better curve over k, and so do unknown groups and budgets, whose shares are shares of μ².
-    """
-    if promise.delta == 0:
-        return ask(noise="laplace")
-    gaussian = ask(noise="gaussian")
-    if isinstance(promise.unit, Element) or gaussian.public is None or in_budget():
-        return gaussian
-    laplace = ask(noise="laplace")
-    # The norms of one record are known for both distributions.
-    coordinates = 1 if laplace.blocks.of_one_row else laplace.plan.items or 1
-    less = coordinates**0.25 * laplace.plan.std_error < gaussian.plan.std_error
-    return laplace if less else gaussian
 
 
 def key_columns(table: UserTable, by: Any, role: str = "by") -> tuple[str, ...]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -208,7 +211,7 @@ def test_the_law_is_the_one_that_can_lose_less(unit: Any, by: int | None, law: s
         cases.table_of(rows), "x", by="item" if by else None, domain=domain, unit=unit,
         epsilon=1.0, delta=1e-6, bounds=(0, 1), random_state=0,
     )  # fmt: skip
-    assert found.asked.noise == law
+    assert found.metadata.noise == law
 
 
 def test_unknown_groups_get_gaussian_noise() -> None:
@@ -217,7 +220,7 @@ def test_unknown_groups_get_gaussian_noise() -> None:
         cases.table_of(rows), "x", by="item", unit=dg.User(), epsilon=1.0, delta=1e-6,
         bounds=(0, 1), random_state=0,
     )  # fmt: skip
-    assert (found.asked.noise, len(found)) == ("gaussian", 1)
+    assert (found.metadata.noise, len(found)) == ("gaussian", 1)
 
 
 @pytest.mark.parametrize(
@@ -257,3 +260,54 @@ def test_public_facts_of_bounds_and_edges(ask: Any, fact: str) -> None:
     table = dg.read(pa.table({"who": [1, 2], "x": [1, 2]}), user="who")
     release = ask(table, {"unit": dg.User(), "epsilon": 1.0, "random_state": 1, "noise": "laplace"})
     assert fact in str(release.guarantee)
+
+
+# -- queries as values ---
+
+QUERIES: dict[str, Callable[[dg.UserTable], dg.Query[Any]]] = {
+    "histogram": lambda table: dg.histogram.query(table, "item", weight="x", **GOOD),
+    "bins": lambda table: dg.histogram.query(table, "x", edges=[1, 2], nonnegative=True, **GOOD),
+    "count": lambda table: dg.count.query(
+        table, by="month(at)", domain=[datetime.date(2024, 1, 1)], **GOOD
+    ),
+    "sum": lambda table: dg.sum.query(table, "x", **GOOD),
+    "mean": lambda table: dg.mean.query(table, "x", bounds=(0, 9), **GOOD),
+    "std": lambda table: dg.std.query(table, "x", **GOOD),
+    "correlation": lambda table: dg.correlation.query(
+        table, "x", "y", bounds=(0, 9), other_bounds=(0, 9), **GOOD
+    ),
+    "quantiles": lambda table: dg.quantiles.query(table, "x", **GOOD),
+    "distribution": lambda table: dg.distribution.query(table, "x", **GOOD),
+    "top": lambda table: dg.top.query(table, "item", k=2, domain=["a", "b"], **GOOD),
+    "names": lambda table: dg.top.query(table, "item", counts=False, method="gaussian", **GOOD),
+    "truncated": lambda table: dg.top.query(table, "item", method="truncated", **GOOD),
+    "elements": lambda table: dg.elements_per_user.query(table, "item", **GOOD),
+}
+
+
+def fields_of(value: Any) -> Iterator[Any]:
+    """All values in a query, at any depth of dataclasses and tuples."""
+    yield value
+    parts: Sequence[Any] = value if isinstance(value, tuple | list) else ()
+    if dataclasses.is_dataclass(value):
+        parts = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    for part in parts:
+        yield from fields_of(part)
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_queries_of_equal_parameters_are_equal(name: str) -> None:
+    columns = {"who": [1], "item": ["a"], "x": [1.0], "y": [2.0], "at": [datetime.date(2024, 1, 1)]}
+    table = dg.read(pa.table(columns), user="who")
+    query = QUERIES[name](table)
+    assert query == QUERIES[name](table)
+    assert query != query.with_promise(dataclasses.replace(query.promise, epsilon=0.5))
+    assert not [value for value in fields_of(query) if inspect.isroutine(value)]
+
+
+def test_queries_of_shared_records_are_equal() -> None:
+    mail = pa.table({"sender": [1, 2], "receiver": [2, 1], "topic": ["a", "b"]})
+    table = dg.read(mail, user=["sender", "receiver"])
+    query = partial(dg.count.query, table, by="topic", domain=["a", "b"], **GOOD)
+    assert query(clip=2.0) == query(clip=2.0)
+    assert query(clip=2.0) != query(clip=3.0)

@@ -15,9 +15,9 @@ from tests.charges import charge_of
 from dpgrain.accounting import Gaussian
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.numbers import numeric_array
-from dpgrain.learn.raw_inputs import (
+from dpgrain.learn.rows import (
     LENGTH_MISMATCH,
-    ArrayInputs,
+    ArrayRows,
     as_sequence,
     count_rows,
     empty_features,
@@ -60,7 +60,7 @@ def test_what_passes_once_is_listed_once() -> None:
     assert as_sequence(3.0) == 3.0
     assert as_sequence(ROWS) is ROWS
     rows = iter(ROWS.tolist())
-    assert ArrayInputs.of(rows, np.zeros(6)).X is rows
+    assert ArrayRows.of(rows, np.zeros(6)).X is rows
 
 
 def test_what_has_no_rows_stays_as_it_is() -> None:
@@ -77,27 +77,27 @@ def test_what_has_no_rows_stays_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("given", "unit", "words"),
     [
-        (ArrayInputs.of(ROWS, np.zeros(5)), Record(), LENGTH_MISMATCH),
+        (ArrayRows.of(ROWS, np.zeros(5)), Record(), LENGTH_MISMATCH),
         (
-            ArrayInputs.of(ROWS, np.zeros(6), np.zeros(5)),
+            ArrayRows.of(ROWS, np.zeros(6), np.zeros(5)),
             User(),
             "users must have exactly one label",
         ),
-        (ArrayInputs.of(ROWS, np.zeros(6), np.zeros(6)), Element(), "elements is required"),
-        (ArrayInputs.of(ROWS, np.zeros(6), None, np.zeros(6)), Record(), "elements are not used"),
+        (ArrayRows.of(ROWS, np.zeros(6), np.zeros(6)), Element(), "elements is required"),
+        (ArrayRows.of(ROWS, np.zeros(6), None, np.zeros(6)), Record(), "elements are not used"),
     ],
 )
 def test_rows_of_which_there_are_not_as_many_are_refused(
-    given: ArrayInputs, unit: Any, words: str
+    given: ArrayRows, unit: Any, words: str
 ) -> None:
     with pytest.raises(ParameterError, match=words):
-        given.check(unit, places=False)
+        given.check(unit)
 
 
 def test_rows_are_read_with_a_charge_that_is_open() -> None:
-    given = ArrayInputs.of(ROWS, np.zeros(6))
+    given = ArrayRows.of(ROWS, np.zeros(6))
     charge = charge_of(Gaussian(1.0), SeededSource(1))
     with charge:
-        assert given.read(charge).X is ROWS
+        assert given.read(charge, labels=False).X is ROWS
     with pytest.raises(RuntimeError, match="the release is complete"):
-        given.read(charge)
+        given.read(charge, labels=False)
