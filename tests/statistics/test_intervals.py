@@ -16,7 +16,7 @@ from tests.statistics import cases
 import dpgrain as dg
 from dpgrain._types import FloatArray
 from dpgrain.noise import RandomSource
-from dpgrain.publishing import charge as charge_module
+from dpgrain.publishing import draws
 from dpgrain.statistics.intervals import at_least, quantile_of, radius, ratio_interval
 from dpgrain.units import Law
 
@@ -237,7 +237,7 @@ def test_all_that_is_published_is_made_of_noisy_numbers(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tables that differ, with the same noisy numbers, are published alike to the last bit."""
-    monkeypatch.setattr(charge_module, "with_noise", drowning)
+    monkeypatch.setattr(draws, "with_noise", drowning)
     made = []
     for kept in (ROWS["who"].to_numpy() >= 0, ROWS["who"].to_numpy() != 3):
         release = PUBLISHED[name](dg.read(ROWS.filter(pa.array(kept)), user="who", threads=1))

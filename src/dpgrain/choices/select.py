@@ -440,7 +440,7 @@ class _RepeatedChoice:
         assert evaluation is not None  # noqa: S101 - asked where there is one
         try:
             with silent():
-                return float(evaluation(losses, self.epsilon, one.lend(self.one)))
+                return float(evaluation(losses, self.epsilon, one.rounds(self.one)))
         except BaseException as error:
             # An error would reveal the records, so it is treated like NaN.
             reraise_keyboard_interrupt(error)

@@ -312,7 +312,7 @@ class MinimumQuery(Query[Minimum]):
 
     def _run_recipe(self, charge: Charge) -> tuple[FloatArray, History, int]:
         """Run the program of a recipe."""
-        program, source = self.program, charge.lend(self.program.event)
+        program, source = self.program, charge.rounds(self.program.event)
         skip_lot(self.random_state, source)
         features, targets, rows, users = self._read(charge)
         index = population_index(program, users, rows)
@@ -332,7 +332,7 @@ class MinimumQuery(Query[Minimum]):
             replace(self.mean, n_users=n),
             solver,
             np.array(self.start),
-            charge.lend(self.mean.event),
+            charge.rounds(self.mean.event),
             owners=rows.owners,
         )
         return theta, history, n
@@ -345,7 +345,7 @@ class MinimumQuery(Query[Minimum]):
         make = distributed.record_arrangement(cluster, self.promise.unit)
         with distributed.cached(cluster, make, charge) as cached:
             n = resolve_users(self.roster, lambda: cached.users, charge)
-            source = charge.lend(self.mean.event)
+            source = charge.rounds(self.mean.event)
             at, mean = partial(_cluster_sums, cached, step), replace(self.mean, n_users=n)
             theta, history = train(at, mean, solver, np.array(self.start), source)
         return theta, history, n

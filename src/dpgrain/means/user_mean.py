@@ -367,14 +367,14 @@ class MeanQuery(Query[MeanOfUsers]):
     def run(self, charge: Charge) -> MeanOfUsers:
         """Compute users' vectors, and publish their mean."""
         candidate, roster, n = self.candidate, self.roster, self.n_users
-        source = charge.lend(candidate.event)
+        source = charge.rounds(candidate.event)
         with self.records.user_vectors(charge, self.bound) as (vectors, users_there):
             if n is not None and candidate.compares and users_there() > n:
                 raise _population_error(n, candidate)
             number = None
             if candidate.counts:
                 assert roster.event is not None  # noqa: S101 - a size that is not stated is released
-                result = roster.size(users_there(), charge.lend(roster.event))
+                result = roster.size(users_there(), charge.rounds(roster.event))
                 number = UserCount(result, roster.noise_sd, n)
                 candidate = candidate if candidate.then is None else candidate.then(number)
             mean = _clip_result(
