@@ -69,10 +69,11 @@ mutants: $(VENV)/.dev
 proof: $(VENV)/.dev
 	$(BIN)/python -m shipping.proof --bugs
 
-# Format, lint, types, doctests.
+# Format, lint, descriptions of shared parameters, types, doctests.
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python -m shipping.shared_parameters
 	$(BIN)/mypy
 	$(BIN)/pytest -q -n auto --doctest-modules src
 

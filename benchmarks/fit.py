@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression as Peer
 from threadpoolctl import threadpool_limits
 
+from dpgrain.accounting import Gaussian
 from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.learn import LogisticRegression
@@ -139,7 +140,7 @@ def rounds(case: Case, repeats: int, clock: Callable[[], float]) -> dict[str, fl
     }
     works["ours"]()
     found = least(works, repeats, clock)
-    exact = {"exact": lambda: exactly_noised(gradients, clip, 1.0, source)}
+    exact = {"exact": lambda: exactly_noised(gradients, clip, Gaussian(1.0), source)}
     return found | least(exact, max(2, repeats // 3), clock)
 
 

@@ -235,7 +235,7 @@ def _twins(one: Query[Any], other: Query[Any], guarantee: Guarantee) -> Neighbou
         one.run(first)
     with _OfArrays(guarantee, no_rows, like=first.drawn) as second:
         other.run(second)
-    if first.lent or second.lent:
+    if first.unrecorded or second.unrecorded:
         raise TypeError("a mechanism of this query draws its own noise: take whole runs.")
     pairs = tuple(zip(first.drawn, second.drawn, strict=True))
     return NeighbourRuns(

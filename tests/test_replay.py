@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from tests.replay import Draw, recorded, replayed
 
-import dpgrain.publishing.charge
+import dpgrain.publishing.draws
 from dpgrain.noise import SeededSource
 from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.noise.sums import add_gaussian_noise
 
-run: Any = dpgrain.publishing.charge
+run: Any = dpgrain.publishing.draws
 
 
 def sums(x: float, sd: float = 2.0) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

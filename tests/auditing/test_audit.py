@@ -14,7 +14,7 @@ from tests.refusals import refuses
 import dpgrain as dg
 from dpgrain.accounting import Contribution
 from dpgrain.auditing import Audit, AuditLine, audit
-from dpgrain.publishing import charge as charging
+from dpgrain.publishing import draws
 from dpgrain.publishing.query import Query
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.sources.frames import ArrowSource
@@ -65,9 +65,9 @@ def test_true_claims_are_kept(name: str) -> None:
 
 
 def half_the_noise(patch: pytest.MonkeyPatch) -> None:
-    draw = charging.with_noise
+    draw = draws.with_noise
     patch.setattr(
-        charging,
+        draws,
         "with_noise",
         lambda part, sums, scale, source: draw(part, sums, np.asarray(scale) / 2, source),
     )

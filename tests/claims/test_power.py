@@ -45,6 +45,7 @@ from dpgrain.noise.counts import BinomialDistribution, PoissonDistribution, draw
 from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.papers import softcore
+from dpgrain.publishing import draws
 from dpgrain.publishing.best_of_runs import number_of_runs
 from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.plan import noise_sd
@@ -772,7 +773,7 @@ def test_runs_of_users_who_agree_end_as_seldom_as_they_say(
 
     def ends(noise: int) -> bool:
         forced = Forced(noise)
-        monkeypatch.setattr(softcore, "with_laplace", forced)
+        monkeypatch.setattr(draws, "with_laplace", forced)
         try:
             made.start(seeded()).estimate(dg.means.Vectors(np.zeros((n, 1))))
         except RunEnded:
@@ -797,7 +798,7 @@ def test_a_radius_is_passed_by_as_seldom_as_it_says(monkeypatch: pytest.MonkeyPa
 
     def found(noise: int, score: int) -> bool:
         forced = Forced(noise)
-        monkeypatch.setattr(radius, "with_laplace", forced)
+        monkeypatch.setattr(draws, "with_laplace", forced)
         monkeypatch.setattr(radius, "score", lambda counts, top: score)
         try:
             return made.find(np.zeros((n, 1)), seeded()) is not None

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dpgrain.cli.app import app
-from dpgrain.publishing import charge as charging
+from dpgrain.publishing import draws
 
 FILE = """
 [table]
@@ -50,9 +50,9 @@ def test_an_audit_is_printed_and_drawn(file: Path) -> None:
 
 @pytest.mark.slow
 def test_a_refuted_claim_has_its_own_exit_code(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = charging.with_noise
+    draw = draws.with_noise
     monkeypatch.setattr(
-        charging,
+        draws,
         "with_noise",
         lambda part, sums, scale, source: draw(part, sums, np.asarray(scale) / 4, source),
     )

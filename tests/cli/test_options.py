@@ -1,4 +1,4 @@
-"""What options state: a number or a word, a unit, and columns that may have a comma in their name."""
+"""What options state: a unit, and columns that may have a comma in their name."""
 
 from __future__ import annotations
 
@@ -6,15 +6,8 @@ from typing import Any
 
 import pytest
 
-from dpgrain.cli.options import clip_of, columns_of, level_of
+from dpgrain.cli.options import columns_of, level_of
 from dpgrain.errors import ParameterError
-
-
-def test_a_clipping_bound_is_a_number_or_auto() -> None:
-    assert clip_of("auto") == "auto"
-    assert clip_of("2.5") == 2.5
-    with pytest.raises(ParameterError, match="--clip must be a number or 'auto', not 'much'"):
-        clip_of("much")
 
 
 def test_a_column_may_have_a_comma_in_its_name() -> None:

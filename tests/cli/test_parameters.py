@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from tests.conftest import Command
@@ -27,7 +27,7 @@ NEEDED = inspect.Parameter.empty
 def test_a_statistic_has_the_same_parameters_and_defaults_at_every_door(name: str) -> None:
     asked = {
         each: one
-        for each, one in parameters_of(getattr(dg, name)).items()
+        for each, one in parameters_of(statistics.OFFERED[name], name).items()
         if each not in (*_ELSEWHERE, "domain")
     }
     options = {one.name: one for one in getattr(commands, name).build().params}
@@ -60,7 +60,8 @@ def read(parameter: Parameter, *words: str) -> Any:
     def run(stated: dict[str, Any]) -> None:
         handed.append(stated)
 
-    made = CliCommand(run, "try", (), lambda: options_of([parameter]))
+    run.__annotations__["stated"] = Annotated[dict[str, Any], lambda: options_of([parameter])]
+    made = CliCommand(run, "try", ())
     made.build().main(list(words), standalone_mode=False)
     return handed[0].get(parameter.name, "left out")
 

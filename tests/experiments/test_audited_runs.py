@@ -16,7 +16,8 @@ from dpgrain.auditing import scores
 from dpgrain.gradients import linear, records
 from dpgrain.noise import sums
 from dpgrain.noise.counts import BinomialDistribution
-from dpgrain.shuffle import encoding, protocol
+from dpgrain.publishing import draws
+from dpgrain.shuffle import encoding
 from dpgrain.statistics import OFFERED
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +46,7 @@ KEPT = [name for name in CASES if VERDICTS[name] == "kept" and name != OF_RUNS]
 @pytest.fixture
 def halved(monkeypatch: pytest.MonkeyPatch) -> None:
     """All noise has half of the scale that is asked for."""
-    counts = vars(protocol)["draw_counts"]
+    counts = vars(draws)["draw_counts"]
 
     def half(module: Any, name: str, place: int) -> None:
         law = vars(module)[name]
@@ -68,7 +69,7 @@ def halved(monkeypatch: pytest.MonkeyPatch) -> None:
     half(sums, "discrete_laplace", 0)
     half(scores, "gumbel_orders", 1)
     half(scores, "permutes_and_flips", 1)
-    monkeypatch.setattr(protocol, "draw_counts", fewer)
+    monkeypatch.setattr(draws, "draw_counts", fewer)
 
 
 def test_bounds_of_scores_are_wrong_as_rarely_as_said() -> None:

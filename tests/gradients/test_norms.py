@@ -10,7 +10,6 @@ import pytest
 from numpy.typing import NDArray
 
 from dpgrain.accounting import Contribution, Gaussian
-from dpgrain.gradients import norms
 from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.norms import NormHistogram, release_norms
 from dpgrain.gradients.tiles import LinearBlocks
@@ -20,6 +19,7 @@ from dpgrain.learn.central import CentralFit
 from dpgrain.means import Vectors
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Logistic, Squared
+from dpgrain.publishing import draws
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 Array = NDArray[Any]
@@ -29,7 +29,7 @@ BINS = 50
 def counted(blocks: Any) -> Array:
     """The exact counts, without their noise."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(norms, "add_gaussian_noise", lambda total, *_: total)
+        patch.setattr(draws, "add_gaussian_noise", lambda total, *_: total)
         return release_norms(blocks, Gaussian(1.0, Contribution()), SeededSource(0)).counts
 
 

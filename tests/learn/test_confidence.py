@@ -31,6 +31,7 @@ from dpgrain.means import clipped
 from dpgrain.noise import SeededSource
 from dpgrain.noise.sums import add_gaussian_noise
 from dpgrain.optimize import Logistic, MarginLoss, Poisson, Softmax, Squared
+from dpgrain.publishing import draws
 from dpgrain.units import Element, Record, User
 
 Array = NDArray[Any]
@@ -74,8 +75,9 @@ def released(
         # What is chosen must be the same on both sides for a fair comparison of the rest.
         return real(np.zeros_like(total), sensitivity, multiplier, SeededSource(1))
 
+    event = Gaussian(1.0, Contribution(layout="shared", coordinates="signed"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(confidence, "add_gaussian_noise", spy)
+        patch.setattr(draws, "add_gaussian_noise", spy)
         release_evidence(
             RecordBlocks.arrange(X, y, codes, blocks=len(owners)),
             owners,
@@ -85,8 +87,8 @@ def released(
             n_users=3,
             blocks_per_user=1.0,
             whole=whole,
-            event=Gaussian(1.0, Contribution(layout="shared", coordinates="signed")),
-            source=SeededSource(1),
+            event=event,
+            source=draws.counted(SeededSource(1), event),
         )
     return parts
 

@@ -11,14 +11,21 @@ from numpy.typing import NDArray
 from scipy import stats
 from tests.papers.recipes import cases
 
+from dpgrain.accounting import Gaussian
 from dpgrain.gradients.records import RecordBlocks
 from dpgrain.learn import minimise
 from dpgrain.learn.rounds import _smooth_loss
-from dpgrain.noise import SeededSource, SystemSource
+from dpgrain.noise import RandomSource, SeededSource, SystemSource
 from dpgrain.optimize import Absolute, Squared
 from dpgrain.papers import Known, RandomizedBall, UserLevelSgd, UserLevelSgdStronglyConvex
+from dpgrain.publishing.draws import CountedSource, counted
 
 Array = NDArray[Any]
+
+
+def once(source: RandomSource) -> CountedSource:
+    """The draws of one round."""
+    return counted(source, Gaussian(1.0))
 
 
 def test_random_points_come_from_the_secret_source() -> None:
@@ -26,12 +33,12 @@ def test_random_points_come_from_the_secret_source() -> None:
     rows, y = np.ones((50, 2)), np.linspace(-1, 1, 50)
 
     def slopes(source: Any) -> Array:
-        return _smooth_loss(Absolute(), ball, source).gradient(theta, rows, y)
+        return _smooth_loss(Absolute(), ball, once(source)).gradient(theta, rows, y)
 
     assert not np.array_equal(slopes(SystemSource()), slopes(SystemSource()))
     assert np.array_equal(slopes(SeededSource(3)), slopes(SeededSource(3)))
     assert not np.array_equal(slopes(SeededSource(3)), slopes(SeededSource(4)))
-    assert _smooth_loss(Absolute(), None, SystemSource()) == Absolute()
+    assert _smooth_loss(Absolute(), None, once(SystemSource())) == Absolute()
 
 
 @pytest.mark.slow
@@ -40,7 +47,7 @@ def test_points_of_others_are_as_likely_whoever_is_there() -> None:
     found = []
     for there in (np.array([0, 1]), np.array([1])):
         records = RecordBlocks.arrange([[1.0], [1.0]], [9.0, 0.2], [0, 1]).select(there)
-        smooth = _smooth_loss(Squared(), ball, source)
+        smooth = _smooth_loss(Squared(), ball, once(source))
         found.append([records.gradients(smooth, theta).vectors()[-1, 0] for _ in range(2000)])
     assert stats.ks_2samp(*found).pvalue > 1e-7
     # The gradient at a point of [−1, 1], which is uniform there: u − 0.2.

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from scipy import sparse
+from tests.charges import charge_of
 from tests.learn.cases import fit_tuned
 from tests.refusals import refuses
 
@@ -186,7 +187,10 @@ def test_scores_are_bounded_by_unit_and_have_their_noise() -> None:
     fit = FitData(X, Targets(Y.astype(float)), rows, USERS)
     data = tuning._TuningData(fit, blocks, model.loss(None))
     event = tuning._score(model.config().promise, 0.5)
-    noisy = [tuning._noisy_score(model, event, data, SeededSource(seed)) for seed in range(300)]
+    noisy = [
+        tuning._noisy_score(model, event, data, charge_of(event, SeededSource(seed)))
+        for seed in range(300)
+    ]
     margins = X @ model.coef_[0] + model.intercept_[0]
     exact = np.minimum(np.logaddexp(0, margins) - Y * margins, 4.0).reshape(1500, 4).mean(axis=1)
     spread = event.noise_multiplier
@@ -197,7 +201,10 @@ def test_scores_are_bounded_by_unit_and_have_their_noise() -> None:
     far[:4] = 1e200
     far[4, 0] = np.nan
     moved = replace(data, fit=replace(data.fit, X=far))
-    one, two = (tuning._noisy_score(model, event, d, SeededSource(0)) for d in (data, moved))
+    one, two = (
+        tuning._noisy_score(model, event, d, charge_of(event, SeededSource(0)))
+        for d in (data, moved)
+    )
     assert abs(one - two) <= 2.0
 
 

@@ -30,9 +30,9 @@ from dpgrain.papers import (
     Winsorized,
     WinsorizedErm,
 )
-from dpgrain.papers.winsorized import winsorized
 from dpgrain.papers.winsorized.ranges import PrivateRange
 from dpgrain.papers.winsorized.winsorized import WinsorizedScalar
+from dpgrain.publishing import draws
 from dpgrain.units import RELATIONS, Relation, User
 
 Array = NDArray[np.float64]
@@ -194,7 +194,7 @@ def seen(vectors: Array, middle: float, monkeypatch: pytest.MonkeyPatch) -> tupl
         return total
 
     monkeypatch.setattr(PrivateRange, "middles", middles)
-    monkeypatch.setattr(winsorized, "add_gaussian_noise", noised)
+    monkeypatch.setattr(draws, "add_gaussian_noise", noised)
     mean.start(SeededSource(1)).estimate(Vectors(vectors))
     return kept["scores"], kept["sum"]
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from scipy.stats import chisquare
 from tests.apart import mu_below
+from tests.charges import halved
 
 from dpgrain.accounting import Gaussian
 from dpgrain.accounting.contribution import ONE_EACH
@@ -60,7 +61,7 @@ def test_no_neighbour_moves_the_check_farther(
     ratios: dict[str, list[float]] = {"check": [], "all": []}
     real = exactly_noised
 
-    def watched(c: Any, r: float, z: float, s: Any, **more: Any) -> Array:
+    def watched(c: Any, r: float, z: Gaussian, s: Any, **more: Any) -> Array:
         found = real(c, r, z, s, **more)
         if "centre" not in more:
             seen.append((found, r, z))
@@ -80,8 +81,8 @@ def test_no_neighbour_moves_the_check_farther(
         seen.clear()
         for each in (vectors, other):
             mean.start(SeededSource(trial)).estimate(Vectors(each))
-        checks = [each for each in seen if each[2] == 1e-2]
-        sums = [each for each in seen if each[2] == 0.5]
+        checks = [each for each in seen if each[2].noise_multiplier == 1e-2]
+        sums = [each for each in seen if each[2].noise_multiplier == 0.5]
         for name, pair in (("check", checks), ("all", sums)):
             if len(pair) == 2:
                 (one, most, _), (two, same, _) = pair
@@ -404,7 +405,9 @@ def test_audit_stays_below_the_claim() -> None:
 def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     real = exactly_noised
     monkeypatch.setattr(
-        module, "exactly_noised", lambda c, r, z, s, centre: real(c, r, z / 2, s, centre=centre)
+        module,
+        "exactly_noised",
+        lambda c, r, z, s, centre: real(c, r, *halved(z, s), centre=centre),
     )
     assert audit(AUDITED) > claimed_mu(AUDITED)
 
@@ -415,6 +418,6 @@ def test_audit_finds_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         module,
         "exactly_noised",
-        lambda c, r, z, s, centre: real(c, 2 * r, z / 2, s, centre=centre),
+        lambda c, r, z, s, centre: real(c, 2 * r, *halved(z, s), centre=centre),
     )
     assert audit(AUDITED) > claimed_mu(AUDITED)

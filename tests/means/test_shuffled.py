@@ -16,8 +16,8 @@ from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean, Contributions, Mean, Vectors
 from dpgrain.means.grid import tiles
-from dpgrain.means.shuffled import FreshBatches, Interaction, Shuffled, ShuffledRounds
-from dpgrain.noise import SeededSource, SystemSource
+from dpgrain.means.shuffled import Interaction, Shuffled, ShuffledRounds
+from dpgrain.noise import SystemSource
 from dpgrain.publishing.facts import Fact
 from dpgrain.shuffle.device_noise import BinomialNoise
 from dpgrain.testing.mean import DIMENSION, OWNERS, USERS, Array, MeanContract
@@ -193,66 +193,6 @@ def test_users_of_two_rounds_are_given_away_twice() -> None:
     assert Shuffled.calibrate(**PROMISE, n_users=30, rounds=1).event.delta(far, units=2) == leak
 
 
-# -- sizes that are chosen on the way --
-
-
-def test_sizes_and_bounds_are_chosen_on_the_way() -> None:
-    batches = FreshBatches(epsilon=1000.0, delta=0.1, n_users=20, dimension=20)
-    run = batches.start(SystemSource(), np.arange(20)[::-1].copy())
-    users = Vectors(np.eye(20)[::-1] * 8)
-    first = run.next(users, size=4, clip=8.0)
-    assert np.abs(first * 4 / 8 - (np.arange(20) < 4)).max() < 0.3
-    second = run.next(users, size=10, clip=1.0)
-    assert np.abs(second * 10 - ((np.arange(20) >= 4) & (np.arange(20) < 14))).max() < 0.3
-    assert run.remaining == 6
-    assert [protocol.n_users for protocol in run.protocols] == [4, 10]
-    for protocol in run.protocols:
-        assert protocol.event.epsilon(0.1) <= 1000.0
-    for size in (7, 20):
-        with pytest.raises(
-            ParameterError, match=f"size must be at most 6.*not {size}, because each user"
-        ):
-            run.next(users, size=size, clip=1.0)
-    with refuses("size", "integer of at least 1"):
-        run.next(users, size=0, clip=1.0)
-    with refuses("l2_bound"):
-        run.next(users, size=2, clip=-1.0)
-    # Nobody was asked by what was refused.
-    assert run.remaining == 6
-    run.next(users, size=6, clip=1.0)
-    with refuses("size", "0"):
-        run.next(users, size=1, clip=1.0)
-
-
-@pytest.mark.parametrize("relation", ["zero_out", "replace"])
-@pytest.mark.parametrize("protocol", ["binomial", "poisson"])
-def test_every_batch_keeps_the_promise_of_all(relation: Relation, protocol: Any) -> None:
-    batches = FreshBatches(2.0, 1e-6, 500, 3, relation, 0.8, protocol)
-    assert batches.event.epsilon(1e-6, relation=relation) <= 2.0
-    run = batches.start(SeededSource(1), np.arange(500))
-    vectors = Vectors(np.full((500, 3), 0.5))
-    for size in (7, 493):
-        run.next(vectors, size=size, clip=1.0)
-        found = run.protocols[-1]
-        assert 0.9 * 2.0 < found.event.epsilon(1e-6, relation=relation) <= 2.0
-        assert found.honest == math.ceil(0.8 * size)
-
-
-def test_a_batch_moves_by_its_own_users_alone() -> None:
-    # Whoever else changes, and whatever sizes follow: the same seed gives the same means.
-    batches = FreshBatches(4.0, 1e-6, 30, 2)
-    vectors = np.random.default_rng(0).normal(size=(30, 2))
-    other = vectors.copy()
-    other[17] = -9.0
-    runs = []
-    for data in (vectors, other):
-        run = batches.start(SeededSource(3), np.arange(30))
-        means = [run.next(Vectors(data), size=size, clip=1.0) for size in (10, 5, 10, 5)]
-        runs.append(np.array(means))
-    same = (runs[0] == runs[1]).all(axis=1)
-    assert same.tolist() == [True, True, False, True]
-
-
 # -- parameters --
 
 
@@ -280,18 +220,6 @@ def test_wrong_numbers_say_so() -> None:
             lambda: quiet(5, 1, 2, interaction="full").start(SystemSource()).estimate(users),
             "2 coordinates as in the protocol",
         ),
-        (
-            lambda: (
-                FreshBatches(1.0, 1e-6, 5, 2)
-                .start(SystemSource(), np.arange(5))
-                .next(users, size=5, clip=1.0)
-            ),
-            "contributions must have 2 coordinates, not 3",
-        ),
-        (lambda: FreshBatches(0.0, 1e-6, 5, 3), "epsilon must be"),
-        (lambda: FreshBatches(1.0, 0.0, 5, 3), "delta"),
-        (lambda: FreshBatches(1.0, 1e-6, 5, 3, other), "relation must be one of"),
-        (lambda: FreshBatches(1.0, 1e-6, 5, 3, protocol=other), "protocol must be one of"),
     ):
         with pytest.raises(ParameterError, match=message) as found:
             make()
@@ -352,7 +280,7 @@ def test_audit_stays_below_the_claim(interaction: Interaction) -> None:
 
 def asks_everybody(run: ShuffledRounds, contributions: Contributions) -> Array:
     mean = run.mean
-    found: Array = mean.protocol.estimate(tiles(contributions), mean.batch, run.source)
+    found: Array = mean.protocol.estimate(tiles(contributions), mean.batch, run.source._source)
     return found / mean.batch
 
 
@@ -363,7 +291,7 @@ def halves_noise(run: ShuffledRounds, contributions: Contributions) -> Array:
     few = copy.copy(mean.protocol)
     less = replace(design, noise=BinomialNoise(design.noise.count // 4, design.noise.probability))
     object.__setattr__(few, "design", less)
-    found: Array = few.estimate(tiles(contributions), mean.batch, run.source)
+    found: Array = few.estimate(tiles(contributions), mean.batch, run.source._source)
     return found / mean.batch
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from tests.apart import mu_below
-from tests.charges import charge_of
+from tests.charges import charge_of, halved
 from tests.means import cases
 from tests.refusals import refuses
 from tests.untouched import Untouched
@@ -434,7 +434,7 @@ def test_audit_finds_a_bug(monkeypatch: pytest.MonkeyPatch, wider: float) -> Non
     monkeypatch.setattr(
         recentred_module,
         "exactly_noised",
-        lambda c, r, z, s, centre=None: real(c, wider * r, z / 2, s, centre=centre),
+        lambda c, r, z, s, centre=None: real(c, wider * r, *halved(z, s), centre=centre),
     )
     # With fewer trials chance hides the bug now and then.
     assert audit(AUDITED, 2000) > claimed_mu(AUDITED)

@@ -25,6 +25,7 @@ from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.numerics.row_clipping import clipped
 from dpgrain.papers import PanPrivate, PanPrivateStream
 from dpgrain.papers import pan_private as module
+from dpgrain.publishing.draws import CountedSource
 from dpgrain.testing.mean import OWNERS, USERS, Array, MeanContract
 from dpgrain.units import Record, Relation, User
 
@@ -161,6 +162,11 @@ def steps_of(mean: PanPrivate, vectors: Array) -> NDArray[np.int64]:
     return on_grid(clipped(vectors, mean.clip), mean.clip, mean.step)
 
 
+def _public(draws: CountedSource) -> dict[str, Any]:
+    """What counts draws, without the generator and the lock."""
+    return {name: each for name, each in vars(draws).items() if name not in ("_source", "_lock")}
+
+
 def test_a_state_holds_public_numbers_and_noisy_integers_only() -> None:
     mean = PanPrivate(1.5, 2.0, 5, 2)
     stream = PanPrivateStream(mean, 2)
@@ -171,9 +177,15 @@ def test_a_state_holds_public_numbers_and_noisy_integers_only() -> None:
     assert kept == {"format": "dpgrain pan-private stream", "version": 1, "received": 1}
     # The object has nothing besides but the operating system's generator, which has no state.
     other = {name: value for name, value in vars(stream).items() if name != "_state"}
-    assert set(other) == {"mean", "_source", "_received"}
-    assert isinstance(stream._source, SystemSource)
-    assert not vars(stream._source)
+    assert set(other) == {"mean", "_source", "_draws", "_received"}
+    source = stream._source._source
+    assert isinstance(source, SystemSource)
+    assert not vars(source)
+    # The rest of the source, and of the draws of a batch, follows from the number of users.
+    twin = PanPrivateStream(mean, 2)
+    twin.receive(None)
+    for kept, same in ((stream._source, twin._source), (stream._draws, twin._draws)):
+        assert _public(kept) == _public(same)
     # The state that is shown is a copy.
     stream.state[:] = 0
     assert stream.state.any()
@@ -226,7 +238,7 @@ def test_going_on_from_json_is_going_on(at: int) -> None:
     for vector in vectors[:at]:
         stream.receive(vector)
     # The random state is not written: whoever repeats a run carries it along.
-    source = copy.deepcopy(stream._source)
+    source = copy.deepcopy(stream._source._source)
     other = PanPrivateStream.from_json(stream.to_json(), source)
     assert (other.mean, other.received) == (stream.mean, at)
     for vector in vectors[at:]:

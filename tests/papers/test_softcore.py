@@ -311,7 +311,7 @@ def test_wrong_noise_on_the_tests_would_be_found(bug: str, monkeypatch: pytest.M
     real, laplace = softcore.SoftCoreRounds._round, discrete_laplace
 
     def redrawn(run: softcore.SoftCoreRounds, given: Any) -> Any:
-        run._lowered = run._tested(0, run.mean.threshold_scale)
+        run._comparisons._lowered = discrete_laplace(run.mean.threshold_scale, 1)
         return real(run, given)
 
     if bug == "redrawn":

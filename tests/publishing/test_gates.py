@@ -6,38 +6,24 @@ import ast
 from functools import cache
 from pathlib import Path
 
-from tests.rooms import SOURCE, modules_of, tree_of
+from tests.rooms import SOURCE, modules_of, needed, tree_of
 
 # Names of dpgrain.noise by which nothing is drawn.
 _HARMLESS = {
     "RandomSource", "RandomState", "SystemSource", "SeededSource", "raise_scale", "MAX_SCALE",
     "rounded", "BinomialDistribution", "CountDistribution", "PoissonDistribution",
     "LARGEST_COUNT", "AdditiveNoise", "GAUSSIAN", "LAPLACE", "noise_by_name",
+    "random_bits", "random_source", "resolve_source",
 }  # fmt: skip
-
-# The gate.
-GATE = {
-    f"publishing/{name}.py"
-    for name in ("charge", "curator", "publish", "best_of_runs", "reservation")
-}
-# Mechanisms of many draws, which draw with the source that a charge lends them for their event.
-LENT = {
-    "gradients/norms.py", "inputs/population.py", "learn/classes.py", "learn/confidence.py",
-    "learn/rounds.py", "learn/tuning.py", "means/clipped.py", "means/grid.py", "means/radius.py",
-    "means/recentred.py", "papers/pan_private.py", "papers/softcore.py",
-    "papers/winsorized/ranges.py", "papers/winsorized/winsorized.py", "shared_records/bound.py",
-}  # fmt: skip
-# Parties of a sum without a curator, each of which holds its own data and draws for them.
-PARTIES = {"shuffle/parties.py", "shuffle/protocol.py"}
-# Contracts, which open engines and watch draws themselves.
-CONTRACTS = {"testing/engine.py"}
-# Audits, which open rows that are given in place of a table's, and publish no release.
-AUDITS = {
-    "auditing/audit.py",
-    "auditing/runs.py",
-    "auditing/scores.py",
-    "auditing/training.py",
-}
+# Functions that draw numbers of PyTorch or NumPy, and that create their generators.
+_NUMBERS = {"randn", "rand", "normal", "normal_", "standard_normal", "laplace", "exponential_"}
+_GENERATORS = {"default_rng", "PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"}
+# Random bits for other purposes than noise.
+_BITS = {"bits", "random_bits", "randbits", "token_bytes"}
+# Packages of samplers and of the charge.
+_BEHIND = ("noise/", "publishing/")
+# Packages of audits and conformance suites, which open rows and watch draws, and publish nothing.
+_WATCHES = ("auditing/", "testing/")
 
 
 def _draws(tree: ast.Module) -> set[str]:
@@ -46,39 +32,91 @@ def _draws(tree: ast.Module) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dpgrain.noise"):
             found |= {alias.name for alias in node.names} - _HARMLESS
-        if isinstance(node, ast.Attribute) and node.attr in ("open_engine", "add_noise"):
-            found.add(node.attr)
+        if isinstance(node, ast.Attribute):
+            if node.attr in ("open_engine", "add_noise"):
+                found.add(node.attr)
+            if node.attr == "words" and ast.unparse(node.value).endswith(("source", "draws")):
+                found.add(ast.unparse(node))
+        if isinstance(node, ast.Call) and _draws_numbers(node):
+            found.add(ast.unparse(node.func))
+    names = {
+        ast.unparse(node.func).split(".")[-1]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+    }
+    # Random bits for other purposes make no numbers, and those of a release seed no generator.
+    if names & _BITS:
+        found |= names & _NUMBERS
+    if names & {"bits", "random_bits"}:
+        found |= names & _GENERATORS
     return found
+
+
+def _draws_numbers(call: ast.Call) -> bool:
+    """Whether a call draws numbers without a generator, or seeds a generator with nothing."""
+    name = ast.unparse(call.func)
+    *module, last = name.split(".")
+    if last in _GENERATORS:
+        return not call.args and not call.keywords
+    return (
+        last in _NUMBERS
+        and module in (["torch"], ["np", "random"])
+        and not any(keyword.arg == "generator" for keyword in call.keywords)
+    )
 
 
 @cache
 def _places(source: Path) -> set[str]:
-    """The files that draw or open, but for those of the samplers themselves."""
+    """The files that draw or open, but for those behind the gate and those that publish nothing."""
     root = source / "dpgrain"
     files = {
         path.relative_to(root).as_posix(): _draws(tree_of(path))
         for path in modules_of(source).values()
     }
-    return {name for name, found in files.items() if found and not name.startswith("noise/")}
+    return {name for name, found in files.items() if found and not name.startswith(_BEHIND)}
 
 
 def test_rows_are_opened_and_noise_is_drawn_behind_the_gate() -> None:
-    assert _places(SOURCE) == GATE | LENT | PARTIES | CONTRACTS | AUDITS
+    places = _places(SOURCE)
+    assert {name for name in places if not name.startswith(_WATCHES)} == set()
+    # The finder sees those who watch.
+    assert {name.split("/")[0] + "/" for name in places} == set(_WATCHES)
 
 
-def test_no_statistic_and_no_choice_draws_by_itself() -> None:
-    rooms = {name.split("/")[0] for name in _places(SOURCE)}
-    assert not rooms & {"statistics", "choices", "releases", "report", "planning", "ledger"}
+def test_no_release_needs_those_who_watch() -> None:
+    """Only a page shows the verdict of an audit, which has no draws."""
+    watches = tuple("dpgrain." + room.removesuffix("/") for room in _WATCHES)
+    users = {
+        (name, target)
+        for name, targets in needed(SOURCE).items()
+        if not name.startswith((*watches, "dpgrain.cli"))
+        for target in targets
+        if target.startswith(watches)
+    }
+    assert {target for _, target in users} <= {"dpgrain.auditing.verdict"}
+    assert {name.split(".")[1] for name, _ in users} <= {"report"}
 
 
 def test_who_draws_by_itself_is_seen(tmp_path: Path) -> None:
-    room = tmp_path / "dpgrain" / "statistics"
-    room.mkdir(parents=True)
-    for name, text in {
+    seen = {
         "law.py": "from dpgrain.noise.sums import with_gaussian\n",
         "named.py": "def draw(event, *sums):\n    return event.law.add_noise(*sums)\n",
         "row.py": "def read(table):\n    return table.open_engine()\n",
+        "word.py": "def seed(self):\n    return self._source.words(4)\n",
+        "network.py": "def noise(size):\n    return torch.randn(size)\n",
+        "numpy.py": "def noise(size):\n    return np.random.normal(size=size)\n",
+        "seedless.py": "def noise(size):\n    return np.random.default_rng().normal(size=size)\n",
+        "seeded.py": "def noise(source):\n    return np.random.default_rng(source.bits('seed', 4))\n",
+    }
+    fine = {
         "fine.py": "from dpgrain.noise import RandomState\n",
-    }.items():
-        (room / name).write_text(text, encoding="utf-8")
-    assert _places(tmp_path) == {f"statistics/{name}.py" for name in ("law", "named", "row")}
+        "example.py": "def example(size):\n    return torch.randn(size, generator=fixed)\n",
+        "known.py": "def example(size):\n    return np.random.default_rng(1).normal(size=size)\n",
+    }
+    for room in ("statistics", "torch"):
+        (tmp_path / "dpgrain" / room).mkdir(parents=True)
+        for name, text in (seen | fine).items():
+            (tmp_path / "dpgrain" / room / name).write_text(text, encoding="utf-8")
+    assert _places(tmp_path) == {
+        f"{room}/{name}" for room in ("statistics", "torch") for name in seen
+    }

@@ -1,64 +1,73 @@
-"""What several doors share is described once, and stands in the docstring of each."""
+"""Parameters read from source equal those of the function: names, types and defaults."""
 
 from __future__ import annotations
 
 import inspect
+import sys
+import types
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
+from numpy import ndarray
 
 import dpgrain as dg
-from dpgrain.publishing.parameters import SHARED, arguments, parameters_of, with_shared_parameters
+from dpgrain import learn, statistics
+from dpgrain.learn.estimator_names import ESTIMATORS
+from dpgrain.optimize import Solver
+from dpgrain.publishing.parameters import docstring, parameters_of
 
-OWN = """Count.
-
-    Args:
-        item: the column.
-
-            A paragraph of its own.
-        epsilon: as
-            stated here.
-
-    Returns:
-        A number.
-    """
+DOORS: dict[tuple[str, str], Any] = {
+    **{(home, name): getattr(dg, name) for name, home in statistics.OFFERED.items()},
+    ("dpgrain.means.user_mean", "mean_of_users"): dg.mean_of_users,
+    ("dpgrain.choices.select", "select"): dg.select,
+    **{("dpgrain.learn.estimators", name): getattr(learn, name) for name in ESTIMATORS.values()},
+}
 
 
-def test_what_is_shared_stands_where_the_parameter_does() -> None:
-    made = arguments(with_shared_parameters(OWN, ["table", "item", "epsilon", "seed"]) or "")
-    assert list(made) == ["table", "item", "epsilon"]
-    assert made["table"] == SHARED["table"]
-    assert made["epsilon"] == "as stated here."
+def known(hint: Any) -> Any:
+    """A type in words, where a class of another package or of this one is its name."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return frozenset(map(known, get_args(hint)))
+    if get_args(hint) and get_origin(hint) not in (ndarray, Solver):
+        return (get_origin(hint), *map(known, get_args(hint)))
+    if isinstance(hint, list):
+        return tuple(map(known, hint))
+    hint = get_origin(hint) or hint
+    name = hint.__name__ if isinstance(hint, type) else hint
+    return "ndarray" if name == "NDArray" else name
 
 
-def test_the_rest_of_a_docstring_stays() -> None:
-    made = with_shared_parameters(OWN, ["item", "epsilon", "progress"])
-    assert made is not None
-    assert made.startswith("Count.\n")
-    assert made.endswith("    Returns:\n        A number.\n    ")
-    assert (
-        "            A paragraph of its own.\n        epsilon: as\n            stated here.\n"
-        in made
+@pytest.mark.parametrize(("home", "name"), DOORS)
+def test_source_says_what_a_function_takes(home: str, name: str) -> None:
+    read, hints = parameters_of(home, name), get_type_hints(DOORS[home, name])
+    taken = inspect.signature(DOORS[home, name]).parameters
+    assert list(read) == list(taken)
+    for each, one in taken.items():
+        assert known(read[each].hint) == known(hints[each]), each
+        assert read[each].default == one.default or each == "algorithm", each
+        assert read[each].text, each
+
+
+def test_a_method_is_read_without_what_only_its_place_names() -> None:
+    pairs = parameters_of("dpgrain.tables.table", "UserTable.join")["pairs"]
+    assert list(parameters_of("dpgrain.tables.table", "UserTable.join")) == ["columns", "pairs"]
+    assert (pairs.hint, pairs.default, pairs.required) == (int, 1, False)
+    assert pairs.help.startswith("The maximum number of a person's rows in the other table")
+
+
+def test_a_docstring_is_that_of_the_function() -> None:
+    first = docstring("dpgrain.statistics.moments", "mean").partition("\n")[0]
+    assert first == (dg.mean.__doc__ or "").partition("\n")[0]
+
+
+def test_nothing_is_imported(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "costly.py").write_text(
+        "raise SystemExit\nfrom typing import Literal\nSIZE = 3\nWord = Literal['a', 'b']\n"
+        "def of(x: Word, size: int = SIZE, *, other: Unknown | None = None): ...\n"
     )
-    assert "stated here.\n        progress: " in made
-
-
-def test_a_docstring_without_arguments_stays_as_it_is() -> None:
-    assert with_shared_parameters("Count.", ["table"]) == "Count."
-    assert with_shared_parameters(None, ["table"]) is None
-
-
-@pytest.mark.parametrize("door", [dg.count, dg.sum, dg.top, dg.mean_of_users, dg.select])
-def test_every_parameter_of_a_door_is_described(door: object) -> None:
-    assert [one.name for one in parameters_of(door).values() if not one.text] == []  # type: ignore[arg-type]
-
-
-def test_lines_of_descriptions_fit() -> None:
-    lines = (inspect.getdoc(dg.histogram) or "").splitlines()
-    assert max(map(len, lines)) <= 100
-
-
-def test_a_default_is_that_of_the_signature() -> None:
-    count, top = parameters_of(dg.count), parameters_of(dg.top)
-    assert (count["max_items"].default, top["max_items"].default) == (1000, None)
-    assert count["table"].required
-    assert not count["epsilon"].required
+    monkeypatch.syspath_prepend(tmp_path)
+    made = parameters_of("costly", "of")
+    assert get_args(made["x"].hint) == ("a", "b")
+    assert made["size"].default == 3
+    assert made["x"].required
+    assert "costly" not in sys.modules

@@ -12,7 +12,7 @@ from tests.shared_records.cases import Row, all_tables, without
 
 from dpgrain.auditing.bounds import probability_lower_bound, probability_upper_bound
 from dpgrain.noise import SeededSource, SystemSource
-from dpgrain.shared_records import bound as bounds
+from dpgrain.publishing import draws
 from dpgrain.shared_records.bound import BoundSearch
 from dpgrain.shared_records.owned_rows import OwnedRows
 from dpgrain.units import RELATIONS, Relation
@@ -36,7 +36,7 @@ def _looks(search: BoundSearch, pairs: OwnedRows) -> list[int]:
         # Never small, so that all are looked at.
         return sums if len(seen) == 1 else sums + 2**40
 
-    with mock.patch.object(bounds, "with_laplace", noisy):
+    with mock.patch.object(draws, "with_laplace", noisy):
         search.find(pairs, SeededSource(0))
     return [people for (people,) in seen[1:]]
 
@@ -95,7 +95,7 @@ def test_noise_is_drawn_at_the_scales_that_are_billed() -> None:
         scales.append(scale / 2**11)
         return sums + (2**40 if len(scales) > 1 else 0)
 
-    with mock.patch.object(bounds, "with_laplace", noisy):
+    with mock.patch.object(draws, "with_laplace", noisy):
         search.find(_pairs([((0,), 1)]), SeededSource(0))
     assert scales == pytest.approx([search.threshold_scale, *[search.query_scale] * 3], rel=1e-9)
     assert min(scales[1:]) >= search.query_scale

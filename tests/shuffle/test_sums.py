@@ -20,16 +20,13 @@ from dpgrain.accounting.contribution import Contribution
 from dpgrain.errors import DeltaWarning, ParameterError, RefusedError
 from dpgrain.noise import SystemSource
 from dpgrain.noise.counts import BinomialDistribution, draw_counts
-from dpgrain.publishing import Promise
+from dpgrain.publishing import Promise, draws
 from dpgrain.shuffle import (
     PoissonNoise,
     PoissonSum,
     ScalarSum,
     VectorSum,
     encoding,
-)
-from dpgrain.shuffle import (
-    protocol as protocol_module,
 )
 from dpgrain.shuffle.protocol import RoundQuery
 from dpgrain.units import Relation
@@ -163,7 +160,7 @@ def test_audit_finds_a_third_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> No
     def less(law: BinomialDistribution, size: int, source: Any) -> Any:
         return real(BinomialDistribution(law.trials // 4, 0.5), size, source) + law.trials * 3 // 8
 
-    monkeypatch.setattr(protocol_module, "draw_counts", less)
+    monkeypatch.setattr(draws, "draw_counts", less)
     found = mu_below(views(AUDITED, 0.5), views(AUDITED, -0.5))
     assert found > claimed(AUDITED, "replace") / 2
     assert mu_below(views(AUDITED, 1.0), views(AUDITED, math.nan)) > claimed(AUDITED, "zero_out")

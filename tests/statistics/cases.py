@@ -30,7 +30,7 @@ from dpgrain.accounting import (
 )
 from dpgrain.noise import sums as noise_sums
 from dpgrain.noise import sums as sums_module
-from dpgrain.publishing import charge as charge_module
+from dpgrain.publishing import draws
 from dpgrain.statistics import bounds as bounds_module
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics.bounds import ChosenBounds, RoughBounds
@@ -177,7 +177,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         recorder.add("gumbel", np.full(counts.size, scale), counts)
         return np.arange(best)
 
-    real_noise = charge_module.with_noise
+    real_noise = draws.with_noise
 
     def with_noise(event: Event, *rest: Any) -> IntArray:
         recorder.event = event
@@ -243,12 +243,12 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         return ChosenBounds(rough.bounds, rough.seen)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(charge_module, "with_gaussian", law("gaussian"))
+        patch.setattr(draws, "with_gaussian", law("gaussian"))
         patch.setattr(sums_module, "with_gaussian", law("gaussian"))
         patch.setattr(sums_module, "with_laplace", law("laplace"))
-        patch.setattr(charge_module, "with_truncated_geometric", law("truncated"))
-        patch.setattr(charge_module, "gumbel_order", choosing)
-        patch.setattr(charge_module, "with_noise", with_noise)
+        patch.setattr(draws, "with_truncated_geometric", law("truncated"))
+        patch.setattr(draws, "gumbel_order", choosing)
+        patch.setattr(draws, "with_noise", with_noise)
         patch.setattr(run_module, "select", select)
         # Few cells share a second look, too.
         patch.setattr(bounds_module, "POOL_LEAST", 2)

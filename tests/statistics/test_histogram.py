@@ -33,7 +33,7 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
 from dpgrain.auditing.bounds import probability_lower_bound
 from dpgrain.noise import SystemSource
-from dpgrain.publishing import charge as charge_module
+from dpgrain.publishing import draws
 from dpgrain.publishing.charge import Charge
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics.bounds import ChosenBounds, RoughBounds
@@ -653,10 +653,8 @@ def test_audit_replace(unit: Unit) -> None:
 
 
 def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = charge_module.with_noise
-    monkeypatch.setattr(
-        charge_module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s)
-    )
+    real = draws.with_noise
+    monkeypatch.setattr(draws, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s))
     found, promise = zeroed(dg.Element("item"))
     assert found > mu_of(promise)
 
@@ -742,10 +740,8 @@ def half_of_them() -> tuple[float, dg.Guarantee]:
 def test_audit_of_auto_clip_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     found, promise = half_of_them()
     assert 0.6 * mu_of(promise) < found <= mu_of(promise)
-    real = charge_module.with_noise
-    monkeypatch.setattr(
-        charge_module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s)
-    )
+    real = draws.with_noise
+    monkeypatch.setattr(draws, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s))
     found, promise = half_of_them()
     assert found > mu_of(promise)
 

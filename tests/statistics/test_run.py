@@ -22,7 +22,7 @@ from dpgrain.accounting import (
     Contribution,
     Selection,
 )
-from dpgrain.publishing import charge as charge_module
+from dpgrain.publishing import draws
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics import sums_query as sums_module
 from dpgrain.statistics.bounds import ChosenBounds
@@ -308,10 +308,8 @@ def test_audit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     unit = dg.Element("item") if name in ("count", "mean") else dg.User()
     found, claimed = audit(name, unit, **method)
     assert 0.7 * claimed < found <= claimed
-    real = charge_module.with_noise
-    monkeypatch.setattr(
-        charge_module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s)
-    )
+    real = draws.with_noise
+    monkeypatch.setattr(draws, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s))
     found, claimed = audit(name, unit, **method)
     assert found > claimed
 
@@ -323,10 +321,8 @@ def test_audit_of_laplace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"epsilon": 1.5, "delta": 0.0, **law}
     found, claimed = audit(name, dg.User(), **options)
     assert 0.2 * claimed < found <= claimed
-    real = charge_module.with_noise
-    monkeypatch.setattr(
-        charge_module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 4, s)
-    )
+    real = draws.with_noise
+    monkeypatch.setattr(draws, "with_noise", lambda e, x, scale, s: real(e, x, scale / 4, s))
     found, claimed = audit(name, dg.User(), **options)
     assert found > claimed
 
@@ -427,10 +423,8 @@ def audit_whole(name: str, runs: int, wholes: dict[str, Whole] = WHOLE) -> tuple
 def test_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, claimed = audit_whole(name, 400)
     assert 0.6 * claimed < found <= claimed
-    real = charge_module.with_noise
-    monkeypatch.setattr(
-        charge_module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s)
-    )
+    real = draws.with_noise
+    monkeypatch.setattr(draws, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s))
     found, claimed = audit_whole(name, 400)
     assert found > claimed
 
@@ -441,10 +435,8 @@ def test_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 def test_longer_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, claimed = audit_whole(name, 3000)
     assert 0.3 * claimed < found <= claimed
-    real = charge_module.with_noise
-    monkeypatch.setattr(
-        charge_module, "with_noise", lambda e, x, scale, s: real(e, x, scale / 3, s)
-    )
+    real = draws.with_noise
+    monkeypatch.setattr(draws, "with_noise", lambda e, x, scale, s: real(e, x, scale / 3, s))
     found, claimed = audit_whole(name, 3000)
     assert found > claimed
 

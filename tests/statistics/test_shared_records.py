@@ -17,7 +17,7 @@ import dpgrain as dg
 from dpgrain import learn
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.learn.features import FeatureEncoding, NumberColumn
-from dpgrain.publishing import charge
+from dpgrain.publishing import draws
 from dpgrain.releases.table_queries import fit_columns, mean_of_columns
 from dpgrain.shared_records.bound import BoundSearch
 from dpgrain.statistics.release import Histogram
@@ -76,7 +76,7 @@ def _exact(publish: Callable[..., Histogram], rows: Sequence[Row], **asked: Any)
     def none(event: object, sums: Any, scale: object, source: object) -> Any:
         return sums
 
-    with mock.patch.object(charge, "with_noise", none):
+    with mock.patch.object(draws, "with_noise", none):
         release = publish(_table(rows), **{**ASKED, "clip": 3.0, **asked})
     return release.estimate / release.std_error, release
 
@@ -320,7 +320,7 @@ def test_what_has_no_theorem_is_refused_before_the_charge(name: str) -> None:
 
 def test_the_search_is_drawn_with_its_ticket() -> None:
     query = dg.count.query(_table([]), unit=dg.User(), epsilon=1.0, delta=1e-6)
-    parts = [type(part).__name__ for part in charge.tickets(query.plan.guarantee.event)]
+    parts = [type(part).__name__ for part in draws.tickets(query.plan.guarantee.event)]
     assert parts == ["AboveThreshold", "Laplace"]
     search = query.search  # type: ignore[attr-defined]
     assert isinstance(search, BoundSearch)

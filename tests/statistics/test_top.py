@@ -21,7 +21,8 @@ import dpgrain as dg
 from dpgrain._types import IntArray
 from dpgrain.accounting import AdaptiveSelection, Contribution
 from dpgrain.noise import SeededSource
-from dpgrain.publishing import charge as charge_module
+from dpgrain.publishing import draws
+from dpgrain.publishing.charge import Charge
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics.plan import grid_bits
 from dpgrain.tables.blocks import UnitBlocks
@@ -296,7 +297,7 @@ def test_what_is_beyond_everybodys_first_items_does_not_go_on(
         drawn.append(sums)
         return sums + np.int64(2.5 * np.max(scale, initial=0))
 
-    monkeypatch.setattr(charge_module, "with_gaussian", up)
+    monkeypatch.setattr(draws, "with_gaussian", up)
     named_by("adaptive", counts=False, max_items=1)
     first, second = drawn
     assert 0 < (first == 0).sum() < first.size
@@ -309,8 +310,8 @@ def test_an_item_that_goes_on_is_named_whether_or_not_anybody_gives_to_it(
     # Who gives to it depends on one person's rows, so that zeros must be drawn on like others.
     guarantee = named_by("adaptive", counts=False).guarantee
     part: Any = guarantee.event.parts[1]
-    monkeypatch.setattr(charge_module, "with_gaussian", lambda sums, *_, **__: sums + 10**9)
-    with charge_module.Charge(guarantee, SeededSource(1)) as charge:
+    monkeypatch.setattr(draws, "with_gaussian", lambda sums, *_, **__: sums + 10**9)
+    with Charge(guarantee, SeededSource(1)) as charge:
         _, passed = charge.select(part, np.array([0, 5]), 1.0, 1.0)
     assert passed.tolist() == [True, True]
 

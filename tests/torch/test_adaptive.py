@@ -13,6 +13,7 @@ from tests.torch.test_engine import RECORDS, UNITS, USERS, adversarial, mu_betwe
 
 # isort: split
 from dpgrain.errors import ParameterError
+from dpgrain.publishing.draws import CountedSource, Normals
 from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.clipping import ExactSum, overshoot
 from dpgrain.torch.steps import ClippedSteps
@@ -153,16 +154,14 @@ def step(data: Any, unit: Any, **options: Any) -> Any:
 def test_noise_covers_the_vector_and_its_count(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
 
-    def count_with(count: float, sd: float, _source: Any) -> float:
-        seen.append(sd)
-        return count
+    real = CountedSource.normals
 
-    def sums_with(sums: Any, of: Any, sd: float, *_others: Any) -> Any:
-        seen.append(sd)
-        return [(p, sums.sums[p].double()) for p in of]
+    def normals(own: CountedSource, part: Any, *radii: float) -> list[Normals]:
+        found = real(own, part, *radii)
+        seen.extend(noise.sd for noise in found)
+        return found
 
-    monkeypatch.setattr("dpgrain.torch.steps.noisy_count", count_with)
-    monkeypatch.setattr("dpgrain.torch.steps.in_floating_point", sums_with)
+    monkeypatch.setattr(CountedSource, "normals", normals)
     rule = AdaptiveNorm(start=0.5, rate=1e-12)
     step(np.ones((RECORDS, WIDTH)), User(), users=USERS, max_grad_norm=rule, noise_multiplier=3.0)
     longer = 1 + overshoot(torch.float64)
@@ -243,7 +242,14 @@ def test_audit_stays_below_the_claim() -> None:
 
 @pytest.mark.slow
 def test_audit_finds_counts_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpgrain.torch.steps.noisy_count", lambda count, _sd, _source: count)
+    real = CountedSource.normals
+
+    def normals(own: CountedSource, part: Any, *radii: float) -> list[Normals]:
+        count, noise = real(own, part, *radii)
+        count.sd = 0.0
+        return [count, noise]
+
+    monkeypatch.setattr(CountedSource, "normals", normals)
     assert mu_below(1e3) > 1.0
 
 

@@ -8,8 +8,11 @@ import pytest
 from tests.torch.library import torch
 
 # isort: split
+from tests.charges import weakened
+
 import dpgrain as dg
 from dpgrain.auditing import Canaries, audit_training
+from dpgrain.publishing.draws import Normals
 from dpgrain.torch import noise
 from dpgrain.units import Unit
 
@@ -44,8 +47,8 @@ def test_a_run_keeps_its_claim_and_comes_near(unit: Unit, elements: int) -> None
 def test_a_run_with_a_third_of_its_noise_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = noise.in_floating_point
 
-    def weaker(found: Any, parameters: Any, sd: float, *others: Any) -> Any:
-        return exact(found, parameters, sd / 3, *others)
+    def weaker(found: Any, parameters: Any, sd: Normals, *others: Any) -> Any:
+        return exact(found, parameters, weakened(sd, 3), *others)
 
     monkeypatch.setattr("dpgrain.torch.steps.in_floating_point", weaker)
     found = audit_training(lambda rows: trained(rows, dg.User()), canaries=300, random_state=5)

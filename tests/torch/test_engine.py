@@ -17,6 +17,8 @@ from tests.torch.library import torch
 from tests.torch.runs import WIDTH, Array, gradients, made
 
 # isort: split
+from tests.charges import weakened
+
 import dpgrain as dg
 from dpgrain._types import IndexArray
 from dpgrain.accounting import SampledGaussian
@@ -513,6 +515,6 @@ def test_audit_finds_noise_that_is_too_small(monkeypatch: pytest.MonkeyPatch) ->
     real = in_floating_point
     monkeypatch.setattr(
         "dpgrain.torch.steps.in_floating_point",
-        lambda found, of, sd, *others: real(found, of, sd / 2, *others),
+        lambda found, of, sd, *others: real(found, of, weakened(sd, 2), *others),
     )
     assert mu_below() > CLAIMED

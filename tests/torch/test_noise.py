@@ -9,22 +9,27 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain._types import FloatArray
-from dpgrain.means.grid import grid_step
+from dpgrain.accounting import Gaussian
+from dpgrain.means.grid import grid_step, noised_steps
 from dpgrain.noise import RandomSource, SeededSource, SystemSource
+from dpgrain.publishing.draws import counted
 from dpgrain.torch.clipping import ExactSum, FloatSum
-from dpgrain.torch.noise import in_floating_point, on_the_grid, split
+from dpgrain.torch.noise import in_floating_point, split
 
 SHAPES = [(300, 40), (7,), (2, 3, 4)]
 
 
 def noise(exact: bool, source: RandomSource, sd: float = 3.0) -> FloatArray:
     """The noise of one step, with a clipping bound of 1, as one vector."""
+    part = Gaussian(sd)
     weights = [torch.zeros(shape) for shape in SHAPES]
     if exact:
         found = ExactSum(weights, 1.0, grid_step(1.0, sd))
-        parts = dict(split(on_the_grid(found, sd, source), weights))
+        noisy = noised_steps(found.total, found.largest_norm, part, found.step, source)
+        parts = dict(split(noisy, weights))
     else:
-        parts = dict(in_floating_point(FloatSum(weights, 1.0), weights, sd, source))
+        (normals,) = counted(source, part).normals(part, 1.0)
+        parts = dict(in_floating_point(FloatSum(weights, 1.0), weights, normals))
     assert [parts[w].shape for w in weights] == [w.shape for w in weights]
     drawn: FloatArray = np.concatenate([parts[w].numpy().ravel() for w in weights])
     return drawn

@@ -12,6 +12,7 @@ from tests.torch.runs import WIDTH, made
 
 # isort: split
 from dpgrain.errors import ParameterError
+from dpgrain.publishing.draws import Normals
 from dpgrain.torch.clipping import overshoot
 from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.noise import in_floating_point
@@ -151,9 +152,9 @@ def test_noise_is_larger_by_what_rounding_may_add(
 ) -> None:
     seen = []
 
-    def drawn(found: Any, of: Any, sd: float, *others: Any) -> Any:
-        seen.append(sd)
-        return in_floating_point(found, of, sd, *others)
+    def drawn(found: Any, of: Any, noise: Normals, *others: Any) -> Any:
+        seen.append(noise.sd)
+        return in_floating_point(found, of, noise, *others)
 
     monkeypatch.setattr("dpgrain.torch.steps.in_floating_point", drawn)
     vectors = VECTORS.astype(precision)

@@ -20,12 +20,15 @@ from tests.torch.test_engine import (
 )
 
 # isort: split
+from tests.charges import weakened
+
 from dpgrain._types import IndexArray
 from dpgrain.accounting import BandedGaussian
 from dpgrain.means import ClippedMean
 from dpgrain.means.bands import Bands
 from dpgrain.means.clipped import ClippedRounds
 from dpgrain.noise import SeededSource, SystemSource
+from dpgrain.publishing.draws import counted
 from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.clipping import ExactSum
 from dpgrain.torch.noise import in_floating_point
@@ -162,7 +165,7 @@ def test_a_run_goes_on_with_its_noise_or_begins_it_anew() -> None:
     weights = [torch.zeros(4, 2), torch.zeros(3)]
 
     def steps(seed: int) -> ClippedSteps:
-        return ClippedSteps(mean, weights, SeededSource(seed), AdaptiveNorm())
+        return ClippedSteps(mean, weights, counted(SeededSource(seed), mean.event), AdaptiveNorm())
 
     def gradients(of: ClippedSteps) -> Array:
         drawn = of.gradients(of.empty_sum())
@@ -234,7 +237,7 @@ def test_audit_stays_below_the_claim() -> None:
 def test_audit_finds_noise_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "dpgrain.torch.steps.in_floating_point",
-        lambda found, of, sd, *others: in_floating_point(found, of, sd / 2, *others),
+        lambda found, of, sd, *others: in_floating_point(found, of, weakened(sd, 2), *others),
     )
     assert mu_between(scores(True), scores(False)) > 1.0
 
@@ -269,6 +272,6 @@ def test_exact_sums_have_no_other_entries_without_counts() -> None:
     mean = ClippedMean(1.0, 1.0, 10, 2, exact=True)
     weights = [torch.zeros(4, 2), torch.zeros(3)]
     for rule, entries in ((None, 11), (AdaptiveNorm(), 12)):
-        found = ClippedSteps(mean, weights, SystemSource(), rule).empty_sum()
+        found = ClippedSteps(mean, weights, counted(SystemSource(), mean.event), rule).empty_sum()
         assert isinstance(found, ExactSum)
         assert len(found.total) == entries

@@ -23,7 +23,7 @@ from dpgrain.auditing.verdict import Audit, AuditLine, Bound
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomSource, RandomState
 from dpgrain.noise.sources import random_source
-from dpgrain.publishing.charge import tickets
+from dpgrain.publishing.draws import tickets
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.query import Query
 from dpgrain.tables.sources.loading import load_rows

@@ -18,15 +18,16 @@ from dpgrain.accounting import (
     BoundedRange,
     Event,
     ExponentialMechanism,
+    Laplace,
     SelectBest,
     Selection,
     TruncatedGeometric,
 )
-from dpgrain.accounting.events.additive import Additive
 from dpgrain.auditing.neighbours import NeighbourTables, replace_rows
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomSource, SeededSource, SystemSource
 from dpgrain.publishing.charge import Charge, Openable, Opened, Result
+from dpgrain.publishing.draws import CountedSource, GaussianNoise
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.query import Query
 
@@ -55,7 +56,7 @@ class AuditCharge(Charge):
         self._rows = rows
         self._engine = engine
         self.drawn: list[Ticket] = []
-        self.lent = False
+        self.unrecorded = False
 
     def open(self, rows: Openable[Opened]) -> AbstractContextManager[Opened]:
         """Open the given rows instead of a table's."""
@@ -72,10 +73,10 @@ class AuditCharge(Charge):
         """Reject reading a caller's rows."""
         self._refuse("reads rows of arrays")
 
-    def lend(self, part: Event) -> RandomSource:
-        """Return the source for a mechanism with its own, unrecorded draws."""
-        self.lent = True
-        return super().lend(part)
+    def rounds(self, part: Event, n: int | None = None, *, outlives: bool = False) -> CountedSource:
+        """Return the unrecorded draws of a mechanism of many rounds."""
+        self.unrecorded = True
+        return super().rounds(part, n, outlives=outlives)
 
     def one_of(self, part: Event, event: Event) -> Charge:  # noqa: ARG002 - it is not made
         """Reject a nested charge."""
@@ -95,17 +96,15 @@ class AuditCharge(Charge):
 
     # -- recorded draws --
 
-    def noisy(self, part: Additive, sums: NDArray[Any], radius: ArrayLike = 1.0) -> NDArray[Any]:
+    def noisy(
+        self, part: GaussianNoise | Laplace, sums: NDArray[Any], radius: ArrayLike = 1.0
+    ) -> NDArray[Any]:
         """Add noise to sums, and record both."""
         answer: NDArray[Any] = self._record("noisy", part, sums, (radius,))
         return answer
 
     def select(
-        self,
-        part: Selection | AdaptiveSelection,
-        sums: IntArray,
-        radius: float,
-        step: float,
+        self, part: Selection | AdaptiveSelection, sums: IntArray, radius: float, step: float
     ) -> tuple[IntArray, BoolArray]:
         """Select items, and record the sums."""
         answer: tuple[IntArray, BoolArray] = self._record("select", part, sums, (radius, step))
@@ -201,7 +200,7 @@ def run_on_neighbours(
             name="query",
         )
     draws = tuple(zip(one.drawn, other.drawn, strict=True))
-    return NeighbourRuns(pair, draws, one.lent or other.lent)
+    return NeighbourRuns(pair, draws, one.unrecorded or other.unrecorded)
 
 
 def noisy_run(

@@ -20,7 +20,8 @@ from dpgrain.auditing.runs import NeighbourRuns, Ticket
 from dpgrain.noise import RandomSource
 from dpgrain.noise.exponential import permutes_and_flips
 from dpgrain.noise.gumbel import gumbel_orders
-from dpgrain.publishing.charge import Charge, flip_scale, order_scale
+from dpgrain.publishing.charge import Charge
+from dpgrain.publishing.draws import flip_scale, order_scale
 from dpgrain.publishing.guarantee import Guarantee
 
 # Range of a score around its means, in standard deviations.

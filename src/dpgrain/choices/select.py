@@ -165,7 +165,11 @@ def select(
         data: m records: an array, a table or a list, or a tuple of these.
         users: (m,) the user of each record; None protects only records. Records without a user are
             dropped.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
         delta: the δ of the guarantee; the choice itself is pure, and 0 is the default.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
         lower: the lower end of losses; smaller losses are clamped to it.
         bound: the distance of the upper end from ``lower``, to which larger losses and NaN are
             clamped.
@@ -177,6 +181,8 @@ def select(
             user if users are passed, otherwise a record. The loss of a unit is the mean over its
             records, and candidates are compared by the sum over units.
         elements: (m,) the cell of each record in a public partition, for ``Element()``.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
         n_users: the public number of users in the known population, if any. The choice does not
             depend on it; a mean loss is divided by it, or otherwise by a number of units that is
             part of the release.
@@ -188,6 +194,7 @@ def select(
             returns an ε-DP estimate of the mean of losses in [0, 1], (loss − lower)/bound, one for
             each unit with records. By default, the mean over the population with Laplace noise. If
             it raises, the candidate is treated as the worst.
+        random_state: seed, for tests and research. The release is then *not private*.
 
     Raises:
         ParameterError: if a parameter is out of range or lengths differ.
@@ -433,7 +440,7 @@ class _RepeatedChoice:
         assert evaluation is not None  # noqa: S101 - asked where there is one
         try:
             with silent():
-                return float(evaluation(losses, self.epsilon, one.lend(self.one)))
+                return float(evaluation(losses, self.epsilon, one.rounds(self.one)))
         except BaseException as error:
             # An error would reveal the records, so it is treated like NaN.
             reraise_keyboard_interrupt(error)

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import dpgrain as dg
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
-from dpgrain.cli.document import print_json
+from dpgrain.cli.document import finish
 from dpgrain.cli.options import argument, option
-from dpgrain.cli.printing import check_picture, say, written
-from dpgrain.cli.table import sides_of
+from dpgrain.cli.printing import check_picture, say
+from dpgrain.releases.table_options import sides_of
 
 if TYPE_CHECKING:
-    from dpgrain.auditing import files
     from dpgrain.report import plots
 else:
-    files, plots = lazy_import("dpgrain.auditing.files"), lazy_import("dpgrain.report.plots")
+    plots = lazy_import("dpgrain.report.plots")
 
 #: Exit codes if an audit refutes a claim, or does not cover every release.
 VIOLATED, NOT_AUDITED = 4, 6
@@ -40,7 +40,6 @@ def audit(
     plot: Annotated[
         Path | None, option("Also draw the trade-off curves: .png, .svg or .pdf.")
     ] = None,
-    as_json: given.Json = False,
 ) -> None:
     """Compute lower bounds on the ε of each release of a file.
 
@@ -48,7 +47,7 @@ def audit(
     if a bound refutes the claimed ε, and 6 if a release could not be audited.
     """
     check_picture(plot)
-    audits = files.audit_releases(
+    audits = dg.audit_releases(
         file,
         where=sides_of(where or []),
         units=tuple(units or (1, 2, 4)),
@@ -57,10 +56,7 @@ def audit(
     )
     if plot is not None:
         plots.save_audits(audits, plot)
-    if as_json:
-        print_json(audits.to_dict(), plot)
-    else:
-        say(str(audits))
-        written(plot)
+    say(str(audits))
+    finish(audits.to_dict, plot)
     if audits.verdict in ("violated", "not audited"):
         raise typer.Exit(VIOLATED if audits.verdict == "violated" else NOT_AUDITED)

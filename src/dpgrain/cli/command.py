@@ -6,7 +6,7 @@ A command is built, and its module imported, when it runs or its help is shown.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, get_type_hints
@@ -17,32 +17,21 @@ from typer.main import get_command
 
 from dpgrain._files import exclusive_files
 from dpgrain.cli.help import HELP_ALL, GroupedCommand
-from dpgrain.cli.options import seldom
-from dpgrain.cli.parameters import ParameterOption
-from dpgrain.cli.printing import say_error
+from dpgrain.cli.options import Json, ParameterOption, declared, seldom, several_in
+from dpgrain.cli.printing import as_json, say_error
 from dpgrain.cli.spelling import flags_of, options, spelled
 from dpgrain.errors import ParameterError, SchemaError
 
 _SETTINGS = {"help_option_names": ["--help", "-h"], "max_content_width": 120}
-_KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command of the program.
-
-    Args:
-        function: the function; its docstring is the help.
-        name: the name of the command.
-        examples: whole command lines.
-        options: returns options for parameters of the library; the function takes their values as
-            ``stated``.
-    """
+    """A command of the program."""
 
     function: Callable[..., None]
     name: str
     examples: tuple[str, ...]
-    options: Callable[[], Sequence[ParameterOption]] = tuple
 
     @property
     def summary(self) -> str:
@@ -51,25 +40,21 @@ class Command:
 
     def build(self) -> Any:
         """Return the command for the parser."""
-        more = self.options()
+        run, listed = _flat(self.function)
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         epilog = "\n".join(self.examples)
-        app.command(self.name, cls=GroupedCommand, epilog=epilog, context_settings=_SETTINGS)(
-            _flat(self.function, more)
-        )
+        app.command(self.name, cls=GroupedCommand, epilog=epilog, context_settings=_SETTINGS)(run)
         built: Any = get_command(app)
-        built.described = {one.declared.name: one.described for one in more}
+        built.described = {one.declared.name: one.described for one in listed}
         built.callback = _with_errors(built)
         return built
 
 
-def command(
-    *examples: str, options: Callable[[], Sequence[ParameterOption]] = tuple
-) -> Callable[[Callable[..., None]], Command]:
+def command(*examples: str) -> Callable[[Callable[..., None]], Command]:
     """Make a command of a function, with its name."""
 
     def decorate(function: Callable[..., None]) -> Command:
-        return Command(function, function.__name__.replace("_", "-"), examples, options)
+        return Command(function, function.__name__.replace("_", "-"), examples)
 
     return decorate
 
@@ -91,57 +76,75 @@ def help_all_option(*, hidden: bool) -> typer.models.OptionInfo:
     return option
 
 
-def _flat(function: Callable[..., None], more: Sequence[ParameterOption]) -> Callable[..., None]:
-    """Return the function with all options as parameters, required ones first."""
+def _flat(function: Callable[..., None]) -> tuple[Callable[..., None], list[ParameterOption]]:
+    """Return the function with all options as parameters, and the options, required ones first."""
+    signature = inspect.signature(function).parameters
     hints = get_type_hints(function, include_extras=True)
-    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
-    parameters = [
-        one.replace(kind=_KEYWORD, annotation=hints[one.name])
-        for one in inspect.signature(function).parameters.values()
-        if one.name not in (*groups, "stated")
-    ]
-    parameters += [one.declared for one in more]
-    parameters += [one for kind in groups.values() for one in _options_of(kind)]
+    own = {name: hints[name] for name in signature}
+    listed = _options_of(
+        {name: hint for name, hint in own.items() if not is_dataclass(hint)}, signature
+    )
+    for kind in filter(is_dataclass, own.values()):
+        listed += _options_of_class(kind)
     panels = (
         getattr(one, "rich_help_panel", None) or ""
-        for each in parameters
-        for one in getattr(each.annotation, "__metadata__", ())
+        for each in listed
+        for one in getattr(each.declared.annotation, "__metadata__", ())
     )
     shows_all = not any(panel.endswith(seldom("")) for panel in panels)
     help_all = Annotated[bool, help_all_option(hidden=shows_all)]
-    parameters.append(inspect.Parameter("help_all", _KEYWORD, default=False, annotation=help_all))
-    parameters.sort(key=lambda one: one.default is not inspect.Parameter.empty)
+    listed += [declared("as_json", Json, False), declared("help_all", help_all, False)]
+    listed.sort(key=lambda one: not one.needed)
 
     def run(**values: Any) -> None:
-        del values["help_all"]
-        if "stated" in hints:
-            # Omitted parameters keep the defaults of the library's function.
-            given = {one: values.pop(one.declared.name) for one in more}
-            stated = {one: value for one, value in given.items() if value is not None}
-            values["stated"] = {one.declared.name: one.read(each) for one, each in stated.items()}
-        for name, kind in groups.items():
-            values[name] = kind(**{part.name: values.pop(part.name) for part in fields(kind)})
-        with exclusive_files():
-            function(**values)
+        token = as_json.set(values.pop("as_json"))
+        try:
+            taken = {name: _taken(name, hint, values) for name, hint in own.items()}
+            with exclusive_files():
+                function(**taken)
+        finally:
+            as_json.reset(token)
 
     run.__doc__ = function.__doc__
+    parameters = [one.declared for one in listed]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in parameters}
-    return run
+    return run, listed
 
 
-def _options_of(kind: Any) -> list[inspect.Parameter]:
+def _options_of_class(kind: Any) -> list[ParameterOption]:
     """Return the options of a dataclass, before the options of its base classes."""
-    hints = get_type_hints(kind, include_extras=True)
-    defaults = {
-        part.name: inspect.Parameter.empty if part.default is MISSING else part.default
-        for part in fields(kind)
-    }
     names = [name for parent in kind.__mro__ for name in vars(parent).get("__annotations__", ())]
+    hints = get_type_hints(kind, include_extras=True)
+    return _options_of(
+        {name: hints[name] for name in names}, {part.name: part for part in fields(kind)}
+    )
+
+
+def _options_of(hints: Mapping[str, Any], parts: Mapping[str, Any]) -> list[ParameterOption]:
+    """Return the options of parameters or fields by their hints."""
+    defaults = {
+        name: inspect.Parameter.empty if part.default is MISSING else part.default
+        for name, part in parts.items()
+    }
     return [
-        inspect.Parameter(name, _KEYWORD, default=defaults[name], annotation=hints[name])
-        for name in dict.fromkeys(names)
+        one
+        for name, hint in hints.items()
+        for one in several_in(hint) or [declared(name, hint, defaults[name])]
     ]
+
+
+def _taken(name: str, hint: Any, values: dict[str, Any]) -> Any:
+    """Take a parameter of a command from the values of its options."""
+    if is_dataclass(hint):
+        hints: Any = get_type_hints(hint, include_extras=True)
+        made: Any = hint
+        return made(**{part: _taken(part, one, values) for part, one in hints.items()})
+    if not (listed := several_in(hint)):
+        return values.pop(name)
+    # Omitted parameters keep the defaults of the library's function.
+    stated = [(one, values.pop(one.declared.name)) for one in listed]
+    return {one.declared.name: one.read(value) for one, value in stated if value is not None}
 
 
 def _with_errors(built: Any) -> Callable[..., None]:
@@ -201,13 +204,7 @@ class _Commands(TyperGroup):
 
 
 def group(summary: str, groups: Mapping[str, Mapping[str, str]], **settings: Any) -> typer.Typer:
-    """Make a program of several commands.
-
-    Args:
-        summary: the help of the program.
-        groups: heading → name → MODULE:NAME of a :class:`Command` or :class:`CommandGroup`.
-        settings: the settings of :class:`typer.Typer`.
-    """
+    """Make a program of several commands."""
     return typer.Typer(
         cls=type("Commands", (_Commands,), {"groups": groups}),
         help=summary,

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from dpgrain._files import atomic_write, check_writable
 from dpgrain._lazy_import import lazy_import
-from dpgrain.cli import options as given
 from dpgrain.cli.command import command
-from dpgrain.cli.document import print_json
+from dpgrain.cli.document import finish
 from dpgrain.cli.fit import print_model
 from dpgrain.cli.options import option
 from dpgrain.cli.printing import plain, print_estimates, print_table, say
@@ -85,16 +84,10 @@ def demo(
     folder: Annotated[
         Path, option("Folder of the table, the release file and the report.", metavar="FOLDER")
     ] = Path("demo"),
-    as_json: given.Json = False,
 ) -> None:
     """Publish from a synthetic table, with a report."""
-    if not as_json:
-        _print_table()
+    _print_table()
     published = run(folder)
-    if as_json:
-        outputs = (folder / "loans.parquet", folder / "releases.toml", *published.plan.file.outputs)
-        print_json({**releases_as_json(published), "next": _next(folder)}, *outputs)
-        return
     for name, release in published.items():
         say(f"\n{name}")
         if hasattr(release, "groups"):
@@ -106,6 +99,10 @@ def demo(
     say("Try next:")
     for line in _next(folder):
         say(f"  {line}")
+    outputs = (folder / "loans.parquet", folder / "releases.toml", *published.plan.file.outputs)
+    finish(
+        lambda: {**releases_as_json(published), "next": _next(folder)}, *outputs, list_files=False
+    )
 
 
 def _print_table() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dpgrain._files import json_values
 from dpgrain._formatting import sentence
 from dpgrain._lazy_import import lazy_import
-from dpgrain.cli.printing import say
+from dpgrain.cli.printing import as_json, say, written
 from dpgrain.cli.spelling import spelled_inside
 
 if TYPE_CHECKING:
@@ -33,6 +33,16 @@ FORMAT = 2
 running: ContextVar[str] = ContextVar("running", default="")
 
 
+def finish(
+    fields: Callable[[], Mapping[str, Any]], *paths: Path | None, list_files: bool = True
+) -> None:
+    """Print the written files of the running command, or its document with ``--json``."""
+    if as_json.get():
+        print_json(fields(), *paths)
+    elif list_files:
+        written(*paths)
+
+
 def print_json(fields: Mapping[str, Any], *paths: Path | None) -> None:
     """Print the document of the running command: common fields, its own, and written files."""
     document = {
@@ -42,7 +52,8 @@ def print_json(fields: Mapping[str, Any], *paths: Path | None) -> None:
         "written": [str(path) for path in paths if path is not None],
     }
     values = json_values(document)
-    say(json.dumps(values, ensure_ascii=False, indent=1, default=str, allow_nan=False))
+    text = json.dumps(values, ensure_ascii=False, indent=1, default=str, allow_nan=False)
+    say(text, document=True)
 
 
 def release_as_json(release: Release) -> dict[str, Any]:

@@ -7,16 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
+import dpgrain as dg
 from dpgrain import learn
 from dpgrain._files import check_outputs, check_page
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
-from dpgrain.cli.document import model_as_json, print_json
+from dpgrain.cli.document import finish, model_as_json
 from dpgrain.cli.options import (
     PROMISE,
     RESULTS,
     TABLE,
+    ParameterOption,
     argument,
     columns_of,
     level_of,
@@ -24,23 +26,21 @@ from dpgrain.cli.options import (
     option,
     seldom,
 )
-from dpgrain.cli.parameters import ParameterOption, options_of
-from dpgrain.cli.printing import plain, print_guarantee, print_table, say, written
-from dpgrain.cli.signatures import parameters_of
+from dpgrain.cli.parameters import options_of
+from dpgrain.cli.printing import plain, print_guarantee, print_table, say
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.cli.table import PerUserOptions, PublishingOptions, print_check
 from dpgrain.errors import ParameterError
 from dpgrain.learn.estimator_names import ESTIMATORS
-from dpgrain.publishing.parameters import Parameter
+from dpgrain.publishing.parameters import Parameter, parameters_of
 from dpgrain.units import PLAIN_UNITS, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain import report as pages
     from dpgrain.inputs import labels
-    from dpgrain.learn import LinearModel, features, summary
-    from dpgrain.learn.features import CategoryColumn, FeatureEncoding
+    from dpgrain.learn import features, summary
+    from dpgrain.learn.features import FeatureEncoding
     from dpgrain.releases import table_queries
-    from dpgrain.tables.table import UserTable
 else:
     labels, features = lazy_import("dpgrain.inputs.labels"), lazy_import("dpgrain.learn.features")
     table_queries = lazy_import("dpgrain.releases.table_queries")
@@ -62,7 +62,7 @@ _GROUPS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class FeatureOptions:
     """Options for the columns of a model."""
 
@@ -119,7 +119,7 @@ def _end(text: str) -> float:
     return number("--range", text, "COLUMN=LOW:HIGH with numbers")
 
 
-def _category(text: str) -> CategoryColumn:
+def _category(text: str) -> features.CategoryColumn:
     column, equals, levels = text.partition("=")
     if not (column and equals and levels):
         raise ParameterError(f"--categories must be 'COLUMN=A|B|C', not {text!r}.")
@@ -160,7 +160,7 @@ def _options() -> list[ParameterOption]:
     return options
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class FitOptions(PublishingOptions, PerUserOptions, FeatureOptions):
     """Options other than the parameters of an estimator: the rows and the outputs."""
 
@@ -200,9 +200,8 @@ class FitOptions(PublishingOptions, PerUserOptions, FeatureOptions):
     "dpgrain fit linear sales.parquet --per-user spent=amount:sum --per-user days=day:nunique "
     "--target spent --features days --range 'days=0:30' --user customer --unit user --epsilon "
     "1 --delta 1e-6 --output model.json",
-    options=_options,
 )
-def fit(rest: FitOptions, stated: dict[str, Any]) -> None:
+def fit(rest: FitOptions, stated: Annotated[dict[str, Any], _options]) -> None:
     """Fit a regression or a classifier.
 
     Non-numeric features become 0 or the low end of their range; rows without target or user are
@@ -231,18 +230,15 @@ def fit(rest: FitOptions, stated: dict[str, Any]) -> None:
         parameters["classes"] = _labels(classes, rest.target, table)
     check_outputs([rest.output, rest.report])
     check_page(rest.report, name="--report")
-    estimator: LinearModel = getattr(learn, ESTIMATORS[rest.kind])(**parameters)
+    estimator: learn.LinearModel = getattr(learn, ESTIMATORS[rest.kind])(**parameters)
     with rest.charging():
         model = table_queries.fit_columns(estimator, table, encoding, rest.target, rest.element)
     model.save(rest.output)
     if rest.report is not None:
         pages.write_fit_report(model, rest.report)
-    if rest.as_json:
-        own = {"kind": rest.kind, "target": rest.target, **model_as_json(model)}
-        print_json(own, rest.output, rest.report)
-        return
     print_model(model, rest.top, rest.output)
-    written(rest.output, rest.report)
+    own = {"kind": rest.kind, "target": rest.target}
+    finish(lambda: {**own, **model_as_json(model)}, rest.output, rest.report)
 
 
 def _require(output: Path | None, stated: dict[str, Any]) -> None:
@@ -259,7 +255,10 @@ def _require(output: Path | None, stated: dict[str, Any]) -> None:
 
 
 def _check(
-    rest: FitOptions, table: UserTable, encoding: FeatureEncoding, classes: list[str] | None
+    rest: FitOptions,
+    table: dg.UserTable,
+    encoding: FeatureEncoding,
+    classes: list[str] | None,
 ) -> None:
     """Print exact counts of non-numeric features and unused targets."""
     cells = [] if rest.element is None else [rest.element]
@@ -268,10 +267,10 @@ def _check(
     else:
         known = classes and {rest.target: _labels(classes, rest.target, table)}
         what = {"items": list(dict.fromkeys([*cells, rest.target])), "domain": known}
-    print_check(table, as_json=rest.as_json, zero=encoding.numbers, **what)
+    print_check(table, zero=encoding.numbers, **what)
 
 
-def _labels(names: list[str], target: str, table: UserTable) -> list[Any]:
+def _labels(names: list[str], target: str, table: dg.UserTable) -> list[Any]:
     """Return the labels with the type of the target column."""
     table.require(target, "target")
     if not table.is_integer(target):
@@ -284,7 +283,7 @@ def _labels(names: list[str], target: str, table: UserTable) -> list[Any]:
     return result
 
 
-def print_model(model: LinearModel, top: int, kept: Path | None) -> None:
+def print_model(model: learn.LinearModel, top: int, kept: Path | None) -> None:
     """Print coefficients, notes and the guarantee, in one line if the file ``kept`` has it."""
     found = summary.coefficients(model)
     title = f"{type(model).__name__}: {len(found.rows):,} coefficients"

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
+import dpgrain as dg
 from dpgrain import accounting
 from dpgrain._files import exists, guarantee_path
 from dpgrain._formatting import powers
@@ -15,9 +16,9 @@ from dpgrain._lazy_import import lazy_import
 from dpgrain._progress import Progress
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
-from dpgrain.cli.document import guarantee_as_json, print_json
+from dpgrain.cli.document import finish, guarantee_as_json
 from dpgrain.cli.options import argument, option
-from dpgrain.cli.printing import check_picture, print_table, say, shown, written
+from dpgrain.cli.printing import check_picture, print_table, say, shown
 from dpgrain.errors import ParameterError
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Level, Relation, Unit, User
 
@@ -26,14 +27,9 @@ if TYPE_CHECKING:
     from dpgrain.publishing import guarantee as guarantees
     from dpgrain.publishing import risk as risks
     from dpgrain.report import plots
-    from dpgrain.statistics import release as releases
 else:
-    guarantees, plots = (
-        lazy_import("dpgrain.publishing.guarantee"),
-        lazy_import("dpgrain.report.plots"),
-    )
-    risks = lazy_import("dpgrain.publishing.risk")
-    releases = lazy_import("dpgrain.statistics.release")
+    guarantees = lazy_import("dpgrain.publishing.guarantee")
+    plots, risks = lazy_import("dpgrain.report.plots"), lazy_import("dpgrain.publishing.risk")
 
 MechanismName: TypeAlias = Literal["gaussian", "laplace", "pure", "zcdp"]
 
@@ -48,7 +44,7 @@ _FALSE_ALARMS = 0.05
 _UNITS_OF_ONE_PERSON: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class MechanismOptions:
     """Options that describe a mechanism."""
 
@@ -318,7 +314,6 @@ def guarantee(
         int | None, option("Also for a user, if every user has at most this many elements.", min=1)
     ] = None,
     plot: given.Plot = None,
-    as_json: given.Json = False,
 ) -> None:
     """Show the guarantee of a release or a noise mechanism.
 
@@ -334,9 +329,9 @@ def guarantee(
         )
     else:
         if exists(guarantee_path(release)):
-            promise = guarantees.Guarantee.read_for_output(release)
+            promise = dg.Guarantee.read_for_output(release)
         else:
-            saved = releases.Release.load(release)
+            saved = dg.Release.load(release)
             promise = saved.guarantee
         at_delta = promise.delta if delta is None else delta
         event = promise.event
@@ -346,13 +341,6 @@ def guarantee(
     listed = _risks(event, curve.level, relation, max_elements, private=private)
     if plot is not None:
         curve.save_plot(plot)
-    if as_json:
-        fields: dict[str, Any] = {}
-        if promise is not None:
-            fields = {**guarantee_as_json(promise), "hash": None if saved is None else saved.hash}
-        as_values = [_as_json(risk) for risk in listed]
-        print_json({**curve.to_dict(), **fields, "risk": as_values}, plot)
-        return
     if promise is not None:
         say(str(promise))
     if saved is not None:
@@ -360,7 +348,10 @@ def guarantee(
         say(f"SHA-256 of groups, numbers and promise (not of the file): {saved.hash}")
     curve.print()
     _print_risks(listed)
-    written(plot)
+    fields: dict[str, Any] = {}
+    if promise is not None:
+        fields = {**guarantee_as_json(promise), "hash": None if saved is None else saved.hash}
+    finish(lambda: {**curve.to_dict(), **fields, "risk": list(map(_as_json, listed))}, plot)
 
 
 def _curve_of_mechanism(

@@ -7,38 +7,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
+import dpgrain as dg
 from dpgrain._files import atomic_write, check_outputs
 from dpgrain._formatting import percent, quantity, rounded_up
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import CommandGroup, command
-from dpgrain.cli.document import print_json
+from dpgrain.cli.document import finish
 from dpgrain.cli.options import argument, option
-from dpgrain.cli.printing import print_table, say, written
+from dpgrain.cli.printing import print_table, say
 from dpgrain.errors import ParameterError
 from dpgrain.scope.provenance import DESCRIPTIONS
 from dpgrain.units import PLAIN_UNITS, Element, Level, Unit
 
 if TYPE_CHECKING:
     from dpgrain.ledger import entries
-    from dpgrain.ledger import ledger as ledgers
-    from dpgrain.ledger import promise as promises
     from dpgrain.ledger import registry as registries
-    from dpgrain.ledger import window as windows
-    from dpgrain.ledger.entries import LedgerEntry
-    from dpgrain.ledger.ledger import Ledger
-    from dpgrain.ledger.promise import LastingPromise
-    from dpgrain.ledger.window import TimeWindow
-    from dpgrain.releases import plan as plans
     from dpgrain.scope import partitions
 else:
     entries = lazy_import("dpgrain.ledger.entries")
-    ledgers, promises = lazy_import("dpgrain.ledger.ledger"), lazy_import("dpgrain.ledger.promise")
-    registries, plans = lazy_import("dpgrain.ledger.registry"), lazy_import("dpgrain.releases.plan")
-    partitions, windows = (
-        lazy_import("dpgrain.scope.partitions"),
-        lazy_import("dpgrain.ledger.window"),
-    )
+    registries = lazy_import("dpgrain.ledger.registry")
+    partitions = lazy_import("dpgrain.scope.partitions")
 
 ledger = CommandGroup(
     "Keep account of releases and budgets.",
@@ -60,7 +49,7 @@ Place: TypeAlias = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BudgetOptions:
     """Options for the budget of a promise."""
 
@@ -83,12 +72,12 @@ class BudgetOptions:
     @property
     def parts(self) -> dict[str, Any]:
         """Reserved parts of the budget, as parameters of promises."""
-        files = map(plans.plan_releases, self.plan or ())
+        files = map(dg.plan_releases, self.plan or ())
         planned = [guarantee for file in files for guarantee in file.guarantees]
         return {"pure": self.pure, "leak": self.leak, "plan": planned}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PromiseOptions(BudgetOptions):
     """Options for the budget and the unit of a promise."""
 
@@ -110,9 +99,9 @@ class PromiseOptions(BudgetOptions):
     zone: Annotated[str, option("Time zone in which days begin, such as Europe/Paris.")] = ""
     relation: given.Neighbours = "zero_out"
 
-    def promise(self) -> LastingPromise:
+    def promise(self) -> dg.LastingPromise:
         """Return the promise."""
-        return promises.LastingPromise.of(
+        return dg.LastingPromise.of(
             self._unit(),
             self.epsilon,
             self.delta,
@@ -121,7 +110,7 @@ class PromiseOptions(BudgetOptions):
             **self.parts,
         )
 
-    def _window(self) -> TimeWindow | None:
+    def _window(self) -> dg.AnyDays | dg.AnyHours | None:
         """Return the protected window, if there is one."""
         if (self.any_days is not None) + (self.any_hours is not None) != (self.day is not None):
             raise ParameterError(
@@ -129,9 +118,9 @@ class PromiseOptions(BudgetOptions):
                 "--any-days 30 --day visited, or --any-hours 720 --day at."
             )
         if self.any_days is not None and self.day is not None:
-            return windows.AnyDays(self.any_days, self.day, self.zone)
+            return dg.AnyDays(self.any_days, self.day, self.zone)
         if self.any_hours is not None and self.day is not None:
-            return windows.AnyHours(self.any_hours, self.day)
+            return dg.AnyHours(self.any_hours, self.day)
         return None
 
     def _unit(self) -> Unit:
@@ -168,19 +157,18 @@ def init(
     promised: PromiseOptions,
     name: Annotated[str, option("Name of the people in the records.")],
     user: given.User = None,
-    as_json: given.Json = False,
 ) -> None:
     """Create a ledger with a first promise."""
-    opened = ledgers.Ledger.create(place, name=name, promises=[promised.promise()], user=user or "")
-    _print(opened, as_json=as_json)
+    opened = dg.Ledger.create(place, name=name, promises=[promised.promise()], user=user or "")
+    _print(opened)
 
 
 @command("dpgrain ledger promise visits.ledger --unit user --epsilon 10 --delta 1e-6")
-def promise(place: Place, promised: PromiseOptions, as_json: given.Json = False) -> None:
+def promise(place: Place, promised: PromiseOptions) -> None:
     """Add a promise to an uncharged ledger; every release must fit all promises."""
-    opened = ledgers.Ledger(place)
+    opened = dg.Ledger(place)
     opened.add(promised.promise())
-    _print(opened, as_json=as_json)
+    _print(opened)
 
 
 @command("dpgrain ledger renew visits.ledger 1 --epsilon 1 --delta 1e-6")
@@ -188,19 +176,17 @@ def renew(
     place: Place,
     number: Annotated[int, argument("Line of the promise, as printed by `ledger show`.", "LINE")],
     strength: BudgetOptions,
-    as_json: given.Json = False,
 ) -> None:
     """Renew a promise; the old budget counts as fully spent, and the new one is added to it."""
-    opened = ledgers.Ledger(place)
+    opened = dg.Ledger(place)
     earlier = opened.promises.get(number)
     if earlier is None:
         raise ParameterError(f"NUMBER must be the line of a promise in force, not {number}.")
     entry = opened.renew(
         number, earlier.renewed(strength.epsilon, strength.delta, **strength.parts)
     )
-    _print(opened, as_json=as_json)
-    if not as_json:
-        say(f"Line {entry.number} {opened.renewal_text(entry.number)}")
+    _print(opened)
+    say(f"Line {entry.number} {opened.renewal_text(entry.number)}")
 
 
 @command("dpgrain ledger show visits.ledger")
@@ -210,13 +196,10 @@ def show(
         str | None, option("Hash from a receipt, which the ledger must contain.", metavar="HASH")
     ] = None,
     top: Annotated[int, option("Number of last lines to print.", "--top", min=1)] = 20,
-    as_json: given.Json = False,
 ) -> None:
     """Show the promises of a ledger, the remaining budget and the last lines."""
-    opened = ledgers.Ledger(place, expected=expected)
-    _print(opened, as_json=as_json)
-    if as_json:
-        return
+    opened = dg.Ledger(place, expected=expected)
+    _print(opened)
     lines = opened.entries
     for entry in lines:
         if entry.renews is not None:
@@ -234,17 +217,14 @@ def verify(
     expected: Annotated[
         str | None, option("Hash from a receipt, which the ledger must contain.", metavar="HASH")
     ] = None,
-    as_json: given.Json = False,
 ) -> None:
     """Check that no line is changed or missing, and that the accounts follow from the lines."""
-    opened = ledgers.Ledger(place, expected=expected)
+    opened = dg.Ledger(place, expected=expected)
     receipt, seeded = opened.verify(), entries.seed_note(opened.entries)
     text = f"The hash chain is intact. Last line: {receipt}. {seeded}".rstrip()
-    if as_json:
-        fields = {"verified": True, "receipt": asdict(receipt), "seeded_lines": _seeded(opened)}
-        print_json({**fields, "sentence": text})
-        return
     say(text)
+    fields = {"verified": True, "receipt": asdict(receipt), "seeded_lines": _seeded(opened)}
+    finish(lambda: {**fields, "sentence": text})
 
 
 @command(
@@ -263,13 +243,12 @@ def export(
         ),
     ] = False,
     decided_by: Annotated[str, option("With --registry: name of the data curator.")] = "",
-    as_json: given.Json = False,
 ) -> None:
     """Write the promises and all lines of a ledger as JSON, or an entry for the public registry."""
     if decided_by and not registry:
         raise ParameterError("--decided-by requires --registry.")
     check_outputs([output])
-    opened = ledgers.Ledger(place)
+    opened = dg.Ledger(place)
     if registry:
         fields = registries.registry_entry(opened, decided_by=decided_by)
         text = registries.registry_yaml(opened, decided_by=decided_by)
@@ -279,30 +258,23 @@ def export(
     if output is not None:
         with atomic_write(output) as part:
             part.write_text(text, encoding="utf-8")
-    if as_json:
-        print_json(fields, output)
-    elif output is None:
-        say(text.removesuffix("\n"))
     else:
-        written(output)
+        say(text.removesuffix("\n"))
+    finish(lambda: fields, output)
 
 
 @command("dpgrain ledger report visits.ledger --output visits.html")
 def report(
     place: Place,
     output: Annotated[Path, option("File to write (.html).")],
-    as_json: given.Json = False,
 ) -> None:
     """Write an HTML page for a privacy officer: promises, remaining budget, releases over time."""
     check_outputs([output])
-    ledgers.Ledger(place).report(output)
-    if as_json:
-        print_json({}, output)
-        return
-    written(output)
+    dg.Ledger(place).report(output)
+    finish(dict, output)
 
 
-def _described(opened: Ledger) -> dict[str, Any]:
+def _described(opened: dg.Ledger) -> dict[str, Any]:
     """Return the promises of a ledger and their remaining budget as JSON values."""
     promised = [
         {"line": number, **one.to_dict(), "left": opened.left(number)}
@@ -318,16 +290,14 @@ def _described(opened: Ledger) -> dict[str, Any]:
     }
 
 
-def _seeded(opened: Ledger) -> list[int]:
+def _seeded(opened: dg.Ledger) -> list[int]:
     """Return the numbers of lines with seeded releases."""
     return [entry.number for entry in opened.entries if not entry.private]
 
 
-def _print(opened: Ledger, *, as_json: bool) -> None:
+def _print(opened: dg.Ledger) -> None:
     """Print the promises of a ledger and their remaining budget."""
-    if as_json:
-        print_json(_described(opened))
-        return
+    finish(lambda: _described(opened))
     say(f"The ledger {opened.name!r}, id {opened.id}.")
     rows = [
         (str(one), str(number), percent(opened.left(number), up=False))
@@ -340,7 +310,7 @@ def _print(opened: Ledger, *, as_json: bool) -> None:
         say(f"Promise on line {number} (fullest account{where}): {opened.remaining_text(number)}")
 
 
-def _print_lines(lines: list[LedgerEntry], top: int) -> None:
+def _print_lines(lines: list[entries.LedgerEntry], top: int) -> None:
     """Print the last lines with releases, latest first."""
     if not lines:
         say("Nothing was charged yet.")

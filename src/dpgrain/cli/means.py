@@ -5,26 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import dpgrain as dg
 from dpgrain._files import check_outputs
 from dpgrain._formatting import first_duplicate
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
-from dpgrain.cli.document import mean_as_json, print_json
-from dpgrain.cli.options import columns_of
-from dpgrain.cli.parameters import ParameterOption, options_of
-from dpgrain.cli.printing import print_guarantee, say, written
-from dpgrain.cli.signatures import parameters_of
+from dpgrain.cli.document import finish, mean_as_json
+from dpgrain.cli.options import ParameterOption, columns_of
+from dpgrain.cli.parameters import options_of
+from dpgrain.cli.printing import print_guarantee, say
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.cli.table import PublishingOptions, print_check
 from dpgrain.errors import ParameterError
-from dpgrain.publishing.parameters import Parameter
+from dpgrain.publishing.parameters import Parameter, parameters_of
 
 if TYPE_CHECKING:
     from dpgrain.releases import outputs, table_queries
-    from dpgrain.tables.table import UserTable
 else:
     table_queries = lazy_import("dpgrain.releases.table_queries")
     outputs = lazy_import("dpgrain.releases.outputs")
@@ -37,7 +36,7 @@ _COLUMNS = Parameter(
 _ENDINGS = (".json", ".csv", ".parquet")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class MeanOptions(PublishingOptions):
     """Options other than the parameters of a mean: the rows and the output."""
 
@@ -62,14 +61,13 @@ def _options() -> list[ParameterOption]:
 @command(
     "dpgrain mean-of-users days.parquet --user person --columns steps,sleep,pulse --bound 20000 "
     "--epsilon 1 --delta 1e-6 --output mean.json",
-    options=_options,
 )
-def mean_of_users(rest: MeanOptions, stated: dict[str, Any]) -> None:
+def mean_of_users(rest: MeanOptions, stated: Annotated[dict[str, Any], _options]) -> None:
     """Publish the mean of users' vectors."""
     table = rest.read(rest.source, user=rest.user, n_users=rest.n_users)
     names = _checked(stated.pop("columns", []), table)
     if rest.check:
-        print_check(table, as_json=rest.as_json, zero=names)
+        print_check(table, zero=names)
         return
     _check(table, stated, rest.output)
     table.require_numbers(names, "--columns", also=["BOOLEAN"])
@@ -77,18 +75,15 @@ def mean_of_users(rest: MeanOptions, stated: dict[str, Any]) -> None:
         mean = table_queries.mean_of_columns(table, names, n_users=rest.n_users, **stated)
     if rest.output is not None:
         outputs.write_mean(mean, names, rest.output)
-    if rest.as_json:
-        print_json(mean_as_json(mean, names), rest.output)
-        return
     for line in mean.lines(names, rest.top):
         say(spelled_inside(line).replace("all: .value", "all: --output FILE, or a larger --top"))
     say(f"Method: {mean.method}, {mean.reason}.")
     has_it = rest.output is not None and rest.output.suffix.lower() == ".json"
     print_guarantee(mean.guarantee, rest.output if has_it else None)
-    written(rest.output)
+    finish(lambda: mean_as_json(mean, names), rest.output)
 
 
-def _check(table: UserTable, stated: dict[str, Any], output: Path | None) -> None:
+def _check(table: dg.UserTable, stated: dict[str, Any], output: Path | None) -> None:
     """Raise if required options are missing, before rows are read."""
     if table.user is None:
         raise ParameterError("Pass --user, the user id column.")
@@ -105,7 +100,7 @@ def _check(table: UserTable, stated: dict[str, Any], output: Path | None) -> Non
     check_outputs([output])
 
 
-def _checked(columns: Sequence[str], table: UserTable) -> list[str]:
+def _checked(columns: Sequence[str], table: dg.UserTable) -> list[str]:
     """Return the columns of ``--columns``, without repetitions and the user id."""
     names = columns_of(columns, table.schema)
     if not names:

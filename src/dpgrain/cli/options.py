@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
@@ -11,7 +13,9 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 import typer
 
 from dpgrain.errors import ParameterError
-from dpgrain.units import Law, Level, Relation
+from dpgrain.publishing.parameters import parameters_of
+from dpgrain.releases.table_options import OPTIONS, TableOption
+from dpgrain.units import Level, Relation
 
 # Type of an option that some commands require.
 Stated = TypeVar("Stated")
@@ -20,6 +24,9 @@ Stated = TypeVar("Stated")
 PROMISE, TABLE, CLIPPING = "The guarantee", "The table", "Groups and clipping"
 PEOPLE, RESULTS = "One row per user", "Output"
 
+#: Options that change the table of a command, except those of some commands.
+CHANGES = tuple(one for one in OPTIONS if one.flag != "--cells")
+CELLS = tuple(one for one in OPTIONS if one.flag == "--cells")
 # An expression contains commas only inside of brackets or quotes.
 _BRACKETS = re.compile(r"[(\[{'\"]")
 
@@ -51,6 +58,55 @@ _output = partial(option, group=RESULTS)
 _people = partial(option, group=seldom(PEOPLE))
 
 
+@dataclass(frozen=True)
+class ParameterOption:
+    """An option for a parameter of the library."""
+
+    declared: inspect.Parameter
+    # From the parsed value to the value of the library.
+    read: Callable[[Any], Any] = lambda value: value
+    # The option with a value.
+    example: str = ""
+    # The whole description; ``--help`` shows the first sentence.
+    described: str = ""
+
+    @property
+    def needed(self) -> bool:
+        """True if the option is required."""
+        return self.declared.default is inspect.Parameter.empty
+
+
+def declared(name: str, hint: Any, default: Any) -> ParameterOption:
+    """Return an option as it is annotated."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return ParameterOption(inspect.Parameter(name, keyword, default=default, annotation=hint))
+
+
+def reading_options() -> list[ParameterOption]:
+    """Return the options for parameters of :func:`dpgrain.read` about the format of files."""
+    own = {"delimiter": Delimiter, "decimal": Decimal, "dates": Dates}
+    return [
+        declared(name, own.get(name, Annotated[str, _rare(one.help)]), one.default)
+        for name, one in parameters_of("dpgrain.tables.table", "read").items()
+        if one.hint is str  # others are the place of the rows, or have a syntax of their own
+    ]
+
+
+def change_options(listed: Iterable[TableOption]) -> list[ParameterOption]:
+    """Return the options that change a table."""
+    kind = list[str] | None
+    return [
+        declared(one.name, Annotated[kind, _rare(one.text, one.flag, metavar=one.metavar)], None)
+        for one in listed
+    ]
+
+
+def several_in(hint: Any) -> list[ParameterOption]:
+    """Return the options of a field annotated with a function for them; empty for other fields."""
+    first = getattr(hint, "__metadata__", (None,))[0]
+    return first() if callable(first) else []
+
+
 # ---------------------------------------------------------------------------------- the guarantee
 
 Epsilon: TypeAlias = Annotated[
@@ -70,11 +126,6 @@ ProtectedOrElement: TypeAlias = Annotated[
 MaxElements: TypeAlias = Annotated[
     int | None, _rare_promise("With --unit user: maximum number of a user's elements used.")
 ]
-MaxItems: TypeAlias = Annotated[
-    int,
-    option("Maximum number of one unit's items used in selection.", group=seldom(CLIPPING), min=1),
-]
-Noise: TypeAlias = Annotated[Law, _rare_promise("Noise distribution.")]
 
 # -------------------------------------------------------------------------------------- the table
 
@@ -104,10 +155,6 @@ RowsAs: TypeAlias = Annotated[
 ]
 User: TypeAlias = Annotated[str | None, _table("User id column.", metavar="COLUMN")]
 Users: TypeAlias = Annotated[int | None, _table("Public number of enrolled users.")]
-Cells: TypeAlias = Annotated[
-    list[str] | None,
-    _rare("NAME=COLUMN:FILE adds a column of cells; FILE has a value and its cell per row."),
-]
 PerUser: TypeAlias = Annotated[
     list[str] | None,
     _people(
@@ -122,6 +169,10 @@ PerUserFilter: TypeAlias = Annotated[
     list[str] | None,
     _people("Only users that meet a condition, such as 'visits > 2'.", metavar="CONDITION"),
 ]
+#: Texts of options that change a table, by the names of the options.
+Reading: TypeAlias = Annotated[Mapping[str, Any], reading_options]
+Changes: TypeAlias = Annotated[Mapping[str, list[str]], partial(change_options, CHANGES)]
+Cells: TypeAlias = Annotated[Mapping[str, list[str]], partial(change_options, CELLS)]
 Delimiter: TypeAlias = Annotated[
     str, _table("CSV delimiter, if not a comma; '\\t': tab.", metavar="MARK", show_default=False)
 ]
@@ -134,52 +185,8 @@ Types: TypeAlias = Annotated[
         metavar="COLUMN=TYPE …",
     ),
 ]
-Days: TypeAlias = Annotated[
-    list[str] | None,
-    _rare(
-        "NAME=COLUMN or NAME=COLUMN:ZONE adds the dates of timestamps, such as day=at:Europe/Paris."
-    ),
-]
-Derived: TypeAlias = Annotated[
-    list[str] | None,
-    _rare(
-        "Add a derived column, such as 'month=month(at)' or 'left=price * 0.8'; --by and "
-        "--value also accept expressions.",
-        "--derive",
-        metavar="NAME=EXPRESSION",
-    ),
-]
-Filters: TypeAlias = Annotated[
-    list[str] | None,
-    _rare(
-        "Only rows that meet a condition, such as \"amount > 0 and kind = 'er'\".",
-        "--filter",
-        metavar="CONDITION",
-    ),
-]
-JoinPublic: TypeAlias = Annotated[
-    list[str] | None,
-    _rare(
-        "Add the columns of a public file, joined by a common column, such as zip=areas.csv.",
-        "--join-public",
-        metavar="COLUMN=FILE",
-    ),
-]
-Join: TypeAlias = Annotated[
-    list[str] | None,
-    _rare(
-        "Add the columns of the same people's rows in another file (the first row of "
-        "each), with USER as its user id column.",
-        "--join",
-        metavar="FILE or USER=FILE",
-    ),
-]
 Where: TypeAlias = Annotated[
-    list[str] | None,
-    _rare(
-        "COLUMN=VALUE or COLUMN=FIRST..LAST: only records of this public region are read. "
-        "COLUMN= selects missing values. Repeat it for any of several values."
-    ),
+    list[str] | None, _rare(next(one.text for one in OPTIONS if one.flag == "--where"))
 ]
 Mark: TypeAlias = Literal[".", ","]
 Decimal: TypeAlias = Annotated[Mark, _rare("Decimal separator in columns of --type.")]
@@ -227,11 +234,6 @@ Save: TypeAlias = Annotated[
 ]
 Plot: TypeAlias = Annotated[Path | None, _output("Draw the release: .png, .svg or .pdf.")]
 Json: TypeAlias = Annotated[bool, _output("Print JSON, for programs.", "--json")]
-
-
-def clip_of(text: str) -> Any:
-    """Return the value of ``--clip``: a number or ``"auto"``."""
-    return text if text == "auto" else number("--clip", text, "a number or 'auto'")
 
 
 def number(flag: str, text: str, kind: str) -> float:

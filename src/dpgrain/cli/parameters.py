@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from dpgrain.cli.options import CLIPPING, PROMISE, number, option, seldom
+from dpgrain.cli.options import CLIPPING, PROMISE, ParameterOption, number, option, seldom
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.parameters import Parameter
 
@@ -31,28 +31,6 @@ _SYMBOLS = {"epsilon": "ε", "delta": "δ", "clip": "BOUND"}
 _DOMAIN = "Public list of groups or items in a file, one per line; or COLUMN=FILE for each column."
 # Sentences about values that only Python can pass.
 _PYTHON_ONLY = re.compile(r"``share``|A custom :class:|with_cells")
-
-
-@dataclass(frozen=True)
-class ParameterOption:
-    """An option for a parameter of the library.
-
-    Args:
-        declared: the parameter of the command's function.
-        read: converts the parsed value to the value of the library.
-        example: the option with a value.
-        described: the whole description; ``--help`` shows the first sentence.
-    """
-
-    declared: inspect.Parameter
-    read: Callable[[Any], Any]
-    example: str
-    described: str
-
-    @property
-    def needed(self) -> bool:
-        """True if the option is required."""
-        return self.declared.default is inspect.Parameter.empty
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,11 @@ from dpgrain._formatting import powers
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import Command, CommandGroup, command
-from dpgrain.cli.document import print_json
-from dpgrain.cli.options import clip_of, level_of, option
-from dpgrain.cli.parameters import ParameterOption, options_of
-from dpgrain.cli.printing import check_picture, plain, print_table, say, shown, written
-from dpgrain.cli.signatures import parameters_of
-from dpgrain.publishing.parameters import Parameter
+from dpgrain.cli.document import finish
+from dpgrain.cli.options import ParameterOption, level_of, option
+from dpgrain.cli.parameters import options_of
+from dpgrain.cli.printing import check_picture, plain, print_table, say, shown
+from dpgrain.publishing.parameters import Parameter, parameters_of
 from dpgrain.units import PLAIN_UNITS, Element, Level, Unit, User
 
 if TYPE_CHECKING:
@@ -39,14 +38,18 @@ plan = CommandGroup(
 )
 
 
+# Parameters of the plan of a histogram that are not offered.
+_ELSEWHERE = {"plan_histogram": ("cells", "cell_of_item", "own_items", "weighted")}
+
+
 def _options(module: str, name: str) -> list[ParameterOption]:
     """Return the options of a planning function; a unit has a level and a number of elements."""
-    known = parameters_of(f"dpgrain.planning.{module}", name)
+    known = parameters_of(f"dpgrain.{module}", name)
     if "unit" in known:
         most = "with --unit user: maximum number of a user's elements."
-        known["unit"] = replace(known["unit"], hint=Level)
+        known["unit"] = replace(known["unit"], hint=Level, default=None)
         known["max_elements"] = Parameter("max_elements", int | None, None, most)
-    return options_of(known.values())
+    return options_of(one for one in known.values() if one.name not in _ELSEWHERE.get(name, ()))
 
 
 def _protected(level: Level | None, max_elements: int | None) -> Unit | None:
@@ -60,15 +63,19 @@ def _protected(level: Level | None, max_elements: int | None) -> Unit | None:
 def _planned(module: str, name: str, summary: str, example: str) -> Command:
     """Return the command of a planning function."""
 
-    def run(stated: dict[str, Any], as_json: given.Json = False) -> None:
+    def run(stated: dict[str, Any]) -> None:
         unit = _protected(stated.pop("unit", None), stated.pop("max_elements", None))
         if unit is not None:
             stated["unit"] = unit
-        _print(getattr(planning, name)(**stated), as_json)
+        result = getattr(planning, name)(**stated)
+        _print(result)
+        finish(result.to_dict)
 
+    options = partial(_options, f"planning.{module}", name)
+    run.__annotations__["stated"] = Annotated[dict[str, Any], options]
     run.__doc__ = summary
     word = name.removeprefix("plan_")
-    return Command(run, word, (f"dpgrain plan {word} {example}",), partial(_options, module, name))
+    return Command(run, word, (f"dpgrain plan {word} {example}",))
 
 
 recurrent = _planned(
@@ -106,59 +113,37 @@ select = _planned(
 @command(
     "dpgrain plan units --epsilon 1 --delta 1e-6 --n-users 10000 --records 90 --elements 5 "
     "--cells 40",
-    options=partial(_options, "units", "plan_units"),
 )
 def units(
-    stated: dict[str, Any],
+    stated: Annotated[dict[str, Any], partial(_options, "planning.units", "plan_units")],
     plot: Annotated[Path | None, option("Also draw the errors over ε: .png, .svg or .pdf.")] = None,
-    as_json: given.Json = False,
 ) -> None:
     """Compare records, elements and users as the unit: the error of a count, and the protection."""
     check_picture(plot)
     result = planning.plan_units(**stated)
     if plot is not None:
         plots.save_units(result, plot)
-    _print(result, as_json, plot)
+    _print(result)
+    finish(result.to_dict, plot)
 
 
 @command("dpgrain plan histogram --epsilon 1 --delta 1e-6 --items 500")
 def histogram(
-    epsilon: given.Epsilon[float],
-    delta: given.Delta[float] = 0.0,
-    relation: given.Neighbours = "zero_out",
-    unit: given.Protected = "element",
-    items: Annotated[
-        int | None,
-        option("Public number of items; if omitted, items are selected privately.", min=1),
-    ] = None,
-    max_items: given.MaxItems = 1000,
-    max_elements: given.MaxElements = None,
-    clip: Annotated[
-        str, option("A bound, or 'auto', which spends some budget on choosing bounds.")
-    ] = "auto",
-    noise: given.Noise = "gaussian",
+    stated: Annotated[dict[str, Any], partial(_options, "statistics.plan", "plan_histogram")],
     shared: Annotated[
         bool,
         option("The cell is in another column, and does not follow from the item.", "--shared"),
     ] = False,
-    as_json: given.Json = False,
 ) -> None:
     """Plan a `dpgrain histogram`: the noise of a count, and which items are selected."""
-    release = statistics.plan_histogram(
-        epsilon=epsilon,
-        delta=delta,
-        relation=relation,
-        unit=_protected(unit, max_elements) or Element(),
-        clip=clip_of(clip),
-        noise=noise,
-        items=items,
-        max_items=max_items,
-        cell_of_item=not shared,
-    )
-    _print(planning.plan_counts(release), as_json)
+    unit = _protected(stated.pop("unit", None), stated.pop("max_elements", None)) or Element()
+    release = statistics.plan_histogram(**stated, unit=unit, cell_of_item=not shared)
+    result = planning.plan_counts(release)
+    _print(result)
+    finish(result.to_dict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class _Shuffled:
     """Parameters of a shuffled sum."""
 
@@ -184,7 +169,6 @@ def shuffle(
     report: Annotated[
         Path | None, option("Also write an HTML page that explains the plan.")
     ] = None,
-    as_json: given.Json = False,
 ) -> None:
     """Plan a sum through a shuffler, without a curator: the messages and the error."""
     if report is not None:
@@ -193,20 +177,13 @@ def shuffle(
     result, curve = shuffled.deployment(protocol), shuffled.honest_curve(protocol)
     if report is not None:
         protocol.report(report)
-    if as_json:
-        fields = {**result.to_dict(), "honest": [line.to_dict() for line in curve]}
-        print_json(fields, report)
-        return
-    _print(result, as_json=False)
+    _print(result)
     _print_honest(curve, own.delta)
-    written(report)
+    finish(lambda: {**result.to_dict(), "honest": [line.to_dict() for line in curve]}, report)
 
 
-def _print(plan: PlanTable, as_json: bool, path: Path | None = None) -> None:
-    """Print a plan with its tables and notes, and the path of its picture."""
-    if as_json:
-        print_json(plan.to_dict(), path)
-        return
+def _print(plan: PlanTable) -> None:
+    """Print a plan with its tables and notes."""
     numbers = isinstance(plan, planning.ErrorPlan)
     for place, (heading, rows) in enumerate(plan.tables()):
         if heading and not place:
@@ -220,7 +197,6 @@ def _print(plan: PlanTable, as_json: bool, path: Path | None = None) -> None:
         )
     for note in plan.notes:
         say(note)
-    written(path)
 
 
 def _print_honest(curve: Sequence[Honest], delta: float) -> None:

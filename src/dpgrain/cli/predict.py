@@ -10,9 +10,9 @@ from dpgrain._files import check_outputs, write_table
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
-from dpgrain.cli.document import print_json
+from dpgrain.cli.document import finish
 from dpgrain.cli.options import PEOPLE, RESULTS, argument, columns_of, option, seldom
-from dpgrain.cli.printing import say, written
+from dpgrain.cli.printing import say
 from dpgrain.cli.table import PerUserOptions, TableOptions, print_check
 from dpgrain.errors import ParameterError
 
@@ -55,7 +55,7 @@ def predict(
     columns = _columns(fitted, model)
     data = people.of(reading.read(table, user=user))
     if reading.check or output is None:
-        print_check(data, as_json=reading.as_json, zero=columns.numbers)
+        print_check(data, zero=columns.numbers)
         return
     check_outputs([output])
     rows = features.load_rows(
@@ -73,12 +73,9 @@ def predict(
         "The guarantee covers the model, not this file: a prediction reveals information about "
         "its own row."
     )
-    if reading.as_json:
-        fields = {"rows": len(rows.X), "columns": list(kept | added), "sentence": sentence}
-        print_json(fields, output)
-        return
     say(f"{len(rows.X):,} rows predicted. {sentence}")
-    written(output)
+    fields = {"rows": len(rows.X), "columns": list(kept | added), "sentence": sentence}
+    finish(lambda: fields, output)
 
 
 def _check_output(output: Path | None) -> None:

@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Collection, Iterable, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,18 +31,18 @@ else:
     rich_console, rich_markup = lazy_import("rich.console"), lazy_import("rich.markup")
     rich_table = lazy_import("rich.table")
 
+#: True if a command prints only its JSON document.
+as_json: ContextVar[bool] = ContextVar("as_json", default=False)
 # Maximum number of characters of a printed key.
 _KEY_LENGTH = 200
 # Words of a key are not broken up to this length, however many columns there are.
 _UNBROKEN = 20
 
 
-def _print(content: Any, **settings: Any) -> None:
-    """Print to standard output, without wrapping.
-
-    Raises:
-        DataError: if standard output is full or closed.
-    """
+def _print(content: Any, *, document: bool = False, **settings: Any) -> None:
+    """Print text, or the JSON document, to standard output, without wrapping."""
+    if as_json.get() and not document:
+        return
     try:
         rich_console.Console(soft_wrap=True).print(content, **settings)
     except (OSError, SystemExit) as error:  # rich exits if the pipe is closed
@@ -61,9 +62,9 @@ def _lost(reason: str) -> str:
     return f"{full}: the output not printed is lost{counts}{file}."
 
 
-def say(text: str, *, style: str | None = None) -> None:
+def say(text: str, *, style: str | None = None, document: bool = False) -> None:
     """Print a text without markup."""
-    _print(text, style=style, markup=False, highlight=False)
+    _print(text, document=document, style=style, markup=False, highlight=False)
 
 
 def print_table(

@@ -7,36 +7,33 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import dpgrain as dg
 from dpgrain._formatting import percent, quantity
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import (
+    finish,
     guarantee_as_json,
     mean_as_json,
     model_as_json,
-    print_json,
     release_as_json,
 )
 from dpgrain.cli.options import argument, option
-from dpgrain.cli.printing import plain, print_table, say, written
-from dpgrain.cli.table import sides_of
+from dpgrain.cli.printing import plain, print_table, say
+from dpgrain.releases.table_options import sides_of
 
 if TYPE_CHECKING:
     from dpgrain.learn import summary
-    from dpgrain.ledger import ledger as ledgers
-    from dpgrain.ledger.ledger import Ledger
     from dpgrain.means import user_mean
-    from dpgrain.releases import plan as plans
     from dpgrain.releases import run as running
-    from dpgrain.releases.plan import PlannedReleases
-    from dpgrain.releases.run import Releases
     from dpgrain.statistics import formatting
 else:
-    ledgers, plans = lazy_import("dpgrain.ledger.ledger"), lazy_import("dpgrain.releases.plan")
+    formatting, summary = (
+        lazy_import("dpgrain.statistics.formatting"),
+        lazy_import("dpgrain.learn.summary"),
+    )
     user_mean, running = lazy_import("dpgrain.means.user_mean"), lazy_import("dpgrain.releases.run")
-    formatting = lazy_import("dpgrain.statistics.formatting")
-    summary = lazy_import("dpgrain.learn.summary")
 
 # Maximum number of printed characters of the first key.
 _KEY_LENGTH = 40
@@ -69,31 +66,25 @@ def run(
             "Publish again what was published before: it is charged again, and replaced.", "--again"
         ),
     ] = False,
-    as_json: given.Json = False,
 ) -> None:
     """Publish all releases of a file under one guarantee.
 
     The whole file is checked and all releases are charged before any row is read. docs/releases.md
     describes the format.
     """
-    with nullcontext() if ledger is None else ledgers.Ledger(ledger) as opened:
-        plan = plans.plan_releases(file, where=sides_of(where or []), folder=folder)
-        if not as_json:
-            say(str(plan))
+    with nullcontext() if ledger is None else dg.Ledger(ledger) as opened:
+        plan = dg.plan_releases(file, where=sides_of(where or []), folder=folder)
+        say(str(plan))
         if dry_run:
-            _dry_run(plan, opened, again=again, as_json=as_json)
+            _dry_run(plan, opened, again=again)
             return
         published = plan.run(again=again)
-    if as_json:
-        document = {"plan": _plan_as_json(plan), **releases_as_json(published)}
-        print_json(document, *plan.file.outputs)
-        return
     _print(published)
     say(str(published.promise))
-    written(*plan.file.outputs)
+    finish(lambda: {"plan": _plan_as_json(plan), **releases_as_json(published)}, *plan.file.outputs)
 
 
-def _print(published: Releases) -> None:
+def _print(published: dg.Releases) -> None:
     """Print one line per release, and warnings."""
     rows = []
     for each in published.plan.releases:
@@ -131,30 +122,29 @@ def _brief(release: Any) -> str:
     return f"{quantity(len(release), 'estimate')}, {first} {', '.join(line.keys)}: {number}"
 
 
-def _dry_run(plan: PlannedReleases, ledger: Ledger | None, *, again: bool, as_json: bool) -> None:
+def _dry_run(plan: dg.PlannedReleases, ledger: dg.Ledger | None, *, again: bool) -> None:
     """Print the budget that the releases need, and raise if a ledger would refuse them."""
     parts = [] if ledger is None else _parts(plan, ledger)
-    if not as_json:
-        for promise, left, taken in parts:
-            say(
-                f"Promise: {promise}. At least {percent(left, up=False)} remains; these releases need "
-                f"at most {percent(taken)}."
-            )
+    for promise, left, taken in parts:
+        say(
+            f"Promise: {promise}. At least {percent(left, up=False)} remains; these releases need "
+            f"at most {percent(taken)}."
+        )
     if ledger is not None:
         with running.note_missing_outputs(plan):
             ledger.rehearse(*plan.guarantees, mark=plan.mark, again=again)
-    if as_json:
-        shares = [
-            {"promise": promise, "left": left, "taken": taken} for promise, left, taken in parts
-        ]
-        print_json(
-            {"plan": _plan_as_json(plan), "ledger": shares, **guarantee_as_json(plan.guarantee)}
-        )
-        return
     say("Dry run: nothing was read, charged or written.")
+    shares = [{"promise": promise, "left": left, "taken": taken} for promise, left, taken in parts]
+    finish(
+        lambda: {
+            "plan": _plan_as_json(plan),
+            "ledger": shares,
+            **guarantee_as_json(plan.guarantee),
+        }
+    )
 
 
-def _parts(plan: PlannedReleases, ledger: Ledger) -> list[tuple[str, float, float]]:
+def _parts(plan: dg.PlannedReleases, ledger: dg.Ledger) -> list[tuple[str, float, float]]:
     """Return each promise of a ledger, its remaining share, and the share that the file needs."""
     result = []
     for number, promise in ledger.promises.items():
@@ -164,7 +154,7 @@ def _parts(plan: PlannedReleases, ledger: Ledger) -> list[tuple[str, float, floa
     return result
 
 
-def _plan_as_json(plan: PlannedReleases) -> list[dict[str, Any]]:
+def _plan_as_json(plan: dg.PlannedReleases) -> list[dict[str, Any]]:
     """Return the guarantee and expected error of each planned release as JSON values."""
     return [
         {
@@ -180,7 +170,7 @@ def _plan_as_json(plan: PlannedReleases) -> list[dict[str, Any]]:
     ]
 
 
-def releases_as_json(published: Releases) -> dict[str, Any]:
+def releases_as_json(published: dg.Releases) -> dict[str, Any]:
     """Return all releases by name, and their common guarantee, as JSON values."""
     fields: dict[str, Any] = {}
     for each in published.plan.releases:

@@ -6,26 +6,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import dpgrain as dg
 from dpgrain import statistics
 from dpgrain._files import check_outputs, check_page, exists
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import Command
-from dpgrain.cli.document import print_json, release_as_json
-from dpgrain.cli.options import columns_of, level_of
-from dpgrain.cli.parameters import ParameterOption, options_of
-from dpgrain.cli.printing import check_picture, print_release, say, write_plot, written
-from dpgrain.cli.signatures import docstring, parameters_of
-from dpgrain.cli.table import PerUserOptions, PublishingOptions, domain_of, print_check, with_cells
+from dpgrain.cli.document import finish, release_as_json
+from dpgrain.cli.options import ParameterOption, columns_of, level_of
+from dpgrain.cli.parameters import options_of
+from dpgrain.cli.printing import check_picture, print_release, say, write_plot
+from dpgrain.cli.table import PerUserOptions, PublishingOptions, changed, domain_of, print_check
 from dpgrain.errors import ParameterError, SchemaError
+from dpgrain.publishing.parameters import docstring, parameters_of
 from dpgrain.units import Element, Record, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain.statistics import release as releases
-    from dpgrain.statistics.release import Release
-    from dpgrain.tables.table import UserTable
 else:
     releases = lazy_import("dpgrain.statistics.release")
 
@@ -103,9 +102,10 @@ def __getattr__(name: str) -> Command:
     def run(given_options: StatisticOptions, stated: dict[str, Any]) -> None:
         given_options.run(getattr(statistics, name), stated)
 
+    run.__annotations__["stated"] = Annotated[dict[str, Any], options]
     run.__doc__ = docstring(module, name).partition("Args:\n")[0].strip()
     words = name.replace("_", "-")
-    return Command(run, words, _EXAMPLES.get(name) or (_example(words, options()),), options)
+    return Command(run, words, _EXAMPLES.get(name) or (_example(words, options()),))
 
 
 def _example(name: str, options: Sequence[ParameterOption]) -> str:
@@ -116,14 +116,14 @@ def _example(name: str, options: Sequence[ParameterOption]) -> str:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class StatisticOptions(PublishingOptions, PerUserOptions):
     """Options of every statistic: the rows, the privacy unit and the outputs."""
 
     source: given.Table
     user: given.User = None
     n_users: given.Users = None
-    cells: given.Cells = None
+    cells: given.Cells
     unit: given.ProtectedOrElement = None
     element: given.Cell = None
     max_elements: given.MaxElements = None
@@ -134,10 +134,10 @@ class StatisticOptions(PublishingOptions, PerUserOptions):
     plot: given.Plot = None
     memory: given.Memory = "1GB"
 
-    def run(self, function: Callable[..., Release], stated: dict[str, Any]) -> None:
+    def run(self, function: Callable[..., dg.Release], stated: dict[str, Any]) -> None:
         """Publish a statistic with the stated parameters; or only check values, with ``--check``."""
         rows = self.read(self.source, user=self.user, n_users=self.n_users, memory=self.memory)
-        table = self.of(with_cells(rows, self.cells or []))
+        table = self.of(changed(rows, given.CELLS, self.cells))
         for name in ("by", "item"):
             if isinstance(stated.get(name), list):
                 columns = columns_of(stated[name], table.schema)
@@ -154,13 +154,13 @@ class StatisticOptions(PublishingOptions, PerUserOptions):
             known = {
                 name: stated[name] for name in ("weight", "bounds", "domain") if name in stated
             }
-            print_check(table, as_json=self.as_json, items=keys, values=values, **known)
+            print_check(table, items=keys, values=values, **known)
             return
         unit = self.protected(table, keys)
         with _delta_is_named(stated["delta"], any_noise="noise" in stated):
             self.publish(function, table, unit=unit, **stated)
 
-    def protected(self, table: UserTable, keys: Sequence[str]) -> Unit:
+    def protected(self, table: dg.UserTable, keys: Sequence[str]) -> Unit:
         """Return the privacy unit; ``--element`` is a column, or a file with the cells of keys."""
         level = level_of(self.unit, self.element, self.max_elements)
         if level != "record" and table.user is None:
@@ -195,7 +195,7 @@ class StatisticOptions(PublishingOptions, PerUserOptions):
             return User(self.max_elements, by)
         return Record() if level == "record" else Element(by)
 
-    def publish(self, function: Callable[..., Release], table: UserTable, **own: Any) -> None:
+    def publish(self, function: Callable[..., dg.Release], table: dg.UserTable, **own: Any) -> None:
         """Check the outputs, publish, write, and only then print."""
         if own.get("epsilon") is None:
             raise ParameterError("Pass --epsilon, such as --epsilon 1.")
@@ -217,9 +217,6 @@ class StatisticOptions(PublishingOptions, PerUserOptions):
             release.save(self.save)
         if self.plot is not None:
             write_plot(release.plot(), self.plot)
-        if self.as_json:
-            print_json(release_as_json(release), *outputs)
-            return
         ordered = release.metadata.statistic.in_order
         print_release(
             release, self.top or _PRINTED * (2 if ordered else 1), kept=self.save or self.report
@@ -229,7 +226,7 @@ class StatisticOptions(PublishingOptions, PerUserOptions):
                 f"--delta {own['delta']:g} was not needed: with this noise, the guarantee has "
                 "δ = 0."
             )
-        written(*outputs)
+        finish(lambda: release_as_json(release), *outputs)
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from dpgrain.accounting import Gaussian
 from dpgrain.means import Contributions
 from dpgrain.means.protocol import DistributedGradients
 from dpgrain.noise import RandomSource
-from dpgrain.noise.sums import add_gaussian_noise
 from dpgrain.numerics.row_products import squares
+from dpgrain.publishing.draws import counted, one_draw
 
 # Edges of bins: half octaves from 2^-12 to 2^12; the first and the last bin also contain all
 # smaller and larger norms.
@@ -119,7 +119,7 @@ def release_norms(gradients: Contributions, event: Gaussian, source: RandomSourc
         if isinstance(gradients, DistributedGradients)
         else norm_counts(gradients)
     )
-    noisy = add_gaussian_noise(counts.astype(np.float64), 1.0, event.noise_multiplier, source)
+    noisy = counted(source, event).floating(one_draw(event), counts.astype(np.float64))
     return NormHistogram(noisy, event.noise_multiplier)
 
 

@@ -18,7 +18,7 @@ from dpgrain.accounting import Contribution, Event, Gaussian, calibrate
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import codes, column
 from dpgrain.noise import RandomSource
-from dpgrain.noise.sums import add_gaussian_noise
+from dpgrain.publishing.draws import counted
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 
@@ -82,9 +82,7 @@ class Population:
         if self.stated is not None:
             return self.stated
         assert self.event is not None  # noqa: S101 - for the type checker
-        noisy = add_gaussian_noise(
-            np.array([float(found)]), 1.0, self.event.noise_multiplier, source
-        )
+        noisy = counted(source, self.event).floating(self.event, np.array([float(found)]))
         return int(min(max(round(float(noisy[0])), 1), _LARGEST_USERS))
 
 

@@ -105,7 +105,14 @@ def accuracy(
         elements: (m,) the cell of each row in a public partition, for ``Element()``.
         unit: the privacy unit, ``User()``, ``Element()`` or ``Record()``; by default ``User()`` if
             users are passed, otherwise ``Record()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
         delta: the δ of the guarantee; the release itself is pure, and 0 is the default.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        random_state: seed, for tests and research. The release is then *not private*.
 
     Raises:
         ParameterError: if a value is out of range, or the numbers of labels and predictions differ.

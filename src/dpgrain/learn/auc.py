@@ -21,6 +21,7 @@ from dpgrain.learn.scoring import (
     format_guarantee,
     format_interval,
     format_units,
+    format_weights,
     require_numbers,
     scored_rows,
     sums,
@@ -124,11 +125,15 @@ class Auc(Score):
             f"({max(band.share, 0.0):.1%} of rows)"
             for band in self.calibration
         )
-        privacy = format_guarantee(self.guarantee)
+        privacy, same = (
+            format_guarantee(self.guarantee),
+            "" if level == "record" else "same weights; ",
+        )
         return (
-            f"AUC of rows, each {level} counting once: {own}; guessing has 0.5. Share of positive "
-            f"rows: {base}. {format_units(self.units, level)}\n"
-            f"Share of positive rows by predicted probability:\n{bands}\n{privacy}"
+            f"AUC of rows{format_weights(level)}: {own}; guessing has 0.5. Share of positive rows: "
+            f"{base}. {format_units(self.units, level)}\n"
+            f"Share of positive rows by predicted probability ({same}each 95% interval separately):\n"
+            f"{bands}\n{privacy}"
         )
 
 
@@ -159,7 +164,14 @@ def auc(
         elements: (m,) the cell of each row in a public partition, for ``Element()``.
         unit: the privacy unit, ``User()``, ``Element()`` or ``Record()``; by default ``User()`` if
             users are passed, otherwise ``Record()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
         delta: the δ of the guarantee; the release itself is pure, and 0 is the default.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        random_state: seed, for tests and research. The release is then *not private*.
 
     Raises:
         ParameterError: if a value is out of range, or the numbers of labels and probabilities

@@ -31,9 +31,9 @@ from dpgrain.learn.fit_data import Classes, FitData, FitResult, LoadedRows
 from dpgrain.learn.reading import record_blocks, ridge_strengths
 from dpgrain.learn.rounds import History, resolve_users, round_facts, train
 from dpgrain.means import ClippedMean
-from dpgrain.noise import RandomSource
 from dpgrain.optimize import Solver
 from dpgrain.publishing import Charge
+from dpgrain.publishing.draws import CountedSource
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 
@@ -139,12 +139,12 @@ class CentralFit:
         """Run the whole release within its charge."""
         n = resolve_users(self.roster, lambda: data.users_with_rows, charge)
         if self.labels is not None:
-            data = self._select_labels(cast(FitData, data), charge.lend(self.labels))
-        source = charge.lend(self.mean.event.beside(compose_events(self.norms, self.evidence)))
+            data = self._select_labels(cast(FitData, data), charge.rounds(self.labels))
+        source = charge.rounds(self.mean.event.beside(compose_events(self.norms, self.evidence)))
         with Progress(self.mean.rounds, progress) as bar:
             return _CentralRun(self, data, n, source, bar).result()
 
-    def _select_labels(self, data: FitData, source: RandomSource) -> FitData:
+    def _select_labels(self, data: FitData, source: CountedSource) -> FitData:
         """Return the rows with selected labels."""
         assert self.labels is not None  # noqa: S101 - for the type checker
         classes, values = select_labels(data.targets, data.rows, self.labels, source)
@@ -170,7 +170,7 @@ class _CentralRun:
     """Releases of one fit with known labels; ``n`` is the divisor of sums in users."""
 
     def __init__(
-        self, fit: CentralFit, data: LoadedRows, n: int, source: RandomSource, bar: Progress
+        self, fit: CentralFit, data: LoadedRows, n: int, source: CountedSource, bar: Progress
     ) -> None:
         self.bar = bar
         self.fit, self.config, self.source, self.n = fit, fit.config, source, n
@@ -258,10 +258,9 @@ class _CentralRun:
         return mean.scaled(clip=clip, blocks_per_user=blocks_per_user)
 
     def _release_norms(self, theta: FloatArray) -> NormHistogram:
-        """Publish the histogram of norms at a point; their number is fixed by the charge."""
+        """Publish the histogram of norms at a point."""
         event = self.fit.norms
         assert event is not None  # noqa: S101 - for the type checker
-        assert len(self.histograms) < event.count  # noqa: S101 - what is published was charged
         self.histograms.append(release_norms(self.gradients(theta), event, self.source))
         return self.histograms[-1]
 

@@ -22,8 +22,8 @@ from dpgrain.inputs.codes import Key, codes, distinct_labels, label_array, match
 from dpgrain.inputs.labels import label_from_key, rank
 from dpgrain.inputs.numbers import numbers
 from dpgrain.noise import RandomSource
-from dpgrain.noise.distributions import MAX_SCALE, raise_scale
-from dpgrain.noise.sums import with_gaussian
+from dpgrain.noise.distributions import MAX_SCALE
+from dpgrain.publishing.draws import counted
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.plan import select_by_threshold
@@ -181,13 +181,13 @@ def select_labels(
     result, blocks = targets.values[rows.kept], rows.blocks
     there = np.flatnonzero(np.isfinite(result))
     # Rows are shuffled secretly, and each block's first row determines its vote.
-    drawn = np.random.default_rng([int(word) for word in source.words(4)]).permutation(len(there))
+    draws = counted(source, event)
+    drawn = draws.generator("votes").permutation(len(there))
     _, first = np.unique(blocks[there[drawn]], return_index=True)
     votes = result[there[drawn[first]]].astype(np.intp)
     counts = np.bincount(votes, minlength=len(known)).astype(np.int64)
     present = np.flatnonzero(counts)
-    scale = raise_scale(event.noise_multiplier)
-    noisy = with_gaussian(counts[present], scale, source=source)
+    noisy, _ = draws.select(event, counts[present], 1.0, 1.0)
     # A rounded number passes only if the unrounded number does.
     passed = present[noisy >= math.ceil(event.threshold + 0.5)]
     if len(passed) < 2:

@@ -7,7 +7,7 @@ that users are independent and identically distributed affects only the coverage
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,9 +22,8 @@ from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
 from dpgrain.learn.rounds import History
 from dpgrain.means import clipped
-from dpgrain.noise import RandomSource
-from dpgrain.noise.sums import add_gaussian_noise
 from dpgrain.optimize import MarginLoss
+from dpgrain.publishing.draws import CountedSource
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -160,7 +159,7 @@ def release_evidence(
     blocks_per_user: float,
     whole: bool,
     event: Gaussian,
-    source: RandomSource,
+    source: CountedSource,
 ) -> Evidence:
     """Publish second moments of gradients and the mean curvature at a parameter.
 
@@ -181,16 +180,16 @@ def release_evidence(
     if not whole:
         lengths = np.linalg.norm(sums, axis=1)
         counts = (lengths[:, None] > _NORMS * clip).sum(axis=0).astype(np.float64)
-        noisy = add_gaussian_noise(counts, 1.0, sd, source)
+        noisy = source.floating(replace(event, noise_multiplier=sd), counts)
         few = np.flatnonzero(noisy <= n_users / 100 + 2 * sd)
         longest = float(_NORMS[few[0] if len(few) else -1]) * clip
-    steepest = _curvature_bound(add_gaussian_noise(moments.histogram(), 1.0, sd, source), sd)
+    bins = source.floating(replace(event, noise_multiplier=sd), moments.histogram())
+    steepest = _curvature_bound(bins, sd)
     steepest *= moments.typical_curvature
-    curvature = add_gaussian_noise(
+    curvature = source.floating(
+        replace(event, noise_multiplier=multiplier / math.sqrt(_CURVATURE)),
         moments.curvature(steepest).ravel(),
         steepest,
-        multiplier / math.sqrt(_CURVATURE),
-        source,
     ).reshape(width, width)
     kept = clipped(sums, longest)
     upper = np.triu_indices(width)
@@ -198,7 +197,8 @@ def release_evidence(
     weight = np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
     moved = longest**2 if whole else score_sensitivity(longest, clip)
     deep = multiplier / math.sqrt(_SCORES)
-    noisy = add_gaussian_noise((kept.T @ kept)[upper] * weight, moved, deep, source) / weight
+    products = (kept.T @ kept)[upper] * weight
+    noisy = source.floating(replace(event, noise_multiplier=deep), products, moved) / weight
     scores = np.zeros((width, width))
     scores[upper] = noisy
     scores = scores + np.triu(scores, 1).T

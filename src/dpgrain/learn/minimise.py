@@ -130,9 +130,15 @@ def minimise(
             recipes, which protect whole users.
         elements: (m,) the cell of each record in a public partition.
         unit: the protected unit; by default ``User()`` if users are passed, otherwise ``Record()``.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: the δ of the guarantee, in (0, 1), such as 1e-6.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
         clip: the clipping bound of a block's step; not used by recipes, like the following
             parameters.
-        delta: the δ of the guarantee, in (0, 1), such as 1e-6.
         rounds: the number of noisy gradients.
         sampling: ``"pairs"``, ``"users"`` or ``"full"``.
         sampling_rate: the probability of being in a round's sample; by default 1, or less for a
@@ -144,6 +150,7 @@ def minimise(
         exact: True adds blocks as integers, which is always done for Spark frames. This removes all
             floating-point effects only if the loss computes each record's gradient independently of
             other records, to the last bit.
+        random_state: seed, for tests and research. The release is then *not private*.
 
     Raises:
         ParameterError: if a parameter is out of range or shapes do not fit.
@@ -305,7 +312,7 @@ class MinimumQuery(Query[Minimum]):
 
     def _run_recipe(self, charge: Charge) -> tuple[FloatArray, History, int]:
         """Run the program of a recipe."""
-        program, source = self.program, charge.lend(self.program.event)
+        program, source = self.program, charge.rounds(self.program.event)
         skip_lot(self.random_state, source)
         features, targets, rows, users = self._read(charge)
         index = population_index(program, users, rows)
@@ -325,7 +332,7 @@ class MinimumQuery(Query[Minimum]):
             replace(self.mean, n_users=n),
             solver,
             np.array(self.start),
-            charge.lend(self.mean.event),
+            charge.rounds(self.mean.event),
             owners=rows.owners,
         )
         return theta, history, n
@@ -338,7 +345,7 @@ class MinimumQuery(Query[Minimum]):
         make = distributed.record_arrangement(cluster, self.promise.unit)
         with distributed.cached(cluster, make, charge) as cached:
             n = resolve_users(self.roster, lambda: cached.users, charge)
-            source = charge.lend(self.mean.event)
+            source = charge.rounds(self.mean.event)
             at, mean = partial(_cluster_sums, cached, step), replace(self.mean, n_users=n)
             theta, history = train(at, mean, solver, np.array(self.start), source)
         return theta, history, n

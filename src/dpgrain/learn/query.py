@@ -208,7 +208,7 @@ class RecipeFit:
 
     def run(self, data: FitData, charge: Charge, progress: bool | None = None) -> FitResult:
         """Run the whole release within its charge."""
-        source = charge.lend(self.event)
+        source = charge.rounds(self.event)
         config, rows, classes = self.config, data.rows, data.targets.classes
         skip_lot(config.random_state, source)
         loss, kept = config.loss(classes), data.rows.kept

@@ -22,6 +22,7 @@ from dpgrain.learn.scoring import (
     format_guarantee,
     format_interval,
     format_units,
+    format_weights,
     require_numbers,
     scored_rows,
     sums,
@@ -73,7 +74,7 @@ class R2(Score):
     def __str__(self) -> str:
         level, own = self.guarantee.level, format_interval(self.value, self.low, self.high)
         return (
-            f"R² of rows, each {level} counting once: {own}; predicting the mean has 0. Targets and "
+            f"R² of rows{format_weights(level)}: {own}; predicting the mean has 0. Targets and "
             f"predictions are clamped to [{self.lower:g}, {self.upper:g}]. "
             f"{format_units(self.units, level)}\n{format_guarantee(self.guarantee)}"
         )
@@ -107,7 +108,14 @@ def r2(
         elements: (m,) the cell of each row in a public partition, for ``Element()``.
         unit: the privacy unit, ``User()``, ``Element()`` or ``Record()``; by default ``User()`` if
             users are passed, otherwise ``Record()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
         delta: the δ of the guarantee; the release itself is pure, and 0 is the default.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        random_state: seed, for tests and research. The release is then *not private*.
 
     Raises:
         ParameterError: if a value is out of range, or the numbers of targets and predictions

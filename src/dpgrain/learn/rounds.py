@@ -21,10 +21,11 @@ from dpgrain.learn.program import Program, Smoothing
 from dpgrain.means import ClippedMean, Contributions, Mean
 from dpgrain.means.protocol import Drawn
 from dpgrain.noise import RandomSource, RandomState
-from dpgrain.noise.sources import random_source
+from dpgrain.noise.sources import random_bits, random_source
 from dpgrain.optimize import LossFunction, Solver, run
 from dpgrain.optimize.smoothing import Moreau, Proximable, RandomizedBall, SmoothedLoss
 from dpgrain.publishing import Charge
+from dpgrain.publishing.draws import CountedSource
 from dpgrain.publishing.facts import Fact
 
 # Description of the features that need population indices.
@@ -176,7 +177,7 @@ def run_program(
     roster: NDArray[Any],
     loss: LossFunction,
     start: FloatArray,
-    source: RandomSource,
+    source: CountedSource,
     *,
     ridge: FloatArray | float = 0.0,
     fast_sums: GradientFunction | None = None,
@@ -195,9 +196,11 @@ def run_program(
             there = np.diff(records.starts) > 0
             if len(program.stages) > 1:
                 there &= (roster >= phase.users.start) & (roster < phase.users.stop)
-            own = records.select(np.flatnonzero(there))
+            own, draws = records.select(np.flatnonzero(there)), source
+            if len(program.stages) > 1:
+                draws = source.group(phase.users.start, phase.users.stop, stage.mean.event)
             smooth, longest = (
-                _smooth_loss(loss, stage.smoothing, source),
+                _smooth_loss(loss, stage.smoothing, draws),
                 LONGEST * stage.mean.reach,
             )
 
@@ -220,7 +223,7 @@ def run_program(
                 stage.mean,
                 stage.solver,
                 solution,
-                source,
+                draws,
                 public=public,
                 owners=roster[there] - phase.users.start if stage.mean.fresh else None,
                 progress=bar,
@@ -287,13 +290,13 @@ def population_index(program: Program, users: Any, rows: ArrangedRows) -> NDArra
 
 def draw_lot(random_state: RandomState) -> int:
     """Draw the public random number of a recipe that returns a random iterate."""
-    return int(random_source(random_state).words(1)[0])
+    return int(random_bits(random_source(random_state), 1)[0])
 
 
-def skip_lot(random_state: RandomState, source: RandomSource) -> None:
+def skip_lot(random_state: RandomState, source: CountedSource) -> None:
     """Advance a source of noise past the public random number, which used the same seed."""
     if not isinstance(random_state, np.random.Generator):
-        source.words(1)
+        source.bits("lot", 1)
 
 
 def resolve_users(roster: Population, count: Callable[[], int], charge: Charge) -> int:
@@ -301,11 +304,11 @@ def resolve_users(roster: Population, count: Callable[[], int], charge: Charge) 
     if roster.stated is not None:
         return roster.stated
     assert roster.event is not None  # noqa: S101 - for the type checker
-    return roster.size(count(), charge.lend(roster.event))
+    return roster.size(count(), charge.rounds(roster.event))
 
 
 def _smooth_loss(
-    loss: LossFunction, smoothing: Smoothing | None, source: RandomSource
+    loss: LossFunction, smoothing: Smoothing | None, source: CountedSource
 ) -> LossFunction:
     """Return a loss smoothed as specified by a recipe."""
     if smoothing is None:
@@ -313,7 +316,6 @@ def _smooth_loss(
     if isinstance(smoothing, RandomizedBall):
         # The points are secret, independent and identically distributed. Without a user, their
         # distribution is therefore the same, although the generator assigns them to other users.
-        seed = [int(word) for word in source.words(4)]
-        return SmoothedLoss(loss, smoothing, np.random.default_rng(seed))
+        return SmoothedLoss(loss, smoothing, source.generator("smoothing"))
     assert isinstance(loss, Proximable)  # noqa: S101 - checked before anything was charged
     return Moreau(loss, smoothing)

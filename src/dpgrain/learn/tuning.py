@@ -24,9 +24,6 @@ from dpgrain.learn.fit_data import FitData, FitResult
 from dpgrain.learn.program import Recipe
 from dpgrain.learn.query import FitQuery
 from dpgrain.learn.rows import FitRows
-from dpgrain.noise import RandomSource
-from dpgrain.noise.distributions import raise_scale
-from dpgrain.noise.sums import with_gaussian
 from dpgrain.optimize import MarginLoss
 from dpgrain.publishing import Charge, Plan, Promise, annotate_interrupt
 from dpgrain.publishing.facts import Fact
@@ -193,7 +190,7 @@ class TunedQuery(FitQuery):
         # A progress bar would reveal the number of fits.
         result = fit.run(data.fit, charge.one_of(noise.fit, fit.event), progress=False)
         model = config.model().adopt(result)
-        score = -_noisy_score(model, noise.score, data, charge.lend(noise.score))
+        score = -_noisy_score(model, noise.score, data, charge)
         return score, (result, self.settings[index])
 
 
@@ -289,7 +286,7 @@ def _noise_of_fit(candidate: FitConfig, promise: Promise, epsilon: float) -> Cen
 
 
 def _noisy_score(
-    candidate: LinearModel, event: Gaussian, data: _TuningData, source: RandomSource
+    candidate: LinearModel, event: Gaussian, data: _TuningData, charge: Charge
 ) -> float:
     """Return the noisy total of blocks' losses, in bounds."""
     # Targets have the scale of the fits.
@@ -299,9 +296,8 @@ def _noisy_score(
         # A warning would reveal a user's row.
         z = margins if margins.ndim == 2 else margins[:, None]
         losses = loss.at(z[:, 0] if loss.outputs == 1 else z, targets.values)
-    scale = raise_scale(raise_scale(event.noise_multiplier * STEPS))
     lost = np.array([sum_losses(data.blocks.of(losses))])
-    return float(with_gaussian(lost, scale, source=source)[0]) / STEPS
+    return float(charge.noisy(event, lost, STEPS)[0]) / STEPS
 
 
 def _fit_facts(candidates: Sequence[FitConfig], promise: Promise) -> tuple[Fact, ...]:

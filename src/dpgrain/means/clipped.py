@@ -20,7 +20,7 @@ from dpgrain.means.protocol import Central, Contributions, CountedRounds, Drawn,
 from dpgrain.means.rules import WeightedClip
 from dpgrain.means.total_error import UserCount
 from dpgrain.noise import RandomSource
-from dpgrain.noise.sums import add_gaussian_noise
+from dpgrain.publishing.draws import counted, one_draw
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Element, Level, Relation, Unit, User
 
@@ -239,7 +239,7 @@ class ClippedMean(Central):
         """Start a run.
 
         Args:
-            source: the source of samples and noise.
+            source: the source of samples and noise; its draws are counted.
             owners: (blocks,) the user of each block, 0 to n−1; required if users are sampled.
 
         Raises:
@@ -260,7 +260,7 @@ class ClippedRounds(CountedRounds):
     >>> from dpgrain.means import Vectors
     >>> from dpgrain.noise import SeededSource
     >>> users = Vectors(np.full((1000, 2), 0.5))
-    >>> run = ClippedMean(1.0, 2.0, n_users=1000, rounds=2, sampling_rate=0.5).start(SeededSource(1))
+    >>> run = ClippedMean(1.0, 2.0, n_users=1000, rounds=3, sampling_rate=0.5).start(SeededSource(1))
     >>> [run.estimate(users).round(1).tolist() for _ in range(2)]
     [[0.5, 0.5], [0.5, 0.5]]
     >>> drawn = run.draw(1000)
@@ -272,7 +272,8 @@ class ClippedRounds(CountedRounds):
         self, mean: ClippedMean, source: RandomSource, owners: NDArray[Any] | None = None
     ) -> None:
         super().__init__(mean)
-        self.mean, self.source, self.owners = mean, source, owners
+        self.mean, self.owners = mean, owners
+        self.source, self._part = counted(source, mean.event), one_draw(mean.event)
         self.draws = 0
         self._parts: NDArray[np.intp] | None = None
         self._noise = None if mean.bands == 1 else banded.Correlated(mean.matrix)
@@ -290,7 +291,7 @@ class ClippedRounds(CountedRounds):
     def _parted(self, owners: NDArray[Any]) -> NDArray[np.intp]:
         """Return the part of each user, drawn independently of the data and of other users."""
         users = int(owners.max(initial=-1)) + 1
-        return (self.source.words(users) % np.uint64(self.mean.bands)).astype(np.intp)
+        return (self.source.bits("parts", users) % np.uint64(self.mean.bands)).astype(np.intp)
 
     def state(self) -> dict[str, Any]:
         """Return the secret state of sampling except the source; parts reveal users."""
@@ -327,25 +328,20 @@ class ClippedRounds(CountedRounds):
             return None
         owners = self.owners if self.mean.sampling == "users" else None
         there = blocks if owners is None else int(owners.max(initial=-1)) + 1
-        chosen = self.source.words(there) < np.uint64(math.floor(rate * 2.0**64))
+        chosen = self.source.bits("sampling", there) < np.uint64(math.floor(rate * 2.0**64))
         return chosen if owners is None else chosen[owners]
 
     def _rounded(self, contributions: Contributions, drawn: Drawn | None) -> FloatArray:
         """Add clipped blocks in floating point, plus noise."""
-        mean, total = self.mean, contributions.clipped_sum(self.mean.clip, drawn)
+        clip, total = self.mean.clip, contributions.clipped_sum(self.mean.clip, drawn)
         if self._noise is None:
-            return add_gaussian_noise(total, mean.clip, mean.noise_multiplier, self.source)
-        fresh = add_gaussian_noise(
-            np.zeros_like(total), mean.clip, mean.noise_multiplier, self.source
-        )
+            return self.source.floating(self._part, total, clip)
+        fresh = self.source.floating(self._part, np.zeros_like(total), clip)
         return total + self._noise.next(fresh)
 
     def _exact(self, contributions: Contributions, drawn: Drawn | None) -> FloatArray:
         """Add blocks truncated to a grid as integers, plus integer noise."""
-        mean = self.mean
-        return exactly_noised(
-            contributions, mean.clip, mean.noise_multiplier, self.source, drawn=drawn
-        )
+        return exactly_noised(contributions, self.mean.clip, self._part, self.source, drawn=drawn)
 
 
 def _event(

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.means.protocol import Contributions, Distributed, Drawn
 from dpgrain.noise import RandomSource
-from dpgrain.noise.distributions import MAX_SCALE, raise_scale
-from dpgrain.noise.sums import with_gaussian
+from dpgrain.noise.distributions import MAX_SCALE
 from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
+from dpgrain.publishing.draws import GaussianNoise, counted
 
 # Grid steps per clipping bound in exact sums, so that squared norms in steps fit in 2^53.
 _STEPS_PER_CLIP = 2.0**24
@@ -29,7 +29,7 @@ _EXACT_BELOW = 2**53
 def exactly_noised(
     contributions: Contributions,
     clip: float,
-    noise_multiplier: float,
+    part: GaussianNoise,
     source: RandomSource,
     *,
     drawn: Drawn | None = None,
@@ -37,23 +37,26 @@ def exactly_noised(
 ) -> FloatArray:
     """Add clipped blocks and Gaussian noise, without floating-point rounding in between.
 
-    ``clip`` bounds the l2 distance of a block to the public ``centre``, (d,), by default 0.
+    ``clip`` bounds the l2 distance of a block to the public ``centre``, (d,), by default 0, and
+    ``part`` is the event of the sum.
 
-    Formal guarantee: a Gaussian mechanism with the stated multiplier, for any blocks in any order:
+    Formal guarantee: a Gaussian mechanism with the multiplier of the part, for any blocks in any order:
     each block is truncated to a grid, on which its norm is at most the bound, and integers are
     added.
 
+    >>> from dpgrain.accounting import Gaussian
     >>> from dpgrain.means.protocol import Vectors
     >>> from dpgrain.noise import SeededSource
-    >>> exactly_noised(Vectors([[3.0, 4.0]], dimension=2), 1.0, 1e-3, SeededSource(1)).round(1).tolist()
+    >>> user, part = Vectors([[3.0, 4.0]], dimension=2), Gaussian(1e-3)
+    >>> exactly_noised(user, 1.0, part, SeededSource(1)).round(1).tolist()
     [0.6, 0.8]
     """
-    step = grid_step(clip, noise_multiplier)
+    step = grid_step(clip, part.noise_multiplier)
     if isinstance(contributions, Distributed):
         total = contributions.in_steps(clip, step, centre)
     else:
         total = added_in_steps(contributions, clip, step, drawn=drawn, centre=centre)
-    return noised_steps(total, clip, noise_multiplier, step, source)
+    return noised_steps(total, clip, part, step, source)
 
 
 def added_in_steps(
@@ -87,15 +90,10 @@ def grid_step(clip: float, noise_multiplier: float) -> float:
 
 
 def noised_steps(
-    total: NDArray[np.int64],
-    clip: float,
-    noise_multiplier: float,
-    step: float,
-    source: RandomSource,
+    total: NDArray[np.int64], clip: float, part: GaussianNoise, step: float, source: RandomSource
 ) -> FloatArray:
     """Add Gaussian noise to a sum of :func:`on_grid`, (d,); return units of ``clip``."""
-    scale = raise_scale(raise_scale(noise_multiplier * (clip / step)))
-    noisy = with_gaussian(total, scale, source=source)
+    noisy = counted(source, part).noisy(part, total, clip / step)
     return noisy.astype(np.float64) * step
 
 

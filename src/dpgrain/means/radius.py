@@ -16,8 +16,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.means.neighbours import close
 from dpgrain.means.protocol import Contributions, Vectors
 from dpgrain.noise import RandomSource
-from dpgrain.noise.distributions import raise_scale
-from dpgrain.noise.sums import with_laplace
+from dpgrain.publishing.draws import counted
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Relation
 
@@ -176,12 +175,12 @@ class Radius:
                 f"n_users = {self.n_users} is less than the number of vectors; pass the size of "
                 "the roster, and one vector per user."
             )
-        lowered = _noisy(0, self.threshold_scale, source)
+        run = counted(source, self.event).comparisons(self.event)
         step, first = self.smallest / 2**_STEP_BITS, 4 ** (_STEP_BITS + 1)
         counts = close(given.vectors(), step, [first << k for k in range(len(self.radii))])
         for radius, near in zip(self.radii, counts, strict=True):
-            noisy = _noisy(score(near, self.top), self.query_scale, source)
-            if noisy >= self.threshold - lowered:
+            close_users = np.array([score(near, self.top)])
+            if run.stop(close_users, lambda noisy, lowered: noisy >= self.threshold - lowered)[0]:
                 return radius
         return None
 
@@ -217,10 +216,6 @@ def _radii(smallest: float, largest: float) -> tuple[float, ...]:
     # The small offset retains the last radius despite rounding.
     last = math.floor(2 * math.log2(largest / smallest) + 1e-9)
     return tuple(smallest * 2.0 ** (k / 2) for k in range(last + 1))
-
-
-def _noisy(score: int, scale: float, source: RandomSource) -> int:
-    return int(with_laplace(np.array([score]), raise_scale(scale), source=source)[0])
 
 
 def min_gap(chance: float, one: float, two: float) -> int:

@@ -28,8 +28,8 @@ from dpgrain.means.protocol import (
 from dpgrain.means.rules import ExcessVector, count_by_radius
 from dpgrain.means.total_error import UserCount
 from dpgrain.noise import RandomSource
-from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.numerics.row_clipping import clipped
+from dpgrain.publishing.draws import counted
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Relation
 
@@ -310,7 +310,7 @@ class RecentredRounds(CountedRounds):
 
     def __init__(self, mean: Recentred, source: RandomSource, stated: int | None = None) -> None:
         super().__init__(mean)
-        self.mean, self.source, self.stated = mean, source, stated
+        self.mean, self.source, self.stated = mean, counted(source, mean.event), stated
         self._next: FloatArray | None = None
         #: Published radii of the rounds so far.
         self.radii: list[float] = []
@@ -347,9 +347,8 @@ class RecentredRounds(CountedRounds):
             self.centre = centre = clipped(centre[None, :], mean.bound)[0]
             if not self._clips_few(contributions, mean.bound):
                 return self._clip_to_bound(contributions, mean.bound)
-        noisy = exactly_noised(
-            contributions, radius, mean.multiplier(len(self.radii) - 1), self.source, centre=centre
-        )
+        part = Gaussian(mean.multiplier(len(self.radii) - 1), ONE_EACH)
+        noisy = exactly_noised(contributions, radius, part, self.source, centre=centre)
         result: FloatArray = centre + noisy / mean.n_users
         self._next = centre + mean.weight * (result - centre)
         return result
@@ -380,7 +379,8 @@ class RecentredRounds(CountedRounds):
         self, contributions: Contributions, rule: Rule, norm: float, noise: float
     ) -> FloatArray:
         """Return the noisy sum of vectors mapped by a rule, each with norm at most ``norm``."""
-        return exactly_noised(_map_vectors(contributions, rule), norm, noise, self.source)
+        vectors, part = _map_vectors(contributions, rule), Gaussian(noise, ONE_EACH)
+        return exactly_noised(vectors, norm, part, self.source)
 
     def _choose_radius(
         self, contributions: Contributions, centre: FloatArray, beyond: float
@@ -393,8 +393,8 @@ class RecentredRounds(CountedRounds):
             else count_by_radius(contributions, centre, radii)
         )
         scores = radius_scores(first, mean.n_users, beyond)
-        scale = _PARTS_PER_USER * mean.choice_scale
-        return float(radii[int(gumbel_order(scores, scale, 1, source=self.source)[0])])
+        part = ExponentialMechanism(mean.choice_scale, one_way=True)
+        return float(radii[int(self.source.order(part, scores, _PARTS_PER_USER)[0])])
 
 
 def _map_vectors(contributions: Contributions, rule: Rule) -> Contributions:

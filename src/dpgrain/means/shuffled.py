@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain._types import FloatArray
-from dpgrain.accounting import ApproximateDP, Event, Parallel
+from dpgrain.accounting import Event, Parallel
 from dpgrain.errors import ParameterError
 from dpgrain.means.block_owners import BlockOwners
 from dpgrain.means.grid import tiles
 from dpgrain.means.protocol import Contributions, CountedRounds
 from dpgrain.noise import RandomSource
-from dpgrain.publishing import Promise
+from dpgrain.publishing.draws import counted
 from dpgrain.publishing.facts import Fact
 from dpgrain.shuffle import PoissonSum, VectorSum
-from dpgrain.units import Level, Relation, Trust, User
+from dpgrain.units import Level, Relation, Trust
 
 #: Each round uses different users (``"sequential"``), or all of them (``"full"``).
 Interaction: TypeAlias = Literal["sequential", "full"]
@@ -230,128 +230,18 @@ class ShuffledRounds(CountedRounds):
 
     def __init__(self, mean: Shuffled, source: RandomSource, roster: BlockOwners | None) -> None:
         super().__init__(mean)
-        self.mean, self.source, self._roster = mean, source, roster
+        self.mean, self.source, self._roster = mean, counted(source, mean.event), roster
 
     def _round(self, contributions: Contributions) -> FloatArray:
-        mean = self.mean
+        mean, source = self.mean, self.source
         if self._roster is None:
             held = tiles(contributions)
         else:
             first = (self._done - 1) * mean.batch if mean.interaction == "sequential" else 0
             held = self._roster.vectors(contributions, first, first + mean.batch)
-        return mean.protocol.estimate(held, mean.batch, self.source) / mean.batch
-
-
-@dataclass(frozen=True)
-class FreshBatches:
-    """Batches of new users, with sizes and clipping bounds chosen adaptively.
-
-    Formal guarantee: :attr:`event`, for any sizes and bounds chosen from published results: given
-    the results of batches before a user's own, that batch satisfies the guarantee, and later
-    batches use other users. Source: Cheu, Joseph, Mao and Peng 2022, Definition 2.7; docs/theory,
-    "Shuffled gradients".
-
-    >>> import numpy as np
-    >>> from dpgrain.means import Vectors
-    >>> from dpgrain.noise import SystemSource
-    >>> batches = FreshBatches(epsilon=2.0, delta=1e-6, n_users=900, dimension=2)
-    >>> run, users = batches.start(SystemSource(), np.arange(900)), Vectors(np.full((900, 2), 0.5))
-    >>> mean = run.next(users, size=300, clip=1.0)
-    >>> bool(abs(mean - 0.5).max() < 0.2), run.remaining
-    (True, 600)
-    """
-
-    epsilon: float
-    delta: float
-    n_users: int
-    dimension: int
-    relation: Relation = "zero_out"
-    honest_fraction: float = 1.0
-    protocol: Messages = "binomial"
-
-    def __post_init__(self) -> None:
-        _validate.plain_numbers(self)
-        Promise(User(), self.epsilon, self.delta, self.relation).require_delta(
-            "delta must be above 0 for shuffled sums, not 0; use about 1e-6."
-        )
-        _validate.integer(minimum=1, n_users=self.n_users)
-        _validate.integer(minimum=1, dimension=self.dimension)
-        _validate.one_of(tuple(_PROTOCOLS), protocol=self.protocol)
-
-    @property
-    def event(self) -> ApproximateDP:
-        """Accounting event of all batches: the guarantee, because noise is chosen later."""
-        return ApproximateDP(self.epsilon, self.delta, relation=self.relation)
-
-    def batch_sum(self, size: int, clip: float) -> VectorSum | PoissonSum:
-        """Return the protocol of a batch, if ``size`` users are enough for the guarantee."""
-        return _find_protocol(
-            self.protocol,
-            n_users=size,
-            rounds=1,
-            dim=self.dimension,
-            l2_bound=clip,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            relation=self.relation,
-            honest_fraction=self.honest_fraction,
-            beside=None,
-        )
-
-    def start(self, source: RandomSource, owners: NDArray[Any]) -> FreshRun:
-        """Start a run; ``owners`` are the indices of blocks' users, (blocks,).
-
-        An index must not depend on which other users have data. Users with other indices than 0 to
-        n−1 do not participate, and blocks of the same user are added.
-        """
-        return FreshRun(self, source, BlockOwners.from_indices(owners))
-
-
-class FreshRun:
-    """One run of :class:`FreshBatches`, with all participants in one process.
-
-    >>> import numpy as np
-    >>> from dpgrain.means import Vectors
-    >>> from dpgrain.noise import SeededSource
-    >>> batches = FreshBatches(epsilon=2.0, delta=1e-6, n_users=900, dimension=1)
-    >>> run, users = batches.start(SeededSource(1), np.arange(900)), Vectors(np.full((900, 1), 0.5))
-    >>> [run.next(users, size=size, clip=1.0).round(1).tolist() for size in (300, 400)]
-    [[0.5], [0.5]]
-    >>> run.remaining, [protocol.n_users for protocol in run.protocols]
-    (200, [300, 400])
-    """
-
-    def __init__(self, batches: FreshBatches, source: RandomSource, roster: BlockOwners) -> None:
-        self.batches, self.source, self._roster = batches, source, roster
-        #: Public protocols of the batches so far.
-        self.protocols: list[VectorSum | PoissonSum] = []
-
-    @property
-    def remaining(self) -> int:
-        """Number of users without a batch so far."""
-        return self.batches.n_users - sum(protocol.n_users for protocol in self.protocols)
-
-    def next(self, contributions: Contributions, *, size: int, clip: float) -> FloatArray:
-        """Return the noisy mean over the next ``size`` users, (dimension,).
-
-        ``size`` and ``clip`` must depend only on public numbers and published results.
-        """
-        if _validate.integer(minimum=1, size=size) > self.remaining:
-            raise ParameterError(
-                f"size must be at most {self.remaining}, the number of users not yet queried, not "
-                f"{_validate.describe(size)}, because each user is queried only once."
-            )
-        if contributions.dimension != self.batches.dimension:
-            raise ParameterError(
-                f"contributions must have {self.batches.dimension} coordinates, not "
-                f"{contributions.dimension}."
-            )
-        protocol = self.batches.batch_sum(size, clip)
-        first = self.batches.n_users - self.remaining
-        # These users count as used from here on, even if a later step fails.
-        self.protocols.append(protocol)
-        held = self._roster.vectors(contributions, first, first + size)
-        return protocol.estimate(held, size, self.source) / size
+            if mean.interaction == "sequential":
+                source = source.group(first, first + mean.batch)
+        return mean.protocol.estimate(held, mean.batch, source) / mean.batch
 
 
 def _check_roster(n_users: int, rounds: int, interaction: Interaction) -> None:

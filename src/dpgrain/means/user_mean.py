@@ -242,8 +242,12 @@ def mean_of_users(
             which the guarantee then assumes. Records without a user id are dropped. For a Spark
             data frame, the name of this column; all other columns are the record.
         bound: the public bound on the l2 norm of a record. Records above it are clipped.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
         delta: the δ of the guarantee, in (0, 1), such as 1e-6. The Gaussian noise of these means
             requires it.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
         radius: the distance from their mean within which almost all users' vectors are, if it is
             known. Only accuracy depends on this concentration radius τ.
         method: the private mean. ``"auto"``: "recentred" if n, d, ε and δ allow it, otherwise
@@ -252,6 +256,8 @@ def mean_of_users(
             close to most others, for few users. ``"winsorized"``: an interval for every coordinate.
             The last two use the radius. A custom :class:`~dpgrain.means.Method` is also possible.
             Rows on Spark support "clip", "recentred" and "auto".
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
         n_users: the public number of users in the known population, which determines the method.
             The mean always covers only users with records: "clip" releases their number with the
             sum, "recentred" before it with 3% of the budget, and both divide by it if it clearly
@@ -261,6 +267,7 @@ def mean_of_users(
             "recentred" are possible.
         dimension: the public d. It is known for an array, a frame or a table, but must be stated
             for a list; otherwise, a row could determine the shape of the release.
+        random_state: seed, for tests and research. The release is then *not private*.
 
     Raises:
         ParameterError: if a value is out of range, d is not stated for a list, there are too few
@@ -360,14 +367,14 @@ class MeanQuery(Query[MeanOfUsers]):
     def run(self, charge: Charge) -> MeanOfUsers:
         """Compute users' vectors, and publish their mean."""
         candidate, roster, n = self.candidate, self.roster, self.n_users
-        source = charge.lend(candidate.event)
+        source = charge.rounds(candidate.event)
         with self.records.user_vectors(charge, self.bound) as (vectors, users_there):
             if n is not None and candidate.compares and users_there() > n:
                 raise _population_error(n, candidate)
             number = None
             if candidate.counts:
                 assert roster.event is not None  # noqa: S101 - a size that is not stated is released
-                result = roster.size(users_there(), charge.lend(roster.event))
+                result = roster.size(users_there(), charge.rounds(roster.event))
                 number = UserCount(result, roster.noise_sd, n)
                 candidate = candidate if candidate.then is None else candidate.then(number)
             mean = _clip_result(

@@ -125,6 +125,11 @@ def _check_position(state: Mapping[str, Any]) -> None:
         raise ValueError
 
 
+def random_bits(source: RandomSource, size: int) -> NDArray[np.uint64]:
+    """Draw (size,) words that are published, or that decide nothing about a release."""
+    return source.words(size)
+
+
 def resolve_source(source: RandomSource | None) -> RandomSource:
     """Return the given source of random bits, or the operating system's for None."""
     if source is None:

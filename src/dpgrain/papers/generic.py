@@ -134,9 +134,15 @@ def release_mean(
         sensitivity: the element sensitivity of f under the relation: l2, or l1 for Laplace noise.
         dimension: the public d, required for a list, because otherwise a single value could decide
             the shape of the output.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
         relation: the relation of the sensitivity.
         noise: ``"gaussian"`` or ``"laplace"``.
         elements: a description of the partition.
+        random_state: seed, for tests and research. The release is then *not private*.
 
     Raises:
         ParameterError: if a parameter is out of range.

@@ -21,10 +21,9 @@ from dpgrain.means.block_owners import BlockOwners
 from dpgrain.means.grid import on_grid
 from dpgrain.means.protocol import Contributions, CountedRounds
 from dpgrain.noise import RandomSource
-from dpgrain.noise.distributions import raise_scale
 from dpgrain.noise.sources import resolve_source
-from dpgrain.noise.sums import with_gaussian
 from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
+from dpgrain.publishing.draws import counted
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Relation, Trust
 
@@ -239,10 +238,11 @@ class PanPrivateStream:
     def __init__(
         self, mean: PanPrivate, dimension: int, source: RandomSource | None = None
     ) -> None:
-        self.mean, self._source = _validate.instance(PanPrivate, mean=mean), resolve_source(source)
+        self.mean = _validate.instance(PanPrivate, mean=mean)
         self._received = 0
         dimension = _validate.integer(minimum=1, dimension=dimension)
-        self._state = self._noisy(np.zeros(dimension, dtype=np.int64))
+        self._source = counted(resolve_source(source), mean.event)
+        self._state = self._first_state(dimension)
 
     @property
     def received(self) -> int:
@@ -290,7 +290,7 @@ class PanPrivateStream:
         if self._received < mean.first(batch + 1):
             return None
         noisy = self._noisy(self._state)
-        self._state = self._noisy(np.zeros_like(self._state))
+        self._state = self._first_state(len(self._state))
         size = mean.first(batch + 1) - mean.first(batch)
         result: FloatArray = noisy.astype(np.float64) * mean.step / size
         return result
@@ -345,8 +345,9 @@ class PanPrivateStream:
         if not 0 <= received <= mean.n_users:
             raise _damaged()
         stream = object.__new__(PanPrivateStream)
-        stream.mean, stream._source = mean, resolve_source(source)
-        stream._received, stream._state = received, np.array(state, dtype=np.int64)
+        stream.mean, stream._received, stream._state = mean, received, np.array(state, np.int64)
+        stream._source = counted(resolve_source(source), mean.event)
+        stream._start_batch()
         return stream
 
     def _row(self, vector: ArrayLike | None) -> FloatArray:
@@ -365,11 +366,21 @@ class PanPrivateStream:
             # Overflows depend on a user's value, so no warning may reveal them.
             return zero_nonfinite_rows(given.astype(np.float64)[None])
 
+    def _first_state(self, dimension: int) -> NDArray[np.int64]:
+        """Draw the noise of the state for the users of the next batch."""
+        self._start_batch()
+        return self._noisy(np.zeros(dimension, dtype=np.int64))
+
+    def _start_batch(self) -> None:
+        mean, batch = self.mean, self.mean.batch_index(self._received)
+        end = mean.n_users if batch >= mean.rounds else mean.first(batch + 1)
+        # The published mean is the state, which is already noisy, with more noise.
+        self._draws = self._source.group(mean.first(batch), end, times=2)
+
     def _noisy(self, state: NDArray[np.int64]) -> NDArray[np.int64]:
         """Add Gaussian noise, in grid steps."""
         mean = self.mean
-        scale = raise_scale(raise_scale(mean.noise_multiplier * (mean.clip / mean.step)))
-        return with_gaussian(state, scale, source=self._source)
+        return self._draws.noisy(mean.event, state, mean.clip / mean.step)
 
 
 class PanPrivateRounds(CountedRounds):

@@ -22,8 +22,7 @@ from dpgrain.means.problem import Candidate, Method, Problem
 from dpgrain.means.protocol import Central, Contributions, CountedRounds
 from dpgrain.means.radius import min_gap
 from dpgrain.noise import RandomSource
-from dpgrain.noise.distributions import raise_scale
-from dpgrain.noise.sums import with_gaussian, with_laplace
+from dpgrain.publishing.draws import counted
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Level, Relation, User
 
@@ -228,11 +227,10 @@ class SoftCoreRounds(CountedRounds):
 
     def __init__(self, mean: SoftCoreMean, source: RandomSource) -> None:
         super().__init__(mean)
-        self.mean, self.source = mean, source
-        self._event, self._ended = mean.event, ""
-        # This noise is drawn once for all rounds: fresh noise would let each round reveal
-        # something.
-        self._lowered = self._tested(0, mean.threshold_scale)
+        self.mean, self._event, self._ended = mean, mean.event, ""
+        # The noise of the threshold is drawn once for all rounds: fresh noise would let each round
+        # reveal something.
+        self._comparisons = counted(source, self._event).comparisons(self._event)
 
     def estimate(self, contributions: Contributions) -> FloatArray:
         """Return the noisy mean of one round, (dimension,)."""
@@ -249,10 +247,12 @@ class SoftCoreRounds(CountedRounds):
             )
         vectors, step = contributions.vectors(), mean.radius / 2**_STEP_BITS
         (counts,) = close(vectors, step, [_CLOSE_SQUARE])
-        agreeing = h_index(counts)
-        noisy = self._tested(agreeing, mean.query_scale) + self._lowered
         weights = integer_weights(counts, mean.n_users, mean.core)
-        if noisy < self._event.threshold or not weights.any():
+        few = not weights.any()
+        if self._comparisons.stop(
+            np.array([h_index(counts)]),
+            lambda noisy, lowered: (noisy + lowered < self._event.threshold) | few,
+        )[0]:
             self._ended = (
                 f"The run ended in round {self._done}: too few users are within 2·radius of most "
                 "others. Use a larger radius, or more users."
@@ -260,10 +260,6 @@ class SoftCoreRounds(CountedRounds):
             raise RunEnded(self._ended)
         kept = np.flatnonzero(weights)
         return self._noised(on_grid(vectors[kept], step), weights[kept])
-
-    def _tested(self, agreeing: int, scale: float) -> int:
-        """Add the noise of the test to a number of users."""
-        return int(with_laplace(np.array([agreeing]), raise_scale(scale), source=self.source)[0])
 
     def _noised(self, steps: IntArray, weights: IntArray) -> FloatArray:
         """Add noise to the weighted mean of vectors on the grid, in steps of a finer grid."""
@@ -274,9 +270,8 @@ class SoftCoreRounds(CountedRounds):
         nearest = [((part << shift + 1) + divisor // 2) // divisor for part in total]
         # Rounding changes each coordinate by half a step, in both of two neighbours.
         moved = self._event.sensitivity
-        scale = mean.noise_multiplier * (2.0 ** (_STEP_BITS + shift) + math.sqrt(d) / moved)
-        steps_of_mean = np.array(nearest, dtype=object)
-        noisy = with_gaussian(steps_of_mean, raise_scale(raise_scale(scale)), source=self.source)
+        radius = 2.0 ** (_STEP_BITS + shift) + math.sqrt(d) / moved
+        noisy = self._comparisons.noisy(np.array(nearest, dtype=object), radius)
         return noisy.astype(np.float64) * (mean.radius / 2.0 ** (_STEP_BITS + shift))
 
 

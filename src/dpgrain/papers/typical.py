@@ -63,8 +63,13 @@ def typical_records(
     Args:
         users: (m,) the user of each record; records without a user are ignored.
         epsilon: the promised ε; there is no δ.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
         n_users: the public size of the known population, if known; the result does not depend on
             it.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        random_state: seed, for tests and research. The release is then *not private*.
         largest: the largest number of records that may be published.
 
     Raises:

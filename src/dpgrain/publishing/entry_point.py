@@ -8,7 +8,6 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from dpgrain.publishing.call import recorded
-from dpgrain.publishing.parameters import with_shared_parameters
 from dpgrain.publishing.publish import publish
 from dpgrain.publishing.query import Query
 
@@ -33,8 +32,6 @@ class PublishingFunction(Protocol[Parameters, Published]):
 def publishes(query: Callable[Parameters, Query[Made]]) -> PublishingFunction[Parameters, Made]:
     """Create a publishing function from a function that returns a query.
 
-    The docstring is extended by the descriptions of shared parameters.
-
     >>> import pyarrow as pa
     >>> from dpgrain import User, count, read
     >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who")
@@ -42,18 +39,15 @@ def publishes(query: Callable[Parameters, Query[Made]]) -> PublishingFunction[Pa
     >>> round(query.plan.guarantee.epsilon(), 6), str(query.plan.expected)
     (1.0, '±7.07')
     """
-
-    asked = recorded(query)
+    with_call = recorded(query)
 
     @wraps(query)
     def function(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Made:
-        return publish(asked(*args, **kwargs))
+        return publish(with_call(*args, **kwargs))
 
     made: Any = function
-    made.query = asked
-    signature = inspect.signature(query)
-    made.__doc__ = with_shared_parameters(query.__doc__, list(signature.parameters))
-    made.__signature__ = _published(signature)
+    made.query = with_call
+    made.__signature__ = _published(inspect.signature(query))
     return cast("PublishingFunction[Parameters, Made]", made)
 
 

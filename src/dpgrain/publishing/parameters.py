@@ -1,42 +1,23 @@
-"""Parameters of publishing functions, for Python, the command line and release files.
+"""Parameters of functions, for the command line and release files, read from their source.
 
-The signature has names, types and defaults, and the docstring describes parameters of one function.
-Parameters of several functions are described here, once, and inserted into each docstring.
+The signature has names, types and defaults, and the docstring has descriptions. No module is
+imported, so help does not wait for numerical libraries.
 """
 
 from __future__ import annotations
 
+import ast
+import builtins
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from textwrap import fill
-from typing import Any, get_type_hints
-
-#: The descriptions of shared parameters, by name.
-SHARED: Mapping[str, str] = {
-    "table": "table from :func:`dpgrain.read`.",
-    "unit": "privacy unit: ``Record()``, ``Element(by)`` or ``User()``.",
-    "epsilon": "privacy parameter ε, such as 1; smaller protects more. Omit it if you pass ``share``.",
-    "delta": "privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.",
-    "share": "share of the open budget, such as 0.5, instead of ε and δ; see :func:`dpgrain.budget`.",
-    "relation": "neighbouring relation: a unit is removed, ``zero_out``, or replaced by another, "
-    "``replace``.",
-    "value": "column of numbers. Rows without a finite value are dropped.",
-    "by": "column or columns to group by; if omitted, one answer for all rows.",
-    "bounds": "public range (low, high) to which numbers are clamped; if omitted, chosen privately. "
-    "That takes 15% of the budget.",
-    "clip": "clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the l1 "
-    "norm under Laplace noise; by default, one for each cell is chosen privately with a share of the "
-    "budget.",
-    "domain": "public list of groups, all of which are published. By default, groups are selected "
-    "privately. For several columns, pass a mapping from columns to values (other columns are "
-    "selected privately) or a list of tuples.",
-    "noise": "noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.",
-    "max_items": "maximum number of groups or items of one unit used in selection.",
-    "random_state": "seed, for tests and research. The release is then *not private*.",
-    "progress": "show progress; by default on a terminal, after two seconds.",
-}
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 #: The parameters whose values name columns.
 COLUMNS = (
@@ -52,34 +33,30 @@ COLUMNS = (
     "by",
 )
 
+#: The default of a required parameter.
+REQUIRED = inspect.Parameter.empty
+# Packages whose types are resolved; types of other packages become empty classes.
+_TYPES = ("typing", "collections")
+_OWN = "dpgrain"
 # First line of the description of an argument.
 _ARGUMENT = re.compile(r"(?P<margin> +)(?P<name>\w+): (?P<text>.*)")
 # Docstring markup around code.
 _CODE = re.compile(r"(?::\w+:)?`+~?(?:dpgrain\.)?([^`]*)`+")
-# Line width of docstrings, in characters.
-_WIDTH = 104
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a publishing function.
-
-    Args:
-        name: the name.
-        hint: the type.
-        default: the default; ``inspect.Parameter.empty`` if the parameter is required.
-        text: the description, in docstring markup.
-    """
+    """One parameter of a function."""
 
     name: str
     hint: Any
-    default: Any
+    default: Any = None
     text: str = ""
 
     @property
     def required(self) -> bool:
         """True if the parameter is required."""
-        return self.default is inspect.Parameter.empty
+        return self.default is REQUIRED
 
     @property
     def names_columns(self) -> bool:
@@ -102,19 +79,29 @@ class Parameter:
         return text[:1].upper() + text[1:]
 
 
-def parameters_of(function: Callable[..., Any]) -> dict[str, Parameter]:
-    """Return the parameters of a publishing function or a class, by name.
+def parameters_of(module: str, name: str) -> dict[str, Parameter]:
+    """Return the parameters of a function, a method or a dataclass, base classes first.
 
-    >>> from dpgrain import count
-    >>> parameters_of(count)["by"].help
-    'Column or columns to group by; if omitted, one answer for all rows.'
+    >>> count = parameters_of("dpgrain.statistics.histogram", "count")
+    >>> count["by"].help, count["max_items"].default
+    ('Column or columns to group by; if omitted, one answer for all rows.', 1000)
     """
-    hints, texts = get_type_hints(function), arguments(function.__doc__ or "")
+    node = _node(module, name)
+    if isinstance(node, ast.ClassDef):
+        return _fields(module, node)
+    named = [*node.args.args, *node.args.kwonlyargs]
+    required: list[ast.expr | None] = [None] * (len(node.args.args) - len(node.args.defaults))
+    defaults = [*required, *node.args.defaults, *node.args.kw_defaults]
+    texts = arguments(ast.get_docstring(node) or "")
     return {
-        name: Parameter(name, hints.get(name, Any), one.default, texts.get(name, ""))
-        for name, one in inspect.signature(function).parameters.items()
-        if one.kind is not inspect.Parameter.VAR_KEYWORD
+        one.arg: _parameter(module, one.arg, one.annotation, default, texts)
+        for one, default in zip(named, defaults, strict=True)
     }
+
+
+def docstring(module: str, name: str) -> str:
+    """Return the docstring of a function or class, without importing its module."""
+    return ast.get_docstring(_node(module, name)) or ""
 
 
 def arguments(docstring: str) -> dict[str, str]:
@@ -124,39 +111,12 @@ def arguments(docstring: str) -> dict[str, str]:
     {'a': 'one thing.', 'b': 'two.'}
     """
     texts: dict[str, str] = {}
-    for name, lines in _listed(docstring.splitlines()).items():
+    for name, lines in argument_lines(docstring.splitlines()).items():
         texts[name] = " ".join(line.strip() for line in lines).partition(": ")[2]
     return texts
 
 
-def with_shared_parameters(docstring: str | None, names: Sequence[str]) -> str | None:
-    """Insert the descriptions of shared parameters into a docstring, in the order of ``names``."""
-    if docstring is None or "Args:" not in docstring:
-        return docstring
-    lines = docstring.splitlines()
-    own = _listed(lines)
-    start = next(place for place, line in enumerate(lines) if line.strip() == "Args:") + 1
-    margin = " " * (len(lines[start - 1]) - len(lines[start - 1].lstrip()) + 4)
-    listed: list[str] = []
-    for name in [*names, *(other for other in own if other not in names)]:
-        if name in own:
-            listed += own[name]
-        elif name in SHARED:
-            listed.append(
-                fill(
-                    f"{name}: {SHARED[name]}",
-                    _WIDTH,
-                    initial_indent=margin,
-                    subsequent_indent=f"{margin}    ",
-                    break_long_words=False,
-                    break_on_hyphens=False,
-                )
-            )
-    end = start + sum(map(len, own.values()))
-    return "\n".join([*lines[:start], *listed, *lines[end:]])
-
-
-def _listed(lines: Sequence[str]) -> dict[str, list[str]]:
+def argument_lines(lines: Sequence[str]) -> dict[str, list[str]]:
     """Return the lines of each argument in a docstring, by name."""
     listed: dict[str, list[str]] = {}
     places = [place for place, line in enumerate(lines) if line.strip() == "Args:"]
@@ -174,3 +134,104 @@ def _listed(lines: Sequence[str]) -> dict[str, list[str]]:
         else:
             break
     return listed
+
+
+def _node(module: str, name: str) -> ast.FunctionDef | ast.ClassDef:
+    """Return the definition of a function or class, or of a method such as ``UserTable.join``."""
+    name, _, method = name.partition(".")
+    node: Any = _definitions(module)[name]
+    if method:
+        node = next(each for each in node.body if getattr(each, "name", "") == method)
+    assert isinstance(node, ast.FunctionDef | ast.ClassDef)  # noqa: S101 - a function or a class
+    return node
+
+
+def _fields(module: str, node: ast.ClassDef) -> dict[str, Parameter]:
+    """Return the fields of a dataclass, base classes first."""
+    fields: dict[str, Parameter] = {}
+    for base in node.bases:
+        if isinstance(base, ast.Name):
+            home, definition = _definition(module, base.id)
+            if isinstance(definition, ast.ClassDef):
+                fields |= _fields(home, definition)
+    texts = arguments(ast.get_docstring(node) or "")
+    for each in node.body:
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+            name = each.target.id
+            fields[name] = _parameter(module, name, each.annotation, each.value, texts)
+    # A class may describe the fields of its base.
+    return {name: replace(one, text=texts.get(name, one.text)) for name, one in fields.items()}
+
+
+def _parameter(
+    module: str,
+    name: str,
+    annotation: ast.expr | None,
+    default: ast.expr | None,
+    texts: dict[str, str],
+) -> Parameter:
+    hint = Any if annotation is None else _value(module, annotation)
+    value = REQUIRED if default is None else _value(module, default)
+    return Parameter(name, hint, value, texts.get(name, ""))
+
+
+def _value(module: str, expression: ast.expr) -> Any:
+    """Return the value of a type or a constant."""
+    plain: Any = _LastNames().visit(deepcopy(expression))
+    names = {node.id for node in ast.walk(plain) if isinstance(node, ast.Name)}
+    code = compile(ast.Expression(plain), module, "eval")
+    return eval(code, {name: _meaning(module, name) for name in names})
+
+
+class _LastNames(ast.NodeTransformer):
+    """Replaces ``np.random.Generator`` by ``Generator``."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.Name:
+        """Return the last part of a dotted name."""
+        return ast.copy_location(ast.Name(node.attr, ast.Load()), node)
+
+
+def _meaning(module: str, name: str) -> Any:
+    """Return the value of a name in a type or a default; an empty class if it is not resolved."""
+    if hasattr(builtins, name):
+        return getattr(builtins, name)
+    home, node = _definition(module, name)
+    if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in _TYPES:
+        return getattr(import_module(node.module or ""), name)
+    match node:
+        case ast.AnnAssign(
+            annotation=ast.Name(id="TypeAlias"), value=ast.Constant(value=str(text))
+        ):
+            return _value(home, ast.parse(text, mode="eval").body)
+        case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
+            return _value(home, value)
+    return type(name, (), {"__class_getitem__": classmethod(lambda own, _: own)})
+
+
+def _definition(module: str, name: str) -> tuple[str, ast.stmt | None]:
+    """Return the statement that defines a name, and its module in this package."""
+    node = _definitions(module).get(name)
+    if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == _OWN:
+        return _definition(node.module or "", name)
+    return module, node
+
+
+@cache
+def _definitions(module: str) -> dict[str, ast.stmt]:
+    """Return the defining statements of a module by name."""
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        return {}
+    definitions: dict[str, ast.stmt] = {}
+    body = ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
+    # Packages import their public names under ``if TYPE_CHECKING``.
+    checked = [node for each in body if isinstance(each, ast.If) for node in each.body]
+    for node in [*checked, *body]:
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                definitions[name] = node
+            case ast.ImportFrom(names=names):
+                definitions.update((each.asname or each.name, node) for each in names)
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                definitions[name] = node
+    return definitions

@@ -15,30 +15,19 @@ from typing import Any
 from dpgrain import _validate
 from dpgrain._files import check_folder, check_outputs, check_page, guarantee_path, record_input
 from dpgrain.errors import DataError, DpgrainError, ParameterError
-from dpgrain.releases.keys import Key, check_keys, keys_of
+from dpgrain.publishing.parameters import parameters_of
+from dpgrain.releases.keys import check_keys, keys_of
 from dpgrain.releases.kinds import KINDS, Asked, Kind
+from dpgrain.releases.table_options import OPTIONS, TableOption, Tables, keys, read_keys
 from dpgrain.releases.validation_errors import ValidationErrors
 from dpgrain.tables.expression import is_expression
-from dpgrain.tables.sources.postgres import contains_password
-from dpgrain.tables.sources.read_arguments import is_address
-from dpgrain.tables.table import UserTable, read
+from dpgrain.tables.table import UserTable
 from dpgrain.units import Element, Level, Record, Relation, Unit, User
 
 
 @dataclass(frozen=True)
 class BudgetSection:
-    """The table ``[budget]``: the promise of all releases of a file together.
-
-    Args:
-        unit: the level of the privacy unit; by default elements if ``element`` is set.
-        element: the partition into elements: a column, or a file of items and their cells.
-        max_elements: the maximum number of elements of a user.
-        relation: the neighbouring relation.
-        epsilon: the promised ε of all releases; None if each release has its own.
-        delta: the promised δ of all releases.
-        leak: the part of δ reserved for selection and noise tails of releases with shares; by default
-            a tenth.
-    """
+    """The table ``[budget]``: the promise of all releases of a file together."""
 
     unit: Level | None = None
     element: str | None = None
@@ -51,21 +40,11 @@ class BudgetSection:
 
 @dataclass(frozen=True)
 class ReleaseEntry:
-    """One table ``[release.NAME]``.
-
-    Args:
-        name: its name.
-        kind: the statistic or fit.
-        own: the keys of the kind, with their values.
-        share: its share of the budget; None with its own ε and δ.
-        epsilon: its own ε.
-        delta: its own δ.
-        where: the public region to read, by column; empty for the whole table.
-        output: the file to write.
-    """
+    """One table ``[release.NAME]``."""
 
     name: str
     kind: Kind
+    # The keys of the kind with their values.
     own: Mapping[str, Any] = field(hash=False)
     share: float | None = None
     epsilon: float | None = None
@@ -81,21 +60,11 @@ class ReleaseEntry:
 
 @dataclass(frozen=True)
 class File:
-    """A valid release file.
-
-    Args:
-        path: the file.
-        folder: the folder of outputs.
-        mark: the first digits of the hash of its text, which identify it.
-        table: the table.
-        unit: the privacy unit of all releases.
-        whole: the table ``[budget]``.
-        entries: the releases, in the order of the file.
-        report: the HTML report to write on all releases.
-    """
+    """A valid release file."""
 
     path: Path
     folder: Path
+    # The first digits of the hash of its text, which identify it in a ledger.
     mark: str
     table: UserTable
     unit: Unit = field(hash=False)
@@ -132,17 +101,10 @@ _ROUNDING_OF_SHARES = 1e-9
 # Quoted text, and the largest number of dots outside of it per line.
 _QUOTED, _MOST_DOTS = re.compile(r"\"[^\"]*\"|'[^']*'"), 1000
 _TOP = ("report", "table", "budget", "release")
-_COMMON = {
-    key.name: key
-    for key in (
-        Key("share", float),
-        Key("epsilon", float),
-        Key("delta", float),
-        Key("output", str),
-        Key("where", Mapping[str, Any]),
-    )
-}
-_BUDGET = keys_of(BudgetSection)
+
+
+_COMMON = keys(share=float, epsilon=float, delta=float, output=str, where=Mapping[str, Any])
+_BUDGET = keys_of(parameters_of(__name__, "BudgetSection").values())
 _RANGES: dict[str, Callable[..., float]] = {
     "epsilon": _validate.positive,
     "delta": partial(_validate.delta, allow_zero=True),
@@ -150,47 +112,11 @@ _RANGES: dict[str, Callable[..., float]] = {
 }
 # Keys of [budget] that apply to all releases, because a budget protects one unit.
 _OF_ALL = ("unit", "element", "max_elements", "relation")
+_PER_USER = keys(per_user=Mapping[str, str], per_user_by=str | Sequence[str], per_user_filter=str)
 _TABLE = {
-    **keys_of(read, without=("source",)),
-    "source": Key("source", str | Sequence[str]),
-    "cells": Key("cells", Mapping[str, Mapping[str, str]]),
-    "days": Key("days", Mapping[str, Mapping[str, str]]),
-    "join_public": Key("join_public", Mapping[str, Any]),
-    "join": Key("join", Mapping[str, Any]),
-    "columns": Key("columns", Mapping[str, str]),
-    "filter": Key("filter", str),
-    "per_user": Key("per_user", Mapping[str, str]),
-    "per_user_by": Key("per_user_by", str | Sequence[str]),
-    "per_user_filter": Key("per_user_filter", str),
-    "where": Key("where", Mapping[str, Any]),
-}
-_CELLS = {
-    "of": Key("of", str, required=True),
-    "by": Key("by", str, required=True),
-}
-_DAYS = {
-    "of": Key("of", str, required=True),
-    "zone": Key("zone", str),
-}
-# Options of :func:`dpgrain.read` for a joined table.
-_JOINED = {
-    "source": Key("source", str | Sequence[str], required=True),
-    **{
-        key: one
-        for key, one in keys_of(read).items()
-        if key in ("types", "delimiter", "decimal", "dates", "memory")
-    },
-}
-_JOIN_PUBLIC = {
-    **_JOINED,
-    "on": Key("on", str, required=True),
-    "key": Key("key", str),
-}
-_JOIN = {
-    **_JOINED,
-    "user": Key("user", str, required=True),
-    "where": Key("where", Mapping[str, Any]),
-    **keys_of(UserTable.join, without=("self", "others")),
+    **read_keys(),
+    **keys(source=str | Sequence[str], **{option.key: option.hint for option in OPTIONS}),
+    **_PER_USER,
 }
 
 
@@ -202,15 +128,7 @@ def read_file(
     where: Mapping[str, Any] | None = None,
     folder: Path | None = None,
 ) -> File | None:
-    """Read a release file, and collect its errors.
-
-    Returns:
-        The file with its valid releases; None without a valid table.
-
-    Raises:
-        ParameterError: if the text is not valid TOML.
-        DataError: if the file cannot be read.
-    """
+    """Read a release file, and collect its errors."""
     text = _text(path)
     stated = _stated(path, text)
     for name in stated:
@@ -219,7 +137,7 @@ def read_file(
     rows = _table(_section(stated, "table", errors), path.parent, table, errors)
     budget = _section(stated, "budget", errors)
     if rows is not None:
-        rows = _cut("", rows, where or {}, errors)
+        rows = Tables(path.parent, errors).inside("", rows, where or {})
     outputs = path.parent if folder is None else folder
     whole = BudgetSection(**check_keys("[budget]", budget, _BUDGET, errors))
     unit = _unit(whole, rows, path.parent, errors)
@@ -295,123 +213,42 @@ def _table(
             errors.add("[table]", "must be omitted if a table is passed.")
         return passed
     known = check_keys("[table]", stated, _TABLE, errors)
-    source, cells = known.pop("source", None), known.pop("cells", {})
-    days, columns = known.pop("days", {}), known.pop("columns", {})
-    condition = known.pop("filter", None)
-    people, by = known.pop("per_user", {}), known.pop("per_user_by", None)
-    of_people = known.pop("per_user_filter", None)
-    where = known.pop("where", {})
-    joins = {key: known.pop(key, {}) for key in ("join_public", "join")}
+    changes = {option: known.pop(option.key, {}) for option in OPTIONS}
+    people = {key: known.pop(key, None) for key in _PER_USER}
+    source = known.pop("source", None)
     if source is None and "source_env" not in known:
         errors.add("[table]", "source is required: text or a list of texts; or source_env.")
         return None
-    rows = _opened("[table]", source, folder, known, errors)
-    for name, part in days.items():
-        with errors.collecting(place := f"[table.days.{name}]"):
-            right = check_keys(place, part, _DAYS, errors)
-            if rows is not None and "of" in right:
-                rows = rows.with_days(name, **right)
-    for name, part in cells.items():
-        with errors.collecting(place := f"[table.cells.{name}]"):
-            right = check_keys(place, part, _CELLS, errors)
-            if rows is not None and len(right) == len(_CELLS):
-                rows = rows.with_cells(name, right["of"], folder / right["by"])
+    tables = Tables(folder, errors)
+    rows = tables.open("[table]", source, known)
+    for option, value in changes.items():
+        checked = _parts(option, value, errors) if option.parts is not dict else value
+        rows = None if rows is None else option.applied(rows, checked, tables)
     if rows is None:
         return None
-    rows = _cut("[table]", rows, where, errors)
-    rows = _joined(rows, joins, folder, errors)
-    for name, expression in columns.items():
-        with errors.collecting("[table.columns]"):
-            rows = rows.derive({name: expression})
-    if condition is not None:
-        with errors.collecting("[table] filter:"):
-            rows = rows.filter(condition)
-    if people or by:
+    if people["per_user"] or people["per_user_by"]:
         with errors.collecting("[table.per_user]"):
-            rows = rows.per_user(by=by, **people)
-    if of_people is not None:
+            rows = rows.per_user(by=people["per_user_by"], **(people["per_user"] or {}))
+    if people["per_user_filter"] is not None:
         with errors.collecting("[table] per_user_filter:"):
-            rows = rows.filter(of_people)
+            rows = rows.filter(people["per_user_filter"])
     return rows
 
 
-def _cut(
-    place: str, rows: UserTable, where: Mapping[str, Any], errors: ValidationErrors
-) -> UserTable:
-    """Return the rows of a region; invalid sides are ignored."""
-    for column, side in where.items():
-        if column not in rows.schema:
-            where_in = f"{place} where:".strip()
-            errors.add_missing_column(where_in, column, rows.schema)
+def _parts(
+    option: TableOption, value: Mapping[str, Any], errors: ValidationErrors
+) -> dict[str, dict[str, Any]]:
+    """Return the tables in the value of an option that have all required keys."""
+    parts, known = {}, option.parts()
+    for name, part in value.items():
+        place = option.place.format(name)
+        if not isinstance(part, Mapping):
+            errors.add(place, f"must be a table of keys, not {_validate.describe(part)}.")
             continue
-        try:
-            rows = rows.where({column: side})
-        except DpgrainError as error:
-            errors.add_error(place, error)
-    return rows
-
-
-def _joined(
-    rows: UserTable,
-    joins: Mapping[str, Mapping[str, Any]],
-    folder: Path,
-    errors: ValidationErrors,
-) -> UserTable:
-    """Join public tables, then tables about the same people."""
-    for kind, known in (("join_public", _JOIN_PUBLIC), ("join", _JOIN)):
-        for name, part in joins[kind].items():
-            place = f"[table.{kind}.{name}]"
-            if not isinstance(part, Mapping):
-                errors.add(place, f"must be a table of keys, not {_validate.describe(part)}.")
-                continue
-            right = check_keys(place, part, known, errors)
-            own = {key: right.pop(key) for key in ("on", "key", "columns", "pairs") if key in right}
-            where, source = right.pop("where", {}), right.pop("source", None)
-            if source is None or errors.any_in(place):
-                continue
-            other = _opened(place, source, folder, right, errors)
-            if other is None:
-                continue
-            with errors.collecting(place):
-                if kind == "join":
-                    rows = rows.join(_cut(place, other, where, errors), **own)
-                else:
-                    rows = rows.join_public(other, on=(own["on"], own.get("key", own["on"])))
-    return rows
-
-
-# Options without which a table cannot be opened at all.
-_PLACES = ("source_env", "table", "query")
-
-
-def _opened(
-    place: str,
-    source: str | list[str] | None,
-    folder: Path,
-    options: dict[str, Any],
-    errors: ValidationErrors,
-) -> UserTable | None:
-    """Open a table; invalid options are dropped, to find all of them."""
-    listed = [source] if isinstance(source, str) else source or []
-    if any(map(contains_password, listed)):
-        errors.add(
-            place,
-            "source must not contain a password, which every reader of the file would see; set "
-            "an environment variable to the address, and its name as source_env.",
-        )
-        return None
-    paths = [each if is_address(each) else str(folder / each) for each in listed]
-    whole = paths if isinstance(source, list) else next(iter(paths), None)
-    while True:
-        try:
-            made: UserTable | None = read(whole or None, **options)
-        except DpgrainError as error:
-            name = errors.add_error(place, error)
-            if name not in options or name in _PLACES:
-                return None
-            del options[name]
-        else:
-            return made
+        right = check_keys(place, part, known, errors)
+        if all(key.name in right for key in known.values() if key.required):
+            parts[name] = right
+    return parts
 
 
 def _unit(
@@ -560,7 +397,7 @@ def _checked(entry: ReleaseEntry, rows: UserTable, errors: ValidationErrors) -> 
         elif name not in rows.schema:
             errors.add_missing_column(f"{entry.place} {key}:", name, rows.schema)
     before = len(errors.lines)
-    _cut(entry.place, rows, entry.where, errors)
+    Tables(Path(), errors).inside(entry.place, rows, entry.where)
     return entry if len(errors.lines) == before else replace(entry, where={})
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
 from dpgrain._validate import describe
-from dpgrain.publishing.parameters import parameters_of
+from dpgrain.publishing.parameters import Parameter
 from dpgrain.releases.validation_errors import ValidationErrors
 
 _SIMPLE: dict[Any, tuple[str, tuple[type, ...]]] = {
@@ -19,50 +18,30 @@ _SIMPLE: dict[Any, tuple[str, tuple[type, ...]]] = {
 }
 
 
-@dataclass(frozen=True)
-class Key:
-    """One key: the name of a parameter, with the type of its values.
+def keys_of(
+    parameters: Iterable[Parameter], *, without: Sequence[str] = ()
+) -> dict[str, Parameter]:
+    """Return the parameters that TOML can express, by name, except those in ``without``."""
+    return {
+        one.name: one for one in parameters if one.name not in without and _value_names(one.hint)
+    }
 
-    Args:
-        name: the name.
-        hint: the declared type of the parameter.
-        required: True if the key is required.
+
+def wrong(hint: Any, value: object) -> str:
+    """Return the end of the error about a value of a wrong type; empty for a valid value.
+
+    >>> wrong(float | Literal["auto"], True)
+    "must be a number or 'auto', not True."
     """
-
-    name: str
-    hint: Any
-    required: bool = False
-
-    @property
-    def expressible(self) -> bool:
-        """True if TOML has values of the type."""
-        return bool(_value_names(self.hint))
-
-    def wrong(self, value: object) -> str:
-        """Return the end of the error about a value of a wrong type; empty for a valid value.
-
-        >>> Key("clip", float | Literal["auto"]).wrong(True)
-        "must be a number or 'auto', not True."
-        """
-        if _fits(self.hint, value):
-            return ""
-        return f"must be {' or '.join(_value_names(self.hint))}, not {describe(value)}."
-
-
-def keys_of(function: Callable[..., Any], *, without: Sequence[str] = ()) -> dict[str, Key]:
-    """Return the keys for the parameters of a function or dataclass, except those in ``without``."""
-    keys = (
-        Key(one.name, one.hint, one.required)
-        for one in parameters_of(function).values()
-        if one.name not in without
-    )
-    return {key.name: key for key in keys if key.expressible}
+    if _fits(hint, value):
+        return ""
+    return f"must be {' or '.join(_value_names(hint))}, not {describe(value)}."
 
 
 def check_keys(
     place: str,
     stated: Mapping[str, Any],
-    keys: Mapping[str, Key],
+    keys: Mapping[str, Parameter],
     errors: ValidationErrors,
     noun: str = "",
 ) -> dict[str, Any]:
@@ -74,8 +53,8 @@ def check_keys(
     for name, value in stated.items():
         if name not in keys:
             errors.add_unknown(place, name, keys, f"a key of {noun or place}")
-        elif wrong := keys[name].wrong(value):
-            errors.add(place, f"{name} {wrong}")
+        elif error := wrong(keys[name].hint, value):
+            errors.add(place, f"{name} {error}")
         else:
             right[name] = value
     for key in keys.values():

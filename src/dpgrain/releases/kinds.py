@@ -14,21 +14,17 @@ from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.learn.estimator_names import ESTIMATORS as FITS
 from dpgrain.publishing import Query
-from dpgrain.publishing.parameters import COLUMNS
-from dpgrain.releases.keys import Key, keys_of
+from dpgrain.publishing.parameters import COLUMNS, REQUIRED, Parameter, parameters_of
+from dpgrain.releases.keys import keys_of, wrong
 from dpgrain.tables.public_lists import read_public_list
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Record, Relation, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain.learn import features as encodings
-    from dpgrain.means import user_mean
     from dpgrain.releases import table_queries
 else:
-    table_queries, user_mean = (
-        lazy_import("dpgrain.releases.table_queries"),
-        lazy_import("dpgrain.means.user_mean"),
-    )
+    table_queries = lazy_import("dpgrain.releases.table_queries")
     encodings = lazy_import("dpgrain.learn.features")
 
 # Set elsewhere in the file, or by the run.
@@ -58,16 +54,7 @@ _TABLES, _MODELS, _VECTORS = (
 
 @dataclass(frozen=True)
 class Asked:
-    """Parameters of one release, apart from ε and δ.
-
-    Args:
-        table: the table.
-        unit: the privacy unit.
-        relation: the neighbouring relation.
-        own: the keys of its kind with their values.
-        folder: the base folder of paths.
-        random_state: a seed, for tests and research; None for secret noise.
-    """
+    """Parameters of one release, apart from ε and δ."""
 
     table: UserTable
     unit: Unit
@@ -88,7 +75,7 @@ class Kind:
     Args:
         word: the key for it: ``"statistic"`` or ``"fit"``.
         name: the name of the function, or of the fit on the command line.
-        parameters: a function that returns the function or class whose parameters are its keys.
+        home: the module and the name of the function or class whose parameters are its keys.
         query: the function from parameters, ε and δ to the query; nothing is read.
         endings: the file extensions of its output.
         own: additional keys of release files.
@@ -96,16 +83,15 @@ class Kind:
 
     word: Literal["statistic", "fit"]
     name: str
-    parameters: Callable[[], Callable[..., Any]]
+    home: tuple[str, str]
     query: Callable[[Asked, float, float], Query[Any]]
     endings: tuple[str, ...] = _TABLES
-    own: tuple[Key, ...] = ()
+    own: tuple[Parameter, ...] = ()
 
     @cached_property
-    def keys(self) -> dict[str, Key]:
+    def keys(self) -> dict[str, Parameter]:
         """The keys by name."""
-        own = {key.name: key for key in self.own}
-        return {**own, **keys_of(self.parameters(), without=(*_ELSEWHERE, *own))}
+        return keys_of([*self.own, *parameters_of(*self.home).values()], without=_ELSEWHERE)
 
     def column_names(self, own: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return the columns in the values, each as a pair of key and column."""
@@ -135,7 +121,7 @@ class Kind:
         for key in self.keys.values():
             if key.required and key.name not in made:
                 choices: tuple[Any, ...] = (column, [column], 1.0)
-                made[key.name] = next(each for each in choices if not key.wrong(each))
+                made[key.name] = next(each for each in choices if not wrong(key.hint, each))
         if self.word == "fit" and not {"features", "categories"} & set(made):
             # Ranges are of features, which may be misspelled.
             made["features"] = list(made.get("range", ())) or [column]
@@ -172,7 +158,7 @@ def _statistic(name: str) -> Kind:
         )
         return made
 
-    return Kind("statistic", name, lambda: getattr(statistics, name), query)
+    return Kind("statistic", name, (statistics.OFFERED[name], name), query)
 
 
 @contextmanager
@@ -203,10 +189,6 @@ def _domain(stated: Any, keys: Sequence[str], asked: Asked) -> Any:
     )
 
 
-def _mean_function() -> Callable[..., Any]:
-    return user_mean.mean_of_users
-
-
 def _mean_of_users(asked: Asked, epsilon: float, delta: float) -> Query[Any]:
     if asked.unit != User():
         raise ParameterError(
@@ -227,9 +209,6 @@ def _mean_of_users(asked: Asked, epsilon: float, delta: float) -> Query[Any]:
 def _fit(name: str) -> Kind:
     """Return the kind of an estimator of :mod:`dpgrain.learn`."""
 
-    def estimator() -> Any:
-        return getattr(learn, FITS[name])
-
     def query(asked: Asked, epsilon: float, delta: float) -> Query[Any]:
         options = {key: value for key, value in asked.own.items() if key not in _FIT_KEYS}
         if options.get("classes"):
@@ -241,7 +220,7 @@ def _fit(name: str) -> Kind:
                 "element must be a column in [budget] if a file fits models; create one from a "
                 "mapping with [table.cells]."
             )
-        model = estimator()(
+        model = getattr(learn, FITS[name])(
             **options,
             unit=_plain(asked.unit),
             relation=asked.relation,
@@ -257,7 +236,7 @@ def _fit(name: str) -> Kind:
     return Kind(
         "fit",
         name,
-        estimator,
+        ("dpgrain.learn.estimators", FITS[name]),
         query,
         _MODELS,
         _FIT_OWN,
@@ -265,10 +244,10 @@ def _fit(name: str) -> Kind:
 
 
 _FIT_OWN = (
-    Key("target", str, required=True),
-    Key("features", Sequence[str]),
-    Key("categories", Mapping[str, Sequence[str]]),
-    Key("range", Mapping[str, tuple[float, float]]),
+    Parameter("target", str, REQUIRED),
+    Parameter("features", Sequence[str]),
+    Parameter("categories", Mapping[str, Sequence[str]]),
+    Parameter("range", Mapping[str, tuple[float, float]]),
 )
 _FIT_KEYS = tuple(key.name for key in _FIT_OWN)
 
@@ -302,10 +281,10 @@ _STATISTICS = (
     Kind(
         "statistic",
         "mean_of_users",
-        _mean_function,
+        ("dpgrain.means.user_mean", "mean_of_users"),
         _mean_of_users,
         _VECTORS,
-        (Key("columns", Sequence[str], required=True),),
+        (Parameter("columns", Sequence[str], REQUIRED),),
     ),
 )
 #: The kinds by key and name.

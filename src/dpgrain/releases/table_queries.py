@@ -19,11 +19,7 @@ from dpgrain.tables.table import UserTable
 
 
 def column_labels(labels: Sequence[Any], kind: str | None) -> list[Any]:
-    """Return the labels of a column: booleans are ``true`` and ``false``, in any case.
-
-    Raises:
-        ParameterError: if a label of a boolean column is not a boolean.
-    """
+    """Return the labels of a column: booleans are ``true`` and ``false``, in any case."""
     if kind != BOOLEAN:
         return list(labels)
     named = [str(label).lower() for label in labels]
@@ -43,13 +39,7 @@ def fit_columns(
     target: str,
     element: str | None = None,
 ) -> Query[LinearModel]:
-    """Fit a model to columns of a table, and add the columns to the public facts of its guarantee.
-
-    Raises:
-        ParameterError: if a parameter is out of range.
-        SchemaError: if a column is missing, or has an unsuitable type.
-        DataError: if the source cannot be read.
-    """
+    """Fit a model to columns of a table, and add the columns to the public facts of its guarantee."""
     if not isinstance(table, UserTable):
         reject_table(table, "a fit")
     # Validate parameters before reading a long table.
@@ -59,13 +49,7 @@ def fit_columns(
 
 @publishes
 def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) -> Query[MeanOfUsers]:
-    """Publish the per-user mean of some columns of a table; see :func:`dpgrain.mean_of_users`.
-
-    Raises:
-        ParameterError: if a parameter is out of range, or the table has no user column.
-        SchemaError: if a column is missing, or has an unsuitable type.
-        DataError: if the source cannot be read.
-    """
+    """Publish the per-user mean of some columns of a table; see :func:`dpgrain.mean_of_users`."""
     if not isinstance(table, UserTable):
         reject_table(table, "a mean of users")
     if table.user is None:

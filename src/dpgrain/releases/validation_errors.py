@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
+from typing import ClassVar, NoReturn
 
 from dpgrain._formatting import quantity, shorten
 from dpgrain._validate import describe
@@ -21,17 +22,13 @@ _LONGEST_PLACE = 80
 
 @dataclass
 class ValidationErrors:
-    """The errors in one file, in order.
-
-    Args:
-        path: the file.
-        lines: one line per error.
-        kinds: the types of the errors.
-    """
+    """The errors in one file, in order."""
 
     path: Path
     lines: list[str] = field(default_factory=list)
     kinds: set[type[DpgrainError]] = field(default_factory=set)
+    #: True if errors are raised at once.
+    immediate: ClassVar[bool] = False
 
     def __bool__(self) -> bool:
         return bool(self.lines)
@@ -85,13 +82,7 @@ class ValidationErrors:
             self.add_error(place, error)
 
     def raise_all(self) -> None:
-        """Raise all errors as one, a line each.
-
-        Raises:
-            ParameterError: if the file is invalid.
-            DataError: if a file that it refers to cannot be used.
-            SchemaError: if the only errors are missing columns.
-        """
+        """Raise all errors as one, a line each."""
         if not self.lines:
             return
         kind = next(k for k in (ParameterError, DataError, SchemaError) if k in self.kinds)
@@ -100,3 +91,22 @@ class ValidationErrors:
         )
         lines = "".join(f"\n  {line}" for line in self.lines)
         raise kind(f"{str(self.path)!r} {had}; nothing was read or charged:{lines}")
+
+
+class ImmediateErrors(ValidationErrors):
+    """The errors of a command, which are raised at once."""
+
+    immediate = True
+
+    def add(self, place: str, sentence: str, kind: type[DpgrainError] = ParameterError) -> None:  # noqa: ARG002
+        """Raise an error."""
+        raise kind(sentence)
+
+    def add_error(self, place: str, error: DpgrainError) -> NoReturn:  # noqa: ARG002
+        """Raise an error."""
+        raise error
+
+    @contextmanager
+    def collecting(self, place: str) -> Iterator[None]:  # noqa: ARG002
+        """Do nothing."""
+        yield

@@ -15,8 +15,7 @@ import numpy as np
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import AboveThreshold
 from dpgrain.noise import RandomSource
-from dpgrain.noise.distributions import raise_scale
-from dpgrain.noise.sums import with_laplace
+from dpgrain.publishing.draws import counted
 from dpgrain.shared_records.extension import extension
 from dpgrain.shared_records.owned_rows import OwnedRows
 from dpgrain.units import Level, Relation
@@ -90,9 +89,7 @@ class BoundSearch:
         if not self.doublings:
             return found
         unit = 2.0**_PERSON_BITS
-        lowered = with_laplace(
-            np.zeros(cells, dtype=np.int64), raise_scale(self.threshold_scale * unit), source=source
-        )
+        run = counted(source, self.event).comparisons(self.event, cells, unit)
         limit = math.floor((self.people + _RAISED * self.threshold_scale) * unit)
         open_ = np.ones(cells, dtype=np.bool_)
         small = self._sums(pairs, 0)
@@ -100,8 +97,7 @@ class BoundSearch:
             large = self._sums(pairs, doubled + 1)
             # In half steps; a bound has 2^(11 + doubled).
             people = (large - small) >> doubled
-            noisy = with_laplace(people, raise_scale(self.query_scale * unit), source=source)
-            passed = open_ & (noisy <= limit + lowered)
+            passed = run.stop(people, lambda noisy, lowered: noisy <= limit + lowered)
             found[passed] = doubled
             open_ &= ~passed
             if not open_.any():

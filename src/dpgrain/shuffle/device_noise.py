@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from dpgrain.accounting import Binomial, Event, Poisson
+from dpgrain.accounting import Binomial, Poisson
 from dpgrain.noise.counts import BinomialDistribution, PoissonDistribution
 
 
@@ -29,7 +29,7 @@ class BinomialNoise:
         """Return g + b, the number of one-bit messages of a device for a coordinate."""
         return grid + self.count
 
-    def event(self, devices: int, **public: Any) -> Event:
+    def event(self, devices: int, **public: Any) -> Binomial:
         """Return the event of the noise of some devices."""
         return Binomial(devices * self.count, self.probability, **public)
 
@@ -67,7 +67,7 @@ class PoissonNoise:
         """Return a device's mean number of messages per coordinate: about g/2, and noise."""
         return grid / 2 + self.mean
 
-    def event(self, devices: int, **public: Any) -> Event:
+    def event(self, devices: int, **public: Any) -> Poisson:
         """Return the event of the noise of some devices."""
         return Poisson(devices * self.mean, **public)
 

@@ -15,9 +15,9 @@ from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomSource, RandomState
-from dpgrain.noise.counts import draw_counts
-from dpgrain.noise.sources import random_source
+from dpgrain.noise.sources import random_bits, random_source
 from dpgrain.publishing.call import KeepsQuery
+from dpgrain.publishing.draws import counted
 from dpgrain.shuffle.device_noise import DeviceNoise
 from dpgrain.shuffle.encoding import Device, Packing, VectorEncoding, device_bytes
 
@@ -28,6 +28,8 @@ else:
     numbers = lazy_import("dpgrain.inputs.numbers")
 
 _WORD_BYTES = 8
+# Delta mass of the event of one device, which is not part of any guarantee.
+_LEAK = 0.1
 # Min and max bytes of a tag: shorter ones match by chance, and a hash has no more bytes.
 _LEAST_TAG, _MOST_TAG = 8, 32
 
@@ -76,8 +78,10 @@ class Randomizer:
             )
         given: Any = [vector]
         row = np.zeros((1, encoding.dim)) if vector is None else encoding.vectors(given)
-        own = encoding.codes(row, source)[0]
-        ones: IntArray = own + draw_counts(self.noise.law(1), encoding.dim, source)
+        part = self.noise.event(1, grid=encoding.grid, coordinates=encoding.dim, leak=_LEAK)
+        draws = counted(source, part)
+        own = encoding.codes(row, draws)[0]
+        ones: IntArray = own + draws.counts(part, self.noise.law(1), encoding.dim)
         return np.minimum(ones, self.packing.largest)
 
     def report(
@@ -99,7 +103,7 @@ class Randomizer:
             ParameterError: if the vector is not d numbers, or the device is not an identifier.
         """
         source, packing = random_source(random_state), self.packing.of(device)
-        return packing.pack(self.counts(vector, source), source.words(2).tobytes())
+        return packing.pack(self.counts(vector, source), random_bits(source, 2).tobytes())
 
 
 @dataclass(frozen=True)

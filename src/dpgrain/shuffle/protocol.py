@@ -20,12 +20,12 @@ from dpgrain import _validate
 from dpgrain._formatting import quantity
 from dpgrain._report_mixins import SumReportMixin
 from dpgrain._types import FloatArray
-from dpgrain.accounting import Event
+from dpgrain.accounting import Binomial, Event, Poisson
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomSource, RandomState
-from dpgrain.noise.counts import draw_counts
 from dpgrain.publishing import Charge, Plan, Promise, Query, publish
 from dpgrain.publishing.call import recorded
+from dpgrain.publishing.draws import CountedSource, counted
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.shuffle.design import Design, Kind, least_noise
@@ -209,7 +209,7 @@ class ShuffledSum(SumReportMixin, ABC):
         """The event of all rounds together."""
         return self.event_with(self.honest)
 
-    def event_with(self, honest: int, rounds: int | None = None) -> Event:
+    def event_with(self, honest: int, rounds: int | None = None) -> Binomial | Poisson:
         """Return the event for a given number of honest devices.
 
         Args:
@@ -351,15 +351,17 @@ class ShuffledSum(SumReportMixin, ABC):
                 f"enrolled must be between {self.honest:,}, the devices that add the noise, and "
                 f"n_users = {self.n_users:,}, not {enrolled!r}."
             )
-        return self.analyzer().decoded(self._ones(tiles, enrolled, source), enrolled)
+        draws = counted(source, self.event)
+        return self.analyzer().decoded(self._ones(tiles, enrolled, draws), enrolled)
 
     def _ones(
-        self, tiles: Iterable[FloatArray], devices: int, source: RandomSource
+        self, tiles: Iterable[FloatArray], devices: int, source: CountedSource
     ) -> NDArray[np.int64]:
         """Return (d,) numbers of ones from honest devices, some of them with data."""
         total, present = self.encoding.total(tiles, source)
         total = total + (devices - present) * self.encoding.null
-        return total + draw_counts(self.design.noise.law(devices), len(total), source)
+        law, part = self.design.noise.law(devices), self.event_with(self.honest, 1)
+        return total + source.counts(part, law, len(total))
 
     def _simulate(
         self,
@@ -461,7 +463,7 @@ class RoundQuery(Query[Estimate]):
         """Count the ones from devices, and decode their sum."""
         protocol, here = self.protocol, self.reporting
         vectors = charge.read(lambda: protocol.encoding.vectors(self.vectors))
-        ones = protocol._ones([vectors[here.rows]], here.devices, charge.lend(self.event))
+        ones = protocol._ones([vectors[here.rows]], here.devices, charge.rounds(self.event))
         analyzer, reports = protocol.analyzer(), here.devices + len(self.messages)
         value = analyzer.decoded(ones + self.messages.sum(axis=0), reports)
         return Estimate(value, analyzer.standard_error(reports), reports)

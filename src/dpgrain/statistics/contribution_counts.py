@@ -94,12 +94,23 @@ def elements_per_user(
     people have more than k.
 
     Args:
+        table: table from :func:`dpgrain.read`.
         by: the column of the elements; by default that of the unit's partition. A mapping or
             function becomes a column with :meth:`~dpgrain.UserTable.with_cells`. Rows without a
             value are dropped.
+        unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
         edges: the largest number in each bin, increasing; by default 1,2,5,10 and so on. They are
             public, and a last bin contains larger numbers.
         noise: the noise distribution; ``laplace`` needs no δ.
+        random_state: seed, for tests and research. The release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
 
     Raises:
         ParameterError, SchemaError: if a parameter or the schema is wrong, before anything is read.

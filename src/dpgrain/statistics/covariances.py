@@ -63,9 +63,30 @@ def covariance(
     It divides by the count, overall or by group.
 
     Args:
+        table: table from :func:`dpgrain.read`.
+        value: column of numbers. Rows without a finite value are dropped.
         other: the other numeric column. Rows without a finite number in both are dropped.
+        by: column or columns to group by; if omitted, one answer for all rows.
         bounds: the public range (low, high) of ``value``, to which numbers are clamped.
         other_bounds: the same for ``other``.
+        unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
+            l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
+            share of the budget.
+        domain: public list of groups, all of which are published. By default, groups are selected
+            privately. For several columns, pass a mapping from columns to values (other columns are
+            selected privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        max_items: maximum number of groups or items of one unit used in selection.
+        random_state: seed, for tests and research. The release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
 
     Returns:
         An :class:`~dpgrain.Estimates`. Its intervals are first-order; for a count within the noise,
@@ -131,9 +152,30 @@ def correlation(
     overall or by group.
 
     Args:
+        table: table from :func:`dpgrain.read`.
+        value: column of numbers. Rows without a finite value are dropped.
         other: the other numeric column. Rows without a finite number in both are dropped.
+        by: column or columns to group by; if omitted, one answer for all rows.
         bounds: the public range (low, high) of ``value``, to which numbers are clamped.
         other_bounds: the same for ``other``.
+        unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
+            l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
+            share of the budget.
+        domain: public list of groups, all of which are published. By default, groups are selected
+            privately. For several columns, pass a mapping from columns to values (other columns are
+            selected privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        max_items: maximum number of groups or items of one unit used in selection.
+        random_state: seed, for tests and research. The release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
 
     Returns:
         An :class:`~dpgrain.Estimates`. Its intervals contain all correlations that are compatible

@@ -38,6 +38,11 @@ _CHOSEN = (
     "to estimate the unclipped {unclipped} instead, pass a clip= that few contributions exceed; "
     "this adds noise"
 )
+# Bins of other columns have a width.
+_ONE_INTEGER = (
+    "quantiles are integers: where std_error is 0, the interval contains only one, although others are "
+    "possible"
+)
 _COUNTS = ("count", "count_error")
 # Days and months are printed in chronological order.
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}(-[0-9]{2})?")
@@ -209,6 +214,8 @@ def notes(release: Release) -> list[str]:
     said.append(metadata.get("bad values", ""))
     if np.isnan(release.estimate).any():
         said.append("blank estimates did not stand out from the noise")
+    if release.statistic.ranked and (release.std_error == 0).any():
+        said.append(_ONE_INTEGER)
     found = [" ".join(sentence(part) for part in said if part)]
     return [*found, f"Warning: {metadata.warnings}."] if metadata.care else found
 

@@ -49,7 +49,19 @@ def histogram(
     """Publish how often people have each item, or how much.
 
     Args:
+        table: table from :func:`dpgrain.read`.
         item: the column of items, or several columns, whose combinations are items.
+        unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
+            l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
+            share of the budget.
         domain: the public list of items; all of them are published. The default is the keys of a
             public mapping passed as the unit's partition; without one, items are selected
             privately. For several columns, a mapping from column to its values (other columns are
@@ -60,6 +72,9 @@ def histogram(
             open.
         noise: the noise distribution; ``laplace`` needs no δ.
         nonnegative: set negative estimates to 0. This is free post-processing.
+        max_items: maximum number of groups or items of one unit used in selection.
+        random_state: seed, for tests and research. The release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
 
     Returns:
         A :class:`~dpgrain.Histogram`: item, estimate, standard error and 95% interval for the sum
@@ -132,7 +147,27 @@ def count(
     """Publish the number of records, overall or by group.
 
     Args:
+        table: table from :func:`dpgrain.read`.
         value: the column in which counted records have a finite number.
+        by: column or columns to group by; if omitted, one answer for all rows.
+        unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
+            l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
+            share of the budget.
+        domain: public list of groups, all of which are published. By default, groups are selected
+            privately. For several columns, pass a mapping from columns to values (other columns are
+            selected privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        max_items: maximum number of groups or items of one unit used in selection.
+        random_state: seed, for tests and research. The release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.histogram`.
@@ -180,9 +215,29 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     """Publish the sum of a column, overall or by group.
 
     Args:
+        table: table from :func:`dpgrain.read`.
+        value: column of numbers. Rows without a finite value are dropped.
+        by: column or columns to group by; if omitted, one answer for all rows.
+        bounds: public range (low, high) to which numbers are clamped; if omitted, chosen privately.
+            That takes 15% of the budget.
+        unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
         clip: the clipping bound of a unit's data, a number or ``auto``. It limits their l2 norm, or
             l1 with Laplace noise, in units of the largest magnitude within bounds; by default one
             bound per cell is chosen privately with a share of the budget.
+        domain: public list of groups, all of which are published. By default, groups are selected
+            privately. For several columns, pass a mapping from columns to values (other columns are
+            selected privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        max_items: maximum number of groups or items of one unit used in selection.
+        random_state: seed, for tests and research. The release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.histogram`; also if the bounds are

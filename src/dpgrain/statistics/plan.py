@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from dpgrain import _validate
 from dpgrain._formatting import powers
@@ -30,7 +30,7 @@ from dpgrain.statistics.bounds import POOL_MOST, POOL_MOST_OF_USER, POOL_SIZE, A
 from dpgrain.statistics.intervals import half_width
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.rows import TableRows
-from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit, User
+from dpgrain.units import PLAIN_UNITS, Law, Level, Relation, Unit, User
 
 # Share of μ² for the selection of unknown items, larger if only names are published; and its share
 # of δ: small, because k elements of one person cost k times it.
@@ -472,8 +472,8 @@ def plan_histogram(
     epsilon: float,
     delta: float = 0.0,
     relation: Relation = "zero_out",
-    clip: float | AutoClip | str = "auto",
-    noise: str = "gaussian",
+    clip: float | Literal["auto"] | AutoClip = "auto",
+    noise: Law = "gaussian",
     items: int | None = None,
     cells: int | None = None,
     max_items: int = 1000,
@@ -484,15 +484,16 @@ def plan_histogram(
     """Plan the noise and the error of :func:`dpgrain.histogram` from public numbers only.
 
     Args:
-        unit: the privacy unit; its partition does not matter.
-        epsilon: the guaranteed ε.
-        delta: the guaranteed δ; 0 only with Laplace noise.
-        relation: ``"zero_out"`` or ``"replace"``.
-        clip: a fixed bound, or ``"auto"``, which reports errors in units of the bound.
-        noise: ``"gaussian"`` or ``"laplace"``.
-        items: the public number of items; None if items are selected privately.
+        unit: protected unit. Its partition does not matter.
+        epsilon: privacy parameter ε, such as 1; smaller protects more.
+        delta: privacy parameter δ, such as 1e-6.
+        relation: neighbouring data: a unit removed, or replaced by another.
+        clip: a bound, or ``'auto'``, which spends some budget on choosing bounds. Errors are then
+            in units of the bound.
+        noise: noise distribution.
+        items: public number of items; if omitted, items are selected privately.
         cells: the public number of cells, if the cell is a function of the item.
-        max_items: as for :func:`dpgrain.histogram`.
+        max_items: maximum number of one unit's items used in selection.
         cell_of_item: True if the cell is a public function of the item.
         own_items: True if each item is a separate element, as in ``Element(item)``.
         weighted: True for records with weights.

@@ -68,17 +68,37 @@ def quantiles(
     Several quantiles cost as much as one.
 
     Args:
+        table: table from :func:`dpgrain.read`.
+        value: column of numbers. Rows without a finite value are dropped.
         q: the ranks, each in [0, 1], such as 0.25,0.5,0.75; 0.5 is the median. By default, these
             three.
+        by: column or columns to group by; if omitted, one answer for all rows.
+        bounds: the public range (low, high), to which numbers are clamped; by default chosen
+            privately with 30% of the budget, without clamping visible numbers.
         bins: the number of bins of the range, which limits the resolution: 16, 256 or 4096; by
             default 4096, or 256 by group or without bounds.
         spacing: the width of the bins: ``even``, or ``geometric``, with wider bins away from 0. The
             default depends on the type of the column and the bounds: integer columns have one bin
             per integer, or wider bins away from 0, and integer quantiles; otherwise ``geometric``
             for a privately chosen range or ends with a ratio of 1000.
-        bounds: the public range (low, high), to which numbers are clamped; by default chosen
-            privately with 30% of the budget, without clamping visible numbers.
+        unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
+        delta: privacy parameter δ, in (0, 1), such as 1e-6. Use 0 only with Laplace noise.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
+        clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
+            l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
+            share of the budget.
+        domain: public list of groups, all of which are published. By default, groups are selected
+            privately. For several columns, pass a mapping from columns to values (other columns are
+            selected privately) or a list of tuples.
         noise: the noise distribution; ``laplace`` needs no δ.
+        max_items: maximum number of groups or items of one unit used in selection.
+        random_state: seed, for tests and research. The release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
 
     Returns:
         An :class:`~dpgrain.Estimates` with a row for each group and rank; the key ``quantile`` is
@@ -188,6 +208,7 @@ def quantile(table: UserTable, value: str, q: float = 0.5, **options: Any) -> Qu
     """Publish one quantile of a numeric column, by default the median.
 
     Args:
+        table: table from :func:`dpgrain.read`.
         value: the numeric column.
         q: the rank, in [0, 1].
         options: as for :func:`dpgrain.quantiles`.

@@ -304,7 +304,7 @@ class SharedQuery(Query[Histogram]):
             bounds = self._stated
             if self.search is not None:
                 shown.stage("Choosing bounds")
-                found = self.search.find(pairs, charge.lend(self.search.event))
+                found = self.search.find(pairs, charge.rounds(self.search.event))
                 bounds = self.search.bounds(found)
             shown.stage("Bounding what people share")
             grid = _IntegerBounds.of(bounds, self.sums, together=self.blocks.block == "user")

@@ -72,10 +72,18 @@ def top(
     item.)
 
     Args:
+        table: table from :func:`dpgrain.read`.
         item: the column of items, or several columns, whose combinations are items.
         k: the number of items to publish; by default all public items, or all that pass the
             selection.
+        unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
+        epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
+            ``share``.
         delta: the promised δ, in (0, 1), such as 1e-6; 0 requires a public domain.
+        share: share of the open budget, such as 0.5, instead of ε and δ; see
+            :func:`dpgrain.budget`.
+        relation: neighbouring relation: a unit is removed, ``zero_out``, or replaced by another,
+            ``replace``.
         domain: the public list of items. By default, items are selected privately. For several
             columns, a mapping or tuples, as for :func:`dpgrain.histogram`.
         method: the selection method; ``auto`` takes the best one by public numbers only, which
@@ -98,6 +106,8 @@ def top(
             counts after a selection.
         max_items: the maximum number of items of one unit in the selection; by default 200, or more
             in two rounds if the noise of the first can distinguish more. A record has one.
+        random_state: seed, for tests and research. The release is then *not private*.
+        progress: show progress; by default on a terminal, after two seconds.
 
     Returns:
         A :class:`~dpgrain.Histogram` of counts, largest first. Counts of items just above a
@@ -352,6 +362,7 @@ class TruncatedQuery(_UnknownItemsQuery):
                 self.metadata,
                 noise="truncated geometric",
                 clip=Clip(1.0, "item", takes=not self._one_item),
+                max_items=self.event.max_items,
             ),
             "geometric",
         )
@@ -393,7 +404,7 @@ class NamesQuery(_UnknownItemsQuery):
             np.ones(size),
             charge.guarantee,
             # A unit with more items than the limit contributes only to the first ones.
-            replace(self.metadata, each="share", clip=Clip(1.0, "item")),
+            replace(self.metadata, each="share", clip=Clip(1.0, "item"), max_items=first.max_items),
             "gaussian",
         )
         return self._largest(_sorted(release))

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.publishing import budget, charge
+from dpgrain.publishing import budget, draws
 from dpgrain.statistics import run
 from dpgrain.statistics.release import Release
 from dpgrain.statistics.run import NoisySums
@@ -191,7 +191,7 @@ def _without_noise() -> AbstractContextManager[Any]:
     def none(event: object, sums: IntArray, scale: object, source: object) -> IntArray:  # noqa: ARG001
         return sums
 
-    return mock.patch.object(charge, "with_noise", none)
+    return mock.patch.object(draws, "with_noise", none)
 
 
 # -- neighbours ---

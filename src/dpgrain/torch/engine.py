@@ -11,8 +11,9 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import LabelledRows, default_unit
 from dpgrain.means import Mean
-from dpgrain.noise import RandomSource, RandomState
-from dpgrain.publishing import Promise, Query
+from dpgrain.noise import RandomState
+from dpgrain.publishing import Charge, Promise, Query
+from dpgrain.publishing.draws import CountedSource
 from dpgrain.publishing.entry_point import published
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.publish import before_resuming
@@ -92,7 +93,7 @@ class PrivacyEngine:
         self._run: Run | None = None
         self._plan: RunPlan | None = None
         self._draws: Draws
-        self._source: RandomSource
+        self._source: CountedSource
         self._data: LocalData
         self._extra: Mapping[str, Any] = {}
 
@@ -258,7 +259,7 @@ class PrivacyEngine:
         guarantee: Guarantee,
         data: LocalData,
         draws: Draws,
-        source: RandomSource,
+        source: CountedSource,
         plan: RunPlan | None,
     ) -> None:
         """Attach a charged run to the engine.
@@ -403,10 +404,14 @@ class PrivacyEngine:
             guarantee = charged_once(
                 run, asked, records, lambda: before_resuming(guarantee, n_users=plan.mean.n_users)
             )
-            draws = records.start_sampling(run, asked, source)
-            resumption.resume_run(run, records.data, draws, checkpoint, path)
+            with Charge(guarantee, source) as charge:
+                rounds = charge.rounds(
+                    asked.mean.event, resumption.rounds_left(checkpoint), outlives=True
+                )
+                draws = charge.read(lambda: records.start_sampling(run, asked, rounds))
+                resumption.resume_run(run, records.data, draws, checkpoint, path)
         engine.attach(
-            run, guarantee, records.data, draws, source, replace(plan, guarantee=guarantee)
+            run, guarantee, records.data, draws, rounds, replace(plan, guarantee=guarantee)
         )
         loader = records.loader(run, draws)
         return engine, module, PrivateOptimizer(run), loader

@@ -14,9 +14,10 @@ from dpgrain.inputs.blocks import ArrangedRows, LabelledRows
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.means import ClippedMean, Mean
 from dpgrain.means.band_search import band_candidates, best
-from dpgrain.noise import RandomSource, RandomState
+from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Plan, Promise, Query
 from dpgrain.publishing.budget import open_budget
+from dpgrain.publishing.draws import CountedSource
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch import resumption
@@ -210,7 +211,7 @@ class RunRecords:
         blocks = BlockRows.arrange(self.rows)
         return LocalData(self.dataset, self.labels.users, self.labels.elements, blocks)
 
-    def start_sampling(self, run: Run, asked: StepPlan, source: RandomSource) -> Draws:
+    def start_sampling(self, run: Run, asked: StepPlan, source: CountedSource) -> Draws:
         """Read the labels, start a run, and return the sampler of each step's blocks."""
         owners = block_users(asked.mean, self.rows, self.labels.users)
         steps, draws = create_steps(
@@ -260,7 +261,7 @@ class RunQuery(Query[TrainingObjects]):
     def run(self, charge: Charge) -> TrainingObjects:
         """Group records into blocks, and prepare the network for training."""
         network, records, asked = self.network, self.records, self.asked
-        source = charge.lend(asked.mean.event)
+        source = charge.rounds(asked.mean.event, outlives=True)
         draws = charge.read(lambda: records.start_sampling(network, asked, source))
         plan = self._run_plan(charge.guarantee)
         self.engine.attach(network, charge.guarantee, records.data, draws, source, plan)

@@ -14,6 +14,7 @@ from typing import Any
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.inputs.codes import label_name
 from dpgrain.noise import RandomSource, SeededSource, SystemSource
+from dpgrain.publishing.draws import CountedSource
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch.checkpoint import Checkpoint, RunPlan
 from dpgrain.torch.journal import Journal, records_changed
@@ -33,7 +34,7 @@ def save(
     run: Run,
     plan: RunPlan | None,
     data: LocalData,
-    source: RandomSource,
+    source: CountedSource,
     draws: Any,
     path: Path,
     extra: Mapping[str, Any],
@@ -58,9 +59,9 @@ def save(
         steps=steps,
         module=run.module.state_dict(),
         optimizer=run.optimizer.state_dict(),
-        seeded=_generator_states(source, draws, _records_hash(data, plan))
-        if isinstance(source, SeededSource)
-        else None,
+        seeded=None
+        if source.seeded is None
+        else _generator_states(source.seeded, draws, _records_hash(data, plan)),
         extra=dict(extra),
     ).write(path)
 
@@ -96,6 +97,12 @@ def noise_source(checkpoint: Checkpoint) -> RandomSource:
     """
     seeded = checkpoint.seeded
     return SystemSource() if seeded is None else SeededSource.from_state(seeded["source"])
+
+
+def rounds_left(checkpoint: Checkpoint) -> int:
+    """Return the charged rounds left; a seeded run, not private, repeats incomplete steps."""
+    begun = checkpoint.begun if checkpoint.seeded is None else checkpoint.done
+    return max(checkpoint.plan.mean.rounds - begun, 0)
 
 
 def load_states(checkpoint: Checkpoint, module: Any, optimizer: Any) -> None:

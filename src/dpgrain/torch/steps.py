@@ -14,9 +14,9 @@ from dpgrain.inputs.blocks import ArrangedRows
 from dpgrain.inputs.population import check_population_size, population_indices
 from dpgrain.means import ClippedMean, Mean, Vectors
 from dpgrain.means.bands import Correlated
-from dpgrain.means.grid import grid_step
+from dpgrain.means.grid import grid_step, noised_steps
 from dpgrain.means.protocol import Drawn, Rounds
-from dpgrain.noise import RandomSource
+from dpgrain.publishing.draws import CountedSource, one_draw
 from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.block_gradients import Uses
 from dpgrain.torch.clipping import (
@@ -29,7 +29,7 @@ from dpgrain.torch.clipping import (
 )
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
-from dpgrain.torch.noise import in_floating_point, noisy_count, on_the_grid, split
+from dpgrain.torch.noise import in_floating_point, split
 
 # Maximum number of parameters; the vectors of 1,000 blocks then need 0.5 GB.
 _MOST_PARAMETERS = 2**16
@@ -80,12 +80,13 @@ class ClippedSteps(RunSteps):
         self,
         mean: ClippedMean,
         parameters: Sequence[Any],
-        source: RandomSource,
+        source: CountedSource,
         rule: AdaptiveNorm | None = None,
     ) -> None:
         super().__init__(mean, single=mean.exact, cycle=mean.bands)
         self._clipped, self.bound = mean, mean.clip
         self._parameters, self._source, self._rule = parameters, source, rule
+        self._part = one_draw(mean.event)
         self._stretch = 1.0 if rule is None else rule.stretch
         double = all(p.dtype == torch.float64 for p in parameters)
         # Rounding can push a block above the bound by this factor; the noise is scaled accordingly.
@@ -120,23 +121,20 @@ class ClippedSteps(RunSteps):
             self.bound = self._rule.next(self.bound, count / self._clipped.divisor)
 
     def _exact(self, found: ExactSum) -> tuple[Iterator[tuple[Any, Any]], float]:
-        vector = on_the_grid(found, self._clipped.noise_multiplier, self._source)
+        vector = noised_steps(found.total, found.largest_norm, self._part, found.step, self._source)
         count = 0.0
         if self._rule is not None:
             count = float(vector[-1]) / (self._rule.count_share * self.bound)
         return split(vector, self._parameters), count
 
     def _floating(self, found: FloatSum) -> tuple[Iterator[tuple[Any, Any]], float]:
-        # In clipping bounds: the sensitivity of vector and count, times the multiplier.
-        sd = self._clipped.noise_multiplier * self._stretch * self._overshoot
-        count = 0.0
+        # Sensitivity of vector and count together, in clipping bounds.
+        radius, count = self._stretch * self._overshoot, 0.0
+        radii = () if self._rule is None else (radius / self._rule.count_share,)
+        *of_count, noise = self._source.normals(self._part, *radii, radius * self.bound)
         if self._rule is not None:
-            one = self._rule.count_share
-            count = noisy_count(float(found.counted), sd / one, self._source)
-        noisy = in_floating_point(
-            found, self._parameters, sd * self.bound, self._source, self._correlated
-        )
-        return noisy, count
+            count = float(found.counted) + float(of_count[0].draw(1)[0])
+        return in_floating_point(found, self._parameters, noise, self._correlated), count
 
     def published(self) -> dict[str, Any]:
         """Return the clipping bound, if it changes."""
@@ -266,7 +264,7 @@ def create_steps(
     mean: Mean,
     rule: AdaptiveNorm | None,
     parameters: Sequence[Any],
-    source: RandomSource,
+    source: CountedSource,
     places: IndexArray,
     owners: IndexArray,
 ) -> tuple[ClippedSteps | MeanSteps, Draws]:

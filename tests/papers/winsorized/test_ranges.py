@@ -13,7 +13,8 @@ from tests.papers.winsorized import cases
 from dpgrain.accounting.events.choices import GDP_OF_RANGE
 from dpgrain.auditing.bounds import probability_lower_bound, probability_upper_bound
 from dpgrain.noise import SeededSource, SystemSource
-from dpgrain.papers.winsorized.ranges import PrivateRange, chosen_bins, range_event
+from dpgrain.papers.winsorized.ranges import PrivateRange, chosen_bins
+from dpgrain.publishing.draws import range_event
 from dpgrain.units import Relation
 
 DATA = [[], [4], [0, 0], [2, 9], [3, 3, 5, 9, 11], [6, 6, 6, 6], [0, 1, 1, 1, 8, 11], [0, 11, 11]]

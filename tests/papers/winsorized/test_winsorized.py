@@ -22,9 +22,10 @@ from dpgrain.means import Mean, Vectors
 from dpgrain.noise import SeededSource, SystemSource, discrete_laplace, sums
 from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.papers.winsorized import winsorized
-from dpgrain.papers.winsorized.ranges import PrivateRange, range_event
+from dpgrain.papers.winsorized.ranges import PrivateRange
 from dpgrain.papers.winsorized.rotation import Rotation, padded
 from dpgrain.papers.winsorized.winsorized import Winsorized, WinsorizedScalar
+from dpgrain.publishing.draws import range_event
 from dpgrain.testing.mean import BLOCKS, DIMENSION, Array, MeanContract
 from dpgrain.units import Element, Record, Relation, Unit, User
 

@@ -31,7 +31,9 @@ def _counts(keys: dict[str, list[Any]], estimate: list[float]) -> dg.Histogram:
     )
 
 
-def _means(keys: dict[str, list[Any]], estimate: list[float], asked: ReleaseMetadata) -> dg.Estimates:
+def _means(
+    keys: dict[str, list[Any]], estimate: list[float], asked: ReleaseMetadata
+) -> dg.Estimates:
     value, size = np.array(estimate), len(estimate)
     groups = Groups.of(list(keys), [pa.array(column) for column in keys.values()])
     guarantee = cases.histogram(["a"]).guarantee

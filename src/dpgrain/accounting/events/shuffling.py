@@ -134,6 +134,12 @@ class _ShiftedSum(ABC):
     def level(self) -> Level:
         return "user"
 
+    def is_narrower(self, law: CountDistribution) -> bool:
+        """Return True if a distribution is that of the noise, or of more devices."""
+        own, bias = self._noise, "probability"
+        same = type(law) is type(own) and getattr(law, bias, 0) == getattr(own, bias, 0)
+        return same and law.variance >= own.variance
+
     @property
     def deviation(self) -> float:
         """Standard deviation of the noise in one coordinate, in grid steps."""

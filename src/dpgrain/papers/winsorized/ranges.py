@@ -10,11 +10,9 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Gaussian
-from dpgrain.accounting.contribution import ONE_EACH
-from dpgrain.accounting.events.choices import GDP_OF_RANGE
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomSource
-from dpgrain.noise.choice import choose_scores, uniform_below
+from dpgrain.publishing.draws import counted, range_event
 
 # Max bins, so that their numbers are exact as floats, with room for sums.
 _MOST_BINS = 2**50
@@ -75,30 +73,22 @@ class PrivateRange:
         middles: FloatArray = (index - self._side).astype(np.float64) * self.width
         return middles
 
-    def middles(self, values: FloatArray, source: RandomSource) -> FloatArray:
+    def middles(
+        self, values: FloatArray, source: RandomSource, *, pure: bool = False
+    ) -> FloatArray:
         """Return the midpoint of a private bin for each row of (coordinates, n) values."""
         out = np.empty(len(values))
         most = max(1, _BATCH_ENTRIES // max(values.shape[1], 1))
         for first in range(0, len(values), most):
             some = slice(first, first + most)
             bins = np.sort(self.index(values[some]), axis=1)
-            out[some] = self.middle(chosen_bins(bins, self.bins, self.rate, source))
+            out[some] = self.middle(chosen_bins(bins, self.bins, self.rate, source, pure=pure))
         return out
 
 
-def range_event(rate: float, choices: int) -> Gaussian:
-    """Return the accountant's event for some choices of bounded range.
-
-    ``rate`` is the range of one choice if a user is removed; it is twice that if the data are
-    replaced.
-
-    Formal guarantee: a choice of η-bounded range is √(π/8)·η-GDP, for any dependence on earlier
-    choices; that is tight as η → 0. Source: docs/theory, "A range for each coordinate".
-    """
-    return Gaussian(1 / (GDP_OF_RANGE * (1 + 2.0**-48) * rate), ONE_EACH, choices)
-
-
-def chosen_bins(ordered: IntArray, bins: int, rate: float, source: RandomSource) -> IntArray:
+def chosen_bins(
+    ordered: IntArray, bins: int, rate: float, source: RandomSource, *, pure: bool = False
+) -> IntArray:
     """Choose one bin for each row, by the exponential mechanism.
 
     ``ordered`` (rows, n) contains the sorted bins of the values. The bins with scores of at most t
@@ -110,10 +100,10 @@ def chosen_bins(ordered: IntArray, bins: int, rate: float, source: RandomSource)
     low, high = np.zeros((rows, n + 1), np.int64), np.full((rows, n + 1), bins - 1, np.int64)
     low[:, :n], high[:, :n] = ordered[:, ::-1], ordered
     held = np.maximum(high - low + 1, 0)
-    score = choose_scores(np.diff(held, axis=1, prepend=0), rate, source=source)
+    draws = counted(source, range_event(rate, rows))
+    score, drawn = draws.choose(np.diff(held, axis=1, prepend=0), rate, pure=pure)
     at = np.arange(rows)
     before = np.where(score > 0, held[at, score - 1], 0)
-    drawn = uniform_below(held[at, score] - before, source=source)
     # The bins with this score are on both sides of the bins with smaller scores.
     left = np.where(before > 0, low[at, score - 1] - low[at, score], drawn + 1)
     above = drawn >= left

@@ -12,6 +12,7 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomSource
+from dpgrain.noise.sources import random_bits
 
 # Numbers per batch of a transform; they fit in the cache.
 _BATCH_ENTRIES = 1 << 16
@@ -56,7 +57,7 @@ class Rotation:
     @staticmethod
     def draw(dimension: int, source: RandomSource) -> Rotation:
         """Draw random signs for vectors of this length; the signs may be published."""
-        bits = source.words(dimension) >> np.uint64(63)
+        bits = random_bits(source, dimension) >> np.uint64(63)
         return Rotation(1.0 - 2.0 * bits.astype(np.float64))
 
     @property

@@ -27,11 +27,10 @@ from dpgrain.means.grid import tiles
 from dpgrain.means.problem import SMALLEST, Candidate, Method, Problem
 from dpgrain.means.protocol import Central, Contributions, CountedRounds
 from dpgrain.noise import RandomSource
-from dpgrain.noise.distributions import raise_scale
-from dpgrain.noise.sums import add_gaussian_noise, with_laplace
 from dpgrain.numerics.row_clipping import clipped
-from dpgrain.papers.winsorized.ranges import PrivateRange, range_event
+from dpgrain.papers.winsorized.ranges import PrivateRange
 from dpgrain.papers.winsorized.rotation import Rotation, padded
+from dpgrain.publishing.draws import counted, range_event
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import RELATIONS, Level, Relation
 
@@ -288,7 +287,7 @@ class WinsorizedRounds(CountedRounds):
 
     def __init__(self, mean: Winsorized, source: RandomSource) -> None:
         super().__init__(mean)
-        self.mean, self.source = mean, source
+        self.mean, self.source = mean, counted(source, mean.event)
 
     @property
     def radius(self) -> float:
@@ -308,7 +307,8 @@ class WinsorizedRounds(CountedRounds):
         middles = mean.ranges.middles(columns, self.source)
         total = _clipped_sums(columns, middles, mean.half_width)
         moved = mean.half_width * math.sqrt(mean.size)
-        noisy = add_gaussian_noise(total, moved, mean.noise_multiplier, self.source)
+        part = Gaussian(mean.noise_multiplier, ONE_EACH)
+        noisy = self.source.floating(part, total, moved)
         return rotation.back(middles + noisy / mean.n_users)
 
 
@@ -390,11 +390,11 @@ class WinsorizedScalar:
             )
         array = array.astype(np.float64)
         there = np.clip(np.where(np.isfinite(array), array, 0.0), -self.bound, self.bound)[None, :]
-        middles = self.ranges.middles(there, source)
+        draws = counted(source, self.event)
+        middles = self.ranges.middles(there, draws, pure=True)
         step = _step(self.half_width)
         total = np.rint(_clipped_sums(there, middles, self.half_width) / step).astype(np.int64)
-        scale = raise_scale(raise_scale(self.noise.noise_multiplier * (self.half_width / step)))
-        noisy = with_laplace(total, scale, source=source)
+        noisy = draws.noisy(self.noise, total, self.half_width / step)
         return float(middles[0] + float(noisy[0]) * step / self.n_users)
 
 
