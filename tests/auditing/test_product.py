@@ -42,7 +42,7 @@ def test_no_claim_is_refuted(name: str, place: int) -> None:
         try:
             query = query_of(name, case)
             found = dg.audit(
-                query, units=[1, 2], draws=2000, runs=5, seconds=1e3, random_state=place
+                query, units=[1, 2], draws=5000, runs=5, seconds=1e3, random_state=place
             )
         except ParameterError:
             # There is no such release.
