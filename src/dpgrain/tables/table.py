@@ -31,6 +31,7 @@ from dpgrain.tables.engines.registry import default_engine, open_source, resolve
 from dpgrain.tables.engines.sql import TextFormat
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.shared_table import SharedTable, drop_unreadable_owners
+from dpgrain.tables.sources.csv_files import CsvFiles
 from dpgrain.tables.sources.read_arguments import resolve_address, source_provenance
 from dpgrain.tables.sources.typed_columns import TypedSource, with_types
 
@@ -506,6 +507,8 @@ def read(
     result = open_source(
         engine, source, delimiter=delimiter, encoding=encoding, memory=size, threads=workers
     )
+    if isinstance(result, CsvFiles):
+        result.advise()
     if owners is not None:
         result = drop_unreadable_owners(result, given, owners)
     if getattr(result, "may_end", False):
