@@ -65,7 +65,10 @@ def test_a_fit_keeps_the_promise_of_its_plan(
     def fit(table: dg.UserTable) -> Query[learn.LinearModel]:
         asked = {**PROMISE, **own, **options, "rounds": 4, "random_state": 1}
         estimator = kind(unit=protected, n_users=roster, **asked)
-        return estimator.query(ColumnRows(table, ENCODING, target, element), None)
+        query: Query[learn.LinearModel] = estimator.query(
+            ColumnRows(table, ENCODING, target, element), None
+        )
+        return query
 
     told = fit(cases.unread()).plan.guarantee
     made = dg.publish(fit(cases.table())).guarantee_
