@@ -257,8 +257,9 @@ def _check(file: File, entry: ReleaseEntry, errors: ValidationErrors) -> None:
         try:
             _ = file.query(tried, *spend).plan
         except DpgrainError as error:
-            replaced = isinstance(error, SchemaError) and error.name
-            if replaced is not False and tried.own.get(replaced) != entry.own.get(replaced):
+            column = error.name if isinstance(error, SchemaError) else ""
+            if tried.own.get(column) != entry.own.get(column):
+                # The error is about a replacement.
                 return
             name = errors.add_error(entry.place, error)
             if name in tried.own and not entry.keys[name].required:
