@@ -36,6 +36,7 @@ from dpgrain.publishing import Charge
 from dpgrain.publishing.draws import CountedSource
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
+from dpgrain.publishing.release_plan import compose, present
 
 # Rounds with all blocks; with sampling, the number of passes. With an explicit bound no rounds find
 # the scale of the solution, and coin betting, which does not need the scale, uses more rounds.
@@ -102,8 +103,19 @@ class CentralFit:
     @property
     def event(self) -> Event:
         """Accounting event of the whole fit."""
-        return self.mean.event.beside(
-            compose_events(self.norms, self.evidence, self.roster.event, self.labels)
+        return compose(self.parts)
+
+    @property
+    def parts(self) -> dict[str, Event]:
+        """Parts of the event by name."""
+        return present(
+            {
+                "rounds": self.mean.event,
+                "norm histogram": self.norms,
+                "evidence": self.evidence,
+                "number of users": self.roster.event,
+                "labels": self.labels,
+            }
         )
 
     @property

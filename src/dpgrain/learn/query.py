@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -33,6 +33,7 @@ from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Plan, Promise, Query, annotate_interrupt
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.release_plan import compose
 
 if TYPE_CHECKING:
     from dpgrain.learn import column_rows, distributed
@@ -90,22 +91,26 @@ class FitQuery(Query["LinearModel"]):
         """Noise of the whole release of the fit."""
         noise = self.noise
         elements = self.rows.elements if self.config.recipe is None else None
-        return self.plan_of(noise.event, noise.facts, elements, noise.care)
+        return self.plan_of(noise.parts, noise.facts, elements, noise.care)
 
     def plan_of(
-        self, event: Event, facts: Sequence[Fact], elements: Any, care: tuple[str, ...] = ()
+        self,
+        parts: Mapping[str, Event],
+        facts: Sequence[Fact],
+        elements: Any,
+        care: tuple[str, ...] = (),
     ) -> Plan:
         """Return the plan with the guarantee for these rows."""
         guarantee = array_guarantee(
             self.promise,
-            event,
+            compose(parts),
             facts,
             private=True,
             users=self.rows.users,
             elements=elements,
             rows=self.rows.origin,
         )
-        return Plan(guarantee, self.config.n_users, care=care)
+        return Plan(guarantee, self.config.n_users, care=care, parts=parts)
 
     def run(self, charge: Charge) -> LinearModel:
         """Return a new model with the published results of the fit."""
@@ -186,6 +191,11 @@ class RecipeFit:
     def event(self) -> Event:
         """Accounting event of the whole fit."""
         return self.program.event
+
+    @property
+    def parts(self) -> dict[str, Event]:
+        """The event, by name."""
+        return {"rounds": self.event}
 
     @property
     def facts(self) -> tuple[Fact, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpgrain import _validate
 from dpgrain._types import FloatArray, IntArray
-from dpgrain.accounting import Event, Laplace
+from dpgrain.accounting import Laplace
 from dpgrain.choices.scores import STEPS
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import default_unit
@@ -153,15 +153,10 @@ class R2Query(ScoreQuery[R2]):
     upper: float
 
     @cached_property
-    def parts(self) -> tuple[Laplace, Laplace]:
+    def parts(self) -> dict[str, Laplace]:
         """Noise of squared errors, and of the moments of targets."""
-        return self.laplace(1 - _VARIANCE_SHARE), self.laplace(_VARIANCE_SHARE)
-
-    @property
-    def event(self) -> Event:
-        """Both releases."""
-        errors, moments = self.parts
-        return errors + moments
+        errors, moments = self.laplace(1 - _VARIANCE_SHARE), self.laplace(_VARIANCE_SHARE)
+        return {"errors": errors, "moments": moments}
 
     @property
     def public(self) -> tuple[Fact, ...]:
@@ -170,7 +165,7 @@ class R2Query(ScoreQuery[R2]):
 
     def run(self, charge: Charge) -> R2:
         """Read targets and predictions, and publish the noisy sums of units' moments."""
-        of_errors, of_moments = self.parts
+        of_errors, of_moments = self.parts.values()
         errors, moments = charge.read(self._sums)
         radius = float(raise_scale(STEPS))
         error = charge.noisy(of_errors, errors, radius)[0] / STEPS

@@ -43,7 +43,7 @@ from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
 from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.release_plan import Expected
+from dpgrain.publishing.release_plan import Expected, compose, present
 from dpgrain.publishing.risk import risk_lines
 from dpgrain.units import Relation, User
 
@@ -345,9 +345,11 @@ class MeanQuery(Query[MeanOfUsers]):
     def plan(self) -> Plan:
         """Noise of the mean and, if it is released first, of the number of users."""
         candidate, roster, n = self.candidate, self.roster, self.n_users
+        number = roster.event if candidate.counts else None
+        parts = present({**candidate.parts, "number of users": number})
         guarantee = array_guarantee(
             self.promise,
-            candidate.event.beside(roster.event if candidate.counts else None),
+            compose(parts),
             (
                 *(() if n is None else Population.of(n, self.promise).facts),
                 *(roster.facts if candidate.counts else ()),
@@ -361,8 +363,8 @@ class MeanQuery(Query[MeanOfUsers]):
             rows=self.records.origin,
         )
         # Without a population or a radius, the distances between users' vectors are unknown.
-        told = self.radius is not None and n is not None
-        return Plan(guarantee, n, expected=Expected(candidate.expected) if told else None)
+        expected = None if self.radius is None or n is None else Expected(candidate.expected)
+        return Plan(guarantee, n, expected=expected, parts=parts)
 
     def run(self, charge: Charge) -> MeanOfUsers:
         """Compute users' vectors, and publish their mean."""

@@ -216,19 +216,21 @@ class ReleaseQuery(Query[MeanRelease]):
     @property
     def plan(self) -> Plan:
         """The guarantee and the noise of the release."""
+        event = self.event
         return Plan(
             Guarantee(
                 self.promise.level,
                 self.elements,
                 self.promise.relation,
                 self.promise.delta,
-                self.event,
+                event,
                 (
                     Fact("enrolled-users", (self.shape[0],)),
                     Fact("sensitivity", (self.sensitivity,)),
                 ),
                 provenance="as given",
-            )
+            ),
+            parts={"mean": event},
         )
 
     def run(self, charge: Charge) -> MeanRelease:

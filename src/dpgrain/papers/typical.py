@@ -114,16 +114,17 @@ class TypicalQuery(Query[TypicalRecords]):
     @property
     def plan(self) -> Plan:
         """The guarantee and the noise of the release."""
+        event = self.event
         enrolled = () if self.n_users is None else Population(self.n_users).facts
         guarantee = array_guarantee(
             self.promise,
-            self.event,
+            event,
             (*enrolled, Fact("most-records", (self.largest,))),
             private=True,
             users=self.whose.users,
             elements=None,
         )
-        return Plan(guarantee)
+        return Plan(guarantee, parts={"choice": event})
 
     def run(self, charge: Charge) -> TypicalRecords:
         """Count the records of each user, and choose an approximate median."""

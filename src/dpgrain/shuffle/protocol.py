@@ -457,7 +457,9 @@ class RoundQuery(Query[Estimate]):
         """The guarantee and the noise of the round."""
         # Raises if there are too few devices.
         _ = self.reporting
-        return Plan(self.protocol._promise(self.event, private=True), self.protocol.n_users)
+        protocol, event = self.protocol, self.event
+        guarantee = protocol._promise(event, private=True)
+        return Plan(guarantee, protocol.n_users, parts={"round": event})
 
     def run(self, charge: Charge) -> Estimate:
         """Count the ones from devices, and decode their sum."""

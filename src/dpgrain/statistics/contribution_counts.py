@@ -199,7 +199,7 @@ class HoldingsQuery(Query[Holdings]):
         facts += derivation_facts(table)
         guarantee = guarantee_of(self.promise, self.blocks, table, event, facts)
         expected = Expected(noise_sd(event) * self._size)
-        return Plan(guarantee, table.n_users, expected=expected)
+        return Plan(guarantee, table.n_users, expected=expected, parts={"counts": event})
 
     def run(self, charge: Charge) -> Holdings:
         """Count users by number of elements and of records."""

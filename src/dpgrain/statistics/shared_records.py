@@ -23,7 +23,7 @@ from dpgrain.noise.additive import noise_by_name
 from dpgrain.publishing import Charge, Plan, Promise, Query, in_budget
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.release_plan import Expected
+from dpgrain.publishing.release_plan import Expected, compose, present
 from dpgrain.shared_records.bound import BoundSearch
 from dpgrain.shared_records.extension import extension
 from dpgrain.statistics.bounds import AutoClip
@@ -225,14 +225,20 @@ class SharedQuery(Query[Histogram]):
     @property
     def event(self) -> Event:
         """Composition of all parts, for the accountant."""
-        return self.sums if self.search is None else self.search.event + self.sums
+        return compose(self.parts)
+
+    @property
+    def parts(self) -> dict[str, Event]:
+        """Parts of the release by name."""
+        bounds = None if self.search is None else self.search.event
+        return present({"bounds": bounds, "sums": self.sums})
 
     @property
     def plan(self) -> Plan:
         """All parts, calibrated from public numbers only."""
         count = len(self.groups) if self.blocks.block == "element" else 1
-        parts = {} if self.search is None else {"bounds": self.search.event, "sums": self.sums}
-        return Plan(self._guarantee(), self.table.n_users, count, self._expected(), parts=parts)
+        expected = self._expected()
+        return Plan(self._guarantee(), self.table.n_users, count, expected, parts=self.parts)
 
     def _expected(self) -> Expected:
         sd = noise_sd(self.sums)

@@ -252,7 +252,8 @@ class RunQuery(Query[TrainingObjects]):
     def plan(self) -> Plan:
         """Noise of all steps."""
         self.engine.check_new()
-        return Plan(self.records.guarantee(self.asked), self.asked.mean.n_users)
+        mean = self.asked.mean
+        return Plan(self.records.guarantee(self.asked), mean.n_users, parts={"steps": mean.event})
 
     def charged(self, charge: Callable[[], Guarantee]) -> Guarantee:
         """Charge the run once, in the first of its processes."""
