@@ -271,7 +271,7 @@ def _multipliers(
         spent = math.sqrt(count) * math.hypot(
             *(one / noise for one, noise in zip(sensitivities, multipliers, strict=True))
         )
-        if all(gaussian_epsilon(delta, asked) <= epsilon for asked in (mu, spent)):
+        if all(gaussian_epsilon(delta, mu_used) <= epsilon for mu_used in (mu, spent)):
             return multipliers
         margin *= 2
 
@@ -379,19 +379,19 @@ def calibrate_truncated_geometric(
 
         rate = bisect(too_much, *_around(too_much))[0]
 
-        def kept(cutoff: int) -> bool:
+        def fits(cutoff: int) -> bool:
             return event(rate, cutoff).loss(1, relation, unit).epsilon(delta) <= epsilon
 
         high = 1
-        while not kept(high):
+        while not fits(high):
             high *= 2
         low = high // 2
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if kept(middle) else (middle, high)
+            low, high = (low, middle) if fits(middle) else (middle, high)
         return event(rate, high)
 
-    return min((smallest(1.0), smallest(0.5)), key=lambda found: found.cutoff)
+    return min((smallest(1.0), smallest(0.5)), key=lambda candidate: candidate.cutoff)
 
 
 def calibrate_bounded_range(

@@ -201,21 +201,21 @@ class LabelledRows:
             if users is None
             else _codes(users, self.rows, "users", self.places)[0]
         )
-        kept = np.flatnonzero(owner >= 0)
+        indices = np.flatnonzero(owner >= 0)
         n_users = int(owner.max(initial=-1)) + 1
         if isinstance(unit, Record):
-            return ArrangedRows(kept, np.arange(len(kept)), owner[kept], n_users)
+            return ArrangedRows(indices, np.arange(len(indices)), owner[indices], n_users)
         if self.elements is None:
-            return ArrangedRows(kept, owner[kept], np.arange(n_users), n_users)
+            return ArrangedRows(indices, owner[indices], np.arange(n_users), n_users)
         # Rows without an element form a separate cell.
         cells, names = _codes(self.elements, self.rows, "elements")
         cells, names = np.where(cells < 0, len(names), cells), [*names, ("null", "")]
         if isinstance(unit, User) and unit.max_elements is not None:
             first = _first(owner, cells, names, unit.max_elements)
-            kept = kept[first[kept]]
-        pairs = owner[kept].astype(np.int64) * max(len(names), 1) + cells[kept]
+            indices = indices[first[indices]]
+        pairs = owner[indices].astype(np.int64) * max(len(names), 1) + cells[indices]
         present, blocks = np.unique(pairs, return_inverse=True)
-        return ArrangedRows(kept, blocks, present // max(len(names), 1), n_users)
+        return ArrangedRows(indices, blocks, present // max(len(names), 1), n_users)
 
 
 def _one_each(labels: Any, rows: int, name: str) -> Any:
@@ -264,8 +264,8 @@ def _first(owner: IndexArray, cells: IndexArray, names: list[Key], most: int) ->
     rank[sorted(range(len(names)), key=lambda i: (marks[i], names[i]))] = np.arange(len(names))
     pairs = owner.astype(np.int64) * max(len(names), 1) + (rank[cells] if len(names) else 0)
     present, pair = np.unique(pairs, return_inverse=True)
-    held_by = present // max(len(names), 1)
+    owner_of = present // max(len(names), 1)
     # Pairs are sorted by user, then by rank; this is a pair's index among its user's pairs.
-    place = np.arange(len(present)) - np.searchsorted(held_by, held_by)
+    place = np.arange(len(present)) - np.searchsorted(owner_of, owner_of)
     chosen: NDArray[np.bool_] = (place < most)[pair]
     return chosen

@@ -356,9 +356,9 @@ class MinimumQuery(Query[Minimum]):
 def _records(features: FloatArray, targets: FloatArray, rows: ArrangedRows) -> RecordBlocks:
     """Return records by block, without records that lack a target."""
     has = np.isfinite(targets[rows.kept])
-    kept = rows.kept[has]
-    clean = np.where(np.isfinite(features[kept]), features[kept], 0)
-    return RecordBlocks.arrange(clean, targets[kept], rows.blocks[has], blocks=len(rows.owners))
+    indices = rows.kept[has]
+    clean = np.where(np.isfinite(features[indices]), features[indices], 0)
+    return RecordBlocks.arrange(clean, targets[indices], rows.blocks[has], blocks=len(rows.owners))
 
 
 def _cluster_sums(cached: CachedRows, step: _BlockSteps, theta: FloatArray) -> Contributions:

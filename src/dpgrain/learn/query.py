@@ -124,10 +124,10 @@ class FitQuery(Query["LinearModel"]):
         """Provide the rows as numbers in blocks; the model learns the names of their features."""
         config, rows, unit = self.config, self.rows, self.promise.unit
         if rows.distributed:
-            there = cast("column_rows.ColumnRows", rows)
+            columns = cast("column_rows.ColumnRows", rows)
             model.read(*rows.empty(None, labels=config.labels))
             rule = model._rule(self.targets.classes)
-            with distributed.opened(there, config, rule, unit, self.targets, charge) as data:
+            with distributed.opened(columns, config, rule, unit, self.targets, charge) as data:
                 yield data
             return
         loaded = rows.read(charge, labels=config.labels, named=config.trust == "pan")
@@ -221,12 +221,12 @@ class RecipeFit:
         source = charge.rounds(self.event)
         config, rows, classes = self.config, data.rows, data.targets.classes
         skip_lot(config.random_state, source)
-        loss, kept = config.loss(classes), data.rows.kept
+        loss, indices = config.loss(classes), data.rows.kept
         X = data.X if config.feature_bound is None else bounded(data.X, config.feature_bound)
-        X, y = X[kept], data.targets.values[kept]
-        there = len(rows.owners)
+        X, y = X[indices], data.targets.values[indices]
+        count = len(rows.owners)
         blocks = LinearBlocks.arrange(
-            X, y, rows.blocks, intercept=config.fit_intercept, blocks=there
+            X, y, rows.blocks, intercept=config.fit_intercept, blocks=count
         )
         ridge = ridge_strengths(config, loss.outputs, data.X.shape[1])
         theta, history = run_program(

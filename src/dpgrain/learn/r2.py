@@ -170,8 +170,8 @@ class R2Query(ScoreQuery[R2]):
         radius = float(raise_scale(STEPS))
         error = charge.noisy(of_errors, errors, radius)[0] / STEPS
         corners = charge.noisy(of_moments, moments, radius) / STEPS
-        found = r2_interval(float(error), corners, of_errors, of_moments)
-        return R2(*found, self.lower, self.upper, float(corners.sum()), charge.guarantee)
+        interval = r2_interval(float(error), corners, of_errors, of_moments)
+        return R2(*interval, self.lower, self.upper, float(corners.sum()), charge.guarantee)
 
     def _sums(self) -> tuple[IntArray, IntArray]:
         """Sums over units in steps: mean squared errors, and corners of targets.

@@ -85,8 +85,8 @@ class TableRecords(Records):
     @property
     def origin(self) -> ArrayOrigin:
         """The public facts of the rows."""
-        made = tuple(derivation_facts(self.table))
-        return ArrayOrigin(self.table.scope, provenance=self.table.provenance, made=made)
+        facts = tuple(derivation_facts(self.table))
+        return ArrayOrigin(self.table.scope, provenance=self.table.provenance, made=facts)
 
     @contextmanager
     def user_vectors(
@@ -98,8 +98,8 @@ class TableRecords(Records):
         if user is not None:
             wanted.append((user, "key"))
         if not self.distributed:
-            with charge.open(self.table) as engine, Progress(1) as shown:
-                shown.stage("Reading rows of features")
+            with charge.open(self.table) as engine, Progress(1) as progress:
+                progress.stage("Reading rows of features")
                 records, users = _records(engine.columns(wanted), self.dimension)
             with LocalRecords.from_arrays(records, users).user_vectors(charge, bound) as vectors:
                 yield vectors
@@ -107,10 +107,10 @@ class TableRecords(Records):
         step("rows are brought together and kept where they are")
         make = UserVectors(self.dimension, bound, users=user is not None)
         with charge.open(self.table) as engine:
-            kept = cast(ClusterEngine, engine).cache(wanted, make, VECTORS)
-            there = ClusterVectors(kept, self.dimension)
+            cached = cast(ClusterEngine, engine).cache(wanted, make, VECTORS)
+            cluster = ClusterVectors(cached, self.dimension)
             # Distributed methods use only the methods of vectors that this class implements.
-            yield cast(Vectors, there), there.count
+            yield cast(Vectors, cluster), cluster.count
 
 
 def require_sums(method: Method) -> None:
@@ -214,16 +214,16 @@ def _numbers(column: pa.ChunkedArray | pa.Array) -> FloatArray:
 
 def vector_runs(batches: Batches, width: int) -> Iterator[FloatArray]:
     """Yield the vectors of a worker in batches."""
-    held: list[FloatArray] = []
+    batch: list[FloatArray] = []
     size = 0
     for vectors in stored_vectors(batches, width):
-        held.append(vectors)
+        batch.append(vectors)
         size += vectors.nbytes
         if size >= RUN_BYTES:
-            yield np.concatenate(held)
-            held, size = [], 0
-    if held:
-        yield np.concatenate(held)
+            yield np.concatenate(batch)
+            batch, size = [], 0
+    if batch:
+        yield np.concatenate(batch)
 
 
 def stored_vectors(batches: Batches, width: int) -> Iterator[FloatArray]:

@@ -146,10 +146,10 @@ class LocalRecords(Records):
         return array
 
 
-def check_dimension(stated: int | None, found: int) -> None:
+def check_dimension(stated: int | None, actual: int) -> None:
     """Reject a stated dimension that differs from the length of a record."""
-    if stated not in (None, found):
-        raise ParameterError(f"dimension must be the length of a record, {found}, not {stated}.")
+    if stated not in (None, actual):
+        raise ParameterError(f"dimension must be the length of a record, {actual}, not {stated}.")
 
 
 def user_means(records: FloatArray, codes: NDArray[Any], users: int, bound: float) -> FloatArray:

@@ -129,8 +129,8 @@ class TypicalQuery(Query[TypicalRecords]):
     def run(self, charge: Charge) -> TypicalRecords:
         """Count the records of each user, and choose an approximate median."""
         rows, candidates = charge.read(self.whose.arranged), _grid(self.largest)
-        held = np.bincount(rows.blocks, minlength=len(rows.owners))
-        best = int(charge.order(self.event, middle_scores(held, candidates))[0])
+        counts = np.bincount(rows.blocks, minlength=len(rows.owners))
+        best = int(charge.order(self.event, middle_scores(counts, candidates))[0])
         return TypicalRecords(int(candidates[best]), charge.guarantee)
 
 

@@ -45,10 +45,10 @@ def publishes(query: Callable[Parameters, Query[Made]]) -> PublishingFunction[Pa
     def function(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Made:
         return publish(with_call(*args, **kwargs))
 
-    made: Any = function
-    made.query = with_call
-    made.__signature__ = _published(inspect.signature(query))
-    return cast("PublishingFunction[Parameters, Made]", made)
+    wrapped: Any = function
+    wrapped.query = with_call
+    wrapped.__signature__ = _published(inspect.signature(query))
+    return cast("PublishingFunction[Parameters, Made]", wrapped)
 
 
 def published(

@@ -95,10 +95,10 @@ class Query(ABC, Generic[Made]):
                 f"create a new query for {promise.unit!r} and {promise.relation!r}.",
                 name="promise",
             )
-        made = self._with(promise)
+        query = self._with(promise)
         if self.call is not None:
-            vars(made)["call"] = self.call.with_promise(promise)
-        return made
+            vars(query)["call"] = self.call.with_promise(promise)
+        return query
 
     def check_unit(self, unit: Unit) -> None:
         """Check that the promise protects the unit of the blocks of the rows.

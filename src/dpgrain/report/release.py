@@ -252,8 +252,8 @@ def _over_time(release: Release) -> str:
         if isinstance(release, Histogram) and release.metadata.is_clipped
         else ""
     )
-    total, shown_lines = lines.total, len(lines.lines)
-    some = f" Largest {shown_lines} of {total:,} lines." if total > shown_lines else ""
+    total, line_count = lines.total, len(lines.lines)
+    some = f" Largest {line_count} of {total:,} lines." if total > line_count else ""
     gaps = " Lines are interrupted where nothing was published." if lines.gaps else ""
     return f"Estimates by {text(lines.key, 60)} with 95% intervals{of}.{some}{gaps}"
 

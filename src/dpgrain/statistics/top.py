@@ -316,12 +316,12 @@ class _UnknownItemsQuery(TopQuery):
     @contextmanager
     def _opened(self, charge: Charge) -> Iterator[UserContributions]:
         """Read the contributions to all items in the data."""
-        with charge.open(self.table) as engine, Progress(2, self.progress) as shown:
-            shown.stage("Listing items")
-            held = groups_in_data(engine, self.blocks, self.keys)
-            cells = self.blocks.cells(held, public=False)
-            data = UserContributions(engine, self.blocks, held, cells)
-            shown.stage("Counting users")
+        with charge.open(self.table) as engine, Progress(2, self.progress) as progress:
+            progress.stage("Listing items")
+            groups = groups_in_data(engine, self.blocks, self.keys)
+            cells = self.blocks.cells(groups, public=False)
+            data = UserContributions(engine, self.blocks, groups, cells)
+            progress.stage("Counting users")
             yield data
 
 
