@@ -165,20 +165,20 @@ class Audit(AuditReportMixin):
             lines.insert(0, FOR_THE_CURATOR)
         table = align_columns([_HEADINGS, *rows], left=True)
         notes = [" ".join(self.notes)] if self.notes else []
-        return "\n".join([*lines, *table, *notes, f"{self._made} {_POINTER}"])
+        return "\n".join([*lines, *table, *notes, f"{self._effort} {_POINTER}"])
 
     __repr__ = __str__
 
     def explain(self) -> str:
         """Describe the columns: both kinds of bounds, and the verdicts."""
-        return format_facts(f"Audit of {self.level}s", {**self._meanings, "draws": self._made})
+        return format_facts(f"Audit of {self.level}s", {**self._meanings, "draws": self._effort})
 
     @property
     def _meanings(self) -> dict[str, str]:
         return _MEANINGS
 
     @property
-    def _made(self) -> str:
+    def _effort(self) -> str:
         return (
             f"{self.draws:,} draws on each neighbour of a line; {quantity(self.runs, 'whole run')}."
         )
@@ -219,7 +219,7 @@ class TrainingAudit(Audit):
         }
 
     @property
-    def _made(self) -> str:
+    def _effort(self) -> str:
         return f"1 run with {self.draws:,} canaries, each included with probability 1/2."
 
 

@@ -24,10 +24,10 @@ from dpgrain.units import Element, Record, Unit, User, unit_level
 class ArrangedRows:
     """Valid rows with their blocks, (rows kept,), and the blocks' users, (G,).
 
-    ``kept`` are row indices, and ``users`` is the number of distinct users in all rows.
+    ``indices`` are row indices, and ``users`` is the number of distinct users in all rows.
     """
 
-    kept: IndexArray
+    indices: IndexArray
     blocks: IndexArray
     owners: IndexArray
     users: int
@@ -41,14 +41,14 @@ class ArrangedRows:
         >>> rows.by_value(np.array([[2.0], [1.0], [0.0]]), np.zeros(3)).blocks.tolist()
         [1, 0, 0]
         """
-        if len(self.kept) == len(self.owners) or not isinstance(X, np.ndarray):
+        if len(self.indices) == len(self.owners) or not isinstance(X, np.ndarray):
             return self
-        values = np.column_stack([X[self.kept], y[self.kept]]).astype(np.float64)
+        values = np.column_stack([X[self.indices], y[self.indices]]).astype(np.float64)
         # Non-finite numbers are treated as 0, and adding 0 converts −0 to 0.
         values = np.where(np.isfinite(values), values, 0.0) + 0.0
         as_bytes = values.view(np.dtype((np.void, values.itemsize * values.shape[1]))).ravel()
         order = np.argsort(as_bytes, kind="stable")
-        return replace(self, kept=self.kept[order], blocks=self.blocks[order])
+        return replace(self, indices=self.indices[order], blocks=self.blocks[order])
 
 
 def check_same_order(columns: Mapping[str, Any]) -> None:

@@ -235,7 +235,7 @@ class _CentralRun:
         """Return the rows as records, for second moments."""
         data = cast(FitData, self.data)
         rows, bound = data.rows, self.config.feature_bound
-        X, y = data.X[rows.kept], data.targets.values[rows.kept]
+        X, y = data.X[rows.indices], data.targets.values[rows.indices]
         X = X if bound is None else bounded(X, bound)
         return record_blocks(X, y, rows, intercept=self.config.fit_intercept)
 

@@ -178,7 +178,7 @@ def select_labels(
     """
     known = targets.labels
     assert known is not None  # noqa: S101 - for the type checker
-    result, blocks = targets.values[rows.kept], rows.blocks
+    result, blocks = targets.values[rows.indices], rows.blocks
     selected = np.flatnonzero(np.isfinite(result))
     # Rows are shuffled secretly, and each block's first row determines its vote.
     draws = counted(source, event)

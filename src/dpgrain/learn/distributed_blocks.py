@@ -102,7 +102,7 @@ class ArrangeBlocks:
         with np.errstate(all="ignore"):
             y = self.rule(np.asarray(result.y))
         rows = arrange(len(y), result.users, result.elements, self.unit).by_value(X, y)
-        arranged = self.by(X[rows.kept], y[rows.kept], rows.blocks, len(rows.owners))
+        arranged = self.by(X[rows.indices], y[rows.indices], rows.blocks, len(rows.owners))
         yield from block_cells(*arranged, users=rows.users)
 
 

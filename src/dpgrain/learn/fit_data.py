@@ -73,7 +73,7 @@ class FitData:
             rows.blocks,
             intercept=config.fit_intercept,
             blocks=len(rows.owners),
-            indices=rows.kept,
+            indices=rows.indices,
             read=None if bound is None else partial(bounded, bound=bound),
         )
         return partial(LinearGradients, blocks)

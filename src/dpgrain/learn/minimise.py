@@ -355,8 +355,8 @@ class MinimumQuery(Query[Minimum]):
 
 def _records(features: FloatArray, targets: FloatArray, rows: ArrangedRows) -> RecordBlocks:
     """Return records by block, without records that lack a target."""
-    has = np.isfinite(targets[rows.kept])
-    indices = rows.kept[has]
+    has = np.isfinite(targets[rows.indices])
+    indices = rows.indices[has]
     clean = np.where(np.isfinite(features[indices]), features[indices], 0)
     return RecordBlocks.arrange(clean, targets[indices], rows.blocks[has], blocks=len(rows.owners))
 

@@ -177,7 +177,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         return copy
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_sent": PickleOrigin.from_here(self._sent)}
+        return {**super().__getstate__(), "_sent": PickleOrigin.current(self._sent)}
 
     def fit(self, X: Any, y: Any, *, users: Any = None, elements: Any = None) -> Self:
         """Fit the model.

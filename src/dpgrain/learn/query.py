@@ -221,7 +221,7 @@ class RecipeFit:
         source = charge.rounds(self.event)
         config, rows, classes = self.config, data.rows, data.targets.classes
         skip_lot(config.random_state, source)
-        loss, indices = config.loss(classes), data.rows.kept
+        loss, indices = config.loss(classes), data.rows.indices
         X = data.X if config.feature_bound is None else bounded(data.X, config.feature_bound)
         X, y = X[indices], data.targets.values[indices]
         count = len(rows.owners)

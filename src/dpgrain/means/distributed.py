@@ -86,7 +86,7 @@ class TableRecords(Records):
     def origin(self) -> ArrayOrigin:
         """The public facts of the rows."""
         facts = tuple(derivation_facts(self.table))
-        return ArrayOrigin(self.table.scope, provenance=self.table.provenance, made=facts)
+        return ArrayOrigin(self.table.scope, provenance=self.table.provenance, facts=facts)
 
     @contextmanager
     def user_vectors(
@@ -132,14 +132,14 @@ class ClusterVectors:
     remains on the cluster: rounds without sampling need a number.
     """
 
-    kept: CachedBlocks
+    cached: CachedBlocks
     width: int
     rules: tuple[Rule, ...] = ()
     blocks: int = 0
 
     def count(self) -> int:
         """Return the number of users with records, which is private."""
-        return int(self.kept.sums(VectorCount(self.width), (1,))[0])
+        return int(self.cached.sums(VectorCount(self.width), (1,))[0])
 
     @property
     def dimension(self) -> int:
@@ -153,12 +153,12 @@ class ClusterVectors:
     def in_steps(self, clip: float, step: float, centre: FloatArray | None = None) -> IntArray:
         """Add up the clipped vectors, each truncated to a grid."""
         added = GridSum(clip, step, centre)
-        return self.kept.sums(IntegerSum(self.width, self.rules, added), (self.dimension,))
+        return self.cached.sums(IntegerSum(self.width, self.rules, added), (self.dimension,))
 
     def count_by_radius(self, centre: FloatArray, radii: FloatArray) -> IntArray:
         """Count the vectors by the first radius that contains them."""
         added = RadiusCounts(centre, radii)
-        return self.kept.sums(IntegerSum(self.width, self.rules, added), (len(radii) + 1,))
+        return self.cached.sums(IntegerSum(self.width, self.rules, added), (len(radii) + 1,))
 
 
 def _apply_rules(vectors: FloatArray, rules: tuple[Rule, ...]) -> FloatArray:
@@ -190,7 +190,7 @@ class UserVectors:
         records, users = _records(table, self.dimension)
         records[~np.isfinite(records)] = 0.0
         rows = by_user(records, users)
-        vectors = user_means(records[rows.kept], rows.blocks, len(rows.owners), self.bound)
+        vectors = user_means(records[rows.indices], rows.blocks, len(rows.owners), self.bound)
         most = max(1, CELL_BYTES // (8 * self.dimension))
         for first in range(0, len(vectors), most):
             cell = {"vectors": vectors[first : first + most].tobytes()}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dpgrain.publishing.query import Query
 
 Parameters = ParamSpec("Parameters")
-Made = TypeVar("Made", bound="Query[Any]")
+Recorded = TypeVar("Recorded", bound="Query[Any]")
 Release = TypeVar("Release")
 
 _FORMAT, _FIELDS = 1, {"dpgrain", "query", "parameters", "inputs"}
@@ -121,7 +121,7 @@ def keep_query(release: Release, call: Call | None) -> Release:
     return release
 
 
-def recorded(query: Callable[Parameters, Made]) -> Callable[Parameters, Made]:
+def recorded(query: Callable[Parameters, Recorded]) -> Callable[Parameters, Recorded]:
     """Record the call on the query that a public function or method of dpgrain returns."""
     package, _, rest = query.__module__.partition(".")
     home = _SHOWN_IN.get(rest.partition(".")[0]) if package == "dpgrain" else None
@@ -130,7 +130,7 @@ def recorded(query: Callable[Parameters, Made]) -> Callable[Parameters, Made]:
     signature = inspect.signature(query)
 
     @wraps(query)
-    def record(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Made:
+    def record(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Recorded:
         result = query(*args, **kwargs)
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()

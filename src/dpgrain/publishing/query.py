@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from dpgrain.publishing.charge import Charge
     from dpgrain.publishing.guarantee import Guarantee
 
-Made = TypeVar("Made")
+Released = TypeVar("Released")
 
 
-class Query(ABC, Generic[Made]):
+class Query(ABC, Generic[Released]):
     """A request for a release: public numbers and the source of the rows.
 
     Attributes:
@@ -63,7 +63,7 @@ class Query(ABC, Generic[Made]):
         """The plan of the release; computing it reads no rows."""
 
     @abstractmethod
-    def run(self, charge: Charge) -> Made:
+    def run(self, charge: Charge) -> Released:
         """Make the charged release.
 
         Args:

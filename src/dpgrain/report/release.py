@@ -226,7 +226,9 @@ def _estimated(facts: _ReleaseFacts, salt: str = "") -> dict[str, object]:
         "heads": [text(head, 60) for head in facts.words.heads],
         "value": text(value_of(release), 60),
         "measured": text(release.metadata.quantity, 80),
-        "made": release.statistic.made_of(one).replace("record", _ROW_NOUNS[release.metadata.rows]),
+        "made": release.statistic.describe_method(one).replace(
+            "record", _ROW_NOUNS[release.metadata.rows]
+        ),
         "rows": release.metadata.rows,
         "everyone": release.metadata.over == "everyone",
         "estimand": text(release.estimand),

@@ -305,7 +305,7 @@ class ReleaseMetadata(Mapping[str, str]):
             clamping = f"clamped to [{low}, {high}] (limits chosen privately)"
             what = f"{what} {_clamped(limits) if self.bounds else clamping}"
         if self.max_elements is not None:
-            per += f", from at most {self._kept} per user (others are dropped)"
+            per += f", from at most {self._element_limit} per user (others are dropped)"
         return f"{what}{per}{self._clipping}"
 
     @property
@@ -321,7 +321,7 @@ class ReleaseMetadata(Mapping[str, str]):
         return "users" if pairs and self.user else f"{self.unit or 'unit'}s"
 
     @property
-    def _kept(self) -> str:
+    def _element_limit(self) -> str:
         """Elements of a user that are not dropped."""
         assert self.max_elements is not None  # noqa: S101 - asked for only then
         if self._of_own_items:

@@ -221,7 +221,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
     if result is not None and result.seen and not result.everything:
         learned.update(found=result.bounds, beyond=result.beyond)
     # In the order of the public domain, or of the selected keys.
-    order = np.argsort(known.given)
+    order = np.argsort(known.positions)
     row, sums = row[order], sums[order]
     return NoisySums(
         known.groups.take(order),

@@ -48,7 +48,7 @@ class Dictionary:
     # (K,) number of coordinates per cell; (1,) if another column has the cells.
     cell_sizes: IntArray
     # (V,) index of each group before sorting.
-    given: IntArray
+    positions: IntArray
     # The number of coordinates of each group.
     corners: int = 1
 

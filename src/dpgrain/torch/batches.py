@@ -39,7 +39,7 @@ class BlockRows:
         """Group rows by block, and preserve their order within a block."""
         order = np.argsort(rows.blocks, kind="stable")
         starts = np.searchsorted(rows.blocks[order], np.arange(len(rows.owners) + 1))
-        return BlockRows(rows.kept[order], starts)
+        return BlockRows(rows.indices[order], starts)
 
     @property
     def blocks(self) -> int:

@@ -232,7 +232,7 @@ class PrivacyEngine:
         )
         if promise.share is None:
             # Reject invalid numbers here, before the run is charged.
-            check_vectors(query.asked.mean, run.parameters, is_single=processes.is_single)
+            check_vectors(query.step_plan.mean, run.parameters, is_single=processes.is_single)
         if example is not None:
             run.check_example(example)
         return query

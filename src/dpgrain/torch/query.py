@@ -249,7 +249,7 @@ class RunQuery(Query[TrainingObjects]):
         self.check_unit(self.records.labels.unit)
 
     @cached_property
-    def asked(self) -> StepPlan:
+    def step_plan(self) -> StepPlan:
         """Public numbers of all steps."""
         if isinstance(self.options, ClippedOptions):
             return self.options.plan(self.promise)
@@ -259,16 +259,18 @@ class RunQuery(Query[TrainingObjects]):
     def plan(self) -> Plan:
         """Noise of all steps."""
         self.engine.check_new()
-        mean = self.asked.mean
-        return Plan(self.records.guarantee(self.asked), mean.n_users, parts={"steps": mean.event})
+        mean = self.step_plan.mean
+        return Plan(
+            self.records.guarantee(self.step_plan), mean.n_users, parts={"steps": mean.event}
+        )
 
     def charged(self, charge: Callable[[], Guarantee]) -> Guarantee:
         """Charge the run once, in the first of its processes."""
-        return charged_once(self.network, self.asked, self.records, charge)
+        return charged_once(self.network, self.step_plan, self.records, charge)
 
     def run(self, charge: Charge) -> TrainingObjects:
         """Group records into blocks, and prepare the network for training."""
-        network, records, step_plan = self.network, self.records, self.asked
+        network, records, step_plan = self.network, self.records, self.step_plan
         source = charge.rounds(step_plan.mean.event, outlives=True)
         draws = charge.read(lambda: records.start_sampling(network, step_plan, source))
         plan = self._run_plan(charge.guarantee)
@@ -277,7 +279,7 @@ class RunQuery(Query[TrainingObjects]):
 
     def _run_plan(self, guarantee: Guarantee) -> RunPlan | None:
         """Return the public plan of a new run; None if it cannot be resumed elsewhere."""
-        step_plan, labels = self.asked, self.records.labels
+        step_plan, labels = self.step_plan, self.records.labels
         if not isinstance(step_plan.mean, ClippedMean):
             return None
         unit = step_plan.promise.unit

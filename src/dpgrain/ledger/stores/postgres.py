@@ -53,7 +53,7 @@ class PostgresStore:
                 "a ledger in PostgreSQL requires psycopg; run pip install 'dpgrain[postgres]'."
             ) from error
         self.place = place
-        self.name, self._secrets = _shown(place, self._library)
+        self.name, self._secrets = _public_address(place, self._library)
         self._connections = Connections(self._opened, lambda connection: connection.closed)
 
     @contextmanager
@@ -196,7 +196,7 @@ def _page(connection: Any) -> Transaction:
     return SqlTransaction(execute)
 
 
-def _shown(place: str, library: Any) -> tuple[str, tuple[str, ...]]:
+def _public_address(place: str, library: Any) -> tuple[str, tuple[str, ...]]:
     """Return an address for messages, and the secrets that must not be in them.
 
     Raises:

@@ -594,7 +594,7 @@ def _task_codes(dictionary: Dictionary) -> Dictionary:
     """Return the part of a dictionary that tasks need to encode records."""
     layout, nothing = dictionary.layout, np.zeros(0, dtype=np.int64)
     layout = replace(layout, cell_of=None if layout.cell_of is None else nothing)
-    return replace(dictionary, layout=layout, cell_sizes=nothing, given=nothing)
+    return replace(dictionary, layout=layout, cell_sizes=nothing, positions=nothing)
 
 
 def _decoded(table: pa.Table, names: list[str]) -> pa.Table:
