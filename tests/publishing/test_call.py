@@ -121,6 +121,16 @@ def test_the_address_of_a_database_is_not_stored() -> None:
     assert not [each for each in shown if quotes(each)]
 
 
+@pytest.mark.parametrize("name", ["column_names", "columns", "name", "dtype", "shape"])
+def test_a_schema_contains_no_columns_or_rows_with_reserved_names(name: str) -> None:
+    """Frames and series show columns and labels of rows as attributes."""
+    frame = pd.DataFrame({name: [CANARY, CANARY], "b": [1.0, 2.0]})
+    series = pd.Series([CANARY, CANARY], index=[name, "b"])
+    record = np.rec.array([(CANARY, 1.0)], names=[name, "b"])
+    calls = [Call.of("dpgrain.mean_of_users", {"X": each}) for each in (frame, series, record)]
+    assert [call and call.inputs["X"] for call in calls] == [{"columns": [name, "b"]}, {}, {}]
+
+
 def _loss(candidate: float, rows: Any) -> Any:
     return rows - candidate
 

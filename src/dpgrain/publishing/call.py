@@ -206,12 +206,14 @@ def _schema(value: Any) -> Any:
     if type(value).__module__.startswith("dpgrain."):
         schema = getattr(value, "input_schema", None)
         return None if schema is None else json.loads(json.dumps(schema()))
+    # An attribute of the value alone, such as a column or a label of a row, may be data.
+    kind = type(value)
     try:
-        names = getattr(value, "column_names", getattr(value, "columns", None))
-        if names is not None:
-            return {"columns": list(map(str, names))}
-        if isinstance(name := getattr(value, "name", None), str) and hasattr(value, "dtype"):
-            return {"columns": [name]}
+        for attribute in ("column_names", "columns"):
+            if hasattr(kind, attribute):
+                return {"columns": list(map(str, getattr(value, attribute)))}
+        if hasattr(kind, "name") and hasattr(kind, "dtype") and isinstance(value.name, str):
+            return {"columns": [value.name]}
         return {"columns": int(value.shape[1])}
     except Exception:
         # A list or vector has no columns, and an object of the caller may raise anything.
