@@ -245,6 +245,11 @@ def test_other_inputs_are_rejected() -> None:
         assert dg.Query.from_dict(own.to_dict(), inputs={"table": table}) == own
         with refuses("inputs"):
             dg.Query.from_dict(own.to_dict(), inputs={"table": VISITS})
+    for by in ({"a": "y"}, dg.Elements.from_mapping({"a": "x"}, missing="drop")):
+        own = dg.count.query(VISITS.with_cells("letter", of="page", by=by), **PROMISE)
+        assert own != dg.count.query(cells, **PROMISE)
+        with refuses("inputs"):
+            dg.Query.from_dict(own.to_dict(), inputs={"table": cells})
 
 
 def test_a_pickled_query_has_no_rows_until_it_is_bound() -> None:
