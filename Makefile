@@ -20,16 +20,19 @@ demo: $(VENV)/.runtime
 # Programs beside the package; `make audit` runs their tests.
 BESIDE = benchmarks experiments shipping
 
-# Effort 1: of each test a few cases, the same in every run; `make docs` runs the tests of pages.
-test: $(VENV)/.dev
-	$(BIN)/pytest -n auto $(BESIDE:%=--ignore=tests/%)
+# Tests that need PyTorch.
+OF_TORCH = tests/torch tests/fuzz/test_calls_of_torch.py
 
-# The tests of dpgrain.torch and of experiments with it, which `make test` skips where PyTorch is absent;
-# this version has a CPU build.
+# Effort 1: of each test a few cases, the same in every run; `make docs` runs the tests of pages, and
+# `make test-torch` those of networks.
+test: $(VENV)/.dev
+	$(BIN)/pytest -n auto $(BESIDE:%=--ignore=tests/%) $(OF_TORCH:%=--ignore=%) --ignore=tests/docs
+
+# The tests of dpgrain.torch and of experiments with it; this version has a CPU build.
 NETWORKS = networks images last_layer writers language fine_tuning audited_networks
 test-torch: $(VENV)/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check 'torch==2.13.0' --editable '.[transformers]'
-	$(BIN)/pytest -n auto tests/torch tests/fuzz/test_calls_of_torch.py $(NETWORKS:%=tests/experiments/test_%.py)
+	$(BIN)/pytest -n auto $(OF_TORCH) $(NETWORKS:%=tests/experiments/test_%.py)
 	$(BIN)/pytest -q --doctest-modules src/dpgrain/torch
 	$(BIN)/pytest -q tests/docs/test_pages.py -k 'networks or language' --effort=full
 

@@ -15,7 +15,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -40,12 +40,23 @@ class UnlikeError(ValueError):
     """A function that is in use cannot be given the code with the bug."""
 
 
-def put(module: str, bad: str) -> None:
+def functions_by_file() -> dict[str, list[FunctionType]]:
+    """Return all functions that are loaded, by the file of their code."""
+    found: dict[str, list[FunctionType]] = {}
+    for function in gc.get_objects():
+        # The class of a module may be a property that warns, so `isinstance` is not asked.
+        if type(function) is FunctionType:
+            found.setdefault(function.__code__.co_filename, []).append(function)
+    return found
+
+
+def put(module: str, bad: str, functions: Mapping[str, Sequence[FunctionType]]) -> None:
     """Give each function of a module that is loaded the code that it has in another text.
 
     Args:
         module: the module's name.
         bad: the text of its file with the bug.
+        functions: what `functions_by_file` found; a search in each fork would copy its memory.
 
     Raises:
         UnlikeError: one of its functions has no such code, or none has another one.
@@ -55,16 +66,13 @@ def put(module: str, bad: str) -> None:
     pairs = _pairs(*(compile(text, file, "exec", dont_inherit=True) for text in (good, bad)))
     codes = dict(pairs)
     changed = False
-    gc.unfreeze()
-    for function in gc.get_objects():
-        if isinstance(function, FunctionType) and function.__code__.co_filename == file:
-            old = function.__code__
-            code = codes.get(old)
-            if code is None or code.co_freevars != old.co_freevars:
-                raise UnlikeError(f"{function.__qualname__} has no code that fits.")
-            function.__code__ = code
-            changed |= code != old
-    gc.freeze()
+    for function in functions.get(file, ()):
+        old = function.__code__
+        code = codes.get(old)
+        if code is None or code.co_freevars != old.co_freevars:
+            raise UnlikeError(f"{function.__qualname__} has no code that fits.")
+        function.__code__ = code
+        changed |= code != old
     if not changed:
         raise UnlikeError(f"No function of {module} differs.")
 
@@ -100,6 +108,7 @@ class _Forked:
         self.every: bool = asked["every"]
         self.told: int = asked["told"]
         self.forked = False
+        self.functions: dict[str, list[FunctionType]] = {}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
@@ -107,6 +116,7 @@ class _Forked:
         if session.testsfailed:
             return True
         # What was collected is left alone by the collectors of the forks, which share its memory.
+        self.functions = functions_by_file()
         gc.freeze()
         failed: set[str] = set()
         waiting, running = list(self.bugs), dict[int, _Run]()
@@ -153,12 +163,13 @@ class _Forked:
         self._choose(session, name, bug["tests"], self.seconds)
         # Processes that tests start load the package from a copy that has the bug, too.
         copy = str(self.folder / name / "src")
-        shutil.copytree(self.source, copy)
+        shutil.copytree(self.source, copy, copy_function=os.symlink)
+        Path(copy, bug["file"]).unlink()
         Path(copy, bug["file"]).write_text(bug["bad"], encoding="utf-8")
         sys.path[:] = [copy if path == self.source else path for path in sys.path]
         os.environ["PYTHONPATH"] = os.environ["PYTHONPATH"].replace(self.source, copy)
         try:
-            put(bug["module"], bug["bad"])
+            put(bug["module"], bug["bad"], self.functions)
         except UnlikeError:
             os._exit(UNLIKE)
 

@@ -2,10 +2,14 @@
 
     python -m shipping.matrix --each 10        # ten bugs of each module, after those already tried
     python -m shipping.matrix --report         # how many are killed, and which tests repeat others
+    python -m shipping.matrix --candidates FILE --tests 'means|claims|fuzz'
 
-Comparisons, arithmetic, constants, conditions and statements are changed one at a time. With each bug,
-every test that runs the changed line is run, up to some seconds of a processor. The matrix is kept in
-``build/mutants/matrix.jsonl``, which is not in version control; a run continues where another ended.
+Comparisons, arithmetic, constants, conditions, returns, checks and statements are changed one at a
+time. With each bug, every test that runs the changed line is run, up to some seconds of a processor.
+With ``--candidates``, a file with a test a line, bugs are those of lines that these tests run: all
+removed checks, and a sample of the others. Tests that stay are run until one fails, and all candidates
+only if none does. The matrix is kept in ``build/mutants/matrix.jsonl``, which is not in
+version control; a run continues where another ended.
 """
 
 from __future__ import annotations
@@ -24,7 +28,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from shipping.mutants import ROOT, Coverage, EditError, Mutant, covered, every_kill
+from shipping.mutants import (
+    ROOT,
+    Coverage,
+    EditError,
+    Late,
+    Mutant,
+    Outcome,
+    Test,
+    covered,
+    every_kill,
+    tried_together,
+)
 
 MATRIX = ROOT / "build" / "mutants" / "matrix.jsonl"
 _COMPARISONS: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
@@ -36,8 +51,10 @@ _OPERATORS: Mapping[type[ast.operator], type[ast.operator]] = {
     ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
     ast.MatMult: ast.Mult,
 }  # fmt: skip
-# What a reader sees and no number depends on: messages, text in f-strings, types.
-_SKIPPED = (ast.Raise, ast.JoinedStr, ast.Assert)
+# What a reader sees and no number depends on: text in f-strings, types.
+_SKIPPED = (ast.JoinedStr, ast.Assert)
+# Name of the line with the tests that fail in a fork without a bug.
+_WITHOUT = "without"
 
 
 @dataclass(frozen=True)
@@ -46,15 +63,21 @@ class Mechanical(Mutant):
 
     Args:
         at: the offset of the old text in its file.
+        checks: whether the bug removes a check.
     """
 
     at: int = 0
+    checks: bool = False
 
     def place(self, text: str) -> tuple[int, int]:
         """Return the place of the edit; its function does not matter."""
         if not text.startswith(self.old, self.at):
             raise EditError(f"{self.function}: the file has changed.")
         return 0, self.at
+
+    def words(self) -> dict[str, str]:
+        """Return what the matrix has of the bug."""
+        return {"function": self.function, "old": self.old, "new": self.new}
 
     def key(self, text: str) -> str:
         """Return a name of the bug that changes with its file."""
@@ -84,8 +107,14 @@ def mechanical(file: Path, source: Path) -> list[Mechanical]:
         for new in _edits(node):
             first = offset(node.lineno, node.col_offset)
             last = offset(node.end_lineno, node.end_col_offset)
-            old = text[first:last]
-            found.append(Mechanical(f"{module}:{name}", "", "other", "module", old, new, at=first))
+            old, checks = (
+                text[first:last],
+                isinstance(node, ast.Raise) or _validated(node) is not None,
+            )
+            bug = Mechanical(
+                f"{module}:{name}", "", "other", "module", old, new, at=first, checks=checks
+            )
+            found.append(bug)
     return found
 
 
@@ -99,6 +128,8 @@ def _inside_functions(node: ast.AST, name: str = "", inside: bool = False) -> It
         inside, children = inside or isinstance(node, ast.FunctionDef), node.body
     elif inside and isinstance(node, ast.expr | ast.stmt):
         yield name, node
+    if isinstance(node, ast.Raise):
+        return
     for child in children:
         yield from _inside_functions(child, name, inside)
 
@@ -129,10 +160,21 @@ def _edits(node: Any) -> Iterator[str]:
     elif isinstance(node, ast.Call) and _name(node.func) in ("min", "max"):
         changed.func = ast.Name("max" if _name(node.func) == "min" else "min")
         yield ast.unparse(changed)
-    elif isinstance(node, ast.AugAssign) or (
+    elif (value := _validated(node)) is not None:
+        yield f"({ast.unparse(value)})"
+    elif isinstance(node, ast.Return) and node.value is not None:
+        yield "return None"
+    elif isinstance(node, ast.AugAssign | ast.Raise) or (
         isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
     ):
         yield "pass"
+
+
+def _validated(node: ast.AST) -> ast.expr | None:
+    """The value of a call such as ``_validate.positive(clip=value)``; None for other nodes."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.keywords:
+        return node.keywords[-1].value if _name(node.func.value) == "_validate" else None
+    return None
 
 
 def _name(node: ast.expr) -> str:
@@ -198,23 +240,97 @@ def fill(
     matrix.parent.mkdir(parents=True, exist_ok=True)
     with matrix.open("a", encoding="utf-8") as file:
         for bug, ran, killers in every_kill(root, left, coverage, seconds, workers):
-            line = {
-                "key": keys[bug],
-                "function": bug.function,
-                "old": bug.old,
-                "new": bug.new,
-                "ran": ran,
-                "killed_by": killers,
-            }
+            line: dict[str, Any] = {"key": _WITHOUT, "ran": ran, "killed_by": killers}
+            if bug is not None:
+                line |= {"key": keys[bug], **bug.words()}
             file.write(f"{json.dumps(line)}\n")
             file.flush()
 
 
-def redundant(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+def drawn_for(
+    source: Path, each: int, candidates: Late, only: str = "", after: int = 0
+) -> list[Mechanical]:
+    """Draw mechanical bugs of lines that candidates run: all removed checks, and some others.
+
+    Args:
+        source: the folder of the package.
+        each: how many others of a module.
+        candidates: the lines that candidates run.
+        only: a pattern of the modules' files.
+        after: how many others of a module are left out.
+    """
+    found: list[Mechanical] = []
+    for file in sorted(source.rglob("*.py")):
+        name, text = file.relative_to(source).as_posix(), file.read_text(encoding="utf-8")
+        lines = candidates.lines_of(name)
+        if lines and re.search(only, name):
+            every = mechanical(file, source)
+            shuffled = random.Random(name).sample(every, len(every))
+            bugs = [bug for bug in shuffled if text.count("\n", 0, bug.at) + 1 in lines]
+            found += [] if after else [bug for bug in bugs if bug.checks and _changes(bug, text)]
+            others = (bug for bug in bugs if not bug.checks and _changes(bug, text))
+            found += islice(others, after, after + each)
+    return found
+
+
+def fill_restricted(
+    root: Path,
+    bugs: Sequence[Mechanical],
+    stays: Coverage,
+    candidates: Coverage,
+    seconds: float,
+    workers: int,
+    matrix: Path = MATRIX,
+) -> None:
+    """Add a test that stays and kills each bug; if there is none, all candidates that kill it.
+
+    Args:
+        root: the folder of the repository.
+        bugs: the bugs.
+        stays: the tests that stay.
+        candidates: the tests that may go.
+        seconds: the processor seconds for the tests of each.
+        workers: how many are tried side by side.
+        matrix: the file of the matrix.
+    """
+    texts = {bug.file: (root / "src" / bug.file).read_text(encoding="utf-8") for bug in bugs}
+    done, keys = known(matrix), {bug.key(texts[bug.file]): bug for bug in bugs}
+    left = [bug for key, bug in keys.items() if key not in done and stays.of(bug)]
+    print(f"{len(bugs)} bugs, {len(left)} for tests that stay", flush=True)
+    matrix.parent.mkdir(parents=True, exist_ok=True)
+    with matrix.open("a", encoding="utf-8") as file:
+
+        def note(outcome: Outcome) -> None:
+            bug, killers = outcome.mutant, [outcome.caught_by]
+            if outcome.caught_by and isinstance(bug, Mechanical):
+                line = {"key": bug.key(texts[bug.file]), **bug.words(), "ran": killers}
+                file.write(f"{json.dumps({**line, 'killed_by': killers})}\n")
+                file.flush()
+
+        if left:
+            tried_together(root, left, stays, seconds, workers, note)
+    done = known(matrix)
+    survive = [bug for key, bug in keys.items() if key not in done]
+    fill(root, survive, candidates, seconds, workers, matrix)
+
+
+def by_function(row: Mapping[str, Any], red: Iterable[str] = ()) -> dict[str, list[str]]:
+    """Return a row with tests instead of their cases, without those that fail without a bug."""
+    killers = {*row["killed_by"]} - {*red}
+    return {
+        "ran": sorted({name.split("[")[0] for name in row["ran"]}),
+        "killed_by": sorted({name.split("[")[0] for name in killers}),
+    }
+
+
+def redundant(
+    rows: Iterable[Mapping[str, Any]], candidates: Iterable[str] | None = None
+) -> list[str]:
     """Return tests that can go together: whatever they kill is killed by a test that stays.
 
     Args:
         rows: the matrix, a row a bug.
+        candidates: tests that may go; all, if None.
 
     >>> redundant([{"ran": "abc", "killed_by": "ab"}, {"ran": "bc", "killed_by": "b"}])
     ['a', 'c']
@@ -228,7 +344,8 @@ def redundant(rows: Iterable[Mapping[str, Any]]) -> list[str]:
             kills[test].add(number)
     times = Counter(number for bugs in kills.values() for number in bugs)
     gone = []
-    for test in sorted(kills, key=lambda name: (len(kills[name]), name)):
+    may_go = kills if candidates is None else kills.keys() & set(candidates)
+    for test in sorted(may_go, key=lambda name: (len(kills[name]), name)):
         if all(times[number] > 1 for number in kills[test]):
             gone.append(test)
             times.subtract(kills[test])
@@ -249,15 +366,29 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--report", action="store_true", help="print what is known, and try nothing"
     )
+    parser.add_argument("--candidates", type=Path, help="file of tests that may go, one a line")
+    parser.add_argument("--tests", default="", help="folders of tests that are run, as a pattern")
     asked = parser.parse_args(words)
+    may_go = asked.candidates.read_text().split() if asked.candidates else None
     if not asked.report:
-        bugs = drawn(ROOT / "src", asked.each, asked.only)
-        fill(ROOT, bugs, covered(ROOT, asked.workers), asked.seconds, asked.workers)
-    rows = list(known().values())
+        coverage = covered(ROOT, asked.workers, asked.tests)
+        if may_go is None:
+            bugs = drawn(ROOT / "src", asked.each, asked.only)
+            fill(ROOT, bugs, coverage, asked.seconds, asked.workers)
+        else:
+            groups: dict[bool, list[Test]] = {True: [], False: []}
+            for test in coverage.tests:
+                groups[test.name.split("[")[0] in may_go].append(test)
+            candidates, stays = (Late(coverage.source, groups[goes]) for goes in (True, False))
+            bugs = drawn_for(ROOT / "src", asked.each, candidates, asked.only)
+            fill_restricted(ROOT, bugs, stays, candidates, asked.seconds, asked.workers)
+    every = known()
+    red = every.pop(_WITHOUT, {}).get("killed_by", ())
+    rows = [by_function(row, red) for row in every.values()]
     killed = sum(bool(row["killed_by"]) for row in rows)
     tests = {test for row in rows for test in row["ran"]}
     print(f"{killed} of {len(rows)} bugs are killed by {len(tests)} tests")
-    print("\n".join(["Tests whose kills others repeat:", *redundant(rows)]))
+    print("\n".join(["Tests whose kills others repeat:", *redundant(rows, may_go)]))
 
 
 if __name__ == "__main__":

@@ -56,6 +56,8 @@ _BLIND = re.compile(
 # Seconds by the clock for each second of a processor, and those for starting and collecting, after
 # which a run is ended: others may use the machine, too.
 _CLOCK, _GRACE = 4.0, 120.0
+# Seconds by the clock that a fork may take at least, because a busy machine gives it few of its own.
+_LEAST_CLOCK = 120.0
 # Ratio of a test's processor seconds to those it takes without a bug, from which on it hangs.
 _HANG = 5.0
 
@@ -294,13 +296,17 @@ class Coverage:
             return False
         return not self.collected & self._direct(mutant, set(mutant.lines(text)))
 
+    @cached_property
+    def _by_file(self) -> dict[str, list[tuple[int, probes.Block]]]:
+        found: dict[str, list[tuple[int, probes.Block]]] = {}
+        for number, block in enumerate(self._blocks):
+            found.setdefault(block.file, []).append((number, block))
+        return found
+
     def _direct(self, mutant: Mutant, lines: set[int]) -> int:
         """The blocks that run some lines."""
-        return _bits(
-            number
-            for number, block in enumerate(self._blocks)
-            if block.file == mutant.file and block.lines & lines
-        )
+        blocks = self._by_file.get(mutant.file, ())
+        return _bits(number for number, block in blocks if block.lines & lines)
 
     def _running(self, mutant: Mutant, lines: set[int]) -> int:
         """The blocks that run some lines, or else that name what the lines define."""
@@ -311,17 +317,43 @@ class Coverage:
         return _bits(number for number, block in enumerate(self._blocks) if name in block.names)
 
 
-class Named(Coverage):
+class Late(Coverage):
+    """Only tests that run a mutant's lines; a fork has it from then on, whatever ran before."""
+
+    @cached_property
+    def _union(self) -> int:
+        return reduce(or_, (test.entered for test in self.tests), 0)
+
+    def lines_of(self, file: str) -> set[int]:
+        """Return the lines of a file that some test runs.
+
+        Args:
+            file: the file, below the folder of the package.
+        """
+        blocks = self._by_file.get(file, ())
+        return {
+            line for number, block in blocks if self._union >> number & 1 for line in block.lines
+        }
+
+    def of(self, mutant: Mutant) -> list[str]:
+        """Return the tests that run the lines of a mutant, in turns of their files."""
+        lines = mutant.lines((self.source / mutant.file).read_text(encoding="utf-8"))
+        wanted = self._direct(mutant, set(lines)) & self._union
+        tests = (test for test in self.tests if test.entered & wanted) if wanted else ()
+        return [test.name for test in _in_turns(tests)]
+
+    def forks(self, mutant: Mutant) -> bool:
+        """Return whether a fork can have the mutant."""
+        text = (self.source / mutant.file).read_text(encoding="utf-8")
+        return _outside_functions(text) == _outside_functions(mutant.edited(text))
+
+
+class Named(Late):
     """The test that each mutant names, in place of all tests that run its lines."""
 
     def of(self, mutant: Mutant) -> list[str]:
         """Return the test in ``seen_by``."""
         return [mutant.seen_by] if mutant.seen_by else []
-
-    def forks(self, mutant: Mutant) -> bool:
-        """Return whether a fork can have the mutant, unless its code ran during collection."""
-        text = (self.source / mutant.file).read_text(encoding="utf-8")
-        return _outside_functions(text) == _outside_functions(mutant.edited(text))
 
 
 def _bits(numbers: Iterable[int]) -> int:
@@ -353,12 +385,13 @@ def _in_turns(tests: Iterable[Test]) -> list[Test]:
     return [test for _, _, test in sorted(ordered, key=lambda item: item[:2])]
 
 
-def covered(root: Path, workers: int = 1) -> Coverage:
+def covered(root: Path, workers: int = 1, only: str = "") -> Coverage:
     """Return which tests run which lines, from the last run if files are as they were.
 
     Args:
         root: the folder of the repository.
         workers: how many parts of the tests are run side by side.
+        only: a pattern of the folders of tests; all, if empty.
     """
     kept = root / "build" / "mutants"
     kept.mkdir(parents=True, exist_ok=True)
@@ -379,7 +412,9 @@ def covered(root: Path, workers: int = 1) -> Coverage:
             return found
 
         with ThreadPoolExecutor(workers) as pool:
-            every = list(pool.map(note, parts))
+            every = list(
+                pool.map(note, [part for part in parts if re.fullmatch(only or ".*", part)])
+            )
     tests = [
         Test(name, test["work"], test["seconds"], probes.unpacked(test["entered"]))
         for found in every
@@ -553,7 +588,7 @@ def tried_together(
         told: is called with each outcome as it comes.
     """
     by_name = {str(number): mutant for number, mutant in enumerate(mutants)}
-    limit = _CLOCK * seconds
+    limit = max(_CLOCK * seconds, _LEAST_CLOCK)
     chosen = {
         name: _within(coverage, coverage.of(mutant), seconds) for name, mutant in by_name.items()
     }
@@ -576,7 +611,7 @@ def tried_together(
 def every_kill(
     root: Path, mutants: Sequence[Mutant], coverage: Coverage, seconds: float, workers: int
 ) -> Iterator[tuple[Any, list[str], list[str]]]:
-    """Run all tests of each mutant, not only until one fails.
+    """Run all tests of each mutant, not only until one fails; at last, failed tests without a bug.
 
     Args:
         root: the folder of the repository.
@@ -586,23 +621,25 @@ def every_kill(
         workers: how many run side by side.
 
     Yields:
-        a mutant, the tests that were run and those that killed it.
+        a mutant, the tests that were run and those that killed it; at last, None and the tests that
+        fail without a bug, too.
     """
     by_name = {str(number): mutant for number, mutant in enumerate(mutants)}
     chosen = {
         name: _within(coverage, coverage.of(mutant), seconds) for name, mutant in by_name.items()
     }
+    limit = max(_CLOCK * seconds, _LEAST_CLOCK)
     untested = [name for name, tests in chosen.items() if not tests]
     for name in untested:
         yield by_name.pop(name), [], []
         del chosen[name]
     with TemporaryDirectory() as temporary:
-        told = _told(
-            root, Path(temporary), by_name, chosen, seconds, _CLOCK * seconds, workers, every=True
-        )
+        told = _told(root, Path(temporary), by_name, chosen, seconds, limit, workers, every=True)
         for line in told:
-            if line["name"] != forked.WITHOUT:
-                last = line["last"]
+            last = line["last"]
+            if line["name"] == forked.WITHOUT:
+                yield None, [], last.get("failed", [])
+            else:
                 hangs = [last["hangs"]] if "hangs" in last else []
                 killers = sorted({*last.get("failed", ()), *hangs})
                 yield by_name[line["name"]], list(chosen[line["name"]]), killers

@@ -48,7 +48,7 @@ def test_histogram_prints_estimates_and_the_promise(
     own = ["estimate", "std_error", "low", "high"]
     assert rows.column_names == ["page", *own, "at_least", "covers"]
     assert set(rows["covers"].to_pylist()) == {"clipped total"}
-    assert "clipped at a bound per " in done.stdout
+    assert "to at most a bound per " in done.stdout
     assert "95% interval (low to high) for the clipped total" in done.stdout
     assert rows.num_rows == 8
     again = command("guarantee", saved)
@@ -311,8 +311,8 @@ PEOPLE = ["--user", "person", "--unit", "user", "--epsilon", "2", "--delta", "1e
     [
         (["mean", "--value", "n", "--n-users", "400"], "over all 400 enrolled people"),
         (["variance", "--value", "spent"], "over people with a record"),
-        (["quantiles", "--value", "n"], "uantiles of n, over"),
-        (["distribution", "--value", "n", "--at", "1,10,20"], "Share of people with n at or above"),
+        (["quantiles", "--value", "n"], "uantiles of n (each person's number of records), over"),
+        (["distribution", "--value", "n", "--at", "1,10,20"], "records) at or above each value"),
         (["histogram", "--item", "n", "--edges", "5,10,20"], "umber of people by n"),
         (["histogram", "--item", "spent", "--edges", "auto"], "umber of people by spent"),
         (["top", "--item", "topics"], "count of users with each topics"),

@@ -258,6 +258,21 @@ def test_each_score_has_its_query() -> None:
     assert isinstance(query_of("r2", of, epsilon=1.0), R2Query)
 
 
+def score_of(name: str, of: dict[str, Any], **asked: Any) -> str:
+    """The score of such rows as printed."""
+    query = query_of(name, of, epsilon=1.0, **asked)
+    with Charge(query.plan.guarantee, SeededSource(0)) as charge:
+        return str(query.run(charge))
+
+
+def test_weights_of_rows_are_printed() -> None:
+    of = people(np.random.default_rng(0), 300)
+    weights = ", each weighted by 1 ÷ its user's number of rows: "
+    for name, title in (("auc", "AUC of rows"), ("r2", "R² of rows")):
+        assert score_of(name, of, users=of["users"]).startswith(title + weights)
+        assert score_of(name, of).startswith(f"{title}: ")
+
+
 @pytest.mark.parametrize("positive", [False, True])
 def test_a_model_changed_later_changes_no_predictions(positive: bool) -> None:
     rng = np.random.default_rng(0)

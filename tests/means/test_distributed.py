@@ -167,6 +167,7 @@ def test_vectors_are_kept_in_cells_and_come_back_in_order() -> None:
     assert list(vector_runs([], 2)) == []
 
 
+@pytest.mark.slow(cases=8)
 @pytest.mark.parametrize("seed", range(24))
 def test_no_user_moves_what_comes_from_there_by_more_than_the_bound(seed: int) -> None:
     """Neighbours are searched over users, places, clipping bounds, centres and odd numbers."""

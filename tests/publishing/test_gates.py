@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 from tests.rooms import SOURCE, modules_of, needed, tree_of
@@ -64,6 +65,7 @@ def _draws_numbers(call: ast.Call) -> bool:
     )
 
 
+@cache
 def _places(source: Path) -> set[str]:
     """The files that draw or open, but for those behind the gate and those that publish nothing."""
     root = source / "dpgrain"

@@ -80,6 +80,7 @@ def test_a_plan_takes_them_out_as_one() -> None:
         assert whole.spent == Price()
 
 
+@pytest.mark.slow(cases=9)
 @pytest.mark.parametrize("epsilons", list(itertools.product((0.05, 0.2, 0.5), repeat=3)), ids=str)
 def test_the_price_of_all_is_no_less_than_their_composition(
     epsilons: tuple[float, float, float],

@@ -149,14 +149,14 @@ def test_edges_go_with_one_column_of_numbers() -> None:
 def test_what_is_said_of_people() -> None:
     release = dg.distribution(visits([1, 2], 3), "n", [1, 2], random_state=1, **PROMISE)
     said = (
-        "share of people with n at or above each value, over all 3 enrolled people, 0 for those "
-        "without records"
+        "share of people with n (each person's number of records) at or above each value, over all 3 "
+        "enrolled people, 0 for those without records"
     )
     assert release.estimand == said
     assert "one row per person, with n (rows)" in str(release.guarantee)
     there = dg.distribution(visits([1, 2]), "n", [1, 2], random_state=1, **PROMISE)
-    assert there.estimand == (
-        "share of people with n at or above each value, over people with a record"
+    assert there.estimand == said.replace(
+        "all 3 enrolled people, 0 for those without records", "people with a record"
     )
 
 

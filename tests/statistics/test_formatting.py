@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,8 @@ def skewed() -> dg.Histogram:
 def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
     head, columns, first, *rest = repr(skewed).splitlines()
     assert head == (
-        "Sum of paid above 0 per item, each user's contribution to each item clipped at a bound per "
-        "item, chosen privately (40 public items)"
+        "Sum of paid above 0 per item, each user's contribution to each item clipped (scaled "
+        "down) to at most a bound per item, chosen privately (40 public items)"
     )
     assert columns.split() == ["item", "estimate", "std_error", "low", "high", "at_least"]
     line = format_rows(skewed, shown(skewed, 1), letters=40)[0]
@@ -131,7 +132,8 @@ def test_any_release_prints_four_notes_and_explains_each_column(
         # Clipping, its unit and the quantity of the interval are in what is printed.
         if len(each):
             assert each.covers in below[0]
-        assert ("clipped" in title or "first items" in title) == each.covers.startswith("clipped")
+        first_items = re.search("the first [0-9]* ?items? in", title) is not None
+        assert ("clipped" in title or first_items) == each.covers.startswith("clipped")
         _covers_in_every_format(each, tmp_path)
 
 
@@ -190,8 +192,8 @@ def test_different_long_keys_look_different() -> None:
     assert said in with_long.explain().replace("A long", "a long")
 
 
-CHOSEN = "each user's contribution clipped at …, chosen privately"
-GROUPS = CHOSEN.replace("contribution", "contributions to all groups")
+CHOSEN = "each user's contribution clipped (scaled down) to at most …, chosen privately"
+GROUPS = CHOSEN.replace("contribution", "contributions to all groups").replace("n)", "n together)")
 ASKED: dict[str, tuple[Any, str]] = {
     "count": (
         lambda t: dg.count(t, **OPTIONS),
@@ -203,12 +205,12 @@ ASKED: dict[str, tuple[Any, str]] = {
     ),
     "stated per month": (
         lambda t: dg.count(t, by="month", domain=[1, 2], clip=3.0, noise="gaussian", **OPTIONS),
-        "clipped count of records per month, each user's contributions to all 2 groups clipped at "
-        "l2 norm 3",
+        "clipped count of records per month, each user's contributions to all 2 groups clipped "
+        "(scaled down together) to at most l2 norm 3",
     ),
     "stated": (
         lambda t: dg.count(t, clip=3.0, **OPTIONS),
-        "clipped count of records, each user's contribution clipped at 3 records",
+        "clipped count of records, each user's contribution clipped (scaled down) to at most 3 records",
     ),
     "sum": (
         lambda t: dg.sum(t, "paid", bounds=(0, 30), by="month", domain=[1, 2], **OPTIONS),
@@ -228,8 +230,8 @@ ASKED: dict[str, tuple[Any, str]] = {
     ),
     "quantiles": (
         lambda t: dg.quantiles(t, "paid", bounds=(0, 30), clip=4.0, **OPTIONS),
-        "quantiles of paid clamped to [0, 30], over records, each user's contribution clipped at l2 "
-        "norm 4",
+        "quantiles of paid clamped to [0, 30], over records, each user's contribution clipped "
+        "(scaled down) to at most l2 norm 4",
     ),
     "top": (
         lambda t: dg.top(t, "name", **OPTIONS),
@@ -237,12 +239,13 @@ ASKED: dict[str, tuple[Any, str]] = {
     ),
     "top by names": (
         lambda t: dg.top(t, "name", method="gaussian", counts=False, **OPTIONS),
-        "score per name for ranking, not a number of people: each user adds 1/√k to each of its k "
-        "items, the first ones if it has too many",
+        "score per name for ranking, not a number of people: each user adds 1/√k to each of k "
+        "items, which are all of its items or the first 200 items in a fixed public order",
     ),
     "top at once": (
         lambda t: dg.top(t, "name", method="truncated", max_items=3, **OPTIONS),
-        "clipped count of users with each name, counting only the first items of each user",
+        "clipped count of users with each name, counting only the first 3 items in a fixed public "
+        "order of each user",
     ),
     "elements per user": (
         lambda t: dg.elements_per_user(t, "item", **OPTIONS),
@@ -275,7 +278,8 @@ def test_counts_of_people_show_the_bound_and_no_share() -> None:
     who, item = np.divmod(np.arange(4 * 900), 4)
     table = dg.read(pa.table({"who": who, "item": (who + item) % 8}), user="who")
     release = dg.top(table, "item", domain=list(range(8)), method="gaussian", **OPTIONS)
-    said = f"clipped at l2 norm {format_limit(float(release.clip[0]))} (√k for k items), chosen "
+    bound = format_limit(float(release.clip[0]))
+    said = f"(scaled down together) to at most l2 norm {bound} (√k for k items), chosen "
     assert said in title(release)
     assert notes(release)[0].count("%") == notes(release)[0].count("95%") == 2
     assert "affected" not in str(release)
@@ -296,11 +300,19 @@ def test_bounds_of_cells_are_not_called_bounds_of_elements() -> None:
     partition = counted.guarantee.partition
     assert partition is not None
     assert partition.brief == f"public cells #{partition.rules[0].mark} of 'name'"
-    said = "each user's contribution in one cell of 'name' clipped at a bound per cell, chosen"
+    said = (
+        "each user's contributions to all groups in one of 2 public cells of 'name' clipped (scaled "
+        "down together) to at most a bound per cell, chosen"
+    )
     assert said in title(counted)
     assert f"per element ({partition.brief}; " in str(counted)
     some = dg.count(shop, by="name", domain=list("abc"), **{**OPTIONS, "unit": dg.User(2)})
-    assert "from at most 2 values of name per user (others are dropped)" in title(some)
+    assert (
+        "from at most 2 values of name per user (the first 2 in a fixed public order; others "
+        in title(some)
+    )
+    one = dg.count(shop, by="name", domain=list("abc"), **{**OPTIONS, "unit": dg.User(1)})
+    assert "from at most 1 value of name per user (the first in a fixed public order;" in title(one)
 
 
 def test_titles_show_filters() -> None:
@@ -331,7 +343,13 @@ def test_notes_state_which_rows_are_dropped() -> None:
         clip=2.0,
         **OPTIONS,
     )
-    assert "Rows without any owner ('sender' and 'receiver') or a finite" in notes(owned)[0]
+    assert notes(owned)[0].endswith(
+        " Rows with neither 'sender' nor 'receiver', or without a finite number in 'size', are dropped."
+    )
+    assert title(owned) == (
+        "Sum of size clamped to [0, 9], each record counted once for all its users, or less where "
+        "needed to clip each user's contribution to at most 18"
+    )
     assert "; users 'sender' and 'receiver'; " in owned.guarantee.summary.replace(
         "(users", "; users"
     )
@@ -367,7 +385,8 @@ def test_what_stated_bounds_cut_off_is_said_to_be_in_no_interval(name: str, tmp_
         f"V{said}" in (tmp_path / "page.html").read_text()
     )
     found = " ".join(notes(RANGED[name](releases.shop(), **OPTIONS)))
-    assert found.count(" were clamped: at most ") == 1
+    assert found.count("n average over users, at most ") == 1
+    assert found.count(" and clamped, by an unknown amount. ") == 1
 
 
 @pytest.mark.parametrize("ask", [dg.covariance, dg.correlation])
@@ -553,8 +572,8 @@ def test_items_beyond_the_limit_of_a_weighted_count_are_not_covered(many_items: 
     )
     assert weighted.covers == "clipped score"
     assert title(weighted).startswith(
-        "Score per item for ranking, not a number of people: each user adds 1/√k to each of its k "
-        "items, the first ones if it has too many ("
+        "Score per item for ranking, not a number of people: each user adds 1/√k to each of k "
+        "items, which are all of its items or the first 4 items in a fixed public order ("
     )
     assert "at most 4 items of one unit are used" in str(weighted.guarantee)
 
@@ -581,7 +600,9 @@ def test_titles_of_the_largest_and_of_shares() -> None:
     assert title(chosen).endswith(" groups, chosen privately; rare ones are missing)")
     people = table.per_user(visits="count()")
     shares = dg.distribution(people, "visits", [1, 3], **OPTIONS)
-    assert title(shares).startswith("Share of people with visits at or above each value, over ")
+    assert title(shares).startswith(
+        "Share of people with visits (each person's number of records) at or above each value, over "
+    )
     rows = dg.distribution(table, "paid", [5, 10], by="month", domain=[1, 2], **OPTIONS)
     assert title(rows).startswith(
         "Share of records with paid at or above each value per month, each user's contribution"
@@ -594,3 +615,61 @@ def test_explain_shows_the_chosen_bound() -> None:
     assert said in " ".join(total.explain().split())
     stated = dg.sum(releases.shop(), "paid", bounds=(0, 30), clip=2.0, **OPTIONS)
     assert "chosen bound" not in stated.explain()
+
+
+def test_ranges_report_the_average_over_units() -> None:
+    shop = releases.shop()
+    made = {
+        "On average over users, at most ": dg.sum(shop, "paid", **OPTIONS),
+        "On average over users and months, at most ": dg.sum(
+            shop, "paid", by="month", domain=[1, 2], **{**OPTIONS, "unit": dg.Element("month")}
+        ),
+        "On average over users and cells, among the kept elements, at most ": dg.sum(
+            shop, "paid", **{**OPTIONS, "unit": dg.User(1, by="month")}
+        ),
+    }
+    for said, release in made.items():
+        assert said in notes(release)[0]
+        weighted = "; users with varied values weigh more)" in notes(release)[0]
+        assert weighted == (release.noise == "gaussian")
+    rows = dg.sum(shop, "paid", **{**OPTIONS, "unit": dg.Record()})
+    assert "n average over" not in notes(rows)[0]
+    assert "% of all values of paid were outside [" in notes(rows)[0]
+
+
+def test_titles_describe_the_values_of_people() -> None:
+    shop = releases.shop()
+    people = shop.per_user(
+        visits="count()",
+        spent="total(paid, month = 1)",
+        usual="most(name)",
+        last=("paid", "max"),
+        each="total(paid) / count()",
+    )
+    for column, words in {
+        "visits": "number of records",
+        "spent": "sum of paid where month = 1",
+        "last": "largest paid",
+        "each": "total(paid) / count()",
+    }.items():
+        mean = dg.mean(people, column, bounds=(0, 9), **OPTIONS)
+        assert title(mean).startswith(f"Mean of {column} (each person's {words}) clamped to [0, 9]")
+    counted = dg.count(people, by="usual", domain=["a"], **OPTIONS)
+    assert title(counted).startswith(
+        "Number of people per usual (each person's most frequent name) ("
+    )
+    some = dg.top(people, "usual", domain=["a", "b"], **OPTIONS)
+    assert "with each usual (each person's most frequent name) (" in title(some)
+    monthly = shop.per_user(by="month", spent="total(paid)")
+    mean = dg.mean(monthly, "spent", by="month", domain=[1], bounds=(0, 9), **OPTIONS)
+    assert " of spent (each person's sum of paid per month) clamped" in title(mean)
+
+
+def test_an_error_of_zero_is_explained() -> None:
+    people = releases.shop().per_user(visits="count()")
+    said = "Quantiles are integers: where std_error is 0, "
+    sure = {**OPTIONS, "epsilon": 100.0}
+    assert said in notes(dg.quantile(people, "visits", bounds=(0, 8), **sure))[0]
+    other = dg.quantile(releases.shop(), "paid", bounds=(0, 50), **sure)
+    assert said not in notes(other)[0]
+    assert other.std_error > 0

@@ -55,7 +55,10 @@ def test_a_weight_may_be_called_anything(tmp_path: Path) -> None:
 def test_a_stated_bound_is_no_chosen_one() -> None:
     release = dg.histogram(_odd("x"), "word", domain=["yo", "bro"], clip=2.0, **ASKED)
     assert not release.metadata.chosen
-    assert "contributions to all 2 items clipped at l2 norm 2" in release.estimand
+    assert (
+        "contributions to all 2 items clipped (scaled down together) to at most l2 norm 2"
+        in release.estimand
+    )
     explained = " ".join(release.explain().split())
     assert "for example, 2 records in one item, or 1 in each of 4." in explained
     total = dg.histogram(
@@ -66,11 +69,11 @@ def test_a_stated_bound_is_no_chosen_one() -> None:
         **{**ASKED, "delta": 0.0},
         noise="laplace",
     )
-    assert "to all 2 items clipped at 2 records in total (l1 norm)" in total.estimand
+    assert "(scaled down together) to at most 2 records in total (l1 norm)" in total.estimand
     assert "for example" not in total.explain()
     sums = dg.sum(_odd("x"), "x", bounds=(-3, 50), clip=2.0, **ASKED)
     # Of sums it is in units of the largest magnitude, and printed in those of the numbers.
-    said = "contribution clipped at l1 norm 100 (of positive and negative parts)"
+    said = "clipped (scaled down) to at most l1 norm 100 (of positive and negative parts)"
     assert said in sums.estimand
     assert sums.clip[0] == 100
 
@@ -118,7 +121,7 @@ def test_a_file_of_a_statistic_that_is_not_known_is_read(tmp_path: Path) -> None
     again = dg.Release.load(other.save(tmp_path / "mode.parquet"))
     assert str(again.statistic) == "mode"
     assert again.metadata.statistic.name == "mode"
-    assert "each user's contribution clipped at " in repr(again)
+    assert "each user's contribution clipped (scaled down) to at most " in repr(again)
     assert " records, chosen privately" in repr(again)
 
 

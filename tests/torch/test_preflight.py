@@ -72,17 +72,6 @@ class Branching(torch.nn.Module):
         return self.one(x) if x[0, 0] > 0 else self.two(x)
 
 
-class SequenceFirst(torch.nn.Module):
-    """A network whose maps have positions before records."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.map = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x: Any) -> Any:
-        return self.map(x.transpose(0, 1)).mean(0)
-
-
 class Positions(torch.nn.Module):
     """A network with a table of positions that all records share."""
 

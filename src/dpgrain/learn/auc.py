@@ -21,6 +21,7 @@ from dpgrain.learn.scoring import (
     format_guarantee,
     format_interval,
     format_units,
+    format_weights,
     require_numbers,
     scored_rows,
     sums,
@@ -124,11 +125,15 @@ class Auc(Score):
             f"({max(band.share, 0.0):.1%} of rows)"
             for band in self.calibration
         )
-        privacy = format_guarantee(self.guarantee)
+        privacy, same = (
+            format_guarantee(self.guarantee),
+            "" if level == "record" else "same weights; ",
+        )
         return (
-            f"AUC of rows, each {level} counting once: {own}; guessing has 0.5. Share of positive "
-            f"rows: {base}. {format_units(self.units, level)}\n"
-            f"Share of positive rows by predicted probability:\n{bands}\n{privacy}"
+            f"AUC of rows{format_weights(level)}: {own}; guessing has 0.5. Share of positive rows: "
+            f"{base}. {format_units(self.units, level)}\n"
+            f"Share of positive rows by predicted probability ({same}each 95% interval separately):\n"
+            f"{bands}\n{privacy}"
         )
 
 

@@ -22,6 +22,7 @@ from dpgrain.learn.scoring import (
     format_guarantee,
     format_interval,
     format_units,
+    format_weights,
     require_numbers,
     scored_rows,
     sums,
@@ -73,7 +74,7 @@ class R2(Score):
     def __str__(self) -> str:
         level, own = self.guarantee.level, format_interval(self.value, self.low, self.high)
         return (
-            f"R² of rows, each {level} counting once: {own}; predicting the mean has 0. Targets and "
+            f"R² of rows{format_weights(level)}: {own}; predicting the mean has 0. Targets and "
             f"predictions are clamped to [{self.lower:g}, {self.upper:g}]. "
             f"{format_units(self.units, level)}\n{format_guarantee(self.guarantee)}"
         )

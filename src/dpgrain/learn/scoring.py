@@ -221,3 +221,12 @@ def format_units(units: float, level: str) -> str:
         f"From about {quantity(max(round(units), 0), level)}; intervals cover the noise, and not which "
         f"{level}s happened to have rows."
     )
+
+
+def format_weights(level: str) -> str:
+    """Describe the weights of rows, after a comma; empty for equal weights.
+
+    >>> format_weights("user")
+    ", each weighted by 1 ÷ its user's number of rows"
+    """
+    return "" if level == "record" else f", each weighted by 1 ÷ its {level}'s number of rows"

@@ -38,6 +38,11 @@ _CHOSEN = (
     "to estimate the unclipped {unclipped} instead, pass a clip= that few contributions exceed; "
     "this adds noise"
 )
+# Bins of other columns have a width.
+_ONE_INTEGER = (
+    "quantiles are integers: where std_error is 0, the interval contains only one, although others are "
+    "possible"
+)
 _COUNTS = ("count", "count_error")
 # Days and months are printed in chronological order.
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}(-[0-9]{2})?")
@@ -204,11 +209,16 @@ def notes(release: Release) -> list[str]:
     """Return at most two notes on this release: the quantity of the intervals, and warnings."""
     metadata = release.metadata
     if not len(release):
-        return ["No group passed the threshold: pass domain= or a larger epsilon=."]
+        return [
+            "No group passed the threshold: ask the curator to check the columns for unreadable "
+            "values (--check), or pass domain= or a larger epsilon=."
+        ]
     said = [_intervals(release), metadata.clipping_effect, metadata.clamping_effect]
     said.append(metadata.get("bad values", ""))
     if np.isnan(release.estimate).any():
         said.append("blank estimates did not stand out from the noise")
+    if release.statistic.ranked and (release.std_error == 0).any():
+        said.append(_ONE_INTEGER)
     found = [" ".join(sentence(part) for part in said if part)]
     return [*found, f"Warning: {metadata.warnings}."] if metadata.care else found
 

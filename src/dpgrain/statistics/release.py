@@ -142,7 +142,7 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         >>> release = count(table, unit=User(), clip=2.0, epsilon=1.0, delta=1e-6)
         >>> for line in release.explain().splitlines()[:2]:
         ...     print(line)
-        Clipped count of records, each user's contribution clipped at 2 records
+        Clipped count of records, each user's contribution clipped (scaled down) to at most 2 records
         estimate     The clipped total, plus noise.
         """
         return explanation(self)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dpgrain import _validate
 from dpgrain._formatting import approximate_percent, powers, quantity, quote_user, rounded_up
 from dpgrain.errors import ParameterError
-from dpgrain.statistics.statistic import HISTOGRAM, Statistic, statistic_of
+from dpgrain.statistics.statistic import HISTOGRAM, VALUE, Statistic, statistic_of
 from dpgrain.units import Level, Relation
 
 if TYPE_CHECKING:
@@ -106,7 +106,9 @@ class ReleaseMetadata(Mapping[str, str]):
         unit: privacy unit.
         elements: description of the partition into elements; empty if there is none.
         cell: text for one cell of the partition; empty if there is none, or it is unknown.
+        cells: number of public cells of items; None if it is unknown, or each item is a cell.
         max_elements: maximum number of elements of a user; None for all.
+        max_items: maximum number of items of a unit in a selection with counts; None for all.
         relation: neighbouring relation.
         epsilon: requested ε.
         delta: requested δ.
@@ -120,6 +122,7 @@ class ReleaseMetadata(Mapping[str, str]):
         processed: post-processing of the estimates.
         told: description in a file of a version without facts.
         over: rows that estimates cover; a person is a row of all their records.
+        meanings: columns of people, each with the words for its values.
 
     >>> from dpgrain.statistics.statistic import MEAN
     >>> metadata = ReleaseMetadata(MEAN, value="score", bounds=(0.0, 100.0))
@@ -141,7 +144,9 @@ class ReleaseMetadata(Mapping[str, str]):
     unit: Level | None = None
     elements: str = ""
     cell: str = ""
+    cells: int | None = None
     max_elements: int | None = None
+    max_items: int | None = None
     relation: Relation | None = None
     epsilon: float | None = None
     delta: float | None = None
@@ -154,6 +159,7 @@ class ReleaseMetadata(Mapping[str, str]):
     processed: tuple[str, ...] = ()
     told: tuple[tuple[str, str], ...] = ()
     over: Over = "records"
+    meanings: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         _validate.check_fields(self)
@@ -260,15 +266,17 @@ class ReleaseMetadata(Mapping[str, str]):
 
     @property
     def _bad_values(self) -> str:
-        user = [] if self.user is None else [quote_user(self.user)]
-        several = user != [] and user == [self.user]
-        columns = [*([] if several else user), *map(repr, self.by)]
-        missing = [f"any owner ({self.user})"] if several else []
-        missing += [f"a value in {' or '.join(columns)}"] if columns else []
+        user = [] if self.user is None or self._shared else [quote_user(self.user)]
+        columns = [*user, *map(repr, self.by)]
+        missing = [f"a value in {' or '.join(columns)}"] if columns else []
         if self.value is not None and not self.statistic.weighted:
             number = "both columns" if self.statistic.paired else repr(self.value)
             missing.append(f"a finite number in {number}")
         rows = f"rows without {' or '.join(missing)} are dropped" if missing else ""
+        if self._shared and self.user is not None:
+            neither = "rows with neither " + self.user.replace("' and '", "' nor '")
+            also = f", or without {' or '.join(missing)}," if missing else ""
+            rows = f"{neither}{also} are dropped"
         weighted = self.statistic.weighted and self.value is not None
         return f"{rows}; missing weights and weights below 0 count 0" if weighted else rows
 
@@ -281,32 +289,51 @@ class ReleaseMetadata(Mapping[str, str]):
             whose = self.unit or "unit"
             return (
                 f"score per {self.keys_text} for ranking, not a number of people: each {whose} adds "
-                "1/√k to each of its k items, the first ones if it has too many"
+                f"1/√k to each of k items, which are all of its items or {self._first_items}"
             )
         if self.statistic.of_bins:
             return (
                 f"number of users by how many values of {self.keys_text}, and how many records, "
                 "each has"
             )
-        per = f" per {self.keys_text}" if self.by else ""
-        what = self.statistic.estimate_of(self.value).replace("records", self.rows)
+        keys = ", ".join(map(self._with_meaning, self.by))
+        per = f" per {keys}" if self.by else ""
+        value = None if self.value is None else self._with_meaning(self.value)
+        words = self.statistic.estimate_of(None if value is None else VALUE)
+        what = words.replace("records", self.rows).replace(VALUE, value or "")
         if self.statistic.holders:
-            per, what = "", f"{self._holders} with each {self.keys_text}"
+            per, what = "", f"{self._holders} with each {keys}"
         if what.split()[0] in _COUNTED:
             what = f"{self._number} of {what}"
         if self.statistic.stepped:
-            what = f"share of {self.rows} with {self.value} at or above each value"
+            what = f"share of {self.rows} with {value} at or above each value"
             per += "" if self.over == "records" else f", over {self._over}"
         elif self.statistic.ratio:
-            what = f"{self.statistic.heading} {self.statistic.value_of(self.value)}"
+            what = f"{self.statistic.heading} {self.statistic.value_of(value)}"
             per += f", over {self._over}"
         if (limits := self.bounds or self.found) is not None and not self.statistic.of_parts:
             low, high = map(format_limit, limits)
             found = f"clamped to [{low}, {high}] (limits chosen privately)"
             what = f"{what} {_clamped(limits) if self.bounds else found}"
         if self.max_elements is not None:
-            per += f", from at most {self._kept} per user (others are dropped)"
+            first = _first(self.max_elements, "")
+            per += f", from at most {self._kept} per user ({first}; others are dropped)"
         return f"{what}{per}{self._clipping}"
+
+    def _with_meaning(self, column: str) -> str:
+        """Return a column, with the words for its values if it describes people."""
+        meaning = dict(self.meanings).get(column)
+        return column if meaning is None else f"{column} ({meaning})"
+
+    @property
+    def _shared(self) -> bool:
+        """True if records have several owners."""
+        return self.user is not None and quote_user(self.user) == self.user
+
+    @property
+    def _first_items(self) -> str:
+        """Items of a unit that a selection counts."""
+        return "the first items" if self.max_items is None else _first(self.max_items, "item")
 
     @property
     def _number(self) -> str:
@@ -383,18 +410,29 @@ class ReleaseMetadata(Mapping[str, str]):
             return f", clipped: {dict(self.told)['clip']}"
         assert self.clip is not None  # noqa: S101 - clipped contributions have a bound
         if self.clip.over == "item":
-            return f", counting only the first items of each {self.unit or 'unit'}"
+            return f", counting only {self._first_items} of each {self.unit or 'unit'}"
         limit, ends = self.clip.bound, self.bounds or self.found
         if limit is None and self.bound is None:
             per = f" per {self._cell}" if self.clip.over == "cell" else ""
-            return f", {self._contribution} clipped at a bound{per}, chosen privately"
+            return f"{self._scaled(f'a bound{per}')}, chosen privately"
         if limit is None:
             assert self.bound is not None  # noqa: S101 - see above
-            return f", {self._block} clipped at {self._limit(self.bound)}, chosen privately"
+            return f"{self._scaled(self._limit(self.bound))}, chosen privately"
         if self.statistic.signed and ends is not None:
             # Sums are clipped in units of the largest magnitude.
             limit *= max(map(abs, ends))
-        return f", {self._block} clipped at {self._limit(limit)}"
+        return self._scaled(self._limit(limit))
+
+    def _scaled(self, limit: str) -> str:
+        """Describe the clipping of one unit's contribution to a limit, after a comma."""
+        if self._shared:
+            # A record's weight below 1 requires an owner with more than the limit.
+            return (
+                ", each record counted once for all its users, or less where needed to clip "
+                f"{self._block} to at most {limit}"
+            )
+        together = " together" * ("contributions" in self._block)
+        return f", {self._block} clipped (scaled down{together}) to at most {limit}"
 
     def _limit(self, bound: float) -> str:
         """Bound as text, with its unit for counts, and the norm that it limits."""
@@ -462,6 +500,9 @@ class ReleaseMetadata(Mapping[str, str]):
         """Cell of a contribution to an element; empty without elements."""
         if self._of_own_items:
             return f" to each {self.keys_text}"
+        if self.cells is not None and self.cells > 1:
+            noun, of, column = (self.cell or "cell").partition(" of ")
+            return f" in one of {self.cells:,} public {noun}s{of}{column}"
         return f" in one {self.cell or 'cell'}" if self.elements else ""
 
     @property
@@ -502,12 +543,18 @@ class ReleaseMetadata(Mapping[str, str]):
             return dict(self.told).get("outside of the range", "")
         low, high = map(format_limit, self.found)
         values = "values" if self.value is None else f"values of {self.value}"
-        block = {"user": "user", "element": f"user and {self._cell}"}.get(self.unit or "", "")
-        weight = f", each {block} counted about equally" if block else ""
-        most = f"{rounded_up(100 * self.beyond, 2)}%"
+        most = f"at most {rounded_up(100 * self.beyond, 2)}% of all {values}"
+        confidence = "95% confidence"
+        if self.unit in ("user", "element"):
+            each, of = (
+                (f" and {self._cell}s", f" in one {self._cell}") if self.elements else ("", "")
+            )
+            kept = "" if self.max_elements is None else ", among the kept elements"
+            most = f"on average over users{each}{kept}, {most} of one user{of}"
+            # Each unit's counts of bins are scaled to norm 1: their sum is 1 for the l1 norm only.
+            confidence += "; users with varied values weigh more" * (self.noise == "gaussian")
         return (
-            f"{values} outside [{low}, {high}] were clamped: at most {most} of all values "
-            f"(95% confidence{weight}), by an unknown amount"
+            f"{most} were outside [{low}, {high}] ({confidence}) and clamped, by an unknown amount"
         )
 
     @property
@@ -628,6 +675,13 @@ def format_limit(limit: float) -> str:
     """
     low, high = _AS_INTEGERS
     return f"{limit:,.0f}" if low <= abs(limit) < high else f"{limit:.3g}"
+
+
+def _first(number: int, noun: str) -> str:
+    which = "the first " + (
+        noun if number == 1 else quantity(number, noun) if noun else f"{number:,}"
+    )
+    return f"{which.strip()} in a fixed public order"
 
 
 def _one(words: Mapping[str, str], line: str) -> tuple[str, ...]:

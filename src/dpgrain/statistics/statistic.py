@@ -137,15 +137,15 @@ class Statistic:
         words = self.estimate or f"{self.heading} {self.of}"
         if value is not None:
             return _filled(words, value)
-        return "records" if _VALUE in words else words
+        return "records" if VALUE in words else words
 
 
-_VALUE = "{value}"
+VALUE = "{value}"
 
 
 def _filled(words: str, value: str) -> str:
     # format() is not used, because the name of a column may contain braces.
-    return words.replace(_VALUE, value)
+    return words.replace(VALUE, value)
 
 
 HISTOGRAM = Statistic(

@@ -481,7 +481,7 @@ class SumsQuery(Query[Published]):
         """Public facts of the query that its release stores."""
         each: Each = "holder" if self.indicator else "record"
         over: Literal["release", "cell"] = "release" if self.events.one_bound else "cell"
-        public = self.public is not None
+        public, people = self.public is not None, per_user_source(self.table)
         return ReleaseMetadata.of(
             self.statistic,
             self.table,
@@ -497,8 +497,17 @@ class SumsQuery(Query[Published]):
             clip=Clip(
                 None if isinstance(self.rule, AutoClip) else self.rule, over, self.is_clipped
             ),
+            cells=self._public_cells,
             over=self._over,
+            meanings=() if people is None else people.meanings((*self.keys, self.value)),
         )
+
+    @property
+    def _public_cells(self) -> int | None:
+        """Number of public cells of several items; None if it is unknown."""
+        if self.public is None or self.blocks.key is None or self.blocks.alone:
+            return None
+        return int(self.public[1].sizes.size)
 
     @property
     def _value_text(self) -> str | None:

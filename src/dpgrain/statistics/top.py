@@ -362,6 +362,7 @@ class TruncatedQuery(_UnknownItemsQuery):
                 self.metadata,
                 noise="truncated geometric",
                 clip=Clip(1.0, "item", takes=not self._one_item),
+                max_items=self.event.max_items,
             ),
             "geometric",
         )
@@ -403,7 +404,7 @@ class NamesQuery(_UnknownItemsQuery):
             np.ones(size),
             charge.guarantee,
             # A unit with more items than the limit contributes only to the first ones.
-            replace(self.metadata, each="share", clip=Clip(1.0, "item")),
+            replace(self.metadata, each="share", clip=Clip(1.0, "item"), max_items=first.max_items),
             "gaussian",
         )
         return self._largest(_sorted(release))

@@ -119,6 +119,7 @@ PRODUCT = [
 ]
 
 
+@pytest.mark.slow(cases=80)
 @pytest.mark.proof("search", "Scoped")
 @pytest.mark.parametrize(("names", "layout", "units", "relation"), PRODUCT)
 def test_no_division_costs_more(
