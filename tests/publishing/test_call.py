@@ -126,7 +126,7 @@ def test_a_schema_contains_no_columns_or_rows_with_reserved_names(name: str) -> 
     """Frames and series show columns and labels of rows as attributes."""
     frame = pd.DataFrame({name: [CANARY, CANARY], "b": [1.0, 2.0]})
     series = pd.Series([CANARY, CANARY], index=[name, "b"])
-    record = np.rec.array([(CANARY, 1.0)], names=[name, "b"])
+    record = np.rec.fromrecords([(CANARY, 1.0)], names=[name, "b"])
     calls = [Call.of("dpgrain.mean_of_users", {"X": each}) for each in (frame, series, record)]
     assert [call and call.inputs["X"] for call in calls] == [{"columns": [name, "b"]}, {}, {}]
 
@@ -250,6 +250,20 @@ def test_other_inputs_are_rejected() -> None:
         assert own != dg.count.query(cells, **PROMISE)
         with refuses("inputs"):
             dg.Query.from_dict(own.to_dict(), inputs={"table": cells})
+
+
+def test_an_edited_partition_has_another_name() -> None:
+    """A name with an old fingerprint would show that the same cells are protected."""
+    unit = dg.Element(dg.Elements.from_mapping({"a": "x", "b": "y"}))
+    query = dg.count.query(VISITS, by="page", domain=["a"], **{**PROMISE, "unit": unit})
+    values, inputs = query.to_dict(), {"table": VISITS}
+    again = dg.Query.from_dict(values, inputs=inputs)
+    assert again.plan.guarantee.partition == query.plan.guarantee.partition
+    values["parameters"]["unit"]["dpgrain.Element"]["by"]["dpgrain.Elements"]["mapping"] = {
+        "mapping": [["a", "b"], ["x", "x"]]
+    }
+    edited = dg.Query.from_dict(values, inputs=inputs)
+    assert edited.plan.guarantee.partition != query.plan.guarantee.partition
 
 
 def test_a_pickled_query_has_no_rows_until_it_is_bound() -> None:
