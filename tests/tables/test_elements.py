@@ -132,7 +132,7 @@ def test_function_or_mapping_but_not_both_or_none() -> None:
         Elements("none")
     for cells in ({"mapping": {"2026-01-01": 1}}, {"function": str}):
         with refuses("period", "only Elements.from_period"):
-            Elements("year", period="year", **cells)  # type: ignore[arg-type]
+            Elements("year", period="year", **cells)
     with refuses("function", "must be a function"):
         Elements.from_function("len")  # type: ignore[arg-type]
     assert repr(Elements.from_function(len)).startswith("Elements('the function len of the item (#")
