@@ -126,7 +126,8 @@ def test_a_schema_contains_no_columns_or_rows_with_reserved_names(name: str) -> 
     """Frames and series show columns and labels of rows as attributes."""
     frame = pd.DataFrame({name: [CANARY, CANARY], "b": [1.0, 2.0]})
     series = pd.Series([CANARY, CANARY], index=[name, "b"])
-    record = np.rec.fromrecords([(CANARY, 1.0)], names=f"{name},b")
+    rows: Any = [(CANARY, 1.0)]
+    record = np.rec.fromrecords(rows, names=f"{name},b")
     calls = [Call.of("dpgrain.mean_of_users", {"X": each}) for each in (frame, series, record)]
     assert [call and call.inputs["X"] for call in calls] == [{"columns": [name, "b"]}, {}, {}]
 
