@@ -23,7 +23,7 @@ from tests.fuzz.watch import CANARY, quotes
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain import learn, papers
+from dpgrain import learn, papers, shuffle
 from dpgrain.optimize import Ball, Constant, Huber, Last, Sgd
 from dpgrain.publishing.call import Call
 
@@ -102,6 +102,19 @@ def test_no_row_or_path_is_in_a_stored_query(name: str, tmp_path: Path) -> None:
     assert kept["inputs"] == query.to_dict()["inputs"]
 
 
+def test_devices_of_a_simulation_are_inputs() -> None:
+    """A mask with an entry for each user is not a parameter."""
+    protocol = shuffle.VectorSum(
+        3, dim=1, l2_bound=1.0, epsilon=1.0, delta=1e-6, honest_fraction=0.5
+    )
+    lost, values = np.array([False, True, False]), np.zeros((3, 1))
+    query = protocol.query(values, dropped=lost)
+    stored = query.to_dict()
+    assert stored["inputs"] == {"values": {"columns": 1}, "dropped": {}}
+    assert dg.Query.from_dict(stored, {"values": values, "dropped": lost}) == query
+    assert protocol.query(values, dropped=1).to_dict()["parameters"]["dropped"] == 1
+
+
 def test_the_address_of_a_database_is_not_stored() -> None:
     """The schema of a table does not contain its source."""
     secret = f"postgresql://me:{CANARY}@host/visits"
@@ -126,8 +139,7 @@ def test_a_schema_contains_no_columns_or_rows_with_reserved_names(name: str) -> 
     """Frames and series show columns and labels of rows as attributes."""
     frame = pd.DataFrame({name: [CANARY, CANARY], "b": [1.0, 2.0]})
     series = pd.Series([CANARY, CANARY], index=[name, "b"])
-    rows: Any = [(CANARY, 1.0)]
-    record = np.rec.fromrecords(rows, names=f"{name},b")
+    record = np.array([(CANARY, 1.0)], [(name, object), ("b", float)]).view(np.recarray)
     calls = [Call.of("dpgrain.mean_of_users", {"X": each}) for each in (frame, series, record)]
     assert [call and call.inputs["X"] for call in calls] == [{"columns": [name, "b"]}, {}, {}]
 
