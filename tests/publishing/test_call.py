@@ -105,9 +105,9 @@ def test_no_row_or_path_is_in_a_stored_query(name: str, tmp_path: Path) -> None:
 def test_devices_of_a_simulation_are_inputs() -> None:
     """A mask with an entry for each user is not a parameter."""
     protocol = shuffle.VectorSum(
-        3, dim=1, l2_bound=1.0, epsilon=1.0, delta=1e-6, honest_fraction=0.5
+        n_users=200, dim=1, l2_bound=1.0, epsilon=1.0, delta=1e-6, honest_fraction=0.8
     )
-    lost, values = np.array([False, True, False]), np.zeros((3, 1))
+    lost, values = np.arange(200) == 7, np.zeros((200, 1))
     query = protocol.query(values, dropped=lost)
     stored = query.to_dict()
     assert stored["inputs"] == {"values": {"columns": 1}, "dropped": {}}

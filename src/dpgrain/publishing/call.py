@@ -34,8 +34,12 @@ _SHOWN_IN = {
     **dict.fromkeys(("statistics", "means", "choices"), "dpgrain"),
     **{name: f"dpgrain.{name}" for name in ("learn", "papers", "shuffle")},
 }
-# Parameters with rows or labels of rows; a text is the public name of a column.
-_INPUTS = {"table", "X", "y", "users", "elements", "predicted", "probability", "data", "values"}
+# Parameters with rows or labels of rows, or devices; a text is the public name of a column, and an
+# integer a public number.
+_INPUTS = {
+    *("table", "X", "y", "users", "elements", "predicted", "probability", "data", "values"),
+    *("dropped", "corrupt"),
+}
 # Parameters without effect on the release.
 _DISPLAY = {"progress", "verbose"}
 # Allowed types of parameters; None for all public dataclasses of a package.
@@ -62,7 +66,7 @@ class Call:
         """Return the call; None if an input is an internal object."""
         parameters, inputs, unstored = dict[str, Any](), dict[str, Any](), dict[str, str]()
         for name, value in arguments.items():
-            if name in _INPUTS and not isinstance(value, str | None):
+            if name in _INPUTS and not isinstance(value, str | int | None):
                 if (schema := _schema(value)) is None:
                     return None
                 inputs[name] = schema
@@ -164,7 +168,9 @@ def query_from_dict(values: Any, inputs: Any) -> Query[Any]:
         raise ParameterError(f"inputs must have the schemas {wanted}, not {others}.", name="inputs")
     stated = _validate.mapping(parameters=stored["parameters"])
     try:
-        if rows := [name for name in _INPUTS & stated.keys() if not isinstance(stated[name], str)]:
+        if rows := [
+            name for name in _INPUTS & stated.keys() if not isinstance(stated[name], str | int)
+        ]:
             raise TypeError(f"{rows[0]} is an input")
         parameters = {name: _decoded(value) for name, value in stated.items()}
         if isinstance(function, type):
