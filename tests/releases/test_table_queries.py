@@ -13,9 +13,10 @@ from tests.releases import cases
 
 import dpgrain as dg
 from dpgrain import learn
+from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.features import CategoryColumn, FeatureEncoding, NumberColumn
 from dpgrain.publishing import Query
-from dpgrain.releases.table_queries import column_labels, fit_columns, mean_of_columns
+from dpgrain.releases.table_queries import column_labels, mean_of_columns
 
 ENCODING = FeatureEncoding(
     (NumberColumn("age", (0.0, 100.0)), CategoryColumn("topic", ("t0", "t1")))
@@ -47,7 +48,7 @@ def test_a_fit_of_rows_of_people_protects_whole_people(unit: str) -> None:
     people = cases.unread().per_user(by="topic", age=("age", "mean"), bought=("bought", "max"))
     model = learn.LogisticRegression(classes=[0, 1], unit=protected, n_users=600, **PROMISE)
     with refuses("unit", "User"):
-        fit_columns(model, people, ENCODING, "bought", element)
+        dg.publish(model.query(ColumnRows(people, ENCODING, "bought", element), None))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,10 @@ def test_a_fit_keeps_the_promise_of_its_plan(
     def fit(table: dg.UserTable) -> Query[learn.LinearModel]:
         asked = {**PROMISE, **own, **options, "rounds": 4, "random_state": 1}
         estimator = kind(unit=protected, n_users=roster, **asked)
-        return fit_columns.query(estimator, table, ENCODING, target, element)
+        query: Query[learn.LinearModel] = estimator.query(
+            ColumnRows(table, ENCODING, target, element), None
+        )
+        return query
 
     told = fit(cases.unread()).plan.guarantee
     made = dg.publish(fit(cases.table())).guarantee_
@@ -83,7 +87,7 @@ def test_a_fit_that_a_budget_refuses_has_opened_no_table(model: str) -> None:
         estimator = kind(**{**PROMISE, **own, **options, "n_users": 600})
         with dg.budget(0.5, 1e-5) as whole:
             with pytest.raises(dg.RefusedError):
-                fit_columns(estimator, cases.unread(), ENCODING, target)
+                dg.publish(estimator.query(ColumnRows(cases.unread(), ENCODING, target), None))
             assert whole.left == 1.0
 
 
@@ -97,7 +101,7 @@ def test_a_fit_without_a_curator_as_well(trust: Any) -> None:
         model = learn.LinearRegression(
             trust=trust, n_users=600, rounds=3, random_state=1, **PROMISE
         )
-        return fit_columns.query(model, table, ENCODING, "seconds")
+        return model.query(ColumnRows(table, ENCODING, "seconds"), None)
 
     made = dg.publish(fit(roster)).guarantee_
     assert fit(cases.unread()).plan.guarantee.event == made.event
@@ -151,8 +155,11 @@ def test_a_mean_needs_users() -> None:
 def test_an_empty_table_is_fitted_like_any_other() -> None:
     empty = dg.read(cases.ROWS.slice(0, 0), user="who")
     model = learn.LinearRegression(rounds=3, random_state=1, **PROMISE)
-    told = fit_columns.query(model, cases.unread(), ENCODING, "seconds").plan
-    assert fit_columns(model, empty, ENCODING, "seconds").guarantee_.event == told.guarantee.event
+    told = model.query(ColumnRows(cases.unread(), ENCODING, "seconds"), None).plan
+    assert (
+        dg.publish(model.query(ColumnRows(empty, ENCODING, "seconds"), None)).guarantee_.event
+        == told.guarantee.event
+    )
 
 
 def test_truths_of_a_table_are_named_in_small_letters_and_other_labels_stay() -> None:
