@@ -46,6 +46,7 @@ Array = NDArray[Any]
         ({"feature_bound": 0.0}, "feature_bound must be positive and finite"),
         ({"elements_per_user": 0.0}, "elements_per_user must be positive and finite"),
         ({"intervals": 1.0}, "intervals must be a share"),
+        ({"fit_intercept": 2}, "fit_intercept must be True or False"),
         ({"classes": [1]}, "classes must be at least two"),
     ],
 )

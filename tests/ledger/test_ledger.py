@@ -46,6 +46,27 @@ def test_a_place_can_be_in_an_environment_variable(
         dg.Ledger("env:NO_LEDGER")
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresq://me:SECRET@host/db",
+        "host=host password = SECRET",
+        " postgresql://me:SECRET@host",
+    ],
+)
+def test_a_mistyped_address_is_no_file_and_is_not_shown(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment variable hides a password, and so does the error about it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VISITS_LEDGER", address)
+    for open_ledger_at in (dg.Ledger, cases.made):
+        with pytest.raises(dg.ParameterError, match="begins with postgresql://") as caught:
+            open_ledger_at("env:VISITS_LEDGER")
+        assert "SECRET" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_published_inside_is_charged_and_says_where(place: str) -> None:
     cases.made(place)
     with dg.Ledger(place) as opened:

@@ -23,7 +23,7 @@ from tests.fuzz.watch import CANARY, quotes
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain import learn, papers
+from dpgrain import learn, papers, shuffle
 from dpgrain.optimize import Ball, Constant, Huber, Last, Sgd
 from dpgrain.publishing.call import Call
 
@@ -102,6 +102,19 @@ def test_no_row_or_path_is_in_a_stored_query(name: str, tmp_path: Path) -> None:
     assert kept["inputs"] == query.to_dict()["inputs"]
 
 
+def test_devices_of_a_simulation_are_inputs() -> None:
+    """A mask with an entry for each user is not a parameter."""
+    protocol = shuffle.VectorSum(
+        n_users=200, dim=1, l2_bound=1.0, epsilon=1.0, delta=1e-6, honest_fraction=0.8
+    )
+    lost, values = np.arange(200) == 7, np.zeros((200, 1))
+    query = protocol.query(values, dropped=lost)
+    stored = query.to_dict()
+    assert stored["inputs"] == {"values": {"columns": 1}, "dropped": {}}
+    assert dg.Query.from_dict(stored, {"values": values, "dropped": lost}) == query
+    assert protocol.query(values, dropped=1).to_dict()["parameters"]["dropped"] == 1
+
+
 def test_the_address_of_a_database_is_not_stored() -> None:
     """The schema of a table does not contain its source."""
     secret = f"postgresql://me:{CANARY}@host/visits"
@@ -119,6 +132,16 @@ def test_the_address_of_a_database_is_not_stored() -> None:
     query = dg.count.query(table, **PROMISE)
     shown = (repr(query), json.dumps(query.to_dict()), pickle.dumps(query))
     assert not [each for each in shown if quotes(each)]
+
+
+@pytest.mark.parametrize("name", ["column_names", "columns", "name", "dtype", "shape"])
+def test_a_schema_contains_no_columns_or_rows_with_reserved_names(name: str) -> None:
+    """Frames and series show columns and labels of rows as attributes."""
+    frame = pd.DataFrame({name: [CANARY, CANARY], "b": [1.0, 2.0]})
+    series = pd.Series([CANARY, CANARY], index=[name, "b"])
+    record = np.array([(CANARY, 1.0)], [(name, object), ("b", float)]).view(np.recarray)
+    calls = [Call.of("dpgrain.mean_of_users", {"X": each}) for each in (frame, series, record)]
+    assert [call and call.inputs["X"] for call in calls] == [{"columns": [name, "b"]}, {}, {}]
 
 
 def _loss(candidate: float, rows: Any) -> Any:
@@ -235,6 +258,25 @@ def test_other_inputs_are_rejected() -> None:
         assert dg.Query.from_dict(own.to_dict(), inputs={"table": table}) == own
         with refuses("inputs"):
             dg.Query.from_dict(own.to_dict(), inputs={"table": VISITS})
+    for by in ({"a": "y"}, dg.Elements.from_mapping({"a": "x"}, missing="drop")):
+        own = dg.count.query(VISITS.with_cells("letter", of="page", by=by), **PROMISE)
+        assert own != dg.count.query(cells, **PROMISE)
+        with refuses("inputs"):
+            dg.Query.from_dict(own.to_dict(), inputs={"table": cells})
+
+
+def test_an_edited_partition_has_another_name() -> None:
+    """A name with an old fingerprint would show that the same cells are protected."""
+    unit = dg.Element(dg.Elements.from_mapping({"a": "x", "b": "y"}))
+    query = dg.count.query(VISITS, by="page", domain=["a"], **{**PROMISE, "unit": unit})
+    values, inputs = query.to_dict(), {"table": VISITS}
+    again = dg.Query.from_dict(values, inputs=inputs)
+    assert again.plan.guarantee.partition == query.plan.guarantee.partition
+    values["parameters"]["unit"]["dpgrain.Element"]["by"]["dpgrain.Elements"]["mapping"] = {
+        "mapping": [["a", "b"], ["x", "x"]]
+    }
+    edited = dg.Query.from_dict(values, inputs=inputs)
+    assert edited.plan.guarantee.partition != query.plan.guarantee.partition
 
 
 def test_a_pickled_query_has_no_rows_until_it_is_bound() -> None:

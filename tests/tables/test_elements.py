@@ -130,6 +130,9 @@ def test_function_or_mapping_but_not_both_or_none() -> None:
         Elements("both", mapping={"a": 1}, function=len)
     with pytest.raises(dg.ParameterError, match="either"):
         Elements("none")
+    for cells in ({"mapping": {"2026-01-01": 1}}, {"function": str}):
+        with refuses("period", "only Elements.from_period"):
+            Elements("year", period="year", **cells)
     with refuses("function", "must be a function"):
         Elements.from_function("len")  # type: ignore[arg-type]
     assert repr(Elements.from_function(len)).startswith("Elements('the function len of the item (#")

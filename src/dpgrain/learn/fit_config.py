@@ -119,6 +119,7 @@ class FitConfig:
                 _validate.positive(**{name: value})
         _validate.one_of(("pairs", "users", "full"), sampling=self.sampling)
         _validate.non_negative(l2=self.l2)
+        _validate.boolean(fit_intercept=self.fit_intercept)
         if self.rounds is not None:
             _validate.integer(minimum=1, rounds=self.rounds)
         for name in ("feature_bound", "elements_per_user"):

@@ -34,8 +34,12 @@ _SHOWN_IN = {
     **dict.fromkeys(("statistics", "means", "choices"), "dpgrain"),
     **{name: f"dpgrain.{name}" for name in ("learn", "papers", "releases", "shuffle")},
 }
-# Parameters with rows or labels of rows; a text is the public name of a column.
-_INPUTS = {"table", "X", "y", "users", "elements", "predicted", "probability", "data", "values"}
+# Parameters with rows or labels of rows, or devices; a text is the public name of a column, and an
+# integer a public number.
+_INPUTS = {
+    *("table", "X", "y", "users", "elements", "predicted", "probability", "data", "values"),
+    *("dropped", "corrupt"),
+}
 # Parameters without effect on the release.
 _DISPLAY = {"progress", "verbose"}
 # Allowed types of parameters; None for all public dataclasses of a package.
@@ -62,7 +66,7 @@ class Call:
         """Return the call; None if an input is an internal object."""
         parameters, inputs, unstored = dict[str, Any](), dict[str, Any](), dict[str, str]()
         for name, value in arguments.items():
-            if name in _INPUTS and not isinstance(value, str | None):
+            if name in _INPUTS and not isinstance(value, str | int | None):
                 if (schema := _schema(value)) is None:
                     return None
                 inputs[name] = schema
@@ -168,7 +172,9 @@ def query_from_dict(values: Any, inputs: Any) -> Query[Any]:
         raise ParameterError(f"inputs must have the schemas {wanted}, not {others}.", name="inputs")
     stated = _validate.mapping(parameters=stored["parameters"])
     try:
-        if rows := [name for name in _INPUTS & stated.keys() if not isinstance(stated[name], str)]:
+        if rows := [
+            name for name in _INPUTS & stated.keys() if not isinstance(stated[name], str | int)
+        ]:
             raise TypeError(f"{rows[0]} is an input")
         parameters = {name: _decoded(value) for name, value in stated.items()}
         if isinstance(function, type):
@@ -210,12 +216,14 @@ def _schema(value: Any) -> Any:
     if type(value).__module__.startswith("dpgrain."):
         schema = getattr(value, "input_schema", None)
         return None if schema is None else json.loads(json.dumps(schema()))
+    # An attribute of the value alone, such as a column or a label of a row, may be data.
+    kind = type(value)
     try:
-        names = getattr(value, "column_names", getattr(value, "columns", None))
-        if names is not None:
-            return {"columns": list(map(str, names))}
-        if isinstance(name := getattr(value, "name", None), str) and hasattr(value, "dtype"):
-            return {"columns": [name]}
+        for attribute in ("column_names", "columns"):
+            if hasattr(kind, attribute):
+                return {"columns": list(map(str, getattr(value, attribute)))}
+        if hasattr(kind, "name") and hasattr(kind, "dtype") and isinstance(value.name, str):
+            return {"columns": [value.name]}
         return {"columns": int(value.shape[1])}
     except Exception:
         # A list or vector has no columns, and an object of the caller may raise anything.

@@ -8,7 +8,8 @@ import hashlib
 import re
 import secrets
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
@@ -58,7 +59,7 @@ class Elements:
 
     Raises:
         ParameterError: unless exactly one of mapping and function is passed, or if ``missing`` is
-            invalid.
+            invalid, or ``period`` is not of :meth:`from_period`.
 
     The partition must be public: fixed without looking at the protected data.
 
@@ -75,9 +76,23 @@ class Elements:
     period: Period | None = None
 
     def __post_init__(self) -> None:
+        _check_name(self.name)
         _validate.one_of(_MISSING_CHOICES, missing=self.missing)
         if (self.mapping is None) == (self.function is None):
             raise ParameterError("Elements requires either a mapping or a function of the item.")
+        if self.period is not None and self.function != _PeriodCell(self.period):
+            raise ParameterError(
+                "period must be omitted, because only Elements.from_period has the cells of a period.",
+                name="period",
+            )
+        if self.mapping is None:
+            _validate.function(function=self.function)
+            return
+        mapping = dict(_validate.mapping(mapping=self.mapping))
+        # Other cells have another name, also if a stored mapping was edited.
+        mark = _mark(f"{self.missing} {mapping!r}")
+        if mark not in self.name:
+            object.__setattr__(self, "name", f"{self.name} ({mark})")
 
     @staticmethod
     def from_mapping(source: Any, *, missing: Missing = "own", name: str | None = None) -> Elements:
@@ -103,12 +118,10 @@ class Elements:
         if not mapping:
             raise ParameterError("the mapping from items to cells must not be empty; add an item.")
         cells = len(set(_names(_distinct(list(mapping.values()))[0], public=True)) - {None})
-        mark = _mark(f"{missing} {mapping!r}")
         description = (
             name or f"a mapping of {quantity(len(mapping), 'item')} to {quantity(cells, 'cell')}"
         )
-        name = f"{description} ({mark})"
-        return Elements(name, mapping=mapping, missing=missing)
+        return Elements(description, mapping=mapping, missing=missing)
 
     @staticmethod
     def from_function(
@@ -154,11 +167,8 @@ class Elements:
         """
         _validate.one_of(get_args(Period), period=period)
         _validate.one_of(_MISSING_CHOICES, missing=missing)
-
-        def cell(day: Any) -> str:
-            return _period_of_text(day, period)
-
         name = f"the {period}" if missing == "own" else f"the {period}, {missing} what is no day,"
+        cell = _PeriodCell(period)
         return Elements(name, function=cell, missing=missing, period=period)
 
     @staticmethod
@@ -228,7 +238,11 @@ class Elements:
         result = keys(items)
         if result is items:
             return self
-        return replace(self, mapping=_one_cell_each(result, list(self.mapping.values())))
+        mapping = _one_cell_each(result, list(self.mapping.values()))
+        same = copy(self)
+        # The name identifies the partition, whatever type its keys have.
+        object.__setattr__(same, "mapping", mapping)
+        return same
 
     def labelled(self) -> Elements:
         """Return the same partition with the texts of a column of cells.
@@ -295,6 +309,16 @@ def as_elements(by: Any) -> Elements:
     if callable(by):
         return Elements.from_function(by)
     return Elements.from_mapping(by)
+
+
+@dataclass(frozen=True)
+class _PeriodCell:
+    """Function from a day to its period."""
+
+    period: Period
+
+    def __call__(self, day: Any) -> str:
+        return _period_of_text(day, self.period)
 
 
 def _period_of_text(day: str, period: str) -> str:

@@ -331,7 +331,11 @@ class UserTable(TableRows):
 
     def input_schema(self) -> dict[str, Any]:
         """Return the public schema of the table as plain values, for stored queries."""
-        cells = {name: {"of": column.of} for name, column in self.cells.items()}
+        cells = {
+            # The name of a mapping has its fingerprint, because other cells are other units.
+            name: {"of": column.of, "by": column.elements.name, "missing": column.elements.missing}
+            for name, column in self.cells.items()
+        }
         days = {name: asdict(column) for name, column in self.days.items()}
         where = {} if self.scope.everything else self.scope.to_dict()
         facts = [fact.to_dict() for fact in derivation_facts(self)]

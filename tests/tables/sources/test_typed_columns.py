@@ -240,7 +240,7 @@ WRITTEN = ["1,5", "1.5", "2", "-3,25", "1.000,5", "", "one", "1e3", "nan", "1,5,
     ("decimal", "read"),
     [
         (".", [None, 1.5, 2.0, None, None, None, None, 1000.0, np.nan, None]),
-        (",", [1.5, None, 2.0, -3.25, None, None, None, 1000.0, np.nan, None]),
+        (",", [1.5, None, 2.0, -3.25, 1000.5, None, None, 1000.0, np.nan, None]),
     ],
 )
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "pandas"])

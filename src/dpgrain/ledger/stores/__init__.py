@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from dpgrain import _validate
@@ -13,6 +14,8 @@ from dpgrain.ledger.stores.protocol import Store
 _POSTGRES = ("postgres://", "postgresql://")
 # Prefix of an environment variable that contains the place, such as an address with a password.
 _VARIABLE = "env:"
+# An address in another form, which is not shown because it may contain a password.
+_ADDRESS = re.compile(r"://|password\s*=", re.IGNORECASE)
 
 sqlite = lazy_import("dpgrain.ledger.stores.sqlite")
 postgres = lazy_import("dpgrain.ledger.stores.postgres")
@@ -25,7 +28,7 @@ def store_at(place: str | Path) -> Store:
     environment variable that contains one of them.
 
     Raises:
-        ParameterError: if the variable is not set.
+        ParameterError: if the variable is not set, or contains another address.
 
     >>> store_at("visits.ledger").name
     'visits.ledger'
@@ -42,6 +45,11 @@ def store_at(place: str | Path) -> Store:
             )
     if isinstance(place, str) and place.startswith(_POSTGRES):
         store = postgres.PostgresStore(place)
+    elif isinstance(place, str) and _ADDRESS.search(place):
+        raise ParameterError(
+            "place must be a file or an address that begins with postgresql://, not another address.",
+            name="place",
+        )
     else:
         store = sqlite.SqliteStore(_validate.path(place=place))
     return store
