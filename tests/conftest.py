@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,9 @@ from dpgrain.publishing.guarantee import warn_large_epsilon
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     warn_large_epsilon(100.0)
+
+# The advice to check CSV files has its own test.
+os.environ["DPGRAIN_QUIET"] = "1"
 
 # Runs a command from its words.
 Command: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]

@@ -18,7 +18,7 @@ from dpgrain.cli.parameters import options_of
 from dpgrain.cli.statistics import _ELSEWHERE
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.parameters import Parameter, parameters_of
-from dpgrain.releases.kinds import KINDS
+from dpgrain.releases.functions import keys_of_function
 
 NEEDED = inspect.Parameter.empty
 
@@ -38,7 +38,7 @@ def test_a_statistic_has_the_same_parameters_and_defaults_at_every_door(name: st
         assert option.default in (None, one.default) or one.required
         assert option.help == one.help
         assert "(" not in (option.metavar or "")
-    keys = KINDS["statistic"][name].keys
+    keys = keys_of_function("statistic", name)
     elsewhere = ("epsilon", "delta", "relation")
     assert set(asked) - set(elsewhere) <= set(keys)
 

@@ -246,7 +246,7 @@ def test_the_curator_is_told_how_numbers_are_written(tmp_path: Path, command: Co
 
 def test_nothing_selected_is_no_empty_table(path: Path, command: Command) -> None:
     done = command("count", path, *USERS, "--by", "page", "--epsilon", "0.001", *DELTA)
-    assert "No group passed the threshold: pass --domain or a larger --epsilon." in done.stdout
+    assert "unreadable values (--check), or pass --domain or a larger --epsilon." in done.stdout
     assert "--check shows" in done.stdout
     assert "┃" not in done.stdout
 

@@ -37,7 +37,6 @@ from dpgrain.optimize.models import Truncated
 from dpgrain.publishing.curator import Curator
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.query import Query
-from dpgrain.releases.table_queries import fit_columns
 from dpgrain.tables.engines.spark_session import silenced
 
 ENCODING = FeatureEncoding(
@@ -85,7 +84,7 @@ def asked(model: str, unit: str, table: dg.UserTable, **more: Any) -> Query[lear
     kind, target, own = MODELS[model]
     protected, element = UNITS[unit]
     options = {**PROMISE, "rounds": 5, **own, **more}
-    return fit_columns.query(kind(unit=protected, **options), table, ENCODING, target, element)
+    return kind(unit=protected, **options).query(ColumnRows(table, ENCODING, target, element), None)
 
 
 def fitted(model: str, unit: str, table: dg.UserTable, **more: Any) -> learn.LinearModel:
@@ -143,11 +142,19 @@ def test_a_table_without_users_has_records(engine: Any) -> None:
     def model(**options: Any) -> learn.LinearRegression:
         return learn.LinearRegression(**options, **PROMISE, rounds=2)
 
-    records = fit_columns(model(), dg.read(ROWS, engine=engine), ENCODING, "y")
-    users = fit_columns(model(), dg.read(ROWS, user="who", engine=engine), ENCODING, "y")
+    records = dg.publish(
+        model().query(ColumnRows(dg.read(ROWS, engine=engine), ENCODING, "y"), None)
+    )
+    users = dg.publish(
+        model().query(ColumnRows(dg.read(ROWS, user="who", engine=engine), ENCODING, "y"), None)
+    )
     assert (records.guarantee_.level, users.guarantee_.level) == ("record", "user")
     with refuses("users", "pass the user id"):
-        fit_columns(model(unit=dg.User()), dg.read(ROWS, engine=engine), ENCODING, "y")
+        dg.publish(
+            model(unit=dg.User()).query(
+                ColumnRows(dg.read(ROWS, engine=engine), ENCODING, "y"), None
+            )
+        )
 
 
 @pytest.mark.slow
@@ -158,8 +165,10 @@ def test_rows_that_are_made_of_people() -> None:
 
     encoding = FeatureEncoding((NumberColumn("a"), NumberColumn("b", (0.0, 9.0))))
     found = [
-        fit_columns(
-            learn.LinearRegression(rounds=5, exact=True, **PROMISE), people(engine), encoding, "y"
+        dg.publish(
+            learn.LinearRegression(rounds=5, exact=True, **PROMISE).query(
+                ColumnRows(people(engine), encoding, "y"), None
+            )
         )
         for engine in (Cluster(3), "duckdb")
     ]
@@ -287,14 +296,16 @@ def test_what_is_not_full_batch_is_refused_before_anything_is_charged(what: str)
     model = learn.LinearRegression(**{**PROMISE, **options})
     with dg.budget(1.0, 1e-6) as budget:
         with pytest.raises(ParameterError, match=words):
-            fit_columns(model, table, ENCODING, "y")
+            dg.publish(model.query(ColumnRows(table, ENCODING, "y"), None))
         assert budget.spent == Price()
 
 
 def test_labels_that_are_not_stated_are_refused() -> None:
     table = dg.read(ROWS, user="who", engine=Unread())
     with refuses("classes", "classes="):
-        fit_columns(learn.LogisticRegression(**PROMISE), table, ENCODING, "level")
+        dg.publish(
+            learn.LogisticRegression(**PROMISE).query(ColumnRows(table, ENCODING, "level"), None)
+        )
 
 
 def test_a_model_of_your_own_is_refused() -> None:
@@ -309,7 +320,7 @@ def test_a_model_of_your_own_is_refused() -> None:
 
     table = dg.read(ROWS, user="who", engine=Unread())
     with pytest.raises(ParameterError, match="Mine cannot be fitted to rows on a cluster"):
-        fit_columns(Mine(**PROMISE), table, ENCODING, "y")
+        dg.publish(Mine(**PROMISE).query(ColumnRows(table, ENCODING, "y"), None))
 
 
 @pytest.mark.parametrize(
@@ -347,12 +358,10 @@ def test_columns_that_do_not_suit_are_refused() -> None:
         ("y", "weak", "not a column"),
     ):
         with pytest.raises(SchemaError, match=words):
-            fit_columns(
-                learn.LinearRegression(unit=dg.Element() if element else dg.User(), **PROMISE),
-                table,
-                ENCODING,
-                target,
-                element,
+            dg.publish(
+                learn.LinearRegression(
+                    unit=dg.Element() if element else dg.User(), **PROMISE
+                ).query(ColumnRows(table, ENCODING, target, element), None)
             )
 
 

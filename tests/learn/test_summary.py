@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from tests.learn import cases
 
-from dpgrain import read
+from dpgrain import publish, read
 from dpgrain.learn import LinearRegression, LogisticRegression, load
+from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.features import CategoryColumn, FeatureEncoding, NumberColumn
 from dpgrain.learn.summary import coefficients
-from dpgrain.releases.table_queries import fit_columns
 from dpgrain.units import Record, User
 
 
@@ -83,7 +83,7 @@ def test_columns_of_a_table_say_per_what_their_coefficients_are() -> None:
         (NumberColumn("age", (18.0, 80.0)), NumberColumn("size"), CategoryColumn("sex", ("f", "m")))
     )
     model = LogisticRegression(unit=User(), n_users=600, classes=[0, 1], rounds=3, random_state=0)
-    fitted = fit_columns(model, table, encoding, "bought")
+    fitted = publish(model.query(ColumnRows(table, encoding, "bought"), None))
     found = coefficients(fitted)
     assert found.headings == ("coefficient", "per", "value")
     told = ["62, from 18 to 80", "1", "from no to yes", "from no to yes", ""]

@@ -16,16 +16,17 @@ from tests.malformed.cells import UNSTATED, Cell, Kind, Rows
 from dpgrain import statistics
 from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import ParameterError
-from dpgrain.publishing import budget
+from dpgrain.publishing import budget, publish
 from dpgrain.tables.table import UserTable, read
 from dpgrain.units import Element, User
 
 if TYPE_CHECKING:
     from dpgrain import learn
-    from dpgrain.learn import features
+    from dpgrain.learn import column_rows, features
     from dpgrain.releases import table_queries
 else:
     learn, features = lazy_import("dpgrain.learn"), lazy_import("dpgrain.learn.features")
+    column_rows = lazy_import("dpgrain.learn.column_rows")
     table_queries = lazy_import("dpgrain.releases.table_queries")
 
 _PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 7}
@@ -63,9 +64,8 @@ def _fitted(encoding: Any, table: UserTable, *promise: Any) -> Any:
     element = asked["unit"].by if isinstance(asked["unit"], Element) else None
     asked["unit"] = User() if element is None else Element()
     model = learn.LinearRegression(rounds=1, clip=1.0, n_users=20, **asked)
-    return table_queries.fit_columns(
-        model, table, features.FeatureEncoding((encoding,)), "x", element
-    ).coef_
+    rows = column_rows.ColumnRows(table, features.FeatureEncoding((encoding,)), "x", element)
+    return publish(model.query(rows, None)).coef_
 
 
 def _mean_of_columns(

@@ -195,7 +195,7 @@ WRONG: Mapping[str, tuple[str, str, Any]] = {
     "a module": ("query", "antigravity", stored(query="antigravity.fly")),
     "a function that opens rows": ("query", "dpgrain.read", stored(query="dpgrain.read")),
     "a training": ("query", "train", stored(query="dpgrain.torch.train")),
-    "a private function": ("query", "fit", stored(query="dpgrain.releases.fit_columns")),
+    "a private function": ("query", "query_of", stored(query="dpgrain.releases.query_of")),
     "a method": ("query", "query", stored(query="dpgrain.count.query")),
     "no name": ("query", "[]", stored(query=[])),
     "a parameter": ("parameters", "fast", with_parameter(fast=True)),
@@ -354,3 +354,14 @@ def test_a_model_keeps_its_query_without_the_seed() -> None:
 
     with refuses("this query"):
         Own(epsilon=5.0).query(X, X[:, 0]).to_dict()
+
+
+def test_a_table_with_another_format_of_dates_is_not_accepted() -> None:
+    rows = pa.table({"who": ["ann"], "day": ["31.12.2025"]})
+    types = {"day": "DATE"}
+    table = dg.read(rows, user="who", types=types, dates="31.12.2025")
+    query = dg.count.query(table, unit=dg.User(), clip=1.0, epsilon=1.0)
+    values = query.to_dict()
+    assert dg.Query.from_dict(values, inputs={"table": table}) == query
+    with refuses("inputs", "schemas"):
+        dg.Query.from_dict(values, inputs={"table": dg.read(rows, user="who", types=types)})

@@ -201,7 +201,7 @@ def test_a_table_that_is_passed_stands_alone(tmp_path: Path) -> None:
     text = cases.BUDGET + cases.releases("share = 0.1", ["count"])
     path = cases.written(tmp_path, text)
     table = cases.unread()
-    assert dg.plan_releases(path, table).file.table is table
+    assert dg.plan_releases(path, table).file.tables == {"": table}
     with pytest.raises(dg.ParameterError, match="must be omitted if a table is passed"):
         dg.plan_releases(cases.written(tmp_path, TABLE + text), cases.unread())
     with pytest.raises(dg.ParameterError, match=r"\[table\] source is required"):

@@ -25,10 +25,11 @@ from tests.tables.engines.in_memory import InMemory
 import dpgrain as dg
 from dpgrain import learn
 from dpgrain._files import guarantee_path
+from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.features import FeatureEncoding, NumberColumn
 from dpgrain.publishing import Price
 from dpgrain.releases.run import _together
-from dpgrain.releases.table_queries import fit_columns, mean_of_columns
+from dpgrain.releases.table_queries import mean_of_columns
 
 SPEND = "epsilon = 0.5\ndelta = 1e-7"
 PROMISE: dict[str, Any] = {"epsilon": 0.5, "delta": 1e-7, "random_state": 5}
@@ -41,7 +42,7 @@ def _fitted(table: dg.UserTable) -> learn.LinearModel:
     encoding = FeatureEncoding(
         (NumberColumn("seconds", (0.0, 200.0)), NumberColumn("age", (0.0, 100.0)))
     )
-    return fit_columns(model, table, encoding, "bought")
+    return dg.publish(model.query(ColumnRows(table, encoding, "bought"), None))
 
 
 # The single functions, inside a budget, as the law of noise that is chosen depends on that.
@@ -85,6 +86,17 @@ def test_a_release_is_that_of_the_single_function(name: str, made: dg.Releases) 
     assert not made.guarantee.private
 
 
+@pytest.mark.parametrize("name", cases.KINDS)
+def test_a_release_keeps_its_query(name: str, made: dg.Releases) -> None:
+    release = made[name]
+    kept = json.loads(json.dumps(getattr(release, "query_", None) or release.query))
+    assert "random_state" not in kept["parameters"]
+    kept["parameters"]["random_state"] = PROMISE["random_state"]
+    with dg.budget(10.0, 1e-5):
+        again = dg.publish(dg.Query.from_dict(kept, inputs={"table": cases.table()}))
+    np.testing.assert_array_equal(_numbers(again), _numbers(release))
+
+
 @pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("spark")
 def test_releases_that_spark_reads_are_those_of_duckdb(tmp_path: Path) -> None:
@@ -97,7 +109,7 @@ def test_releases_that_spark_reads_are_those_of_duckdb(tmp_path: Path) -> None:
         path = cases.written(tmp_path, f'{cases.TABLE}engine = "{engine}"\n{listed}')
         made.append(dg.releases(path, random_state=5))
     there, here = made
-    assert there.plan.file.table.engine == "spark"
+    assert there.plan.file.tables[""].engine == "spark"
     for name in SINGLE:
         assert np.array_equal(_numbers(there[name]), _numbers(here[name])), name
     assert there.promise == here.promise

@@ -15,6 +15,7 @@ from tests.releases import cases
 
 import dpgrain as dg
 from dpgrain import learn
+from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.features import CategoryColumn, FeatureEncoding, NumberColumn
 from dpgrain.publishing import Query
 from dpgrain.releases.table_queries import column_labels, fit_columns, mean_of_columns
@@ -49,7 +50,7 @@ def test_a_fit_of_rows_of_people_protects_whole_people(unit: str) -> None:
     people = cases.unread().per_user(by="topic", age=("age", "mean"), bought=("bought", "max"))
     model = learn.LogisticRegression(classes=[0, 1], unit=protected, n_users=600, **PROMISE)
     with refuses("unit", "User"):
-        fit_columns(model, people, ENCODING, "bought", element)
+        dg.publish(model.query(ColumnRows(people, ENCODING, "bought", element), None))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,10 @@ def test_a_fit_keeps_the_promise_of_its_plan(
     def fit(table: dg.UserTable) -> Query[learn.LinearModel]:
         asked = {**PROMISE, **own, **options, "rounds": 4, "random_state": 1}
         estimator = kind(unit=protected, n_users=roster, **asked)
-        return fit_columns.query(estimator, table, ENCODING, target, element)
+        query: Query[learn.LinearModel] = estimator.query(
+            ColumnRows(table, ENCODING, target, element), None
+        )
+        return query
 
     told = fit(cases.unread()).plan.guarantee
     made = dg.publish(fit(cases.table())).guarantee_
@@ -85,7 +89,7 @@ def test_a_fit_that_a_budget_refuses_has_opened_no_table(model: str) -> None:
         estimator = kind(**{**PROMISE, **own, **options, "n_users": 600})
         with dg.budget(0.5, 1e-5) as whole:
             with pytest.raises(dg.RefusedError):
-                fit_columns(estimator, cases.unread(), ENCODING, target)
+                dg.publish(estimator.query(ColumnRows(cases.unread(), ENCODING, target), None))
             assert whole.left == 1.0
 
 
@@ -99,7 +103,7 @@ def test_a_fit_without_a_curator_as_well(trust: Any) -> None:
         model = learn.LinearRegression(
             trust=trust, n_users=600, rounds=3, random_state=1, **PROMISE
         )
-        return fit_columns.query(model, table, ENCODING, "seconds")
+        return model.query(ColumnRows(table, ENCODING, "seconds"), None)
 
     made = dg.publish(fit(roster)).guarantee_
     assert fit(cases.unread()).plan.guarantee.event == made.event
@@ -153,8 +157,11 @@ def test_a_mean_needs_users() -> None:
 def test_an_empty_table_is_fitted_like_any_other() -> None:
     empty = dg.read(cases.ROWS.slice(0, 0), user="who")
     model = learn.LinearRegression(rounds=3, random_state=1, **PROMISE)
-    told = fit_columns.query(model, cases.unread(), ENCODING, "seconds").plan
-    assert fit_columns(model, empty, ENCODING, "seconds").guarantee_.event == told.guarantee.event
+    told = model.query(ColumnRows(cases.unread(), ENCODING, "seconds"), None).plan
+    assert (
+        dg.publish(model.query(ColumnRows(empty, ENCODING, "seconds"), None)).guarantee_.event
+        == told.guarantee.event
+    )
 
 
 def test_labels_of_a_boolean_column_are_booleans_and_other_labels_stay() -> None:
@@ -177,7 +184,7 @@ def boolean_rows(*, missing: bool = False) -> pa.Table:
 def test_labels_of_a_boolean_target_are_public(rows: str) -> None:
     table = boolean_rows(missing=rows == "with nulls").slice(0, 0 if rows == "none" else None)
     model = learn.LogisticRegression(rounds=3, n_users=1200, random_state=1, **PROMISE)
-    query = fit_columns.query(model, dg.read(table, user="who"), ENCODING, "bought")
+    query = model.query(ColumnRows(dg.read(table, user="who"), ENCODING, "bought"), None)
     made = dg.publish(query)
     assert made.classes_.dtype == np.bool_
     assert made.classes_.tolist() == [False, True]
@@ -193,15 +200,20 @@ def test_rows_without_a_boolean_target_are_dropped() -> None:
     rows = boolean_rows(missing=True)
     there = rows.filter(rows["bought"].is_valid())
     fits = [
-        fit_columns(learn.LogisticRegression(**options), dg.read(t, user="who"), ENCODING, "bought")
-        for t in (rows, there)
+        dg.publish(
+            learn.LogisticRegression(**options).query(
+                ColumnRows(dg.read(table, user="who"), ENCODING, "bought"), None
+            )
+        )
+        for table in (rows, there)
     ]
     assert fits[0].coef_[0] == pytest.approx(fits[1].coef_[0])
 
 
 def test_stated_labels_of_a_boolean_target_match() -> None:
-    model = learn.LogisticRegression(classes=column_labels(["false", "true"], "BOOLEAN"), rounds=3)
-    made = fit_columns(model, dg.read(boolean_rows(), user="who"), ENCODING, "bought")
+    options: dict[str, Any] = {"classes": ["false", "TRUE"], "n_users": 1200, **PROMISE}
+    table = dg.read(boolean_rows(), user="who")
+    made = fit_columns(table, "logistic", "bought", features=["age"], rounds=3, **options)
     assert made.classes_.tolist() == [False, True]
     assert made.coef_[0, 0] > 0
 

@@ -16,9 +16,10 @@ from tests.effort import Effort
 import dpgrain as dg
 from dpgrain import learn
 from dpgrain.errors import DpgrainError, ParameterError
+from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.features import FeatureEncoding, NumberColumn
 from dpgrain.publishing import draws
-from dpgrain.releases.table_queries import fit_columns, mean_of_columns
+from dpgrain.releases.table_queries import mean_of_columns
 from dpgrain.shared_records.bound import BoundSearch
 from dpgrain.statistics.release import Histogram
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Relation, Unit
@@ -380,6 +381,6 @@ def test_fits_and_means_of_users_of_columns_are_refused() -> None:
     model = learn.LinearRegression(unit=dg.User(), epsilon=1.0, delta=1e-6)
     encoding = FeatureEncoding((NumberColumn("amount", (0.0, 1.0)),))
     with pytest.raises(ParameterError, match="a fit does not support"):
-        fit_columns.query(model, table, encoding, "amount")
+        model.query(ColumnRows(table, encoding, "amount"), None)
     with pytest.raises(ParameterError, match="a mean of users does not support"):
         mean_of_columns.query(table, ["amount"], bound=1.0, unit=dg.User(), **ASKED)

@@ -156,5 +156,5 @@ def _queries(plan: PlannedReleases) -> Iterator[tuple[str, Any]]:
     """Return the queries of a plan, by names of releases."""
     for each in plan.releases:
         with composed():
-            query = each.entry.kind.query(plan.file.asked(each.entry), each.epsilon, each.delta)
+            query = plan.file.query(each.entry, each.epsilon, each.delta)
         yield each.entry.name, query

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import dpgrain as dg
-from dpgrain import learn
 from dpgrain._files import check_outputs, check_page
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
@@ -36,13 +35,14 @@ from dpgrain.publishing.parameters import Parameter, parameters_of
 from dpgrain.units import PLAIN_UNITS, Unit, User
 
 if TYPE_CHECKING:
+    from dpgrain import learn
     from dpgrain import report as pages
     from dpgrain.inputs import labels
-    from dpgrain.learn import features, summary
+    from dpgrain.learn import summary
     from dpgrain.learn.features import FeatureEncoding
     from dpgrain.releases import table_queries
 else:
-    labels, features = lazy_import("dpgrain.inputs.labels"), lazy_import("dpgrain.learn.features")
+    labels = lazy_import("dpgrain.inputs.labels")
     table_queries = lazy_import("dpgrain.releases.table_queries")
     summary, pages = lazy_import("dpgrain.learn.summary"), lazy_import("dpgrain.report")
 
@@ -88,17 +88,19 @@ class FeatureOptions:
         ),
     ] = None
 
-    def encoding(self, known: Sequence[str]) -> FeatureEncoding:
-        """Return the encoding of a table's columns as features."""
+    def parameters(self, known: Sequence[str]) -> dict[str, Any]:
+        """Return the columns, levels and ranges as parameters."""
         names = columns_of(self.features or [], known)
-        bounds = self._bounds(names)
-        numbers = [features.NumberColumn(name, bounds.get(name)) for name in names]
-        categories = [_category(text) for text in self.categories or []]
-        if not (numbers or categories):
+        ranges = self._ranges(names)
+        levels: dict[str, list[str]] = {}
+        for text in self.categories or []:
+            name, parts = _category(text)
+            levels.setdefault(name, []).extend(parts)
+        if not (names or levels):
             raise ParameterError("Pass --features or --categories, the columns of the model.")
-        return features.FeatureEncoding((*numbers, *categories))
+        return {"features": names, "categories": levels, "range": ranges}
 
-    def _bounds(self, names: Sequence[str]) -> dict[str, tuple[float, float]]:
+    def _ranges(self, names: Sequence[str]) -> dict[str, tuple[float, float]]:
         bounds: dict[str, tuple[float, float]] = {}
         for text in self.ranges or []:
             column, _, ends = text.rpartition("=")
@@ -119,7 +121,7 @@ def _end(text: str) -> float:
     return number("--range", text, "COLUMN=LOW:HIGH with numbers")
 
 
-def _category(text: str) -> features.CategoryColumn:
+def _category(text: str) -> tuple[str, list[str]]:
     column, equals, levels = text.partition("=")
     if not (column and equals and levels):
         raise ParameterError(f"--categories must be 'COLUMN=A|B|C', not {text!r}.")
@@ -128,7 +130,7 @@ def _category(text: str) -> features.CategoryColumn:
             f"--categories {text!r} has only one level, {levels!r}; separate levels with |, "
             f"as in {column}={levels.replace(',', '|')}."
         )
-    return features.CategoryColumn(column, tuple(levels.split("|")))
+    return column, levels.split("|")
 
 
 def _parameters() -> Mapping[str, Mapping[str, Parameter]]:
@@ -211,7 +213,8 @@ def fit(rest: FitOptions, stated: Annotated[dict[str, Any], _options]) -> None:
     """
     rows = rest.read(rest.source, user=rest.user, n_users=stated.get("n_users"))
     table = rest.of(rows).with_expressions(rest.target, rest.element)
-    encoding = rest.encoding(list(table.schema))
+    columns = rest.parameters(list(table.schema))
+    encoding = table_queries.encoding_of(*columns.values())
     if rest.target in [column.column for column in encoding.columns]:
         raise ParameterError(
             f"--target {rest.target!r} must not also be a feature; remove it from one of them."
@@ -225,16 +228,15 @@ def fit(rest: FitOptions, stated: Annotated[dict[str, Any], _options]) -> None:
         if name not in of[rest.kind]:
             kinds = " and ".join(kind for kind in of if name in of[kind])
             raise ParameterError(f"--{name} is for {kinds}, not for {rest.kind}.")
-    parameters = {**stated, "unit": rest.protected()}
+    parameters = {**stated, **columns, "unit": rest.protected(), "element": rest.element}
     if classes is not None:
         parameters["classes"] = _labels(classes, rest.target, table)
     features.required_columns(table, encoding, rest.target, rest.kind in _CLASSIFIERS, rest.element)
     output = _required_output(rest.output, stated)
     check_outputs([output, rest.report])
     check_page(rest.report, name="--report")
-    estimator: learn.LinearModel = getattr(learn, ESTIMATORS[rest.kind])(**parameters)
     with rest.charging():
-        model = table_queries.fit_columns(estimator, table, encoding, rest.target, rest.element)
+        model = table_queries.fit_columns(table, rest.kind, rest.target, **parameters)
     model.save(output)
     if rest.report is not None:
         pages.write_fit_report(model, rest.report)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +20,8 @@ from dpgrain.cli.printing import print_guarantee, say
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.cli.table import PublishingOptions, print_check
 from dpgrain.errors import ParameterError
-from dpgrain.publishing.parameters import Parameter, parameters_of
+from dpgrain.publishing.parameters import parameters_of
+from dpgrain.releases.functions import FUNCTIONS, endings
 
 if TYPE_CHECKING:
     from dpgrain.releases import outputs, table_queries
@@ -29,11 +30,7 @@ else:
     outputs = lazy_import("dpgrain.releases.outputs")
 
 # Parameters that the table determines, or that are not offered.
-_ELSEWHERE = ("X", "users", "share", "n_users", "dimension", "random_state")
-_COLUMNS = Parameter(
-    "columns", list[str] | str, None, "columns of the vectors, such as a,b,c, one per coordinate."
-)
-_ENDINGS = (".json", ".csv", ".parquet")
+_ELSEWHERE = ("table", "X", "users", "share", "n_users", "dimension", "random_state")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -48,14 +45,13 @@ class MeanOptions(PublishingOptions):
 
 
 def _options() -> list[ParameterOption]:
-    known = parameters_of("dpgrain.means.user_mean", "mean_of_users").values()
     # --check needs no bound.
-    optional = [
-        Parameter(one.name, one.hint, None if one.required else one.default, one.text)
-        for one in known
+    return options_of(
+        replace(one, default=None if one.required else one.default)
+        for home in FUNCTIONS["statistic"]["mean_of_users"]
+        for one in parameters_of(*home).values()
         if one.name not in _ELSEWHERE
-    ]
-    return options_of([_COLUMNS, *optional])
+    )
 
 
 @command(
@@ -95,8 +91,9 @@ def _check(table: dg.UserTable, stated: dict[str, Any], output: Path | None) -> 
         raise ParameterError("Pass --epsilon, such as --epsilon 1.")
     if not stated["delta"]:
         raise ParameterError("Pass --delta, such as --delta 1e-6.")
-    if output is not None and output.suffix.lower() not in _ENDINGS:
-        raise ParameterError(f"--output must end in {', '.join(_ENDINGS)}, not {str(output)!r}.")
+    suited = endings("statistic", "mean_of_users")
+    if output is not None and output.suffix.lower() not in suited:
+        raise ParameterError(f"--output must end in {', '.join(suited)}, not {str(output)!r}.")
     check_outputs([output])
 
 

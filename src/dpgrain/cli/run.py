@@ -160,7 +160,7 @@ def _plan_as_json(plan: dg.PlannedReleases) -> list[dict[str, Any]]:
     return [
         {
             "release": each.entry.name,
-            "publishes": each.entry.kind.name,
+            "publishes": each.entry.function,
             "share": each.entry.share,
             "epsilon": each.guarantee.epsilon(),
             "delta": each.guarantee.delta,

@@ -22,8 +22,9 @@ from dpgrain.publishing import Charge
 from dpgrain.publishing.array_origin import ArrayOrigin
 from dpgrain.scope.partitions import Partition
 from dpgrain.tables.blocks import partition_rule
-from dpgrain.tables.engines.per_user import derivation_facts
+from dpgrain.tables.engines.per_user import derivation_facts, require_whole_users
 from dpgrain.tables.engines.protocol import Form
+from dpgrain.tables.shared_table import reject_table
 from dpgrain.tables.sources.column_types import BOOLEAN
 from dpgrain.tables.table import UserTable, read
 from dpgrain.units import Unit
@@ -42,6 +43,10 @@ class ColumnRows(FitRows):
     target: str
     element: str | None = None
     frame: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.table, UserTable):
+            reject_table(self.table, "a fit")
 
     @staticmethod
     def of_frame(X: Any, y: Any, users: Any, elements: Any) -> ColumnRows:
@@ -98,7 +103,8 @@ class ColumnRows(FitRows):
         return features, np.zeros(0, dtype=kind)
 
     def check(self, unit: Unit, *, places: bool = False) -> None:
-        """Reject unused or missing elements."""
+        """Reject unused or missing elements, and parts of users in rows of whole users."""
+        require_whole_users(self.table, unit)
         LabelledRows.of(0, self.users, self.elements, unit, places=places)
 
     def read(self, charge: Charge, *, labels: bool, named: bool = False) -> ArrayRows:

@@ -32,7 +32,7 @@ _MOST_BITS = 4096
 # Public package of the functions of each package.
 _SHOWN_IN = {
     **dict.fromkeys(("statistics", "means", "choices"), "dpgrain"),
-    **{name: f"dpgrain.{name}" for name in ("learn", "papers", "shuffle")},
+    **{name: f"dpgrain.{name}" for name in ("learn", "papers", "releases", "shuffle")},
 }
 # Parameters with rows or labels of rows; a text is the public name of a column.
 _INPUTS = {"table", "X", "y", "users", "elements", "predicted", "probability", "data", "values"}
@@ -128,6 +128,8 @@ def recorded(query: Callable[Parameters, Made]) -> Callable[Parameters, Made]:
     if home is None:
         return query
     signature = inspect.signature(query)
+    kinds = {name: one.kind for name, one in signature.parameters.items()}
+    others = [name for name, kind in kinds.items() if kind is inspect.Parameter.VAR_KEYWORD]
 
     @wraps(query)
     def record(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Made:
@@ -135,12 +137,14 @@ def recorded(query: Callable[Parameters, Made]) -> Callable[Parameters, Made]:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         arguments, name = bound.arguments, query.__name__
+        for each in others:
+            arguments.update(arguments.pop(each))
         if (owner := arguments.pop("self", None)) is not None:
             options = {option: getattr(owner, option) for option in _options(type(owner))}
             arguments, name = {**options, **arguments}, type(owner).__name__
         is_public = owner is None or type(owner).__module__.startswith(f"{home}.")
         # A public function may return the query of another one.
-        if is_public and "call" not in vars(made):
+        if is_public and made.call is None:
             vars(made)["call"] = Call.of(f"{home}.{name}", arguments)
         return made
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,9 +15,10 @@ from typing import Any
 from dpgrain import _validate
 from dpgrain._files import check_folder, check_outputs, check_page, guarantee_path, record_input
 from dpgrain.errors import DataError, DpgrainError, ParameterError
-from dpgrain.publishing.parameters import parameters_of
-from dpgrain.releases.keys import check_keys, keys_of
-from dpgrain.releases.kinds import KINDS, Asked, Kind
+from dpgrain.publishing import Query
+from dpgrain.publishing.parameters import COLUMNS, Parameter, parameters_of
+from dpgrain.releases.functions import FUNCTIONS, endings, keys_of_function, query_of
+from dpgrain.releases.keys import check_keys, keys_of, wrong
 from dpgrain.releases.table_options import OPTIONS, TableOption, Tables, keys, read_keys
 from dpgrain.releases.validation_errors import ValidationErrors
 from dpgrain.tables.expression import is_expression
@@ -43,19 +44,75 @@ class ReleaseEntry:
     """One table ``[release.NAME]``."""
 
     name: str
-    kind: Kind
-    # The keys of the kind with their values.
+    # The key for the function, "statistic" or "fit", and its value.
+    word: str
+    function: str
+    # The other keys of the function with their values.
     own: Mapping[str, Any] = field(hash=False)
     share: float | None = None
     epsilon: float | None = None
     delta: float = 0.0
     where: Mapping[str, Any] = field(default_factory=dict, hash=False)
     output: Path | None = None
+    # Name of its table; empty for [table].
+    table: str = ""
 
     @property
     def place(self) -> str:
         """The name of the table in the file."""
         return f"[release.{self.name}]"
+
+    @property
+    def keys(self) -> Mapping[str, Parameter]:
+        """The keys of the function."""
+        return keys_of_function(self.word, self.function)
+
+    @property
+    def column_names(self) -> list[tuple[str, str]]:
+        """The columns in the values, each as a pair of key and column."""
+        values = [(key, self.own.get(key, ())) for key in COLUMNS]
+        return [
+            (key, name)
+            for key, value in values
+            for name in ([value] if isinstance(value, str) else value)
+        ]
+
+    def without(self, key: str) -> ReleaseEntry:
+        """Return the release without a key."""
+        return replace(self, own={name: v for name, v in self.own.items() if name != key})
+
+    def is_complete(self, known: Container[str]) -> bool:
+        """Return True if no required key is missing, and all columns are in the table."""
+        complete = all(key.name in self.own for key in self.keys.values() if key.required)
+        return complete and all(name in known for _, name in self.column_names)
+
+    def completed(self, known: Container[str], column: str) -> ReleaseEntry:
+        """Return a release for further checks: unknown columns removed, missing ones filled in."""
+        made = dict(self.own)
+        for name in set(COLUMNS) & set(made):
+            made[name] = _among(made[name], known)
+            if not made[name]:
+                del made[name]
+        if any(made.get(key) != self.own.get(key) for key in ("by", "item")):
+            # The domain is for other columns.
+            made.pop("domain", None)
+        for key in self.keys.values():
+            if key.required and key.name not in made:
+                choices: tuple[Any, ...] = (column, [column], 1.0)
+                made[key.name] = next(each for each in choices if not wrong(key.hint, each))
+        if self.word == "fit" and not {"features", "categories"} & set(made):
+            # Ranges are of features, which may be misspelled.
+            made["features"] = list(made.get("range", ())) or [column]
+        return replace(self, own=made)
+
+
+def _among(value: Any, known: Container[str]) -> Any:
+    """Return the known columns of a value."""
+    if isinstance(value, str):
+        return value if value in known else ""
+    if isinstance(value, dict):
+        return {name: part for name, part in value.items() if name in known}
+    return [name for name in value if name in known]
 
 
 @dataclass(frozen=True)
@@ -66,8 +123,9 @@ class File:
     folder: Path
     # The first digits of the hash of its text, which identify it in a ledger.
     mark: str
-    table: UserTable
-    unit: Unit = field(hash=False)
+    # The tables and privacy units by the names of the tables.
+    tables: Mapping[str, UserTable] = field(hash=False)
+    units: Mapping[str, Unit] = field(hash=False)
     whole: BudgetSection
     entries: tuple[ReleaseEntry, ...]
     report: Path | None = None
@@ -79,20 +137,27 @@ class File:
         guarantees = [None if path is None else guarantee_path(path) for path in outputs]
         return [path for path in (*outputs, *guarantees, self.report) if path is not None]
 
-    def asked(self, entry: ReleaseEntry, random_state: Any = None) -> Asked:
-        """Return the parameters of a release."""
-        rows = self.table.where(entry.where) if entry.where else self.table
-        for name in (*(name for _, name in entry.kind.column_names(entry.own)), self.unit):
+    def query(
+        self, entry: ReleaseEntry, epsilon: float, delta: float, random_state: Any = None
+    ) -> Query[Any]:
+        """Return the query of a release."""
+        rows, unit = self.tables[entry.table], self.units[entry.table]
+        rows = rows.where(entry.where) if entry.where else rows
+        for name in (*(name for _, name in entry.column_names), unit):
             # Errors are reported later, with the release.
             with suppress(DpgrainError):
                 rows = rows.with_expressions(getattr(name, "by", name))
-        return Asked(
+        return query_of(
+            entry.word,
+            entry.function,
             rows,
-            self.unit,
-            self.whole.relation,
             entry.own,
             self.path.parent,
-            random_state,
+            unit=unit,
+            relation=self.whole.relation,
+            epsilon=epsilon,
+            delta=delta,
+            random_state=random_state,
         )
 
 
@@ -100,10 +165,12 @@ class File:
 _ROUNDING_OF_SHARES = 1e-9
 # Quoted text, and the largest number of dots outside of it per line.
 _QUOTED, _MOST_DOTS = re.compile(r"\"[^\"]*\"|'[^']*'"), 1000
-_TOP = ("report", "table", "budget", "release")
+_TOP = ("report", "table", "tables", "budget", "release")
 
 
 _COMMON = keys(share=float, epsilon=float, delta=float, output=str, where=Mapping[str, Any])
+# A key of releases in a file with [tables.NAME].
+_OF_SEVERAL = keys(table=str)
 _BUDGET = keys_of(parameters_of(__name__, "BudgetSection").values())
 _RANGES: dict[str, Callable[..., float]] = {
     "epsilon": _validate.positive,
@@ -134,21 +201,61 @@ def read_file(
     for name in stated:
         if name not in _TOP:
             errors.add_unknown("the file:", name, _TOP, "a table of a release file")
-    rows = _table(_section(stated, "table", errors), path.parent, table, errors)
+    sections = _table_sections(stated, table, errors)
+    errors_of = {name: errors.of_table(name) for name in sections}
+    opened = {
+        name: _table(section, path.parent, table, errors_of[name])
+        for name, section in sections.items()
+    }
     budget = _section(stated, "budget", errors)
-    if rows is not None:
-        rows = Tables(path.parent, errors).inside("", rows, where or {})
+    rows = {
+        name: Tables(path.parent, errors).inside("", each, where or {})
+        for name, each in opened.items()
+        if each is not None
+    }
     outputs = path.parent if folder is None else folder
     whole = BudgetSection(**check_keys("[budget]", budget, _BUDGET, errors))
-    unit = _unit(whole, rows, path.parent, errors)
-    entries = _entries(_section(stated, "release", errors), outputs, whole, errors)
+    units = {name: _unit(whole, rows.get(name), path.parent, errors_of[name]) for name in sections}
+    entries = _entries(_section(stated, "release", errors), outputs, whole, list(sections), errors)
     report = stated.get("report")
     if report is not None and not isinstance(report, str):
         errors.add("the file:", f"report must be text, not {_validate.describe(report)}.")
         report = None
     _check_shares(entries, whole, errors)
-    if rows is None:
+    if len(rows) < len(sections):
         return None
+    checked = {name: _checked_unit(units[name], rows[name], errors_of[name]) for name in sections}
+    users = list(dict.fromkeys(repr(each.user) for each in rows.values()))
+    if len(users) > 1:
+        errors.add(
+            "[tables]",
+            "user must be the same column in all tables, because it identifies the same people, "
+            f"not {' and '.join(users)}.",
+        )
+    entries = [_checked(entry, rows[entry.table], errors) for entry in entries]
+    mark = hashlib.sha256(text.encode()).hexdigest()[:16]
+    page = None if report is None else outputs / report
+    result = File(path, outputs, mark, rows, checked, whole, tuple(entries), page)
+    _check_outputs(result, errors)
+    return result
+
+
+def _table_sections(
+    stated: Mapping[str, Any], passed: UserTable | None, errors: ValidationErrors
+) -> dict[str, dict[str, Any]]:
+    """Return the tables ``[tables.NAME]`` by name, or ``[table]`` with an empty name."""
+    named = _section(stated, "tables", errors)
+    if named and passed is not None:
+        errors.add("[tables]", "must be omitted if a table is passed.")
+    elif named and "table" in stated:
+        errors.add("the file:", "must have [table] or tables such as [tables.visits], not both.")
+    if not named or passed is not None:
+        return {"": _section(stated, "table", errors)}
+    return {name: _section(named, name, errors) for name in named}
+
+
+def _checked_unit(unit: Unit | None, rows: UserTable, errors: ValidationErrors) -> Unit:
+    """Return the privacy unit of a table, or one that it has, to find the other errors."""
     if rows.user is None and unit is not None and unit.level != "record":
         if not errors.any_in("[table]"):
             errors.add(
@@ -157,14 +264,8 @@ def read_file(
             )
         unit = None
     if unit is None:
-        # Replace an invalid unit, to find the other errors.
-        unit = Record() if rows.user is None else User()
-    entries = [_checked(entry, rows, errors) for entry in entries]
-    mark = hashlib.sha256(text.encode()).hexdigest()[:16]
-    page = None if report is None else outputs / report
-    result = File(path, outputs, mark, rows, unit, whole, tuple(entries), page)
-    _check_outputs(result, errors)
-    return result
+        return Record() if rows.user is None else User()
+    return unit
 
 
 def _stated(path: Path, text: str) -> dict[str, Any]:
@@ -271,7 +372,10 @@ def _unit(
             rows = rows.with_expressions(by)
     if rows is not None and by is not None and by not in rows.schema and not Path(by).suffix:
         errors.add_missing_column(
-            "[budget] element:", by, rows.schema, "a column of the table or a file"
+            "[budget] element:",
+            by,
+            rows.schema,
+            f"a column of {'[table]' if errors.table else 'the table'} or a file",
         )
         return None
     partition: Any = by
@@ -290,63 +394,82 @@ def _unit(
 
 
 def _entries(
-    stated: Mapping[str, Any], folder: Path, whole: BudgetSection, errors: ValidationErrors
+    stated: Mapping[str, Any],
+    folder: Path,
+    whole: BudgetSection,
+    tables: Sequence[str],
+    errors: ValidationErrors,
 ) -> list[ReleaseEntry]:
     """Return the releases whose statistic or fit is known."""
     if not stated and not errors:
         errors.add("the file:", "must have releases, each a table such as [release.visits].")
-    entries = (_entry(name, values, folder, whole, errors) for name, values in stated.items())
+    entries = (
+        _entry(name, values, folder, whole, tables, errors) for name, values in stated.items()
+    )
     return [entry for entry in entries if entry is not None]
 
 
 def _entry(
-    name: str, stated: Any, folder: Path, whole: BudgetSection, errors: ValidationErrors
+    name: str,
+    stated: Any,
+    folder: Path,
+    whole: BudgetSection,
+    tables: Sequence[str],
+    errors: ValidationErrors,
 ) -> ReleaseEntry | None:
-    """Return one release; None if its statistic or fit is unknown."""
+    """Return one release; None if its statistic, fit or table is unknown."""
     place = f"[release.{name}]"
     if not isinstance(stated, dict):
         errors.add("[release]", f"{name} must be a table, as in {place}.")
         return None
-    kind = _kind(place, stated, errors)
-    if kind is None:
+    word, function = _function(place, stated, errors)
+    if not function:
         return None
-    given = {key: value for key, value in stated.items() if key != kind.word}
+    given = {key: value for key, value in stated.items() if key != word}
+    keys = keys_of_function(word, function)
     for key in _OF_ALL:
-        if key in given and key not in kind.keys:
+        if key in given and key not in keys:
             errors.add(place, f"{key} applies to all releases; set it in [budget].")
             del given[key]
-    noun = f"a {kind.word} {kind.name!r}"
-    own = check_keys(place, given, {**kind.keys, **_COMMON}, errors, noun)
+    several = _OF_SEVERAL if any(tables) else {}
+    known = {**keys, **_COMMON, **several}
+    own = check_keys(place, given, known, errors, f"a {word} {function!r}")
+    table = own.pop("table", tables[0] if len(tables) == 1 else "") if several else ""
+    if table not in tables:
+        if table:
+            errors.add_unknown(f"{place} table:", table, tables, "a table of the file")
+        elif "table" not in given:
+            errors.add(place, f"table is required: one of {', '.join(tables)}.")
     common = {key: own.pop(key) for key in _COMMON if key in own}
     output = common.pop("output", None)
-    if output is not None and Path(output).suffix.lower() not in kind.endings:
+    suited = endings(word, function)
+    if output is not None and Path(output).suffix.lower() not in suited:
         errors.add(
-            place,
-            f"output must end in {', '.join(kind.endings)}, not {_validate.describe(output)}.",
+            place, f"output must end in {', '.join(suited)}, not {_validate.describe(output)}."
         )
         output = None
     _check_spending(place, common, whole, errors)
-    return ReleaseEntry(
-        name, kind, own, **common, output=None if output is None else folder / output
-    )
+    path = None if output is None else folder / output
+    entry = ReleaseEntry(name, word, function, own, **common, output=path, table=table)
+    return entry if table in tables else None
 
 
-def _kind(place: str, stated: Mapping[str, Any], errors: ValidationErrors) -> Kind | None:
-    """Return the statistic or fit of a release, or the most similar one."""
-    words = [word for word in KINDS if word in stated]
+def _function(place: str, stated: Mapping[str, Any], errors: ValidationErrors) -> tuple[str, str]:
+    """Return the statistic or fit of a release, or the most similar one; empty if unknown."""
+    words = [word for word in FUNCTIONS if word in stated]
     if len(words) != 1:
         errors.add(
             place,
             "must have one statistic, such as statistic = 'count', or one fit, such as fit "
             "= 'logistic'.",
         )
-        return None
+        return "", ""
     (word,) = words
-    name = stated[word]
-    if not isinstance(name, str) or name not in KINDS[word]:
+    name, known = stated[word], FUNCTIONS[word]
+    if not isinstance(name, str) or name not in known:
         # Continue with the most similar name, to find other errors.
-        name = errors.add_unknown(f"{place} {word}:", name, KINDS[word], f"a {word}")
-    return KINDS[word].get(name)
+        name = errors.add_unknown(f"{place} {word}:", name, known, f"a {word}")
+    return word, name
 
 
 def _check_spending(
@@ -390,7 +513,7 @@ def _check_shares(
 
 def _checked(entry: ReleaseEntry, rows: UserTable, errors: ValidationErrors) -> ReleaseEntry:
     """Collect missing columns; return the release without an invalid region."""
-    for key, name in entry.kind.column_names(entry.own):
+    for key, name in entry.column_names:
         if is_expression(name):
             with errors.collecting(f"{entry.place} {key}:"):
                 rows.with_expressions(name)
@@ -403,7 +526,9 @@ def _checked(entry: ReleaseEntry, rows: UserTable, errors: ValidationErrors) -> 
 
 def _check_outputs(file: File, errors: ValidationErrors) -> None:
     """Collect outputs that cannot be written, or would overwrite each other or an input."""
-    taken: list[Path | str] = list(getattr(file.table.source, "paths", ()))
+    taken: list[Path | str] = [
+        path for table in file.tables.values() for path in getattr(table.source, "paths", ())
+    ]
     try:
         check_folder(file.folder)
     except DpgrainError as error:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, Union, get_args, get_origin
 
 from dpgrain._validate import describe
+from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.publishing.parameters import Parameter
 from dpgrain.releases.validation_errors import ValidationErrors
 
@@ -25,6 +27,15 @@ def keys_of(
     return {
         one.name: one for one in parameters if one.name not in without and _value_names(one.hint)
     }
+
+
+@contextmanager
+def naming(key: str) -> Iterator[None]:
+    """Set the key of errors."""
+    try:
+        yield
+    except DpgrainError as error:
+        raise ParameterError(str(error), name=key) from error
 
 
 def wrong(hint: Any, value: object) -> str:

@@ -21,7 +21,6 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected
 from dpgrain.publishing.share import BudgetShare, epsilon_for_share
 from dpgrain.releases.file import File, ReleaseEntry, read_file
-from dpgrain.releases.kinds import Asked
 from dpgrain.releases.validation_errors import ValidationErrors
 from dpgrain.tables.table import UserTable
 from dpgrain.units import PLAIN_UNITS
@@ -148,7 +147,7 @@ class PlannedReleases:
         return [
             (
                 each.entry.name,
-                f"{'fit ' if each.entry.kind.word == 'fit' else ''}{each.entry.kind.name}",
+                f"{'fit ' if each.entry.word == 'fit' else ''}{each.entry.function}",
                 "" if each.entry.share is None else f"{each.entry.share:g}",
                 rounded_up(each.guarantee.epsilon()),
                 powers(each.guarantee.delta),
@@ -249,31 +248,28 @@ def _plan(
 
 def _check(file: File, entry: ReleaseEntry, errors: ValidationErrors) -> None:
     """Plan a release repeatedly, each time without an invalid key, to find all errors."""
-    asked = _askable(file, entry)
-    if asked is None:
+    tried = _completed(file, entry)
+    if tried is None:
         return
     # For a share any ε is fine, because errors in the budget are already reported.
     spend = _spend(file, entry)
-    for _ in range(len(asked.own) + len(spend) + 1):
+    for _ in range(len(tried.own) + len(spend) + 1):
         try:
-            _ = entry.kind.query(asked, *spend).plan
+            _ = file.query(tried, *spend).plan
         except DpgrainError as error:
-            if isinstance(error, SchemaError) and _is_replacement(error.name, asked, entry):
+            column = error.name if isinstance(error, SchemaError) else ""
+            if tried.own.get(column) != entry.own.get(column):
+                # The error is about a replacement.
                 return
             name = errors.add_error(entry.place, error)
-            if name in asked.own and not entry.kind.keys[name].required:
-                asked = asked.without(name)
+            if name in tried.own and not entry.keys[name].required:
+                tried = tried.without(name)
             elif name in ("epsilon", "delta") and spend != _ANY:
                 spend = _ANY
             else:
                 return
         else:
             return
-
-
-def _is_replacement(key: str, asked: Asked, entry: ReleaseEntry) -> bool:
-    """Return True if a key has a replacement for its column."""
-    return asked.own.get(key) != entry.own.get(key)
 
 
 def _spend(file: File, entry: ReleaseEntry) -> tuple[float, float]:
@@ -284,15 +280,15 @@ def _spend(file: File, entry: ReleaseEntry) -> tuple[float, float]:
     return _ANY[0], 0.0 if pure else _ANY[1]
 
 
-def _askable(file: File, entry: ReleaseEntry) -> Asked | None:
-    """Return the parameters of a release, with replacements for missing or unknown columns."""
-    asked, kind = file.asked(entry), entry.kind
-    if kind.is_complete(entry.own, file.table.schema):
-        return asked
-    for column in file.table.schema:
-        tried = replace(asked, own=kind.completed(entry.own, file.table.schema, column))
+def _completed(file: File, entry: ReleaseEntry) -> ReleaseEntry | None:
+    """Return a release with replacements for missing or unknown columns."""
+    schema = file.tables[entry.table].schema
+    if entry.is_complete(schema):
+        return entry
+    for column in schema:
+        tried = entry.completed(schema, column)
         try:
-            _ = kind.query(tried, *_spend(file, entry)).plan
+            _ = file.query(tried, *_spend(file, entry)).plan
         except SchemaError:
             continue
         except DpgrainError:
@@ -374,7 +370,7 @@ class _Budgeted:
 
     def _with_share(self, entry: ReleaseEntry, budget: Budget) -> PlannedRelease:
         """Return a release with the ε and δ for its share of a budget."""
-        query = partial(entry.kind.query, self.file.asked(entry))
+        query = partial(self.file.query, entry)
         assert entry.share is not None  # noqa: S101 - these entries have shares
         epsilon, delta = epsilon_for_share(BudgetShare(entry.share, budget), query)
         return _release(self.file, entry, epsilon, delta)
@@ -398,5 +394,5 @@ class _Budgeted:
 
 def _release(file: File, entry: ReleaseEntry, epsilon: float, delta: float) -> PlannedRelease:
     """Return a release with the guarantee of its plan."""
-    plan = entry.kind.query(file.asked(entry), epsilon, delta).plan
+    plan = file.query(entry, epsilon, delta).plan
     return PlannedRelease(entry, epsilon, delta, plan.guarantee, plan.expected, plan.care)

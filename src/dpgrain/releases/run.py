@@ -169,15 +169,16 @@ def _charged(
     """Charge all releases of a plan, then publish and write them."""
     file, made = plan.file, dict[str, Any]()
     with note_missing_outputs(plan), Progress(len(plan.releases) + 1, progress) as shown:
+        sizes = [table.n_users for table in file.tables.values() if table.n_users is not None]
         reservation = reserve(
             plan.guarantee,
             plan.guarantees,
-            n_users=file.table.n_users,
+            n_users=max(sizes, default=None),
             mark=plan.mark,
             again=again,
         )
         for each in plan.releases:
-            shown.stage(f"{each.entry.name}: {each.entry.kind.name}")
+            shown.stage(f"{each.entry.name}: {each.entry.function}")
             made[each.entry.name] = _published(plan, each, reservation, random_state)
         together = _together(plan, reservation.charged, made)
         if file.report is not None:
@@ -221,9 +222,9 @@ def _published(
 ) -> Any:
     """Publish a release, and write it with its guarantee."""
     entry = each.entry
-    asked = plan.file.asked(entry, random_state)
     with composed():
-        release = reservation.publish(entry.kind.query(asked, each.epsilon, each.delta))
+        query = plan.file.query(entry, each.epsilon, each.delta, random_state)
+        release = reservation.publish(query)
     if entry.output is not None:
         with atomic_write(entry.output, promise=guarantee_of(release).to_dict()) as part:
             write(release, entry.own, part)

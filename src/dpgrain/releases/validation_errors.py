@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import ClassVar, NoReturn
@@ -27,20 +27,29 @@ class ValidationErrors:
     path: Path
     lines: list[str] = field(default_factory=list)
     kinds: set[type[DpgrainError]] = field(default_factory=set)
+    # Name of the table, such as visits for [tables.visits]; empty for [table].
+    table: str = ""
     #: True if errors are raised at once.
     immediate: ClassVar[bool] = False
 
     def __bool__(self) -> bool:
         return bool(self.lines)
 
+    def of_table(self, name: str) -> ValidationErrors:
+        """Return the same errors, where [table] has another name."""
+        return replace(self, table=name)
+
     def any_in(self, place: str) -> bool:
         """Return True if a table of the file has errors."""
-        return any(line.startswith(place) for line in self.lines)
+        return any(line.startswith(self._named(place)) for line in self.lines)
+
+    def _named(self, text: str) -> str:
+        return text.replace("[table", f"[tables.{self.table}") if self.table else text
 
     def add(self, place: str, sentence: str, kind: type[DpgrainError] = ParameterError) -> None:
         """Add an error: the table, such as "[table]", and a sentence with key, value and remedy."""
         self.kinds.add(kind)
-        line = f"{shorten(place, _LONGEST_PLACE)} {sentence}".strip()
+        line = self._named(f"{shorten(place, _LONGEST_PLACE)} {sentence}".strip())
         if line not in self.lines:
             self.lines.append(line)
 

@@ -263,10 +263,12 @@ def _group_sentence(guarantee: Guarantee) -> str:
     odds = Odds.from_guarantee(guarantee, units=several)
     if odds.epsilon <= guarantee.epsilon():
         return f"The same holds for {several} {what} together."
-    less = f"Several {what} are protected less: for {several} of them"
+    less = f"Several {what} are protected less: for"
     if odds.is_infinite:
-        return f"{less} nothing is guaranteed at this δ."
-    return f"{less} the factor is {odds.factor} (ε = {odds.shown})."
+        numbers = range(2, several + 1)
+        first = next(n for n in numbers if Odds.from_guarantee(guarantee, units=n).is_infinite)
+        return f"{less} {first} or more of them nothing is guaranteed at this δ."
+    return f"{less} {several} of them the factor is {odds.factor} (ε = {odds.shown})."
 
 
 def _limit_sentence(guarantee: Guarantee) -> str:

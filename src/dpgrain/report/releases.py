@@ -48,7 +48,7 @@ def releases_page(releases: Releases) -> str:
     )
     return page.html(
         "releases.html",
-        table=text(plan.file.table.source.title, 60),
+        table=text(", ".join(table.source.title for table in plan.file.tables.values()), 60),
         file=text(plan.file.path.name, 60),
         mark=plan.file.mark,
         heads=[head[0].upper() + head[1:] if head.isascii() else head for head in COLUMNS],

@@ -212,7 +212,10 @@ def notes(release: Release) -> list[str]:
     """Return at most two notes on this release: the quantity of the intervals, and warnings."""
     metadata = release.metadata
     if not len(release):
-        return ["No group passed the threshold: pass domain= or a larger epsilon=."]
+        return [
+            "No group passed the threshold: ask the curator to check the columns for unreadable "
+            "values (--check), or pass domain= or a larger epsilon=."
+        ]
     said = [_intervals(release), metadata.clipping_effect, metadata.clamping_effect]
     said.append(metadata.get("bad values", ""))
     if np.isnan(release.estimate).any():

@@ -50,7 +50,7 @@ def histogram(
 
     Args:
         table: table from :func:`dpgrain.read`.
-        item: the column of items, or several columns, whose combinations are items.
+        item: the column of items, or several, whose combinations are items.
         unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
         epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
             ``share``.

@@ -74,9 +74,9 @@ def quantiles(
             three.
         by: column or columns to group by; if omitted, one answer for all rows.
         bounds: the public range (low, high), to which numbers are clamped; by default chosen
-            privately with 30% of the budget, without clamping visible numbers.
-        bins: the number of bins of the range, which limits the resolution: 16, 256 or 4096; by
-            default 4096, or 256 by group or without bounds.
+            privately. This costs 30% of the budget, and clamps no visible numbers.
+        bins: number of bins of the range; by default 4096, or 256 by group or without bounds. It
+            limits the resolution.
         spacing: the width of the bins: ``even``, or ``geometric``, with wider bins away from 0. The
             default depends on the type of the column and the bounds: integer columns have one bin
             per integer, or wider bins away from 0, and integer quantiles; otherwise ``geometric``

@@ -67,15 +67,14 @@ def top(
 ) -> Query[Histogram]:
     """Publish the items that most people have.
 
-    The most frequent item comes first. Each unit counts once per item, regardless of its number of
-    records. (If the cell is another column than the item, a user counts once in each cell with the
-    item.)
+    The most frequent item comes first. Each unit counts once per item, regardless of its records.
+    If cells are not items, a user counts once in each cell with the item.
 
     Args:
         table: table from :func:`dpgrain.read`.
-        item: the column of items, or several columns, whose combinations are items.
-        k: the number of items to publish; by default all public items, or all that pass the
-            selection.
+        item: the column of items, or several, whose combinations are items.
+        k: number of items; by default, no limit. All public items, or all that pass the selection,
+            are then published.
         unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
         epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
             ``share``.
@@ -86,8 +85,8 @@ def top(
             ``replace``.
         domain: the public list of items. By default, items are selected privately. For several
             columns, a mapping or tuples, as for :func:`dpgrain.histogram`.
-        method: the selection method; ``auto`` takes the best one by public numbers only, which
-            inside a budget is Gaussian noise.
+        method: selection method; ``auto`` is the best by public numbers. Inside a budget, this is
+            Gaussian noise.
 
             - unknown items: ``"truncated"`` adds truncated geometric noise to every count and
               publishes items and counts above a threshold that a single user cannot reach (optimal,

@@ -17,7 +17,7 @@ from dpgrain.inputs.labels import Key, key
 from dpgrain.scope.provenance import after_derivation, combine
 from dpgrain.tables.domain import listed_values
 from dpgrain.tables.engines.check import check, format_counts
-from dpgrain.tables.engines.derived_columns import CompiledExpression
+from dpgrain.tables.engines.derived_columns import CompiledExpression, base_source
 from dpgrain.tables.engines.joins import UserJoin, join_public
 from dpgrain.tables.engines.memory import MIN_BYTES
 from dpgrain.tables.engines.per_user import (
@@ -28,10 +28,12 @@ from dpgrain.tables.engines.per_user import (
 )
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.engines.registry import default_engine, open_source, resolve_engine
+from dpgrain.tables.engines.sql import TextFormat
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.shared_table import SharedTable, drop_unreadable_owners
+from dpgrain.tables.sources.csv_files import CsvFiles
 from dpgrain.tables.sources.read_arguments import resolve_address, source_provenance
-from dpgrain.tables.sources.typed_columns import with_types
+from dpgrain.tables.sources.typed_columns import TypedSource, with_types
 
 # Prefix of the ids of users that are not text.
 _MARK = "\x1f"
@@ -334,6 +336,9 @@ class UserTable(TableRows):
         where = {} if self.scope.everything else self.scope.to_dict()
         facts = [fact.to_dict() for fact in derivation_facts(self)]
         parts = {"where": where, "cells": cells, "days": days, "derivation": facts}
+        source = base_source(self.source)
+        if isinstance(source, TypedSource) and source.written != TextFormat():
+            parts["text"] = asdict(source.written)
         known = {"user": self.user, "n_users": self.n_users, "columns": dict(self.schema)}
         return {**known, **{name: part for name, part in parts.items() if part}}
 
@@ -457,7 +462,7 @@ def read(
             rejected for numeric parameters.
         delimiter: the delimiter of CSV files.
         encoding: the encoding of CSV files: ``"utf-8"``, ``"latin-1"`` or ``"windows-1252"``. It is
-            never guessed, and a row that is invalid in it is dropped.
+            never guessed. A release drops a row if a value that it reads is invalid in it.
         decimal: the decimal mark of text with a declared numeric type: ``"."`` or ``","``. With a
             comma, points may group digits in threes: ``1.234,56``.
         dates: the format of text with a declared date or timestamp type, by an example:
@@ -502,6 +507,8 @@ def read(
     result = open_source(
         engine, source, delimiter=delimiter, encoding=encoding, memory=size, threads=workers
     )
+    if isinstance(result, CsvFiles):
+        result.advise()
     if owners is not None:
         result = drop_unreadable_owners(result, given, owners)
     if getattr(result, "may_end", False):

@@ -25,8 +25,9 @@ import dpgrain as dg
 from dpgrain._types import IntArray
 from dpgrain.errors import DataError
 from dpgrain.learn import LinearRegression
+from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.features import FeatureEncoding, NumberColumn
-from dpgrain.releases.table_queries import fit_columns, mean_of_columns
+from dpgrain.releases.table_queries import mean_of_columns
 from dpgrain.tables.engines.spark import Spark, SparkOpener
 from dpgrain.tables.engines.spark_session import silenced
 from dpgrain.tables.rows import TableRows
@@ -40,7 +41,7 @@ _LOOKS = {"fit": 4, "mean": 3, "histogram": 1}
 def _fit(table: dg.UserTable) -> bytes:
     encoding = FeatureEncoding((NumberColumn("a"), NumberColumn("b", (-3.0, 3.0))))
     model = LinearRegression(rounds=8, exact=True, unit=dg.User(max_elements=3), **_PROMISE)
-    made = fit_columns(model, table, encoding, "y", "item")
+    made = dg.publish(model.query(ColumnRows(table, encoding, "y", "item"), None))
     return np.append(made.coef_, made.intercept_).tobytes()
 
 

@@ -51,6 +51,25 @@ def test_rows_of_a_stated_encoding_are_read(
     assert found == expected | Counter({"\x81": int(encoding == "latin-1")})
 
 
+def test_a_file_is_advised_to_be_checked_once_whatever_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = []
+    for folder, row in (("one", b"1,a\n"), ("two", b"1\n\xff,,,\n")):
+        (tmp_path / folder).mkdir()
+        path = tmp_path / folder / "rows.csv"
+        path.write_bytes(b"who,item\n" + row)
+        dg.read(path)
+        assert capsys.readouterr().err == ""
+        with monkeypatch.context() as patched:
+            patched.delenv("DPGRAIN_QUIET")
+            dg.read(path)
+            dg.read(path)
+        told.append(capsys.readouterr().err)
+    assert told[0] == told[1]
+    assert told[0].count("rows.csv: values and lines that cannot be read are dropped silently") == 1
+
+
 def test_an_unknown_encoding_raises(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(b"who\n1\n")
     with pytest.raises(dg.ParameterError, match="encoding must be one of 'utf-8', 'latin-1'"):

@@ -19,8 +19,9 @@ from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError, SchemaError
+from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.features import FeatureEncoding, NumberColumn
-from dpgrain.releases.table_queries import fit_columns, mean_of_columns
+from dpgrain.releases.table_queries import mean_of_columns
 from dpgrain.scope.provenance import Provenance
 from dpgrain.tables.sources.read_arguments import source_provenance
 
@@ -325,11 +326,10 @@ DOORS: dict[str, Callable[[dg.UserTable], dg.Guarantee]] = {
         mean_of_columns(table, ["seconds", "age"], bound=300.0, **PROMISE).guarantee
     ),
     "fit_columns": lambda table: (
-        fit_columns(
-            dg.learn.LogisticRegression(classes=[0, 1], rounds=2, **PROMISE),
-            table,
-            ENCODING,
-            "bought",
+        dg.publish(
+            dg.learn.LogisticRegression(classes=[0, 1], rounds=2, **PROMISE).query(
+                ColumnRows(table, ENCODING, "bought"), None
+            )
         ).guarantee_
     ),
 }

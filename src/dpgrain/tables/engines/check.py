@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -29,7 +29,7 @@ from dpgrain.tables.sources.typed_columns import TypedSource
 
 #: DuckDB's name of each fault in a CSV line → description and remedy.
 _FAULTS = {
-    "INVALID ENCODING": "invalid in its encoding: pass encoding='latin-1' or 'windows-1252'",
+    "INVALID ENCODING": "invalid in its encoding: pass encoding='latin-1' or encoding='windows-1252'",
     "MISSING COLUMNS": "too few values",
     "TOO MANY COLUMNS": "too many values",
     "UNQUOTED VALUE": "an unclosed quote",
@@ -77,12 +77,17 @@ def check(
                 f"WHERE {user} IS NOT NULL GROUP BY {user})"
             )
             result["most records of one user"] = most.column("n")[0].as_py()
-        distinct = engine.query(
-            "SELECT count(*) AS n FROM (SELECT DISTINCT * FROM source)", _all_columns(table)
+        columns = _all_columns(table)
+        repeated = engine.query(
+            "SELECT coalesce(sum(n - 1), 0)::BIGINT AS n FROM (SELECT count(*) AS n FROM source "
+            f"GROUP BY {', '.join(map(quoted, columns))})",
+            columns,
         )
-        repeated = result["rows"] - distinct.column("n")[0].as_py()
-        result["rows that repeat another (all are counted)"] = repeated
-    source_counts, derived_counts = _typed_counts(table, items), dict[str, str]()
+        result["rows that repeat another (all are counted)"] = repeated.column("n")[0].as_py()
+    keys = [_base_column(table, item) for item in items]
+    source_counts, derived_counts = _typed_counts(table, keys), dict[str, str]()
+    # Other columns with a declared type are listed only if they have unreadable cells.
+    other_counts = _typed_counts(table, None, without={*keys, *weights, *zero, *values})
     for column in dict.fromkeys([*weights, *zero, *values]):
         counted = derived_counts if column in table.derived else source_counts
         counted |= _number_counts(
@@ -93,6 +98,10 @@ def check(
         if counted:
             with DuckDB(rows) as engine:
                 result |= _count(engine, counted, _all_columns(engine.table))
+    if other_counts:
+        with DuckDB(_before_typing(table)) as engine:
+            counted_cells = _count(engine, other_counts, _all_columns(engine.table))
+        result |= {text: cells for text, cells in counted_cells.items() if cells}
     result |= _line_counts(replace(table, source=base_source(table.source)))
     return {**nothing, **result}
 
@@ -208,13 +217,15 @@ def _domain_counts(engine: DuckDB, domain: Listed) -> dict[str, str]:
     return counts
 
 
-def _typed_counts(table: TableRows, items: Sequence[str]) -> dict[str, str]:
-    """Return the counts of unreadable cells in item columns with a declared type."""
+def _typed_counts(
+    table: TableRows, columns: Iterable[str] | None, without: Collection[str] = ()
+) -> dict[str, str]:
+    """Return the counts of unreadable cells in some or all columns with a declared type."""
     source, counts = base_source(table.source), {}
     if not isinstance(source, TypedSource):
         return {}
-    for column in dict.fromkeys(_base_column(table, item) for item in items):
-        if (kind := source.types.get(column)) is None:
+    for column in dict.fromkeys(source.types if columns is None else columns):
+        if (kind := source.types.get(column)) is None or column in without:
             continue
         lost = f"{quoted(column)} IS NOT NULL AND {cast_sql(column, kind, source.written)} IS NULL"
         counts[f"cells of {column!r} that cannot be read as {kind} (dropped)"] = (
@@ -222,9 +233,10 @@ def _typed_counts(table: TableRows, items: Sequence[str]) -> dict[str, str]:
         )
         if read_as(kind) in (DAY, *TIMES) and source.written.dates == ISO:
             other = f"regexp_matches({quoted(column)}::VARCHAR, {literal(_OTHER_DAYS)})"
-            counts["of these look like dates in another order: pass dates='31.12.2025'"] = (
-                f"count(*) FILTER ({lost} AND {other})"
-            )
+            counts[
+                f"of these cells of {column!r} look like dates in another order: pass "
+                "dates='31.12.2025'"
+            ] = f"count(*) FILTER ({lost} AND {other})"
     return counts
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
+import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -39,6 +41,8 @@ from dpgrain.tables.sources.duckdb_connection import spill_path
 from dpgrain.tables.sources.files import FileCache, FileSource, Schemas, file_state
 from dpgrain.tables.sources.read_errors import translate_errors, unwritable_error
 
+# Environment variable that hides advice, and the files about which this process has given it.
+_QUIET, _advised = "DPGRAIN_QUIET", set[str]()
 # Bytes of DuckDB's buffer, twice the longest row: DuckDB drops a row that does not fit and resumes
 # at an arbitrary place.
 _BUFFER_BYTES = 2 * MAX_ROW_BYTES
@@ -73,6 +77,17 @@ class CsvFiles(FileSource):
 
     delimiter: str = ","
     encoding: str = UTF8
+
+    def advise(self) -> None:
+        """Advise to check the files, once per process and file, whatever their rows are."""
+        if self.paths[0] in _advised or os.environ.get(_QUIET):
+            return
+        _advised.update(self.paths)
+        print(
+            f"{self.title}: values and lines that cannot be read are dropped silently; count them "
+            "once with table.check() or --check, for internal use only.",
+            file=sys.stderr,
+        )
 
     @cached_property
     def _malformed_lines(self) -> FileCache[MalformedLines]:

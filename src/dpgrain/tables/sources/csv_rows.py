@@ -25,9 +25,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpgrain import _validate
+
 UTF8 = "utf-8"
 #: Encodings of CSV files; the others have one byte per character, so no row affects another.
 ENCODINGS = (UTF8, "latin-1", "windows-1252")
+# Python's names of these.
+_NAMES = ("utf-8", "iso8859-1", "cp1252")
 #: Longest row that is read, in bytes without its end: half of DuckDB's buffer.
 MAX_ROW_BYTES = 8 << 20
 # Bytes per piece, small enough for the CPU cache.
@@ -52,6 +56,14 @@ _REGULAR = re.compile(rb'"(?:[^"]|"")*+"')
 _Bytes = NDArray[np.uint8]
 _Bools = NDArray[np.bool_]
 _Words = NDArray[np.uint64]
+
+
+def known_encoding(encoding: str) -> str:
+    """Return the name of an encoding in :data:`ENCODINGS`, also for another name of it."""
+    try:
+        return ENCODINGS[_NAMES.index(codecs.lookup(encoding).name)]
+    except (LookupError, TypeError, ValueError):
+        return _validate.one_of(ENCODINGS, encoding=encoding)
 
 
 def read_pieces(path: str, encoding: str = UTF8) -> Iterator[bytes]:

@@ -21,7 +21,7 @@ from dpgrain.scope.provenance import Provenance
 from dpgrain.tables.engines.spark_session import is_frame
 from dpgrain.tables.sources.column_names import require_names
 from dpgrain.tables.sources.csv_files import CsvFiles
-from dpgrain.tables.sources.csv_rows import ENCODINGS, UTF8
+from dpgrain.tables.sources.csv_rows import UTF8, known_encoding
 from dpgrain.tables.sources.folders import FileList
 from dpgrain.tables.sources.frames import ArrowSource, pandas_source, polars_source, valid_texts
 from dpgrain.tables.sources.parquet_files import ParquetFiles
@@ -56,7 +56,7 @@ def resolve_source(
             one ASCII character.
         DataError: if a file does not exist.
     """
-    _validate.one_of(ENCODINGS, encoding=encoding)
+    encoding = known_encoding(encoding)
     is_text = isinstance(delimiter, str)
     if not (is_text and len(delimiter) == 1 and delimiter.isascii() and delimiter not in '\0\n\r"'):
         raise ParameterError(

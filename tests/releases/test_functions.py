@@ -1,8 +1,7 @@
-"""A file can state what the functions take, and nothing is written down a second time."""
+"""Keys of release files are parameters of functions, and entries are their queries."""
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,9 @@ from tests.releases import cases
 import dpgrain as dg
 from dpgrain import learn
 from dpgrain.learn.estimator_names import ESTIMATORS as FITS
-from dpgrain.releases.kinds import KINDS, Asked
+from dpgrain.publishing import Query
+from dpgrain.releases.functions import FUNCTIONS, keys_of_function, query_of
+from dpgrain.units import Unit
 
 # What the file says of all releases, or the run decides; and what no text can state.
 ELSEWHERE = {
@@ -26,25 +27,27 @@ ELSEWHERE = {
 NO_TEXT = {"n_features", "verbose"}
 
 
-@pytest.mark.parametrize("name", KINDS["statistic"])
+# Keys for columns of a table.
+OF_MEANS, OF_FITS = {"columns"}, {"target", "features", "categories", "range"}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS["statistic"])
 def test_keys_are_the_parameters_of_the_function(name: str) -> None:
-    kind = KINDS["statistic"][name]
-    own = {key.name for key in kind.own}
-    assert set(kind.keys) == set(inspect.signature(getattr(dg, name)).parameters) - ELSEWHERE | own
+    own = OF_MEANS if name == "mean_of_users" else set()
+    parameters = set(inspect.signature(getattr(dg, name)).parameters)
+    assert set(keys_of_function("statistic", name)) == parameters - ELSEWHERE | own
 
 
 @pytest.mark.parametrize("name", FITS)
 def test_keys_are_the_parameters_of_the_estimator(name: str) -> None:
-    kind = KINDS["fit"][name]
-    own = {key.name for key in kind.own}
     parameters = set(inspect.signature(getattr(learn, FITS[name])).parameters)
-    assert set(kind.keys) == parameters - ELSEWHERE - NO_TEXT | own
+    assert set(keys_of_function("fit", name)) == parameters - ELSEWHERE - NO_TEXT | OF_FITS
 
 
 def test_every_statistic_of_the_library_is_a_kind() -> None:
     named = {name for name in dg.__all__ if _publishes(getattr(dg, name))}
     # One quantile is a list of one; candidates of a choice are functions, which no file can state.
-    assert named - set(KINDS["statistic"]) == {"quantile", "select"} & named
+    assert named - set(FUNCTIONS["statistic"]) == {"quantile", "select"} & named
 
 
 def _publishes(value: Any) -> bool:
@@ -53,8 +56,11 @@ def _publishes(value: Any) -> bool:
     )
 
 
-def _asked(own: dict[str, Any], folder: Path) -> Asked:
-    return Asked(cases.unread(), dg.User(), "zero_out", own, folder)
+def _query(
+    word: str, name: str, own: dict[str, Any], folder: Path, unit: Unit = dg.User()
+) -> Query[Any]:
+    promise: dict[str, Any] = {"relation": "zero_out", "epsilon": 1.0, "delta": 1e-6}
+    return query_of(word, name, cases.unread(), own, folder, unit=unit, **promise)
 
 
 @pytest.mark.parametrize("form", ["txt", "csv", "parquet", "list", "by column", "tuples"])
@@ -73,8 +79,7 @@ def test_a_domain_in_every_form(form: str, tmp_path: Path) -> None:
         own = {"by": ["topic", "page"], "domain": [["t0", "p1"], ["t1", "p2"]]}
     else:
         own["domain"] = f"d.{form}"
-    kind = KINDS["statistic"]["count"]
-    told = kind.query(_asked(own, tmp_path), 1.0, 1e-6).plan
+    told = _query("statistic", "count", own, tmp_path).plan
     items = 4 if form == "by column" else 2
     assert dg.Fact("items", (items,)) in told.guarantee.public
 
@@ -90,18 +95,16 @@ def test_a_domain_that_is_wrong_is_named(
     own: dict[str, Any], key: str, said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(dg.ParameterError, match=said) as told:
-        KINDS["statistic"]["count"].query(_asked(own, tmp_path), 1.0, 1e-6)
+        _query("statistic", "count", own, tmp_path)
     assert told.value.name == key
 
 
 def test_a_fit_and_a_mean_say_which_unit_they_need(tmp_path: Path) -> None:
-    own = {"columns": ["age"], "bound": 3.0}
-    asked = dataclasses.replace(_asked(own, tmp_path), unit=dg.Record())
+    own: dict[str, Any] = {"columns": ["age"], "bound": 3.0}
     with refuses("statistic", "'user'"):
-        KINDS["statistic"]["mean_of_users"].query(asked, 1.0, 1e-6)
+        _query("statistic", "mean_of_users", own, tmp_path, dg.Record())
     own = {"target": "bought", "features": ["age"], "range": {"seconds": [0, 1]}}
     with refuses("range", "'seconds'"):
-        KINDS["fit"]["logistic"].query(_asked(own, tmp_path), 1.0, 1e-6)
-    asked = dataclasses.replace(_asked(own, tmp_path), unit=dg.Element(Path("cells.csv")))
+        _query("fit", "logistic", own, tmp_path)
     with refuses("element", "column"):
-        KINDS["fit"]["logistic"].query(asked, 1.0, 1e-6)
+        _query("fit", "logistic", own, tmp_path, dg.Element(Path("cells.csv")))

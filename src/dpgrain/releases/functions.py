@@ -1,0 +1,117 @@
+"""Publishing functions of release files: their names, keys and queries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpgrain import _validate, statistics
+from dpgrain._lazy_import import lazy_import
+from dpgrain.errors import ParameterError
+from dpgrain.learn.estimator_names import ESTIMATORS
+from dpgrain.publishing.parameters import Parameter, parameters_of
+from dpgrain.releases.keys import keys_of, naming
+from dpgrain.units import Record, Unit, User
+
+if TYPE_CHECKING:
+    from dpgrain.publishing import Query
+    from dpgrain.releases import table_queries
+    from dpgrain.tables import public_lists
+    from dpgrain.tables.table import UserTable
+else:
+    public_lists = lazy_import("dpgrain.tables.public_lists")
+    table_queries = lazy_import("dpgrain.releases.table_queries")
+
+_COLUMNS = "dpgrain.releases.table_queries"
+#: Functions and classes whose parameters are the keys, by the key for the name and the name.
+FUNCTIONS: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
+    "statistic": {
+        **{name: [(module, name)] for name, module in statistics.OFFERED.items()},
+        "mean_of_users": [
+            (_COLUMNS, "mean_of_columns"),
+            ("dpgrain.means.user_mean", "mean_of_users"),
+        ],
+    },
+    "fit": {
+        name: [(_COLUMNS, "fit_columns"), ("dpgrain.learn.estimators", estimator)]
+        for name, estimator in ESTIMATORS.items()
+    },
+}
+# Set elsewhere in the file, by the run, or by the table.
+_ELSEWHERE = (
+    *("table", "unit", "relation", "epsilon", "delta", "share", "random_state", "progress"),
+    *("X", "users", "n_users", "dimension", "n_features", "verbose", "element", "model"),
+)
+
+
+@cache
+def keys_of_function(word: str, name: str) -> Mapping[str, Parameter]:
+    """Return the keys of a statistic or a fit."""
+    listed = [one for home in FUNCTIONS[word][name] for one in parameters_of(*home).values()]
+    return keys_of(listed, without=_ELSEWHERE)
+
+
+def endings(word: str, name: str) -> tuple[str, ...]:
+    """Return the file extensions of the output of a statistic or a fit."""
+    if word == "fit":
+        return (".json",)
+    return (
+        (".json", ".csv", ".parquet") if name == "mean_of_users" else (".parquet", ".csv", ".json")
+    )
+
+
+def query_of(
+    word: str,
+    name: str,
+    table: UserTable,
+    own: Mapping[str, Any],
+    folder: Path,
+    *,
+    unit: Unit,
+    **promise: Any,
+) -> Query[Any]:
+    """Return the query of a statistic or a fit; only files of domains in ``folder`` are read."""
+    if word == "fit":
+        # The partition is a column, which is a separate argument of fits.
+        plain = unit if isinstance(unit, Record) else replace(unit, by=None)
+        options = {"unit": plain, "n_users": table.n_users, **promise}
+        element = getattr(unit, "by", None)
+        return table_queries.fit_columns.query(table, name, **own, element=element, **options)
+    if name == "mean_of_users":
+        if unit != User():
+            raise ParameterError(
+                "statistic = 'mean_of_users' requires unit = 'user' in [budget]: each user has one "
+                "vector."
+            )
+        return table_queries.mean_of_columns.query(table, **own, n_users=table.n_users, **promise)
+    if "domain" in own:
+        with naming("domain"):
+            own = {**own, "domain": _domain(own, folder, table)}
+    made: Query[Any] = getattr(statistics, name).query(
+        table, **own, unit=unit, progress=False, **promise
+    )
+    return made
+
+
+def _domain(own: Mapping[str, Any], folder: Path, table: UserTable) -> Any:
+    """Return a public domain from a list, or from files."""
+    stated, keys = own["domain"], own.get("by", own.get("item", ()))
+    if isinstance(stated, str):
+        columns = [keys] if isinstance(keys, str) else list(keys)
+        return public_lists.read_public_list(folder / stated, columns, table)
+    if isinstance(stated, dict):
+        return {
+            key: public_lists.read_public_list(folder / values, [key], table)
+            if isinstance(values, str)
+            else values
+            for key, values in stated.items()
+        }
+    if isinstance(stated, list):
+        return [tuple(item) if isinstance(item, list) else item for item in stated]
+    raise ParameterError(
+        f"domain must be a file, a list, or a table of them by column, "
+        f"not {_validate.describe(stated)}."
+    )
