@@ -38,10 +38,11 @@ if TYPE_CHECKING:
     from dpgrain import learn
     from dpgrain import report as pages
     from dpgrain.inputs import labels
-    from dpgrain.learn import summary
+    from dpgrain.learn import features, summary
     from dpgrain.learn.features import FeatureEncoding
     from dpgrain.releases import table_queries
 else:
+    features = lazy_import("dpgrain.learn.features")
     labels = lazy_import("dpgrain.inputs.labels")
     table_queries = lazy_import("dpgrain.releases.table_queries")
     summary, pages = lazy_import("dpgrain.learn.summary"), lazy_import("dpgrain.report")
