@@ -196,9 +196,9 @@ def write_table(table: Any, path: Path) -> None:
 
 def check_folder(path: Path) -> None:
     """Raise DataError unless a folder exists at ``path`` or could be created."""
-    there = next(parent for parent in (path, *path.absolute().parents) if exists(parent))
-    if there != path:
-        check_writable(there / path.name)
+    existing = next(parent for parent in (path, *path.absolute().parents) if exists(parent))
+    if existing != path:
+        check_writable(existing / path.name)
     elif not path.is_dir():
         raise DataError(f"{str(path)!r} is not a folder; choose a folder for the outputs.")
 

@@ -91,7 +91,7 @@ def loans(readers: int = 3000, *, typical: int = 9, seed: int = 0) -> pa.Table:
     elsewhere = generator.choice(len(BRANCHES), reader.size, p=_BRANCH_SHARES)
     branch = np.where(generator.random(reader.size) < 0.85, home[reader], elsewhere)
     subject = _subjects(generator, readers, reader)
-    kept = np.ceil(generator.gamma(2.0, (_USUAL_DAYS - age / 12) / 2)).astype(np.int64)
+    days = np.ceil(generator.gamma(2.0, (_USUAL_DAYS - age / 12) / 2)).astype(np.int64)
     day = np.datetime64(_FIRST_DAY) + np.sort(generator.integers(0, _DAYS, reader.size))
     # Shuffle readers; rows remain sorted by day.
     order = generator.permutation(reader.size)
@@ -103,8 +103,8 @@ def loans(readers: int = 3000, *, typical: int = 9, seed: int = 0) -> pa.Table:
             "subject": pa.array(np.array([*SUBJECTS], dtype=object)[subject][order]),
             "branch": pa.array(np.array(BRANCHES, dtype=object)[branch][order]),
             "day": pa.array(day),
-            "days_kept": kept[order],
-            "late": (kept[order] > 1.5 * _USUAL_DAYS).astype(np.int64),
+            "days_kept": days[order],
+            "late": (days[order] > 1.5 * _USUAL_DAYS).astype(np.int64),
         }
     )
 

@@ -599,7 +599,7 @@ def clipped_sum(rows: Sequence[tuple[int, str, tuple[float, float]]], unit: Unit
     celled = isinstance(unit, dg.Element) or getattr(unit, "max_elements", None) is not None
     kept = arrange(len(rows), list(users), list(elements) if celled else None, unit)
     blocks = np.zeros((len(kept.owners), 2))
-    np.add.at(blocks, kept.blocks, np.array(vectors)[kept.kept])
+    np.add.at(blocks, kept.blocks, np.array(vectors)[kept.indices])
     lengths = np.linalg.norm(blocks, axis=1, keepdims=True)
     return np.asarray((blocks / np.maximum(lengths, 1.0)).sum(axis=0))
 

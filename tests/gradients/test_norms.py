@@ -37,7 +37,11 @@ def counts_of(rows: tuple[Array, ...], unit: Unit, loss: Any, theta: Array) -> A
     X, y, users, elements = rows
     blocks = arrange(len(y), users, None if unit in (User(), Record()) else elements, unit)
     arranged = LinearBlocks.arrange(
-        X[blocks.kept], y[blocks.kept], blocks.blocks, intercept=True, blocks=len(blocks.owners)
+        X[blocks.indices],
+        y[blocks.indices],
+        blocks.blocks,
+        intercept=True,
+        blocks=len(blocks.owners),
     )
     return counted(LinearGradients(arranged, loss, theta))
 

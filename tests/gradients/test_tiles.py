@@ -40,7 +40,7 @@ def test_rows_that_count_are_read_by_a_function(made: Any) -> None:
     X, y, codes = ragged()
     kept = np.flatnonzero(np.arange(500) % 3 > 0)
     some = LinearBlocks.arrange(
-        made(X), y, codes[kept], intercept=True, kept=kept, read=lambda rows: rows * 2.0
+        made(X), y, codes[kept], intercept=True, indices=kept, read=lambda rows: rows * 2.0
     )
     twice = LinearBlocks.arrange(made(2 * X[kept]), y[kept], codes[kept], intercept=True)
     found, expected = some.X, twice.X

@@ -75,10 +75,10 @@ def kept_of(pairs: list[tuple[int, str | None]], most: int) -> dict[int, set[str
     users, cells = [user for user, _ in pairs], [cell for _, cell in pairs]
     rows = arrange(len(pairs), users, cells, User(max_elements=most))
     kept: dict[int, set[str | None]] = {user: set() for user in users}
-    for place in rows.kept:
+    for place in rows.indices:
         kept[users[place]].add(cells[place])
     counted = sum(cell in kept[user] for user, cell in pairs)
-    assert counted == len(rows.kept)
+    assert counted == len(rows.indices)
     assert len({*zip(rows.owners, range(rows.blocks.max() + 1), strict=True)}) == sum(
         map(len, kept.values())
     )

@@ -94,7 +94,7 @@ def test_users_and_elements_of_arrays(spelled: list[str]) -> None:
         rows = arrange(len(several), ["ann"] * len(several), column, Element())
         assert len(rows.owners) == len(spelled), name
         rows = arrange(len(several), ["ann"] * len(several), column, User(max_elements=2))
-        assert len(rows.kept) == 4, name
+        assert len(rows.indices) == 4, name
     mixed: list[Any] = [7, *cases.SEVEN, 7.0, np.int8(7), 1, *cases.ONE, True]
     assert len(set(codes(mixed)[0])) == 2 + len(cases.SEVEN) + len(cases.ONE)
 

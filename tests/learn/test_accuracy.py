@@ -165,7 +165,7 @@ def test_no_neighbour_moves_sums_farther_than_is_billed(
             most = max(most, moved)
         parts = whole.parts
     assert most > 0.9 * billed
-    right, base = parts
+    right, base = parts.values()
     assert right.loss(1, relation, unit).pure + base.loss(1, relation, unit).pure <= 1.0
 
 

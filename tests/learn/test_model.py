@@ -200,15 +200,15 @@ def test_kept_elements_are_the_first_in_a_public_order() -> None:
     elements = ["a", "b", "c", "c", "b"]
     kept = arrange(5, users, elements, User(max_elements=1))
     # Whoever else is there, and in whatever order rows come, the same element of a user is kept.
-    names = {elements[i] for i in kept.kept if users[i] == 1}
+    names = {elements[i] for i in kept.indices if users[i] == 1}
     turned = arrange(5, users[::-1], elements[::-1], User(max_elements=1))
-    assert {elements[::-1][i] for i in turned.kept if users[::-1][i] == 1} == names
+    assert {elements[::-1][i] for i in turned.indices if users[::-1][i] == 1} == names
     alone = arrange(3, users[:3], elements[:3], User(max_elements=1))
-    assert {elements[i] for i in alone.kept} == names
+    assert {elements[i] for i in alone.indices} == names
     # A null elsewhere must not rename whole numbers.
     numbers = arrange(3, [1, 1, 1], [10, 9, 8], User(max_elements=1))
     beside = arrange(4, [1, 1, 1, 2], [10, 9, 8, None], User(max_elements=1))
-    assert numbers.kept[0] == beside.kept[0]
+    assert numbers.indices[0] == beside.indices[0]
 
 
 def test_users_are_told_apart_whatever_else_is_there() -> None:
@@ -237,9 +237,9 @@ def test_one_id_or_element_does_not_change_those_of_others() -> None:
     from decimal import Decimal
 
     users = ["a", "a", "b"]
-    kept = arrange(3, users, [1, 2, 1], User(max_elements=1)).kept
+    kept = arrange(3, users, [1, 2, 1], User(max_elements=1)).indices
     for odd in (True, np.True_, Decimal("1.0"), 1 + 0j, "1", 1.0, None, "\ud800", 10**5000, ["b"]):
-        found = arrange(4, ["z", *users], [odd, 1, 2, 1], User(max_elements=1)).kept
+        found = arrange(4, ["z", *users], [odd, 1, 2, 1], User(max_elements=1)).indices
         assert [row - 1 for row in found if row > 0] == kept.tolist(), odd
 
 
@@ -287,8 +287,8 @@ def test_promises_about_other_elements_or_users_do_not_compose() -> None:
 def test_pairs_as_labels_are_not_spoken_for_by_equal_ones() -> None:
     users = ["a", "a", "b"]
     elements = [(1, "x"), (2, "x"), (1, "x")]
-    kept = arrange(3, users, elements, User(max_elements=1)).kept
-    found = arrange(4, ["z", *users], [(True, "x"), *elements], User(max_elements=1)).kept
+    kept = arrange(3, users, elements, User(max_elements=1)).indices
+    found = arrange(4, ["z", *users], [(True, "x"), *elements], User(max_elements=1)).indices
     assert [row - 1 for row in found if row > 0] == kept.tolist()
 
 

@@ -77,7 +77,7 @@ def test_what_was_made_here_is_fitted_here() -> None:
         assert "Record-level" in fitted(sent, copies=1)
     assert spent.guarantee is not None
     assert "Record-level" in fitted(sent)
-    assert PickleOrigin.from_here() is None
+    assert PickleOrigin.current() is None
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ def test_where_nothing_is_promised_it_says_so() -> None:
     table = curve_table(_promise("selected"))
     last = table.rows[-1].odds[-1]
     assert last.is_infinite
-    assert last.shown == "∞"
+    assert last.text == "∞"
     assert math.isinf(_promise("selected").epsilon(1e-9, units=100))
 
 

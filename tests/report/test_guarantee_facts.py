@@ -107,7 +107,7 @@ class TestOfAPerson:
         promise = dg.Guarantee("element", "'subject'", relation, 1e-6, event)
         odds = Odds.from_guarantee(promise, unit=dg.User())
         assert odds.epsilon == promise.epsilon(unit=dg.User()) > 2 * promise.epsilon()
-        sentence = f"ε = {odds.shown}: the best guess is right at most {odds.guess} of the time."
+        sentence = f"ε = {odds.text}: the best guess is right at most {odds.guess} of the time."
         assert person_sentence(promise).endswith(sentence)
         # The trade-off curve limits guesses more than (ε, δ) does.
         assert float(odds.guess.rstrip("%")) < float(Odds(odds.epsilon, 1e-6).guess.rstrip("%")) - 9
@@ -127,10 +127,10 @@ class TestFourSentences:
         own, five = (Odds.from_guarantee(promise, units=k) for k in (1, 5))
         assert own.guess == percent_up(promise.risk().guess)
         assert f"no outcome is more than {own.factor} times as likely" in how_much
-        assert f"(ε = {own.shown})" in how_much
+        assert f"(ε = {own.text})" in how_much
         assert f"correctly at most {own.guess} of the time" in how_much
         assert (" present " in how_much) == (relation == "zero_out")
-        assert f"for 5 of them the factor is {five.factor} (ε = {five.shown})" in several
+        assert f"for 5 of them the factor is {five.factor} (ε = {five.text})" in several
         assert ends.startswith("The bound has an additive slack of δ = 10⁻⁶.")
         assert "people in general" in ends
 

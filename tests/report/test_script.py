@@ -99,7 +99,7 @@ def _answer(release: dg.Release, units: int, told: int, delta: float, words: str
     if odds.is_infinite:
         return f"For {what}, nothing is guaranteed at δ = {words}{rest}."
     return (
-        f"For {what}: ε = {odds.shown} at δ = {words}{rest}. Starting from even odds, an attacker "
+        f"For {what}: ε = {odds.text} at δ = {words}{rest}. Starting from even odds, an attacker "
         f"guesses correctly at most {odds.guess} of the time: no outcome is more than {odds.factor} "
         "times as likely in either case, plus δ."
     )

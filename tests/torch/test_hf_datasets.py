@@ -67,7 +67,7 @@ def test_records_of_a_user_are_blocks_of_which_the_stated_number_is_kept() -> No
     data = table()
     rows = arrange(5, DatasetColumn(data, "author"), RecordHashes(data), User(max_elements=1))
     assert sorted(rows.owners.tolist()) == [0, 1]
-    assert set(rows.kept[rows.blocks == rows.owners.tolist().index(0)]) in ({0, 3}, {2})
+    assert set(rows.indices[rows.blocks == rows.owners.tolist().index(0)]) in ({0, 3}, {2})
 
 
 Subset, Both = torch.utils.data.Subset, torch.utils.data.ConcatDataset

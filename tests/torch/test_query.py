@@ -134,6 +134,11 @@ def asked(engine: PrivacyEngine, **options: Any) -> RunQuery:
     return query
 
 
+def test_plan_names_the_steps() -> None:
+    plan = asked(PrivacyEngine()).plan
+    assert plan.parts == {"steps": plan.guarantee.event}
+
+
 def test_what_a_budget_refuses_has_read_nothing() -> None:
     query = asked(PrivacyEngine(), dataset=Unread(), users=Unread(), example=torch.ones(4, 3))
     with dg.budget(0.5, 1e-6), pytest.raises(RefusedError):

@@ -22,11 +22,11 @@ from dpgrain.units import Level, Relation, Unit
 # Relative distance below the target ε at which the search stops.
 _RELATIVE_TOLERANCE = 1e-4
 
-Made = TypeVar("Made", bound=Event)
+Calibrated = TypeVar("Calibrated", bound=Event)
 
 
 @dataclass(frozen=True)
-class Calibration(Generic[Made]):
+class Calibration(Generic[Calibrated]):
     """A calibrated parameter and its event, which satisfies the requested guarantee.
 
     Args:
@@ -40,14 +40,14 @@ class Calibration(Generic[Made]):
     (True, True, True)
     """
 
-    event: Made
+    event: Calibrated
     parameter: float
     epsilon: float
     slack: float
 
 
 def calibrate(
-    make_event: Callable[[float], Made] | Callable[[int], Made],
+    make_event: Callable[[float], Calibrated] | Callable[[int], Calibrated],
     epsilon: float,
     delta: float,
     *,
@@ -59,7 +59,7 @@ def calibrate(
     integer: bool = False,
     low: float | None = None,
     high: float | None = None,
-) -> Calibration[Made]:
+) -> Calibration[Calibrated]:
     """Find the smallest noise, or largest rate or number of rounds, for a guarantee.
 
     Args:
@@ -107,7 +107,7 @@ def calibrate(
     high = _validate.positive(high=1e9 if high is None else high)
     if not low < high:
         raise ParameterError(f"low must be below high, not {low!r} and {high!r}.")
-    tried: dict[float, tuple[float, Made]] = {}
+    tried: dict[float, tuple[float, Calibrated]] = {}
 
     def excess(parameter: float) -> float:
         event = make_event(int(parameter) if integer else parameter)  # type: ignore[arg-type]
@@ -271,7 +271,7 @@ def _multipliers(
         spent = math.sqrt(count) * math.hypot(
             *(one / noise for one, noise in zip(sensitivities, multipliers, strict=True))
         )
-        if all(gaussian_epsilon(delta, asked) <= epsilon for asked in (mu, spent)):
+        if all(gaussian_epsilon(delta, mu_used) <= epsilon for mu_used in (mu, spent)):
             return multipliers
         margin *= 2
 
@@ -379,19 +379,19 @@ def calibrate_truncated_geometric(
 
         rate = bisect(too_much, *_around(too_much))[0]
 
-        def kept(cutoff: int) -> bool:
+        def fits(cutoff: int) -> bool:
             return event(rate, cutoff).loss(1, relation, unit).epsilon(delta) <= epsilon
 
         high = 1
-        while not kept(high):
+        while not fits(high):
             high *= 2
         low = high // 2
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if kept(middle) else (middle, high)
+            low, high = (low, middle) if fits(middle) else (middle, high)
         return event(rate, high)
 
-    return min((smallest(1.0), smallest(0.5)), key=lambda found: found.cutoff)
+    return min((smallest(1.0), smallest(0.5)), key=lambda candidate: candidate.cutoff)
 
 
 def calibrate_bounded_range(

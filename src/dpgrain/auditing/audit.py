@@ -99,8 +99,8 @@ def audit(
     runs = _validate.integer(minimum=1, runs=runs)
     confidence = _validate.fraction(confidence=confidence)
     _validate.one_of(("made up", "curator"), rows=rows)
-    asked = _validate.integers(minimum=1, units=units)
-    if not asked:
+    units_to_try = _validate.integers(minimum=1, units=units)
+    if not units_to_try:
         raise ParameterError(
             "units must have at least one number of units, such as (1, 2, 4).", name="units"
         )
@@ -110,7 +110,7 @@ def audit(
     work = _AuditRun(
         settled, draws, runs, random_source(random_state), real, time.monotonic(), seconds
     )
-    return work.run(list(dict.fromkeys(asked)), confidence)
+    return work.run(list(dict.fromkeys(units_to_try)), confidence)
 
 
 @dataclass
@@ -241,9 +241,9 @@ class _AuditRun:
         pair = twins.pair.description if public else ""
         return AuditLine(count, relation, claim, free, named, pair, curve.curve() if public else ())
 
-    def _note(self, said: str) -> None:
-        if said not in self.notes:
-            self.notes.append(said)
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
 
     def _detectable_factor(
         self, twins: NeighbourRuns, claim: float, alpha: float, left: float
@@ -261,23 +261,23 @@ class _AuditRun:
 
     def _count_scores(self, draws: Sequence[Draw], left: float) -> ScoreCounts:
         """Draw on both neighbours, and count the scores."""
-        found, until = ScoreCounts.empty(), time.monotonic() + left
+        counts, until = ScoreCounts.empty(), time.monotonic() + left
         if not draws:
-            return found
+            return counts
         width, reach = sum(draw.width for draw in draws), sum(draw.reach for draw in draws)
         batch = max(2, _BATCH_NUMBERS // max(width, 1))
-        while found.draws < self.draws:
-            count = min(batch, self.draws - found.draws)
+        while counts.draws < self.draws:
+            count = min(batch, self.draws - counts.draws)
             scores = [
                 np.asarray(
                     sum(draw.scores(one, count, self.guarantee, self.source) for draw in draws)
                 )
                 for one in (True, False)
             ]
-            found = found.add_scores(scores[0], scores[1], reach)
+            counts = counts.add_scores(scores[0], scores[1], reach)
             if time.monotonic() > until:
                 break
-        return found
+        return counts
 
     def _ratio(self, twins: NeighbourRuns, alpha: float) -> float:
         """Return an upper bound on the noise scale of whole runs ÷ the named scale."""

@@ -97,8 +97,8 @@ class ScoreCounts:
         one, other = self.counts.sum(axis=1)
         alarms = other[::-1].cumsum() / max(int(other.sum()), 1)
         misses = 1 - one[::-1].cumsum() / max(int(one.sum()), 1)
-        kept = np.unique(np.linspace(0, alarms.size - 1, 400).astype(int))
-        return tuple(zip(alarms[kept].tolist(), misses[kept].tolist(), strict=True))
+        indices = np.unique(np.linspace(0, alarms.size - 1, 400).astype(int))
+        return tuple(zip(alarms[indices].tolist(), misses[indices].tolist(), strict=True))
 
 
 def _bound_at_threshold(likely: IntArray, unlikely: IntArray, delta: float, alpha: float) -> float:
@@ -170,8 +170,8 @@ def one_run_epsilon(correct: int, guesses: int, canaries: int, delta: float, alp
     def chance(epsilon: float) -> float:
         right = 1 / (1 + math.exp(-epsilon))
         below = np.cumsum(stats.binom.pmf(np.arange(correct - 1, -1, -1), guesses, right))
-        given = float((below / np.arange(1, below.size + 1)).max()) if below.size else 0.0
-        return float(stats.binom.sf(correct - 1, guesses, right)) + 2 * canaries * delta * given
+        ratio = float((below / np.arange(1, below.size + 1)).max()) if below.size else 0.0
+        return float(stats.binom.sf(correct - 1, guesses, right)) + 2 * canaries * delta * ratio
 
     # If this is improbable for an ε, that ε and all smaller ones are refuted.
     low, high = 0.0, 50.0
@@ -183,7 +183,7 @@ def one_run_epsilon(correct: int, guesses: int, canaries: int, delta: float, alp
     return low
 
 
-def min_shift(there: FloatArray, absent: FloatArray, alpha: float) -> float:
+def min_shift(present: FloatArray, absent: FloatArray, alpha: float) -> float:
     """Return a lower bound on the distance of two normal distributions, in their sd.
 
     ``there`` are samples of the right one. The bound inverts Student's t, which has a non-central t
@@ -193,14 +193,14 @@ def min_shift(there: FloatArray, absent: FloatArray, alpha: float) -> float:
     >>> 1.0 < low < 50 / 29
     True
     """
-    n, m = there.size, absent.size
+    n, m = present.size, absent.size
     if min(n, m) < 2:
         return 0.0
-    pooled = (n - 1) * float(there.var(ddof=1)) + (m - 1) * float(absent.var(ddof=1))
+    pooled = (n - 1) * float(present.var(ddof=1)) + (m - 1) * float(absent.var(ddof=1))
     spread = math.sqrt(pooled / (n + m - 2) * (1 / n + 1 / m))
     if spread == 0:
         return 0.0
-    t = (float(there.mean()) - float(absent.mean())) / spread
+    t = (float(present.mean()) - float(absent.mean())) / spread
     low, high = 0.0, max(t, 0.0)
     # The largest distance with probability at most alpha of such a large t.
     for _ in range(60):

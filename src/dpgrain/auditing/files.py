@@ -46,29 +46,28 @@ class FileAudit(Mapping[str, Audit]):
     @property
     def verdict(self) -> Verdict:
         """Worst verdict of all releases; "not audited" if any release was not."""
-        found = {each.verdict for each in self.audits.values()}
-        if self.by_hand or not found:
-            found.add("not audited")
+        verdicts = {each.verdict for each in self.audits.values()}
+        if self.by_hand or not verdicts:
+            verdicts.add("not audited")
         worst: tuple[Verdict, ...] = ("violated", "not audited", "weak", "kept")
-        return next(verdict for verdict in worst if verdict in found)
+        return next(verdict for verdict in worst if verdict in verdicts)
 
     def __str__(self) -> str:
-        said = [f"{name}: {each.text}" for name, each in self.audits.items()]
-        said += [f"{name}: not audited: {why}" for name, why in self.by_hand.items()]
+        lines = [f"{name}: {each.text}" for name, each in self.audits.items()]
+        lines += [f"{name}: not audited: {why}" for name, why in self.by_hand.items()]
         left = [name for name, each in self.audits.items() if each.verdict == "not audited"]
         missing = ", ".join([*left, *self.by_hand])
         whole = (
             f"All bounds are valid together with confidence {self.confidence:.6g}: {self.verdict}"
             f"{missing and f' ({missing})'}. {POINTER}"
         )
-        return "\n\n".join([*said, whole])
+        return "\n\n".join([*lines, whole])
 
     __repr__ = __str__
 
     def explain(self) -> str:
         """Describe the columns of each audit."""
-        said = [f"{name}: {each.explain()}" for name, each in self.audits.items()]
-        return "\n\n".join(said)
+        return "\n\n".join(f"{name}: {each.explain()}" for name, each in self.audits.items())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the audits as JSON values."""

@@ -119,23 +119,23 @@ def neighbour_tables(
         return
     base = public.other_rows(others) if real is None else None
     for content, exchanged in _contents(public, relation):
-        said = str(content) if exchanged is None else f"{content}; in their place {exchanged}"
-        if like and said != like:
+        text = str(content) if exchanged is None else f"{content}; in their place {exchanged}"
+        if like and text != like:
             continue
         one = public.units(content, units)
         two = [] if exchanged is None else public.units(exchanged, units)
         if real is not None:
             yield NeighbourTables(
-                _append_rows(real, public.table(one)), _append_rows(real, public.table(two)), said
+                _append_rows(real, public.table(one)), _append_rows(real, public.table(two)), text
             )
         else:
             assert base is not None  # noqa: S101 - others are made up without real rows
-            yield NeighbourTables(public.table([*base, *one]), public.table([*base, *two]), said)
+            yield NeighbourTables(public.table([*base, *one]), public.table([*base, *two]), text)
 
 
-def _append_rows(real: pa.Table, made: pa.Table) -> pa.Table:
+def _append_rows(real: pa.Table, synthetic: pa.Table) -> pa.Table:
     """Append synthetic rows to real ones, with the types of the real ones."""
-    return pa.concat_tables([real, made.select(real.column_names).cast(real.schema)])
+    return pa.concat_tables([real, synthetic.select(real.column_names).cast(real.schema)])
 
 
 def _contents(
@@ -195,12 +195,12 @@ class PublicFacts:
     @staticmethod
     def of(query: Query[Any]) -> PublicFacts:
         """Collect the public facts of a query; nothing is opened."""
-        table, asked = query_table(query), getattr(query, "request", query)
+        table, request = query_table(query), getattr(query, "request", query)
         schema, unit = base_source(table.source).columns(), query.promise.unit
-        stated = {**_arguments(table, schema, _key_values(asked)), **_region_values(table)}
+        stated = {**_arguments(table, schema, _key_values(request)), **_region_values(table)}
         values = {name: _values(kind, stated.get(name)) for name, kind in schema.items()}
-        named = {*getattr(asked, "keys", ()), *_region_values(table), _partition(query)[0]}
-        named.add(getattr(asked, "column", None))
+        named = {*getattr(request, "keys", ()), *_region_values(table), _partition(query)[0]}
+        named.add(getattr(request, "column", None))
         cells = None
         if not isinstance(unit, Record | User):
             cells = _cells(query, table, values)
@@ -210,7 +210,7 @@ class PublicFacts:
             schema,
             table.user,
             values,
-            _numbers(asked),
+            _numbers(request),
             keys,
             cells,
             isinstance(unit, Record),
@@ -308,19 +308,19 @@ def replace_rows(source: Any, rows: pa.Table) -> RowSource:
         over: RowSource = replace(whole, source=replace_rows(source.source, rows))
         return over
     if isinstance(below := getattr(source, "rows", None), TableRows):
-        made: RowSource = replace(
+        replaced: RowSource = replace(
             whole, rows=replace(below, source=replace_rows(below.source, rows))
         )
-        return made
+        return replaced
     kinds = source.columns()
     return ArrowSource(
         rows, unread={name: kinds[name] for name in kinds if not _arrow(kinds[name])}
     )
 
 
-def _key_values(asked: Any) -> dict[str, list[Any]]:
+def _key_values(request: Any) -> dict[str, list[Any]]:
     """Return the public values of the grouping columns."""
-    domain = getattr(asked, "domain", None)
+    domain = getattr(request, "domain", None)
     if domain is None:
         return {}
     if (listed := getattr(domain, "listed", None)) is not None:
@@ -401,24 +401,26 @@ def _cells(query: Query[Any], table: TableRows, values: Mapping[str, Sequence[An
         return [{name: v for name, v in row.items() if name != table.user} for row in rows]
     cells: dict[Hashable, Any] = {}
     known = [] if elements is None else list(elements.mapping or ())
-    for held in (*values[column], *(known[:_MOST_VALUES] if zone is None else ())):
-        value = held if zone is None or not isinstance(held, datetime) else _day(held, zone)
+    for content in (*values[column], *(known[:_MOST_VALUES] if zone is None else ())):
+        value = (
+            content if zone is None or not isinstance(content, datetime) else _day(content, zone)
+        )
         if elements is not None and elements.function is not None and isinstance(value, date):
             # Functions receive a day as text, like in releases.
             value = str(value)
         cell = value if elements is None else elements.cell(value)
         if cell is not None:
-            cells.setdefault(cell, held)
+            cells.setdefault(cell, content)
     return [{column: value} for value in cells.values()]
 
 
-def _numbers(asked: Any) -> tuple[float, ...]:
+def _numbers(request: Any) -> tuple[float, ...]:
     """Return the numbers of units: the ends of public bounds, and values beyond them."""
-    bounds = getattr(asked, "bounds", None)
+    bounds = getattr(request, "bounds", None)
     if isinstance(bounds, tuple) and len(bounds) == 2:
         low, high = map(float, bounds)
         return tuple(dict.fromkeys((high, low, high + 1e3 * (abs(high) + 1))))
-    return (1.0,) if getattr(asked, "value", "") is None else _NUMBERS
+    return (1.0,) if getattr(request, "value", "") is None else _NUMBERS
 
 
 def _is_number(kind: str) -> bool:

@@ -65,8 +65,8 @@ class AuditCharge(Charge):
         if not hasattr(table, "source"):
             self._refuse("opens rows outside a table")
         engine = self._engine or table.engine
-        made = replace(table, source=replace_rows(table.source, self._rows), engine=engine)
-        opened: AbstractContextManager[Opened] = made.open_engine()
+        replaced = replace(table, source=replace_rows(table.source, self._rows), engine=engine)
+        opened: AbstractContextManager[Opened] = replaced.open_engine()
         return opened
 
     def read(self, read: Callable[[], Result]) -> Result:  # noqa: ARG002 - it is not read

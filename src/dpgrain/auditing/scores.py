@@ -182,8 +182,8 @@ def differing_draws(twins: NeighbourRuns, stretch: float = 1.0) -> list[Draw]:
 
     ``stretch`` multiplies the distance of sums, which is equivalent to dividing the noise.
     """
-    made = [Draw(one, other, stretch) for one, other in twins.draws]
-    return [draw for draw in made if draw.differs]
+    draws = [Draw(one, other, stretch) for one, other in twins.draws]
+    return [draw for draw in draws if draw.differs]
 
 
 def named_loss(draws: Sequence[Draw]) -> tuple[float, float]:

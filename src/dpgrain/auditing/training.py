@@ -139,23 +139,25 @@ def one_run(
 
     The parameters are those of :func:`audit_training`.
     """
-    there = np.asarray(source.words(canaries) >> np.uint64(63) == 1)
-    answer = train(_rows(there, records, elements))
+    included = np.asarray(source.words(canaries) >> np.uint64(63) == 1)
+    answer = train(_rows(included, records, elements))
     published, guarantee = _check_answer(answer, canaries)
     _check_unit(guarantee, records, elements)
     delta = guarantee.delta if delta is None else delta
-    free, named = _bounds(published, there, delta, (1 - confidence) / 2)
+    free, named = _bounds(published, included, delta, (1 - confidence) / 2)
     claim = guarantee.epsilon(delta, relation="zero_out")
     line = AuditLine(1, "zero_out", claim, Bound(free), Bound(named), "canaries, there or not")
     return guarantee.level, delta, line
 
 
-def _rows(there: BoolArray, records: int, elements: int) -> Canaries:
+def _rows(included: BoolArray, records: int, elements: int) -> Canaries:
     """Return the rows of the included canaries, canary by canary."""
-    present = np.repeat(np.flatnonzero(there), records)
-    gradients = np.zeros((present.size, there.size))
+    present = np.repeat(np.flatnonzero(included), records)
+    gradients = np.zeros((present.size, included.size))
     gradients[np.arange(present.size), present] = _LENGTH
-    return Canaries(gradients, present // elements, present % elements, -(-there.size // elements))
+    return Canaries(
+        gradients, present // elements, present % elements, -(-included.size // elements)
+    )
 
 
 def _check_answer(answer: object, canaries: int) -> tuple[FloatArray, Guarantee]:
@@ -191,7 +193,7 @@ def _check_unit(guarantee: Guarantee, records: int, elements: int) -> None:
 
 
 def _bounds(
-    published: FloatArray, there: BoolArray, delta: float, alpha: float
+    published: FloatArray, included: BoolArray, delta: float, alpha: float
 ) -> tuple[float, float]:
     """Return the free and the named bound."""
     order = np.argsort(published, kind="stable")
@@ -199,10 +201,10 @@ def _bounds(
     for share in _SHARES:
         # The numbers of guesses for inclusion and exclusion are equal, independent of the truth.
         each = max(int(share * order.size / 2), 1)
-        correct = int(there[order[-each:]].sum() + (~there[order[:each]]).sum())
+        correct = int(included[order[-each:]].sum() + (~included[order[:each]]).sum())
         bound = one_run_epsilon(correct, 2 * each, order.size, delta, alpha / len(_SHARES))
         free = max(free, bound)
-    moved = min_shift(published[there], published[~there], alpha)
+    moved = min_shift(published[included], published[~included], alpha)
     return free, named_epsilon(moved, 0.0, delta) if delta > 0 else 0.0
 
 
@@ -218,11 +220,11 @@ def _detectable_factors(
         return seen[0], seen[1]
     apart = gaussian_mu(claim, delta)
     for factor in reversed(_FACTORS):
-        shown = np.zeros(2)
+        detected = np.zeros(2)
         for _ in range(_TRIES):
-            there = rng.random(canaries) < 0.5
-            scores = rng.normal(size=canaries) + factor * apart * there
-            shown += np.array(_bounds(scores, there, delta, alpha)) > claim
-        for place in np.flatnonzero(shown > _TRIES / 2):
+            included = rng.random(canaries) < 0.5
+            scores = rng.normal(size=canaries) + factor * apart * included
+            detected += np.array(_bounds(scores, included, delta, alpha)) > claim
+        for place in np.flatnonzero(detected > _TRIES / 2):
             seen[place] = factor
     return seen[0], seen[1]

@@ -140,9 +140,9 @@ class Audit(AuditReportMixin):
     @property
     def verdict(self) -> Verdict:
         """Worst verdict of the audited lines; "not audited" without any."""
-        found = {line.verdict for line in self.lines}
+        verdicts = {line.verdict for line in self.lines}
         worst: tuple[Verdict, ...] = ("violated", "weak", "kept")
-        return next((verdict for verdict in worst if verdict in found), "not audited")
+        return next((verdict for verdict in worst if verdict in verdicts), "not audited")
 
     def __str__(self) -> str:
         return f"{self.text} {POINTER}"
@@ -166,25 +166,25 @@ class Audit(AuditReportMixin):
             )
             for line in self.lines
         ]
-        said = [heading + f"{self.confidence:.6g}: {self.verdict}."]
+        lines = [heading + f"{self.confidence:.6g}: {self.verdict}."]
         if self.curator:
-            said.insert(0, FOR_THE_CURATOR)
+            lines.insert(0, FOR_THE_CURATOR)
         table = align_columns([_HEADINGS, *rows], left=True)
         notes = [" ".join(self.notes)] if self.notes else []
-        return "\n".join([*said, *table, *notes, self._made])
+        return "\n".join([*lines, *table, *notes, self._effort])
 
     __repr__ = __str__
 
     def explain(self) -> str:
         """Describe the columns: both kinds of bounds, and the verdicts."""
-        return format_facts(f"Audit of {self.level}s", {**self._meanings, "draws": self._made})
+        return format_facts(f"Audit of {self.level}s", {**self._meanings, "draws": self._effort})
 
     @property
     def _meanings(self) -> dict[str, str]:
         return _MEANINGS
 
     @property
-    def _made(self) -> str:
+    def _effort(self) -> str:
         return (
             f"{self.draws:,} draws on each neighbour of a line; {quantity(self.runs, 'whole run')}."
         )
@@ -225,7 +225,7 @@ class TrainingAudit(Audit):
         }
 
     @property
-    def _made(self) -> str:
+    def _effort(self) -> str:
         return f"1 run with {self.draws:,} canaries, each included with probability 1/2."
 
 

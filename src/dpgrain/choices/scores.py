@@ -38,7 +38,7 @@ class BlockLosses:
 
     def of(self, losses: Any) -> IntArray:
         """Return the losses of the blocks in steps, (G,), from all records' losses, (m,)."""
-        counted = numbers(vector(losses))[self.rows.kept]
+        counted = numbers(vector(losses))[self.rows.indices]
         with np.errstate(all="ignore"):
             share = np.nan_to_num(
                 (counted - self.lower) / self.bound, nan=1.0, posinf=1.0, neginf=0.0

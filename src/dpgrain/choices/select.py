@@ -38,6 +38,7 @@ from dpgrain.publishing import Charge, Plan, Promise, Query, in_budget, publishe
 from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.release_plan import compose, present
 from dpgrain.publishing.risk import risk_lines
 from dpgrain.units import Level, Relation, Unit, User
 
@@ -303,7 +304,7 @@ class SelectQuery(Query[Choice]):
         """Noise of the choice and, if it is published, of the loss."""
         guarantee = array_guarantee(
             self.promise,
-            self.mechanism.event,
+            compose(self.mechanism.parts),
             (
                 *(() if self.n_users is None else Population(self.n_users).facts),
                 Fact("candidates", (len(self.candidates),)),
@@ -314,7 +315,7 @@ class SelectQuery(Query[Choice]):
             users=self.whose.users,
             elements=self.whose.elements,
         )
-        return Plan(guarantee, self.n_users)
+        return Plan(guarantee, self.n_users, parts=self.mechanism.parts)
 
     def run(self, charge: Charge) -> Choice:
         """Evaluate the candidates, and choose one."""
@@ -373,11 +374,15 @@ Losses: TypeAlias = Callable[[int], NDArray[np.int64]]
 class _SingleChoice:
     """Plan to evaluate each candidate once, and choose by noisy totals."""
 
-    event: Event
     count: int
     choice: ExponentialMechanism | ApproximateDP
     score: Laplace | None
     facts: tuple[Fact, ...] = ()
+
+    @property
+    def parts(self) -> dict[str, Event]:
+        """Noise of the choice and of its loss."""
+        return present({"choice": self.choice, "loss": self.score})
 
     def choose(self, losses: Losses, n: int | None, charge: Charge) -> _ChosenCandidate:
         """Choose a candidate; return its index and, if published, its noisy mean in bounds."""
@@ -407,6 +412,11 @@ class _RepeatedChoice:
     epsilon: float
     evaluation: Evaluation | None
     counted: bool = False
+
+    @property
+    def parts(self) -> dict[str, Event]:
+        """Noise of all evaluations."""
+        return {"evaluations": self.event}
 
     @property
     def facts(self) -> tuple[Fact, ...]:
@@ -509,8 +519,7 @@ def _plan_single_choice(
     if gumbel:
         # This division and the accountant's inverse are rounded; the margin adds noise.
         choice = ExponentialMechanism((1 / rate) * (1 + 2.0**-50), one_way=True, level=level)
-    whole: Event = choice if published is None else choice + published
-    return _SingleChoice(whole, count, choice, published)
+    return _SingleChoice(count, choice, published)
 
 
 def _plan_repeated_choice(

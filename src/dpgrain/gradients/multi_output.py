@@ -79,11 +79,11 @@ def clipping_method(
     operations = size**2 * (width + outputs)
     # A cached Gram matrix needs s²(C + 8) numbers instead of s·p·C products; measured to be about
     # eight times faster.
-    kept_pays = 8 * size * (outputs + 8) <= outputs * width
-    most = _KEPT_OPERATIONS if kept_pays else _GRAM_OPERATIONS
+    caching_pays = 8 * size * (outputs + 8) <= outputs * width
+    most = _KEPT_OPERATIONS if caching_pays else _GRAM_OPERATIONS
     if not dense or operations > most * width * outputs:
         return "formed"
-    if not kept_pays and outputs * width <= _SMALL_ENTRIES and size > 4:
+    if not caching_pays and outputs * width <= _SMALL_ENTRIES and size > 4:
         return "slices"
     return "gram" if size <= MAX_CACHED_ROWS else "formed"
 
@@ -170,7 +170,7 @@ def _add_formed(tile: Tile, slopes: Array, own: slice, clip: float, total: Float
     total += part
 
 
-def _doubtful(found: FloatArray, lengths: FloatArray, most: float, kind: Any) -> BoolArray:
+def _doubtful(squared: FloatArray, lengths: FloatArray, most: float, kind: Any) -> BoolArray:
     """Mark blocks with a norm or vector that is too uncertain compared with the bound.
 
     ``found`` are squared norms from Gram matrices, and ``lengths`` Σ|slope|·‖x‖, both (n,). Blocks
@@ -180,9 +180,9 @@ def _doubtful(found: FloatArray, lengths: FloatArray, most: float, kind: Any) ->
     # about 4u(Σ‖x‖|r|) in its own dtype (docs/theory, "Gradient steps").
     of_square = 4 * float(np.finfo(np.float64).eps) * lengths**2
     of_vector = 2 * float(np.finfo(kind).eps) * lengths
-    square = np.maximum(found, 0)
+    square = np.maximum(squared, 0)
     share = UNCERTAINTY[np.dtype(kind).itemsize]
     certain = of_square / 2 + of_vector * np.sqrt(square) <= share * square
     short = (np.sqrt(square + of_square) + of_vector <= most) & (of_vector <= share * most)
-    doubtful: BoolArray = ~(certain | short) | ~np.isfinite(found)
+    doubtful: BoolArray = ~(certain | short) | ~np.isfinite(squared)
     return doubtful

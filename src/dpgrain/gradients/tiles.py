@@ -60,7 +60,7 @@ class LinearBlocks:
         *,
         intercept: bool,
         blocks: int | None = None,
-        kept: IntArray | None = None,
+        indices: IntArray | None = None,
         read: Callable[[Any], Any] | None = None,
     ) -> LinearBlocks:
         """Sort rows by the size of their block.
@@ -75,7 +75,7 @@ class LinearBlocks:
         """
         features = X.tocsr() if sparse.issparse(X) else np.asarray(X)
         targets, block_of = np.asarray(y), np.asarray(codes, dtype=np.int64)
-        count_of_rows = len(targets) if kept is None else len(kept)
+        count_of_rows = len(targets) if indices is None else len(indices)
         if (
             features.ndim != 2
             or features.shape[0] != len(targets)
@@ -86,13 +86,13 @@ class LinearBlocks:
                 f"{features.shape}, {targets.shape} and {block_of.shape}."
             )
         count = int(block_of.max(initial=-1)) + 1 if blocks is None else blocks
-        order, sizes, names = _order(targets, block_of, count, kept)
+        order, sizes, names = _order(targets, block_of, count, indices)
         kind = _kind(features)
         # Targets come first, because the rows leave little memory for intermediate results.
         with np.errstate(all="ignore"):
-            kept_targets = _tame(_tame(targets[order].astype(np.float64)).astype(kind))
+            cached_targets = _tame(_tame(targets[order].astype(np.float64)).astype(kind))
         rows = _rows(features, order, read, intercept=intercept)
-        return LinearBlocks(rows, kept_targets, sizes, names, count)
+        return LinearBlocks(rows, cached_targets, sizes, names, count)
 
     @property
     def rows(self) -> int:
@@ -135,7 +135,7 @@ class LinearBlocks:
                 self._tiles[places.start, places.stop] = self._view(places)
         sizes, counts = np.unique(self.sizes, return_counts=True)
         for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
-            room = _KEPT_BYTES - sum(kept.nbytes for kept in self._grams.values())
+            room = _KEPT_BYTES - sum(gram.nbytes for gram in self._grams.values())
             new = size not in self._grams and 8 * count * size**2 <= room
             if new and size > 1 and by_gram(size):
                 self._grams[size] = self._compute_grams(size, count)
@@ -156,14 +156,14 @@ class LinearBlocks:
         Both give the same bits. ``blocks`` and ``rows`` are slices of the tile.
         """
         size = int(tile.sizes[blocks.start])
-        kept = self._grams.get(size)
-        if kept is None:
+        cached = self._grams.get(size)
+        if cached is None:
             return _grams(tile.X[rows], size)
         first = int(np.searchsorted(self.sizes, size))
         if isinstance(tile.places, slice):
             begin = tile.places.start - first
-            return kept[begin + blocks.start : begin + blocks.stop]
-        return kept[tile.places[blocks] - first]
+            return cached[begin + blocks.start : begin + blocks.stop]
+        return cached[tile.places[blocks] - first]
 
     @cached_property
     def _grams(self) -> dict[int, Array]:
@@ -189,8 +189,8 @@ class LinearBlocks:
     def tile(self, places: Places) -> Tile:
         """Return the tile of blocks given by :meth:`cuts`; tiles of all blocks are cached."""
         if isinstance(places, slice):
-            kept = self._tiles.get((places.start, places.stop))
-            return self._view(places) if kept is None else kept
+            cached = self._tiles.get((places.start, places.stop))
+            return self._view(places) if cached is None else cached
         sizes = self.sizes[places]
         starts = np.cumsum(sizes) - sizes
         rows = np.repeat(self.starts[places] - starts, sizes) + np.arange(int(sizes.sum()))
@@ -305,11 +305,11 @@ def _near(places: IntArray) -> Places:
 
 
 def _order(
-    targets: Array, block_of: IntArray, count: int, kept: IntArray | None
+    targets: Array, block_of: IntArray, count: int, indices: IntArray | None
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Return rows by block, small blocks first, with the blocks' sizes and names."""
-    there = np.isfinite(targets if kept is None else targets[kept])
-    block_of = block_of if there.all() else block_of[there]
+    finite = np.isfinite(targets if indices is None else targets[indices])
+    block_of = block_of if finite.all() else block_of[finite]
     counts = np.bincount(block_of, minlength=count)
     names = np.argsort(counts, kind="stable")
     names = names[counts[names] > 0]
@@ -317,9 +317,9 @@ def _order(
     place[names] = np.arange(len(names))
     # The rows of a block retain their order.
     order = np.argsort(place[block_of], kind="stable")
-    if not there.all():
-        order = np.flatnonzero(there)[order]
-    order = order if kept is None else kept[order]
+    if not finite.all():
+        order = np.flatnonzero(finite)[order]
+    order = order if indices is None else indices[order]
     # 32-bit indices suffice for most tables.
     few = len(targets) <= np.iinfo(np.int32).max
     return order.astype(np.int32) if few else order, counts[names], names

@@ -24,10 +24,10 @@ from dpgrain.units import Element, Record, Unit, User, unit_level
 class ArrangedRows:
     """Valid rows with their blocks, (rows kept,), and the blocks' users, (G,).
 
-    ``kept`` are row indices, and ``users`` is the number of distinct users in all rows.
+    ``indices`` are row indices, and ``users`` is the number of distinct users in all rows.
     """
 
-    kept: IndexArray
+    indices: IndexArray
     blocks: IndexArray
     owners: IndexArray
     users: int
@@ -41,14 +41,14 @@ class ArrangedRows:
         >>> rows.by_value(np.array([[2.0], [1.0], [0.0]]), np.zeros(3)).blocks.tolist()
         [1, 0, 0]
         """
-        if len(self.kept) == len(self.owners) or not isinstance(X, np.ndarray):
+        if len(self.indices) == len(self.owners) or not isinstance(X, np.ndarray):
             return self
-        values = np.column_stack([X[self.kept], y[self.kept]]).astype(np.float64)
+        values = np.column_stack([X[self.indices], y[self.indices]]).astype(np.float64)
         # Non-finite numbers are treated as 0, and adding 0 converts −0 to 0.
         values = np.where(np.isfinite(values), values, 0.0) + 0.0
         as_bytes = values.view(np.dtype((np.void, values.itemsize * values.shape[1]))).ravel()
         order = np.argsort(as_bytes, kind="stable")
-        return replace(self, kept=self.kept[order], blocks=self.blocks[order])
+        return replace(self, indices=self.indices[order], blocks=self.blocks[order])
 
 
 def check_same_order(columns: Mapping[str, Any]) -> None:
@@ -201,21 +201,21 @@ class LabelledRows:
             if users is None
             else _codes(users, self.rows, "users", self.places)[0]
         )
-        kept = np.flatnonzero(owner >= 0)
+        indices = np.flatnonzero(owner >= 0)
         n_users = int(owner.max(initial=-1)) + 1
         if isinstance(unit, Record):
-            return ArrangedRows(kept, np.arange(len(kept)), owner[kept], n_users)
+            return ArrangedRows(indices, np.arange(len(indices)), owner[indices], n_users)
         if self.elements is None:
-            return ArrangedRows(kept, owner[kept], np.arange(n_users), n_users)
+            return ArrangedRows(indices, owner[indices], np.arange(n_users), n_users)
         # Rows without an element form a separate cell.
         cells, names = _codes(self.elements, self.rows, "elements")
         cells, names = np.where(cells < 0, len(names), cells), [*names, ("null", "")]
         if isinstance(unit, User) and unit.max_elements is not None:
             first = _first(owner, cells, names, unit.max_elements)
-            kept = kept[first[kept]]
-        pairs = owner[kept].astype(np.int64) * max(len(names), 1) + cells[kept]
+            indices = indices[first[indices]]
+        pairs = owner[indices].astype(np.int64) * max(len(names), 1) + cells[indices]
         present, blocks = np.unique(pairs, return_inverse=True)
-        return ArrangedRows(kept, blocks, present // max(len(names), 1), n_users)
+        return ArrangedRows(indices, blocks, present // max(len(names), 1), n_users)
 
 
 def _one_each(labels: Any, rows: int, name: str) -> Any:
@@ -264,8 +264,8 @@ def _first(owner: IndexArray, cells: IndexArray, names: list[Key], most: int) ->
     rank[sorted(range(len(names)), key=lambda i: (marks[i], names[i]))] = np.arange(len(names))
     pairs = owner.astype(np.int64) * max(len(names), 1) + (rank[cells] if len(names) else 0)
     present, pair = np.unique(pairs, return_inverse=True)
-    held_by = present // max(len(names), 1)
+    owner_of = present // max(len(names), 1)
     # Pairs are sorted by user, then by rank; this is a pair's index among its user's pairs.
-    place = np.arange(len(present)) - np.searchsorted(held_by, held_by)
+    place = np.arange(len(present)) - np.searchsorted(owner_of, owner_of)
     chosen: NDArray[np.bool_] = (place < most)[pair]
     return chosen

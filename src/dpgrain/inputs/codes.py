@@ -117,27 +117,23 @@ def codes(values: Any, *, places: bool = False) -> tuple[NDArray[np.intp], list[
     >>> codes(["a", 1, None, True, "1"])[0].tolist()
     [0, 1, -1, 1, 2]
     """
-    labels_given, named = column(values), _placed if places else key
-    if labels_given.ndim != 1:
+    passed, named = column(values), _placed if places else key
+    if passed.ndim != 1:
         # The caller raises an error for codes of any other shape.
-        return np.full(labels_given.shape, -1, dtype=np.intp), []
-    if not isinstance(labels_given.dtype, np.dtype) or labels_given.dtype.kind not in "biufmM":
-        objects = (
-            labels_given.to_numpy(dtype=object)
-            if isinstance(labels_given, pd.Series)
-            else labels_given
-        )
+        return np.full(passed.shape, -1, dtype=np.intp), []
+    if not isinstance(passed.dtype, np.dtype) or passed.dtype.kind not in "biufmM":
+        objects = passed.to_numpy(dtype=object) if isinstance(passed, pd.Series) else passed
         # Convert text of fixed width to Python's str or bytes.
         return _one_by_one(objects.tolist() if objects.dtype.kind in "US" else objects, named)
-    labels_given = np.asarray(labels_given)
+    passed = np.asarray(passed)
     # Sort numbers, because hash tables are slow for numbers chosen to share one hash.
     labels, first, raw = np.unique(
-        labels_given.astype(labels_given.dtype.newbyteorder("="), copy=False),
+        passed.astype(passed.dtype.newbyteorder("="), copy=False),
         return_index=True,
         return_inverse=True,
     )
     keys: dict[Key, int] = {}
-    listed = labels.tolist() if labels_given.dtype.kind in "biuf" else labels
+    listed = labels.tolist() if passed.dtype.kind in "biuf" else labels
     code_of_label = np.empty(len(labels), dtype=np.intp)
     for place in np.argsort(first).tolist():
         code_of_label[place] = _place(keys, named(listed[place]))

@@ -180,9 +180,9 @@ def _from_chunk(chunk: pa.Array) -> NDArray[Any]:
         counts = chunk.cast(pa.int32()) if kinds.is_date32(chunk.type) else chunk
         # View the stored integers without interpreting them, so that none can be out of range.
         counts = counts.view(pa.int64()) if not kinds.is_date32(chunk.type) else counts
-        there = np.asarray(counts.is_valid())
+        valid = np.asarray(counts.is_valid())
         raw = counts.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-        return np.where(there, raw, np.iinfo(np.int64).min).view(unit)
+        return np.where(valid, raw, np.iinfo(np.int64).min).view(unit)
     if kinds.is_timestamp(chunk.type):
         counts = chunk.view(pa.int64()).to_pylist()
         return objects([_moment(count, chunk.type.unit) for count in counts])
@@ -236,8 +236,8 @@ def _python(cell: Any) -> Any:
 
 def _look_up(values_of_codes: NDArray[Any], codes: NDArray[Any]) -> NDArray[Any]:
     """Look up values by their codes, with None for an invalid code."""
-    there = (codes >= 0) & (codes < len(values_of_codes))
-    return np.append(values_of_codes, objects([None]))[np.where(there, codes, len(values_of_codes))]
+    valid = (codes >= 0) & (codes < len(values_of_codes))
+    return np.append(values_of_codes, objects([None]))[np.where(valid, codes, len(values_of_codes))]
 
 
 def objects(cells: Any) -> NDArray[Any]:

@@ -67,7 +67,7 @@ def array_guarantee(
     """
     rows = current_origin() if rows is None else rows
     partition = whose = ""
-    known = [*public, *rows.made]
+    known = [*public, *rows.facts]
     if elements is not None:
         name = label_name(elements)
         partition = repr(name) if name else f"the elements passed (#{object_token(elements)})"

@@ -273,7 +273,7 @@ def cell_text(label: Any) -> str | None:
         return text
     name = key(label)
     if name is not None and name[0] in ("number", "time", "time UTC"):
-        return _shown(*name)
+        return _key_text(*name)
     if name is None and not isinstance(label, list | dict | set | np.ndarray):
         return None
     try:
@@ -283,7 +283,7 @@ def cell_text(label: Any) -> str | None:
         return None
 
 
-def _shown(kind: str, value: str) -> str:
+def _key_text(kind: str, value: str) -> str:
     """Return the text of a timestamp, or of a number without decimal text, from its key."""
     above, _, below = value.partition("/")
     if kind.startswith("time"):

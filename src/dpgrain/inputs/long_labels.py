@@ -75,9 +75,9 @@ def text_labels(column: pa.ChunkedArray, longest: int) -> pa.ChunkedArray:
     long = pc.greater(size, WHOLE_BYTES)
     if not pc.any(long).as_py():
         return column.cast(pa.string())
-    kept = pc.if_else(pc.greater(size, longest), None, column)
-    texts = [text_label(text) for text in kept.filter(long).to_pylist() if text is not None]
-    short = pc.if_else(long, None, kept).cast(pa.string()).combine_chunks()
-    there = pc.and_(pc.fill_null(long, False), kept.is_valid()).combine_chunks()
-    made = pc.replace_with_mask(short, there, pa.array(texts, pa.string()))
-    return pa.chunked_array([made])
+    short_enough = pc.if_else(pc.greater(size, longest), None, column)
+    texts = [text_label(text) for text in short_enough.filter(long).to_pylist() if text is not None]
+    short = pc.if_else(long, None, short_enough).cast(pa.string()).combine_chunks()
+    replaced = pc.and_(pc.fill_null(long, False), short_enough.is_valid()).combine_chunks()
+    labels = pc.replace_with_mask(short, replaced, pa.array(texts, pa.string()))
+    return pa.chunked_array([labels])

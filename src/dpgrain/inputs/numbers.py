@@ -150,8 +150,8 @@ def collect_rows(make: Callable[[], Any]) -> Any:
         return make()
     except BaseException as error:
         reraise_keyboard_interrupt(error)
-        told = "the iterator or frame passed as rows raised an error"
-        raise_without_context(DataError(f"{told}; collect it into an array first."))
+        message = "the iterator or frame passed as rows raised an error"
+        raise_without_context(DataError(f"{message}; collect it into an array first."))
 
 
 def table_and_shape(
@@ -243,15 +243,15 @@ def _is_list_of_rows(X: NDArray[Any], width: int | None) -> bool:
 def _framed(X: Any, name: str) -> pd.DataFrame:
     """Convert an Arrow table or a Polars frame to a pandas frame of numbers."""
     if isinstance(X, pa.Table):
-        names, columns_given, kinds = X.column_names, X.columns, X.schema.types
+        names, columns, kinds = X.column_names, X.columns, X.schema.types
     else:
         # Read column by column, because Arrow lacks some types of Polars.
         X = X.collect() if hasattr(X, "collect") else X
-        names, columns_given, kinds = X.columns, X.get_columns(), X.dtypes
+        names, columns, kinds = X.columns, X.get_columns(), X.dtypes
     _no_times(name, names, kinds)
     require("pandas")
     return pandas.DataFrame(
-        {i: numbers(vector(column)) for i, column in enumerate(columns_given)}
+        {i: numbers(vector(column)) for i, column in enumerate(columns)}
     ).set_axis(names, axis=1)
 
 

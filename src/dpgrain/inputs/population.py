@@ -77,19 +77,19 @@ class Population:
             return (Fact("enrolled-users", (self.stated,)),)
         return (Fact("counted-users", (SHARE, self.noise_sd)),)
 
-    def size(self, found: int, source: RandomSource) -> int:
+    def size(self, count: int, source: RandomSource) -> int:
         """Return the stated number of users, or a noisy number, at least 1."""
         if self.stated is not None:
             return self.stated
         assert self.event is not None  # noqa: S101 - for the type checker
-        noisy = counted(source, self.event).floating(self.event, np.array([float(found)]))
+        noisy = counted(source, self.event).floating(self.event, np.array([float(count)]))
         return int(min(max(round(float(noisy[0])), 1), _LARGEST_USERS))
 
 
 def compose_events(*events: Event | None) -> Event | None:
     """Compose the events that are not None; None if there are none."""
-    there = [event for event in events if event is not None]
-    return sum(there[1:], start=there[0]) if there else None
+    present = [event for event in events if event is not None]
+    return sum(present[1:], start=present[0]) if present else None
 
 
 def check_n_users(n_users: int | None, what: str) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dpgrain._types import FloatArray, IntArray
-from dpgrain.accounting import Event, Laplace
+from dpgrain.accounting import Laplace
 from dpgrain.choices.scores import STEPS
 from dpgrain.inputs.blocks import default_unit
 from dpgrain.learn.classes import Labels
@@ -144,15 +144,9 @@ class AccuracyQuery(ScoreQuery[Accuracy]):
     labels: Labels
 
     @cached_property
-    def parts(self) -> tuple[Laplace, Laplace]:
+    def parts(self) -> dict[str, Laplace]:
         """Noise of the correct and wrong shares, and of the classes' shares."""
-        return self.laplace(1 - _BASE_SHARE), self.laplace(_BASE_SHARE)
-
-    @property
-    def event(self) -> Event:
-        """Both sums."""
-        right, base = self.parts
-        return right + base
+        return {"accuracy": self.laplace(1 - _BASE_SHARE), "classes": self.laplace(_BASE_SHARE)}
 
     @property
     def public(self) -> tuple[Fact, ...]:
@@ -161,7 +155,7 @@ class AccuracyQuery(ScoreQuery[Accuracy]):
 
     def run(self, charge: Charge) -> Accuracy:
         """Read the labels, add up each unit's shares, and publish them with noise."""
-        right, base = self.parts
+        right, base = self.parts.values()
         of_rights, of_classes = charge.read(self._sums)
         radius = float(raise_scale(STEPS))
         noisy = charge.noisy(right, of_rights, radius) / STEPS

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpgrain._types import FloatArray, IntArray
-from dpgrain.accounting import Event
+from dpgrain.accounting import Laplace
 from dpgrain.choices.scores import STEPS
 from dpgrain.inputs.blocks import default_unit
 from dpgrain.inputs.codes import codes, distinct_labels
@@ -203,9 +203,9 @@ class AucQuery(ScoreQuery[Auc]):
     label: Labels
 
     @property
-    def event(self) -> Event:
-        """Sums by label and probability."""
-        return self.laplace()
+    def parts(self) -> dict[str, Laplace]:
+        """Noise of the sums by label and probability."""
+        return {"sums": self.laplace()}
 
     @property
     def public(self) -> tuple[Fact, ...]:

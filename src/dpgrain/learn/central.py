@@ -36,6 +36,7 @@ from dpgrain.publishing import Charge
 from dpgrain.publishing.draws import CountedSource
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
+from dpgrain.publishing.release_plan import compose, present
 
 # Rounds with all blocks; with sampling, the number of passes. With an explicit bound no rounds find
 # the scale of the solution, and coin betting, which does not need the scale, uses more rounds.
@@ -102,8 +103,19 @@ class CentralFit:
     @property
     def event(self) -> Event:
         """Accounting event of the whole fit."""
-        return self.mean.event.beside(
-            compose_events(self.norms, self.evidence, self.roster.event, self.labels)
+        return compose(self.parts)
+
+    @property
+    def parts(self) -> dict[str, Event]:
+        """Parts of the event by name."""
+        return present(
+            {
+                "rounds": self.mean.event,
+                "norm histogram": self.norms,
+                "evidence": self.evidence,
+                "number of users": self.roster.event,
+                "labels": self.labels,
+            }
         )
 
     @property
@@ -223,7 +235,7 @@ class _CentralRun:
         """Return the rows as records, for second moments."""
         data = cast(FitData, self.data)
         rows, bound = data.rows, self.config.feature_bound
-        X, y = data.X[rows.kept], data.targets.values[rows.kept]
+        X, y = data.X[rows.indices], data.targets.values[rows.indices]
         X = X if bound is None else bounded(X, bound)
         return record_blocks(X, y, rows, intercept=self.config.fit_intercept)
 

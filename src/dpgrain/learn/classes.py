@@ -131,9 +131,9 @@ def block_contribution(
     unit: Unit, coordinates: Literal["one", "nonnegative", "signed"]
 ) -> Contribution:
     """Return the contribution of blocks of rows to a shared sum."""
-    kept = unit.max_elements if isinstance(unit, User) else None
-    level: Level = "element" if kept is not None else unit.level
-    return Contribution(level, "shared", coordinates, max_elements=kept)
+    limit = unit.max_elements if isinstance(unit, User) else None
+    level: Level = "element" if limit is not None else unit.level
+    return Contribution(level, "shared", coordinates, max_elements=limit)
 
 
 def plan_selection(promise: Promise) -> Selection:
@@ -178,13 +178,13 @@ def select_labels(
     """
     known = targets.labels
     assert known is not None  # noqa: S101 - for the type checker
-    result, blocks = targets.values[rows.kept], rows.blocks
-    there = np.flatnonzero(np.isfinite(result))
+    result, blocks = targets.values[rows.indices], rows.blocks
+    selected = np.flatnonzero(np.isfinite(result))
     # Rows are shuffled secretly, and each block's first row determines its vote.
     draws = counted(source, event)
-    drawn = draws.generator("votes").permutation(len(there))
-    _, first = np.unique(blocks[there[drawn]], return_index=True)
-    votes = result[there[drawn[first]]].astype(np.intp)
+    drawn = draws.generator("votes").permutation(len(selected))
+    _, first = np.unique(blocks[selected[drawn]], return_index=True)
+    votes = result[selected[drawn[first]]].astype(np.intp)
     counts = np.bincount(votes, minlength=len(known)).astype(np.int64)
     present = np.flatnonzero(counts)
     noisy, _ = draws.select(event, counts[present], 1.0, 1.0)

@@ -191,13 +191,13 @@ def release_evidence(
         moments.curvature(steepest).ravel(),
         steepest,
     ).reshape(width, width)
-    kept = clipped(sums, longest)
+    clipped_sums = clipped(sums, longest)
     upper = np.triu_indices(width)
     # Weights, because off-diagonal entries count twice in the Frobenius norm.
     weight = np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
     moved = longest**2 if whole else score_sensitivity(longest, clip)
     deep = multiplier / math.sqrt(_SCORES)
-    products = (kept.T @ kept)[upper] * weight
+    products = (clipped_sums.T @ clipped_sums)[upper] * weight
     noisy = source.floating(replace(event, noise_multiplier=deep), products, moved) / weight
     scores = np.zeros((width, width))
     scores[upper] = noisy
@@ -282,13 +282,13 @@ class _BlockMoments:
             # Overflow depends on a user's value, which a warning would reveal.
             for begin in range(first, last, most):
                 rows = slice(begin, min(begin + most, last))
-                here = of[rows.start - first : rows.stop - first]
+                own = of[rows.start - first : rows.stop - first]
                 X, y = self.records.X[rows], self.records.y[rows]
                 z = self.loss.margins(self.theta, X)
                 bend = self.loss.curvature(z, y).reshape(len(y), self.loss.outputs, -1)
                 products = np.einsum("mab,mi,mj->maibj", bend, X, X).reshape(len(y), width, width)
-                np.add.at(out, here, products)
-                np.add.at(gradients, here, self.loss.gradient(self.theta, X, y))
+                np.add.at(out, own, products)
+                np.add.at(gradients, own, self.loss.gradient(self.theta, X, y))
             size = np.maximum(np.diff(starts)[some], 1)
             out /= size[:, None, None]
             gradients /= size[:, None]

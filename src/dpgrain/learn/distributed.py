@@ -199,10 +199,10 @@ def require_all_blocks(sampling: Sampling, rate: float | None) -> None:
         )
 
 
-def require_sendable(**sent: Any) -> None:
+def require_sendable(**arguments: Any) -> None:
     """Reject arguments that cannot be pickled, by name."""
     dumps: Callable[[Any], bytes] = cloudpickle.dumps
-    for name, value in sent.items():
+    for name, value in arguments.items():
         try:
             dumps(value)
         except Exception as error:

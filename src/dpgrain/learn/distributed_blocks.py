@@ -75,9 +75,9 @@ class ArrangeRecords:
 
     def __call__(self, X: FloatArray, y: FloatArray, blocks: IntArray, count: int) -> BlockRows:
         """Return rows by block; 0 for non-finite features, without rows that lack a target."""
-        there = np.isfinite(y)
-        clean = np.where(np.isfinite(X[there]), X[there], 0.0)
-        arranged = RecordBlocks.arrange(clean, y[there], blocks[there], blocks=count)
+        valid = np.isfinite(y)
+        clean = np.where(np.isfinite(X[valid]), X[valid], 0.0)
+        arranged = RecordBlocks.arrange(clean, y[valid], blocks[valid], blocks=count)
         sizes = np.diff(arranged.starts)
         return arranged.X, arranged.y, sizes[sizes > 0]
 
@@ -102,7 +102,7 @@ class ArrangeBlocks:
         with np.errstate(all="ignore"):
             y = self.rule(np.asarray(result.y))
         rows = arrange(len(y), result.users, result.elements, self.unit).by_value(X, y)
-        arranged = self.by(X[rows.kept], y[rows.kept], rows.blocks, len(rows.owners))
+        arranged = self.by(X[rows.indices], y[rows.indices], rows.blocks, len(rows.owners))
         yield from block_cells(*arranged, users=rows.users)
 
 

@@ -55,8 +55,8 @@ class NumberColumn:
         if self.bounds is None:
             return [result]
         low, high = self.bounds
-        there = np.isfinite(result)
-        return [np.where(there, (np.clip(result, low, high) - low) / (high - low), 0.0)]
+        finite = np.isfinite(result)
+        return [np.where(finite, (np.clip(result, low, high) - low) / (high - low), 0.0)]
 
     @property
     def fact(self) -> Fact | None:
@@ -192,8 +192,8 @@ def load_rows(
     order of appearance, which is faster, with NaN for a missing user id.
     """
     forms = required_columns(table, encoding, target, labels, element, keep)
-    with right.open(table) as engine, Progress(1) as shown:
-        shown.stage("Reading rows of features")
+    with right.open(table) as engine, Progress(1) as progress:
+        progress.stage("Reading rows of features")
         rows = engine.columns(forms)
     roles = ColumnRoles(
         encoding,

@@ -86,7 +86,7 @@ class FitData:
             rows.blocks,
             intercept=config.fit_intercept,
             blocks=len(rows.owners),
-            kept=rows.kept,
+            indices=rows.indices,
             read=None if bound is None else partial(bounded, bound=bound),
         )
         return partial(LinearGradients, blocks)
@@ -142,5 +142,5 @@ class FitResult:
         ``bound`` is the divisor of rows, or None.
         """
         theta = self.theta.reshape(self.outputs, -1)
-        there = theta[:, features] if intercept else np.zeros(self.outputs)
-        return theta[:, :features] / (bound or 1.0), there
+        intercepts = theta[:, features] if intercept else np.zeros(self.outputs)
+        return theta[:, :features] / (bound or 1.0), intercepts

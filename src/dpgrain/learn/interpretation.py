@@ -114,9 +114,9 @@ def describe_population(unit: Unit) -> str:
     if isinstance(unit, Record):
         return "Every record has the same weight: the coefficients describe the average record."
     if isinstance(unit, Element) or unit.max_elements is not None:
-        kept = "" if isinstance(unit, Element) else f", of {unit.max_elements} cells at most"
+        limit = "" if isinstance(unit, Element) else f", of {unit.max_elements} cells at most"
         return (
-            f"Every element (the mean of one user's records in one cell{kept}) has the same weight: "
+            f"Every element (the mean of one user's records in one cell{limit}) has the same weight: "
             "the coefficients describe the average element, not the average record."
         )
     return (

@@ -48,6 +48,7 @@ from dpgrain.publishing import Charge, Plan, Promise, Query, annotate_interrupt,
 from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.release_plan import compose, present
 from dpgrain.units import Relation, Unit, User
 
 if TYPE_CHECKING:
@@ -267,20 +268,21 @@ class MinimumQuery(Query[Minimum]):
         facts: tuple[Fact, ...]
         roster = self.roster
         if isinstance(self.solver, Recipe):
-            event, facts = self.program.event, self.program.facts
+            parts, facts = {"rounds": self.program.event}, self.program.facts
         else:
-            event, facts = self.mean.event.beside(roster.event), round_facts(self.mean, self.clip)
+            parts = present({"rounds": self.mean.event, "number of users": roster.event})
+            facts = round_facts(self.mean, self.clip)
             if self.exact:
                 facts += (Fact("separate-gradients"),)
         guarantee = array_guarantee(
             self.promise,
-            event,
+            compose(parts),
             (*roster.facts, *facts),
             private=True,
             users=self.rows.users,
             elements=self.rows.elements,
         )
-        return Plan(guarantee, self.n_users)
+        return Plan(guarantee, self.n_users, parts=parts)
 
     def run(self, charge: Charge) -> Minimum:
         """Run all steps."""
@@ -353,10 +355,10 @@ class MinimumQuery(Query[Minimum]):
 
 def _records(features: FloatArray, targets: FloatArray, rows: ArrangedRows) -> RecordBlocks:
     """Return records by block, without records that lack a target."""
-    has = np.isfinite(targets[rows.kept])
-    kept = rows.kept[has]
-    clean = np.where(np.isfinite(features[kept]), features[kept], 0)
-    return RecordBlocks.arrange(clean, targets[kept], rows.blocks[has], blocks=len(rows.owners))
+    has = np.isfinite(targets[rows.indices])
+    indices = rows.indices[has]
+    clean = np.where(np.isfinite(features[indices]), features[indices], 0)
+    return RecordBlocks.arrange(clean, targets[indices], rows.blocks[has], blocks=len(rows.owners))
 
 
 def _cluster_sums(cached: CachedRows, step: _BlockSteps, theta: FloatArray) -> Contributions:

@@ -177,7 +177,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         return copy
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_sent": PickleOrigin.from_here(self._sent)}
+        return {**super().__getstate__(), "_sent": PickleOrigin.current(self._sent)}
 
     def fit(self, X: Any, y: Any, *, users: Any = None, elements: Any = None) -> Self:
         """Fit the model.
@@ -402,8 +402,8 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         )
         # For human readers; when the file is read, intervals are recomputed from the second
         # moments.
-        shown = None if self.evidence_ is None else self.confidence_intervals()
-        return write(contents, path, shown)
+        intervals = None if self.evidence_ is None else self.confidence_intervals()
+        return write(contents, path, intervals)
 
     def restore(self, contents: ModelFile) -> Self:
         """Restore the model from a file.
@@ -474,21 +474,25 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
             NotFittedError: if the model is not fitted.
         """
         check_is_fitted(self)
-        found = coefficients(self)
-        facts = {**found.explanations, "Warning": " ".join(found.cautions), "Errors": found.unsure}
+        summary = coefficients(self)
+        facts = {
+            **summary.explanations,
+            "Warning": " ".join(summary.cautions),
+            "Errors": summary.unsure,
+        }
         sections = {name: fact for name, fact in facts.items() if fact}
         sections |= {"Privacy": str(self.guarantee_), "Risk": " ".join(risk_lines(self.guarantee_))}
         return format_facts(type(self).__name__, sections)
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
         """Return scikit-learn's diagram, then coefficients, notes and the short guarantee."""
-        shown: dict[str, str] = super()._repr_mimebundle_(**options)
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
         if hasattr(self, "fitted_"):
-            shown["text/plain"] = str(self)
-            if "text/html" in shown:
+            bundle["text/plain"] = str(self)
+            if "text/html" in bundle:
                 below = "\n".join((str(coefficients(self)), self.guarantee_.summary, _POINTER))
-                shown["text/html"] += f'<pre style="white-space: pre-wrap">{escape(below)}</pre>'
-        return shown
+                bundle["text/html"] += f'<pre style="white-space: pre-wrap">{escape(below)}</pre>'
+        return bundle
 
     # -- implemented by subclasses --
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -33,6 +33,7 @@ from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Plan, Promise, Query, annotate_interrupt
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.release_plan import compose
 
 if TYPE_CHECKING:
     from dpgrain.learn import column_rows, distributed
@@ -90,22 +91,26 @@ class FitQuery(Query["LinearModel"]):
         """Noise of the whole release of the fit."""
         noise = self.noise
         elements = self.rows.elements if self.config.recipe is None else None
-        return self.plan_of(noise.event, noise.facts, elements, noise.care)
+        return self.plan_of(noise.parts, noise.facts, elements, noise.care)
 
     def plan_of(
-        self, event: Event, facts: Sequence[Fact], elements: Any, care: tuple[str, ...] = ()
+        self,
+        parts: Mapping[str, Event],
+        facts: Sequence[Fact],
+        elements: Any,
+        care: tuple[str, ...] = (),
     ) -> Plan:
         """Return the plan with the guarantee for these rows."""
         guarantee = array_guarantee(
             self.promise,
-            event,
+            compose(parts),
             facts,
             private=True,
             users=self.rows.users,
             elements=elements,
             rows=self.rows.origin,
         )
-        return Plan(guarantee, self.config.n_users, care=care)
+        return Plan(guarantee, self.config.n_users, care=care, parts=parts)
 
     def run(self, charge: Charge) -> LinearModel:
         """Return a new model with the published results of the fit."""
@@ -119,10 +124,10 @@ class FitQuery(Query["LinearModel"]):
         """Provide the rows as numbers in blocks; the model learns the names of their features."""
         config, rows, unit = self.config, self.rows, self.promise.unit
         if rows.distributed:
-            there = cast("column_rows.ColumnRows", rows)
+            columns = cast("column_rows.ColumnRows", rows)
             model.read(*rows.empty(None, labels=config.labels))
             rule = model._rule(self.targets.classes)
-            with distributed.opened(there, config, rule, unit, self.targets, charge) as data:
+            with distributed.opened(columns, config, rule, unit, self.targets, charge) as data:
                 yield data
             return
         loaded = rows.read(charge, labels=config.labels, named=config.trust == "pan")
@@ -189,6 +194,11 @@ class RecipeFit:
         return self.program.event
 
     @property
+    def parts(self) -> dict[str, Event]:
+        """The event, by name."""
+        return {"rounds": self.event}
+
+    @property
     def facts(self) -> tuple[Fact, ...]:
         """Public facts."""
         roster = Population(self.config.n_users).facts
@@ -212,12 +222,12 @@ class RecipeFit:
         source = charge.rounds(self.event)
         config, rows, classes = self.config, data.rows, data.targets.classes
         skip_lot(config.random_state, source)
-        loss, kept = config.loss(classes), data.rows.kept
+        loss, indices = config.loss(classes), data.rows.indices
         X = data.X if config.feature_bound is None else bounded(data.X, config.feature_bound)
-        X, y = X[kept], data.targets.values[kept]
-        there = len(rows.owners)
+        X, y = X[indices], data.targets.values[indices]
+        count = len(rows.owners)
         blocks = LinearBlocks.arrange(
-            X, y, rows.blocks, intercept=config.fit_intercept, blocks=there
+            X, y, rows.blocks, intercept=config.fit_intercept, blocks=count
         )
         ridge = ridge_strengths(config, loss.outputs, data.X.shape[1])
         theta, history = run_program(

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpgrain import _validate
 from dpgrain._types import FloatArray, IntArray
-from dpgrain.accounting import Event, Laplace
+from dpgrain.accounting import Laplace
 from dpgrain.choices.scores import STEPS
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import default_unit
@@ -154,15 +154,10 @@ class R2Query(ScoreQuery[R2]):
     upper: float
 
     @cached_property
-    def parts(self) -> tuple[Laplace, Laplace]:
+    def parts(self) -> dict[str, Laplace]:
         """Noise of squared errors, and of the moments of targets."""
-        return self.laplace(1 - _VARIANCE_SHARE), self.laplace(_VARIANCE_SHARE)
-
-    @property
-    def event(self) -> Event:
-        """Both releases."""
-        errors, moments = self.parts
-        return errors + moments
+        errors, moments = self.laplace(1 - _VARIANCE_SHARE), self.laplace(_VARIANCE_SHARE)
+        return {"errors": errors, "moments": moments}
 
     @property
     def public(self) -> tuple[Fact, ...]:
@@ -171,13 +166,13 @@ class R2Query(ScoreQuery[R2]):
 
     def run(self, charge: Charge) -> R2:
         """Read targets and predictions, and publish the noisy sums of units' moments."""
-        of_errors, of_moments = self.parts
+        of_errors, of_moments = self.parts.values()
         errors, moments = charge.read(self._sums)
         radius = float(raise_scale(STEPS))
         error = charge.noisy(of_errors, errors, radius)[0] / STEPS
         corners = charge.noisy(of_moments, moments, radius) / STEPS
-        found = r2_interval(float(error), corners, of_errors, of_moments)
-        return R2(*found, self.lower, self.upper, float(corners.sum()), charge.guarantee)
+        interval = r2_interval(float(error), corners, of_errors, of_moments)
+        return R2(*interval, self.lower, self.upper, float(corners.sum()), charge.guarantee)
 
     def _sums(self) -> tuple[IntArray, IntArray]:
         """Sums over units in steps: mean squared errors, and corners of targets.

@@ -59,33 +59,33 @@ def record_blocks(
     X: Any, targets: FloatArray, rows: ArrangedRows, *, intercept: bool
 ) -> RecordBlocks:
     """Group dense rows, (m, d), by block; rows without a target are dropped."""
-    there = np.isfinite(targets)
-    dense = finite(X[there].toarray() if sparse.issparse(X) else X[there])
+    valid = np.isfinite(targets)
+    dense = finite(X[valid].toarray() if sparse.issparse(X) else X[valid])
     if intercept:
         dense = np.column_stack([dense, np.ones(len(dense))])
-    return RecordBlocks.arrange(dense, targets[there], rows.blocks[there], blocks=len(rows.owners))
+    return RecordBlocks.arrange(dense, targets[valid], rows.blocks[valid], blocks=len(rows.owners))
 
 
 def feature_table(X: Any, features: int | None) -> Any:
     """Check that features have two dimensions; scikit-learn's errors would reveal rows."""
     _check_types(X)
-    found = numeric_table(X, features)
-    if len(found.shape) != 2:
+    table = numeric_table(X, features)
+    if len(table.shape) != 2:
         raise ParameterError(
-            f"X must be (m, d). Expected 2D array, got {len(found.shape)}D array instead. Reshape your "
+            f"X must be (m, d). Expected 2D array, got {len(table.shape)}D array instead. Reshape your "
             "data: X.reshape(-1, 1) if it has one feature."
         )
-    if found.shape[1] == 0:
+    if table.shape[1] == 0:
         # The same message as scikit-learn's, without the number of rows.
         raise ParameterError(
             "X must have at least one feature: it has 0 feature(s) (shape=(, 0)) while a minimum "
             "of 1 is required."
         )
-    if features not in (None, found.shape[1]):
+    if features not in (None, table.shape[1]):
         raise ParameterError(
-            f"n_features must be the number of features, {found.shape[1]}, not {features}."
+            f"n_features must be the number of features, {table.shape[1]}, not {features}."
         )
-    return found
+    return table
 
 
 def _check_types(X: Any) -> None:

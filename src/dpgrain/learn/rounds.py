@@ -193,10 +193,10 @@ def run_program(
     with Progress(sum(stage.mean.rounds for stage in program.stages), progress) as bar:
         for phase, stage in zip(program.localisation.phases(), program.stages, strict=True):
             # A user without a valid record is absent, regardless of other rows.
-            there = np.diff(records.starts) > 0
+            active = np.diff(records.starts) > 0
             if len(program.stages) > 1:
-                there &= (roster >= phase.users.start) & (roster < phase.users.stop)
-            own, draws = records.select(np.flatnonzero(there)), source
+                active &= (roster >= phase.users.start) & (roster < phase.users.stop)
+            own, draws = records.select(np.flatnonzero(active)), source
             if len(program.stages) > 1:
                 draws = source.group(phase.users.start, phase.users.stop, stage.mean.event)
             smooth, longest = (
@@ -225,7 +225,7 @@ def run_program(
                 solution,
                 draws,
                 public=public,
-                owners=roster[there] - phase.users.start if stage.mean.fresh else None,
+                owners=roster[active] - phase.users.start if stage.mean.fresh else None,
                 progress=bar,
             )
             ends.append(history)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpgrain._formatting import quantity
 from dpgrain._types import IntArray
-from dpgrain.accounting import Contribution, Event, Laplace
+from dpgrain.accounting import Contribution, Laplace
 from dpgrain.choices.scores import BlockLosses, sum_losses
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import LabelledRows, arrange
@@ -34,6 +34,7 @@ from dpgrain.publishing import Plan, Promise, Query
 from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.release_plan import compose
 from dpgrain.units import User
 
 # Probability that an interval misses the true value.
@@ -94,8 +95,8 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
 
     @property
     @abstractmethod
-    def event(self) -> Event:
-        """Accounting event of the release."""
+    def parts(self) -> dict[str, Laplace]:
+        """Noise of each sum by name."""
 
     @property
     @abstractmethod
@@ -108,12 +109,13 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
         return Plan(
             array_guarantee(
                 self.promise,
-                self.event,
+                compose(self.parts),
                 self.public,
                 private=True,
                 users=self.rows.users,
                 elements=self.rows.elements,
-            )
+            ),
+            parts=self.parts,
         )
 
     def laplace(self, share: float = 1.0) -> Laplace:

@@ -112,19 +112,19 @@ def coefficients(model: LinearModel) -> Coefficients:
     """Return the coefficients of a fitted model with their known errors."""
     names, values = _numbers(model)
     per, intercepts = _steps(model, len(values))
-    found = None if model.fitted_.evidence is None else model.confidence_intervals()
+    intervals = None if model.fitted_.evidence is None else model.confidence_intervals()
     unsure = ""
-    if found is None:
+    if intervals is None:
         recipe = model.config_.recipe is not None
         why = f"with {model.config_.how} cannot estimate them" if recipe else "had intervals=0"
         unsure = f"No standard errors: the fit {why}."
     ends: list[Sequence[float]] = [()] * len(values)
     cautions, explanations = fit_warnings(model), explain_fit(model)
-    if found is not None and not found.doubt:
-        ends = np.column_stack([found.estimate, found.low, found.high]).tolist()
+    if intervals is not None and not intervals.doubt:
+        ends = np.column_stack([intervals.estimate, intervals.low, intervals.high]).tolist()
         explanations = {**explanations, "corrected": _CORRECTED, "Intervals": COVERAGE}
-    elif found is not None:
-        cautions = (*cautions, f"{NO_INTERVALS}: {found.doubt}.")
+    elif intervals is not None:
+        cautions = (*cautions, f"{NO_INTERVALS}: {intervals.doubt}.")
     rows = tuple(
         Coefficient(name, value, *own, intercept=intercept, per=step)
         for name, value, own, intercept, step in zip(

@@ -166,7 +166,7 @@ class TunedQuery(FitQuery):
             *_fit_facts(fits, self.promise),
             *_facts(self.settings, noise.event, self.bound),
         )
-        return self.plan_of(noise.event, facts, self.rows.elements)
+        return self.plan_of({"fits": noise.event}, facts, self.rows.elements)
 
     def run(self, charge: Charge) -> LinearModel:
         """Run all fits, and return the best."""

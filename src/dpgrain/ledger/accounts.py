@@ -235,13 +235,13 @@ def _classes_inside(page: Transaction, promise: int, region: Region) -> list[int
     result = []
     for number, text in known.items():
         whole = _region(text)
-        told = _comparable(region, whole)
-        if not whole.meets(told):
+        comparable = _comparable(region, whole)
+        if not whole.meets(comparable):
             continue
-        if whole.within(told):
+        if whole.within(comparable):
             result.append(number)
             continue
-        inside, outside = whole.both(told), whole.minus(told)
+        inside, outside = whole.both(comparable), whole.minus(comparable)
         for place, part in enumerate((*inside, *outside)):
             target = number if place == 0 else free
             if place > 0:

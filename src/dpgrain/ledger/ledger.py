@@ -122,9 +122,9 @@ class Ledger(LedgerReportMixin):
             raise ParameterError(f"name must be text, not {_validate.describe(name)}.")
         # A 0-dimensional array is an Iterable, but cannot be iterated.
         is_listed = isinstance(promises, Iterable) and getattr(promises, "ndim", 1) > 0
-        given = list(promises) if is_listed else []
-        listed = [one for one in given if isinstance(one, LastingPromise)]
-        if not listed or len(listed) < len(given):
+        promise_list = list(promises) if is_listed else []
+        listed = [one for one in promise_list if isinstance(one, LastingPromise)]
+        if not listed or len(listed) < len(promise_list):
             raise ParameterError(
                 "promises must be a list of LastingPromise, such as "
                 "[LastingPromise.of(Element('day'), 1.0, 1e-6)]."
@@ -159,15 +159,15 @@ class Ledger(LedgerReportMixin):
     def _checked(self, page: Transaction, expected: str | None) -> tuple[StoredLine, StoredLine]:
         """Check the hash chain, and return the first and the last line."""
         first = last = None
-        held = expected is None
+        matches = expected is None
         for last in check_chain(page.lines()):
             first = first or last
-            held = held or last.hash == expected
+            matches = matches or last.hash == expected
         if first is None or last is None or first.values.get("kind") != "ledger":
             raise DataError(f"{self._store.name!r} contains no ledger; create a new one.")
         if first.values.get("language") != _LANGUAGE:
             raise self._too_new()
-        if not held:
+        if not matches:
             raise DataError(
                 "expected must be a hash that the ledger contains, not "
                 f"{_validate.describe(expected)}: the file was replaced by an older copy or "
@@ -233,7 +233,7 @@ class Ledger(LedgerReportMixin):
                 is charged.
             DataError: if the ledger cannot be written, or was changed.
         """
-        line = self._charge_line(guarantees, mark, again=again, kept=True)
+        line = self._charge_line(guarantees, mark, again=again, durable=True)
         return Receipt(self.id, self.name, line.number, line.hash)
 
     def rehearse(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> None:
@@ -248,10 +248,10 @@ class Ledger(LedgerReportMixin):
             RefusedError: if a promise has no room for the releases, or the mark is refused.
             DataError: if the ledger cannot be written, or was changed.
         """
-        self._charge_line(guarantees, mark, again=again, kept=False)
+        self._charge_line(guarantees, mark, again=again, durable=False)
 
     def _charge_line(
-        self, guarantees: tuple[Guarantee, ...], mark: str, *, again: bool, kept: bool
+        self, guarantees: tuple[Guarantee, ...], mark: str, *, again: bool, durable: bool
     ) -> StoredLine:
         """Return the line that charges releases; written only if ``kept``."""
         if not guarantees:
@@ -289,12 +289,12 @@ class Ledger(LedgerReportMixin):
             return line
 
         try:
-            return self._append(noted, kept=kept)
+            return self._append(noted, durable=durable)
         except (_PromiseRenewed, AlreadyReleasedError):
-            return self._charge_line(guarantees, mark, again=again, kept=kept)
+            return self._charge_line(guarantees, mark, again=again, durable=durable)
         except BudgetExceededError as error:
-            told = refusal_text(self.name, promises[error.charged.promise], error, self.entries)
-            raise RefusedError(told) from None
+            text = refusal_text(self.name, promises[error.charged.promise], error, self.entries)
+            raise RefusedError(text) from None
 
     def add(self, promise: LastingPromise) -> LedgerEntry:
         """Add a promise to a ledger without charges.
@@ -358,7 +358,7 @@ class Ledger(LedgerReportMixin):
         return self._entry(self._append(noted))
 
     def _append(
-        self, noted: Callable[[Transaction, StoredLine], StoredLine], *, kept: bool = True
+        self, noted: Callable[[Transaction, StoredLine], StoredLine], *, durable: bool = True
     ) -> StoredLine:
         """Append a line durably after checking the last one; roll back unless ``kept``."""
         try:
@@ -367,7 +367,7 @@ class Ledger(LedgerReportMixin):
                 last = self._last(page)
                 line = noted(page, last)
                 page.append(line)
-                if not kept:
+                if not durable:
                     raise _RolledBack
         except _RolledBack:
             return line
@@ -555,12 +555,12 @@ class Ledger(LedgerReportMixin):
     def _already_charged(self, page: Transaction, mark: str, number: int) -> RefusedError:
         line = page.line(number)
         seeded = "" if line is None else seed_note([self._entry(line)])
-        said = (
+        text = (
             f"{mark!r} was charged before, in line {number:,} of the ledger, whether or not "
             "it was published; pass again=True (--again) to publish again, which is charged "
             "again."
         )
-        return RefusedError(f"{said} {seeded}".rstrip(), line=number)
+        return RefusedError(f"{text} {seeded}".rstrip(), line=number)
 
     def _entry(self, line: StoredLine) -> LedgerEntry:
         return LedgerEntry(self.id, self.name, line)

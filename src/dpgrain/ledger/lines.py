@@ -76,17 +76,17 @@ class StoredLine:
         """Return a field that contains a list, empty if it is missing; raise DataError for other
         types.
         """
-        found = self.values.get(name, [])
-        if not isinstance(found, list):
+        value = self.values.get(name, [])
+        if not isinstance(value, list):
             raise _broken(self.number, f"has no list in its field {name!r}")
-        return found
+        return value
 
     def optional_field(self, name: str, kind: type[Kind]) -> Kind | None:
         """Return a field of a type, or None if it is missing; raise DataError for other types."""
-        found = self.values.get(name)
-        if found is not None and type(found) is not kind:
+        value = self.values.get(name)
+        if value is not None and type(value) is not kind:
             raise _broken(self.number, f"has an invalid field {name!r}")
-        return found
+        return value
 
     def check(self, number: int, before: str | None = None) -> None:
         """Check the number and hash of the line, and the hash of the previous one if it is known.

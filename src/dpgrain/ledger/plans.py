@@ -37,12 +37,12 @@ def plan_loss(
 
 def _loss(guarantee: Guarantee, level: Level, cells: Partition | None, relation: Relation) -> Loss:
     """Return the loss of one planned release for one promised unit."""
-    asked = neighbours_for_unit(guarantee, level, cells, relation)
-    loss = guarantee.event.loss(asked.units, asked.relation, asked.unit)
+    neighbours = neighbours_for_unit(guarantee, level, cells, relation)
+    loss = guarantee.event.loss(neighbours.units, neighbours.relation, neighbours.unit)
     pairs = [pair for way in loss.alternatives for pair, _ in way.pairs]
     # A replacement can remove data from one release and add data to another, which mixes the orders
     # of neighbours. A symmetric pair of distributions is valid in both orders.
-    if asked.relation == "replace" and any(pair.swapped != pair for pair in pairs):
+    if neighbours.relation == "replace" and any(pair.swapped != pair for pair in pairs):
         raise ParameterError(
             f"plan must not contain {type(guarantee.event).__name__} if data are replaced, "
             "because its loss differs between the two orders of neighbours; omit it, and it is "

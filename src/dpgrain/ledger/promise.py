@@ -193,9 +193,9 @@ class LastingPromise:
         """
         if self.level == "record":
             return scope
-        told = Region() if self.partition is None else self.partition.whole_cells(scope)
+        public = Region() if self.partition is None else self.partition.whole_cells(scope)
         side = None if self.window is None else scope.side(self.window.column)
-        return told if side is None else Region((*told.sides, side))
+        return public if side is None else Region((*public.sides, side))
 
     def renewed(
         self,

@@ -249,8 +249,8 @@ def _slug(name: str) -> str:
 def _plain(value: Any) -> Any:
     """Return the fields that have a value."""
     if isinstance(value, Mapping):
-        kept = {key: _plain(one) for key, one in value.items()}
-        return {key: one for key, one in kept.items() if one is not None}
+        values = {key: _plain(one) for key, one in value.items()}
+        return {key: one for key, one in values.items() if one is not None}
     if isinstance(value, list):
         return [_plain(one) for one in value]
     return value.value if isinstance(value, _ForPeople) else value

@@ -48,8 +48,8 @@ class BlockOwners:
         """
         if contributions.blocks != len(self.owners):
             raise ParameterError("owners must have one user per block.", name="owners")
-        held = np.searchsorted(self.owners, [first, end], sorter=self.order)
-        drawn = self.order[held[0] : held[1]]
+        bounds = np.searchsorted(self.owners, [first, end], sorter=self.order)
+        drawn = self.order[bounds[0] : bounds[1]]
         starts = np.flatnonzero(np.diff(self.owners[drawn], prepend=first - 1))
         if len(starts) == len(drawn):
             return tiles(contributions, np.sort(drawn))

@@ -149,11 +149,11 @@ class ClippedMean(Central):
         True
         """
         unit = Element() if unit is None else unit
-        kept = unit.max_elements if isinstance(unit, User) else None
-        level: Level = "element" if kept is not None else unit.level
+        limit = unit.max_elements if isinstance(unit, User) else None
+        level: Level = "element" if limit is not None else unit.level
 
         def event(noise: float) -> Event:
-            own = _event(noise, sampling_rate, rounds, bands, sampling, level, kept)
+            own = _event(noise, sampling_rate, rounds, bands, sampling, level, limit)
             return own.beside(beside)
 
         result = calibrate(event, epsilon, delta, unit=unit, relation=relation, low=2.0**-10)
@@ -166,7 +166,7 @@ class ClippedMean(Central):
             sampling,
             blocks_per_user,
             level,
-            kept,
+            limit,
             exact,
             bands,
         )
@@ -327,8 +327,8 @@ class ClippedRounds(CountedRounds):
         if rate == 1:
             return None
         owners = self.owners if self.mean.sampling == "users" else None
-        there = blocks if owners is None else int(owners.max(initial=-1)) + 1
-        chosen = self.source.bits("sampling", there) < np.uint64(math.floor(rate * 2.0**64))
+        owner_count = blocks if owners is None else int(owners.max(initial=-1)) + 1
+        chosen = self.source.bits("sampling", owner_count) < np.uint64(math.floor(rate * 2.0**64))
         return chosen if owners is None else chosen[owners]
 
     def _rounded(self, contributions: Contributions, drawn: Drawn | None) -> FloatArray:
@@ -351,13 +351,13 @@ def _event(
     bands: int,
     sampling: Literal["pairs", "users"],
     level: Level,
-    kept: int | None,
+    limit: int | None,
 ) -> SampledGaussian | BandedGaussian:
     if _validate.integer(minimum=1, bands=bands) == 1:
         return SampledGaussian(
-            noise_multiplier, rate, rounds, sampling, "shared", level, max_elements=kept
+            noise_multiplier, rate, rounds, sampling, "shared", level, max_elements=limit
         )
-    return BandedGaussian(noise_multiplier, rate, rounds, bands, sampling, level, kept)
+    return BandedGaussian(noise_multiplier, rate, rounds, bands, sampling, level, limit)
 
 
 # Each user also counts as one. This is its contribution to the squared norm, in bounds and times

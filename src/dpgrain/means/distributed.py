@@ -85,8 +85,8 @@ class TableRecords(Records):
     @property
     def origin(self) -> ArrayOrigin:
         """The public facts of the rows."""
-        made = tuple(derivation_facts(self.table))
-        return ArrayOrigin(self.table.scope, provenance=self.table.provenance, made=made)
+        facts = tuple(derivation_facts(self.table))
+        return ArrayOrigin(self.table.scope, provenance=self.table.provenance, facts=facts)
 
     @contextmanager
     def user_vectors(
@@ -98,8 +98,8 @@ class TableRecords(Records):
         if user is not None:
             wanted.append((user, "key"))
         if not self.distributed:
-            with charge.open(self.table) as engine, Progress(1) as shown:
-                shown.stage("Reading rows of features")
+            with charge.open(self.table) as engine, Progress(1) as progress:
+                progress.stage("Reading rows of features")
                 records, users = _records(engine.columns(wanted), self.dimension)
             with LocalRecords.from_arrays(records, users).user_vectors(charge, bound) as vectors:
                 yield vectors
@@ -107,10 +107,10 @@ class TableRecords(Records):
         step("rows are brought together and kept where they are")
         make = UserVectors(self.dimension, bound, users=user is not None)
         with charge.open(self.table) as engine:
-            kept = cast(ClusterEngine, engine).cache(wanted, make, VECTORS)
-            there = ClusterVectors(kept, self.dimension)
+            cached = cast(ClusterEngine, engine).cache(wanted, make, VECTORS)
+            cluster = ClusterVectors(cached, self.dimension)
             # Distributed methods use only the methods of vectors that this class implements.
-            yield cast(Vectors, there), there.count
+            yield cast(Vectors, cluster), cluster.count
 
 
 def require_sums(method: Method) -> None:
@@ -132,14 +132,14 @@ class ClusterVectors:
     remains on the cluster: rounds without sampling need a number.
     """
 
-    kept: CachedBlocks
+    cached: CachedBlocks
     width: int
     rules: tuple[Rule, ...] = ()
     blocks: int = 0
 
     def count(self) -> int:
         """Return the number of users with records, which is private."""
-        return int(self.kept.sums(VectorCount(self.width), (1,))[0])
+        return int(self.cached.sums(VectorCount(self.width), (1,))[0])
 
     @property
     def dimension(self) -> int:
@@ -153,12 +153,12 @@ class ClusterVectors:
     def in_steps(self, clip: float, step: float, centre: FloatArray | None = None) -> IntArray:
         """Add up the clipped vectors, each truncated to a grid."""
         added = GridSum(clip, step, centre)
-        return self.kept.sums(IntegerSum(self.width, self.rules, added), (self.dimension,))
+        return self.cached.sums(IntegerSum(self.width, self.rules, added), (self.dimension,))
 
     def count_by_radius(self, centre: FloatArray, radii: FloatArray) -> IntArray:
         """Count the vectors by the first radius that contains them."""
         added = RadiusCounts(centre, radii)
-        return self.kept.sums(IntegerSum(self.width, self.rules, added), (len(radii) + 1,))
+        return self.cached.sums(IntegerSum(self.width, self.rules, added), (len(radii) + 1,))
 
 
 def _apply_rules(vectors: FloatArray, rules: tuple[Rule, ...]) -> FloatArray:
@@ -190,7 +190,7 @@ class UserVectors:
         records, users = _records(table, self.dimension)
         records[~np.isfinite(records)] = 0.0
         rows = by_user(records, users)
-        vectors = user_means(records[rows.kept], rows.blocks, len(rows.owners), self.bound)
+        vectors = user_means(records[rows.indices], rows.blocks, len(rows.owners), self.bound)
         most = max(1, CELL_BYTES // (8 * self.dimension))
         for first in range(0, len(vectors), most):
             cell = {"vectors": vectors[first : first + most].tobytes()}
@@ -214,16 +214,16 @@ def _numbers(column: pa.ChunkedArray | pa.Array) -> FloatArray:
 
 def vector_runs(batches: Batches, width: int) -> Iterator[FloatArray]:
     """Yield the vectors of a worker in batches."""
-    held: list[FloatArray] = []
+    batch: list[FloatArray] = []
     size = 0
     for vectors in stored_vectors(batches, width):
-        held.append(vectors)
+        batch.append(vectors)
         size += vectors.nbytes
         if size >= RUN_BYTES:
-            yield np.concatenate(held)
-            held, size = [], 0
-    if held:
-        yield np.concatenate(held)
+            yield np.concatenate(batch)
+            batch, size = [], 0
+    if batch:
+        yield np.concatenate(batch)
 
 
 def stored_vectors(batches: Batches, width: int) -> Iterator[FloatArray]:

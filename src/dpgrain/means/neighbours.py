@@ -67,12 +67,12 @@ def close(vectors: FloatArray, step: float, squared: Sequence[int]) -> IntArray:
         # undecided.
         done = rows.exact if rows.exact * _FEW_OF_ROWS >= left.size else left.size
         edges = [*range(0, done, _TILE_ROWS), *range(done, left.size, _TILE_ROWS), left.size]
-        for here in pairwise(edge for edge in edges if edge <= done):
-            factor = rows.left_factor(*here)
-            for there in pairwise(edge for edge in edges if edge >= here[0]):
-                apart = rows.squared_distances(factor, here, there, squared)
+        for first in pairwise(edge for edge in edges if edge <= done):
+            factor = rows.left_factor(*first)
+            for second in pairwise(edge for edge in edges if edge >= first[0]):
+                apart = rows.squared_distances(factor, first, second, squared)
                 for row, limit in zip(counts, squared, strict=True):
-                    _count(apart <= limit + 0.5, row, rows.order, here, there)
+                    _count(apart <= limit + 0.5, row, rows.order, first, second)
         left = rows.order[done:]
     return counts
 
@@ -81,13 +81,13 @@ def _count(
     near: NDArray[np.bool_],
     counts: IntArray,
     order: NDArray[np.intp],
-    here: tuple[int, int],
-    there: tuple[int, int],
+    first: tuple[int, int],
+    second: tuple[int, int],
 ) -> None:
     """Add a tile of pairs to the counts of its rows and off-diagonal columns."""
-    counts[order[slice(*here)]] += np.count_nonzero(near, axis=1)
-    if here != there:
-        counts[order[slice(*there)]] += np.count_nonzero(near, axis=0)
+    counts[order[slice(*first)]] += np.count_nonzero(near, axis=1)
+    if first != second:
+        counts[order[slice(*second)]] += np.count_nonzero(near, axis=0)
 
 
 class _Rows:
@@ -128,16 +128,16 @@ class _Rows:
     def squared_distances(
         self,
         left: FloatArray,
-        here: tuple[int, int],
-        there: tuple[int, int],
+        first: tuple[int, int],
+        second: tuple[int, int],
         squared: Sequence[int],
     ) -> FloatArray:
         """Return a tile's squared distances, on the correct side of requested ones."""
-        apart: FloatArray = left @ self._right_factor(*there).T
-        mine, theirs = self._squares[slice(*here)], self._squares[slice(*there)]
+        apart: FloatArray = left @ self._right_factor(*second).T
+        mine, theirs = self._squares[slice(*first)], self._squares[slice(*second)]
         if max(mine[-1], theirs[-1]) > _EXACT_SQUARE:
             for rows, columns in self._undecided(apart, mine, theirs, squared):
-                apart[rows, columns] = self._exact_distances(here[0] + rows, there[0] + columns)
+                apart[rows, columns] = self._exact_distances(first[0] + rows, second[0] + columns)
         return apart
 
     def _undecided(

@@ -20,6 +20,7 @@ from dpgrain.means.total_error import UserCount
 from dpgrain.noise import RandomSource
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
+from dpgrain.publishing.release_plan import compose, present
 
 #: Smallest radius in a search, as a share of the bound.
 SMALLEST = 2.0**-14
@@ -160,7 +161,13 @@ class Candidate:
     @property
     def event(self) -> Event:
         """Accounting event of all parts."""
-        return self.mean.event if self.finder is None else self.finder.event + self.mean.event
+        return compose(self.parts)
+
+    @property
+    def parts(self) -> dict[str, Event]:
+        """Parts of the event by name."""
+        radius = None if self.finder is None else self.finder.event
+        return present({"radius": radius, "mean": self.mean.event})
 
     @property
     def compares(self) -> bool:

@@ -169,15 +169,15 @@ class Radius:
         Raises:
             ParameterError: if there are more vectors than users.
         """
-        given = Vectors(vectors) if isinstance(vectors, np.ndarray) else vectors
-        if given.blocks > self.n_users:
+        source_vectors = Vectors(vectors) if isinstance(vectors, np.ndarray) else vectors
+        if source_vectors.blocks > self.n_users:
             raise ParameterError(
                 f"n_users = {self.n_users} is less than the number of vectors; pass the size of "
                 "the roster, and one vector per user."
             )
         run = counted(source, self.event).comparisons(self.event)
         step, first = self.smallest / 2**_STEP_BITS, 4 ** (_STEP_BITS + 1)
-        counts = close(given.vectors(), step, [first << k for k in range(len(self.radii))])
+        counts = close(source_vectors.vectors(), step, [first << k for k in range(len(self.radii))])
         for radius, near in zip(self.radii, counts, strict=True):
             close_users = np.array([score(near, self.top)])
             if run.stop(close_users, lambda noisy, lowered: noisy >= self.threshold - lowered)[0]:

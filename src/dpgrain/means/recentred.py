@@ -359,13 +359,13 @@ class RecentredRounds(CountedRounds):
         rule = ExcessVector(self.centre, self.radius, bound, plain.weight)
         sums = self._sum(contributions, rule, plain.norm, mean.check)
         self.rest, sd = sums[:-1], mean.check * plain.norm
-        here, all_ = (
+        inside, all_ = (
             mean.expected(radius, beyond, d)
             for radius, beyond in ((self.radius, mean.beyond), (plain.norm, 0.0))
         )
         n = UserCount(float(sums[-1]) / plain.weight, sd / plain.weight, self.stated).divisor
         removed = float(np.linalg.norm(self.rest - n * self.centre))
-        return here < all_ and removed < (math.sqrt(d - 0.5) + _ALARM_SDS) * sd
+        return inside < all_ and removed < (math.sqrt(d - 0.5) + _ALARM_SDS) * sd
 
     def _clip_to_bound(self, contributions: Contributions, bound: float) -> FloatArray:
         """Return the mean of vectors clipped to the bound, with the noise of the last round."""

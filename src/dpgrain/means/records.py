@@ -30,7 +30,8 @@ def by_user(records: FloatArray, users: Any) -> ArrangedRows:
     A user's contribution then does not depend on the order of the rows.
 
     >>> listed = np.array([[2.0], [1.0], [2.0]])
-    >>> orders = [X[by_user(X, ["ann"] * 3).kept].tolist() for X in (listed, np.sort(listed, axis=0))]
+    >>> both = (listed, np.sort(listed, axis=0))
+    >>> orders = [X[by_user(X, ["ann"] * 3).indices].tolist() for X in both]
     >>> orders[0] == orders[1]
     True
     """
@@ -134,7 +135,7 @@ class LocalRecords(Records):
         """Provide users' vectors and a function that counts them."""
         records = charge.read(self._numbers)
         rows = _in_order(charge.read(self.owners.arranged), records)
-        means = user_means(records[rows.kept], rows.blocks, len(rows.owners), bound)
+        means = user_means(records[rows.indices], rows.blocks, len(rows.owners), bound)
         yield Vectors(means), lambda: rows.users
 
     def _numbers(self) -> FloatArray:
@@ -146,10 +147,10 @@ class LocalRecords(Records):
         return array
 
 
-def check_dimension(stated: int | None, found: int) -> None:
+def check_dimension(stated: int | None, actual: int) -> None:
     """Reject a stated dimension that differs from the length of a record."""
-    if stated not in (None, found):
-        raise ParameterError(f"dimension must be the length of a record, {found}, not {stated}.")
+    if stated not in (None, actual):
+        raise ParameterError(f"dimension must be the length of a record, {actual}, not {stated}.")
 
 
 def user_means(records: FloatArray, codes: NDArray[Any], users: int, bound: float) -> FloatArray:

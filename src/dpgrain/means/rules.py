@@ -79,8 +79,10 @@ class ExcessVector:
         """Return the vectors with their weights."""
         with np.errstate(all="ignore"):
             # An overflow depends on one user's vector; a warning would reveal it.
-            kept = clipped(zero_nonfinite_rows(vectors - self.centre), self.radius)
-            return WeightedClip(self.bound, self.weight)(zero_nonfinite_rows(vectors - kept))
+            clipped_rows = clipped(zero_nonfinite_rows(vectors - self.centre), self.radius)
+            return WeightedClip(self.bound, self.weight)(
+                zero_nonfinite_rows(vectors - clipped_rows)
+            )
 
 
 def _distances(vectors: FloatArray, centre: FloatArray) -> FloatArray:

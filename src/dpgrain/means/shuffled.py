@@ -76,10 +76,10 @@ class Shuffled:
             raise ParameterError(
                 f"protocol must be a VectorSum or PoissonSum, not {_validate.describe(self.protocol)}."
             )
-        asked = 1 if self.interaction == "sequential" else self.rounds
-        if (self.protocol.n_users, self.protocol.rounds) != (self.batch, asked):
+        rounds = 1 if self.interaction == "sequential" else self.rounds
+        if (self.protocol.n_users, self.protocol.rounds) != (self.batch, rounds):
             raise ParameterError(
-                f"protocol must be for {self.batch} users in {asked} rounds each, not for "
+                f"protocol must be for {self.batch} users in {rounds} rounds each, not for "
                 f"{self.protocol.n_users} in {self.protocol.rounds}."
             )
 
@@ -126,7 +126,7 @@ class Shuffled:
         """
         _check_roster(n_users, rounds, interaction)
         sequential = interaction == "sequential"
-        made = _find_protocol(
+        calibrated = _find_protocol(
             protocol,
             n_users=n_users // rounds if sequential else n_users,
             rounds=1 if sequential else rounds,
@@ -138,7 +138,7 @@ class Shuffled:
             honest_fraction=honest_fraction,
             beside=beside,
         )
-        return Shuffled(made, n_users, rounds, interaction)
+        return Shuffled(calibrated, n_users, rounds, interaction)
 
     @property
     def batch(self) -> int:
@@ -235,13 +235,13 @@ class ShuffledRounds(CountedRounds):
     def _round(self, contributions: Contributions) -> FloatArray:
         mean, source = self.mean, self.source
         if self._roster is None:
-            held = tiles(contributions)
+            vectors = tiles(contributions)
         else:
             first = (self._done - 1) * mean.batch if mean.interaction == "sequential" else 0
-            held = self._roster.vectors(contributions, first, first + mean.batch)
+            vectors = self._roster.vectors(contributions, first, first + mean.batch)
             if mean.interaction == "sequential":
                 source = source.group(first, first + mean.batch)
-        return mean.protocol.estimate(held, mean.batch, source) / mean.batch
+        return mean.protocol.estimate(vectors, mean.batch, source) / mean.batch
 
 
 def _check_roster(n_users: int, rounds: int, interaction: Interaction) -> None:

@@ -27,20 +27,20 @@ class UserCount:
     ``sd`` is 0 for an exact number. No error depends on ``stated``, the stated number of users or
     None.
 
-    >>> [UserCount(found, 25.0, stated=1000).divisor for found in (700.0, 960.0, 1040.0, 1300.0)]
+    >>> [UserCount(noisy, 25.0, stated=1000).divisor for noisy in (700.0, 960.0, 1040.0, 1300.0)]
     [700, 1000, 1000, 1300]
     """
 
-    found: float
+    noisy: float
     sd: float
     stated: int | None = None
 
     @property
     def divisor(self) -> int:
         """Divisor of sums: the stated number, unless the noisy number clearly differs."""
-        if self.stated is not None and abs(self.found - self.stated) <= _CLEAR_SDS * self.sd:
+        if self.stated is not None and abs(self.noisy - self.stated) <= _CLEAR_SDS * self.sd:
             return self.stated
-        return max(round(self.found), 1)
+        return max(round(self.noisy), 1)
 
     @property
     def divisor_sd(self) -> float:
@@ -52,7 +52,7 @@ class UserCount:
         """Smallest and largest plausible numbers of users."""
         # A released number is an integer.
         within = _TWO_SIDED * self.sd + (0.5 if self.sd else 0.0)
-        return max(self.found - within, 1.0), max(self.found + within, 1.0)
+        return max(self.noisy - within, 1.0), max(self.noisy + within, 1.0)
 
     def clipped_norm(self, rest: FloatArray, centre: FloatArray, sd: float) -> float:
         """Return an upper bound on the norm of the clipped-off part of a sum.

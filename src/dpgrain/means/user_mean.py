@@ -43,7 +43,7 @@ from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
 from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.release_plan import Expected
+from dpgrain.publishing.release_plan import Expected, compose, present
 from dpgrain.publishing.risk import risk_lines
 from dpgrain.units import Relation, User
 
@@ -150,8 +150,8 @@ class MeanOfUsers(KeepsQuery):
         table = align_columns([["coordinate", "estimate", "std_error"], *rows])
         if len(names) > top:
             table.append(f"[{len(names):,} coordinates, {top:,} first shown; all: .value]")
-        said = (sentence(self.off), self._outside, "std_error covers the noise only.")
-        return [title, *table, " ".join(filter(None, said))]
+        sentences = (sentence(self.off), self._outside, "std_error covers the noise only.")
+        return [title, *table, " ".join(filter(None, sentences))]
 
     def explain(self) -> str:
         """Describe the numbers, the method, the largest error and the guarantee."""
@@ -291,13 +291,13 @@ def mean_of_users(
     records = _collect_records(X, users, dimension)
     promise = Promise.of(User(), epsilon, delta, relation, share)
     bound = _check_bounds(bound, radius)
-    asked = _resolve_method(method, there=records.distributed)
+    resolved = _resolve_method(method, on_cluster=records.distributed)
     promise.require_delta(
         "delta must be above 0, such as 1e-6, because means of users use Gaussian noise."
     )
     if n_users is not None:
         n_users = _validate.integer(minimum=1, n_users=n_users)
-    return MeanQuery(promise, records, bound, radius, asked, n_users, random_state)
+    return MeanQuery(promise, records, bound, radius, resolved, n_users, random_state)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -345,9 +345,11 @@ class MeanQuery(Query[MeanOfUsers]):
     def plan(self) -> Plan:
         """Noise of the mean and, if it is released first, of the number of users."""
         candidate, roster, n = self.candidate, self.roster, self.n_users
+        number = roster.event if candidate.counts else None
+        parts = present({**candidate.parts, "number of users": number})
         guarantee = array_guarantee(
             self.promise,
-            candidate.event.beside(roster.event if candidate.counts else None),
+            compose(parts),
             (
                 *(() if n is None else Population.of(n, self.promise).facts),
                 *(roster.facts if candidate.counts else ()),
@@ -361,20 +363,20 @@ class MeanQuery(Query[MeanOfUsers]):
             rows=self.records.origin,
         )
         # Without a population or a radius, the distances between users' vectors are unknown.
-        told = self.radius is not None and n is not None
-        return Plan(guarantee, n, expected=Expected(candidate.expected) if told else None)
+        expected = None if self.radius is None or n is None else Expected(candidate.expected)
+        return Plan(guarantee, n, expected=expected, parts=parts)
 
     def run(self, charge: Charge) -> MeanOfUsers:
         """Compute users' vectors, and publish their mean."""
         candidate, roster, n = self.candidate, self.roster, self.n_users
         source = charge.rounds(candidate.event)
-        with self.records.user_vectors(charge, self.bound) as (vectors, users_there):
-            if n is not None and candidate.compares and users_there() > n:
+        with self.records.user_vectors(charge, self.bound) as (vectors, count_users):
+            if n is not None and candidate.compares and count_users() > n:
                 raise _population_error(n, candidate)
             number = None
             if candidate.counts:
                 assert roster.event is not None  # noqa: S101 - a size that is not stated is released
-                result = roster.size(users_there(), charge.rounds(roster.event))
+                result = roster.size(count_users(), charge.rounds(roster.event))
                 number = UserCount(result, roster.noise_sd, n)
                 candidate = candidate if candidate.then is None else candidate.then(number)
             mean = _clip_result(
@@ -392,26 +394,26 @@ def _population_error(n_users: int, candidate: Candidate) -> ParameterError:
 
 
 def _clip_result(
-    found: MeanEstimate, bound: float, guarantee: Guarantee, plan: Candidate
+    estimate: MeanEstimate, bound: float, guarantee: Guarantee, plan: Candidate
 ) -> MeanOfUsers:
     """Return the result for publication, clipped to the bound like the mean itself."""
-    value, length = found.value, float(np.linalg.norm(found.value))
+    value, length = estimate.value, float(np.linalg.norm(estimate.value))
     if length > bound:
         value, length = value * (bound / length), bound
     # The distance of two vectors within the bound is at most this.
     most = bound + length
-    known = found.error < most or math.isnan(most)
+    known = estimate.error < most or math.isnan(most)
     return MeanOfUsers(
         value,
-        found.noise_sd,
+        estimate.noise_sd,
         guarantee,
         plan.method,
         plan.reason,
-        found.radius,
-        found.outside,
-        found.n_users,
-        found.error if known else most,
-        found.covers if known else NOTHING,
+        estimate.radius,
+        estimate.outside,
+        estimate.n_users,
+        estimate.error if known else most,
+        estimate.covers if known else NOTHING,
     )
 
 
@@ -425,12 +427,12 @@ def _collect_records(X: Any, users: Any, dimension: int | None) -> Records:
     return records
 
 
-def _resolve_method(method: str | Method, *, there: bool) -> Method:
+def _resolve_method(method: str | Method, *, on_cluster: bool) -> Method:
     """Return the requested method."""
     if not isinstance(method, Method):
         _validate.one_of((AUTO.name, *METHODS), method=method)
         method = AUTO if method == AUTO.name else get_method(method)
-    if there:
+    if on_cluster:
         distributed.require_sums(method)
     return method
 

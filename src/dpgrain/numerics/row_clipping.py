@@ -77,5 +77,5 @@ def zero_nonfinite_rows(vectors: FloatArray) -> FloatArray:
         if np.isfinite(vectors.sum()):
             # A finite sum has finite terms.
             return vectors
-    there = np.isfinite(vectors).all(axis=1, keepdims=True)
-    return vectors if there.all() else np.where(there, vectors, 0.0)
+    finite = np.isfinite(vectors).all(axis=1, keepdims=True)
+    return vectors if finite.all() else np.where(finite, vectors, 0.0)

@@ -54,8 +54,8 @@ class Axes:
         np.fill_diagonal(rows, self.lengths)
         rows[-1] = np.append(along, beyond)[: len(basis)]
         _, lengths, turn = np.linalg.svd(rows, full_matrices=False)
-        kept = lengths > _ROUNDING * lengths.max(initial=0.0)
-        axes, lengths, turn = turn[kept] @ basis, lengths[kept], turn[kept]
+        significant = lengths > _ROUNDING * lengths.max(initial=0.0)
+        axes, lengths, turn = turn[significant] @ basis, lengths[significant], turn[significant]
         carried = turn[:, : len(self.lengths)]
         bet = np.outer(axes @ gradient, axes @ (self.start - self.theta))
         return axes, lengths, carried @ self.won @ carried.T + bet

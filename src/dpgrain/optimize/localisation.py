@@ -189,9 +189,10 @@ def localise(
     for phase in plan.phases():
         answer: Any = solvers(phase)
         if not isinstance(answer, tuple) or len(answer) != 2:
-            said = _validate.describe(answer)
+            description = _validate.describe(answer)
             raise ParameterError(
-                f"solvers must return a solver and a number of rounds, not {said}.", name="solvers"
+                f"solvers must return a solver and a number of rounds, not {description}.",
+                name="solvers",
             )
         solver, rounds = answer
         pulled = _pulled(oracles(phase), phase.strength, solution)

@@ -157,10 +157,10 @@ class Logistic(MarginLoss):
             steep = 1 + t * self.curvature(z - t * s, y)
             newton = s - excess / steep
             # A converged record keeps its Newton step, because halving would move it away again.
-            there = np.abs(newton - s) <= 1e-15 * (np.abs(s) + 1 / steep)
-            inside = there | ((newton > low) & (newton < high))
+            converged = np.abs(newton - s) <= 1e-15 * (np.abs(s) + 1 / steep)
+            inside = converged | ((newton > low) & (newton < high))
             next_s = np.where(inside, newton, (low + high) / 2)
-            if np.all(there):
+            if np.all(converged):
                 break
             s = next_s
         return s.astype(z.dtype, copy=False)

@@ -165,13 +165,13 @@ class RandomizedBall:
         return np.asarray(own).reshape(len(X), theta.size)
 
     def _shadows(
-        self, kept: int, dimension: int, generator: np.random.Generator, count: int
+        self, coordinates: int, dimension: int, generator: np.random.Generator, count: int
     ) -> NDArray[np.float64]:
         """Draw (count, kept) first coordinates of points of the ball, without the others."""
-        some = generator.standard_normal((count, kept))
+        some = generator.standard_normal((count, coordinates))
         squares = (some**2).sum(axis=1)
-        if dimension > kept:
-            squares = squares + generator.chisquare(dimension - kept, count)
+        if dimension > coordinates:
+            squares = squares + generator.chisquare(dimension - coordinates, count)
         lengths = self.radius * generator.random(count) ** (1 / dimension)
         shadows: NDArray[np.float64] = some * (lengths / np.sqrt(squares))[:, None]
         return shadows

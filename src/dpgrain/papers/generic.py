@@ -64,19 +64,19 @@ def element_sensitivity(
     _validate.one_of(("l2", "l1"), norm=norm)
     cells = _validate.sequence(blocks=blocks)
     if any(isinstance(values, str | bytes) for values in cells):
-        told = _validate.describe(blocks)
-        raise ParameterError(f"blocks must be a list of values for each cell, not {told}.")
+        description = _validate.describe(blocks)
+        raise ParameterError(f"blocks must be a list of values for each cell, not {description}.")
     listed = [_validate.sequence(blocks=values) for values in cells]
     if not listed or any(len(values) == 0 for values in listed):
         raise ParameterError("blocks must have at least one cell, and one value per cell.")
     order = 1 if norm == "l1" else 2
     largest = 0.0
     for user in itertools.product(*listed):
-        here = _finite(function(user))
+        whole = _finite(function(user))
         for cell, values in enumerate(listed):
             for value in values:
                 other = (*user[:cell], value, *user[cell + 1 :])
-                difference = here - _finite(function(other))
+                difference = whole - _finite(function(other))
                 largest = max(largest, float(np.linalg.norm(difference, order)))
     return largest
 
@@ -86,8 +86,9 @@ def _finite(value: ArrayLike) -> FloatArray:
     try:
         array = np.atleast_1d(np.asarray(value, dtype=np.float64))
     except (TypeError, ValueError, OverflowError):
-        told = f"function must return a number or a vector of numbers, not {_validate.describe(value)}."
-        raise_without_context(ParameterError(told, name="function"))
+        kind = _validate.describe(value)
+        message = f"function must return a number or a vector of numbers, not {kind}."
+        raise_without_context(ParameterError(message, name="function"))
     return np.nan_to_num(array, nan=0.0, posinf=0.0, neginf=0.0)
 
 
@@ -216,19 +217,21 @@ class ReleaseQuery(Query[MeanRelease]):
     @property
     def plan(self) -> Plan:
         """The guarantee and the noise of the release."""
+        event = self.event
         return Plan(
             Guarantee(
                 self.promise.level,
                 self.elements,
                 self.promise.relation,
                 self.promise.delta,
-                self.event,
+                event,
                 (
                     Fact("enrolled-users", (self.shape[0],)),
                     Fact("sensitivity", (self.sensitivity,)),
                 ),
                 provenance="as given",
-            )
+            ),
+            parts={"mean": event},
         )
 
     def run(self, charge: Charge) -> MeanRelease:

@@ -51,12 +51,12 @@ def gradient_mapping(
 class Mapped:
     """State of a search for a stationary point.
 
-    ``kept`` (p,) is the chosen iterate, or the last one before it; ``norm`` is the l2 norm of the
+    ``iterate`` (p,) is the chosen iterate, or the last one before it; ``norm`` is the l2 norm of the
     last gradient mapping, which is as noisy as the gradient.
     """
 
     theta: FloatArray
-    kept: FloatArray
+    iterate: FloatArray
     norm: float = np.inf
     done: int = 0
 
@@ -119,9 +119,9 @@ class GradientMapping:
         done = state.done + 1
         # Project again, because rounding in a difference of close numbers may leave the domain.
         target = self.domain.project(state.theta - self.size * mapping)
-        solution = state.theta if done <= self.chosen else state.kept
+        solution = state.theta if done <= self.chosen else state.iterate
         return Mapped(target, solution, float(np.linalg.norm(mapping)), done)
 
     def finish(self, state: Mapped) -> FloatArray:
         """Return the chosen iterate."""
-        return state.kept
+        return state.iterate

@@ -355,16 +355,16 @@ class PanPrivateStream:
         d = len(self._state)
         if vector is None:
             return np.zeros((0, d))
-        given: Any = vector
-        if not isinstance(given, np.ndarray):
-            return zero_nonfinite_rows(numeric_array([given], d, name="vector"))
-        if given.shape != (d,) or given.dtype.kind not in "fiub":
+        row: Any = vector
+        if not isinstance(row, np.ndarray):
+            return zero_nonfinite_rows(numeric_array([row], d, name="vector"))
+        if row.shape != (d,) or row.dtype.kind not in "fiub":
             raise ParameterError(
-                f"vector must be {d} numbers or None, not {given.shape} of {given.dtype}."
+                f"vector must be {d} numbers or None, not {row.shape} of {row.dtype}."
             )
         with np.errstate(over="ignore"):
             # Overflows depend on a user's value, so no warning may reveal them.
-            return zero_nonfinite_rows(given.astype(np.float64)[None])
+            return zero_nonfinite_rows(row.astype(np.float64)[None])
 
     def _first_state(self, dimension: int) -> NDArray[np.int64]:
         """Draw the noise of the state for the users of the next batch."""
@@ -408,10 +408,10 @@ class PanPrivateRounds(CountedRounds):
     def _round(self, contributions: Contributions) -> FloatArray:
         # The round has already been counted, so its batch is the one before ``_done``.
         first, end = (self.mean.first(batch) for batch in (self._done - 1, self._done))
-        held = self._roster.vectors(contributions, first, end)
+        inputs = self._roster.vectors(contributions, first, end)
         if self._stream is None:
             self._stream = PanPrivateStream(self.mean, contributions.dimension, self.source)
-        for vectors in held:
+        for vectors in inputs:
             self._stream._add(vectors, users=0)
         # Users without data count as received.
         result = self._stream._add(np.zeros((0, contributions.dimension)), users=end - first)

@@ -140,7 +140,7 @@ class SoftCoreMean(Central):
         n_users = _validate.integer(minimum=1, n_users=n_users)
         rounds = _validate.integer(minimum=1, rounds=rounds)
         search = _Search(delta, n_users, rounds, relation, _validate.fraction(failure=failure))
-        made: list[SoftCoreMean] = []
+        means: list[SoftCoreMean] = []
         for share in (1.0,) if beside is None else (0.85, 0.6, 0.4, 0.2):
             test = search.best(share * epsilon)
             if test is None:
@@ -164,10 +164,10 @@ class SoftCoreMean(Central):
                 if beside is None:
                     raise
                 continue
-            made.append(test.mean(radius, result.parameter, n_users, rounds))
-        if not made:
+            means.append(test.mean(radius, result.parameter, n_users, rounds))
+        if not means:
             raise ParameterError(_too_few(search, epsilon, beside), name="n_users")
-        return min(made, key=lambda mean: mean.noise_multiplier)
+        return min(means, key=lambda mean: mean.noise_multiplier)
 
     @property
     def event(self) -> accounting.SoftCore:
@@ -258,8 +258,8 @@ class SoftCoreRounds(CountedRounds):
                 "others. Use a larger radius, or more users."
             )
             raise RunEnded(self._ended)
-        kept = np.flatnonzero(weights)
-        return self._noised(on_grid(vectors[kept], step), weights[kept])
+        core = np.flatnonzero(weights)
+        return self._noised(on_grid(vectors[core], step), weights[core])
 
     def _noised(self, steps: IntArray, weights: IntArray) -> FloatArray:
         """Add noise to the weighted mean of vectors on the grid, in steps of a finer grid."""

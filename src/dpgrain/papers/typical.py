@@ -114,22 +114,23 @@ class TypicalQuery(Query[TypicalRecords]):
     @property
     def plan(self) -> Plan:
         """The guarantee and the noise of the release."""
+        event = self.event
         enrolled = () if self.n_users is None else Population(self.n_users).facts
         guarantee = array_guarantee(
             self.promise,
-            self.event,
+            event,
             (*enrolled, Fact("most-records", (self.largest,))),
             private=True,
             users=self.whose.users,
             elements=None,
         )
-        return Plan(guarantee)
+        return Plan(guarantee, parts={"choice": event})
 
     def run(self, charge: Charge) -> TypicalRecords:
         """Count the records of each user, and choose an approximate median."""
         rows, candidates = charge.read(self.whose.arranged), _grid(self.largest)
-        held = np.bincount(rows.blocks, minlength=len(rows.owners))
-        best = int(charge.order(self.event, middle_scores(held, candidates))[0])
+        counts = np.bincount(rows.blocks, minlength=len(rows.owners))
+        best = int(charge.order(self.event, middle_scores(counts, candidates))[0])
         return TypicalRecords(int(candidates[best]), charge.guarantee)
 
 

@@ -277,8 +277,8 @@ def _errors(
         cells=cells,
     )
     noise, total = noise_sd(release.sums), data.holders * data.block
-    held = {"record": data.block * data.elements, "element": data.elements, "user": 1}[level]
-    person = release.event.epsilon(delta, units=math.ceil(held), relation=relation)
+    units = {"record": data.block * data.elements, "element": data.elements, "user": 1}[level]
+    person = release.event.epsilon(delta, units=math.ceil(units), relation=relation)
     if level == "record":
         return UnitErrors(level, person, 1.0, noise, 0.0, total, release.event)
     # A whole user's bound is for all cells together: a user's elements of size x have norm

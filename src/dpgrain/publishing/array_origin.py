@@ -21,13 +21,13 @@ class ArrayOrigin:
         scope: the region of the records.
         partition: the partition into elements; None if unknown.
         provenance: the origin of the rows; "as given" unless they were read from a table.
-        made: facts about the derivation of the rows.
+        facts: facts about the derivation of the rows.
     """
 
     scope: Region = EVERYTHING
     partition: Partition | None = None
     provenance: Provenance = "as given"
-    made: tuple[Fact, ...] = ()
+    facts: tuple[Fact, ...] = ()
 
 
 _origin: ContextVar[ArrayOrigin] = ContextVar("origin", default=ArrayOrigin())  # noqa: B039 - it is frozen

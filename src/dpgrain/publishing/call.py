@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dpgrain.publishing.query import Query
 
 Parameters = ParamSpec("Parameters")
-Made = TypeVar("Made", bound="Query[Any]")
+Recorded = TypeVar("Recorded", bound="Query[Any]")
 Release = TypeVar("Release")
 
 _FORMAT, _FIELDS = 1, {"dpgrain", "query", "parameters", "inputs"}
@@ -121,7 +121,7 @@ def keep_query(release: Release, call: Call | None) -> Release:
     return release
 
 
-def recorded(query: Callable[Parameters, Made]) -> Callable[Parameters, Made]:
+def recorded(query: Callable[Parameters, Recorded]) -> Callable[Parameters, Recorded]:
     """Record the call on the query that a public function or method of dpgrain returns."""
     package, _, rest = query.__module__.partition(".")
     home = _SHOWN_IN.get(rest.partition(".")[0]) if package == "dpgrain" else None
@@ -132,8 +132,8 @@ def recorded(query: Callable[Parameters, Made]) -> Callable[Parameters, Made]:
     others = [name for name, kind in kinds.items() if kind is inspect.Parameter.VAR_KEYWORD]
 
     @wraps(query)
-    def record(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Made:
-        made = query(*args, **kwargs)
+    def record(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Recorded:
+        result = query(*args, **kwargs)
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         arguments, name = bound.arguments, query.__name__
@@ -144,9 +144,9 @@ def recorded(query: Callable[Parameters, Made]) -> Callable[Parameters, Made]:
             arguments, name = {**options, **arguments}, type(owner).__name__
         is_public = owner is None or type(owner).__module__.startswith(f"{home}.")
         # A public function may return the query of another one.
-        if is_public and made.call is None:
-            vars(made)["call"] = Call.of(f"{home}.{name}", arguments)
-        return made
+        if is_public and result.call is None:
+            vars(result)["call"] = Call.of(f"{home}.{name}", arguments)
+        return result
 
     record.__dict__["is_recorded"] = True
     return record
@@ -162,9 +162,9 @@ def query_from_dict(values: Any, inputs: Any) -> Query[Any]:
             name="values",
         )
     function, schemas = _function(stored["query"]), _validate.mapping(inputs=stored["inputs"])
-    given = _validate.mapping(inputs=inputs)
-    if (found := {name: _schema(value) for name, value in given.items()}) != schemas:
-        wanted, others = (_validate.describe(json.dumps(each), 300) for each in (schemas, found))
+    sources = _validate.mapping(inputs=inputs)
+    if (actual := {name: _schema(value) for name, value in sources.items()}) != schemas:
+        wanted, others = (_validate.describe(json.dumps(each), 300) for each in (schemas, actual))
         raise ParameterError(f"inputs must have the schemas {wanted}, not {others}.", name="inputs")
     stated = _validate.mapping(parameters=stored["parameters"])
     try:
@@ -175,7 +175,7 @@ def query_from_dict(values: Any, inputs: Any) -> Query[Any]:
             # A configured object, such as a model.
             options = [name for name in _options(function) if name in parameters]
             function = function(**{name: parameters.pop(name) for name in options})
-        call = inspect.signature(function.query).bind(**parameters, **given)
+        call = inspect.signature(function.query).bind(**parameters, **sources)
     except _validate.MISFIT_ERRORS as error:
         if isinstance(error, ParameterError):
             raise
@@ -196,9 +196,9 @@ def _function(name: Any) -> Any:
     """Return the publishing function or class with a public name; nothing else is looked up."""
     package, _, short = name.rpartition(".") if isinstance(name, str) else ("", "", "")
     if package in _SHOWN_IN.values() and short in (module := import_module(package)).__all__:
-        found = getattr(module, short)
-        if getattr(getattr(found, "query", None), "is_recorded", False):
-            return found
+        function = getattr(module, short)
+        if getattr(getattr(function, "query", None), "is_recorded", False):
+            return function
     raise ParameterError(
         f"query must be a publishing function of dpgrain, not {_validate.describe(name)}.",
         name="query",
@@ -269,8 +269,8 @@ def _type(name: str) -> Any:
     if package not in _TYPES:
         return None
     module = import_module(package)
-    found = getattr(module, short) if short in (_TYPES[package] or module.__all__) else None
-    return found if is_dataclass(found) else None
+    kind = getattr(module, short) if short in (_TYPES[package] or module.__all__) else None
+    return kind if is_dataclass(kind) else None
 
 
 def _decoded(value: Any) -> Any:

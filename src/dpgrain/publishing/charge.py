@@ -69,7 +69,7 @@ class Charge(Draws):
         self._guarantee = guarantee
         self._within = within
         self._over = False
-        self._made_by = os.getpid()
+        self._creator = os.getpid()
 
     @property
     def guarantee(self) -> Guarantee:
@@ -151,7 +151,7 @@ class Charge(Draws):
         return best[1]
 
     def _check_process(self) -> None:
-        check_creator(self._made_by, _NAME)
+        check_creator(self._creator, _NAME)
 
     def _check_open(self) -> None:
         self._check_process()

@@ -13,7 +13,7 @@ from dpgrain.publishing.query import Query
 
 Parameters = ParamSpec("Parameters")
 Owner = TypeVar("Owner")
-Made = TypeVar("Made")
+Released = TypeVar("Released")
 Published = TypeVar("Published", covariant=True)
 
 
@@ -29,7 +29,9 @@ class PublishingFunction(Protocol[Parameters, Published]):
         """Validate the parameters, and return the query; nothing is read."""
 
 
-def publishes(query: Callable[Parameters, Query[Made]]) -> PublishingFunction[Parameters, Made]:
+def publishes(
+    query: Callable[Parameters, Query[Released]],
+) -> PublishingFunction[Parameters, Released]:
     """Create a publishing function from a function that returns a query.
 
     >>> import pyarrow as pa
@@ -42,22 +44,22 @@ def publishes(query: Callable[Parameters, Query[Made]]) -> PublishingFunction[Pa
     with_call = recorded(query)
 
     @wraps(query)
-    def function(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Made:
+    def function(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Released:
         return publish(with_call(*args, **kwargs))
 
-    made: Any = function
-    made.query = with_call
-    made.__signature__ = _published(inspect.signature(query))
-    return cast("PublishingFunction[Parameters, Made]", made)
+    wrapped: Any = function
+    wrapped.query = with_call
+    wrapped.__signature__ = _published(inspect.signature(query))
+    return cast("PublishingFunction[Parameters, Released]", wrapped)
 
 
 def published(
-    query: Callable[Concatenate[Owner, Parameters], Query[Made]], name: str
-) -> Callable[Concatenate[Owner, Parameters], Made]:
+    query: Callable[Concatenate[Owner, Parameters], Query[Released]], name: str
+) -> Callable[Concatenate[Owner, Parameters], Released]:
     """Create a publishing method with a name from a method that returns a query."""
 
     @wraps(query)
-    def method(whose: Owner, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Made:
+    def method(whose: Owner, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Released:
         return publish(query(whose, *args, **kwargs))
 
     method.__name__, method.__qualname__ = name, query.__qualname__.replace(query.__name__, name)

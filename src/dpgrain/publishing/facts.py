@@ -321,5 +321,5 @@ def unique_facts(facts: Iterable[Fact | str]) -> tuple[Fact, ...]:
     """
     known = [Fact("stated", (fact,)) if isinstance(fact, str) else fact for fact in facts]
     sentences = {str(fact) for fact in known if fact.kind != "stated"}
-    kept = (fact for fact in known if fact.kind != "stated" or str(fact) not in sentences)
-    return tuple(dict.fromkeys(kept))
+    unique = (fact for fact in known if fact.kind != "stated" or str(fact) not in sentences)
+    return tuple(dict.fromkeys(unique))

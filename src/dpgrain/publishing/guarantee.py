@@ -276,20 +276,20 @@ class Guarantee(GuaranteeReportMixin):
         >>> Guarantee("record", "", "zero_out", 0.0, ApproximateDP(0.5)).summary
         'ε = 1, δ = 0 per record (zero_out).'
         """
-        as_given = self.provenance == "as given"
+        external = self.provenance == "as given"
         # Full texts of mappings are too long for one line.
         brief = "" if self.partition is None else self.partition.brief
         ids = _user_ids(self.user)
         users = (
             f"users {'by ' * ids.startswith('the ids')}{ids}"
             if ids
-            else "each row is one user" * as_given
+            else "each row is one user" * external
         )
         facts = (
             brief or self.elements.removeprefix("the column "),
             users if self.level != "record" else "",
             self.relation,
-            "external rows, unverified" if as_given else "",
+            "external rows, unverified" if external else "",
             *(f"only {each}" for each in self.filters),
             *(f"line {each.number:,} of ledger {each.name!r}" for each in self.receipts),
         )
@@ -323,13 +323,13 @@ class Guarantee(GuaranteeReportMixin):
             # Rows of a guarantee that was built by hand are unknown.
             users = f"{users[:-1]}; rows without a user are dropped."
         read = "" if self.scope.everything else f" Only these records are read: {self.scope}."
-        given = _AS_GIVEN if self.provenance == "as given" else ""
+        provenance = _AS_GIVEN if self.provenance == "as given" else ""
         warning = "" if self.private else f"{_SEEDED} "
         charged = "".join(f" Charged on {receipt}." for receipt in self.receipts)
         return (
             f"{warning}{self.level.capitalize()}-level differential privacy with "
             f"ε = {rounded_up(epsilon, 6)} and δ = {delta}: {changed} changes the probability of any "
-            f"outcome{most}.{users}{read}{given}{public}{charged}"
+            f"outcome{most}.{users}{read}{provenance}{public}{charged}"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -152,11 +152,11 @@ def fact_of(sentence: str) -> Fact:
 def _known(sentence: str) -> Fact | None:
     """Return the fact with the same old sentence; None if there is none."""
     for kind, old, pattern, parsers in _patterns():
-        found = pattern.fullmatch(sentence)
-        if found is None:
+        match = pattern.fullmatch(sentence)
+        if match is None:
             continue
         try:
-            numbers = [parse(text) for parse, text in zip(parsers, found.groups(), strict=True)]
+            numbers = [parse(text) for parse, text in zip(parsers, match.groups(), strict=True)]
             fact = Fact(kind, tuple(numbers))
             if written(old, fact.numbers) == sentence:
                 return fact

@@ -29,7 +29,7 @@ class PickleOrigin:
         ledger: a hash of the address of the open ledger, because an address may contain a password;
             None without a ledger.
 
-    >>> PickleOrigin.from_here() is None
+    >>> PickleOrigin.current() is None
     True
     >>> PickleOrigin(os.getpid(), budget=True, ledger=None).check()
     """
@@ -39,7 +39,7 @@ class PickleOrigin:
     ledger: str | None
 
     @staticmethod
-    def from_here(before: PickleOrigin | None = None) -> PickleOrigin | None:
+    def current(before: PickleOrigin | None = None) -> PickleOrigin | None:
         """Return the origin of a copy created now; ``before`` if no budget or ledger is open."""
         budget, ledger = is_open(), _name()
         if not budget and ledger is None:

@@ -60,9 +60,9 @@ def check_process(opened_by: int | None) -> None:
         )
 
 
-def check_creator(made_by: int, what: str = "budget") -> None:
+def check_creator(creator: int, what: str = "budget") -> None:
     """Raise ParameterError for a copy in another process than the one that created the original."""
-    if made_by != os.getpid():
+    if creator != os.getpid():
         raise ParameterError(
             f"this {what} is a copy from another process, and each copy would spend all of it; "
             "publish in the process that created it, in any number of threads."

@@ -22,12 +22,12 @@ from dpgrain.publishing.guarantee import (
     warn_unreliable_result,
 )
 from dpgrain.publishing.ledgers import open_ledger
-from dpgrain.publishing.query import Made, Query
+from dpgrain.publishing.query import Query, Released
 from dpgrain.publishing.reservation import Reservation
 from dpgrain.publishing.share import BudgetShare
 
 
-def publish(query: Query[Made]) -> Made:
+def publish(query: Query[Released]) -> Released:
     """Publish the release of a query: warn, charge the budget and the ledger, then read.
 
     Args:
@@ -53,7 +53,7 @@ def publish(query: Query[Made]) -> Made:
         return _publish(query)
 
 
-def _publish(query: Query[Made]) -> Made:
+def _publish(query: Query[Released]) -> Released:
     if not isinstance(query, Query):
         raise ParameterError(
             f"query must be a query, not {_validate.describe(query)}; a stored or pickled one has no "

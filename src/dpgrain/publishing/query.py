@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from dpgrain.publishing.charge import Charge
     from dpgrain.publishing.guarantee import Guarantee
 
-Made = TypeVar("Made")
+Released = TypeVar("Released")
 
 
-class Query(ABC, Generic[Made]):
+class Query(ABC, Generic[Released]):
     """A request for a release: public numbers and the source of the rows.
 
     Attributes:
@@ -63,7 +63,7 @@ class Query(ABC, Generic[Made]):
         """The plan of the release; computing it reads no rows."""
 
     @abstractmethod
-    def run(self, charge: Charge) -> Made:
+    def run(self, charge: Charge) -> Released:
         """Make the charged release.
 
         Args:
@@ -95,10 +95,10 @@ class Query(ABC, Generic[Made]):
                 f"create a new query for {promise.unit!r} and {promise.relation!r}.",
                 name="promise",
             )
-        made = self._with(promise)
+        query = self._with(promise)
         if self.call is not None:
-            vars(made)["call"] = self.call.with_promise(promise)
-        return made
+            vars(query)["call"] = self.call.with_promise(promise)
+        return query
 
     def check_unit(self, unit: Unit) -> None:
         """Check that the promise protects the unit of the blocks of the rows.

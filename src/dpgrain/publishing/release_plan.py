@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from dpgrain.accounting import Event
 from dpgrain.publishing.guarantee import Guarantee
@@ -20,6 +20,7 @@ _TIMES = {
 }
 # A clipping bound, for an example of the error.
 _EXAMPLE = 10.0
+Part = TypeVar("Part", bound=Event)
 Times = Literal["", "bounds", "range", "records", "ranks"]
 
 
@@ -56,6 +57,17 @@ def _size(error: float) -> str:
     return f"{error:,.0f}" if error >= 1000 else f"{error:.3g}"
 
 
+def present(parts: Mapping[str, Part | None]) -> dict[str, Part]:
+    """Return the parts that are not None."""
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def compose(parts: Mapping[str, Event]) -> Event:
+    """Return the composition of the parts of a plan, in their order."""
+    first, *rest = parts.values()
+    return sum(rest, start=first)
+
+
 @dataclass(frozen=True)
 class Plan:
     """The plan of a query: its guarantee and the expected error, from public numbers only.
@@ -68,7 +80,7 @@ class Plan:
         cells: the public number of cells, or 1 if it is unknown.
         expected: the expected error; None if public numbers do not determine it.
         care: warnings of unreliable results, shown before the charge.
-        parts: the parts of the event by name, in the order of their draws; empty if there is one.
+        parts: the parts of the event by name, whose composition it is.
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, count, read

@@ -15,7 +15,7 @@ from dpgrain.publishing.call import keep_query
 from dpgrain.publishing.charge import Charge
 from dpgrain.publishing.guarantee import Guarantee, warn_large_delta
 from dpgrain.publishing.process import check_creator
-from dpgrain.publishing.query import Made, Query
+from dpgrain.publishing.query import Query, Released
 
 
 class Reservation:
@@ -27,7 +27,7 @@ class Reservation:
     """
 
     def __init__(self, charged: Guarantee, guarantees: Sequence[Guarantee]) -> None:
-        self._made_by = os.getpid()
+        self._creator = os.getpid()
         self._left = Counter((each.event, each.scope) for each in guarantees)
         self._like = guarantees[0]
         self._charged = charged
@@ -38,7 +38,7 @@ class Reservation:
         """The guarantee of all releases, with the receipts of ledgers."""
         return self._charged
 
-    def publish(self, query: Query[Made]) -> Made:
+    def publish(self, query: Query[Released]) -> Released:
         """Publish one of the releases.
 
         Raises:
@@ -60,7 +60,7 @@ class Reservation:
             ParameterError: if no such release remains, it protects another unit, or this is a copy in
                 another process.
         """
-        check_creator(self._made_by)
+        check_creator(self._creator)
         # The sum raises unless both protect the same unit of the same users.
         _ = self._like + guarantee
         key = guarantee.event, guarantee.scope

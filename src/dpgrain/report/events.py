@@ -35,9 +35,11 @@ def sentences(event: Event) -> list[str]:
     'Gaussian noise was added to a sum, with a standard deviation of 4 clipping bounds'
     """
     parts = event.parts
-    shown = [_describe(part) for part in parts[:_MOST_PARTS]]
-    left = len(parts) - len(shown)
-    return [*shown, f"{quantity(left, 'more event')}: see the JSON below."] if left else shown
+    described = [_describe(part) for part in parts[:_MOST_PARTS]]
+    left = len(parts) - len(described)
+    return (
+        [*described, f"{quantity(left, 'more event')}: see the JSON below."] if left else described
+    )
 
 
 def _describe(event: Event) -> str:
@@ -62,11 +64,11 @@ def _times(count: int, noun: str) -> str:
 def _clipped(contribution: Contribution) -> str:
     """Describe how units enter a sum."""
     most = contribution.max_elements
-    kept = "" if most is None else f" At most {quantity(most, 'element')} per user counted."
+    limit = "" if most is None else f" At most {quantity(most, 'element')} per user counted."
     layout = _LAYOUTS[contribution.layout].format(per_coordinate=contribution.per_coordinate)
     apart = f" {layout}" if contribution.block == "element" else ""
     block = _BLOCKS[contribution.block]
-    return f"{_upper(block)} was clipped to the bound first.{apart}{kept}"
+    return f"{_upper(block)} was clipped to the bound first.{apart}{limit}"
 
 
 def _gaussian(event: Any) -> str:

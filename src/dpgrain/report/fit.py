@@ -117,35 +117,35 @@ def plot_model(model: LinearModel, ax: Axes | None = None) -> Axes:
     return plot_coefficients(largest(result), ax, intervals=result.intervals)
 
 
-def _estimated(found: Coefficients, salt: str = "") -> dict[str, object]:
+def _estimated(summary: Coefficients, salt: str = "") -> dict[str, object]:
     """Return the coefficients as a table and a figure."""
-    plotted = largest(found)
-    height = 90 + 24 * max(len(plotted), 2) + (44 if found.intervals else 0)
+    plotted = largest(summary)
+    height = 90 + 24 * max(len(plotted), 2) + (44 if summary.intervals else 0)
     return {
-        "count": len(found.rows),
-        "intervals": found.intervals,
-        "cautions": found.cautions,
-        "meaning": found.explanations.values(),
-        "unsure": found.unsure,
-        "headings": found.headings,
+        "count": len(summary.rows),
+        "intervals": summary.intervals,
+        "cautions": summary.cautions,
+        "meaning": summary.explanations.values(),
+        "unsure": summary.unsure,
+        "headings": summary.headings,
         "lines": [
-            (text(row.name, 120), [text(cell, 60) if cell else "" for cell in found.cells(row)])
-            for row in found.rows[:_LISTED_ROWS]
+            (text(row.name, 120), [text(cell, 60) if cell else "" for cell in summary.cells(row)])
+            for row in summary.rows[:_LISTED_ROWS]
         ],
         "plotted": len(plotted),
-        "weights": len([row for row in found.rows if not row.intercept]),
+        "weights": len([row for row in summary.rows if not row.intercept]),
         "coefficient_plots": figures(
             f"{salt}coefficients",
-            partial(plot_coefficients, plotted, intervals=found.intervals),
+            partial(plot_coefficients, plotted, intervals=summary.intervals),
             height,
-            [_hover_text(found, row) for row in plotted],
+            [_hover_text(summary, row) for row in plotted],
         ),
     }
 
 
-def _hover_text(found: Coefficients, row: Coefficient) -> str:
+def _hover_text(summary: Coefficients, row: Coefficient) -> str:
     """Return the hover text of a row of the figure."""
-    cells = zip(found.headings[1:], found.cells(row), strict=True)
+    cells = zip(summary.headings[1:], summary.cells(row), strict=True)
     return f"{text(row.name, 120)}: {', '.join(f'{name} {cell}' for name, cell in cells)}"
 
 
@@ -253,15 +253,15 @@ def _settings(model: LinearModel) -> list[tuple[str, object]]:
     bets = "coin betting, then full-matrix AdaGrad" if config.warms_up else "coin betting"
     loss = model.loss(getattr(model, "classes_", None))
     solver = config.recipe_for(loss.lipschitz) or (bets if algorithm == "auto" else algorithm)
-    asked: list[tuple[str, object]] = [
+    settings: list[tuple[str, object]] = [
         ("Model", _TITLES[type(model).__name__]),
         ("Target", getattr(model, "target_", "as passed")),
         ("Features", f"{model.n_features_in_:,}"),
     ]
     classes = getattr(model, "classes_", None)
     if classes is not None:
-        asked.append(("Labels", ", ".join(map(str, classes))))
-    asked += [
+        settings.append(("Labels", ", ".join(map(str, classes))))
+    settings += [
         ("Privacy unit", config.promise.unit),
         ("Who sees data", _TRUST[config.trust]),
         ("Partition into elements", guarantee.elements or "none"),
@@ -284,5 +284,5 @@ def _settings(model: LinearModel) -> list[tuple[str, object]]:
     for name, what in (("quantile", "Quantile"), ("threshold", "Threshold of the error")):
         value = model.parameters_.get(name)
         if value is not None:
-            asked.insert(3, (what, f"{value:g}"))
-    return asked
+            settings.insert(3, (what, f"{value:g}"))
+    return settings

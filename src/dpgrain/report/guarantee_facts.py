@@ -103,7 +103,7 @@ class Odds:
         return math.isinf(self.epsilon)
 
     @property
-    def shown(self) -> str:
+    def text(self) -> str:
         """The ε, rounded up."""
         return rounded_up(self.epsilon)
 
@@ -221,7 +221,7 @@ def person_sentence(guarantee: Guarantee) -> str:
             else ""
         )
         return f"{who} nothing is guaranteed at this δ.{rule}"
-    return f"{who} ε = {odds.shown}: the best guess is right at most {odds.guess} of the time."
+    return f"{who} ε = {odds.text}: the best guess is right at most {odds.guess} of the time."
 
 
 def _unit_sentence(guarantee: Guarantee) -> str:
@@ -253,7 +253,7 @@ def _bound_sentence(guarantee: Guarantee) -> str:
     more = ", plus δ" if odds.delta else ""
     return (
         f"{attacker} {guess} correctly at most {odds.guess} of the time: no outcome is more than "
-        f"{odds.factor} times as likely in either case{more} (ε = {odds.shown})."
+        f"{odds.factor} times as likely in either case{more} (ε = {odds.text})."
     )
 
 
@@ -268,7 +268,7 @@ def _group_sentence(guarantee: Guarantee) -> str:
         numbers = range(2, several + 1)
         first = next(n for n in numbers if Odds.from_guarantee(guarantee, units=n).is_infinite)
         return f"{less} {first} or more of them nothing is guaranteed at this δ."
-    return f"{less} {several} of them the factor is {odds.factor} (ε = {odds.shown})."
+    return f"{less} {several} of them the factor is {odds.factor} (ε = {odds.text})."
 
 
 def _limit_sentence(guarantee: Guarantee) -> str:

@@ -237,16 +237,16 @@ def _compositions(
     for entry in released:
         for one in entry.guarantees:
             alike.setdefault((one.level, one.elements, one.relation), []).append(one)
-    found: list[_Composition] = []
+    compositions: list[_Composition] = []
     for guarantees in alike.values():
         together = _compose(guarantees)
         if together is not None:
             together = replace(together, delta=deltas.get(together.level, together.delta))
-            plots = figures(f"curve{len(found)}", partial(plot_curve, together), 320)
-            found.append(
+            plots = figures(f"curve{len(compositions)}", partial(plot_curve, together), 320)
+            compositions.append(
                 _Composition(text(together, 20_000), quantity(len(guarantees), "release"), plots)
             )
-    return found
+    return compositions
 
 
 def _compose(guarantees: Sequence[Guarantee]) -> Guarantee | None:

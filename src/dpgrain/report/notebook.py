@@ -38,15 +38,15 @@ def release_html(release: Release) -> str:
     """Return a release as HTML: a figure, the first or largest rows, and the guarantee."""
     words = release_wording(release)
     of = f"{words.name} {words.of}" + (f" by {words.by}" if words.by else "")
-    shown_rows = drawn(release, _ROWS)
+    row_count = drawn(release, _ROWS)
     parts = [Markup("<p><strong>{}</strong></p>").format(text(title(release)))]
     if len(release) and not is_one(release):
         draw = partial(plot_estimates, release, top=_ROWS)
-        height = 90 + 22 * max(shown_rows, 2) if shown_rows else 280
+        height = 90 + 22 * max(row_count, 2) if row_count else 280
         parts.append(_picture(draw, height, f"the estimates, with intervals: {of}"))
-    said = [*notes(release), release.guarantee.summary, POINTER]
+    lines = [*notes(release), release.guarantee.summary, POINTER]
     parts += [_table(release)] if len(release) else []
-    parts += [Markup("<p>{}</p>").format(text(line, _SENTENCE_LETTERS)) for line in said]
+    parts += [Markup("<p>{}</p>").format(text(line, _SENTENCE_LETTERS)) for line in lines]
     return str(Markup("<div>{}</div>").format(Markup("\n").join(parts)))
 
 

@@ -226,7 +226,9 @@ def _estimated(facts: _ReleaseFacts, salt: str = "") -> dict[str, object]:
         "heads": [text(head, 60) for head in facts.words.heads],
         "value": text(value_of(release), 60),
         "measured": text(release.metadata.quantity, 80),
-        "made": release.statistic.made_of(one).replace("record", _ROW_NOUNS[release.metadata.rows]),
+        "made": release.statistic.describe_method(one).replace(
+            "record", _ROW_NOUNS[release.metadata.rows]
+        ),
         "rows": release.metadata.rows,
         "everyone": release.metadata.over == "everyone",
         "estimand": text(release.estimand),
@@ -252,8 +254,8 @@ def _over_time(release: Release) -> str:
         if isinstance(release, Histogram) and release.metadata.is_clipped
         else ""
     )
-    total, shown_lines = lines.total, len(lines.lines)
-    some = f" Largest {shown_lines} of {total:,} lines." if total > shown_lines else ""
+    total, line_count = lines.total, len(lines.lines)
+    some = f" Largest {line_count} of {total:,} lines." if total > line_count else ""
     gaps = " Lines are interrupted where nothing was published." if lines.gaps else ""
     return f"Estimates by {text(lines.key, 60)} with 95% intervals{of}.{some}{gaps}"
 

@@ -33,19 +33,19 @@ def training_page(training: Training) -> str:
         distorted="noise and clipping",
         settings=tuple((name, text(value)) for name, value in training.settings),
     )
-    shown = list(history.measures)[:_SHOWN_MEASURES]
+    names = list(history.measures)[:_SHOWN_MEASURES]
     return page.html(
         "training.html",
         kind=text(type(training.module).__name__, 60),
         weights=quantity(training.weights, "weight"),
         steps=quantity(mean.rounds, "step"),
-        last=[(text(name, 24), f"{history.last[name]:.4g}") for name in shown[:2]],
+        last=[(text(name, 24), f"{history.last[name]:.4g}") for name in names[:2]],
         measures=[
             (text(name, 60), figures(f"measure{place}", partial(plot_measure, history, name), 240))
-            for place, name in enumerate(shown)
+            for place, name in enumerate(names)
         ],
         evaluations=len(history.evaluated),
-        left_out=len(history.measures) - len(shown),
+        left_out=len(history.measures) - len(names),
         blocks=next((c.block for c in contributions(guarantee.event)), guarantee.level),
         training_plots=figures("training", partial(plot_training, history), 280),
         ratio="" if math.isnan(history.ratio) else f"{history.ratio:.3g}",

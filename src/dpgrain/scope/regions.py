@@ -521,11 +521,11 @@ def _describe_ends(span: Span) -> tuple[str, str]:
     ends = [end for end in (span.low, span.high) if end is not None]
     daily = span.axis != "whole" and all(end % DAY == 0 for end in ends)
 
-    def shown(value: int) -> str:
+    def text(value: int) -> str:
         if span.axis == "whole":
             return str(value)
         time = _EPOCH + timedelta(microseconds=min(max(value, _FIRST), _END - 1))
         return time.date().isoformat() if daily else time.isoformat(" ")
 
-    first = "" if span.low is None else shown(span.low)
-    return first, "" if span.high is None else shown(span.high - (DAY if daily else 1))
+    first = "" if span.low is None else text(span.low)
+    return first, "" if span.high is None else text(span.high - (DAY if daily else 1))

@@ -78,16 +78,16 @@ class BoundSearch:
             relation=self.relation,
         )
 
-    def bounds(self, found: IntArray) -> FloatArray:
+    def bounds(self, levels: IntArray) -> FloatArray:
         """Return the selected bounds, (K,), from their numbers of doublings."""
-        return np.asarray(self.low * 2.0**found, dtype=np.float64)
+        return np.asarray(self.low * 2.0**levels, dtype=np.float64)
 
     def find(self, pairs: OwnedRows, source: RandomSource) -> IntArray:
         """Return the noisy number of doublings of each cell, (K,)."""
         cells = pairs.cells
-        found = np.full(cells, self.doublings, dtype=np.int64)
+        levels = np.full(cells, self.doublings, dtype=np.int64)
         if not self.doublings:
-            return found
+            return levels
         unit = 2.0**_PERSON_BITS
         run = counted(source, self.event).comparisons(self.event, cells, unit)
         limit = math.floor((self.people + _RAISED * self.threshold_scale) * unit)
@@ -98,12 +98,12 @@ class BoundSearch:
             # In half steps; a bound has 2^(11 + doubled).
             people = (large - small) >> doubled
             passed = run.stop(people, lambda noisy, lowered: noisy <= limit + lowered)
-            found[passed] = doubled
+            levels[passed] = doubled
             open_ &= ~passed
             if not open_.any():
                 break
             pairs, small = pairs.of_cells(open_), large
-        return found
+        return levels
 
     def _sums(self, pairs: OwnedRows, doubled: int) -> IntArray:
         """Return twice the extension of each cell at one bound, in steps of 2^-10 of the lowest."""

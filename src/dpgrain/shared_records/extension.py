@@ -71,10 +71,10 @@ def presolve(sharing: SharedAmounts) -> tuple[IntArray, SharedAmounts]:
         own = owners[sharing.row] == 1
         mine = sharing.amount[sharing.row[own]]
         wanted = saturating_sums(sharing.person[own], mine, sharing.bound.size)
-        given = np.minimum(wanted, sharing.bound)
-        taken += sums_at(cell_of, given, sharing.cells)
-        sharing = replace(sharing.rows(owners > 1), bound=sharing.bound - given)
-        if sharing.amount.size == before.amount.size and not given.any():
+        assigned = np.minimum(wanted, sharing.bound)
+        taken += sums_at(cell_of, assigned, sharing.cells)
+        sharing = replace(sharing.rows(owners > 1), bound=sharing.bound - assigned)
+        if sharing.amount.size == before.amount.size and not assigned.any():
             break
     return taken, _clipped(sharing)
 

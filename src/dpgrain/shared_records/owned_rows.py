@@ -33,7 +33,7 @@ class OwnedRows:
     def of(
         row: IntArray,
         person: IntArray,
-        held: BoolArray,
+        owned: BoolArray,
         cell: IntArray,
         cells: int,
         number: FloatArray | None,
@@ -43,7 +43,7 @@ class OwnedRows:
         ``row`` and ``person`` are pairs in any order, possibly repeated, (E,); ``held`` marks valid
         rows, (R,).
         """
-        mine = held[row]
+        mine = owned[row]
         row, person = row[mine], person[mine]
         people = int(person.max(initial=-1)) + 1
         # Each pair once, by row.
@@ -70,9 +70,9 @@ class OwnedRows:
             amount, self.row, self.person, bound[self.cell_of], self.cell, self.cells
         )
 
-    def of_cells(self, kept: BoolArray) -> OwnedRows:
+    def of_cells(self, included: BoolArray) -> OwnedRows:
         """Return the rows of the selected cells, which retain their indices."""
-        rows = kept[self.cell]
+        rows = included[self.cell]
         pairs = rows[self.row]
         place = np.cumsum(rows) - 1
         return OwnedRows(

@@ -58,16 +58,16 @@ class SharedAmounts:
         cells[self.person] = self.cell[self.row]
         return cells
 
-    def rows(self, kept: BoolArray) -> SharedAmounts:
+    def rows(self, included: BoolArray) -> SharedAmounts:
         """Return the selected rows; people retain their indices."""
-        place = np.cumsum(kept) - 1
-        pairs = kept[self.row]
+        place = np.cumsum(included) - 1
+        pairs = included[self.row]
         return SharedAmounts(
-            self.amount[kept],
+            self.amount[included],
             place[self.row[pairs]],
             self.person[pairs],
             self.bound,
-            self.cell[kept],
+            self.cell[included],
             self.cells,
         )
 

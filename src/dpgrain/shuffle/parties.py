@@ -76,8 +76,8 @@ class Randomizer:
             raise ParameterError(
                 f"vector must have shape ({encoding.dim},), with {encoding.dim} coordinates."
             )
-        given: Any = [vector]
-        row = np.zeros((1, encoding.dim)) if vector is None else encoding.vectors(given)
+        rows: Any = [vector]
+        row = np.zeros((1, encoding.dim)) if vector is None else encoding.vectors(rows)
         part = self.noise.event(1, grid=encoding.grid, coordinates=encoding.dim, leak=_LEAK)
         draws = counted(source, part)
         own = encoding.codes(row, draws)[0]
@@ -324,10 +324,10 @@ class Shuffler:
             ParameterError: if the device is not an identifier, the device is missing although none
                 may participate twice, or the batch has been released.
         """
-        sent = bytes(report) if isinstance(report, bytearray | memoryview) else report
+        message = bytes(report) if isinstance(report, bytearray | memoryview) else report
         packing = self._packing.of(device)
-        counts = packing.unpack(sent)
-        identity = None if counts is None else packing.nonce(sent)
+        counts = packing.unpack(message)
+        identity = None if counts is None else packing.nonce(message)
         counted = self._counts(identity, device)
         if counted and counts is not None:
             self._ones += counts

@@ -444,27 +444,31 @@ class RoundQuery(Query[Estimate]):
                 f"X must have at most {honest:,} rows, because n_users = {protocol.n_users:,} "
                 f"includes {corrupt:,} corrupt devices."
             )
-        here = reporting_devices(self.dropped, honest, self.rows)
-        if here.devices < protocol.honest:
+        reporting = reporting_devices(self.dropped, honest, self.rows)
+        if reporting.devices < protocol.honest:
             raise ParameterError(
-                f"the batch has {here.devices:,} of the {protocol.honest:,} honest reports that "
+                f"the batch has {reporting.devices:,} of the {protocol.honest:,} honest reports that "
                 "it needs; lower honest_fraction, so that every device adds more noise."
             )
-        return here
+        return reporting
 
     @property
     def plan(self) -> Plan:
         """The guarantee and the noise of the round."""
         # Raises if there are too few devices.
         _ = self.reporting
-        return Plan(self.protocol._promise(self.event, private=True), self.protocol.n_users)
+        protocol, event = self.protocol, self.event
+        guarantee = protocol._promise(event, private=True)
+        return Plan(guarantee, protocol.n_users, parts={"round": event})
 
     def run(self, charge: Charge) -> Estimate:
         """Count the ones from devices, and decode their sum."""
-        protocol, here = self.protocol, self.reporting
+        protocol, reporting = self.protocol, self.reporting
         vectors = charge.read(lambda: protocol.encoding.vectors(self.vectors))
-        ones = protocol._ones([vectors[here.rows]], here.devices, charge.rounds(self.event))
-        analyzer, reports = protocol.analyzer(), here.devices + len(self.messages)
+        ones = protocol._ones(
+            [vectors[reporting.rows]], reporting.devices, charge.rounds(self.event)
+        )
+        analyzer, reports = protocol.analyzer(), reporting.devices + len(self.messages)
         value = analyzer.decoded(ones + self.messages.sum(axis=0), reports)
         return Estimate(value, analyzer.standard_error(reports), reports)
 

@@ -275,8 +275,8 @@ def bound_of_ratios(
     if top[0] < 0:
         return ChosenBounds(edges[:1].copy(), top >= 0)
     # Noise affects ratios more than clipping does, so no invisible tail is assumed.
-    kept = np.where(np.arange(noisy_counts.shape[1]) <= top[0], np.maximum(noisy_counts, 0), 0.0)
-    points, mass = _spread(kept, edges)
+    counts = np.where(np.arange(noisy_counts.shape[1]) <= top[0], np.maximum(noisy_counts, 0), 0.0)
+    points, mass = _spread(counts, edges)
     candidates = np.unique(np.concatenate([edges[:1], points[mass[0] > 0]]))
     left = np.minimum(points[:, None], candidates).T @ mass[0]
     noise = candidates * noise_multiplier / left
@@ -363,8 +363,8 @@ def pooled_bounds(
     bins = visible.shape[1]
     last = np.where(visible.any(axis=1), bins - 1 - visible[:, ::-1].argmax(axis=1), -1)
     last[cells < POOL_LEAST] = -1
-    kept = _continued(noisy_rows, last, row_sd, POOLED_EDGES, _POOLED_ALLOWANCE, bins=1)
-    points, mass = _spread(kept / cells[:, None], POOLED_EDGES)
+    counts = _continued(noisy_rows, last, row_sd, POOLED_EDGES, _POOLED_ALLOWANCE, bins=1)
+    points, mass = _spread(counts / cells[:, None], POOLED_EDGES)
     pool_seen = np.zeros(cells.size, dtype=np.bool_)
     pool_seen[rough.pool[rough.seen]] = True
     most = np.where(pool_seen, POOLED_EDGES[-1], _UNSEEN_MOST)
@@ -432,8 +432,10 @@ def _rough(
     """
     bounds = np.full(top.size, edges[0])
     for rows in _chunks(top >= 0):
-        kept = _continued(noisy_counts[rows], top[rows], count_sd, edges, -2.0, bins=1, falls=False)
-        bounds[rows] = _best(*_spread(kept, edges), energy[rows])
+        counts = _continued(
+            noisy_counts[rows], top[rows], count_sd, edges, -2.0, bins=1, falls=False
+        )
+        bounds[rows] = _best(*_spread(counts, edges), energy[rows])
     return np.asarray(np.maximum(bounds, edges[0]))
 
 
@@ -460,10 +462,12 @@ def _start(
     whole = noisy_counts.sum(axis=0)
     beyond = np.maximum(np.arange(bins) - int(whole.argmax()), 0)
     level = tail_of(law, whole / (count_sd * math.sqrt(cells)))
-    shown = np.flatnonzero(level * bins * (edges[1] / edges[0]) ** (2.0 * beyond) <= _FALSE_BIN)
-    if not shown.size:
+    candidates = np.flatnonzero(
+        level * bins * (edges[1] / edges[0]) ** (2.0 * beyond) <= _FALSE_BIN
+    )
+    if not candidates.size:
         return float(edges[0])
-    mean = np.where(np.arange(bins) <= shown[-1], np.maximum(whole, 0.0), 0.0) / cells
+    mean = np.where(np.arange(bins) <= candidates[-1], np.maximum(whole, 0.0), 0.0) / cells
     # Size of each cell relative to the mean cell, by weighted norms.
     weight = mean * np.sqrt(edges[:-1] * edges[1:])
     size = noisy_counts @ (weight / np.linalg.norm(weight))
@@ -488,9 +492,9 @@ def _pools(bounds: FloatArray, seen: BoolArray) -> IntArray:
     return pool
 
 
-def _chunks(found: BoolArray) -> list[IntArray]:
+def _chunks(selected: BoolArray) -> list[IntArray]:
     """Return the indices of the True cells in chunks."""
-    rows = np.flatnonzero(found)
+    rows = np.flatnonzero(selected)
     return [rows[start : start + _CHUNK] for start in range(0, rows.size, _CHUNK)]
 
 
@@ -519,15 +523,15 @@ def _continued(
     """
     row, last = np.arange(top.size), np.maximum(top, 0)
     index = np.arange(noisy_counts.shape[1])
-    kept = np.where(index <= top[:, None], np.maximum(noisy_counts, 0.0), 0.0)
-    full = kept[row, last]
+    counts = np.where(index <= top[:, None], np.maximum(noisy_counts, 0.0), 0.0)
+    full = counts[row, last]
     following = noisy_counts[row, np.minimum(last + 1, index[-1])] + allowance * count_sd
     steepest = (edges[0] / edges[1]) ** 2 if falls else 1.0
     most = np.maximum(np.clip(following, 0.0, steepest * full), least * full)
     rate = np.divide(most, full, out=np.zeros_like(full), where=full > 0)
     steps = index - last[:, None]
     tail = full[:, None] * rate[:, None] ** np.maximum(steps, 0)
-    return np.where((steps > 0) & (steps <= bins), tail, kept)
+    return np.where((steps > 0) & (steps <= bins), tail, counts)
 
 
 def _heavy_tail(

@@ -199,16 +199,16 @@ class HoldingsQuery(Query[Holdings]):
         facts += derivation_facts(table)
         guarantee = guarantee_of(self.promise, self.blocks, table, event, facts)
         expected = Expected(noise_sd(event) * self._size)
-        return Plan(guarantee, table.n_users, expected=expected)
+        return Plan(guarantee, table.n_users, expected=expected, parts={"counts": event})
 
     def run(self, charge: Charge) -> Holdings:
         """Count users by number of elements and of records."""
         event, size = self.event, self._size
         bins = np.array([*self.edges, np.iinfo(np.int64).max], dtype=np.int64)
-        with charge.open(self.table) as engine, Progress(2, self.progress) as shown:
-            shown.stage("Counting")
-            held, blocks = candidate_groups(engine, (self.column,)), UnitBlocks("user")
-            data = UserContributions(engine, blocks, held, blocks.cells(held, public=False))
+        with charge.open(self.table) as engine, Progress(2, self.progress) as progress:
+            progress.stage("Counting")
+            groups, blocks = candidate_groups(engine, (self.column,)), UnitBlocks("user")
+            data = UserContributions(engine, blocks, groups, blocks.cells(groups, public=False))
             counts = data.holdings(bins).ravel()
         counts = charge.noisy(event, counts, size)
         kinds = pa.array(np.repeat(["elements", "records"], bins.size))

@@ -267,14 +267,16 @@ def paired_column(
         table.require_numbers([name], role)
     first, second = (_place(column, *ends) for column, ends in zip(columns, ranges, strict=True))
     node = CallNode("+", (CallNode("*", (first, ConstantNode(PAIRED + 1))), second))
-    said = " and ".join(
+    alternatives = " and ".join(
         f"{column} clamped to [{low:,.6g}, {high:,.6g}]"
         for column, (low, high) in zip(columns, ranges, strict=True)
     )
     name = f"{columns[0]} and {columns[1]}"
     while table.has(name):
         name += " "
-    return table._derived(name, CompiledExpression.compile(node, said, table.own_columns)), name
+    return table._derived(
+        name, CompiledExpression.compile(node, alternatives, table.own_columns)
+    ), name
 
 
 def _place(column: str, low: float, high: float) -> Node:
@@ -341,18 +343,18 @@ class CovarianceQuery(SumsQuery[Estimates]):
     def release(self, measured: NoisySums) -> Estimates:
         """Return the covariances, with 95% intervals."""
         z, unit = half_width(self.noise), self.measure.stands_for(0.0, 1.0)
-        found = _SecondMoments.of(measured)
+        moments = _SecondMoments.of(measured)
         # Project the matrix: a covariance is at most the geometric mean of the variances.
-        most = np.sqrt(found.variances.prod(axis=0))
-        estimate = np.clip(found.covariance, -most, most)
-        error = np.linalg.norm(found.by_mass[0], axis=1) * measured.sd
-        half = np.where(found.known, z * error, np.inf)
+        most = np.sqrt(moments.variances.prod(axis=0))
+        estimate = np.clip(moments.covariance, -most, most)
+        error = np.linalg.norm(moments.by_mass[0], axis=1) * measured.sd
+        half = np.where(moments.known, z * error, np.inf)
         return measured.as_estimates(
             unit * estimate,
-            unit * np.where(found.known, np.minimum(error, _LARGEST), _LARGEST),
-            unit * np.maximum(np.minimum(found.covariance - half, estimate), -_LARGEST),
-            unit * np.minimum(np.maximum(found.covariance + half, estimate), _LARGEST),
-            found.count,
+            unit * np.where(moments.known, np.minimum(error, _LARGEST), _LARGEST),
+            unit * np.maximum(np.minimum(moments.covariance - half, estimate), -_LARGEST),
+            unit * np.minimum(np.maximum(moments.covariance + half, estimate), _LARGEST),
+            moments.count,
             count_error(measured),
         )
 
@@ -362,30 +364,30 @@ class CorrelationQuery(SumsQuery[Estimates]):
 
     def release(self, measured: NoisySums) -> Estimates:
         """Return the correlations, with 95% intervals."""
-        found = _SecondMoments.of(measured)
-        (x, y), deviations = found.variances, np.sqrt(found.variances.prod(axis=0))
-        errors = np.linalg.norm(found.by_mass[1:], axis=2) * measured.sd
+        moments = _SecondMoments.of(measured)
+        (x, y), deviations = moments.variances, np.sqrt(moments.variances.prod(axis=0))
+        errors = np.linalg.norm(moments.by_mass[1:], axis=2) * measured.sd
         # The root of a variance within its noise has no reliable derivative.
-        there = found.known & (found.variances > _STANDS_OUT * errors).all(axis=0)
+        reliable = moments.known & (moments.variances > _STANDS_OUT * errors).all(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
             halves = np.stack([np.sqrt(y / x), np.sqrt(x / y)]) / 2
-            moves = (halves[..., None] * found.by_mass[1:]).sum(axis=0)
-            ratio = np.clip(found.covariance / deviations, -1.0, 1.0)
-            error = np.linalg.norm(found.by_mass[0] - ratio[:, None] * moves, axis=1) / deviations
-        ratio = np.where(there, ratio, 0.0)
-        moves = np.where(there[:, None], moves, 0.0)
+            moves = (halves[..., None] * moments.by_mass[1:]).sum(axis=0)
+            ratio = np.clip(moments.covariance / deviations, -1.0, 1.0)
+            error = np.linalg.norm(moments.by_mass[0] - ratio[:, None] * moves, axis=1) / deviations
+        ratio = np.where(reliable, ratio, 0.0)
+        moves = np.where(reliable[:, None], moves, 0.0)
         low, high = root_interval(
-            found.covariance,
+            moments.covariance,
             deviations,
-            found.by_mass[0],
+            moments.by_mass[0],
             moves,
             half_width(self.noise) * measured.sd,
         )
         return measured.as_estimates(
             ratio,
-            np.where(there, np.minimum(error * measured.sd, 1.0), 1.0),
-            np.where(there, np.minimum(low, ratio), -1.0),
-            np.where(there, np.maximum(high, ratio), 1.0),
-            found.count,
+            np.where(reliable, np.minimum(error * measured.sd, 1.0), 1.0),
+            np.where(reliable, np.minimum(low, ratio), -1.0),
+            np.where(reliable, np.maximum(high, ratio), 1.0),
+            moments.count,
             count_error(measured),
         )

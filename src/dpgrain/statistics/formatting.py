@@ -140,8 +140,8 @@ def format_keys(release: Release, places: IntArray, *, letters: int) -> list[tup
     elif statistic.binned:
         columns[-2] = ["−∞" if end is None else end for end in columns[-2]]
         columns[-1] = ["∞" if end is None else end for end in columns[-1]]
-    shown = [abbreviate([format_key(key) for key in column], letters) for column in columns]
-    return list(zip(*shown, strict=True)) or [()] * len(places)
+    texts = [abbreviate([format_key(key) for key in column], letters) for column in columns]
+    return list(zip(*texts, strict=True)) or [()] * len(places)
 
 
 def format_key(key: Any) -> str:
@@ -216,14 +216,14 @@ def notes(release: Release) -> list[str]:
             "No group passed the threshold: ask the curator to check the columns for unreadable "
             "values (--check), or pass domain= or a larger epsilon=."
         ]
-    said = [_intervals(release), metadata.clipping_effect, metadata.clamping_effect]
-    said.append(metadata.get("bad values", ""))
+    parts = [_intervals(release), metadata.clipping_effect, metadata.clamping_effect]
+    parts.append(metadata.get("bad values", ""))
     if np.isnan(release.estimate).any():
-        said.append("blank estimates did not stand out from the noise")
+        parts.append("blank estimates did not stand out from the noise")
     if release.statistic.ranked and (release.std_error == 0).any():
-        said.append(_ONE_INTEGER)
-    found = [" ".join(sentence(part) for part in said if part)]
-    return [*found, f"Warning: {metadata.warnings}."] if metadata.care else found
+        parts.append(_ONE_INTEGER)
+    lines = [" ".join(sentence(part) for part in parts if part)]
+    return [*lines, f"Warning: {metadata.warnings}."] if metadata.care else lines
 
 
 def explanation(release: Release) -> Paragraphs:
@@ -274,20 +274,20 @@ def column_meanings(release: Release) -> dict[str, str]:
 def _intervals(release: Release) -> str:
     """Describe the quantity of the intervals and the limits."""
     metadata, known = release.metadata, extra_columns(release)
-    said = f"95% interval (low to high) for the {metadata.covers}"
+    text = f"95% interval (low to high) for the {metadata.covers}"
     if metadata.statistic.stepped:
-        said = f"95% band (low to high) for all {metadata.covers}s of a group at once"
+        text = f"95% band (low to high) for all {metadata.covers}s of a group at once"
     if metadata.processed:
-        said = f"approximate {said}, after post-processing ({metadata.post_processing})"
+        text = f"approximate {text}, after post-processing ({metadata.post_processing})"
     if metadata.statistic.holders:
-        said += "; it ignores the ranking, which raises the largest slightly"
+        text += "; it ignores the ranking, which raises the largest slightly"
     if limits := _limits(metadata):
-        said += f"; it covers the noise only, not the {limits}"
+        text += f"; it covers the noise only, not the {limits}"
     if "at_least" in known:
-        said += f"; at_least: 95% lower bound for the unclipped {metadata.unclipped}"
+        text += f"; at_least: 95% lower bound for the unclipped {metadata.unclipped}"
     if "count" in known:
-        said += f"; count: {_count(release)}"
-    return said
+        text += f"; count: {_count(release)}"
+    return text
 
 
 def _limits(metadata: ReleaseMetadata) -> str:
@@ -310,8 +310,8 @@ def _clipping(release: Release) -> str:
     metadata = release.metadata
     if not metadata.is_clipped:
         if metadata.max_elements is not None:
-            kept = quantity(metadata.max_elements, "element")
-            return f"at most {kept} of each user were kept; nothing was clipped"
+            limit = quantity(metadata.max_elements, "element")
+            return f"at most {limit} of each user were kept; nothing was clipped"
         return "contributions were not clipped"
     chosen = metadata.chosen and not metadata.statistic.ratio
     more = sentence(_CHOSEN.format(unclipped=metadata.unclipped)) if chosen else ""
@@ -366,6 +366,6 @@ def _table(release: Release) -> list[str]:
 def table_footer(release: Release, count: int) -> str:
     """Return the note below a table with some rows: the number of rows, long labels."""
     order = "first" if in_order(release) else "largest"
-    said = [f"{len(release):,} rows, {count} {order} shown; all: .to_pandas()"]
-    said = said if len(release) > count else []
-    return "; ".join([*said, *filter(None, [_long_labels(release)])])
+    lines = [f"{len(release):,} rows, {count} {order} shown; all: .to_pandas()"]
+    lines = lines if len(release) > count else []
+    return "; ".join([*lines, *filter(None, [_long_labels(release)])])

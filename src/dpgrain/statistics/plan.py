@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import add
 from typing import Literal, TypeAlias
 
 from dpgrain import _validate
@@ -26,6 +24,7 @@ from dpgrain.noise.additive import noise_by_name
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.promise import Promise
+from dpgrain.publishing.release_plan import compose, present
 from dpgrain.statistics.bounds import POOL_MOST, POOL_MOST_OF_USER, POOL_SIZE, AutoClip
 from dpgrain.statistics.intervals import half_width
 from dpgrain.tables.blocks import UnitBlocks
@@ -114,7 +113,7 @@ class SumsNoise:
     @property
     def parts(self) -> dict[str, Part]:
         """Parts of the release by name, in the order of their draws."""
-        parts: dict[str, Part | None] = {
+        parts = {
             "selection": self.select,
             "second selection": self.again,
             "range": self.ranges,
@@ -123,13 +122,12 @@ class SumsNoise:
             "shared bounds": self.pool,
             "sums": self.sums,
         }
-        return {name: part for name, part in parts.items() if part is not None}
+        return present(parts)
 
     @property
     def event(self) -> Event:
         """Composition of all parts, for the accountant."""
-        first, *rest = self.parts.values()
-        return reduce(add, rest, first)
+        return compose(self.parts)
 
     @property
     def one_bound(self) -> bool:

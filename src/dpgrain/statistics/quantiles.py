@@ -130,9 +130,9 @@ def quantiles(
     if spacing is not None:
         _validate.one_of(("even", "geometric"), spacing=spacing)
     limits = checked_bounds(bounds)
-    found = isinstance(limits, AutoRange)
+    automatic = isinstance(limits, AutoRange)
     how = spacing or _spacing(table, value, limits)
-    height = {16: 1, 256: 2, 4096: 3}[bins or (256 if found or by is not None else 4096)]
+    height = {16: 1, 256: 2, 4096: 3}[bins or (256 if automatic or by is not None else 4096)]
     if isinstance(limits, AutoRange):
         limits = AutoTree.like(limits, how, height)
     query = QuantilesQuery.of(
@@ -361,8 +361,8 @@ def _checked_ranks(q: Any) -> tuple[float, ...]:
     try:
         ranks = [float(one) for one in q]
     except (TypeError, ValueError, OverflowError):
-        told = f"q must be a list of ranks such as [0.25, 0.5], not {_validate.describe(q)}."
-        raise_without_context(ParameterError(told, name="q"))
+        message = f"q must be a list of ranks such as [0.25, 0.5], not {_validate.describe(q)}."
+        raise_without_context(ParameterError(message, name="q"))
     if not ranks or not all(0 <= one <= 1 for one in ranks):
         raise ParameterError(
             f"q must contain ranks in [0, 1], not {_validate.describe(q)}.", name="q"

@@ -149,8 +149,8 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
 
     def unknown(self) -> Self:
         """Return the release without estimates, for data within the noise."""
-        kept = ("count", "count_error", "clip")
-        blank = {name: np.full(len(self), np.nan) for name in self._columns() if name not in kept}
+        known = ("count", "count_error", "clip")
+        blank = {name: np.full(len(self), np.nan) for name in self._columns() if name not in known}
         return cast("Self", replace(cast("Any", self), **blank))
 
     def __len__(self) -> int:
@@ -281,8 +281,8 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
     def _taken(self, places: IntArray) -> Self:
         """Return the release of the groups at these indices."""
         taken: dict[str, Any] = {name: column[places] for name, column in self._columns().items()}
-        made: Any = self
-        return cast(Self, replace(made, groups=self.groups.take(places), **taken))
+        release: Any = self
+        return cast(Self, replace(release, groups=self.groups.take(places), **taken))
 
     def write(self, path: str | Path) -> Path:
         """Write the table of :meth:`to_arrow` as Parquet, CSV or JSON, by the path's ending.
@@ -369,14 +369,14 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
             keys = [column.combine_chunks() for column in table.columns[: len(about["keys"])]]
             if about["kind"] in _ELSEWHERE:
                 import_module(_ELSEWHERE[about["kind"]])
-            made: Any = Release._kinds[about["kind"]]
+            kind: Any = Release._kinds[about["kind"]]
             own, stored = about["about"], about["fields"]
             if isinstance(stored, list):
                 stored = {name: name for name in stored}
             for name in _FORMER:
                 own.pop(name, None)
                 stored.pop(name, None)
-            release = made(
+            release = kind(
                 groups=Groups(tuple(about["keys"]), tuple(keys), table.num_rows),
                 guarantee=Guarantee.from_dict(about["guarantee"]),
                 metadata=_metadata(about),

@@ -203,24 +203,24 @@ class ReleaseMetadata(Mapping[str, str]):
         return len(self.words)
 
     def __str__(self) -> str:
-        return "; ".join(f"{line}: {said}" for line, said in self.words.items())
+        return "; ".join(f"{line}: {text}" for line, text in self.words.items())
 
     @cached_property
     def words(self) -> dict[str, str]:
         """Description line by line, as in saved files and reports."""
-        said = dict(self.told) if self.told else self._first_words()
+        words = dict(self.told) if self.told else self._first_words()
         if self.found is not None:
             low, high = self.found
-            said["range of the numbers"] = f"{low:,.6g} to {high:,.6g}, chosen privately"
+            words["range of the numbers"] = f"{low:,.6g} to {high:,.6g}, chosen privately"
         if self.clamping_effect:
-            said["outside of the range"] = self.clamping_effect
+            words["outside of the range"] = self.clamping_effect
         if self.clipping_effect:
-            said["left out"] = self.clipping_effect
+            words["left out"] = self.clipping_effect
         if self.care:
-            said["take care"] = "; ".join(self.care)
+            words["take care"] = "; ".join(self.care)
         if self.processed:
-            said["post-processing"] = ", ".join(self.processed)
-        return said
+            words["post-processing"] = ", ".join(self.processed)
+        return words
 
     def _first_words(self) -> dict[str, str]:
         lines = {
@@ -315,11 +315,11 @@ class ReleaseMetadata(Mapping[str, str]):
             per += f", over {self._over}"
         if (limits := self.bounds or self.found) is not None and not self.statistic.of_parts:
             low, high = map(format_limit, limits)
-            found = f"clamped to [{low}, {high}] (limits chosen privately)"
-            what = f"{what} {_clamped(limits) if self.bounds else found}"
+            clamping = f"clamped to [{low}, {high}] (limits chosen privately)"
+            what = f"{what} {_clamped(limits) if self.bounds else clamping}"
         if self.max_elements is not None:
             first = _first(self.max_elements, "")
-            per += f", from at most {self._kept} per user ({first}; others are dropped)"
+            per += f", from at most {self._element_limit} per user ({first}; others are dropped)"
         return f"{what}{per}{self._clipping}"
 
     def _with_meaning(self, column: str) -> str:
@@ -350,7 +350,7 @@ class ReleaseMetadata(Mapping[str, str]):
         return "users" if pairs and self.user else f"{self.unit or 'unit'}s"
 
     @property
-    def _kept(self) -> str:
+    def _element_limit(self) -> str:
         """Elements of a user that are not dropped."""
         assert self.max_elements is not None  # noqa: S101 - asked for only then
         if self._of_own_items:
@@ -375,8 +375,8 @@ class ReleaseMetadata(Mapping[str, str]):
             return "score"
         limited = self.bounds is not None or self.range_was_private or self.statistic.paired
         clamped = " of clamped values" if limited and not self.statistic.of_parts else ""
-        kept = "" if self.max_elements is None else " of kept elements"
-        return f"{self.statistic.covers}{clamped}{kept}"
+        limit = "" if self.max_elements is None else " of kept elements"
+        return f"{self.statistic.covers}{clamped}{limit}"
 
     @property
     def rows(self) -> str:
@@ -551,8 +551,8 @@ class ReleaseMetadata(Mapping[str, str]):
             each, of = (
                 (f" and {self._cell}s", f" in one {self._cell}") if self.elements else ("", "")
             )
-            kept = "" if self.max_elements is None else ", among the kept elements"
-            most = f"on average over users{each}{kept}, {most} of one user{of}"
+            limit = "" if self.max_elements is None else ", among the kept elements"
+            most = f"on average over users{each}{limit}, {most} of one user{of}"
             # Each unit's counts of bins are scaled to norm 1: their sum is 1 for the l1 norm only.
             confidence += "; users with varied values weigh more" * (self.noise == "gaussian")
         return (
@@ -568,12 +568,12 @@ class ReleaseMetadata(Mapping[str, str]):
         'values are clamped to [0, 100]; intervals do not include the effect of this'
         """
         if self.bounds is not None:
-            said = f"values are {_clamped(self.bounds)}"
+            text = f"values are {_clamped(self.bounds)}"
         elif self.statistic.paired:
-            said = "values are clamped to the given bounds"
+            text = "values are clamped to the given bounds"
         else:
             return ""
-        return f"{said}; intervals do not include the effect of this"
+        return f"{text}; intervals do not include the effect of this"
 
     @property
     def ranking_effect(self) -> str:
@@ -654,7 +654,7 @@ class ReleaseMetadata(Mapping[str, str]):
         """
         if not isinstance(words, Mapping):
             raise ParameterError(f"words must be a mapping of lines, not {type(words).__name__}.")
-        each = {said: kind for kind, said in _EACH.items()} | _FORMER_EACH
+        each = {text: kind for kind, text in _EACH.items()} | _FORMER_EACH
         counts, item = words.get("weight", _EACH["record"]), words.get("item", _NO_KEYS)
         return ReleaseMetadata(
             statistic_of(words.get("statistic", HISTOGRAM.name)),

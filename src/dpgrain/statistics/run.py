@@ -173,22 +173,22 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
     table = query.selection_blocks[0] if query.domain.selected else query.table
     if isinstance(query.bounds, AutoRange):
         table = query.blocks.for_keys((), table)[0]
-    with charge.open(table) as engine, Progress(5, query.progress) as shown:
+    with charge.open(table) as engine, Progress(5, query.progress) as progress:
         wider = None
         if query.public is not None and query.best is None:
             groups, cells_of = query.public
         elif query.public is not None:
-            shown.stage("Choosing items")
+            progress.stage("Choosing items")
             groups = best_groups(engine, query, charge)
             cells_of = query.blocks.cells(groups, public=True)
         else:
-            shown.stage("Selecting items")
+            progress.stage("Selecting items")
             selected, wider = _selected(engine, query, charge)
             groups = query.domain.groups(selected)
             cells_of = query.blocks.cells(groups, public=False)
         bounds = query.bounds
         if isinstance(bounds, AutoRange):
-            shown.stage("Choosing the range")
+            progress.stage("Choosing the range")
             result = _range(engine, query, bounds, charge)
             bounds = result.bounds
             if not result.seen:
@@ -197,7 +197,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         data = UserContributions(engine, query.blocks, groups, cells_of, query.value, split, wider)
         clip, chosen = np.array([events.clip], dtype=np.float64), None
         if isinstance(query.rule, AutoClip):
-            shown.stage("Choosing clipping bounds")
+            progress.stage("Choosing clipping bounds")
             chosen = _choose(data, query, charge)
             clip = chosen.bounds
             if not chosen.seen.any():
@@ -205,10 +205,10 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
                     "no contribution exceeded the noise, and the clipping bound is a guess: pass "
                     "clip= or a larger epsilon="
                 )
-        shown.stage("Adding up")
+        progress.stage("Adding up")
         grid = Grid(clip, grid_bits(events.sums.noise_multiplier), query.norm)
         sums = query.netted(data.sums(grid, indicator=query.indicator))
-        shown.stage("Adding noise")
+        progress.stage("Adding noise")
         known = data.dictionary
         row = known.cell_rows(clip.size)
         # Modulo 2^64, like the sums: post-processing of unbounded addition.
@@ -221,7 +221,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
     if result is not None and result.seen and not result.everything:
         learned.update(found=result.bounds, beyond=result.beyond)
     # In the order of the public domain, or of the selected keys.
-    order = np.argsort(known.given)
+    order = np.argsort(known.positions)
     row, sums = row[order], sums[order]
     return NoisySums(
         known.groups.take(order),
@@ -244,10 +244,10 @@ def _selected(
     event = query.events.select
     assert isinstance(event, Selection)  # noqa: S101 - a plan with selected keys has it
     _, blocks = query.selection_blocks
-    held = groups_in_data(engine, blocks, query.domain.selected, query.value)
-    cells = blocks.cells(held, public=False)
+    present = groups_in_data(engine, blocks, query.domain.selected, query.value)
+    cells = blocks.cells(present, public=False)
     presence = None if query.value is None else query.measure.presence
-    data = UserContributions(engine, blocks, held, cells, query.value, presence)
+    data = UserContributions(engine, blocks, present, cells, query.value, presence)
     groups = select(data, event, charge, query.events.again).sorted()
     same_rows = query.value is None and not query.domain.public
     return groups, data if same_rows else None

@@ -23,7 +23,7 @@ from dpgrain.noise.additive import noise_by_name
 from dpgrain.publishing import Charge, Plan, Promise, Query, in_budget
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.release_plan import Expected
+from dpgrain.publishing.release_plan import Expected, compose, present
 from dpgrain.shared_records.bound import BoundSearch
 from dpgrain.shared_records.extension import extension
 from dpgrain.statistics.bounds import AutoClip
@@ -206,13 +206,13 @@ class SharedQuery(Query[Histogram]):
             left = promise.epsilon - event.epsilon(None, **options)
             left = max(left, 0.0) * (1 - 1e-12)
             return calibrate_additive(kind, left, 0.0, contribution=self.contribution, **options)
-        found = calibrate(
+        calibration = calibrate(
             lambda noise: event + kind(noise, self.contribution),
             promise.epsilon,
             promise.delta,
             **options,
         )
-        return kind(found.parameter, self.contribution)
+        return kind(calibration.parameter, self.contribution)
 
     @cached_property
     def contribution(self) -> Contribution:
@@ -225,14 +225,20 @@ class SharedQuery(Query[Histogram]):
     @property
     def event(self) -> Event:
         """Composition of all parts, for the accountant."""
-        return self.sums if self.search is None else self.search.event + self.sums
+        return compose(self.parts)
+
+    @property
+    def parts(self) -> dict[str, Event]:
+        """Parts of the release by name."""
+        bounds = None if self.search is None else self.search.event
+        return present({"bounds": bounds, "sums": self.sums})
 
     @property
     def plan(self) -> Plan:
         """All parts, calibrated from public numbers only."""
         count = len(self.groups) if self.blocks.block == "element" else 1
-        parts = {} if self.search is None else {"bounds": self.search.event, "sums": self.sums}
-        return Plan(self._guarantee(), self.table.n_users, count, self._expected(), parts=parts)
+        expected = self._expected()
+        return Plan(self._guarantee(), self.table.n_users, count, expected, parts=self.parts)
 
     def _expected(self) -> Expected:
         sd = noise_sd(self.sums)
@@ -294,8 +300,8 @@ class SharedQuery(Query[Histogram]):
     def run(self, charge: Charge) -> Histogram:
         """Read the rows, choose bounds, compute the extension, and add noise."""
         groups, unit = self.groups, self._scale
-        with charge.open(self.table.rows) as engine, Progress(4, self.progress) as shown:
-            shown.stage("Reading")
+        with charge.open(self.table.rows) as engine, Progress(4, self.progress) as progress:
+            progress.stage("Reading")
             pairs = self.table.pairs(engine, groups, self.value)
             if self.counted:
                 pairs = replace(pairs, number=None)
@@ -303,13 +309,13 @@ class SharedQuery(Query[Histogram]):
                 pairs = replace(pairs, number=np.clip(pairs.number, *self.limits) / unit)
             bounds = self._stated
             if self.search is not None:
-                shown.stage("Choosing bounds")
-                found = self.search.find(pairs, charge.rounds(self.search.event))
-                bounds = self.search.bounds(found)
-            shown.stage("Bounding what people share")
+                progress.stage("Choosing bounds")
+                chosen = self.search.find(pairs, charge.rounds(self.search.event))
+                bounds = self.search.bounds(chosen)
+            progress.stage("Bounding what people share")
             grid = _IntegerBounds.of(bounds, self.sums, together=self.blocks.block == "user")
             twice = extension(pairs.within(grid.bound, grid.step))
-            shown.stage("Adding noise")
+            progress.stage("Adding noise")
             noisy = charge.noisy(self.sums, twice, grid.radius)
         step = grid.step / 2 * unit
         estimate, sd = noisy * step, noise_sd(self.sums) * grid.radius * step

@@ -39,7 +39,7 @@ class Statistic:
         paired: True if its numbers are pairs of two columns with stated bounds.
         quantity: the quantity of an interval; by default "total", or the name of a ratio.
         amount: the name of the size of an estimate.
-        made: sentences on the computation of estimates that are not sums, with ``{each}`` for "The"
+        method: sentences on the computation of estimates that are not sums, with ``{each}`` for "The"
             or "Each".
 
     >>> str(MEAN), MEAN.estimate_of("score"), COUNT.estimate_of(None)
@@ -63,18 +63,18 @@ class Statistic:
     paired: bool = False
     quantity: str = ""
     amount: str = "count"
-    made: str = ""
+    method: str = ""
 
     def __str__(self) -> str:
         return self.name
 
-    def made_of(self, one: bool) -> str:
+    def describe_method(self, one: bool) -> str:
         """Describe the computation of the estimates, in sentences.
 
         Args:
             one: True for a single estimate.
         """
-        return self.made.replace("{each}", "The" if one else "Each")
+        return self.method.replace("{each}", "The" if one else "Each")
 
     @property
     def heading(self) -> str:
@@ -176,7 +176,7 @@ MEAN = Statistic(
     "mean",
     "Mean of the numbers of all records",
     ratio=True,
-    made="Every record then counts 1, split between two public corners, the two bounds, with more "
+    method="Every record then counts 1, split between two public corners, the two bounds, with more "
     "weight for the closer one. Noise was added to the sums of the corners. {each} mean is "
     "computed from these sums only, with a division by a noisy count of records.",
 )
@@ -184,7 +184,7 @@ VARIANCE = Statistic(
     "variance",
     "Mean squared distance of the numbers from their mean",
     ratio=True,
-    made="Every record then counts 1, split between three public corners. Noise was added to the "
+    method="Every record then counts 1, split between three public corners. Noise was added to the "
     "sums of the corners. {each} variance is computed from these sums only, with a division by a "
     "noisy count of records.",
 )
@@ -194,7 +194,7 @@ STD = Statistic(
     title="standard deviation of",
     quantity="standard deviation",
     ratio=True,
-    made="Every record then counts 1, split between three public corners. Noise was added to the "
+    method="Every record then counts 1, split between three public corners. Noise was added to the "
     "sums of the corners. {each} standard deviation is the root of a variance computed from these "
     "sums only, with a division by a noisy count of records.",
 )
@@ -203,7 +203,7 @@ COVARIANCE = Statistic(
     "Mean product of the distances of two numbers from their means",
     ratio=True,
     paired=True,
-    made="Every record then counts 1, split between nine public corners. Noise was added to the "
+    method="Every record then counts 1, split between nine public corners. Noise was added to the "
     "sums of the corners. {each} covariance is computed from these sums only, with a division by a "
     "noisy count of records.",
 )
@@ -212,7 +212,7 @@ CORRELATION = Statistic(
     "Linear association of two numbers of the records, from −1 to 1",
     ratio=True,
     paired=True,
-    made="Every record then counts 1, split between nine public corners. Noise was added to the "
+    method="Every record then counts 1, split between nine public corners. Noise was added to the "
     "sums of the corners. {each} correlation is a covariance divided by both standard deviations, "
     "all computed from these sums only.",
 )
@@ -224,7 +224,7 @@ QUANTILES = Statistic(
     plural=True,
     ranked=True,
     ratio=True,
-    made="Every record then counts 1 in each of its bins, from coarse to fine, in a tree of bins "
+    method="Every record then counts 1 in each of its bins, from coarse to fine, in a tree of bins "
     "between the bounds. Noise was added to the number in each bin. The quantiles are computed "
     "from these noisy counts, with the resolution of the finest bins.",
 )
@@ -236,7 +236,7 @@ DISTRIBUTION = Statistic(
     ratio=True,
     quantity="share",
     amount="share",
-    made="Every record counts 1 in its bin between two thresholds. Noise was added to the count of "
+    method="Every record counts 1 in its bin between two thresholds. Noise was added to the count of "
     "each bin. The shares are computed from these noisy counts and adjusted so that they decrease. "
     "The intervals of a group contain all of its shares at once in 95% of releases.",
 )

@@ -341,8 +341,8 @@ class SumsQuery(Query[Published]):
         for _ in range(50):
             middle = (low + high) / 2
             event = chosen + self._events_under(replace(promise, epsilon=middle, delta=part)).event
-            kept = event.epsilon(promise.delta, relation=relation, unit=unit) <= promise.epsilon
-            low, high = (middle, high) if kept else (low, middle)
+            fits = event.epsilon(promise.delta, relation=relation, unit=unit) <= promise.epsilon
+            low, high = (middle, high) if fits else (low, middle)
         return replace(
             self._events_under(replace(promise, epsilon=low, delta=part)),
             select=chosen,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
@@ -26,7 +26,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Plan, Promise, Query, in_budget, publishes
 from dpgrain.publishing.facts import Fact
-from dpgrain.publishing.release_plan import Expected
+from dpgrain.publishing.release_plan import Expected, compose, present
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.plan import plan_selection, selection_delta
 from dpgrain.statistics.release import Histogram
@@ -306,19 +306,21 @@ def _truncated_is_better(query: TopQuery, counts: bool) -> bool:
 class _UnknownItemsQuery(TopQuery):
     """Query that selects and counts unknown items at once."""
 
-    def _planned(self, event: Event, facts: Sequence[Fact], expected: Expected) -> Plan:
-        guarantee = self.guarantee(event, facts)
-        return Plan(guarantee, self.table.n_users, expected=expected)
+    def _plan_of(
+        self, parts: Mapping[str, Event], facts: Sequence[Fact], expected: Expected
+    ) -> Plan:
+        guarantee = self.guarantee(compose(parts), facts)
+        return Plan(guarantee, self.table.n_users, expected=expected, parts=parts)
 
     @contextmanager
     def _opened(self, charge: Charge) -> Iterator[UserContributions]:
         """Read the contributions to all items in the data."""
-        with charge.open(self.table) as engine, Progress(2, self.progress) as shown:
-            shown.stage("Listing items")
-            held = groups_in_data(engine, self.blocks, self.keys)
-            cells = self.blocks.cells(held, public=False)
-            data = UserContributions(engine, self.blocks, held, cells)
-            shown.stage("Counting users")
+        with charge.open(self.table) as engine, Progress(2, self.progress) as progress:
+            progress.stage("Listing items")
+            groups = groups_in_data(engine, self.blocks, self.keys)
+            cells = self.blocks.cells(groups, public=False)
+            data = UserContributions(engine, self.blocks, groups, cells)
+            progress.stage("Counting users")
             yield data
 
 
@@ -342,7 +344,8 @@ class TruncatedQuery(_UnknownItemsQuery):
         facts = [Fact("threshold", (event.cutoff,))]
         if not self._one_item:
             facts.append(Fact("items-of-a-unit", (event.max_items,)))
-        return self._planned(event, facts, Expected(self._sd, threshold=event.cutoff + 1))
+        expected = Expected(self._sd, threshold=event.cutoff + 1)
+        return self._plan_of({"counts": event}, facts, expected)
 
     def run(self, charge: Charge) -> Histogram:
         """Count the units with each item, and publish items above the threshold."""
@@ -387,7 +390,9 @@ class NamesQuery(_UnknownItemsQuery):
         if again is not None:
             facts.append(Fact("two-rounds"))
         expected = Expected(first.noise_multiplier, threshold=first.threshold)
-        return self._planned(first if again is None else first + again, facts, expected)
+        return self._plan_of(
+            present({"selection": first, "second selection": again}), facts, expected
+        )
 
     def run(self, charge: Charge) -> Histogram:
         """Add up the weights per item, and publish items above the threshold."""

@@ -55,18 +55,18 @@ def believed_leaves(
     for depth, (counts, variance) in enumerate(zip(levels, variances, strict=True)):
         children = counts.reshape(len(masses), -1, b)
         above = least[min(depth, 1)] * math.sqrt(variance) * sd
-        kept = children > above[:, None, None]
+        included = children > above[:, None, None]
         if depth:
             # The fullest child of a credible node is credible.
             best = children.argmax(axis=2)[:, :, None]
-            kept |= np.arange(b) == best
-            kept &= (known > 0)[:, :, None]
+            included |= np.arange(b) == best
+            included &= (known > 0)[:, :, None]
             total = known.ravel()
         else:
-            total = np.where(kept, np.maximum(children, 0.0), 0.0).sum(axis=2).ravel()
+            total = np.where(included, np.maximum(children, 0.0), 0.0).sum(axis=2).ravel()
         parents = np.repeat(np.arange(total.size), b)
-        estimate = np.where(kept, children, 0.0).ravel()
-        known = consistent(estimate, kept.ravel().astype(np.float64), total, parents)
+        estimate = np.where(included, children, 0.0).ravel()
+        known = consistent(estimate, included.ravel().astype(np.float64), total, parents)
         known = known.reshape(len(masses), -1)
     return known
 

@@ -48,7 +48,7 @@ class Dictionary:
     # (K,) number of coordinates per cell; (1,) if another column has the cells.
     cell_sizes: IntArray
     # (V,) index of each group before sorting.
-    given: IntArray
+    positions: IntArray
     # The number of coordinates of each group.
     corners: int = 1
 
@@ -86,16 +86,16 @@ def public_order(groups: Groups, cells: GroupCells, digests: Digests) -> IntArra
     The order compares hashes of the names of cells and keys, a public function of each group: a
     bound on contributions must not make one group's selection depend on other groups.
     """
-    kept = np.flatnonzero(cells.codes >= 0)
-    codes = cells.codes[kept]
+    included = np.flatnonzero(cells.codes >= 0)
+    codes = cells.codes[included]
     # All groups of a cell have the same label.
     first = np.full(int(codes.max(initial=-1)) + 1, -1, dtype=np.int64)
-    first[codes[::-1]] = kept[::-1]
+    first[codes[::-1]] = included[::-1]
     used = np.flatnonzero(first >= 0)
     labels = Groups.of(("label",), [cells.labels.take(number_array(first[used]))])
     rank = np.empty(first.size, dtype=np.int64)
     rank[used[_by_hash(labels, np.zeros_like(used), digests)]] = np.arange(used.size)
-    return kept[_by_hash(groups.take(kept), rank[codes], digests)]
+    return included[_by_hash(groups.take(included), rank[codes], digests)]
 
 
 def _by_hash(groups: Groups, rank: IntArray, digests: Digests) -> IntArray:

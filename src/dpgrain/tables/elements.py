@@ -104,10 +104,10 @@ class Elements:
             raise ParameterError("the mapping from items to cells must not be empty; add an item.")
         cells = len(set(_names(_distinct(list(mapping.values()))[0], public=True)) - {None})
         mark = _mark(f"{missing} {mapping!r}")
-        given = (
+        description = (
             name or f"a mapping of {quantity(len(mapping), 'item')} to {quantity(cells, 'cell')}"
         )
-        name = f"{given} ({mark})"
+        name = f"{description} ({mark})"
         return Elements(name, mapping=mapping, missing=missing)
 
     @staticmethod
@@ -130,9 +130,9 @@ class Elements:
         _validate.function(function=function)
         _check_name(name)
         named = getattr(function, "__name__", "")
-        given = f"the function {named}" if named and named != "<lambda>" else "a function"
+        description = f"the function {named}" if named and named != "<lambda>" else "a function"
         mark = _mark(f"{missing} {_identity(function)}")
-        name = f"{name or f'{given} of the item'} ({mark})"
+        name = f"{name or f'{description} of the item'} ({mark})"
         return Elements(name, function=function, missing=missing)
 
     @staticmethod
@@ -406,9 +406,9 @@ def cell_codes(
     labels = [f"cell {cell!r}" for cell in named]
     without = np.flatnonzero(codes < 0).tolist()
     if without and elements.missing == "error":
-        shown = ", ".join(repr(items[i]) for i in without[:3])
+        examples = ", ".join(repr(items[i]) for i in without[:3])
         raise ParameterError(
-            f"{len(without)} items of the domain have no cell in {elements.name} ({shown}"
+            f"{len(without)} items of the domain have no cell in {elements.name} ({examples}"
             f"{', …' if len(without) > 3 else ''}); add them, or use missing='own' or 'drop'."
         )
     if without and elements.missing == "own":

@@ -176,8 +176,8 @@ class _Parser:
         if not self.text[self.place :].strip():
             self.kind = self.token = ""
             return before
-        found = _TOKEN.match(self.text, self.place)
-        if found is None:
+        match = _TOKEN.match(self.text, self.place)
+        if match is None:
             sign = self.text[self.place :].strip()[0]
             if sign in _QUOTES:
                 raise self.wrong(
@@ -185,10 +185,10 @@ class _Parser:
                 )
             instead = _INSTEAD.get(sign, "")
             raise self.wrong(f"{sign!r} is not a supported symbol{instead}")
-        self.kind = found.lastgroup or ""
-        token = found[self.kind]
+        self.kind = match.lastgroup or ""
+        token = match[self.kind]
         self.token = _OTHER_SIGNS.get(token, token) if self.kind == "sign" else token
-        self.place = found.end()
+        self.place = match.end()
         return before
 
     def wrong(self, why: str) -> ParameterError:
@@ -206,8 +206,8 @@ class _Parser:
     def needs(self, sign: str) -> None:
         """Skip a symbol, or raise ParameterError if another token follows."""
         if not self.takes(sign):
-            there = stated(self.token) if self.kind else "its end"
-            raise self.wrong(f"{sign!r} is missing before {there}")
+            token = stated(self.token) if self.kind else "its end"
+            raise self.wrong(f"{sign!r} is missing before {token}")
 
     def within(self, depth: int) -> None:
         """Raise ParameterError if parts are nested too deeply."""
@@ -298,8 +298,8 @@ class _Parser:
         if word := self.takes("true", "false"):
             return ConstantNode(word == "true")
         if self.kind != "name" or self.token.lower() in _WORDS:
-            there = repr(self.token) if self.kind else "nothing"
-            raise self.wrong(f"expected a column or a constant, not {there}")
+            text = repr(self.token) if self.kind else "nothing"
+            raise self.wrong(f"expected a column or a constant, not {text}")
         name = self.next()
         return CallNode(name.lower(), self.listed(depth)) if self.takes("(") else ColumnNode(name)
 

@@ -50,9 +50,9 @@ class Groups:
         columns = tuple(column.take(places) for column in self.columns)
         return Groups(self.names, columns, len(order))
 
-    def filter(self, kept: BoolArray) -> Groups:
+    def filter(self, included: BoolArray) -> Groups:
         """Return the groups where ``kept`` is true."""
-        return self.take(np.flatnonzero(kept))
+        return self.take(np.flatnonzero(included))
 
     def order(self) -> IntArray:
         """Return (V,) the indices that sort the groups by their keys."""

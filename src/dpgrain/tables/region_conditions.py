@@ -303,11 +303,11 @@ _UNITS = ("year", "month", "day", "hour", "minute", "second")
 _LEAST = ("01", "01", "01", "00", "00", "00")
 
 
-def _next(begin: datetime, found: Mapping[str, str | None]) -> datetime:
+def _next(begin: datetime, fields: Mapping[str, str | None]) -> datetime:
     """Return the start of the next period of the smallest stated unit."""
-    if found["fraction"]:
-        return begin + timedelta(microseconds=10 ** (6 - len(found["fraction"])))
-    unit = next(name for name in reversed(_UNITS) if found[name])
+    if fields["fraction"]:
+        return begin + timedelta(microseconds=10 ** (6 - len(fields["fraction"])))
+    unit = next(name for name in reversed(_UNITS) if fields[name])
     if unit == "year":
         return begin.replace(year=begin.year + 1)
     if unit == "month":

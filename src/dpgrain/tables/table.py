@@ -166,8 +166,8 @@ class UserTable(TableRows):
                 name="public",
             )
         rows = self.with_expressions(own)
-        source, made = join_public(rows, opened, own, key)
-        schema, derived = {**rows.schema, **source.kinds}, {**rows.derived, **made}
+        source, joined = join_public(rows, opened, own, key)
+        schema, derived = {**rows.schema, **source.kinds}, {**rows.derived, **joined}
         return rows._over(source, schema=schema, derived=derived)
 
     def join(
@@ -204,23 +204,23 @@ class UserTable(TableRows):
         >>> visits.join(people).schema
         {'who': 'BIGINT', 'cost': 'DOUBLE', 'born': 'BIGINT'}
         """
-        made = UserJoin.of(self, others, columns, pairs)
+        pairing = UserJoin.of(self, others, columns, pairs)
         if self.distributed != others.distributed:
             raise ParameterError(
                 "join requires both tables in the same engine; read both with Spark, or both "
                 "without it.",
                 name="others",
             )
-        taken = {name: one for name, one in others.derived.items() if name in made.taken}
+        taken = {name: one for name, one in others.derived.items() if name in pairing.taken}
         cells = {name: self.schema[name] for name in self.cells}
         parts: dict[str, Any] = {
-            "schema": {**made.columns(), **cells},
+            "schema": {**pairing.columns(), **cells},
             "days": {},
             "derived": {**self.derived, **taken},
             "filters": (),
-            "labels": self.labels | made.labels,
+            "labels": self.labels | pairing.labels,
         }
-        joined = self.replaced(source=made, **parts)
+        joined = self.replaced(source=pairing, **parts)
         return replace(joined, provenance=combine(joined.provenance, others.provenance))
 
     def _derived(self, name: str, expression: CompiledExpression) -> UserTable:
@@ -325,8 +325,8 @@ class UserTable(TableRows):
         for column in items:
             rows.require_key(column, "item")
         known = {} if domain is None or not items else listed_values(domain, rows, items)
-        with Progress(1) as shown:
-            shown.stage("Counting for internal use")
+        with Progress(1) as progress:
+            progress.stage("Counting for internal use")
             return check(rows, items, weight, values, bounds, known, zeros)
 
     def input_schema(self) -> dict[str, Any]:
@@ -358,9 +358,9 @@ def _columns(**parameter: Any) -> tuple[str, ...]:
     listed = [value] if isinstance(value, str) else _validate.sequence(**parameter)
     texts = tuple(column for column in listed if isinstance(column, str))
     if len(texts) < len(listed):
-        said = _validate.describe(value)
+        description = _validate.describe(value)
         raise ParameterError(
-            f"{name} must be a column or a list of columns, not {said}.", name=name
+            f"{name} must be a column or a list of columns, not {description}.", name=name
         )
     return texts
 
@@ -370,8 +370,10 @@ def _ends(bounds: Any) -> tuple[float, float]:
     ends = _validate.sequence(bounds=bounds)
     if len(ends) != 2 or not all(isinstance(end, Real) for end in ends):
         # The message does not quote an invalid end, because it may be a column of rows.
-        said = _validate.describe(bounds)
-        raise ParameterError(f"bounds must be two numbers (low, high), not {said}.", name="bounds")
+        description = _validate.describe(bounds)
+        raise ParameterError(
+            f"bounds must be two numbers (low, high), not {description}.", name="bounds"
+        )
     low, high = (_validate.real(bounds=end) for end in ends)
     return low, high
 
@@ -500,7 +502,7 @@ def read(
     provenance = source_provenance(source, rows)
     engine = default_engine(engine, source)
     owners = list(user) if isinstance(user, list | tuple) else None
-    given = source
+    original = source
     for name in [user] if isinstance(user, str) else owners or []:
         source = _distinguish_users(source, name)
     size, workers = _bytes(memory), threads or os.cpu_count() or 1
@@ -510,11 +512,11 @@ def read(
     if isinstance(result, CsvFiles):
         result.advise()
     if owners is not None:
-        result = drop_unreadable_owners(result, given, owners)
+        result = drop_unreadable_owners(result, original, owners)
     if getattr(result, "may_end", False):
         provenance = "as given"
     stated = with_types(result, types, decimal, dates)
-    made = UserTable(
+    loaded = UserTable(
         stated,
         None if owners is not None else cast("str | None", user),
         n_users if owners is None else None,
@@ -525,10 +527,10 @@ def read(
         engine=engine,
     )
     if owners is not None:
-        return SharedTable.of(made, owners, n_users, types)
-    if made.user is not None:
-        made.require_key(made.user, "user")
-    return made
+        return SharedTable.of(loaded, owners, n_users, types)
+    if loaded.user is not None:
+        loaded.require_key(loaded.user, "user")
+    return loaded
 
 
 def _key_pair(on: Any) -> tuple[str, str]:
@@ -560,13 +562,13 @@ def _distinguish_users(source: Any, user: str) -> Any:
         if hasattr(labels, "cat"):
             # The type of categories depends on the users, so users are always converted.
             names_of = [_user_text(key(label)) for label in labels.cat.categories]
-            told = [names_of[code] if code >= 0 else None for code in labels.cat.codes]
+            texts = [names_of[code] if code >= 0 else None for code in labels.cat.codes]
         elif labels.dtype == "object":
-            told = [_user_text(key(label)) for label in labels.to_numpy(dtype=object)]
+            texts = [_user_text(key(label)) for label in labels.to_numpy(dtype=object)]
         else:
             return source
     source = source.copy(deep=False)
-    source.isetitem(place, type(labels)(told, index=labels.index, dtype=object))
+    source.isetitem(place, type(labels)(texts, index=labels.index, dtype=object))
     return source
 
 

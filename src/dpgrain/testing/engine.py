@@ -207,8 +207,10 @@ class EngineContract:
             **options: options of ``dg.read``.
         """
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(SCHEMA)
-        made = [pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)]
-        source = pa.table(made, schema=SCHEMA)
+        arrays = [
+            pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)
+        ]
+        source = pa.table(arrays, schema=SCHEMA)
         table: UserTable = read(source, **{"user": "who", "engine": self.engine, **options})
         table = table.with_cells("topic", of="item", by=topic_of)
         few = Elements.from_mapping({"a": "x", "b": "x"}, missing="drop")
@@ -248,16 +250,16 @@ class EngineContract:
             for user in range(self.users)
             for text in texts[user % len(texts) :]
         ]
-        held = list(map(text_label, texts[:-1]))
+        labels = list(map(text_label, texts[:-1]))
         with self.table(rows).open_engine() as engine:
-            assert sorted(rows_of(engine.distinct(("item",)))) == sorted(zip(held))
-        for domain in (texts[1:5], held[1:5]):
+            assert sorted(rows_of(engine.distinct(("item",)))) == sorted(zip(labels))
+        for domain in (texts[1:5], labels[1:5]):
             mine, other = (
                 histogram(table, "item", unit=User(), domain=domain, clip=2.0, **PROMISE)
                 for table in (self.table(rows), self.table(rows, engine=self.reference))
             )
             assert rows_of(mine.groups) == rows_of(other.groups)
-            assert sorted(rows_of(mine.groups)) == sorted(zip(held[1:5]))
+            assert sorted(rows_of(mine.groups)) == sorted(zip(labels[1:5]))
             assert np.array_equal(mine.estimate, other.estimate)
             assert (mine.estimate > 0).all()
 
@@ -290,16 +292,19 @@ class EngineContract:
             combinations = itertools.product(("record", "user", "day", "topic"), KEYS)
             for unit, keys in itertools.islice(combinations, 0, None, self.one_in):
                 data, groups = _contributions(engine, UNITS[unit], keys)
-                held = _valid_rows(rows, keys)
+                valid = _valid_rows(rows, keys)
                 sums = data.sums(Grid(np.array([2.0**20]), 20))
-                expected = Counter(group for _, group in held)
+                expected = Counter(group for _, group in valid)
                 assert dict(zip(groups, sums.tolist(), strict=True)) == expected, (unit, keys)
                 blocks = defaultdict(set)
-                for place, (row, group) in enumerate(held):
+                for place, (row, group) in enumerate(valid):
                     cell = None if unit in ("record", "user") else cell_of(row, unit)
                     blocks[group].add(place if unit == "record" else (row.who, cell))
                 holders = dict(zip(groups, data.holders().tolist(), strict=True))
-                assert holders == {group: len(held) for group, held in blocks.items()}, (unit, keys)
+                assert holders == {group: len(valid) for group, valid in blocks.items()}, (
+                    unit,
+                    keys,
+                )
 
     def test_integers_equal_the_reference_engine(self) -> None:
         """Clipped sums and counts are equal bit for bit, over units, keys and weights."""
@@ -343,9 +348,9 @@ class EngineContract:
             )
             names = data.dictionary.groups.columns[0].to_pylist()
             result = dict(zip(names, data.holders().tolist(), strict=True))
-        held = {(row.who, row.item) for row in rows if row.who is not None}
+        present = {(row.who, row.item) for row in rows if row.who is not None}
         assert result == {
-            name: sum(item == name for _, item in held) for name in ("x", "absent", "a")
+            name: sum(item == name for _, item in present) for name in ("x", "absent", "a")
         }
 
     def test_user_ids_do_not_matter(self) -> None:
@@ -360,11 +365,11 @@ class EngineContract:
         names = [None if row.who is None else f"u{row.who}" for row in rows]
         columns = [names, *list(zip(*rows, strict=True))[1:]]
         schema = SCHEMA.set(0, pa.field("who", pa.string()))
-        made = pa.table(
+        renamed = pa.table(
             [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)],
             schema=schema,
         )
-        texts = read(made, user="who", engine=self.engine)
+        texts = read(renamed, user="who", engine=self.engine)
         for table in (self.table(far), texts):
             with table.open_engine() as engine:
                 result = _integers(engine, User(), ("item",), "w")
@@ -375,10 +380,10 @@ class EngineContract:
         """Results of many groups are reused for some of them, or read again."""
         with self.table(some_rows(self.users)).open_engine() as engine:
             blocks = UnitBlocks("user")
-            held = engine.distinct(["item"])
-            wide = UserContributions(engine, blocks, held, blocks.cells(held, public=False))
+            groups = engine.distinct(["item"])
+            wide = UserContributions(engine, blocks, groups, blocks.cells(groups, public=False))
             wide.holders()
-            some = held.take(np.array([3, 0]))
+            some = groups.take(np.array([3, 0]))
             cells, grid = blocks.cells(some, public=False), Grid(np.array([1.5]), 20)
             narrow = UserContributions(engine, blocks, some, cells, wider=wide).sums(grid)
             again = UserContributions(engine, blocks, some, cells).sums(grid)
@@ -392,12 +397,12 @@ class EngineContract:
             expected = Counter((row.item,) for row in rows if row.item is not None)
             result = data.sums(Grid(np.array([2.0**20]), 20)).tolist()
             assert dict(zip(groups, result, strict=True)) == expected
-            said = ""
+            message = ""
             try:
                 engine.users(data.dictionary)
             except ParameterError as error:
-                said = str(error)
-            assert "user must be passed to dg.read" in said
+                message = str(error)
+            assert "user must be passed to dg.read" in message
 
     def test_empty_table(self) -> None:
         """An empty table has no groups, and sums of 0."""
@@ -429,9 +434,9 @@ class EngineContract:
             names = ["public", "selected", "mean"]
             for name in _one_in(self.one_release_in, names, place):
                 # The public region can limit the number of cells of a user, for both plans.
-                found_, expected_ = RELEASES[name](mine), RELEASES[name](other.where(stated))
-                assert found_.to_arrow().equals(expected_.to_arrow()), (name, stated)
-                assert found_.guarantee.scope == mine.scope
+                actual_, expected_ = RELEASES[name](mine), RELEASES[name](other.where(stated))
+                assert actual_.to_arrow().equals(expected_.to_arrow()), (name, stated)
+                assert actual_.guarantee.scope == mine.scope
 
     def test_per_user_rows_equal_the_definition(self) -> None:
         """Numbers depend only on the rows of the user, and are the same bits in every engine."""
@@ -440,9 +445,11 @@ class EngineContract:
             expected = {group: _numbers(mine) for group, mine in _by_user(rows, by).items()}
             result = []
             for table in (self.table(rows[::-1]), self.table(rows, engine=self.reference)):
-                made = people(table, by)
-                with made.open_engine() as engine:
-                    columns = engine.columns([(name, _form(made, name)) for name in made.schema])
+                per_user = people(table, by)
+                with per_user.open_engine() as engine:
+                    columns = engine.columns(
+                        [(name, _form(per_user, name)) for name in per_user.schema]
+                    )
                 read_ = list(zip(*(column.to_pylist() for column in columns.columns), strict=True))
                 result.append(sorted(read_, key=str))
                 size = 1 + len(by)
@@ -502,13 +509,13 @@ def _valid_rows(
     rows: Sequence[EngineRow], keys: Sequence[str], value: str | None = None
 ) -> list[tuple[EngineRow, tuple[Any, ...]]]:
     """Return the valid rows, each with its group, from the plain definition."""
-    held = []
+    valid = []
     for row in rows:
         group = tuple(cell_of(row, key) for key in keys)
         number = 0.0 if value is None else row.w
         if row.who is not None and None not in group and number is not None:
-            held += [(row, group)] if math.isfinite(number) else []
-    return held
+            valid += [(row, group)] if math.isfinite(number) else []
+    return valid
 
 
 def _form(table: UserTable, name: str) -> Form:

@@ -124,9 +124,9 @@ class StatisticContract:
         worst, rng = 0.0, np.random.default_rng(7)
         for unit, relation in itertools.product(self.units.values(), RELATIONS):
             for left, right in neighbours(unit, relation, rng):
-                asked: dict[str, Any] = {"unit": unit, "relation": relation}
-                one, release = self.exact_sums(left, **asked)
-                two, other = self.exact_sums(right, **asked)
+                options: dict[str, Any] = {"unit": unit, "relation": relation}
+                one, release = self.exact_sums(left, **options)
+                two, other = self.exact_sums(right, **options)
                 event = release.guarantee.event
                 assert event == other.guarantee.event, (
                     "what is promised follows from public numbers"
@@ -220,9 +220,9 @@ def _changed(
         return others + mine, others + mine[1:] + (new[:1] if replace else [])
     place = None if isinstance(unit, User) else ("who", "item", "cell").index(str(unit.by))
     gone = [row for row in mine if place is None or row[place] == mine[0][place]]
-    kept = [row for row in mine if row not in gone]
+    remaining = [row for row in mine if row not in gone]
     came = [row for row in new if place is None or row[place] == mine[0][place]]
-    return others + mine, others + kept + (came if replace else [])
+    return others + mine, others + remaining + (came if replace else [])
 
 
 def _heavy(x: float) -> list[Row]:

@@ -35,11 +35,11 @@ class BlockRows:
     starts: IndexArray
 
     @staticmethod
-    def arrange(found: ArrangedRows) -> BlockRows:
+    def arrange(rows: ArrangedRows) -> BlockRows:
         """Group rows by block, and preserve their order within a block."""
-        order = np.argsort(found.blocks, kind="stable")
-        starts = np.searchsorted(found.blocks[order], np.arange(len(found.owners) + 1))
-        return BlockRows(found.kept[order], starts)
+        order = np.argsort(rows.blocks, kind="stable")
+        starts = np.searchsorted(rows.blocks[order], np.arange(len(rows.owners) + 1))
+        return BlockRows(rows.indices[order], starts)
 
     @property
     def blocks(self) -> int:

@@ -466,7 +466,7 @@ def inner_products(linear: Outer | StoredGradients, lookup: Lookup) -> Any:
         block = layout.per_row(torch.arange(layout.blocks, device=linear.sums.device))
         met = linear.sums[block[:, None], lookup.places].double() * lookup.b.double()
         return layout.per_block(met.sum((1, 2)))
-    found = []
+    products = []
     in_maps, looked_up = (
         linear.layout.views(linear.x, linear.b),
         layout.views(lookup.places, lookup.b),
@@ -474,8 +474,8 @@ def inner_products(linear: Outer | StoredGradients, lookup: Lookup) -> Any:
     for (_, maps), (_, tables) in zip(in_maps, looked_up, strict=True):
         x, b, places, g = (view.flatten(1, 2) for view in (*maps, *tables))
         at = places[:, None, :].expand(-1, b.shape[1], -1)
-        found.append(((x.double() @ g.double().mT) * b.gather(2, at).double()).sum((1, 2)))
-    return torch.cat(found)
+        products.append(((x.double() @ g.double().mT) * b.gather(2, at).double()).sum((1, 2)))
+    return torch.cat(products)
 
 
 def norms(tensor: Any) -> Any:

@@ -257,10 +257,10 @@ def synthetic_rows(
             return tokens
         return torch.full((1, length), int(name.endswith("mask")))
 
-    made = [torch.randint(0, words, (1, length), generator=generator) for length in lengths]
+    rows = [torch.randint(0, words, (1, length), generator=generator) for length in lengths]
     return [
         {name: resized(name, value, tokens.shape[1], tokens) for name, value in template.items()}
-        for tokens in made
+        for tokens in rows
     ]
 
 
@@ -276,7 +276,7 @@ def _padded(rows: Sequence[Any], name: str, padding: int, kind: Any, length: int
     # Models fail on a batch without tokens.
     longest = [max(1, length or 0, *of_rows) for of_rows in sizes]
     value = next((pad for end, pad in _PADDING.items() if name.endswith(end)), padding)
-    made = rows[0].new_full((len(rows), *longest), value, dtype=kind)
+    padded = rows[0].new_full((len(rows), *longest), value, dtype=kind)
     for place, row in enumerate(rows):
-        made[(place, *(slice(size) for size in row.shape[1:]))] = row[0]
-    return made
+        padded[(place, *(slice(size) for size in row.shape[1:]))] = row[0]
+    return padded

@@ -232,7 +232,7 @@ class PrivacyEngine:
         )
         if promise.share is None:
             # Reject invalid numbers here, before the run is charged.
-            check_vectors(query.asked.mean, run.parameters, is_single=processes.is_single)
+            check_vectors(query.step_plan.mean, run.parameters, is_single=processes.is_single)
         if example is not None:
             run.check_example(example)
         return query
@@ -381,11 +381,11 @@ class PrivacyEngine:
         check_loop(plan.loss_reduction, max_rows, collate_fn)
         # If the noise is known, only the unit, the relation and δ of the promise are used.
         promise = Promise(unit, 1.0, plan.guarantee.delta, plan.guarantee.relation)
-        asked = StepPlan(promise, plan.mean, plan.rule)
+        step_plan = StepPlan(promise, plan.mean, plan.rule)
         records = RunRecords(
             dataset, LabelledRows.of(len(dataset), users, elements, unit), max_rows, collate_fn
         )
-        guarantee = replace(records.guarantee(asked), private=source.private)
+        guarantee = replace(records.guarantee(step_plan), private=source.private)
         resumption.check_labels(plan, guarantee, users, elements)
         resumption.load_states(checkpoint, module, optimizer)
         run = Run(
@@ -402,13 +402,16 @@ class PrivacyEngine:
             # charging.
             resumption.check_journal(processes, checkpoint, path)
             guarantee = charged_once(
-                run, asked, records, lambda: before_resuming(guarantee, n_users=plan.mean.n_users)
+                run,
+                step_plan,
+                records,
+                lambda: before_resuming(guarantee, n_users=plan.mean.n_users),
             )
             with Charge(guarantee, source) as charge:
                 rounds = charge.rounds(
-                    asked.mean.event, resumption.rounds_left(checkpoint), outlives=True
+                    step_plan.mean.event, resumption.rounds_left(checkpoint), outlives=True
                 )
-                draws = charge.read(lambda: records.start_sampling(run, asked, rounds))
+                draws = charge.read(lambda: records.start_sampling(run, step_plan, rounds))
                 resumption.resume_run(run, records.data, draws, checkpoint, path)
         engine.attach(
             run, guarantee, records.data, draws, rounds, replace(plan, guarantee=guarantee)

@@ -44,9 +44,9 @@ def hooks_on_saved() -> Any:
 
 def check_saved(*, but_checkpoints: bool = False) -> None:
     """Reject hooks on saved tensors, because they could modify activations."""
-    found = hooks_on_saved()
-    if found is None or (
-        but_checkpoints and all(hook.__module__ == "torch.utils.checkpoint" for hook in found)
+    hooks = hooks_on_saved()
+    if hooks is None or (
+        but_checkpoints and all(hook.__module__ == "torch.utils.checkpoint" for hook in hooks)
     ):
         return
     raise ParameterError(

@@ -151,9 +151,9 @@ def _table_row_ids(dataset: Any, column: str) -> Any:
     if column not in dataset.column_names:
         return np.zeros(0, _ROW)
     chunks = [_chunk_row_ids(chunk) for chunk in dataset.data.column(column).chunks]
-    found = np.concatenate([np.zeros(0, _ROW), *chunks])
+    ids = np.concatenate([np.zeros(0, _ROW), *chunks])
     indices = getattr(dataset, "_indices", None)
-    return found if indices is None else found[indices.column(0).to_numpy()]
+    return ids if indices is None else ids[indices.column(0).to_numpy()]
 
 
 def _chunk_row_ids(chunk: Any) -> Any:

@@ -68,16 +68,16 @@ def split_labels(model: Any, keywords: Mapping[str, Any]) -> tuple[dict[str, Any
     computes a single number, which allows no backward pass. The number of tokens of a batch is
     never passed on.
     """
-    given = dict(keywords)
-    labels, loss = given.get("labels"), class_loss(model)
+    remaining = dict(keywords)
+    labels, loss = remaining.get("labels"), class_loss(model)
     if labels is None or loss is None:
-        return given, None
-    check_router_loss(model, given)
-    del given["labels"]
-    given.pop("num_items_in_batch", None)
-    if loss is losses.seq2seq and given.get("decoder_input_ids") is None:
-        given["decoder_input_ids"] = decoder_inputs(model, labels)
-    return given, labels
+        return remaining, None
+    check_router_loss(model, remaining)
+    del remaining["labels"]
+    remaining.pop("num_items_in_batch", None)
+    if loss is losses.seq2seq and remaining.get("decoder_input_ids") is None:
+        remaining["decoder_input_ids"] = decoder_inputs(model, labels)
+    return remaining, labels
 
 
 def decoder_inputs(model: Any, labels: Any) -> Any:

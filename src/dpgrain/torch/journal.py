@@ -58,8 +58,8 @@ class Journal:
         (3, 3)
         """
         try:
-            made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
-            with os.fdopen(made, "wb") as file:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
+            with os.fdopen(descriptor, "wb") as file:
                 file.write((_FIRST.format(run=run) + _PEOPLE.format(people=people)).encode())
                 file.write(b"." * steps_started)
             flush_to_disk(path)

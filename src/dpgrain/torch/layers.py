@@ -220,15 +220,15 @@ def _computes(layer: Any, shapes: Mapping[str, Any], of_inputs: int, formula: An
     generator = torch.Generator().manual_seed(3)
     sizes = {**shapes, "x": (2, 3, shapes["weight"][of_inputs])}
     device = layer.weight.device
-    made = {
+    results = {
         name: torch.randn(size, generator=generator, device="cpu").to(device)
         for name, size in sizes.items()
     }
-    x, twin = made.pop("x"), copy.copy(layer)
+    x, twin = results.pop("x"), copy.copy(layer)
     try:
         with precisely(), seeded_randomness(0):
-            result = torch.func.functional_call(_Bare(twin), _prefixed("layer", made), (x,))
-            wanted = formula(layer, x, made["weight"], made.get("bias"))
+            result = torch.func.functional_call(_Bare(twin), _prefixed("layer", results), (x,))
+            wanted = formula(layer, x, results["weight"], results.get("bias"))
             return bool(torch.allclose(result, wanted, rtol=1e-4, atol=1e-4))
     except Exception:
         # The layer needs other inputs, or does not return a tensor.

@@ -71,12 +71,12 @@ class MultiheadAttention(torch.nn.Module):
 
     def _mapped(self, query: Any, key: Any, value: Any) -> tuple[Any, ...]:
         """Return the mapped query, key and value; the same tensor is mapped only once."""
-        made: dict[int, Any] = {}
+        outputs: dict[int, Any] = {}
         parts = []
         for place, tensor in enumerate((query, key, value)):
-            if id(tensor) not in made:
-                made[id(tensor)] = self.in_proj(tensor).chunk(3, dim=-1)
-            parts.append(made[id(tensor)][place])
+            if id(tensor) not in outputs:
+                outputs[id(tensor)] = self.in_proj(tensor).chunk(3, dim=-1)
+            parts.append(outputs[id(tensor)][place])
         return tuple(parts)
 
     def _heads(self, x: Any) -> Any:

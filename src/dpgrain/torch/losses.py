@@ -88,9 +88,9 @@ def record_losses(loss: Loss, outputs: Any, target: Any) -> Any:
     return losses if batch_pass is None else batch_pass.output(losses, "rows")
 
 
-def _check_rows(**given: Any) -> None:
+def _check_rows(**arguments: Any) -> None:
     """Reject outputs and a target unless all have the same number of rows."""
-    parts = [(name, part) for name, found in given.items() for part in _leaves(name, found)]
+    parts = [(name, part) for name, value in arguments.items() for part in _leaves(name, value)]
     tensors = (part for _, part in parts if isinstance(part, torch.Tensor) and part.dim())
     records = next(map(len, tensors), 0)
     for name, part in parts:
@@ -102,10 +102,10 @@ def _check_rows(**given: Any) -> None:
             )
 
 
-def _leaves(name: str, found: Any) -> list[Any]:
+def _leaves(name: str, value: Any) -> list[Any]:
     """Return the leaves of outputs or a target; the object itself if it is empty."""
     try:
-        return torch.utils._pytree.tree_leaves(found) or [found]
+        return torch.utils._pytree.tree_leaves(value) or [value]
     except RecursionError as error:
         raise ParameterError(
             f"{name} must be tensors, not a list that contains itself.", name=name

@@ -66,11 +66,11 @@ def call_form(module: Any, inputs: Any) -> Any:
 
 def call_arguments(module: Any, inputs: Any) -> Any:
     """Return the inputs of a module, by parameter name if possible."""
-    given, named = inputs
+    positional, named = inputs
     try:
-        return dict(inspect.signature(module.forward).bind(*given, **named).arguments)
+        return dict(inspect.signature(module.forward).bind(*positional, **named).arguments)
     except (TypeError, ValueError):
-        return [*given, dict(named)]
+        return [*positional, dict(named)]
 
 
 def _attributes(part: Any) -> Any:

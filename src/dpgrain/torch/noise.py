@@ -15,7 +15,7 @@ from dpgrain.torch.library import torch
 
 
 def in_floating_point(
-    found: FloatSum,
+    sums: FloatSum,
     parameters: Sequence[Any],
     noise: Normals,
     correlated: Sequence[Correlated] | None = None,
@@ -27,7 +27,7 @@ def in_floating_point(
     """
     for place, parameter in enumerate(parameters):
         drawn = noise.draw(parameter.numel(), correlated[place].next if correlated else None)
-        total = found.sums[parameter].double()
+        total = sums.sums[parameter].double()
         yield parameter, total + torch.from_numpy(drawn).reshape(parameter.shape).to(total.device)
 
 

@@ -143,15 +143,15 @@ class Observer:
         if self._evaluate is None:
             return
         with self._average.swapped(), evaluating(self._module):
-            found = named_measures(self._evaluate(self._module), self._evaluate)
-        if self._measures and self._measures.keys() != found.keys():
+            measures = named_measures(self._evaluate(self._module), self._evaluate)
+        if self._measures and self._measures.keys() != measures.keys():
             raise ParameterError(
-                f"evaluate must return the same measures each time, not {', '.join(found)} after "
+                f"evaluate must return the same measures each time, not {', '.join(measures)} after "
                 f"{', '.join(self._measures)}.",
                 name="evaluate",
             )
         self._evaluated.append(len(self._norms))
-        for name, value in found.items():
+        for name, value in measures.items():
             self._measures.setdefault(name, []).append(value)
 
     def _line(self) -> str:
@@ -160,7 +160,7 @@ class Observer:
         return f"Step {done:,} of {self._steps:,}" + "".join(f", {measure}" for measure in last)
 
 
-def named_measures(found: Any, evaluate: Evaluate) -> dict[str, float]:
+def named_measures(result: Any, evaluate: Evaluate) -> dict[str, float]:
     """Return an evaluation's results by name; a single number has the function's name.
 
     >>> def accuracy(network):
@@ -168,10 +168,10 @@ def named_measures(found: Any, evaluate: Evaluate) -> dict[str, float]:
     >>> named_measures(accuracy(None), accuracy)
     {'accuracy': 0.5}
     """
-    if not isinstance(found, Mapping):
+    if not isinstance(result, Mapping):
         name = getattr(evaluate, "__name__", "")
-        found = {name if name.isidentifier() else "measure": found}
-    return {str(name): _number(value) for name, value in found.items()}
+        result = {name if name.isidentifier() else "measure": result}
+    return {str(name): _number(value) for name, value in result.items()}
 
 
 def _number(value: Any) -> float:

@@ -79,9 +79,9 @@ class Pass:
 
     def output(self, tensor: Any, form: Form, why: str = "", total: Any = None) -> Output:
         """Return a tensor with its origin; ``why`` explains the form "neither"."""
-        made: Output = tensor.as_subclass(torch.Tensor).as_subclass(Output)
-        made.origin = OutputOrigin(self, form, why, made._version, _graph_node(made), total)
-        return made
+        output: Output = tensor.as_subclass(torch.Tensor).as_subclass(Output)
+        output.origin = OutputOrigin(self, form, why, output._version, _graph_node(output), total)
+        return output
 
     def whole(self, tensor: Any) -> Output:
         """Return a tensor computed from all records together."""
@@ -276,21 +276,21 @@ def unclipped_gradient() -> ParameterError:
     )
 
 
-def plain_rows(found: Any) -> tuple[Pass | None, Any]:
+def plain_rows(value: Any) -> tuple[Pass | None, Any]:
     """Replace outputs with rows of records by plain tensors, and return their pass."""
-    origins = [_current_origin(t) for t in _tensors(found) if isinstance(t, Output)]
+    origins = [_current_origin(t) for t in _tensors(value) if isinstance(t, Output)]
     for origin in origins:
         if origin.form != "rows":
             raise _mixing_loss(origin.why or "records were summed before")
         if origin.batch_pass is not origins[0].batch_pass:
             raise _mixing_loss(_SEVERAL)
     batch_pass = origins[0].batch_pass if origins else None
-    unknown = [t for t in _tensors(found) if t.dim() and not isinstance(t, Output)]
+    unknown = [t for t in _tensors(value) if t.dim() and not isinstance(t, Output)]
     if batch_pass is not None and batch_pass.is_tracked and unknown:
         raise _mixing_loss(
             f"{_shape(unknown[0])} is not known to have one row per record of the batch"
         )
-    return batch_pass, _map_tree(found, lambda t: t.as_subclass(torch.Tensor))
+    return batch_pass, _map_tree(value, lambda t: t.as_subclass(torch.Tensor))
 
 
 # -- inspection of calls --
@@ -328,9 +328,9 @@ def map_outputs(function: Callable[[Any], Any], out: Any) -> Any:
     return tree_map(mapped_leaf, out)
 
 
-def _map_tree(found: Any, function: Callable[[Any], Any]) -> Any:
+def _map_tree(tree: Any, function: Callable[[Any], Any]) -> Any:
     """Apply a function to each tensor of a PyTorch function's result."""
-    return tree_map(lambda t: function(t) if isinstance(t, torch.Tensor) else t, found)
+    return tree_map(lambda t: function(t) if isinstance(t, torch.Tensor) else t, tree)
 
 
 def _tensors(*args: Any) -> list[Any]:

@@ -133,32 +133,32 @@ class PerRecordMode(TorchFunctionMode):
             if id(weight) not in self._recording.frozen and self._recording.parameter_name(weight):
                 quick = self._linear if func is functional.linear else self._embedding
                 return self.mark(quick(*args, **kwargs))
-        given = tuple(self._checked(arg) for arg in args)
+        checked = tuple(self._checked(arg) for arg in args)
         named = {key: self._checked(arg) for key, arg in kwargs.items()}
-        _check_draws_and_text(name, given, kwargs)
-        _check_gradients(name, given)
-        if func is torch.Tensor.requires_grad_ and is_per_record(given[0]):
-            return given[0]
-        if named.get("memory_format") is not None and given and is_per_record(given[0]):
+        _check_draws_and_text(name, checked, kwargs)
+        _check_gradients(name, checked)
+        if func is torch.Tensor.requires_grad_ and is_per_record(checked[0]):
+            return checked[0]
+        if named.get("memory_format") is not None and checked and is_per_record(checked[0]):
             # The memory format does not belong to a record, and vmap does not support it.
             del named["memory_format"]
-        if func in _DRAWS and _is_one_number(func, given, named):
-            return self._draw_once(func, given, named)
+        if func in _DRAWS and _is_one_number(func, checked, named):
+            return self._draw_once(func, checked, named)
         if func is functional.scaled_dot_product_attention:
-            return self.mark(self._attention(*given, **named))
+            return self.mark(self._attention(*checked, **named))
         if func is functional.batch_norm:
-            return self.mark(self._normalized(*given, **named))
-        return self.mark(func(*given, **named))
+            return self.mark(self._normalized(*checked, **named))
+        return self.mark(func(*checked, **named))
 
-    def mark(self, found: Any) -> Any:
+    def mark(self, value: Any) -> Any:
         """Mark the tensors returned by a function as belonging to this pass."""
-        if isinstance(found, torch.Tensor):
-            if is_per_record(found):
-                setattr(found, _PASS, self)
-        elif isinstance(found, tuple | list):
-            for part in found:
+        if isinstance(value, torch.Tensor):
+            if is_per_record(value):
+                setattr(value, _PASS, self)
+        elif isinstance(value, tuple | list):
+            for part in value:
                 self.mark(part)
-        return found
+        return value
 
     def check(self, tensor: Any) -> None:
         """Reject a tensor that was neither computed from a record in this pass nor shared."""
@@ -179,9 +179,9 @@ class PerRecordMode(TorchFunctionMode):
 
     def on_all_records(self, function: Callable[..., Any], *tensors: Any) -> Any:
         """Call a function of all records' rows outside vmap; tensors are (records, …)."""
-        given = [self._checked(tensor) for tensor in tensors]
+        checked = [self._checked(tensor) for tensor in tensors]
         with torch._C.DisableTorchFunction():
-            return self.mark(_OnAllRecords.apply(function, self._each, *given))
+            return self.mark(_OnAllRecords.apply(function, self._each, *checked))
 
     def _checked(self, arg: Any) -> Any:
         """Return an argument of a function, with a copy instead of a trained parameter."""
@@ -263,21 +263,23 @@ class PerRecordMode(TorchFunctionMode):
         """Attend within all records at once; fast kernels need four dimensions."""
         attend = functional.scaled_dot_product_attention
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
-        masks = [] if given.get("attn_mask") is None else [given["attn_mask"]]
-        parts = [given["query"], given["key"], given["value"], *masks]
+        arguments = {**dict(zip(names, args, strict=False)), **kwargs}
+        masks = [] if arguments.get("attn_mask") is None else [arguments["attn_mask"]]
+        parts = [arguments["query"], arguments["key"], arguments["value"], *masks]
         first = {part.shape[0] for part in parts[:3] if part.dim() == 4}
         if any(part.dim() != 4 for part in parts[:3]) or len(first) > 1:
-            return attend(**given)
+            return attend(**arguments)
         rows = first.pop()
         if masks:
             mask = masks[0]
             mask = mask[(None,) * (4 - mask.dim())]
             mask = mask.expand(rows, -1, -1, -1) if is_per_record(mask) else mask
             parts[3:] = [self.mark(mask)]
-        others = {n: v for n, v in given.items() if n not in ("query", "key", "value", "attn_mask")}
+        others = {
+            n: v for n, v in arguments.items() if n not in ("query", "key", "value", "attn_mask")
+        }
         if masks and not is_per_record(parts[3]) and parts[3].shape[0] != 1:
-            return attend(**given)
+            return attend(**arguments)
         shared = parts.pop() if masks and not is_per_record(parts[3]) else None
 
         def real(*rows_of: Any) -> Any:
@@ -290,21 +292,21 @@ class PerRecordMode(TorchFunctionMode):
 
     def _draw_once(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Call a function once for all records, outside vmap."""
-        found: list[Any] = []
+        drawn: list[Any] = []
 
         def real() -> Any:
-            found.append(func(*args, **kwargs))
+            drawn.append(func(*args, **kwargs))
             return torch.zeros(self._records)
 
         self.on_all_records(real)
-        return found[0]
+        return drawn[0]
 
 
 class _OnAllRecords(torch.autograd.Function):
     """Function of the rows of all records, callable from code for a single record."""
 
     @staticmethod
-    def forward(*_given: Any) -> Any:
+    def forward(*_args: Any) -> Any:
         """Never called, because each record has its own tensor."""
         raise NotImplementedError
 
@@ -347,7 +349,7 @@ def run_per_record(
     """
     leaves, form = tree_flatten(inputs)
     own = [leaf for leaf, is_rows in zip(leaves, are_rows, strict=True) if is_rows]
-    found: dict[int, Any] = {}
+    outputs: dict[int, Any] = {}
     out: Any = None
     mode: Any = None
 
@@ -359,30 +361,30 @@ def run_per_record(
             mode.mark(next(each_row).unsqueeze(0)) if is_rows else leaf
             for leaf, is_rows in zip(leaves, are_rows, strict=True)
         ]
-        given, named = tree_unflatten(filled, form)
+        positional, named = tree_unflatten(filled, form)
         with mode, _full_masks():
-            out = call(*given, **named)
+            out = call(*positional, **named)
 
         def keep(tensor: Any) -> Any:
             mode.check(tensor)
             if is_per_record(tensor):
-                found.setdefault(id(tensor), (tensor, len(found)))
+                outputs.setdefault(id(tensor), (tensor, len(outputs)))
             return tensor
 
         map_outputs(keep, out)
-        return [tensor for tensor, _ in found.values()]
+        return [tensor for tensor, _ in outputs.values()]
 
     device = own[0].device
     with _silent_fallbacks():
-        made = torch.func.vmap(one, randomness="different")(
+        mapped = torch.func.vmap(one, randomness="different")(
             torch.zeros(records, device=device), own
         )
     are: list[Any] = []
 
     def rows(tensor: Any) -> Any:
-        _, place = found.get(id(tensor), (None, None))
-        are.append(None if place is None else made[place])
-        return tensor if place is None else made[place]
+        _, place = outputs.get(id(tensor), (None, None))
+        are.append(None if place is None else mapped[place])
+        return tensor if place is None else mapped[place]
 
     return map_outputs(rows, out), are, mode
 

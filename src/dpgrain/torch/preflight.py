@@ -53,10 +53,12 @@ def synthetic_inputs(inputs: Any, whole: int = 2) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         if leaf.is_floating_point():
-            made = torch.randn(leaf.shape, generator=generator, device=generator.device)
+            values = torch.randn(leaf.shape, generator=generator, device=generator.device)
         else:
-            made = torch.randint(0, whole, leaf.shape, generator=generator, device=generator.device)
-        return made.to(device=leaf.device, dtype=leaf.dtype)
+            values = torch.randint(
+                0, whole, leaf.shape, generator=generator, device=generator.device
+            )
+        return values.to(device=leaf.device, dtype=leaf.dtype)
 
     return tree_map(synthetic, inputs)
 
@@ -65,8 +67,10 @@ def repeated(inputs: Any, are_rows: Sequence[bool], few: int, records: int) -> A
     """Repeat the inputs of ``few`` records for ``records`` records."""
     leaves, form = tree_flatten(inputs)
     rows = [place % few for place in range(records)]
-    made = [leaf[rows] if is_rows else leaf for leaf, is_rows in zip(leaves, are_rows, strict=True)]
-    return tree_unflatten(made, form)
+    copies = [
+        leaf[rows] if is_rows else leaf for leaf, is_rows in zip(leaves, are_rows, strict=True)
+    ]
+    return tree_unflatten(copies, form)
 
 
 def check_separation(
@@ -82,22 +86,24 @@ def check_separation(
     """
     wanted, draws = together(True)
     _check_numbers(wanted)
-    made = [each(not draws), each(not draws)]
+    results = [each(not draws), each(not draws)]
     if draws:
         # Random draws for a single record differ from draws for a batch.
         wanted, draws = together(False)
     half = halves()
-    if any(len(found) != len(wanted) for found in made):
+    if any(len(result) != len(wanted) for result in results):
         raise _mixes("has other tensors than for a batch")
-    for one, other in zip(*made, strict=True):
+    for one, other in zip(*results, strict=True):
         if not is_close(*(t[0] if isinstance(t, tuple) else t for t in (one, other)), half=half):
             raise _mixes("depends on earlier inputs")
     mixed = {
-        place for place, one in enumerate(made[0]) if not _agrees(one, wanted[place], half, draws)
+        place
+        for place, one in enumerate(results[0])
+        if not _agrees(one, wanted[place], half, draws)
     }
     right = [
         place
-        for place, one in enumerate(made[0])
+        for place, one in enumerate(results[0])
         if place not in mixed and isinstance(one, tuple) and wanted[place].is_floating_point()
     ]
     if not right:
@@ -126,8 +132,8 @@ def _agrees(one: Any, wanted: Any, half: bool, draws: bool) -> bool:
     return rows.dim() > 1 and is_close(rows.flatten(0, 1), wanted, half=half)
 
 
-def _check_numbers(found: Sequence[Any]) -> None:
-    if any(t.is_floating_point() and bool(t.isnan().any()) for t in found):
+def _check_numbers(numbers: Sequence[Any]) -> None:
+    if any(t.is_floating_point() and bool(t.isnan().any()) for t in numbers):
         raise ParameterError(
             "module returned NaN for synthetic records in the pre-flight check; pass realistic "
             "records as example= to make_private.",
@@ -202,17 +208,17 @@ def _summed(parameters: Sequence[Any]) -> FloatArray:
         p: [StoredGradients(layout, torch.ones_like(p).expand(layout.blocks, *p.shape))]
         for p in parameters
     }
-    found = FloatSum(parameters, 1.0)
-    found.add_blocks(uses, layout)
-    return mean_gradient(found.sums, parameters, 1)
+    total = FloatSum(parameters, 1.0)
+    total.add_blocks(uses, layout)
+    return mean_gradient(total.sums, parameters, 1)
 
 
 def _one_per_shape(parameters: Sequence[Any]) -> list[Any]:
     """Return the smallest parameter of each number of dimensions, dtype and device."""
-    found: dict[Any, Any] = {}
+    by_shape: dict[Any, Any] = {}
     for parameter in sorted(parameters, key=lambda p: int(p.numel())):
-        found.setdefault((parameter.dim(), parameter.dtype, parameter.device), parameter)
-    return [parameter for parameter in parameters if any(parameter is p for p in found.values())]
+        by_shape.setdefault((parameter.dim(), parameter.dtype, parameter.device), parameter)
+    return [parameter for parameter in parameters if any(parameter is p for p in by_shape.values())]
 
 
 def _twin(optimizer: Any, parameters: Sequence[Any]) -> tuple[Any, dict[int, Any]]:

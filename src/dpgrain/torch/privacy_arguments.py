@@ -139,15 +139,15 @@ class PrivacyArguments:
             if getattr(self, name) is not None:
                 _validate.instance(str, **{name: getattr(self, name)})
         level = unit_level(self.unit, "record" if self.users_column is None else "user")
-        kept = self.unit.max_elements if isinstance(self.unit, User) else None
-        of_cells = level == "element" or kept is not None
+        limit = self.unit.max_elements if isinstance(self.unit, User) else None
+        of_cells = level == "element" or limit is not None
         if self.users_column is None and (level != "record" or self.elements_column is not None):
             name = "unit" if self.elements_column is None else "elements_column"
             raise ParameterError(
                 f"{name} requires users_column, the column of user ids.", name=name
             )
         if self.sampling == "records":
-            if kept is None or self.elements_column is not None:
+            if limit is None or self.elements_column is not None:
                 raise ParameterError(
                     "sampling = 'records' requires unit=dg.User(max_elements=M), which retains M "
                     "records per user, and no elements_column; to protect single records, "

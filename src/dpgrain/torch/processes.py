@@ -82,15 +82,15 @@ class Processes:
                     name=name,
                 )
 
-    def sum_over(self, found: Any) -> None:
+    def sum_over(self, sums: Any) -> None:
         """Sum the tensors of a sum over all processes, in place."""
         if self.is_single:
             return
         with _connected():
-            for tensor in found.tensors():
-                there = tensor.to(self._carrier(tensor))
-                torch.distributed.all_reduce(there, group=self.group)
-                tensor.copy_(there)
+            for tensor in sums.tensors():
+                moved = tensor.to(self._carrier(tensor))
+                torch.distributed.all_reduce(moved, group=self.group)
+                tensor.copy_(moved)
 
     def broadcast(self, tensors: Iterable[Any]) -> None:
         """Broadcast tensors from the first process, in place."""

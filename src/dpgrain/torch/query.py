@@ -189,12 +189,14 @@ class RunRecords:
     max_rows: int | None
     collate_fn: Callable[[list[Any]], Any] | None
 
-    def guarantee(self, asked: StepPlan) -> Guarantee:
+    def guarantee(self, step_plan: StepPlan) -> Guarantee:
         """Return the guarantee of a run on these records, before it is charged."""
         return array_guarantee(
-            asked.promise,
-            asked.mean.event,
-            asked.facts(named=self.labels.users is not None, collated=self.collate_fn is not None),
+            step_plan.promise,
+            step_plan.mean.event,
+            step_plan.facts(
+                named=self.labels.users is not None, collated=self.collate_fn is not None
+            ),
             private=True,
             users=self.labels.users,
             elements=self.labels.elements,
@@ -211,11 +213,16 @@ class RunRecords:
         blocks = BlockRows.arrange(self.rows)
         return LocalData(self.dataset, self.labels.users, self.labels.elements, blocks)
 
-    def start_sampling(self, run: Run, asked: StepPlan, source: CountedSource) -> Draws:
+    def start_sampling(self, run: Run, step_plan: StepPlan, source: CountedSource) -> Draws:
         """Read the labels, start a run, and return the sampler of each step's blocks."""
-        owners = block_users(asked.mean, self.rows, self.labels.users)
+        owners = block_users(step_plan.mean, self.rows, self.labels.users)
         steps, draws = create_steps(
-            asked.mean, asked.rule, run.parameters, source, self.data.blocks.by_size(), owners
+            step_plan.mean,
+            step_plan.rule,
+            run.parameters,
+            source,
+            self.data.blocks.by_size(),
+            owners,
         )
         run.start(steps)
         return draws
@@ -242,7 +249,7 @@ class RunQuery(Query[TrainingObjects]):
         self.check_unit(self.records.labels.unit)
 
     @cached_property
-    def asked(self) -> StepPlan:
+    def step_plan(self) -> StepPlan:
         """Public numbers of all steps."""
         if isinstance(self.options, ClippedOptions):
             return self.options.plan(self.promise)
@@ -252,33 +259,36 @@ class RunQuery(Query[TrainingObjects]):
     def plan(self) -> Plan:
         """Noise of all steps."""
         self.engine.check_new()
-        return Plan(self.records.guarantee(self.asked), self.asked.mean.n_users)
+        mean = self.step_plan.mean
+        return Plan(
+            self.records.guarantee(self.step_plan), mean.n_users, parts={"steps": mean.event}
+        )
 
     def charged(self, charge: Callable[[], Guarantee]) -> Guarantee:
         """Charge the run once, in the first of its processes."""
-        return charged_once(self.network, self.asked, self.records, charge)
+        return charged_once(self.network, self.step_plan, self.records, charge)
 
     def run(self, charge: Charge) -> TrainingObjects:
         """Group records into blocks, and prepare the network for training."""
-        network, records, asked = self.network, self.records, self.asked
-        source = charge.rounds(asked.mean.event, outlives=True)
-        draws = charge.read(lambda: records.start_sampling(network, asked, source))
+        network, records, step_plan = self.network, self.records, self.step_plan
+        source = charge.rounds(step_plan.mean.event, outlives=True)
+        draws = charge.read(lambda: records.start_sampling(network, step_plan, source))
         plan = self._run_plan(charge.guarantee)
         self.engine.attach(network, charge.guarantee, records.data, draws, source, plan)
         return network.module, PrivateOptimizer(network), records.loader(network, draws)
 
     def _run_plan(self, guarantee: Guarantee) -> RunPlan | None:
         """Return the public plan of a new run; None if it cannot be resumed elsewhere."""
-        asked, labels = self.asked, self.records.labels
-        if not isinstance(asked.mean, ClippedMean):
+        step_plan, labels = self.step_plan, self.records.labels
+        if not isinstance(step_plan.mean, ClippedMean):
             return None
-        unit = asked.promise.unit
+        unit = step_plan.promise.unit
         return RunPlan(
             secrets.token_hex(8),
             unit.level,
             unit.max_elements if isinstance(unit, User) else None,
-            asked.mean,
-            asked.rule,
+            step_plan.mean,
+            step_plan.rule,
             self.loss_reduction,
             guarantee,
             resumption.labels_name(labels.users),
@@ -287,19 +297,19 @@ class RunQuery(Query[TrainingObjects]):
         )
 
 
-def _check_processes(run: Run, asked: StepPlan, data: LocalData) -> None:
+def _check_processes(run: Run, step_plan: StepPlan, data: LocalData) -> None:
     """Reject a run, in all processes, if their records or numbers differ."""
     processes = run.processes
     # The key is not stored, so the hashes reveal nothing after the run has begun.
     processes.check_equal(
         module=[tuple(parameter.shape) for parameter in run.parameters],
-        noise_multiplier=repr(asked.mean),
+        noise_multiplier=repr(step_plan.mean),
         **data.hashes(processes.from_first(LocalData.key)),
     )
 
 
 def charged_once(
-    run: Run, asked: StepPlan, records: RunRecords, charge: Callable[[], Guarantee]
+    run: Run, step_plan: StepPlan, records: RunRecords, charge: Callable[[], Guarantee]
 ) -> Guarantee:
     """Charge a run in the first process, and open budgets in the others.
 
@@ -307,7 +317,7 @@ def charged_once(
     """
     processes = run.processes
     if not processes.is_single:
-        _check_processes(run, asked, records.data)
+        _check_processes(run, step_plan, records.data)
     charged = processes.from_first(charge)
     if not processes.is_first and (budget := open_budget()) is not None:
         budget.charge(charged)

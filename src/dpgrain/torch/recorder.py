@@ -101,10 +101,10 @@ class Recorder:
         self._example: tuple[Any, Any, int] | None = None
         self._is_settled = False
         self._compared: set[bool] = set()
-        found = list(_parts("", module, separate))
+        layers = list(_parts("", module, separate))
         self._frozen_norms = _frozen_norms(module)
-        self._layers = {layer: (name, rule) for name, layer, rule in found if rule is not None}
-        self._owners = [layer for _, layer, rule in found if rule is None]
+        self._layers = {layer: (name, rule) for name, layer, rule in layers if rule is not None}
+        self._owners = [layer for _, layer, rule in layers if rule is None]
         self._trained = {id(p): (p, n) for n, p in module.named_parameters() if p.requires_grad}
         # Parameters, by id, which a rule handles while their layer runs.
         self.frozen: dict[int, Any] = {}
@@ -169,12 +169,12 @@ class Recorder:
 
     def check_example(self, inputs: Any, records: int) -> None:
         """Run the module on synthetic records, and reject it if it mixes them."""
-        given = _inputs_by_shape(inputs, records)
-        self._example = inputs, given.are_rows, records
+        by_shape = _inputs_by_shape(inputs, records)
+        self._example = inputs, by_shape.are_rows, records
         self._structure = module_structure(self.module, inputs)
         self._sizes, self._mixed = {records}, set()
         try:
-            self._check_mixing(given, records)
+            self._check_mixing(by_shape, records)
         except ParameterError:
             raise
         except Exception as error:
@@ -187,22 +187,22 @@ class Recorder:
 
     def check_shapes(self, inputs: Any, records: int) -> Any:
         """Test the module on random records with the shapes of a batch, and return them."""
-        made = self._check_on_shapes(_inputs_by_shape(inputs, records), records)
+        outputs = self._check_on_shapes(_inputs_by_shape(inputs, records), records)
         self._sizes.add(records)
         self._structure = module_structure(self.module, inputs)
-        return made
+        return outputs
 
     def rehearse(self, inputs: Any, records: int) -> tuple[Uses, BlockLayout]:
         """Return the contributions of synthetic records, recorded like those of a batch."""
         layout = BlockLayout((1,) * records)
         gradients = [(p, p.grad) for p in self.module.parameters()]
         begin, self.begin = self.begin, lambda: layout
-        given, keywords = self.mark_batch(inputs, records)
+        positional, keywords = self.mark_batch(inputs, records)
         try:
             with keeping_modes(self.module), seeded_randomness(0), torch.enable_grad():
                 self.module.training = True
-                found = _leaves(map_outputs(plain, self.module(*given, **keywords)))
-                self._pass.backward(sum((t + t.square()).sum() for t in found if t.requires_grad))
+                leaves = _leaves(map_outputs(plain, self.module(*positional, **keywords)))
+                self._pass.backward(sum((t + t.square()).sum() for t in leaves if t.requires_grad))
             return self.uses, layout
         finally:
             self.begin, self._loader_pass = begin, None
@@ -227,20 +227,20 @@ class Recorder:
         if halves_inputs() and self._reduction == "mean":
             raise half_mean("the module is called under torch.autocast")
         layout = self.begin()
-        given = self._opened((inputs, keywords), layout.rows)
-        given, labels = self._without_labels(given)
-        self._check_if_new(given, layout.rows)
+        arguments = self._opened((inputs, keywords), layout.rows)
+        arguments, labels = self._without_labels(arguments)
+        self._check_if_new(arguments, layout.rows)
         batch_pass = (
             Pass(layout.rows, self._reduction, self._in_backward)
-            if given.batch_pass is None
-            else given.batch_pass
+            if arguments.batch_pass is None
+            else arguments.batch_pass
         )
         self._layout, self.uses, self._pass = layout, {}, batch_pass
         self._recomputes = False
         with self._checked():
-            out = self._run(given, layout.rows)
+            out = self._run(arguments, layout.rows)
         if labels is not None:
-            known = labels if given.batch_pass is None else batch_pass.output(labels, "rows")
+            known = labels if arguments.batch_pass is None else batch_pass.output(labels, "rows")
             out = hf_labels.with_loss(self.module, out, known)
         return out
 
@@ -274,26 +274,26 @@ class Recorder:
             self._loader_pass if known else None,
         )
 
-    def _without_labels(self, given: _Inputs) -> tuple[_Inputs, Any]:
+    def _without_labels(self, call: _Inputs) -> tuple[_Inputs, Any]:
         """Separate the labels, from which losses are computed, from the other inputs."""
-        inputs, keywords = given.inputs
-        marks, form = tree_flatten(given.inputs)
-        where = tree_unflatten(list(given.are_rows), form)
-        assert len(marks) == len(given.are_rows)  # noqa: S101 - a leaf for each
+        inputs, keywords = call.inputs
+        marks, form = tree_flatten(call.inputs)
+        where = tree_unflatten(list(call.are_rows), form)
+        assert len(marks) == len(call.are_rows)  # noqa: S101 - a leaf for each
         without, labels = hf_labels.split_labels(self.module, keywords)
         if labels is None:
-            return given, None
+            return call, None
         # Inputs derived from labels have rows like the labels.
         named = {name: where[1].get(name, True) for name in without}
         are_rows, _ = tree_flatten((where[0], named))
-        return _Inputs((inputs, without), tuple(are_rows), given.batch_pass), labels
+        return _Inputs((inputs, without), tuple(are_rows), call.batch_pass), labels
 
-    def _run(self, given: _Inputs, records: int) -> Any:
+    def _run(self, call: _Inputs, records: int) -> Any:
         """Run the module on each record, and return outputs of the pass."""
         batch_pass = self._pass
         seed = torch.initial_seed()
         with self._inside():
-            out, rows, self._per_record = self._each(given, records)
+            out, rows, self._per_record = self._each(call, records)
         if torch.initial_seed() != seed:
             raise ParameterError(
                 "module must not set a seed, because later draws for a record would depend on "
@@ -309,7 +309,7 @@ class Recorder:
         if mixed:
             # These outputs are only for logs, so they may depend on all records.
             with torch.no_grad(), self._inside(is_test=True):
-                inputs, keywords = given.inputs
+                inputs, keywords = call.inputs
                 map_outputs(whole.append, plain_call(self.module)(*inputs, **keywords))
         place = iter(range(len(rows)))
 
@@ -327,17 +327,17 @@ class Recorder:
         """Return True if an output does not consist of rows of records."""
         return place in self._mixed or row.dim() < 2
 
-    def _each(self, given: _Inputs, records: int) -> Any:
+    def _each(self, arguments: _Inputs, records: int) -> Any:
         """Run the module with each record as a batch of one."""
         try:
             call = plain_call(self.module)
-            return run_per_record(call, given.inputs, given.are_rows, records, self)
+            return run_per_record(call, arguments.inputs, arguments.are_rows, records, self)
         except ParameterError:
             raise
         except Exception as error:
             where = _failing_part(self.module, error)
             what = f" ({shorten(str(error), 200)})" if self._is_test else ""
-            remedy = _FROM_THE_LOOP if given.has_shared else _FOR_VMAP
+            remedy = _FROM_THE_LOOP if arguments.has_shared else _FOR_VMAP
             raise ParameterError(
                 "module must compute each record with functions that torch.func.vmap supports, "
                 f"but {where} does not: {type(error).__name__}{what}; {remedy}.",
@@ -346,32 +346,32 @@ class Recorder:
 
     # -- tests on synthetic records --
 
-    def _check_if_new(self, given: _Inputs, records: int) -> None:
+    def _check_if_new(self, call: _Inputs, records: int) -> None:
         """Test the module before its first batch, after changes, and for new batch sizes."""
-        structure = module_structure(self.module, given.inputs)
+        structure = module_structure(self.module, call.inputs)
         if structure != self._structure:
             self._sizes, self._mixed = set(), set()
         if records in self._sizes or len(self._sizes) >= _MOST_SIZES:
             return
         # One record cannot be mixed with others, and a module's initial setup reveals nothing.
         if records > 1 or not self._is_settled:
-            self._check_on_shapes(given, records)
+            self._check_on_shapes(call, records)
         self._sizes.add(records)
-        self._structure = module_structure(self.module, given.inputs)
+        self._structure = module_structure(self.module, call.inputs)
 
-    def _check_on_shapes(self, given: _Inputs, records: int) -> Any:
+    def _check_on_shapes(self, call: _Inputs, records: int) -> Any:
         """Return the synthetic records used to test the module.
 
         They have the shapes of a batch, or are the example.
         """
         if self._example is not None:
             inputs, are_rows, few = self._example
-            if are_rows == given.are_rows and call_form(self.module, inputs) == call_form(
-                self.module, given.inputs
+            if are_rows == call.are_rows and call_form(self.module, inputs) == call_form(
+                self.module, call.inputs
             ):
-                made = repeated(inputs, are_rows, few, records)
-                self._check_mixing(_Inputs(made, are_rows, None), records)
-                return made
+                synthetic = repeated(inputs, are_rows, few, records)
+                self._check_mixing(_Inputs(synthetic, are_rows, None), records)
+                return synthetic
         # Integers can be indices of tables, or mask entries.
         parts = self.module.modules()
         tables = [part.num_embeddings for part in parts if hasattr(part, "num_embeddings")]
@@ -379,14 +379,14 @@ class Recorder:
         tables = [size for size in tables if size > 1]
         for whole in (min(tables, default=2), 2):
             try:
-                made = synthetic_inputs(given.inputs, whole)
-                self._check_mixing(_Inputs(made, given.are_rows, None), records)
+                synthetic = synthetic_inputs(call.inputs, whole)
+                self._check_mixing(_Inputs(synthetic, call.are_rows, None), records)
             except ParameterError:
                 raise
             except Exception as error:
                 failed = error
             else:
-                return made
+                return synthetic
         raise ParameterError(
             "module failed on synthetic records of random numbers (integers are 0 or 1) in the "
             f"pre-flight check ({type(failed).__name__}: {shorten(str(failed), 200)}); fix it, or "
@@ -394,21 +394,21 @@ class Recorder:
             name="example",
         ) from failed
 
-    def _check_mixing(self, given: _Inputs, records: int) -> None:
+    def _check_mixing(self, call: _Inputs, records: int) -> None:
         """Compare the module's results for synthetic records separately and together."""
-        inputs, keywords = given.inputs
+        inputs, keywords = call.inputs
         self._layout, self._halves = BlockLayout((1,) * records), halves_inputs()
 
         def together(training: bool) -> tuple[list[Any], bool]:
             with self._checked(is_test=True), self._mode(training) as has_drawn:
-                found = _leaves(plain_call(self.module)(*inputs, **keywords))
-                return found, has_drawn()
+                leaves = _leaves(plain_call(self.module)(*inputs, **keywords))
+                return leaves, has_drawn()
 
         def each(training: bool) -> list[Any]:
             with self._checked(is_test=True), self._mode(training):
-                out, rows, _ = self._each(given, records)
-                found = zip(_leaves(out), rows, strict=True)
-                return [t if row is None else (row,) for t, row in found]
+                out, rows, _ = self._each(call, records)
+                pairs = zip(_leaves(out), rows, strict=True)
+                return [t if row is None else (row,) for t, row in pairs]
 
         with self._inside(is_test=True), torch.no_grad(), whole_products():
             self._mixed |= check_separation(together, each, lambda: self._halves)
@@ -478,8 +478,8 @@ class Recorder:
 
     def parameter_name(self, parameter: Any) -> str | None:
         """Return the name of a trained parameter; None for any other tensor."""
-        found = self._trained.get(id(parameter))
-        return None if found is None or found[0] is not parameter else found[1]
+        name = self._trained.get(id(parameter))
+        return None if name is None or name[0] is not parameter else name[1]
 
     def copies(self, parameter: Any, records: int) -> Any:
         """Return the copies of a parameter with recorded gradients, (records, …)."""
@@ -554,7 +554,7 @@ class Recorder:
     def _check_direct_call(self, layer: Any, name: str) -> Callable[..., None]:
         """Return a hook that rejects direct calls of a layer."""
 
-        def check(*_given: Any) -> None:
+        def check(*_args: Any) -> None:
             if not self._is_inside and layer.training and torch.is_grad_enabled():
                 raise ParameterError(
                     f"layer {name!r} was called outside the module; call the whole module, or "
@@ -567,14 +567,14 @@ class Recorder:
 
 def _leaves(out: Any) -> list[Any]:
     """Return the tensors in a network's outputs."""
-    found: list[Any] = []
+    leaves: list[Any] = []
 
     def keep(tensor: Any) -> Any:
-        found.append(tensor)
+        leaves.append(tensor)
         return tensor
 
     map_outputs(keep, out)
-    return found
+    return leaves
 
 
 def _failing_part(module: Any, error: BaseException) -> str:
@@ -611,15 +611,15 @@ def _frozen_norms(module: Any) -> list[Any]:
 
     ParameterError is raised if the whole module is in evaluation mode.
     """
-    found = [part for part in module.modules() if is_frozen_norm(part)]
-    if found and not module.training:
+    norms = [part for part in module.modules() if is_frozen_norm(part)]
+    if norms and not module.training:
         raise ParameterError(
-            f"module must be in training mode with only {type(found[0]).__name__} in evaluation "
+            f"module must be in training mode with only {type(norms[0]).__name__} in evaluation "
             "mode, because this layer would mix records once train() is called; call train() of "
             "the module, and then eval() of the layer to freeze its statistics.",
             name="module",
         )
-    return found
+    return norms
 
 
 def _inputs_by_shape(inputs: Any, records: int) -> _Inputs:

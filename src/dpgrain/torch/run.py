@@ -134,8 +134,8 @@ class Run:
             self._check_template(example)
             return
         named = isinstance(example, Mapping)
-        given = () if named else example if isinstance(example, tuple) else (example,)
-        inputs = (given, dict(example) if named else {})
+        positional = () if named else example if isinstance(example, tuple) else (example,)
+        inputs = (positional, dict(example) if named else {})
         tensors = (t for t in tree_leaves(inputs) if isinstance(t, torch.Tensor) and t.dim())
         records = max(map(len, tensors), default=0)
         if records < 2:
@@ -156,8 +156,8 @@ class Run:
         inputs = tree_map(lambda leaf: leaf.repeat_interleave(FEW_RECORDS, 0), (example.inputs, {}))
         self._recorder.hook()
         try:
-            made = self._recorder.check_shapes(inputs, FEW_RECORDS)
-            rehearse_clipping(*self._recorder.rehearse(made, FEW_RECORDS))
+            outputs = self._recorder.check_shapes(inputs, FEW_RECORDS)
+            rehearse_clipping(*self._recorder.rehearse(outputs, FEW_RECORDS))
         finally:
             self._recorder.remove()
 
@@ -348,11 +348,11 @@ class Run:
             self._ahead = steps
         self._ahead -= 1
 
-    def _set_gradients(self, found: Any) -> None:
+    def _set_gradients(self, sums: Any) -> None:
         """Draw noise in the first process, and send noisy gradients to all processes."""
         if self.processes.is_first:
             with torch.no_grad():
-                for parameter, gradient in self.steps.gradients(found):
+                for parameter, gradient in self.steps.gradients(sums):
                     parameter.grad = gradient.to(parameter.dtype).contiguous()
         else:
             for parameter in self.parameters:

@@ -50,7 +50,7 @@ class RunSteps(ABC):
         """Return an empty sum for the next step."""
 
     @abstractmethod
-    def gradients(self, found: Any) -> Iterator[tuple[Any, Any]]:
+    def gradients(self, sums: Any) -> Iterator[tuple[Any, Any]]:
         """Publish the sum once: yield each parameter and its double-precision gradient.
 
         RunEnded is raised if the mean has published that it stops.
@@ -109,32 +109,32 @@ class ClippedSteps(RunSteps):
             stretch=self._stretch,
         )
 
-    def gradients(self, found: FloatSum | ExactSum) -> Iterator[tuple[Any, Any]]:
+    def gradients(self, sums: FloatSum | ExactSum) -> Iterator[tuple[Any, Any]]:
         """Yield each parameter and its noisy gradient, then update the bound."""
-        if isinstance(found, ExactSum):
-            noisy, count = self._exact(found)
+        if isinstance(sums, ExactSum):
+            noisy, count = self._exact(sums)
         else:
-            noisy, count = self._floating(found)
+            noisy, count = self._floating(sums)
         for parameter, total in noisy:
             yield parameter, total / self._clipped.divisor
         if self._rule is not None:
             self.bound = self._rule.next(self.bound, count / self._clipped.divisor)
 
-    def _exact(self, found: ExactSum) -> tuple[Iterator[tuple[Any, Any]], float]:
-        vector = noised_steps(found.total, found.largest_norm, self._part, found.step, self._source)
+    def _exact(self, sums: ExactSum) -> tuple[Iterator[tuple[Any, Any]], float]:
+        vector = noised_steps(sums.total, sums.largest_norm, self._part, sums.step, self._source)
         count = 0.0
         if self._rule is not None:
             count = float(vector[-1]) / (self._rule.count_share * self.bound)
         return split(vector, self._parameters), count
 
-    def _floating(self, found: FloatSum) -> tuple[Iterator[tuple[Any, Any]], float]:
+    def _floating(self, sums: FloatSum) -> tuple[Iterator[tuple[Any, Any]], float]:
         # Sensitivity of vector and count together, in clipping bounds.
         radius, count = self._stretch * self._overshoot, 0.0
         radii = () if self._rule is None else (radius / self._rule.count_share,)
         *of_count, noise = self._source.normals(self._part, *radii, radius * self.bound)
         if self._rule is not None:
-            count = float(found.counted) + float(of_count[0].draw(1)[0])
-        return in_floating_point(found, self._parameters, noise, self._correlated), count
+            count = float(sums.counted) + float(of_count[0].draw(1)[0])
+        return in_floating_point(sums, self._parameters, noise, self._correlated), count
 
     def published(self) -> dict[str, Any]:
         """Return the clipping bound, if it changes."""
@@ -205,9 +205,9 @@ class MeanSteps(RunSteps):
         """Return an empty collection of vectors."""
         return StepVectors(self._parameters, self._places)
 
-    def gradients(self, found: StepVectors) -> Iterator[tuple[Any, Any]]:
+    def gradients(self, sums: StepVectors) -> Iterator[tuple[Any, Any]]:
         """Yield each parameter and its part of the private mean."""
-        return split(self._rounds.estimate(found.vectors), self._parameters)
+        return split(self._rounds.estimate(sums.vectors), self._parameters)
 
     def state(self, *, secret: bool = False) -> NoReturn:  # noqa: ARG002 - as others have it
         """Raise ParameterError, because other processes cannot resume a run of a mean."""

@@ -318,8 +318,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         """
         model.train()
         for batch in inputs.batches:
-            given = dict(self._prepare_inputs(batch))
-            self._record_losses(self.model, given).sum().backward()
+            prepared = dict(self._prepare_inputs(batch))
+            self._record_losses(self.model, prepared).sum().backward()
             self._private.step()
         return torch.zeros((), device=self.args.device)
 
@@ -341,9 +341,9 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             *others: passed to ``transformers.Trainer.log``.
             **named: passed to ``transformers.Trainer.log``.
         """
-        kept = {name: value for name, value in logs.items() if self._is_public(name)}
-        if kept:
-            super().log(kept, *others, **named)
+        public = {name: value for name, value in logs.items() if self._is_public(name)}
+        if public:
+            super().log(public, *others, **named)
 
     def evaluate(self, eval_dataset: Any = None, *others: Any, **named: Any) -> Any:
         """Evaluate the model on records that are declared public.
@@ -402,7 +402,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
                 "there."
             )
         users = DatasetColumn.of(dataset, self.privacy.users_column, "users_column")
-        found = losses_on(
+        losses = losses_on(
             ReadableDataset(self._with_used_columns(dataset)),
             self._collator,
             lambda batch: self._record_losses(self.model, dict(self._prepare_inputs(batch))),
@@ -410,7 +410,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             self.model,
         )
         return mean_of_users(
-            found.clip(0.0, largest)[:, None],
+            losses.clip(0.0, largest)[:, None],
             users=users,
             bound=largest,
             epsilon=epsilon,
@@ -623,8 +623,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         return [length for length in _LENGTHS if length <= most]
 
     def _synthetic_losses(self, rows: list[dict[str, Any]]) -> Any:
-        given = self._prepare_inputs(self._collator.padded_batch(rows))
-        return self._record_losses(self.model, dict(given))
+        inputs = self._prepare_inputs(self._collator.padded_batch(rows))
+        return self._record_losses(self.model, dict(inputs))
 
     def _record_losses(self, model: Any, inputs: dict[str, Any]) -> Any:
         names = [name for name in ("labels", "label") if name in inputs]

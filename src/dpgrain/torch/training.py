@@ -301,11 +301,11 @@ def _check_promise(
         "share": share,
         "noise_multiplier": options.get("noise_multiplier"),
     }
-    given = [name for name, value in stated.items() if value is not None]
-    if len(given) != 1:
+    specified = [name for name, value in stated.items() if value is not None]
+    if len(specified) != 1:
         raise ParameterError(
             "exactly one of epsilon, share and noise_multiplier must be passed, not "
-            f"{' and '.join(given) or 'none'}.",
+            f"{' and '.join(specified) or 'none'}.",
             name="epsilon",
         )
     if epsilon is not None:

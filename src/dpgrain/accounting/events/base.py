@@ -319,8 +319,8 @@ class Event(ABC):
         array([9.9476e-02, 3.0000e-06, 0.0000e+00])
         """
         loss = self.loss(units, relation, unit, max_elements)
-        given = [_validate.non_negative(epsilon=x) for x in _validate.sequence(epsilons=epsilons)]
-        return np.array([loss.delta(x) for x in given])
+        checked = [_validate.non_negative(epsilon=x) for x in _validate.sequence(epsilons=epsilons)]
+        return np.array([loss.delta(x) for x in checked])
 
     def tradeoff(
         self,
@@ -356,8 +356,8 @@ class Event(ABC):
         if isinstance(plain, np.ndarray):
             plain = _validate.float_array(alphas=plain)
         listed = _validate.sequence(alphas=plain)
-        given = np.array([_validate.probability(alpha=alpha) for alpha in listed])
-        return self.loss(units, relation, unit, max_elements).tradeoff(given)
+        checked = np.array([_validate.probability(alpha=alpha) for alpha in listed])
+        return self.loss(units, relation, unit, max_elements).tradeoff(checked)
 
     def __add__(self, other: Event) -> Compose:
         if not isinstance(other, Event):

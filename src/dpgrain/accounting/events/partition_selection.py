@@ -370,9 +370,9 @@ class TruncatedGeometric(Event):
         ):
             return one
         # Each count reveals everything with one probability, and is randomised response otherwise.
-        told = -math.expm1(changes * math.log1p(-self.passes(1))) * (1 + _RELATIVE_ROUNDING)
+        mass = -math.expm1(changes * math.log1p(-self.passes(1))) * (1 + _RELATIVE_ROUNDING)
         return one.or_else(
-            Loss(leak=min(told, 1.0), pairs=((ResponsePair(self.rate), int(changes)),))
+            Loss(leak=min(mass, 1.0), pairs=((ResponsePair(self.rate), int(changes)),))
         )
 
     def _changes(self, neighbours: Neighbours) -> float:

@@ -97,13 +97,13 @@ def composed_deltas(pairs: CountedPairs, epsilons: FloatArray) -> FloatArray:
     deltas = np.zeros(epsilons.size)
     for way in _both_orders(pairs):
         summed = _around_zero(way)
-        found = (
+        numerical = (
             np.array([_rough_delta(way, float(epsilon)) for epsilon in epsilons])
             if summed is None
             else summed.deltas(epsilons)
         )
         # NaN says that nothing is known.
-        deltas = np.maximum(deltas, np.where(np.isnan(found), 1.0, found))
+        deltas = np.maximum(deltas, np.where(np.isnan(numerical), 1.0, numerical))
     return np.minimum(deltas, 1.0)
 
 
@@ -130,9 +130,9 @@ def _delta_one_way(way: CountedPairs, saddle: _Saddle, *, upper: bool) -> float:
         summed = _Sum.of(way, saddle, upper)
         if summed is None:
             break
-        found = or_worst(summed.delta(saddle.epsilon), 1.0)
-        answer = min(answer, found) if upper else max(answer, found)
-        nearer = saddle.expecting(found)
+        tilted = or_worst(summed.delta(saddle.epsilon), 1.0)
+        answer = min(answer, tilted) if upper else max(answer, tilted)
+        nearer = saddle.expecting(tilted)
         if not upper or nearer == saddle:
             break
         saddle = nearer
@@ -191,18 +191,18 @@ def _bisect_tilts(
         summed = _Sum.of(way, saddle.expecting(delta) if upper else saddle, upper)
         if summed is None:
             return answer
-        enough, there = summed.delta(epsilon) <= delta, summed.epsilon(delta)
+        enough, reached = summed.delta(epsilon) <= delta, summed.epsilon(delta)
         low, high = (low, epsilon) if enough else (epsilon, high)
         answer = min(answer, high) if upper else max(answer, low)
         if high <= low * (1 + _RELATIVE_ACCURACY):
             break
-        if there is None or not low < there < high:
+        if reached is None or not low < reached < high:
             epsilon = math.sqrt(low * high) if low else high / 4
             continue
-        answer = min(answer, there) if upper else max(answer, there)
-        if abs(there - epsilon) <= 0.01 * epsilon:
+        answer = min(answer, reached) if upper else max(answer, reached)
+        if abs(reached - epsilon) <= 0.01 * epsilon:
             break
-        epsilon = there
+        epsilon = reached
     return answer
 
 
@@ -402,13 +402,15 @@ class _Sum:
 
     def deltas(self, epsilons: FloatArray) -> FloatArray:
         """Return δ at n values of ε, none of which is below the window's; shape (n,)."""
-        asked, values = epsilons - self.slip, self._values
-        j = np.maximum(np.searchsorted(values, asked, side="right") - 1, 0)
+        shifted, values = epsilons - self.slip, self._values
+        j = np.maximum(np.searchsorted(values, shifted, side="right") - 1, 0)
         first, second, error = (sums[j] for sums in self._beyond)
         change = error if self.upper else -error
         with np.errstate(over="ignore", invalid="ignore"):
             # Beyond the window only the mass outside is left.
-            inside = first - np.where(second > 0, np.exp(asked - values[j]) * second, 0.0) + change
+            inside = (
+                first - np.where(second > 0, np.exp(shifted - values[j]) * second, 0.0) + change
+            )
         factor = np.exp(np.minimum(self.log_scale - self.saddle.theta * values[j], 700.0))
         deltas: FloatArray = np.maximum(inside, 0.0) * factor + self.outside
         return deltas

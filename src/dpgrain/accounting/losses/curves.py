@@ -104,10 +104,10 @@ class GroupCurve:
 
     def deltas(self, epsilons: FloatArray) -> FloatArray:
         """Return (n,) values of δ of all steps."""
-        asked = np.array([self._smaller(float(epsilon)) for epsilon in epsilons])
-        ones = evaluate_deltas(self.curve, asked.ravel() / self.steps).reshape(asked.shape)
+        smaller = np.array([self._smaller(float(epsilon)) for epsilon in epsilons])
+        ones = evaluate_deltas(self.curve, smaller.ravel() / self.steps).reshape(smaller.shape)
         delta = fails_closed(1.0)(self._delta)
-        return np.array([min(map(delta, *row)) for row in np.stack([asked, ones], axis=1)])
+        return np.array([min(map(delta, *row)) for row in np.stack([smaller, ones], axis=1)])
 
     @staticmethod
     def _smaller(epsilon: float) -> list[float]:

@@ -154,14 +154,14 @@ def merge_masses(step: float, low: int, p: FloatArray, q: FloatArray) -> GridDis
     trivial = (right_p < right * right_q) | (left_p > left * left_q)
     everything = trivial & (index[:-1] < 0)
     nothing = trivial & (index[:-1] >= 0)
-    for taken, other, kept in ((left_p, right_p, p), (left_q, right_q, q)):
-        total = float(kept.sum())
+    for taken, other, target in ((left_p, right_p, p), (left_q, right_q, q)):
+        total = float(target.sum())
         taken[everything], other[everything] = 0.0, total
         taken[nothing], other[nothing] = total, 0.0
     changed = np.concatenate([[False], trivial]) | np.concatenate([trivial, [False]])
     p, q = (
-        np.where(changed, _between(index, taken, other, kept), kept)
-        for taken, other, kept in ((left_p, right_p, p), (left_q, right_q, q))
+        np.where(changed, _between(index, taken, other, target), target)
+        for taken, other, target in ((left_p, right_p, p), (left_q, right_q, q))
     )
     gap = p - ratio * q
     excess, lack = np.maximum(gap, 0.0), np.maximum(-gap, 0.0)

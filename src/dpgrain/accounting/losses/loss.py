@@ -264,8 +264,8 @@ class Loss:
 
     def deltas(self, epsilons: FloatArray) -> FloatArray:
         """Return (n,) values of δ at n values of ε ≥ 0; what is composed is composed once."""
-        found = [one._deltas(epsilons) for one in self.alternatives]
-        deltas: FloatArray = np.minimum.reduce([np.ones(epsilons.size), *found])
+        bounds = [one._deltas(epsilons) for one in self.alternatives]
+        deltas: FloatArray = np.minimum.reduce([np.ones(epsilons.size), *bounds])
         return deltas
 
     def _deltas(self, epsilons: FloatArray) -> FloatArray:

@@ -141,8 +141,8 @@ def _edge(holds: Callable[[FloatArray], BoolArray], low: float, high: float) -> 
     """Return the last point that fails a condition, and the next one that does not."""
     for _ in range(_TIMES):
         x = np.linspace(low, high, _POINTS)
-        found = np.flatnonzero(holds(x))
-        first = int(found[0]) if found.size else _POINTS - 1
+        indices = np.flatnonzero(holds(x))
+        first = int(indices[0]) if indices.size else _POINTS - 1
         low, high = float(x[max(first - 1, 0)]), float(x[first])
     return low, high
 

@@ -164,22 +164,22 @@ def _chord(run: PrivacyCurve) -> _Chord | None:
     below = -np.expm1(-positive) + np.exp(-positive) * deltas
     logs = np.concatenate([-positive[:0:-1], positive])
     values = np.concatenate([below[:0:-1], deltas])
-    kept = _convex(logs, values)
-    return _Chord(logs[kept], values[kept]) if len(kept) > 1 else None
+    hull = _convex(logs, values)
+    return _Chord(logs[hull], values[hull]) if len(hull) > 1 else None
 
 
 def _convex(logs: FloatArray, values: FloatArray) -> list[int]:
     """Return the points of a decreasing chord that is convex in γ."""
-    kept = [0]
+    hull = [0]
     for i in range(1, logs.size):
-        if values[i] >= values[kept[-1]]:
+        if values[i] >= values[hull[-1]]:
             continue
-        while len(kept) > 1 and _slopes(logs, values, kept[-2], kept[-1]) >= _slopes(
-            logs, values, kept[-1], i
+        while len(hull) > 1 and _slopes(logs, values, hull[-2], hull[-1]) >= _slopes(
+            logs, values, hull[-1], i
         ):
-            kept.pop()
-        kept.append(i)
-    return kept
+            hull.pop()
+        hull.append(i)
+    return hull
 
 
 def _slopes(logs: FloatArray, values: FloatArray, one: Any, two: Any) -> Any:

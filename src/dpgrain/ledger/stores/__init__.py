@@ -30,7 +30,7 @@ def store_at(place: str | Path) -> Store:
     >>> store_at("visits.ledger").name
     'visits.ledger'
     """
-    made: Store
+    store: Store
     if isinstance(place, str) and place.startswith(_VARIABLE):
         name = place.removeprefix(_VARIABLE)
         place = os.environ.get(name, "")
@@ -41,7 +41,7 @@ def store_at(place: str | Path) -> Store:
                 name="place",
             )
     if isinstance(place, str) and place.startswith(_POSTGRES):
-        made = postgres.PostgresStore(place)
+        store = postgres.PostgresStore(place)
     else:
-        made = sqlite.SqliteStore(_validate.path(place=place))
-    return made
+        store = sqlite.SqliteStore(_validate.path(place=place))
+    return store

@@ -92,18 +92,18 @@ class Connections(Generic[Connection]):
 
 # Connections of this process, and the functions that release them after a fork.
 _all: weakref.WeakSet[Connections[Any]] = weakref.WeakSet()
-_held: list[Callable[[], None]] = []
+_release_locks: list[Callable[[], None]] = []
 
 
 def _before_fork() -> None:
     for each in list(_all):
         if (release := each.before_fork()) is not None:
-            _held.append(release)
+            _release_locks.append(release)
 
 
 def _after_fork() -> None:
-    while _held:
-        _held.pop()()
+    while _release_locks:
+        _release_locks.pop()()
 
 
 # Also release the locks in the forked process, where connections use new ones.

@@ -53,17 +53,17 @@ class PostgresStore:
                 "a ledger in PostgreSQL requires psycopg; run pip install 'dpgrain[postgres]'."
             ) from error
         self.place = place
-        self.name, self._secrets = _shown(place, self._library)
+        self.name, self._secrets = _public_address(place, self._library)
         self._connections = Connections(self._opened, lambda connection: connection.closed)
 
     @contextmanager
     def creating(self) -> Iterator[Transaction]:
         """Enter a transaction that creates the tables of a ledger."""
         with self._at_hand() as connection:
-            found = [name for name, _ in connection.execute(_DURABLE, [list(_NAMES)])]
-            if found:
+            tables = [name for name, _ in connection.execute(_DURABLE, [list(_NAMES)])]
+            if tables:
                 raise ParameterError(
-                    f"{self.name!r} already has a table {found[0]!r}; if it belongs to a "
+                    f"{self.name!r} already has a table {tables[0]!r}; if it belongs to a "
                     "ledger, open that one, otherwise choose another schema with "
                     "?options=-csearch_path%3Dvisits."
                 )
@@ -99,8 +99,8 @@ class PostgresStore:
 
     def _check_durable(self, connection: Any) -> None:
         """Reject tables that are views or lose their rows when the server stops."""
-        for name, kept in connection.execute(_DURABLE, [list(_NAMES)]):
-            if not kept:
+        for name, persistence in connection.execute(_DURABLE, [list(_NAMES)]):
+            if not persistence:
                 raise DataError(
                     f"the table {name!r} of {self.name!r} is unlogged, temporary or a view, "
                     "and loses its rows when the server stops; treat what was charged as "
@@ -148,34 +148,34 @@ class PostgresStore:
 
     def _error_message(self, error: Exception) -> str:
         """Describe a problem with the database of a ledger, and the remedy."""
-        told = self._library.errors
-        if isinstance(error, told.UndefinedTable):
+        errors = self._library.errors
+        if isinstance(error, errors.UndefinedTable):
             return (
                 f"{self.name!r} contains no ledger; create one with: dpgrain ledger init "
                 f"{self.name}."
             )
         strange = (
-            told.UndefinedColumn,
-            told.UndefinedFunction,
-            told.DatatypeMismatch,
-            told.WrongObjectType,
+            errors.UndefinedColumn,
+            errors.UndefinedFunction,
+            errors.DatatypeMismatch,
+            errors.WrongObjectType,
         )
         if isinstance(error, strange):
             return (
                 f"{self.name!r} has tables with the names of a ledger, but contains no "
                 "ledger; pass the schema of the ledger with ?options=-csearch_path%3Dvisits."
             )
-        if isinstance(error, told.ReadOnlySqlTransaction | told.InsufficientPrivilege):
+        if isinstance(error, errors.ReadOnlySqlTransaction | errors.InsufficientPrivilege):
             return (
                 f"{self.name!r} cannot be written, so nothing can be charged; check the "
                 "rights of the user, and that the server is the primary one."
             )
-        if isinstance(error, told.UntranslatableCharacter):
+        if isinstance(error, errors.UntranslatableCharacter):
             return (
                 f"the encoding of the database of {self.name!r} cannot store a column name; "
                 "create a database with: createdb --encoding=UTF8 --template=template0."
             )
-        rejected = (told.InvalidPassword, told.InvalidAuthorizationSpecification)
+        rejected = (errors.InvalidPassword, errors.InvalidAuthorizationSpecification)
         # Errors of a connection that was never made have no class of their own.
         if isinstance(error, rejected) or _REJECTED.search(str(error)):
             return (
@@ -196,7 +196,7 @@ def _page(connection: Any) -> Transaction:
     return SqlTransaction(execute)
 
 
-def _shown(place: str, library: Any) -> tuple[str, tuple[str, ...]]:
+def _public_address(place: str, library: Any) -> tuple[str, tuple[str, ...]]:
     """Return an address for messages, and the secrets that must not be in them.
 
     Raises:
@@ -214,9 +214,9 @@ def _shown(place: str, library: Any) -> tuple[str, tuple[str, ...]]:
     if not all(re.fullmatch(_PUBLIC[name], text) for name, text in public.items()):
         return f"{_SCHEME}…", tuple(texts.values())
     secrets = tuple(text for name, text in texts.items() if name not in _PUBLIC)
-    shown = {name: quote(text, safe="/,:") for name, text in public.items()}
-    user = f"{shown['user']}@" if "user" in shown else ""
-    port = f":{shown['port']}" if "port" in shown else ""
-    schema = f"?options={shown['options']}" if "options" in shown else ""
-    where = f"{shown.get('host', '')}{port}/{shown.get('dbname', '')}{schema}"
+    quoted_texts = {name: quote(text, safe="/,:") for name, text in public.items()}
+    user = f"{quoted_texts['user']}@" if "user" in quoted_texts else ""
+    port = f":{quoted_texts['port']}" if "port" in quoted_texts else ""
+    schema = f"?options={quoted_texts['options']}" if "options" in quoted_texts else ""
+    where = f"{quoted_texts.get('host', '')}{port}/{quoted_texts.get('dbname', '')}{schema}"
     return f"{_SCHEME}{user}{where}", secrets

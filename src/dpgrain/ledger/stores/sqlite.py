@@ -220,18 +220,18 @@ def _only_file(path: Path, name: str) -> tuple[int, int] | None:
         DataError: if it has several hard links, because a journal is found under one name only.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return None
-    if found.st_nlink > 1:
+    if status.st_nlink > 1:
         raise DataError(
-            f"{name!r} has {found.st_nlink} hard links, and a ledger must have one, because "
+            f"{name!r} has {status.st_nlink} hard links, and a ledger must have one, because "
             "after a crash SQLite finds its journal under one name only; delete the other "
             "links, or copy them."
         )
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> Any:

@@ -66,9 +66,9 @@ def min_excess_of_choice(
     )
     gaps = gaps_between(epsilon, n, records)
 
-    def several(gaps: FloatArray, told: FloatArray) -> float:
+    def several(gaps: FloatArray, distinguishability: FloatArray) -> float:
         # For J users, world v differs from the world with equally good hypotheses.
-        within = np.cumsum(size_probabilities(sizes, n, told), axis=1)
+        within = np.cumsum(size_probabilities(sizes, n, distinguishability), axis=1)
         return float(np.max(gaps[:, None] * (within - 1 + wrong)))
 
     fair = several(gaps / 2, _bias_distinguishability(records, gaps / 2))
@@ -87,7 +87,7 @@ def _bias_distinguishability(records: int, gaps: FloatArray) -> FloatArray:
     odds = np.log1p(2 * gaps) - np.log1p(-np.minimum(2 * gaps, 1 - 1e-16))
     ones = np.ceil(records * np.log1p(2 * gaps) / odds)
     ones = np.clip(ones, 1, records)
-    told = betainc(ones, records - ones + 1, 0.5) - betainc(ones, records - ones + 1, low)
+    difference = betainc(ones, records - ones + 1, 0.5) - betainc(ones, records - ones + 1, low)
     # Pinsker's inequality, for very small gaps.
     bound = gaps * math.sqrt(records) * (1 + 4 * gaps * gaps)
-    return np.where(gaps * math.sqrt(records) < CLOSE, bound, np.clip(told, 0.0, 1.0))
+    return np.where(gaps * math.sqrt(records) < CLOSE, bound, np.clip(difference, 0.0, 1.0))

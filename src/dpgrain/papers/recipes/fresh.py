@@ -140,7 +140,7 @@ def phased(
         _, phases, distances = followed(count)
         return phases, distances
     tried = [followed(count) for count in range(1, max(min(most, _MOST_PHASES), 1) + 1)]
-    _, phases, distances = min(tried, key=lambda found: found[0])
+    _, phases, distances = min(tried, key=lambda candidate: candidate[0])
     return phases, distances
 
 

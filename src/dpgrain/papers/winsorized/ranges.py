@@ -99,11 +99,11 @@ def chosen_bins(
     rows, n = ordered.shape
     low, high = np.zeros((rows, n + 1), np.int64), np.full((rows, n + 1), bins - 1, np.int64)
     low[:, :n], high[:, :n] = ordered[:, ::-1], ordered
-    held = np.maximum(high - low + 1, 0)
+    counts = np.maximum(high - low + 1, 0)
     draws = counted(source, range_event(rate, rows))
-    score, drawn = draws.choose(np.diff(held, axis=1, prepend=0), rate, pure=pure)
+    score, drawn = draws.choose(np.diff(counts, axis=1, prepend=0), rate, pure=pure)
     at = np.arange(rows)
-    before = np.where(score > 0, held[at, score - 1], 0)
+    before = np.where(score > 0, counts[at, score - 1], 0)
     # The bins with this score are on both sides of the bins with smaller scores.
     left = np.where(before > 0, low[at, score - 1] - low[at, score], drawn + 1)
     above = drawn >= left

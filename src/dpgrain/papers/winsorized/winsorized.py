@@ -150,14 +150,14 @@ class Winsorized(Central):
         """
         _validate.integer(minimum=1, n_users=n_users)
 
-        def made(noise: float, users: int) -> Winsorized:
+        def build(noise: float, users: int) -> Winsorized:
             shape = Winsorized(radius, bound, dimension, noise, 1.0, users, rounds, failure)
             rate = shape.range_epsilon_needed
             return Winsorized(radius, bound, dimension, noise, rate, users, rounds, failure)
 
         def choices(users: int, times: float = 1.0) -> float:
             """Return the ε of the choices and of the other releases."""
-            own = made(1.0, users)
+            own = build(1.0, users)
             event: Event = range_event(math.sqrt(times) * own.range_epsilon, own.choices)
             return event.beside(beside).epsilon(delta, relation=relation)
 
@@ -173,11 +173,11 @@ class Winsorized(Central):
             )
 
         def event(noise: float) -> Event:
-            own = made(noise, n_users).event
+            own = build(noise, n_users).event
             return own.beside(beside)
 
         result = calibrate(event, epsilon, delta, relation=relation, low=2.0**-10, high=2.0**30)
-        return made(result.parameter, n_users)
+        return build(result.parameter, n_users)
 
     @property
     def event(self) -> Event:
@@ -389,11 +389,13 @@ class WinsorizedScalar:
                 f"values must be numbers of shape (n,), not {array.shape} of {array.dtype}."
             )
         array = array.astype(np.float64)
-        there = np.clip(np.where(np.isfinite(array), array, 0.0), -self.bound, self.bound)[None, :]
+        clamped = np.clip(np.where(np.isfinite(array), array, 0.0), -self.bound, self.bound)[
+            None, :
+        ]
         draws = counted(source, self.event)
-        middles = self.ranges.middles(there, draws, pure=True)
+        middles = self.ranges.middles(clamped, draws, pure=True)
         step = _step(self.half_width)
-        total = np.rint(_clipped_sums(there, middles, self.half_width) / step).astype(np.int64)
+        total = np.rint(_clipped_sums(clamped, middles, self.half_width) / step).astype(np.int64)
         noisy = draws.noisy(self.noise, total, self.half_width / step)
         return float(middles[0] + float(noisy[0]) * step / self.n_users)
 
@@ -402,14 +404,14 @@ def _cost(event: Event, delta: float, relation: Relation) -> float:
     return event.epsilon(delta, relation=relation)
 
 
-def _enough(kept: Callable[[int], bool], few: int) -> int:
+def _enough(suffices: Callable[[int], bool], few: int) -> int:
     """Return approximately the smallest sufficient number of users, above ``few``."""
     low, high = few, 2 * few
-    while not kept(high):
+    while not suffices(high):
         low, high = high, 2 * high
     while high - low > max(1, high // 1000):
         middle = (low + high) // 2
-        low, high = (low, middle) if kept(middle) else (middle, high)
+        low, high = (low, middle) if suffices(middle) else (middle, high)
     return high
 
 

@@ -53,9 +53,9 @@ def plot_coefficients(
     return ax
 
 
-def largest(found: Coefficients) -> list[Coefficient]:
+def largest(summary: Coefficients) -> list[Coefficient]:
     """Return the largest coefficients, at most 30, without intercepts."""
-    rows = [row for row in found.rows if not row.intercept and math.isfinite(row.value)]
+    rows = [row for row in summary.rows if not row.intercept and math.isfinite(row.value)]
     if len(rows) > _PLOTTED_ROWS:
         rows = sorted(rows, key=lambda row: -abs(row.value))[:_PLOTTED_ROWS]
     return rows

@@ -52,12 +52,12 @@ def plot_comparison(
     if not len(release):
         return write_message(ax, "nothing was published")
     result = _indices_in(other, release, places)
-    rows, there = np.arange(len(places)), result >= 0
+    rows, matched = np.arange(len(places)), result >= 0
     names = _legend_names(release, other)
     ends = []
     for one, at, row, name, style in (
         (release, places, rows - _ASIDE, names[0], {}),
-        (other, result[there], rows[there] + _ASIDE, names[1], {"color": ORANGE, "fmt": "s"}),
+        (other, result[matched], rows[matched] + _ASIDE, names[1], {"color": ORANGE, "fmt": "s"}),
     ):
         estimate, low, high = one.estimate[at], one.low[at], one.high[at]
         interval_bars(ax, row, estimate, low, high, label=name, **style)
@@ -93,8 +93,8 @@ def _check_comparable(release: Release, other: Release) -> None:
         )
 
 
-def _describe(asked: tuple[str, str | None, tuple[str, ...]]) -> str:
-    statistic, value, keys = asked
+def _describe(question: tuple[str, str | None, tuple[str, ...]]) -> str:
+    statistic, value, keys = question
     of = f" of {value!r}" if value else ""
     return f"{statistic}{of}" + (f" by {', '.join(map(repr, keys))}" if keys else "")
 

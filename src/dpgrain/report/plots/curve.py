@@ -198,12 +198,12 @@ def _draw_shares(
     ax: Axes, holdings: Holdings, level: Literal["record", "element"], last: int
 ) -> list[Line2D]:
     """Draw the shares of users by number of units on a second axis, and return the line."""
-    held: Literal["elements", "records"] = "elements" if level == "element" else "records"
+    counted: Literal["elements", "records"] = "elements" if level == "element" else "records"
     kinds, edges = (column.to_pylist() for column in holdings.groups.columns)
     some = [
         edge
         for kind, edge in zip(kinds, edges, strict=True)
-        if kind == held and edge is not None and edge <= last
+        if kind == counted and edge is not None and edge <= last
     ]
     if not some:
         return []
@@ -218,7 +218,7 @@ def _draw_shares(
     ax.patch.set_visible(False)
     return right.plot(
         some,
-        [holdings.share_at_most(edge, held) for edge in some],
+        [holdings.share_at_most(edge, counted) for edge in some],
         marker="d",
         linestyle=":",
         color=GREY,

@@ -109,18 +109,18 @@ def _time_series(release: Release) -> TimeSeries | None:
     months = all(time == datetime(time.year, time.month, 1) for time in known.values() if time)
     places = np.array([12.0 * t.year + t.month for t in rows if t]) if months else times
     others = columns[:column] + columns[column + 1 :]
-    found: dict[tuple[Any, ...], list[int]] = {}
+    series: dict[tuple[Any, ...], list[int]] = {}
     for row in np.argsort(times, kind="stable"):
-        found.setdefault(tuple(keys[row] for keys in others), []).append(int(row))
+        series.setdefault(tuple(keys[row] for keys in others), []).append(int(row))
     # Unpublished dates add nothing to a sum; a mean ignores them.
     size = np.sum if isinstance(release, Histogram) else np.mean
-    sizes = {keys: size(np.nan_to_num(release.estimate[rows])) for keys, rows in found.items()}
-    largest = sorted(found, key=lambda keys: -float(sizes[keys]))[: len(COLOURS)]
+    sizes = {keys: size(np.nan_to_num(release.estimate[rows])) for keys, rows in series.items()}
+    largest = sorted(series, key=lambda keys: -float(sizes[keys]))[: len(COLOURS)]
     steps = np.diff(np.unique(places))
     return TimeSeries(
         release.groups.names[column],
-        tuple(np.array(found[keys], dtype=np.int64) for keys in largest),
-        len(found),
+        tuple(np.array(series[keys], dtype=np.int64) for keys in largest),
+        len(series),
         times,
         places,
         float(steps.min()) if steps.size else 1.0,

@@ -55,18 +55,18 @@ def plot_training(history: NormHistory, ax: Axes | None = None) -> Axes:
     ax = axes_for(ax, 7.0, 4.2)
     norms = history.norms
     rounds = np.arange(1.0, len(norms) + 1)
-    there = np.isfinite(norms) & (norms > 0)
+    valid = np.isfinite(norms) & (norms > 0)
     ax.set_xlabel("round")
     ax.set_ylabel("norm of the gradient")
-    if not there.any():
+    if not valid.any():
         return write_message(ax, "no gradient was finite")
     many = len(norms) > 60
     style, width = ("-", 1.2) if many else ("-o", 1.6)
-    _draw(ax, rounds[there], norms[there], style, width, "noisy gradient")
+    _draw(ax, rounds[valid], norms[valid], style, width, "noisy gradient")
     ax.axhline(
         history.noise_norm, color=ORANGE, linestyle="--", linewidth=1.6, label="noise only, about"
     )
-    ends = np.append(norms[there], history.noise_norm)
+    ends = np.append(norms[valid], history.noise_norm)
     if ends.min() > 0 and ends.max() / ends.min() > 20:
         ax.set_yscale("log")
         ax.yaxis.set_minor_locator(NullLocator())
@@ -84,11 +84,11 @@ def plot_measure(history: MeasureHistory, name: str, ax: Axes | None = None) -> 
     values = np.array(history.measures[name], dtype=np.float64)
     ax.set_xlabel("step")
     ax.set_ylabel(fitting(name, ax))
-    there = np.isfinite(values)
-    if not there.any():
+    valid = np.isfinite(values)
+    if not valid.any():
         return write_message(ax, "no value was finite")
-    _draw(ax, steps[there], values[there], "-o", 1.6, "")
-    last = float(steps[there][-1]), float(values[there][-1])
+    _draw(ax, steps[valid], values[valid], "-o", 1.6, "")
+    last = float(steps[valid][-1]), float(values[valid][-1])
     ax.annotate(f"{last[1]:.4g}", last, (6, 0), textcoords="offset points", va="center", color=INK)
     # The last value needs space to the right of its point.
     ax.margins(x=0.1 if len(values) > 1 else 0.5, y=0.12)

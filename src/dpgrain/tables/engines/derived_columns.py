@@ -106,8 +106,8 @@ class CompiledExpression:
     @property
     def _table_columns(self) -> str:
         """SQL of the rows' own columns."""
-        shown = ", ".join(quoted(clock_column(*each)) for each in self._times)
-        return f"* EXCLUDE ({shown})" if shown else "*"
+        columns = ", ".join(quoted(clock_column(*each)) for each in self._times)
+        return f"* EXCLUDE ({columns})" if columns else "*"
 
     def _timed(self, rows: str) -> str:
         """Add times in microseconds, and in local time, to the SQL of rows."""

@@ -443,12 +443,12 @@ class _Buffer:
         for start in range(0, filled, _PART_KEYS):
             part = slice(start, min(start + _PART_KEYS, filled))
             own = self._share.contains_keys(self._keys[part], self._shift)
-            kept = self._keys[part][own]
-            into = slice(self._filled, self._filled + kept.size)
+            keys = self._keys[part][own]
+            into = slice(self._filled, self._filled + keys.size)
             if self._totals is not None:
                 self._totals[into] = self._totals[part][own]
-            self._keys[into] = kept
-            self._filled += kept.size
+            self._keys[into] = keys
+            self._filled += keys.size
         pairs, sums = self._share_keys(self._pairs, self._sums)
         self._pairs, self._sums = pairs, sums if sums is not None else self._sums
 

@@ -382,10 +382,10 @@ def _number_function(sql: str, *, whole: bool = False) -> Translation:
         if part.kind == INTEGER:
             wide = sql.format(f"CAST({part.sql} AS HUGEINT)")
             return part if whole else TypedSql(INTEGER, f"TRY_CAST({wide} AS BIGINT)")
-        made_of = sql.format(part.sql)
+        expression = sql.format(part.sql)
         if whole:
-            return TypedSql(INTEGER, f"TRY_CAST({made_of} AS BIGINT)")
-        return TypedSql(REAL, made_of, finite=part.finite)
+            return TypedSql(INTEGER, f"TRY_CAST({expression} AS BIGINT)")
+        return TypedSql(REAL, expression, finite=part.finite)
 
     return translate
 

@@ -178,11 +178,11 @@ def _looked_up(name: str, on: str, kind: str, table: pa.Table, title: str) -> Co
     node = CallNode(_LOOKED_UP, (ColumnNode(on), ConstantNode(name), ConstantNode(mark)))
     values = None
     if kind in _DOMAIN_TYPES:
-        found = table.column(1).unique().drop_null()
+        distinct = table.column(1).unique().drop_null()
         # A domain cannot list dates outside the years of Python's calendar.
         with suppress(OverflowError, ValueError):
-            if 0 < len(found) <= _MAX_DOMAIN:
-                values = tuple(sorted(value for value in found.to_pylist() if _fits(value)))
+            if 0 < len(distinct) <= _MAX_DOMAIN:
+                values = tuple(sorted(value for value in distinct.to_pylist() if _fits(value)))
     return CompiledExpression(
         f"{name} of {title} by {on}", kind, quoted(name), node, values=values or None
     )
@@ -336,13 +336,13 @@ class UserJoin:
         if not wanted and self.pairs == 1:
             return left
         selected = self._selected_rows(connection)
-        shown = "".join(
+        columns = "".join(
             f", others.c{index} AS {quoted(name)}"
             for index, name in enumerate(self.taken)
             if name in wanted
         )
         return (
-            f"(SELECT own.*{shown} FROM {left} AS own LEFT JOIN {selected} AS others "
+            f"(SELECT own.*{columns} FROM {left} AS own LEFT JOIN {selected} AS others "
             f"ON {key_sql(rows.user, rows.key_type(rows.user), of='own')} = others.key)"
         )
 

@@ -71,21 +71,21 @@ class PerUser:
                 f"{twice[0]} is used for two columns of one table; choose another name.",
                 name=twice[0],
             )
-        features = deduplicate([parse_feature(name, asked) for name, asked in numbers.items()])
-        made, spelt = dict[str, Aggregate](), {name.casefold(): name for name in taken}
+        features = deduplicate([parse_feature(name, text) for name, text in numbers.items()])
+        aggregates, spelt = dict[str, Aggregate](), {name.casefold(): name for name in taken}
         for one in features:
             for each in one.numbers:
                 first = spelt.setdefault(each.name.casefold(), each.name)
                 inner = one.expression is not None and each.name in numbers
-                if first != each.name or inner or made.setdefault(each.name, each) != each:
+                if first != each.name or inner or aggregates.setdefault(each.name, each) != each:
                     raise ParameterError(
                         f"{each.name} is used for two columns of one table; choose another name.",
                         name=each.name,
                     )
-        for each in made.values():
+        for each in aggregates.values():
             rows, known = _with_expressions(rows, each)
-            made[each.name] = known
-        people = PerUser(rows, keys, tuple(each.checked(rows) for each in made.values()))
+            aggregates[each.name] = known
+        people = PerUser(rows, keys, tuple(each.checked(rows) for each in aggregates.values()))
         for one in features:
             if one.expression is not None:
                 derived = CompiledExpression.compile(one.expression, one.text, people.columns())

@@ -304,10 +304,14 @@ class Spark:
         for side, (mark, (frame, kinds), rows, columns) in enumerate(
             zip(_SIDES, sides, (join.rows, join.others), (own, join.taken), strict=True)
         ):
-            there = [f"{mark}{place}" for place in range(len(kinds) - 1)]
-            marked.append(self._session.map(frame, MarkSide(side, (_KEY, *there), both), both))
+            right_names = [f"{mark}{place}" for place in range(len(kinds) - 1)]
+            marked.append(
+                self._session.map(frame, MarkSide(side, (_KEY, *right_names), both), both)
+            )
             read = JoinSide(
-                PartitionStream(), side, dict(zip((_OWNER, *columns), (_KEY, *there), strict=True))
+                PartitionStream(),
+                side,
+                dict(zip((_OWNER, *columns), (_KEY, *right_names), strict=True)),
             )
             kind = "BIGINT" if pa.types.is_integer(kinds.field(0).type) else "VARCHAR"
             schema = {_OWNER: kind, **{name: rows.schema[name] for name in columns}}
@@ -317,11 +321,11 @@ class Spark:
             )
         together = self._session.by_user(self._session.union(*marked), _KEY)
         joined = replace(join, rows=known[0], others=known[1])
-        rows_there = replace(
+        right_rows = replace(
             known[0], source=joined, schema={**known[0].schema, **joined.columns()}
         )
         question = ColumnQuery(tuple((name, "as it is") for name in names))
-        task = QueryTask(rows_there, tuple(both.names), question)
+        task = QueryTask(right_rows, tuple(both.names), question)
         schema = task.schema(both)
         return self._session.map(together, task, schema), schema
 
@@ -340,8 +344,8 @@ class Spark:
         Raises:
             SchemaError: if Spark lacks one of the types.
         """
-        there = self._session.task_types(schema)
-        for name, column, kind in zip(names, schema, there, strict=True):
+        task_types = self._session.task_types(schema)
+        for name, column, kind in zip(names, schema, task_types, strict=True):
             if kind is None or read_as(duckdb_type(kind)) != kinds[name]:
                 raise SchemaError(
                     f"The column {name!r} has type {column.type}, which Spark lacks; cast it, or use "
@@ -590,7 +594,7 @@ def _task_codes(dictionary: Dictionary) -> Dictionary:
     """Return the part of a dictionary that tasks need to encode records."""
     layout, nothing = dictionary.layout, np.zeros(0, dtype=np.int64)
     layout = replace(layout, cell_of=None if layout.cell_of is None else nothing)
-    return replace(dictionary, layout=layout, cell_sizes=nothing, given=nothing)
+    return replace(dictionary, layout=layout, cell_sizes=nothing, positions=nothing)
 
 
 def _decoded(table: pa.Table, names: list[str]) -> pa.Table:

@@ -218,8 +218,8 @@ class SparkRunner:
         result = []
         for field in schema:
             try:
-                there = types.from_arrow_type(field.type)
-                result.append(types.to_arrow_type(there, timezone="UTC"))
+                spark_type = types.from_arrow_type(field.type)
+                result.append(types.to_arrow_type(spark_type, timezone="UTC"))
             except errors.PySparkException:
                 result.append(None)
         return result

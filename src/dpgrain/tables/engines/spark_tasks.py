@@ -154,8 +154,8 @@ class JoinSide(SourceWrapper):
         """Return the columns of this table's rows."""
         rows = self.source.attach(connection, None)
         listed = ", ".join(
-            f"{there} AS {quoted(name)}"
-            for name, there in self.names.items()
+            f"{joined} AS {quoted(name)}"
+            for name, joined in self.names.items()
             if used is None or name in used
         )
         return f"(SELECT {listed} FROM {rows} WHERE side = {self.side})"

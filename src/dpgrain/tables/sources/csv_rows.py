@@ -205,9 +205,9 @@ class QuoteNormalizer:
         """Normalize complete rows, all at once if none is ambiguous."""
         ambiguous = False
 
-        def normalize(found: re.Match[bytes]) -> bytes:
+        def normalize(match: re.Match[bytes]) -> bytes:
             nonlocal ambiguous
-            regular = _regular(found.group())
+            regular = _regular(match.group())
             ambiguous |= regular is None
             return regular or b""
 

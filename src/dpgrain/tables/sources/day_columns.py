@@ -48,14 +48,14 @@ class DayColumnSource(SourceWrapper):
         taken = {name.casefold() for name in self.columns()}
         while taken & {counted, f"known {counted}"}:
             counted += "'"
-        shown, known = quoted(counted), quoted(f"known {counted}")
-        local = f"make_timestamp({local_time(shown, known, self.zone)})::DATE"
+        column, known = quoted(counted), quoted(f"known {counted}")
+        local = f"make_timestamp({local_time(column, known, self.zone)})::DATE"
         day = f"CASE WHEN isfinite({time}) THEN {local} ELSE {time}::DATE END"
         ticks = f"CASE WHEN isfinite({time}) THEN epoch_us({time}) END"
-        rows = f"(SELECT *, {ticks} AS {shown} FROM {self.source.attach(connection, needed)})"
+        rows = f"(SELECT *, {ticks} AS {column} FROM {self.source.attach(connection, needed)})"
         return (
-            f"(SELECT * EXCLUDE ({shown}, {known}), {day} AS {quoted(self.column)} FROM "
-            f"(SELECT *, {in_known_years(shown)} AS {known} FROM {rows}))"
+            f"(SELECT * EXCLUDE ({column}, {known}), {day} AS {quoted(self.column)} FROM "
+            f"(SELECT *, {in_known_years(column)} AS {known} FROM {rows}))"
         )
 
 

@@ -168,16 +168,16 @@ def _below(folder: str) -> list[str]:
     seen: set[tuple[int, int]] = set()
     try:
         for parent, folders, names in os.walk(folder, followlinks=True, onerror=_reraise):
-            here = Path(parent)
-            refuse_versioned_table(folder, ((here.name, name) for name in (*folders, *names)))
-            state = here.stat()
+            path = Path(parent)
+            refuse_versioned_table(folder, ((path.name, name) for name in (*folders, *names)))
+            state = path.stat()
             # A link can lead back to a parent folder.
             if (state.st_dev, state.st_ino) in seen:
                 folders.clear()
                 continue
             seen.add((state.st_dev, state.st_ino))
             folders[:] = sorted(name for name in folders if is_data_file(name))
-            files += [str(here / name) for name in sorted(names) if is_data_file(name)]
+            files += [str(path / name) for name in sorted(names) if is_data_file(name)]
     except OSError as error:
         raise DataError(
             f"The folder {folder!r} cannot be listed; check its permissions."

@@ -459,12 +459,12 @@ def contains_password(address: str) -> bool:
     """
     try:
         parts = urlsplit(address)
-        found = parts.password is not None or any(
+        contains = parts.password is not None or any(
             name in parse_qs(parts.query) for name in _SECRETS
         )
     except ValueError:
         return "@" in address
-    return found
+    return contains
 
 
 def _driver() -> Any:

@@ -104,10 +104,10 @@ def stores_its_values(table: duckdb.DuckDBPyRelation) -> bool:
     A generated column can number the rows (``nextval``), and the values of another system can
     differ from the type of their column.
     """
-    found = (
+    stored = (
         "SELECT count(*) FROM duckdb_tables() AS tables_ JOIN duckdb_databases() AS files "
         f"USING (database_oid) WHERE lower(table_name) = lower({literal(table.alias)}) "
         "AND (files.type <> 'duckdb' OR contains(tables_.sql, 'GENERATED ALWAYS AS'))"
     )
     with translate_errors("The relation"):
-        return table.filter("false").aggregate(f"({found}) + 0 * count(*)").fetchall() == [(0,)]
+        return table.filter("false").aggregate(f"({stored}) + 0 * count(*)").fetchall() == [(0,)]

@@ -113,7 +113,9 @@ def _listed(system: Any, path: str) -> Iterator[tuple[str, PurePosixPath]]:
         below = system.get_file_info(fs.FileSelector(path, recursive=True))
         paths = [PurePosixPath(each.path) for each in below]
         refuse_versioned_table(root.name, ((path.parent.name, path.name) for path in paths))
-        files = [(each.path, root) for each in below if each.is_file and _is_shown(each.path, root)]
+        files = [
+            (each.path, root) for each in below if each.is_file and _is_visible(each.path, root)
+        ]
     if not files:
         raise DataError(f"The S3 folder {root.name!r} contains no files; check the address.")
     for each, _ in files:
@@ -125,7 +127,7 @@ def _listed(system: Any, path: str) -> Iterator[tuple[str, PurePosixPath]]:
     yield from sorted(files)
 
 
-def _is_shown(path: str, root: PurePosixPath) -> bool:
+def _is_visible(path: str, root: PurePosixPath) -> bool:
     return all(map(is_data_file, PurePosixPath(path).parts[len(root.parts) :]))
 
 
