@@ -206,6 +206,15 @@ def test_units_that_nobody_can_hold_are_left_out() -> None:
     assert any("4 units" in note for note in found.notes)
 
 
+def test_units_without_a_claim_are_listed_once() -> None:
+    asked = dg.histogram.query(table(), "page", clip=1.0, unit=dg.User(), **PROMISE)
+    found = audit(asked, units=[1, 2, 4], draws=1000, runs=2, random_state=7)
+    listed = [note for note in found.notes if "Nothing is claimed" in note]
+    assert listed == [
+        "Nothing is claimed for 2 units (zero_out, replace); 4 units (zero_out, replace)."
+    ]
+
+
 @pytest.mark.slow
 def test_the_same_seed_makes_the_same_audit() -> None:
     one, two = (audited("users", draws=2000, units=[1]) for _ in range(2))

@@ -46,7 +46,8 @@ def test_each_release_is_audited_or_says_why_not(tmp_path: Path) -> None:
     assert visits.confidence == pytest.approx(0.995)
     assert found.verdict == "not audited"
     assert "visits: Lower bounds on ε of users" in str(found)
-    assert str(found).endswith(f": not audited ({next(iter(found.by_hand))}).")
+    pointer = " What the columns mean: .explain()"
+    assert str(found).endswith(f": not audited ({next(iter(found.by_hand))}).{pointer}")
     assert set(found.to_dict()["releases"]) == set(found)
 
 
@@ -75,3 +76,10 @@ def test_a_file_is_as_good_as_its_worst_release(
     found = FileAudit(audits, by_hand, 0.99)
     assert found.verdict == verdict
     assert len(found) == len(audits)
+
+
+def test_the_pointer_is_printed_once_and_exists() -> None:
+    found = FileAudit({"a": KEPT, "b": KEPT}, {}, 0.99)
+    assert str(found).count(".explain()") == 1
+    assert "a: Audit of users" in found.explain()
+    assert found.explain().count("seen from") == 2

@@ -515,3 +515,42 @@ def test_targets_and_elements_may_be_expressions(
     refused = command(*words, "--classes", "0,1")
     assert "must be false and true" in refused.stderr
     assert not model.exists()
+
+
+def test_other_mistakes_come_before_missing_options(visits: Path, command: Command) -> None:
+    words: list[str | Path] = [
+        "fit",
+        "logistic",
+        visits,
+        "--features",
+        "minutes",
+        "--user",
+        "person",
+    ]
+    words += ["--unit", "user", "--target"]
+    assert "target 'nothing' is not a column" in command(*words, "nothing").stderr
+    missing = command(*words, "bought").stderr
+    assert "Pass --output, --epsilon, --delta, such as --output model.json" in missing
+    assert "Required: model file" in command("fit", "--help-all").stdout
+
+
+def test_a_boolean_target_has_public_labels(visits: Path, tmp_path: Path, command: Command) -> None:
+    model, output = tmp_path / "m.json", tmp_path / "p.csv"
+    done = command(*_fit(visits, model, target="new", features="minutes"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(model.read_text())["classes"] == {"type": "bool", "labels": [False, True]}
+    assert "selected" not in done.stdout
+    assert command("predict", model, visits, "--output", output).returncode == 0
+    header, first, *_ = output.read_text().splitlines()
+    assert header == '"prediction","probability false","probability true"'
+    assert first.split(",")[0] in ("false", "true")
+
+
+def test_the_remedy_for_large_features_is_an_option(
+    visits: Path, tmp_path: Path, command: Command
+) -> None:
+    words = ["--target", "bought", "--features", "minutes", "--user", "person", "--unit", "user"]
+    words += ["--epsilon", "20", "--delta", "1e-6", "--output", str(tmp_path / "m.json")]
+    done = command("fit", "logistic", visits, *words)
+    assert "--range COLUMN=LOW:HIGH" in done.stdout
+    assert "public number" not in done.stdout + done.stderr

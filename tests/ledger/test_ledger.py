@@ -113,10 +113,11 @@ def test_a_release_that_does_not_fit_is_refused_before_anything_is_read(place: s
         assert said.endswith(".")
         assert len(made.entries) == before
         assert made.left(1) == 1.0
-        # What it says would fit does fit.
+        # What it says would fit does fit, and is not above the promise.
         epsilon = float(said.split("ε ≤ ")[-1].split(" ")[0])
+        assert epsilon <= made.promises[1].epsilon
         dg.count(tables.table(), unit=dg.User(), clip=5.0, epsilon=epsilon, delta=9.9e-8)
-    assert made.left(1) < 0.05
+    assert made.left(1) < 0.25
 
 
 def test_a_charged_release_that_cannot_be_read_stays_charged(place: str) -> None:

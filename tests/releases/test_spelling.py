@@ -36,6 +36,11 @@ FILE = '[budget]\nunit = "user"\nepsilon = 1.0\ndelta = 1e-6\n[release.paid]\nsh
             r"state delimiter='\t' in dg.read or --delimiter '\t'",
             r'state delimiter = "\t" in [table]',
         ),
+        (
+            "state its type, as types={'my day': 'DATE'} in dg.read or --type 'my day=date', or list.",
+            "state its type, as types = {'my day' = 'DATE'} in [table], or list.",
+        ),
+        ("pass clip= or a larger epsilon=.", "pass clip or a larger epsilon."),
         ("raise memory= in dg.read, or free disk", "raise memory in [table], or free disk"),
         (
             "name its days: table.with_days('day', of='at'), --days day=at, or [table.days.day] in it",

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from tests.refusals import refuses
 from tests.releases import cases
@@ -16,7 +18,7 @@ from dpgrain import learn
 from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.features import CategoryColumn, FeatureEncoding, NumberColumn
 from dpgrain.publishing import Query
-from dpgrain.releases.table_queries import column_labels, mean_of_columns
+from dpgrain.releases.table_queries import column_labels, fit_columns, mean_of_columns
 
 ENCODING = FeatureEncoding(
     (NumberColumn("age", (0.0, 100.0)), CategoryColumn("topic", ("t0", "t1")))
@@ -162,9 +164,60 @@ def test_an_empty_table_is_fitted_like_any_other() -> None:
     )
 
 
-def test_truths_of_a_table_are_named_in_small_letters_and_other_labels_stay() -> None:
-    assert column_labels([False, "True"], "BOOLEAN") == ["false", "true"]
+def test_labels_of_a_boolean_column_are_booleans_and_other_labels_stay() -> None:
+    assert column_labels([False, "True"], "BOOLEAN") == [False, True]
     assert column_labels([True, 0], "BIGINT") == [True, 0]
     assert column_labels(["Yes"], "VARCHAR") == ["Yes"]
     with refuses("classes", "false and true"):
         column_labels([0, 1], "BOOLEAN")
+
+
+def boolean_rows(*, missing: bool = False) -> pa.Table:
+    age = np.random.default_rng(0).uniform(0, 100, 1200)
+    bought = [None if missing and place % 10 == 0 else bool(a > 50) for place, a in enumerate(age)]
+    topic = pa.array(["t0", "t1"] * 600)
+    columns = {"who": np.arange(1200), "age": age, "bought": pa.array(bought), "topic": topic}
+    return pa.table(columns)
+
+
+@pytest.mark.parametrize("rows", ["whole", "with nulls", "none"])
+def test_labels_of_a_boolean_target_are_public(rows: str) -> None:
+    table = boolean_rows(missing=rows == "with nulls").slice(0, 0 if rows == "none" else None)
+    model = learn.LogisticRegression(rounds=3, n_users=1200, random_state=1, **PROMISE)
+    query = model.query(ColumnRows(dg.read(table, user="who"), ENCODING, "bought"), None)
+    made = dg.publish(query)
+    assert made.classes_.dtype == np.bool_
+    assert made.classes_.tolist() == [False, True]
+    assert made.guarantee_.event == query.plan.guarantee.event
+    assert dg.Fact("boolean-labels", ("False, True",)) in made.guarantee_.public
+    assert "selected-labels" not in [fact.kind for fact in made.guarantee_.public]
+    if rows != "none":
+        assert made.coef_[0, 0] > 0
+
+
+def test_rows_without_a_boolean_target_are_dropped() -> None:
+    options: dict[str, Any] = {"rounds": 3, "n_users": 1200, "random_state": 1, **PROMISE}
+    rows = boolean_rows(missing=True)
+    there = rows.filter(rows["bought"].is_valid())
+    fits = [
+        dg.publish(
+            learn.LogisticRegression(**options).query(
+                ColumnRows(dg.read(table, user="who"), ENCODING, "bought"), None
+            )
+        )
+        for table in (rows, there)
+    ]
+    assert fits[0].coef_[0] == pytest.approx(fits[1].coef_[0])
+
+
+def test_stated_labels_of_a_boolean_target_match() -> None:
+    options: dict[str, Any] = {"classes": ["false", "TRUE"], "n_users": 1200, **PROMISE}
+    table = dg.read(boolean_rows(), user="who")
+    made = fit_columns(table, "logistic", "bought", features=["age"], rounds=3, **options)
+    assert made.classes_.tolist() == [False, True]
+    assert made.coef_[0, 0] > 0
+
+
+def test_a_table_is_not_fitted_as_an_array() -> None:
+    with refuses("X", "dpgrain fit", "release file"):
+        learn.LogisticRegression().fit(cases.unread(), "bought", users="who")

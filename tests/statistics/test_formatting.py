@@ -598,6 +598,12 @@ def test_titles_of_the_largest_and_of_shares() -> None:
     assert title(counted.largest(2)).endswith("(2 of 3 public groups)")
     chosen = dg.count(table, by="name", **OPTIONS)
     assert title(chosen).endswith(" groups, chosen privately; rare ones are missing)")
+    few = chosen.largest(2)
+    assert title(few).endswith(f"(the 2 largest of {len(chosen)} groups chosen privately)")
+    assert title(few.largest(1)).endswith(
+        f"(the 1 largest of {len(chosen)} groups chosen privately)"
+    )
+    assert title(chosen.largest(len(chosen))) == title(chosen)
     people = table.per_user(visits="count()")
     shares = dg.distribution(people, "visits", [1, 3], **OPTIONS)
     assert title(shares).startswith(

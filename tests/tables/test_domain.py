@@ -156,3 +156,17 @@ def test_the_groups_of_an_earlier_release_are_a_domain() -> None:
     assert [column.to_pylist() for column in found.columns] == [["a", "b"], [3, 4]]
     with refuses("domain", "by item, day", "not by item"):
         public_domain(pairs, blocks, table, ["item"])
+
+
+@pytest.mark.parametrize("label", ["2025-01", "2025", 2025])
+def test_a_group_of_a_month_is_written_as_its_first_day(label: Any) -> None:
+    days = pa.array([datetime.date(2025, 1, 3)])
+    table = dg.read(pa.table({"who": [1], "at": days}), user="who")
+    with pytest.raises(ParameterError, match="write 2025-01-01, the first day"):
+        dg.count(table, by="month(at)", domain=[label], unit=dg.User(), epsilon=1.0, delta=1e-6)
+
+
+def test_a_suggested_option_is_quoted_for_the_shell() -> None:
+    table = dg.read(pa.table({"who": [1], "paid (EUR)": ["1"]}), user="who")
+    with pytest.raises(dg.SchemaError, match=r"--type 'paid \(EUR\)=double'"):
+        dg.sum(table, "paid (EUR)", unit=dg.User(), epsilon=1.0, delta=1e-6)

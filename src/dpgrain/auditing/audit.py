@@ -163,9 +163,10 @@ class _AuditRun:
     ) -> Iterator[tuple[int, Relation, NeighbourRuns]]:
         """Yield the neighbours with the highest cost of the named noise, for each line."""
         others, like = _count_other_users(self.guarantee.event), dict[Relation, str]()
+        unclaimed = dict[int, list[Relation]]()
         for count, relation in itertools.product(sorted(units), RELATIONS):
             if self._claim(count, relation) == float("inf"):
-                self._note(f"Nothing is claimed for {quantity(count, 'unit')}, {relation}.")
+                unclaimed.setdefault(count, []).append(relation)
                 continue
             # The worst type of neighbours for the fewest units is also used for more.
             tried = neighbour_tables(
@@ -180,6 +181,12 @@ class _AuditRun:
                 continue
             like[relation] = worst.pair.description
             yield count, relation, run_on_neighbours(self.query, self.guarantee, worst.pair)
+        if unclaimed:
+            listed = "; ".join(
+                f"{quantity(count, 'unit')} ({', '.join(relations)})"
+                for count, relations in unclaimed.items()
+            )
+            self._note(f"Nothing is claimed for {listed}.")
 
     def _run_pair(self, pair: NeighbourTables) -> NeighbourRuns:
         """Return the runs on a pair; DuckDB reads synthetic rows, for any engine of the table."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from dpgrain import _validate
 from dpgrain.auditing.audit import audit
-from dpgrain.auditing.verdict import Audit, Verdict
+from dpgrain.auditing.verdict import POINTER, Audit, Verdict
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing.budget import composed
@@ -53,17 +53,21 @@ class FileAudit(Mapping[str, Audit]):
         return next(verdict for verdict in worst if verdict in verdicts)
 
     def __str__(self) -> str:
-        lines = [f"{name}: {each}" for name, each in self.audits.items()]
+        lines = [f"{name}: {each.text}" for name, each in self.audits.items()]
         lines += [f"{name}: not audited: {why}" for name, why in self.by_hand.items()]
         left = [name for name, each in self.audits.items() if each.verdict == "not audited"]
         missing = ", ".join([*left, *self.by_hand])
         whole = (
             f"All bounds are valid together with confidence {self.confidence:.6g}: {self.verdict}"
-            f"{missing and f' ({missing})'}."
+            f"{missing and f' ({missing})'}. {POINTER}"
         )
         return "\n\n".join([*lines, whole])
 
     __repr__ = __str__
+
+    def explain(self) -> str:
+        """Describe the columns of each audit."""
+        return "\n\n".join(f"{name}: {each.explain()}" for name, each in self.audits.items())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the audits as JSON values."""

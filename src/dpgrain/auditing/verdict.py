@@ -26,7 +26,8 @@ Verdict: TypeAlias = Literal["violated", "kept", "weak", "not audited"]
 FOR_THE_CURATOR = (
     "For the curator, NOT PRIVATE: these bounds were computed from real rows. Do not publish them."
 )
-_POINTER = "What the columns mean: .explain()"
+#: Last line of a printed audit.
+POINTER = "What the columns mean: .explain()"
 # Noise error that a useful audit must detect: noise smaller by this factor.
 _HALF = 2.0
 _HEADINGS = ("units", "relation", "claim", "free", "seen from", "named", "seen from", "verdict")
@@ -144,6 +145,11 @@ class Audit(AuditReportMixin):
         return next((verdict for verdict in worst if verdict in verdicts), "not audited")
 
     def __str__(self) -> str:
+        return f"{self.text} {POINTER}"
+
+    @property
+    def text(self) -> str:
+        """Printed audit without the pointer to the meanings of its columns."""
         heading = (
             f"Lower bounds on ε of {self.level}s at δ = {powers(self.delta)}, with confidence "
         )
@@ -165,7 +171,7 @@ class Audit(AuditReportMixin):
             lines.insert(0, FOR_THE_CURATOR)
         table = align_columns([_HEADINGS, *rows], left=True)
         notes = [" ".join(self.notes)] if self.notes else []
-        return "\n".join([*lines, *table, *notes, f"{self._effort} {_POINTER}"])
+        return "\n".join([*lines, *table, *notes, self._effort])
 
     __repr__ = __str__
 

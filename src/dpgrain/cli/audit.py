@@ -56,7 +56,7 @@ def audit(
     )
     if plot is not None:
         plots.save_audits(audits, plot)
-    say(str(audits))
+    say(str(audits).replace(".explain()", "docs/tutorials/audits.md"))
     finish(audits.to_dict, plot)
     if audits.verdict in ("violated", "not audited"):
         raise typer.Exit(VIOLATED if audits.verdict == "violated" else NOT_AUDITED)

@@ -38,10 +38,11 @@ if TYPE_CHECKING:
     from dpgrain import learn
     from dpgrain import report as pages
     from dpgrain.inputs import labels
-    from dpgrain.learn import summary
+    from dpgrain.learn import features, summary
     from dpgrain.learn.features import FeatureEncoding
     from dpgrain.releases import table_queries
 else:
+    features = lazy_import("dpgrain.learn.features")
     labels = lazy_import("dpgrain.inputs.labels")
     table_queries = lazy_import("dpgrain.releases.table_queries")
     summary, pages = lazy_import("dpgrain.learn.summary"), lazy_import("dpgrain.report")
@@ -177,7 +178,9 @@ class FitOptions(PublishingOptions, PerUserOptions, FeatureOptions):
         None
     )
     max_elements: given.MaxElements = None
-    output: Annotated[Path | None, option("Model file to write (.json).", group=RESULTS)] = None
+    output: Annotated[
+        Path | None, option("Required: model file to write (.json).", group=RESULTS)
+    ] = None
     report: given.Report = None
     top: Annotated[int, option("Number of coefficients to print.", group=RESULTS, min=1)] = 40
 
@@ -209,8 +212,6 @@ def fit(rest: FitOptions, stated: Annotated[dict[str, Any], _options]) -> None:
     Non-numeric features become 0 or the low end of their range; rows without target or user are
     dropped; --check counts both. A --range improves the fit.
     """
-    if not rest.check:
-        _require(rest.output, stated)
     rows = rest.read(rest.source, user=rest.user, n_users=stated.get("n_users"))
     table = rest.of(rows).with_expressions(rest.target, rest.element)
     columns = rest.parameters(list(table.schema))
@@ -220,7 +221,7 @@ def fit(rest: FitOptions, stated: Annotated[dict[str, Any], _options]) -> None:
             f"--target {rest.target!r} must not also be a feature; remove it from one of them."
         )
     classes = stated.get("classes")
-    if rest.check or rest.output is None:
+    if rest.check:
         _check(rest, table, encoding, classes)
         return
     of = _parameters()
@@ -231,29 +232,36 @@ def fit(rest: FitOptions, stated: Annotated[dict[str, Any], _options]) -> None:
     parameters = {**stated, **columns, "unit": rest.protected(), "element": rest.element}
     if classes is not None:
         parameters["classes"] = _labels(classes, rest.target, table)
-    check_outputs([rest.output, rest.report])
+    features.required_columns(table, encoding, rest.target, rest.kind in _CLASSIFIERS, rest.element)
+    output = _required_output(rest.output, stated)
+    check_outputs([output, rest.report])
     check_page(rest.report, name="--report")
     with rest.charging():
         model = table_queries.fit_columns(table, rest.kind, rest.target, **parameters)
-    model.save(rest.output)
+    model.save(output)
     if rest.report is not None:
         pages.write_fit_report(model, rest.report)
-    print_model(model, rest.top, rest.output)
+    print_model(model, rest.top, output)
     own = {"kind": rest.kind, "target": rest.target}
-    finish(lambda: {**own, **model_as_json(model)}, rest.output, rest.report)
+    finish(lambda: {**own, **model_as_json(model)}, output, rest.report)
 
 
-def _require(output: Path | None, stated: dict[str, Any]) -> None:
-    """Raise if a required option is missing, or the output is not a model file."""
-    for flag, value, example in (
-        ("--output", output, "model.json"),
-        ("--epsilon", stated.get("epsilon"), "1"),
-        ("--delta", stated.get("delta"), "1e-6"),
-    ):
-        if value is None:
-            raise ParameterError(f"Pass {flag}, such as {flag} {example}.")
-    if output is not None and output.suffix.lower() != ".json":
+def _required_output(output: Path | None, stated: dict[str, Any]) -> Path:
+    """Return the path of the model file; raise if a required option is missing or it is no .json."""
+    options = {
+        "--output model.json": output,
+        "--epsilon 1": stated.get("epsilon"),
+        "--delta 1e-6": stated.get("delta"),
+    }
+    missing = [example for example, value in options.items() if value is None]
+    if output is None or missing:
+        raise ParameterError(
+            f"Pass {', '.join(example.split()[0] for example in missing)}, such as "
+            f"{' '.join(missing)}."
+        )
+    if output.suffix.lower() != ".json":
         raise ParameterError(f"--output must end in .json, not {str(output)!r}.")
+    return output
 
 
 def _check(

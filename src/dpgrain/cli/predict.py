@@ -109,6 +109,8 @@ def _predictions(fitted: Any, rows: ArrayRows) -> dict[str, Any]:
     added = {"prediction": pa.array(fitted.predict(rows.X))}
     if hasattr(fitted, "predict_proba"):
         shares = fitted.predict_proba(rows.X)
-        for place, label in enumerate(fitted.classes_):
-            added[f"probability {label}"] = pa.array(shares[:, place])
+        for place, label in enumerate(fitted.classes_.tolist()):
+            # Booleans are written in small letters, as in the column of predictions.
+            name = str(label).lower() if isinstance(label, bool) else label
+            added[f"probability {name}"] = pa.array(shares[:, place])
     return added

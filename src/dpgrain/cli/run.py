@@ -21,6 +21,7 @@ from dpgrain.cli.document import (
 )
 from dpgrain.cli.options import argument, option
 from dpgrain.cli.printing import plain, print_table, say
+from dpgrain.cli.spelling import spelled_inside
 from dpgrain.releases.table_options import sides_of
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _print(published: dg.Releases) -> None:
     print_table("Published releases", ("release", "numbers", "written to"), rows)
     for name, release in published.items():
         for care in _cautions(release):
-            say(f"{name}: warning: {care.removesuffix('.')}.", style="yellow")
+            say(f"{name}: warning: {spelled_inside(care).removesuffix('.')}.", style="yellow")
 
 
 def _cautions(release: Any) -> list[str]:

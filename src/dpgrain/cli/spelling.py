@@ -15,6 +15,10 @@ options: ContextVar[Mapping[str, str]] = ContextVar("options")
 
 # Python's remedy before the same remedy as an option; only the option is kept.
 _EITHER = re.compile(r"\b[a-z_]+=(?:(?:\{[^}]*\}|'[^']*'|\S+) in dg\.read|,|) or (?=--)")
+# A remedy in Python, and the option or key of a release file with the same effect.
+_SCALED = "divide each feature by a public number, so that it is between −1 and 1"
+_RANGED = "pass --range COLUMN=LOW:HIGH, which scales a feature to [0, 1]"
+_RANGED_IN_FILE = "set range, which scales a feature to [0, 1]"
 # Names of columns, which are not parameters.
 _COLUMNS = re.compile(r"; (?:it has|(?:none )?of its) .*", re.DOTALL)
 # A parameter with a text, or without a value.
@@ -56,7 +60,7 @@ def spelled_inside(text: str) -> str:
     known = options.get({})
     if "where" in known and "types" not in known:
         # A command with regions but without types of columns reads a release file.
-        text = toml_spelling(text)
+        text = toml_spelling(text).replace(_SCALED, _RANGED_IN_FILE)
 
     def option(found: re.Match[str]) -> str:
         name = known.get(found["name"])
@@ -68,4 +72,6 @@ def spelled_inside(text: str) -> str:
     columns = _COLUMNS.search(text)
     end = len(text) if columns is None else columns.start()
     start = _EITHER.sub("", text[:end])
+    if "ranges" in known:
+        start = start.replace(_SCALED, _RANGED)
     return _LONG_NAME.sub(option, _TEXT.sub(option, start)) + text[end:]

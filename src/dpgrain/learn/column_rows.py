@@ -25,6 +25,7 @@ from dpgrain.tables.blocks import partition_rule
 from dpgrain.tables.engines.per_user import derivation_facts, require_whole_users
 from dpgrain.tables.engines.protocol import Form
 from dpgrain.tables.shared_table import reject_table
+from dpgrain.tables.sources.column_types import BOOLEAN
 from dpgrain.tables.table import UserTable, read
 from dpgrain.units import Unit
 
@@ -33,8 +34,8 @@ from dpgrain.units import Unit
 class ColumnRows(FitRows):
     """Columns of a table with features, targets and cells; nothing is read.
 
-    ``element`` is the column of cells, or None. ``frame`` is True for a caller's Spark frame: its
-    columns are not part of the model, and boolean labels are False and True instead of text.
+    ``element`` is the column of cells, or None. ``frame`` is True for a caller's Spark frame, whose
+    columns are not part of the model.
     """
 
     table: UserTable
@@ -131,14 +132,11 @@ class ColumnRows(FitRows):
 
     @property
     def _has_boolean_labels(self) -> bool:
-        return self.frame and self.table.schema.get(self.target) == "BOOLEAN"
+        return self.table.schema.get(self.target) == BOOLEAN
 
     def column_forms(self, *, labels: bool) -> list[tuple[str, Form]]:
         """Return the columns to read and their forms, after checking the schema."""
-        result = required_columns(self.table, self.encoding, self.target, labels, self.element)
-        if labels and self._has_boolean_labels:
-            result[len(self.encoding.columns)] = (self.target, "as it is")
-        return result
+        return required_columns(self.table, self.encoding, self.target, labels, self.element)
 
     def roles(self, *, labels: bool) -> ColumnRoles:
         """Return the roles of the columns of :meth:`column_forms`."""

@@ -20,6 +20,7 @@ from dpgrain.publishing import Charge
 from dpgrain.publishing.curator import Curator
 from dpgrain.publishing.facts import Fact
 from dpgrain.tables.engines.protocol import Form
+from dpgrain.tables.sources.column_types import BOOLEAN
 from dpgrain.tables.table import UserTable
 
 
@@ -285,7 +286,8 @@ def _target_form(table: UserTable, target: str, labels: bool) -> Form:
     """Return the form in which to read targets: labels, numbers or booleans."""
     if labels:
         table.require_key(target, "target")
-        return "key"
+        # Keys would be text.
+        return "as it is" if table.schema[target] == BOOLEAN else "key"
     table.require_numbers([target], "target", also=["BOOLEAN"])
     return "number"
 

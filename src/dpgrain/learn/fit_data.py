@@ -45,11 +45,24 @@ class FitData:
     users: Any
 
     @staticmethod
-    def of(model: LinearModel, rows: ArrayRows, unit: Unit, *, places: bool = False) -> FitData:
-        """Read rows as numbers in blocks; the model learns the names of their features."""
+    def of(
+        model: LinearModel,
+        rows: ArrayRows,
+        unit: Unit,
+        *,
+        classes: Classes = None,
+        places: bool = False,
+    ) -> FitData:
+        """Read rows as numbers in blocks; the model learns the names of their features.
+
+        ``classes`` are the public labels.
+        """
         with silent():
             # Warnings about the form were issued before the charge.
             X, targets = model.read(rows.X, rows.y)
+        if classes is not None and targets.classes is None:
+            # A boolean column with nulls has another type in memory.
+            targets = Targets(model._rule(classes)(np.asarray(rows.y)), classes=classes)
         blocks = arrange(count_rows(X), rows.users, rows.elements, unit, places=places)
         return FitData(X, targets, blocks, rows.users)
 

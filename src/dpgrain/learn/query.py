@@ -132,7 +132,8 @@ class FitQuery(Query["LinearModel"]):
             return
         loaded = rows.read(charge, labels=config.labels, named=config.trust == "pan")
         places = config.recipe is not None
-        yield charge.read(lambda: FitData.of(model, loaded, unit, places=places))
+        classes = self.targets.classes
+        yield charge.read(lambda: FitData.of(model, loaded, unit, classes=classes, places=places))
 
     def fitted(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from dpgrain._lazy_import import lazy_import
+from dpgrain._lazy_import import lazy_import, loaded_types
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import LabelledRows
 from dpgrain.inputs.callbacks import slice_records
@@ -22,8 +22,10 @@ from dpgrain.units import Unit
 if TYPE_CHECKING:
     from dpgrain.learn import column_rows
     from dpgrain.learn.features import FeatureEncoding
+    from dpgrain.tables import rows as tables
 else:
     column_rows = lazy_import("dpgrain.learn.column_rows")
+    tables = loaded_types("dpgrain.tables.rows")
 
 #: Error message if the number of targets differs from the number of rows.
 LENGTH_MISMATCH = "y must have one target per row of X."
@@ -170,6 +172,13 @@ def rows_of(X: Any, y: Any, users: Any, elements: Any) -> FitRows:
     """Return the unread rows of a caller: arrays, or a Spark frame with column names."""
     if isinstance(X, FitRows):
         return X
+    if isinstance(X, tables.TableRows):
+        raise ParameterError(
+            "X must be features, not a table of dg.read. Fit a table by a release file "
+            "(dg.releases) or with `dpgrain fit`, or pass the columns of a data frame: "
+            "fit(frame[['age']], frame['bought'], users=frame['person']).",
+            name="X",
+        )
     if is_distributed(X):
         return column_rows.ColumnRows.of_frame(X, y, users, elements)
     return ArrayRows.of(X, y, users, elements)

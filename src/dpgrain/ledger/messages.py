@@ -130,6 +130,7 @@ def _fitting(promise: LastingPromise, spent: Units) -> str:
     room = spent.remaining(promise.caps)
     # ε is rounded down, so that a release with this ε fits.
     gaussian = gaussian_epsilon(room.leak, room.mu) if room.mu > 0 and room.leak > 0 else 0.0
+    gaussian = min(gaussian, promise.epsilon)
     if (epsilon := math.floor(1000 * gaussian) / 1000) > 0:
         return (
             f"A Gaussian release with ε ≤ {epsilon:g} at δ = {remaining_delta(room.leak)} for this "

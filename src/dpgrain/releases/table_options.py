@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._lazy_import import lazy_import
@@ -174,7 +175,7 @@ def _sides(stated: Sequence[str], rows: UserTable) -> Iterable[tuple[str, Any]]:
         if ranges and rows.schema.get(column) == column_types.TEXT:
             raise ParameterError(
                 f"--where {column}={ranges[0]} is a range, but {column!r} is text; "
-                f"declare its type, such as --type {column}=bigint."
+                f"declare its type, such as --type {quote(f'{column}=bigint')}."
             )
 
 

@@ -20,7 +20,7 @@ from dpgrain.tables.table import UserTable
 
 
 def column_labels(labels: Sequence[Any], kind: str | None) -> list[Any]:
-    """Return the labels of a column: booleans are ``true`` and ``false``, in any case."""
+    """Return the labels of a column; those of booleans may be text in any case."""
     if kind != BOOLEAN:
         return list(labels)
     named = [str(label).lower() for label in labels]
@@ -29,7 +29,7 @@ def column_labels(labels: Sequence[Any], kind: str | None) -> list[Any]:
             f"classes must be false and true for a boolean column, not {other[0]!r}.",
             name="classes",
         )
-    return named
+    return [name == "true" for name in named]
 
 
 def encoding_of(

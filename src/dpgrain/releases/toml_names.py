@@ -7,12 +7,14 @@ import re
 # A parameter of dg.read with its value, and the option for it.
 _READ = re.compile(
     r"\b(?P<key>[a-z_]+)=(?:(?P<table>\{[^}]*\})|(?P<text>'[^']*')|(?=\s)) ?in dg\.read"
-    r"(?: or --type .*?=(?:date|timestamp|double)\b| \(--type .*?=date\)"
+    r"(?: or --type .*?=(?:date|timestamp|double)\b'?| \(--type .*?=date'?\)"
     r"| or --[a-z-]+ (?:'[^']*'|\S+))?"
 )
 # Remedies in Python and on the command line that precede one for files.
 _DAYS = re.compile(r"table\.with_days\([^)]*\), --days \S+, or (?=\[table\.days)")
 _OPTION = re.compile(r"= or --[a-z-]+\b")
+# A parameter without a value.
+_BARE = re.compile(r"\b([a-z_]+)=(?=[\s,;.]|$)")
 
 
 def toml_spelling(sentence: str) -> str:
@@ -22,8 +24,11 @@ def toml_spelling(sentence: str) -> str:
     declare types = {'paid' = 'DOUBLE'} in [table].
     >>> print(toml_spelling("list its values in categories= or --categories."))
     list its values in categories.
+    >>> print(toml_spelling("pass clip= or a larger epsilon=."))
+    pass clip or a larger epsilon.
     """
-    return _OPTION.sub("", _DAYS.sub("", _READ.sub(_key, sentence)))
+    plain = _OPTION.sub("", _DAYS.sub("", _READ.sub(_key, sentence)))
+    return _BARE.sub(r"\1", plain)
 
 
 def _key(found: re.Match[str]) -> str:

@@ -196,6 +196,9 @@ def _title(release: Release) -> str:
     number = quantity(groups, noun)
     if metadata.selected and release.statistic.holders:
         return f"{words} (the {groups:,} largest, chosen privately; others are missing)"
+    if metadata.selected_groups is not None:
+        whole = quantity(metadata.selected_groups, noun)
+        return f"{words} (the {groups:,} largest of {whole} chosen privately)"
     if metadata.selected:
         return f"{words} ({number}, chosen privately; rare ones are missing)"
     if metadata.public_items is None or noun == "bin":

@@ -231,7 +231,12 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         """
         count = _validate.integer(minimum=1, count=count)
         places = np.argsort(-self.estimate, kind="stable")[:count]
-        return self._taken(np.sort(places) if self.statistic.in_order else places)
+        made = self._taken(np.sort(places) if self.statistic.in_order else places)
+        if not self.metadata.selected or self.statistic.pointwise or len(made) == len(self):
+            return made
+        whole = self.metadata.selected_groups or len(self)
+        metadata = replace(self.metadata, selected_groups=whole)
+        return cast("Self", replace(cast("Any", made), metadata=metadata))
 
     def min_people(self, least: int) -> Self:
         """Return the groups with a large noisy number of people, at no privacy cost.
@@ -264,7 +269,10 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
                 "(per_user) or compute its mean, and call min_people before other "
                 "post-processing."
             )
-        return self._taken(np.flatnonzero(people >= least))
+        made = self._taken(np.flatnonzero(people >= least))
+        # They are no longer the largest of the selected groups.
+        metadata = replace(self.metadata, selected_groups=None)
+        return cast("Self", replace(cast("Any", made), metadata=metadata))
 
     def _people(self) -> FloatArray | None:
         """Return the noisy numbers of people of the groups, (V,); None for numbers of rows."""

@@ -102,6 +102,7 @@ class ReleaseMetadata(Mapping[str, str]):
         beyond: 95% upper bound on the share outside of it; None if unknown.
         public_items: number of public items; None if items were selected, or there are none.
         selected: keys with privately selected values.
+        selected_groups: number of selected groups, if the release contains only the largest of them.
         clip: clipping of contributions; None if nothing is clipped.
         unit: privacy unit.
         elements: description of the partition into elements; empty if there is none.
@@ -140,6 +141,7 @@ class ReleaseMetadata(Mapping[str, str]):
     beyond: float | None = None
     public_items: int | None = None
     selected: tuple[str, ...] = ()
+    selected_groups: int | None = None
     clip: Clip | None = None
     unit: Level | None = None
     elements: str = ""
@@ -624,7 +626,11 @@ class ReleaseMetadata(Mapping[str, str]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as plain JSON values."""
-        return {**asdict(self), "statistic": self.statistic.name}
+        facts = {**asdict(self), "statistic": self.statistic.name}
+        if self.selected_groups is None:
+            # Files without this fact keep their hash.
+            del facts["selected_groups"]
+        return facts
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> ReleaseMetadata:

@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
+from shlex import quote
 from typing import Any, Protocol
 
 import numpy as np
@@ -130,7 +131,7 @@ def _warn_of_periods(column: str, labels: Sequence[int | str]) -> None:
             warnings.warn(
                 f"where uses {label!r} as text, which {column!r} must equal; if the column "
                 f"contains dates or timestamps, declare its type, such as types={{{column!r}: "
-                f"'DATE'}} in dg.read or --type {column}=date.",
+                f"'DATE'}} in dg.read or --type {quote(f'{column}=date')}.",
                 CareWarning,
                 stacklevel=5,
             )
@@ -221,7 +222,8 @@ def _numbers(table: TableColumns, column: str, parts: Sequence[Any]) -> Span:
         raise ParameterError(
             f"where must not have an interval of {column!r} ({table.schema[column]}), because only "
             "integers, dates and timestamps have intervals; declare its type, such as "
-            f"types={{{column!r}: 'DATE'}} in dg.read or --type {column}=date, or list its values."
+            f"types={{{column!r}: 'DATE'}} in dg.read or --type {quote(f'{column}=date')}, "
+            "or list its values."
         )
     low, high = (
         None if end is None else table.value_of_label(end, column, "where contains")

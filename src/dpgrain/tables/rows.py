@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
+from shlex import quote
 from typing import Any, Self
 
 import pyarrow as pa
@@ -145,8 +146,8 @@ class TableRows:
         if elements.period is not None and kind != DAY:
             raise SchemaError(
                 f"of {of!r} must contain dates for a {elements.period}, not have type "
-                f"{kind}; pass types={{{of!r}: 'DATE'}} in dg.read (--type {of}=date) if all "
-                "dates are written like 2024-05-01, or add a column of dates first.",
+                f"{kind}; pass types={{{of!r}: 'DATE'}} in dg.read (--type {quote(f'{of}=date')}) if "
+                "all dates are written like 2024-05-01, or add a column of dates first.",
                 name="of",
             )
         return elements.of_keys(lambda items: self.keys_of(items, of, ITEM_MESSAGE))
@@ -196,7 +197,7 @@ class TableRows:
             raise SchemaError(
                 f"of {of!r} must contain timestamps, not have type {kind}: use a TIMESTAMP "
                 f"column, or text such as 2024-05-01 12:00 with types={{{of!r}: 'TIMESTAMP'}} in "
-                f"dg.read or --type {of}=timestamp; a column of dates needs no conversion.",
+                f"dg.read or --type {quote(f'{of}=timestamp')}; a column of dates needs no conversion.",
                 name="of",
             )
         if zone is not None and kind != MOMENT:
@@ -449,9 +450,13 @@ class TableRows:
             if result is not None and form is not None and not form.pattern.fullmatch(result):
                 result = None
         if result is None:
+            said = str(form or _TEXT)
+            months = column in self.derived and self.derived[column].text.startswith("month(")
+            if months and _PERIOD.fullmatch(str(label)):
+                first = f"{label}-01" if "-" in str(label) else f"{label}-01-01"
+                said = f"{_DAYS.holds}; write {first}, the first day"
             raise ParameterError(
-                f"{role} {_validate.describe(label)}, but the item column {column!r} contains "
-                f"{form or _TEXT}."
+                f"{role} {_validate.describe(label)}, but the item column {column!r} contains {said}."
             )
         return result
 
@@ -537,7 +542,7 @@ class TableRows:
             raise SchemaError(
                 f"{role} {texts[0]!r} must be numeric, not text; declare its type, such as "
                 f"types={{{types}}} in dg.read or --type "
-                f"{','.join(texts)}=double{instead and f'; {instead}'}.",
+                f"{quote(','.join(texts) + '=double')}{instead and f'; {instead}'}.",
                 name=role,
             )
 
@@ -564,6 +569,8 @@ _DAYS = _KeyForm(
     "dates such as 2024-05-01",
     "list dates, or group by a column of months (with_cells, --cells)",
 )
+# A month or a year.
+_PERIOD = re.compile("[0-9]{4}(-(0[1-9]|1[0-2]))?")
 _TRUTHS = _KeyForm(re.compile("true|false"), "booleans", "write true and false")
 
 

@@ -18,7 +18,7 @@ from tests.effort import Effort
 
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.tables.engines.derived_columns import CompiledExpression, compile_condition
-from dpgrain.tables.engines.functions import FUNCTIONS
+from dpgrain.tables.engines.functions import FUNCTIONS, Translator
 from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode, Node, parsed
 
 ZONE = "Europe/Paris"
@@ -494,3 +494,10 @@ def test_a_text_is_never_read_as_sql(odd: str) -> None:
         node = parsed(text)
         expected = [by_python(node, row) for row in table.to_pylist()]
         assert by_duckdb(text, table) == expected, text
+
+
+def test_a_column_like_an_unknown_function_needs_backquotes() -> None:
+    with pytest.raises(ParameterError, match=r"write the column 'Paid \(EUR\)' in backquotes"):
+        Translator({"EUR": "DOUBLE", "Paid (EUR)": "DOUBLE"}, "paid(EUR)").translate(
+            parsed("Paid (EUR)")
+        )

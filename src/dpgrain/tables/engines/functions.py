@@ -140,6 +140,13 @@ class Translator:
             listed = ", ".join(
                 name for name in FUNCTIONS if name.isalpha() and name not in _OPERATORS
             )
+            near = f"{node.function}(".casefold()
+            for name in self.kinds:
+                if name.replace(" ", "").casefold().startswith(near):
+                    raise ParameterError(
+                        f"the expression {stated(self.text)} has the unknown function "
+                        f"{node.function[:40]}(…); write the column {name!r} in backquotes: `{name}`."
+                    )
             raise ParameterError(
                 f"the expression {stated(self.text)} has the unknown function "
                 f"{node.function[:40]}(…); use one of {listed}, or in per_user one of "
