@@ -87,7 +87,9 @@ def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) ->
     """Publish the per-user mean of some columns of a table; see :func:`dpgrain.mean_of_users`.
 
     Args:
+        table: table from :func:`dpgrain.read`.
         columns: columns of the vectors, such as a,b,c, one per coordinate.
+        options: other parameters of :func:`dpgrain.mean_of_users`.
     """
     if not isinstance(table, UserTable):
         reject_table(table, "a mean of users")
