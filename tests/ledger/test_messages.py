@@ -54,7 +54,9 @@ def test_the_epsilon_that_it_names_fits(times: int, tmp_path: Path) -> None:
     assert named is not None
     assert named[2] == powers(caps.leak)
     made.charge(cases.of_users(1 / gaussian_mu(float(named[1]), caps.leak)))
-    assert made.left(1) < 0.01
+    # No offer exceeds the promise, even if a smaller δ would allow more.
+    is_capped = float(named[1]) == cases.USERS.epsilon
+    assert made.left(1) < (0.25 if is_capped else 0.01)
 
 
 def test_delta_for_names_that_runs_short_is_named_with_its_remedy(tmp_path: Path) -> None:
