@@ -24,7 +24,7 @@ from dpgrain.report.guarantee_facts import Odds, contributions
 from dpgrain.report.page import Check, PageFacts, Part, hash_numbers
 from dpgrain.report.plots import plot_coefficients, plot_training
 from dpgrain.report.plots.coefficients import largest
-from dpgrain.report.wording import text
+from dpgrain.words.headings import text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,7 +14,6 @@ from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import Compose, Contribution, Event
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.risk import Risk, percent_up
-from dpgrain.report.wording import UNITS
 from dpgrain.units import (
     PLAIN_UNITS,
     RELATIONS,
@@ -25,6 +24,7 @@ from dpgrain.units import (
     Unit,
     User,
 )
+from dpgrain.words.headings import UNITS
 
 # Numbers of elements per user in the table of granularities.
 ELEMENT_COUNTS = (5, 20, 100)

@@ -20,8 +20,8 @@ from dpgrain.report.guarantee_facts import Odds
 from dpgrain.report.page import render
 from dpgrain.report.plots import plot_curve
 from dpgrain.report.plots.windows import Timeline, WindowSpan, plot_timeline, plot_used
-from dpgrain.report.wording import text
 from dpgrain.scope.regions import Axis, Region, Side, Span
+from dpgrain.words.headings import text
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -24,7 +24,6 @@ from dpgrain._files import atomic_write, check_page
 from dpgrain._formatting import powers
 from dpgrain._types import FloatArray
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.report.events import sentences
 from dpgrain.report.figures import figures
 from dpgrain.report.guarantee_facts import (
     CurveTable,
@@ -37,9 +36,10 @@ from dpgrain.report.guarantee_facts import (
     smallest_bound,
 )
 from dpgrain.report.plots.curve import plot_curve
-from dpgrain.report.wording import CHANGES, text
 from dpgrain.scope.provenance import DESCRIPTIONS
 from dpgrain.units import RELATIONS, Level, Relation
+from dpgrain.words.events import sentences
+from dpgrain.words.headings import CHANGES, text
 
 if TYPE_CHECKING:
     from dpgrain.report.contributions import ContributionText

@@ -13,7 +13,7 @@ from dpgrain.report.figures import figures
 from dpgrain.report.guarantee_facts import contributions
 from dpgrain.report.page import PageFacts
 from dpgrain.report.plots import plot_measure, plot_training
-from dpgrain.report.wording import text
+from dpgrain.words.headings import text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -28,8 +28,8 @@ from dpgrain.report.axes import (
     write_message,
 )
 from dpgrain.report.guarantee_facts import covered_units
-from dpgrain.report.wording import CHANGES, UNITS
 from dpgrain.units import RELATIONS, Level, Relation
+from dpgrain.words.headings import CHANGES, UNITS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpgrain._formatting import one_line, shorten
-from dpgrain.statistics.formatting import key_headings
 from dpgrain.statistics.release import Release
 from dpgrain.units import Level, Relation
+from dpgrain.words import quantities
+from dpgrain.words.release import key_headings
 
 _TEXT_LETTERS = 500
 #: Several units of a level, as text.
@@ -49,7 +50,7 @@ def release_wording(release: Release) -> Wording:
     statistic, names, heads = release.statistic, release.groups.names, key_headings(release)
     name, lead, plural = statistic.heading, statistic.lead, statistic.plural
     if statistic.of_items or statistic.of_bins:
-        of = release.metadata.keys_text or "items"
+        of = quantities.keys_text(release.metadata) or "items"
         return Wording(name, of, "", lead, statistic.noun, heads, plural)
     known, rows = ranks(release), release.metadata.rows
     lead = lead.replace("records", rows)

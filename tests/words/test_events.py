@@ -24,9 +24,9 @@ from dpgrain.accounting import (
 from dpgrain.accounting.events import base
 from dpgrain.accounting.events.base import Neighbours
 from dpgrain.accounting.losses.loss import Loss
-from dpgrain.report import events
-from dpgrain.report.events import sentences
 from dpgrain.units import Level
+from dpgrain.words import events
+from dpgrain.words.events import sentences
 
 
 def test_every_kind_of_event_has_words() -> None:

@@ -17,7 +17,8 @@ from tests.statistics import releases
 
 import dpgrain as dg
 from dpgrain._formatting import POINTER
-from dpgrain.statistics.formatting import (
+from dpgrain.words.quantities import clipping_effect, format_limit
+from dpgrain.words.release import (
     column_meanings,
     format_rows,
     in_order,
@@ -26,7 +27,6 @@ from dpgrain.statistics.formatting import (
     shown,
     title,
 )
-from dpgrain.statistics.release_metadata import format_limit
 
 ITEMS = list(range(1, 41))
 OPTIONS: dict[str, Any] = {"unit": dg.User(), "epsilon": 2.0, "delta": 1e-4, "random_state": 1}
@@ -512,7 +512,7 @@ def test_the_page_and_the_plot_name_the_capped_sum(skewed: dg.Histogram, tmp_pat
     assert '<th scope="col" class="number">At least (95%)</th>' in page
     assert '<th scope="col" class="number">95% low</th>' in page
     assert "No private release can give an upper bound" in " ".join(page.split())
-    assert skewed.metadata.clipping_effect in page.replace("&#39;", "'")
+    assert clipping_effect(skewed.metadata) in page.replace("&#39;", "'")
     from matplotlib.figure import Figure
 
     assert "(sum of paid above 0, clipped)" in skewed.plot(Figure().subplots()).get_xlabel()

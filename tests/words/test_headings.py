@@ -10,8 +10,8 @@ import pytest
 from tests.report import cases
 
 from dpgrain._formatting import format_number, one_line, shorten
-from dpgrain.report.wording import label
 from dpgrain.tables.groups import Groups
+from dpgrain.words.headings import label
 
 
 @pytest.mark.slow
