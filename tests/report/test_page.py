@@ -13,7 +13,7 @@ from tests.report import cases
 
 import dpgrain as dg
 from dpgrain.report import write_report
-from dpgrain.report.guarantee_facts import person_sentence
+from dpgrain.words.odds import person_sentence
 
 
 @pytest.mark.slow

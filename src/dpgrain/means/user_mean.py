@@ -44,8 +44,8 @@ from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected, compose, present
-from dpgrain.publishing.risk import risk_lines
 from dpgrain.units import Relation, User
+from dpgrain.words.risk import risk_lines
 
 if TYPE_CHECKING:
     from dpgrain.means import distributed

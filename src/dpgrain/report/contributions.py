@@ -10,11 +10,12 @@ import numpy as np
 
 from dpgrain._formatting import powers
 from dpgrain.errors import ParameterError
-from dpgrain.report.guarantee_facts import ELEMENT_COUNTS, Odds
+from dpgrain.report.guarantee_facts import ELEMENT_COUNTS
 from dpgrain.statistics.contribution_counts import Holdings
 from dpgrain.statistics.release import Release
 from dpgrain.words import quantities
 from dpgrain.words.headings import text
+from dpgrain.words.odds import Odds
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ from dpgrain.papers.floors import mean_order, min_error_of_records, min_error_of
 from dpgrain.planning.plan_tables import PlanRow
 from dpgrain.planning.shuffled import honest_shares
 from dpgrain.report.figures import figures
-from dpgrain.report.guarantee_facts import Odds, contributions
 from dpgrain.report.page import Check, PageFacts, Part, hash_numbers
 from dpgrain.report.plots import plot_coefficients, plot_training
 from dpgrain.report.plots.coefficients import largest
 from dpgrain.words.headings import text
+from dpgrain.words.odds import Odds, contributions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,12 +16,12 @@ from dpgrain.ledger.ledger import Ledger
 from dpgrain.ledger.promise import LastingPromise
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.figures import figures
-from dpgrain.report.guarantee_facts import Odds
 from dpgrain.report.page import render
 from dpgrain.report.plots import plot_curve
 from dpgrain.report.plots.windows import Timeline, WindowSpan, plot_timeline, plot_used
 from dpgrain.scope.regions import Axis, Region, Side, Span
 from dpgrain.words.headings import text
+from dpgrain.words.odds import Odds
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -28,18 +28,16 @@ from dpgrain.report.figures import figures
 from dpgrain.report.guarantee_facts import (
     CurveTable,
     GranularityRow,
-    Odds,
     curve_table,
     granularity_rows,
-    guarantee_sentences,
-    person_sentence,
     smallest_bound,
 )
 from dpgrain.report.plots.curve import plot_curve
-from dpgrain.scope.provenance import DESCRIPTIONS
 from dpgrain.units import RELATIONS, Level, Relation
 from dpgrain.words.events import sentences
-from dpgrain.words.headings import CHANGES, text
+from dpgrain.words.guarantee import CHANGES, PROVENANCE
+from dpgrain.words.headings import text
+from dpgrain.words.odds import Odds, guarantee_sentences, person_sentence
 
 if TYPE_CHECKING:
     from dpgrain.report.contributions import ContributionText
@@ -201,7 +199,7 @@ class PageFacts:
     @property
     def rows(self) -> str:
         """The origin of the rows; empty if data are on the devices of users."""
-        return "" if self.of == "sum" else DESCRIPTIONS[self.guarantee.provenance]
+        return "" if self.of == "sum" else PROVENANCE[self.guarantee.provenance]
 
     @property
     def events(self) -> list[str]:

@@ -12,7 +12,6 @@ from markupsafe import Markup
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.contributions import contribution_text
 from dpgrain.report.figures import figures
-from dpgrain.report.guarantee_facts import contributions
 from dpgrain.report.page import Check, PageFacts, Part
 from dpgrain.report.plots import plot_bounds, plot_estimates
 from dpgrain.report.plots.estimates import drawn
@@ -31,6 +30,7 @@ from dpgrain.words.headings import (
     text,
     value_of,
 )
+from dpgrain.words.odds import contributions
 from dpgrain.words.release import (
     PrintedRow,
     counts_are_clipped,

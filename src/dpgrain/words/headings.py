@@ -7,19 +7,10 @@ from dataclasses import dataclass
 
 from dpgrain._formatting import one_line, shorten
 from dpgrain.statistics.release import Release
-from dpgrain.units import Level, Relation
 from dpgrain.words import quantities
 from dpgrain.words.release import key_headings
 
 _TEXT_LETTERS = 500
-#: Several units of a level, as text.
-UNITS: dict[Level, str] = {
-    "record": "records of one person",
-    "element": "elements of one person",
-    "user": "users",
-}
-#: The change between neighbours under each relation.
-CHANGES: dict[Relation, str] = {"zero_out": "removed", "replace": "replaced"}
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from dpgrain._formatting import (
 )
 from dpgrain._types import IntArray
 from dpgrain.inputs.long_labels import SHOWN, is_replacement
-from dpgrain.publishing.risk import risk_lines
+from dpgrain.words.guarantee import filters
 from dpgrain.words.quantities import (
     bounds_effect,
     clamping_effect,
@@ -41,6 +41,7 @@ from dpgrain.words.quantities import (
     unclipped,
     warnings,
 )
+from dpgrain.words.risk import risk_lines
 
 if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
@@ -194,8 +195,8 @@ def counts_are_clipped(release: Release) -> bool:
 
 def title(release: Release) -> str:
     """Return the title of a release: quantity, keys, clipping, number of groups and filter."""
-    filters = release.guarantee.filters
-    return ", ".join([_title(release), *(f"only {each}" for each in filters)])
+    only = (f"only {each}" for each in filters(release.guarantee))
+    return ", ".join([_title(release), *only])
 
 
 def _title(release: Release) -> str:

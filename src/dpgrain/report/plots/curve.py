@@ -27,9 +27,9 @@ from dpgrain.report.axes import (
     save,
     write_message,
 )
-from dpgrain.report.guarantee_facts import covered_units
 from dpgrain.units import RELATIONS, Level, Relation
-from dpgrain.words.headings import CHANGES, UNITS
+from dpgrain.words.guarantee import CHANGES, UNITS
+from dpgrain.words.odds import covered_units
 
 if TYPE_CHECKING:
     from pathlib import Path
