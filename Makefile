@@ -69,11 +69,12 @@ mutants: $(VENV)/.dev
 proof: $(VENV)/.dev
 	$(BIN)/python -m shipping.proof --bugs
 
-# Format, lint, descriptions of shared parameters, types, doctests.
+# Format, lint, descriptions of shared parameters, prose, types, doctests.
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python -m shipping.shared_parameters
+	$(BIN)/python -m shipping.prose
 	$(BIN)/mypy
 	$(BIN)/pytest -q -n auto --doctest-modules src
 
