@@ -379,7 +379,7 @@ def _together(parts: tuple[_Part, ...]) -> Event:
 
 def _unit_text(level: str, elements: str, relation: str, user: str) -> str:
     users = f", users by {words.user_ids(user)}" if user else ""
-    return f"{level} ({elements or 'no partition'}, {relation}{users})"
+    return f"{level} ({words.elements_text(elements) or 'no partition'}, {relation}{users})"
 
 
 def check_guarantee(guarantee: object) -> None:

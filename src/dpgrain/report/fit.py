@@ -23,6 +23,7 @@ from dpgrain.report.figures import figures
 from dpgrain.report.page import Check, PageFacts, Part, hash_numbers
 from dpgrain.report.plots import plot_coefficients, plot_training
 from dpgrain.report.plots.coefficients import largest
+from dpgrain.words.guarantee import elements_text
 from dpgrain.words.headings import text
 from dpgrain.words.odds import Odds, contributions
 
@@ -264,7 +265,7 @@ def _settings(model: LinearModel) -> list[tuple[str, object]]:
     settings += [
         ("Privacy unit", config.promise.unit),
         ("Who sees data", _TRUST[config.trust]),
-        ("Partition into elements", guarantee.elements or "none"),
+        ("Partition into elements", elements_text(guarantee.elements) or "none"),
         ("User column", guarantee.user or "as passed"),
         ("Neighbouring relation", guarantee.relation),
         ("ε", rounded_up(config.promise.epsilon, 6)),

@@ -35,7 +35,7 @@ from dpgrain.report.guarantee_facts import (
 from dpgrain.report.plots.curve import plot_curve
 from dpgrain.units import RELATIONS, Level, Relation
 from dpgrain.words.events import sentences
-from dpgrain.words.guarantee import CHANGES, PROVENANCE
+from dpgrain.words.guarantee import CHANGES, PROVENANCE, elements_text
 from dpgrain.words.headings import text
 from dpgrain.words.odds import Odds, guarantee_sentences, person_sentence
 
@@ -189,7 +189,7 @@ class PageFacts:
     @property
     def elements(self) -> str:
         """The partition into elements."""
-        return text(self.guarantee.elements or "a public partition")
+        return text(elements_text(self.guarantee.elements) or "a public partition")
 
     @property
     def public_facts(self) -> list[str]:

@@ -696,7 +696,10 @@ class Estimates(Release):
 
 def _measured(release: Release) -> str:
     """Return the quantity of a release, for any groups."""
-    name, value = quantities.quantity_name(release.metadata), release.metadata.value
+    name, value = (
+        quantities.quantity_name(release.metadata),
+        quantities.value_text(release.metadata),
+    )
     return name if value is None else f"{name} ({value})"
 
 

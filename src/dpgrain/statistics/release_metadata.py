@@ -103,6 +103,7 @@ class ReleaseMetadata:
         told: description in a file of a version without facts.
         over: rows that estimates cover; a person is a row of all their records.
         meanings: columns of people, each with the words for its values.
+        pair: both numeric columns, each with its public range; empty for other statistics.
     """
 
     statistic: Statistic = HISTOGRAM
@@ -136,6 +137,7 @@ class ReleaseMetadata:
     told: tuple[tuple[str, str], ...] = ()
     over: Over = "records"
     meanings: tuple[tuple[str, str], ...] = ()
+    pair: tuple[str | float, ...] = ()
 
     def __post_init__(self) -> None:
         _validate.check_fields(self)
@@ -214,9 +216,10 @@ class ReleaseMetadata:
         """Return the facts as plain JSON values."""
         facts = {**asdict(self), "statistic": self.statistic.name}
         facts["care"] = [each[1] if each[0] == "stated" else each for each in self.care]
-        if self.selected_groups is None:
-            # Files without this fact keep their hash.
-            del facts["selected_groups"]
+        # Files without these facts keep their hash.
+        for name in ("selected_groups", "pair"):
+            if not facts[name]:
+                del facts[name]
         return facts
 
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 from dpgrain._formatting import powers, quote_user, rounded_up
@@ -30,6 +31,8 @@ _AS_GIVEN = (
     " The rows come from a query, frame or array that dpgrain did not build: the guarantee assumes "
     "that no user's data determined the rows of other users, or whether the rows could be read."
 )
+# Name of ids or elements in an array without a name.
+_TOKEN = re.compile("#[0-9a-f]{8}")
 _SEEDED = "NOT PRIVATE: the random seed is known. With secret randomness the guarantee would be:"
 
 #: The beginning of a line about noise from a known seed.
@@ -58,7 +61,7 @@ def sentence(guarantee: Guarantee) -> str:
     """Return the guarantee in full."""
     # The text of the elements may contain braces, so it is not formatted.
     changed = CHANGED[guarantee.level, guarantee.relation]
-    changed = changed.replace("{elements}", guarantee.elements or "elements")
+    changed = changed.replace("{elements}", elements_text(guarantee.elements) or "elements")
     epsilon, delta = guarantee.epsilon(), powers(guarantee.delta)
     factor = f" = {rounded_up(math.exp(epsilon), 3)}" if epsilon < 13 else ""
     # δ is an additive slack: Gaussian noise exceeds the factor with a larger probability.
@@ -95,7 +98,7 @@ def summary(guarantee: Guarantee) -> str:
         else "each row is one user" * external
     )
     facts = (
-        brief or guarantee.elements.removeprefix("the column "),
+        brief or elements_text(guarantee.elements).removeprefix("the column "),
         users if guarantee.level != "record" else "",
         guarantee.relation,
         "external rows, unverified" if external else "",
@@ -117,4 +120,12 @@ def filters(guarantee: Guarantee) -> tuple[str, ...]:
 
 def user_ids(user: str) -> str:
     """Describe the user ids: a column in quotes, or unnamed ids."""
+    if _TOKEN.fullmatch(user):
+        return f"the ids passed ({user})"
+    # Guarantees of version 0.1 contain the description.
     return user if not user or user.startswith("the ids passed (#") else quote_user(user)
+
+
+def elements_text(elements: str) -> str:
+    """Describe the partition into elements: as stated, or unnamed elements."""
+    return f"the elements passed ({elements})" if _TOKEN.fullmatch(elements) else elements

@@ -56,7 +56,7 @@ def release_wording(release: Release) -> Wording:
 
 def value_of(release: Release) -> str:
     """Return the measured column, or the counted things."""
-    return release.statistic.value_of(release.metadata.value)
+    return release.statistic.value_of(quantities.value_text(release.metadata))
 
 
 def is_one(release: Release) -> bool:

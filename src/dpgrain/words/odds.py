@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import Compose, Contribution, Event
 from dpgrain.units import Relation, Unit, User
-from dpgrain.words.guarantee import UNITS
+from dpgrain.words.guarantee import UNITS, elements_text
 from dpgrain.words.risk import percent_up
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def _unit_sentence(guarantee: Guarantee) -> str:
         return "This release protects records: each row of the table separately."
     if guarantee.level == "user":
         return "This release protects users: all records of one user, however many there are."
-    cells = guarantee.elements.removeprefix("the column ") or "a public partition"
+    cells = elements_text(guarantee.elements).removeprefix("the column ") or "a public partition"
     return (
         f"This release protects elements: all records of one user in one cell of {cells}, however "
         "many there are."

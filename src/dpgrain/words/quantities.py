@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpgrain._formatting import approximate_percent, powers, quantity, quote_user, rounded_up
 
@@ -83,8 +84,16 @@ def contribution_of_record(metadata: ReleaseMetadata) -> str:
     if metadata.value is None:
         return _EACH[metadata.each]
     if metadata.bounds is None:
-        return metadata.value
+        return value_text(metadata) or ""
     return f"{metadata.value} {_clamped(metadata.bounds)}"
+
+
+def value_text(metadata: ReleaseMetadata) -> str | None:
+    """Numeric column, or two with their ranges; None if other things are counted."""
+    if not metadata.pair:
+        return metadata.value
+    one, low, high, other, *ends = metadata.pair
+    return f"{one} {_clamped((low, high))} and {other} {_clamped(ends)}"
 
 
 def _domain(metadata: ReleaseMetadata) -> str:
@@ -129,7 +138,8 @@ def estimand(metadata: ReleaseMetadata) -> str:
         )
     keys = ", ".join(map(partial(_with_meaning, metadata), metadata.by))
     per = f" per {keys}" if metadata.by else ""
-    value = None if metadata.value is None else _with_meaning(metadata, metadata.value)
+    value = value_text(metadata)
+    value = None if value is None else _with_meaning(metadata, value)
     what = metadata.statistic.estimate_of(value, metadata.rows)
     if metadata.statistic.holders:
         per, what = "", f"{_holders(metadata)} with each {keys}"
@@ -403,7 +413,7 @@ def ranking_effect(metadata: ReleaseMetadata) -> str:
 
 def quantity_name(metadata: ReleaseMetadata) -> str:
     """Name of an estimate, in one or two words."""
-    words = metadata.statistic.estimate_of(metadata.value, metadata.rows)
+    words = metadata.statistic.estimate_of(value_text(metadata), metadata.rows)
     return f"weighted {words}" if metadata.is_weighted else words
 
 
@@ -425,7 +435,7 @@ def clip_text(clip: Clip) -> str:
     return f"{clip.bound:,.6g}{' for each item' if clip.over == 'item' else ''}"
 
 
-def _clamped(limits: tuple[float, ...]) -> str:
+def _clamped(limits: Sequence[Any]) -> str:
     return f"clamped to [{limits[0]:,.6g}, {limits[1]:,.6g}]"
 
 
