@@ -770,7 +770,7 @@ def test_repr_says_how_rows_are_made() -> None:
     visits = dg.read(ROWS, user="who").filter("n > 1")
     persons = dg.read(pa.table({"id": ["a"], "born": [1950]}), user="id")
     shown = repr(persons.join(visits))
-    assert "; rows of an in-memory table are paired with one row of the same person in " in shown
+    assert "; rows of a table in memory are paired with one row of the same person in " in shown
     assert shown.endswith("; only rows where n > 1 are used)")
     assert "; one row per person, with often (count())" in repr(visits.per_user(often="count()"))
 

@@ -1,4 +1,4 @@
-"""Estimates are described by the facts of a release, whatever its columns are called."""
+"""Descriptions of estimates depend on facts, not on names of columns."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_stated_bound_is_no_chosen_one() -> None:
     assert "(scaled down together) to at most 2 records in total (l1 norm)" in total.estimand
     assert "for example" not in total.explain()
     sums = dg.sum(_odd("x"), "x", bounds=(-3, 50), clip=2.0, **ASKED)
-    # Of sums it is in units of the largest magnitude, and printed in those of the numbers.
+    # The bound of a sum has the unit of the largest magnitude, and is printed in units of the numbers.
     said = "clipped (scaled down) to at most l1 norm 100 (of positive and negative parts)"
     assert said in sums.estimand
     assert sums.clip[0] == 100

@@ -34,7 +34,7 @@ OPTIONS: dict[str, Any] = {"unit": dg.User(), "epsilon": 2.0, "delta": 1e-4, "ra
 
 @pytest.fixture(scope="module")
 def skewed() -> dg.Histogram:
-    """Items of which most were not seen when bounds were chosen."""
+    """Items, most of them invisible when bounds were chosen."""
     generator = np.random.default_rng(1)
     item = np.minimum(generator.geometric(0.3, 4000), 40)
     who, paid = generator.integers(0, 900, 4000), 5 + generator.pareto(2, 4000)
@@ -274,7 +274,7 @@ def test_the_estimand_is_named_in_every_channel(name: str, tmp_path: Path) -> No
 
 
 def test_counts_of_people_show_the_bound_and_no_share() -> None:
-    """Norms of k items, √k, are at edges of the bins from which a bound is chosen."""
+    """Norms of k items, √k, are edges of the bins for the choice of a bound."""
     who, item = np.divmod(np.arange(4 * 900), 4)
     table = dg.read(pa.table({"who": who, "item": (who + item) % 8}), user="who")
     release = dg.top(table, "item", domain=list(range(8)), method="gaussian", **OPTIONS)

@@ -102,7 +102,8 @@ class ReleaseMetadata:
         processed: post-processing of the estimates.
         told: description in a file of a version without facts.
         over: rows that estimates cover; a person is a row of all their records.
-        meanings: columns of people, each with the words for its values.
+        meanings: columns of people, each with its aggregate function, column, condition, order and
+            grouping columns; or with the words for its values in older files.
         pair: both numeric columns, each with its public range; empty for other statistics.
     """
 
@@ -136,7 +137,7 @@ class ReleaseMetadata:
     processed: tuple[str, ...] = ()
     told: tuple[tuple[str, str], ...] = ()
     over: Over = "records"
-    meanings: tuple[tuple[str, str], ...] = ()
+    meanings: tuple[tuple[str, ...], ...] = ()
     pair: tuple[str | float, ...] = ()
 
     def __post_init__(self) -> None:

@@ -28,6 +28,19 @@ _CAUTIONS = {
     "few-numbers": "almost no numbers were found ({:,.0f} in total, with a standard error of "
     "{:,.0f}): ask the curator to check the column and its decimal mark (--check)",
 }
+# Words for an aggregate of one user's rows, before the column.
+_AGGREGATES = {
+    "count": "number of records with a value of",
+    "sum": "sum of",
+    "mean": "mean of",
+    "min": "smallest",
+    "max": "largest",
+    "nunique": "number of different values of",
+    "first": "first",
+    "last": "last",
+    "most": "most frequent",
+    "median": "median of",
+}
 # First words of counted quantities.
 _COUNTED = ("records", "people", "users", "elements", "units")
 # Privately chosen limits of these sizes are rounded to integers.
@@ -165,8 +178,27 @@ def estimand(metadata: ReleaseMetadata) -> str:
 
 def _with_meaning(metadata: ReleaseMetadata, column: str) -> str:
     """Return a column, with the words for its values if it describes people."""
-    meaning = dict(metadata.meanings).get(column)
-    return column if meaning is None else f"{column} ({meaning})"
+    known = {name: meaning for name, *meaning in metadata.meanings}
+    if column not in known:
+        return column
+    # Older files contain the words.
+    words = known[column][0] if len(known[column]) == 1 else _meaning(*known[column])
+    return f"{column} ({words})"
+
+
+def _meaning(function: str, of: str = "", where: str = "", order: str = "", *by: str) -> str:
+    """Words for each person's value, such as "each person's sum of paid"."""
+    of, where = of.strip(), where.strip()
+    if function in ("any", "all"):
+        words = f"value of {function}({where})"
+    elif function:
+        counts = function == "size" or not of
+        words = "number of records" if counts else f"{_AGGREGATES[function]} {of}"
+        words += f" by {order.strip()}" * bool(order) + f" where {where}" * bool(where)
+    else:
+        words = of
+    per = f" per {', '.join(by)}" if by else ""
+    return f"each person's {words}{per}"
 
 
 def _first_items(metadata: ReleaseMetadata) -> str:
@@ -187,7 +219,7 @@ def _holders(metadata: ReleaseMetadata) -> str:
 
 
 def _element_limit(metadata: ReleaseMetadata) -> str:
-    """Elements of a user that are not dropped."""
+    """Remaining elements of a user."""
     assert metadata.max_elements is not None  # noqa: S101 - asked for only then
     if metadata.of_own_items:
         return f"{quantity(metadata.max_elements, 'value')} of {keys_text(metadata)}"
@@ -323,14 +355,14 @@ def _place(metadata: ReleaseMetadata) -> str:
 
 
 def _contribution(metadata: ReleaseMetadata) -> str:
-    """Contribution that is clipped as a whole."""
+    """Contribution with one clipping bound."""
     if metadata.unit == "record":
         return "each record"
     return f"each {'user' if metadata.unit else 'unit'}'s contribution{_place(metadata)}"
 
 
 def _block(metadata: ReleaseMetadata) -> str:
-    """Contribution that is clipped as a whole, with its groups."""
+    """Contribution with one clipping bound, and its groups."""
     if not _groups(metadata):
         return _contribution(metadata)
     whose = "user" if metadata.unit else "unit"

@@ -42,7 +42,7 @@ class ArrowSource:
 
     table: pa.Table
     name: str = "The table"
-    title: str = "an in-memory table"
+    title: str = "a table in memory"
     unread: Mapping[str, str] = field(default_factory=dict)
     # Cached columns; init=False, so that a copy with another table begins with none.
     _read: dict[str, pa.ChunkedArray] = field(default_factory=dict, init=False, repr=False)
