@@ -26,6 +26,7 @@ import dpgrain as dg
 from dpgrain import learn, papers, shuffle
 from dpgrain.optimize import Ball, Constant, Huber, Last, Sgd
 from dpgrain.publishing.call import Call
+from dpgrain.words.plan import budget_text
 
 PROMISE: Mapping[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
 VISITS = dg.read(pa.table({"who": [1, 2, 2], "page": ["a", "b", "a"]}), user="who")
@@ -358,6 +359,28 @@ def test_another_promise_is_stored_with_the_query() -> None:
     assert release.query["parameters"]["share"] == 0.5
     typical = papers.typical_records.query([1, 2, 2], epsilon=1.0)
     assert typical.with_promise(typical.promise).to_dict()["parameters"].get("delta") is None
+
+
+def test_a_release_keeps_the_budget_shares_of_its_parts(tmp_path: Path) -> None:
+    query = dg.mean.query(VISITS.derive(x="who * 2"), "x", by="page", domain=["a"], **PROMISE)
+    release = dg.publish(query)
+    assert release.shares == query.plan.shares
+    assert list(release.shares) == ["range", "bounds", "sums"]
+    again = dg.Release.load(release.save(tmp_path / "means.parquet"))
+    assert again.shares == release.shares
+    used = budget_text(release.shares)
+    assert "Budget       Range " in release.explain()
+    assert f"How the budget is used: {used}." in release.report(tmp_path / "a.html").read_text()
+    # A part alone uses all of the budget, and post-processing has no plan.
+    one = dg.count(VISITS, clip=1.0, **PROMISE)
+    assert one.shares == {"sums": 1.0}
+    for unknown in (one, release.largest(1)):
+        assert "Budget  " not in unknown.explain()
+    model = learn.LinearRegression(rounds=2, sampling="full", **PROMISE).fit(
+        np.zeros((4, 1)), np.zeros(4), users=[1, 2, 3, 4]
+    )
+    assert list(model.shares_) == ["rounds", "norm histogram", "number of users"]
+    assert "Budget       Rounds 87%, norm histogram 10%, number of users 3%." in model.explain()
 
 
 def _unseeded(query: dg.Query[Any]) -> dict[str, Any]:

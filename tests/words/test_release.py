@@ -1,4 +1,4 @@
-"""A release that is printed shows numbers, what they are of, and what clipping may have taken."""
+"""A printed release shows its numbers, their quantity, and the effect of clipping."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_any_release_prints_four_notes_and_explains_each_column(
         shown_columns = lines[0].split()[-len(number_headings(each)) :] if len(each) else []
         assert set(shown_columns) <= explained
         assert " ".join(str(each.guarantee).split()) in " ".join(each.explain().split())
-        # Clipping, its unit and the quantity of the interval are in what is printed.
+        # The text has the clipping, its unit and the quantity of the interval.
         if len(each):
             assert each.covers in below[0]
         first_items = re.search("the first [0-9]* ?items? in", title) is not None

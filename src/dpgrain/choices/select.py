@@ -40,6 +40,7 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import compose, present
 from dpgrain.units import Level, Relation, Unit, User
+from dpgrain.words.plan import budget_text
 from dpgrain.words.risk import risk_lines
 
 Method: TypeAlias = Literal["auto", "permute_and_flip", "exponential", "repeat"]
@@ -99,6 +100,7 @@ class Choice(KeepsQuery):
             "std_error": ""
             if self.std_error is None
             else "standard error of the noise in the loss, for one evaluation",
+            "Budget": budget_text(self.shares),
             "Privacy": str(self.guarantee),
             "Risk": " ".join(risk_lines(self.guarantee)),
         }

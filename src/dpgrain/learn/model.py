@@ -45,6 +45,7 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.pickle_origin import PickleOrigin
 from dpgrain.units import PLAIN_UNITS, Relation, Trust, Unit, User
+from dpgrain.words.plan import budget_text
 from dpgrain.words.risk import risk_lines
 
 # The last line below a printed model.
@@ -479,6 +480,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
             **summary.explanations,
             "Warning": " ".join(summary.cautions),
             "Errors": summary.unsure,
+            "Budget": budget_text(getattr(self, "shares_", {})),
         }
         sections = {name: fact for name, fact in facts.items() if fact}
         sections |= {"Privacy": str(self.guarantee_), "Risk": " ".join(risk_lines(self.guarantee_))}

@@ -45,6 +45,7 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected, compose, present
 from dpgrain.units import Relation, User
+from dpgrain.words.plan import budget_text
 from dpgrain.words.risk import risk_lines
 
 if TYPE_CHECKING:
@@ -161,10 +162,12 @@ class MeanOfUsers(KeepsQuery):
             "std_error": "standard error of the noise of each coordinate; it covers noise only",
             "Error": self.off,
             "Method": f"{self.method}, {self.reason}. {self._outside}".strip(),
+            "Budget": budget_text(self.shares),
             "Privacy": str(self.guarantee),
             "Risk": " ".join(risk_lines(self.guarantee)),
         }
-        return format_facts("Mean over users of the mean of each user's records", facts)
+        known = {name: fact for name, fact in facts.items() if fact}
+        return format_facts("Mean over users of the mean of each user's records", known)
 
     @property
     def off(self) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import date, datetime
 from functools import wraps
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -113,15 +114,24 @@ class KeepsQuery:
     #: Public part of the query, for ``Query.from_dict``, without a seed; None if it cannot be stored,
     #: and after post-processing.
     query: dict[str, Any] | None = None
+    #: Share of each part of the plan in the budget; empty if unknown, and after post-processing.
+    shares: Mapping[str, float] = MappingProxyType({})
 
 
-def keep_query(release: Release, call: Call | None) -> Release:
-    """Return the release, with the public part of its query as ``query``, or ``query_`` of a model."""
+def keep_query(release: Release, call: Call | None, shares: Mapping[str, float]) -> Release:
+    """Return the release with ``shares``, and ``query``, the public part of its query.
+
+    The attributes of a model are ``shares_`` and ``query_``.
+    """
+    is_result = isinstance(release, KeepsQuery)
+    if is_result:
+        vars(release)["shares"] = shares
     if call is not None and not call.unstored:
         values = call.to_dict()
         # A seed is secret, and a release is public.
         values["parameters"].pop("random_state", None)
-        vars(release)["query" if isinstance(release, KeepsQuery) else "query_"] = values
+        more = {"query": values} if is_result else {"query_": values, "shares_": shares}
+        vars(release).update(more)
     return release
 
 

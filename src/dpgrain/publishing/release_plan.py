@@ -83,7 +83,7 @@ class Plan:
     def shares(self) -> dict[str, float]:
         """Share of each part in the budget: in μ² of Gaussian noise, or in ε of Laplace noise.
 
-        It is empty for parts of other mechanisms, whose costs do not add up in this way.
+        It is empty if the plan has parts of other mechanisms, because their costs do not add up.
 
         >>> import pyarrow as pa
         >>> from dpgrain import User, count, read

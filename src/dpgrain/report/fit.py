@@ -26,6 +26,7 @@ from dpgrain.report.plots.coefficients import largest
 from dpgrain.words.guarantee import elements_text
 from dpgrain.words.headings import text
 from dpgrain.words.odds import Odds, contributions
+from dpgrain.words.plan import budget_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,6 +70,7 @@ def fit_page(model: LinearModel) -> str:
         guarantee=guarantee,
         distorted="noise and clipping",
         settings=tuple((key, text(value)) for key, value in _settings(model)),
+        budget=budget_text(getattr(model, "shares_", {})),
         hashes=(model_check("Coefficients", model),),
     )
     return page.html(

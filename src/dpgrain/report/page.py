@@ -60,6 +60,7 @@ class PageFacts:
         guarantee: the guarantee.
         distorted: the sources of error of the numbers, as text.
         settings: the request, as names and values.
+        budget: the use of the budget by parts, as text.
         noun: the word for a group, in the singular.
         selected: True if the groups were selected with noise.
         contributions: the contribution distribution as text, if known.
@@ -72,6 +73,7 @@ class PageFacts:
     guarantee: Guarantee
     distorted: str
     settings: tuple[tuple[str, str], ...] = ()
+    budget: str = ""
     noun: str = "item"
     selected: bool = False
     contributions: ContributionText | None = None

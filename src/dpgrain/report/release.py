@@ -31,6 +31,7 @@ from dpgrain.words.headings import (
     value_of,
 )
 from dpgrain.words.odds import contributions
+from dpgrain.words.plan import budget_text
 from dpgrain.words.release import (
     PrintedRow,
     counts_are_clipped,
@@ -183,6 +184,7 @@ def _page(facts: _ReleaseFacts, holdings: Holdings | None) -> PageFacts:
         contributions=contributions_text,
         holdings=None if hidden else known,
         hashes=(release_check("Release", release),),
+        budget=budget_text(release.shares),
     )
 
 

@@ -338,6 +338,8 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         }
         if self.query is not None:
             about["query"] = self.query
+        if self.shares:
+            about["shares"] = dict(self.shares)
         table = self.to_arrow()
         metadata = {_METADATA: json.dumps(about, ensure_ascii=False).encode()}
         metadata |= table.schema.metadata
@@ -383,8 +385,9 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
                 **{name: table.column(place).to_numpy() for name, place in stored.items()},
                 **own,
             )
-            if "query" in about:
-                vars(release)["query"] = _validate.mapping(query=about["query"])
+            for name in ("query", "shares"):
+                if name in about:
+                    vars(release)[name] = _validate.mapping(**{name: about[name]})
             # Check all texts while the file is read.
             _ = str(release), release.explain(), release.hash
             return release

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,16 +33,25 @@ def expected_text(expected: Expected) -> str:
 def plan_text(plan: Plan) -> str:
     """Return the expected error, the use of the budget, warnings and the guarantee in short."""
     error = "unknown before the release" if plan.expected is None else str(plan.expected)
-    shares = ", ".join(f"{name} {share:.0%}" for name, share in plan.shares.items())
+    shares = budget_text(plan.shares)
     return "\n".join(
         [
             f"Standard error of the noise: {error}",
-            *([f"Shares of the budget: {shares}"] if len(plan.parts) > 1 and shares else []),
+            *([f"Shares of the budget: {shares}"] if shares else []),
             *(f"Warning: {sentence}" for sentence in plan.care),
             plan.guarantee.summary,
             "Full guarantee: print(.guarantee)",
         ]
     )
+
+
+def budget_text(shares: Mapping[str, float]) -> str:
+    """Return the use of the budget by parts; empty for a single part, and if it is unknown.
+
+    >>> budget_text({"bounds": 0.15, "sums": 0.85})
+    'bounds 15%, sums 85%'
+    """
+    return ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if len(shares) > 1)
 
 
 def _size(error: float) -> str:

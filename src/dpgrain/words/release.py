@@ -26,6 +26,7 @@ from dpgrain._formatting import (
 from dpgrain._types import IntArray
 from dpgrain.inputs.long_labels import SHOWN, is_replacement
 from dpgrain.words.guarantee import filters
+from dpgrain.words.plan import budget_text
 from dpgrain.words.quantities import (
     bounds_effect,
     clamping_effect,
@@ -265,6 +266,7 @@ def column_meanings(release: Release) -> dict[str, str]:
         if getattr(release, "nonnegative", False)
         else "",
         "noise": metadata.noise or getattr(release, "noise", "gaussian"),
+        "budget": budget_text(release.shares),
         "warning": warnings(metadata),
     }
     columns = {
