@@ -26,7 +26,7 @@ import dpgrain as dg
 from dpgrain import learn, papers, shuffle
 from dpgrain.optimize import Ball, Constant, Huber, Last, Sgd
 from dpgrain.publishing.call import Call
-from dpgrain.words.plan import budget_text
+from dpgrain.words.plan_text import budget_text
 
 PROMISE: Mapping[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
 VISITS = dg.read(pa.table({"who": [1, 2, 2], "page": ["a", "b", "a"]}), user="who")

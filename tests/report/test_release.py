@@ -21,7 +21,7 @@ from dpgrain.report import write_report
 from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.statistic import MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
-from dpgrain.words.release import PrintedRow, extra_columns, format_rows, shown
+from dpgrain.words.release_text import PrintedRow, extra_columns, format_rows, shown
 
 
 def _releases(words: dg.UserTable) -> Iterator[dg.Histogram]:

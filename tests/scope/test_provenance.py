@@ -16,7 +16,7 @@ from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.scope.provenance import StatedProvenance, after_derivation, combine
-from dpgrain.words.guarantee import PROVENANCE
+from dpgrain.words.guarantee_text import PROVENANCE
 
 STATED: tuple[StatedProvenance, ...] = get_args(StatedProvenance)
 AS_GIVEN = "The rows come from a query, frame or array that dpgrain did not build"

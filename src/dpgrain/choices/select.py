@@ -40,8 +40,8 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import compose, present
 from dpgrain.units import Level, Relation, Unit, User
-from dpgrain.words.plan import budget_text
-from dpgrain.words.risk import risk_lines
+from dpgrain.words.plan_text import budget_text
+from dpgrain.words.risk_text import risk_lines
 
 Method: TypeAlias = Literal["auto", "permute_and_flip", "exponential", "repeat"]
 METHODS: tuple[Method, ...] = ("auto", "permute_and_flip", "exponential", "repeat")

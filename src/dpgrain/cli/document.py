@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from dpgrain.publishing.guarantee import Guarantee
     from dpgrain.statistics.release import Release
     from dpgrain.words import quantities
-    from dpgrain.words import release as formatting
+    from dpgrain.words import release_text as formatting
 else:
-    formatting, summary = lazy_import("dpgrain.words.release"), lazy_import("dpgrain.learn.summary")
+    formatting, summary = (
+        lazy_import("dpgrain.words.release_text"),
+        lazy_import("dpgrain.learn.summary"),
+    )
     quantities = lazy_import("dpgrain.words.quantities")
 
 #: Version of the format: within one version, fields keep their names and column_meanings.

@@ -18,7 +18,7 @@ from dpgrain.cli.options import argument, option
 from dpgrain.cli.printing import print_table, say
 from dpgrain.errors import ParameterError
 from dpgrain.units import PLAIN_UNITS, Element, Level, Unit
-from dpgrain.words.guarantee import PROVENANCE
+from dpgrain.words.guarantee_text import PROVENANCE
 
 if TYPE_CHECKING:
     from dpgrain.ledger import entries

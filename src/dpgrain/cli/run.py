@@ -29,9 +29,12 @@ if TYPE_CHECKING:
     from dpgrain.means import user_mean
     from dpgrain.releases import run as running
     from dpgrain.words import quantities
-    from dpgrain.words import release as formatting
+    from dpgrain.words import release_text as formatting
 else:
-    formatting, summary = lazy_import("dpgrain.words.release"), lazy_import("dpgrain.learn.summary")
+    formatting, summary = (
+        lazy_import("dpgrain.words.release_text"),
+        lazy_import("dpgrain.learn.summary"),
+    )
     quantities = lazy_import("dpgrain.words.quantities")
     user_mean, running = lazy_import("dpgrain.means.user_mean"), lazy_import("dpgrain.releases.run")
 

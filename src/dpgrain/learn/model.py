@@ -45,8 +45,8 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.pickle_origin import PickleOrigin
 from dpgrain.units import PLAIN_UNITS, Relation, Trust, Unit, User
-from dpgrain.words.plan import budget_text
-from dpgrain.words.risk import risk_lines
+from dpgrain.words.plan_text import budget_text
+from dpgrain.words.risk_text import risk_lines
 
 # The last line below a printed model.
 _POINTER = "What the numbers mean: .explain(). Full guarantee: print(.guarantee_)"

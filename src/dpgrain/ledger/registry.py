@@ -18,7 +18,7 @@ from dpgrain.accounting import Event
 from dpgrain.ledger.entries import LedgerEntry, seed_note
 from dpgrain.ledger.ledger import Ledger
 from dpgrain.ledger.promise import LastingPromise
-from dpgrain.words.guarantee import CHANGED, PROVENANCE
+from dpgrain.words.guarantee_text import CHANGED, PROVENANCE
 
 # Events of protocols whose devices add the noise.
 _OF_DEVICES = frozenset({"Binomial", "Poisson"})

@@ -45,8 +45,8 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected, compose, present
 from dpgrain.units import Relation, User
-from dpgrain.words.plan import budget_text
-from dpgrain.words.risk import risk_lines
+from dpgrain.words.plan_text import budget_text
+from dpgrain.words.risk_text import risk_lines
 
 if TYPE_CHECKING:
     from dpgrain.means import distributed

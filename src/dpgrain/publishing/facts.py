@@ -9,7 +9,7 @@ from typing import Any
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
-from dpgrain.words.facts import SENTENCES, places, written
+from dpgrain.words.fact_sentences import SENTENCES, places, written
 
 
 @dataclass(frozen=True)

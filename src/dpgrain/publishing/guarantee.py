@@ -26,7 +26,7 @@ from dpgrain.scope.partitions import Partition
 from dpgrain.scope.provenance import StatedProvenance, combine
 from dpgrain.scope.regions import EVERYTHING, Region
 from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit
-from dpgrain.words import guarantee as words
+from dpgrain.words import guarantee_text as words
 
 if TYPE_CHECKING:
     from dpgrain.publishing import old_facts

@@ -12,7 +12,7 @@ from typing import Any
 
 from dpgrain import _validate
 from dpgrain.publishing.facts import Fact
-from dpgrain.words.facts import SENTENCES, written
+from dpgrain.words.fact_sentences import SENTENCES, written
 
 _KNOWN = "a solution within {:g} of the start, gradients of norm at most {:g}"
 _TYPICAL = "and {:,|record} of a typical user, which only accuracy rests on"

@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 from dpgrain.accounting import Event
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import PLAIN_UNITS
-from dpgrain.words import plan as words
+from dpgrain.words import plan_text as words
 
 Part = TypeVar("Part", bound=Event)
 Times = Literal["", "bounds", "range", "records", "ranks"]

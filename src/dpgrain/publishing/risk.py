@@ -11,7 +11,7 @@ from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.tradeoff import best_guess, detection, gaussian_mu, is_unbounded
 from dpgrain.errors import ParameterError
 from dpgrain.units import Relation, Unit, User, unit_level
-from dpgrain.words import risk as words
+from dpgrain.words import risk_text as words
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ from dpgrain.report.figures import figures
 from dpgrain.report.page import Check, PageFacts, Part, hash_numbers
 from dpgrain.report.plots import plot_coefficients, plot_training
 from dpgrain.report.plots.coefficients import largest
-from dpgrain.words.guarantee import elements_text
+from dpgrain.words.guarantee_text import elements_text
 from dpgrain.words.headings import text
 from dpgrain.words.odds import Odds, contributions
-from dpgrain.words.plan import budget_text
+from dpgrain.words.plan_text import budget_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

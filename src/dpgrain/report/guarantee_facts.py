@@ -22,7 +22,7 @@ from dpgrain.units import (
     Unit,
     User,
 )
-from dpgrain.words.guarantee import UNITS
+from dpgrain.words.guarantee_text import UNITS
 from dpgrain.words.odds import FALSE_ALARMS, Odds, contributions, covered_units
 
 # Numbers of elements per user in the table of granularities.

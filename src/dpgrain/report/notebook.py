@@ -16,7 +16,7 @@ from dpgrain.report.plots import plot_curve, plot_estimates
 from dpgrain.report.plots.estimates import drawn
 from dpgrain.statistics.release import Release
 from dpgrain.words.headings import is_one, release_wording, text
-from dpgrain.words.release import (
+from dpgrain.words.release_text import (
     format_rows,
     key_headings,
     notes,

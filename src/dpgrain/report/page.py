@@ -34,8 +34,8 @@ from dpgrain.report.guarantee_facts import (
 )
 from dpgrain.report.plots.curve import plot_curve
 from dpgrain.units import RELATIONS, Level, Relation
-from dpgrain.words.events import sentences
-from dpgrain.words.guarantee import CHANGES, PROVENANCE, elements_text
+from dpgrain.words.event_sentences import sentences
+from dpgrain.words.guarantee_text import CHANGES, PROVENANCE, elements_text
 from dpgrain.words.headings import text
 from dpgrain.words.odds import Odds, guarantee_sentences, person_sentence
 

@@ -31,8 +31,8 @@ from dpgrain.words.headings import (
     value_of,
 )
 from dpgrain.words.odds import contributions
-from dpgrain.words.plan import budget_text
-from dpgrain.words.release import (
+from dpgrain.words.plan_text import budget_text
+from dpgrain.words.release_text import (
     PrintedRow,
     counts_are_clipped,
     extra_columns,

@@ -38,7 +38,7 @@ from dpgrain.statistics.shrinkage import shrink
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.tables.groups import Groups
 from dpgrain.words import quantities
-from dpgrain.words.release import explanation, summary
+from dpgrain.words.release_text import explanation, summary
 
 if TYPE_CHECKING:
     import pandas as pd

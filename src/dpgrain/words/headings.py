@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dpgrain._formatting import one_line, shorten
-from dpgrain.statistics.release import Release
 from dpgrain.words import quantities
-from dpgrain.words.release import key_headings
+from dpgrain.words.release_text import key_headings
+
+if TYPE_CHECKING:
+    from dpgrain.statistics.release import Release
 
 _TEXT_LETTERS = 500
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import Compose, Contribution, Event
 from dpgrain.units import Relation, Unit, User
-from dpgrain.words.guarantee import UNITS, elements_text
-from dpgrain.words.risk import percent_up
+from dpgrain.words.guarantee_text import UNITS, elements_text
+from dpgrain.words.risk_text import percent_up
 
 if TYPE_CHECKING:
     from dpgrain.publishing.guarantee import Guarantee

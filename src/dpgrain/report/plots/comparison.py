@@ -22,7 +22,7 @@ from dpgrain.report.axes import (
 from dpgrain.report.plots.estimates import quantity
 from dpgrain.statistics.release import Histogram, Release
 from dpgrain.words.headings import label
-from dpgrain.words.release import format_keys, shown
+from dpgrain.words.release_text import format_keys, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

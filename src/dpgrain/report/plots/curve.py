@@ -28,7 +28,7 @@ from dpgrain.report.axes import (
     write_message,
 )
 from dpgrain.units import RELATIONS, Level, Relation
-from dpgrain.words.guarantee import CHANGES, UNITS
+from dpgrain.words.guarantee_text import CHANGES, UNITS
 from dpgrain.words.odds import covered_units
 
 if TYPE_CHECKING:

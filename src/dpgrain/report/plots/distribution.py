@@ -21,7 +21,7 @@ from dpgrain.report.axes import (
 )
 from dpgrain.statistics.release import Release
 from dpgrain.words.headings import label
-from dpgrain.words.release import format_keys
+from dpgrain.words.release_text import format_keys
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -34,7 +34,7 @@ from dpgrain.report.plots.times import draw_over_time, lines_over_time
 from dpgrain.statistics.release import Histogram, Release
 from dpgrain.words import quantities
 from dpgrain.words.headings import is_one, label, ranks, value_of
-from dpgrain.words.release import (
+from dpgrain.words.release_text import (
     format_bins,
     format_key,
     format_keys,

@@ -25,8 +25,8 @@ from dpgrain.accounting.events import base
 from dpgrain.accounting.events.base import Neighbours
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.units import Level
-from dpgrain.words import events
-from dpgrain.words.events import sentences
+from dpgrain.words import event_sentences as events
+from dpgrain.words.event_sentences import sentences
 
 
 def test_every_kind_of_event_has_words() -> None:

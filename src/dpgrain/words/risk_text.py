@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpgrain._formatting import rounded_up
 from dpgrain.units import PLAIN_UNITS, User
-from dpgrain.words.guarantee import SEED_KNOWN
+from dpgrain.words.guarantee_text import SEED_KNOWN
 
 if TYPE_CHECKING:
     from dpgrain.publishing.guarantee import Guarantee

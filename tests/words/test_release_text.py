@@ -18,7 +18,7 @@ from tests.statistics import releases
 import dpgrain as dg
 from dpgrain._formatting import POINTER
 from dpgrain.words.quantities import clipping_effect, format_limit
-from dpgrain.words.release import (
+from dpgrain.words.release_text import (
     column_meanings,
     format_rows,
     in_order,

@@ -24,9 +24,8 @@ from dpgrain._formatting import (
     useful_decimals,
 )
 from dpgrain._types import IntArray
-from dpgrain.inputs.long_labels import SHOWN, is_replacement
-from dpgrain.words.guarantee import filters
-from dpgrain.words.plan import budget_text
+from dpgrain.words.guarantee_text import filters
+from dpgrain.words.plan_text import budget_text
 from dpgrain.words.quantities import (
     bounds_effect,
     clamping_effect,
@@ -42,7 +41,7 @@ from dpgrain.words.quantities import (
     unclipped,
     warnings,
 )
-from dpgrain.words.risk import risk_lines
+from dpgrain.words.risk_text import risk_lines
 
 if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
@@ -361,10 +360,10 @@ def _average(release: Release) -> str:
 
 def _long_labels(release: Release) -> str:
     """Describe labels of long texts, if the release has any."""
-    texts = (key for column in release.groups.columns for key in column.unique().to_pylist())
-    if not any(isinstance(text, str) and is_replacement(text) for text in texts):
+    letters = release.groups.beginning_of_long_labels
+    if letters is None:
         return ""
-    return f"a long text is shown as its first {SHOWN} characters, … and its SHA-256 hash"
+    return f"a long text is shown as its first {letters} characters, … and its SHA-256 hash"
 
 
 def summary(release: Release) -> str:
