@@ -28,6 +28,7 @@ else:
     expression = lazy_import("dpgrain.tables.expression")
     public_lists = lazy_import("dpgrain.tables.public_lists")
     features = lazy_import("dpgrain.tables.engines.features")
+    csv_files = lazy_import("dpgrain.tables.sources.csv_files")
     postgres = lazy_import("dpgrain.tables.sources.postgres")
     spark_session = lazy_import("dpgrain.tables.engines.spark_session")
 
@@ -54,6 +55,13 @@ class TableOptions:
 
     def read(self, source: str, **options: Any) -> dg.UserTable:
         """Open the table of a command, with more options of :func:`dpgrain.read`."""
+        hidden = csv_files.checking.set(self.check)
+        try:
+            return self._read(source, options)
+        finally:
+            csv_files.checking.reset(hidden)
+
+    def _read(self, source: str, options: dict[str, Any]) -> dg.UserTable:
         options |= {**self.reading, "engine": self._engine()}
         if options["delimiter"] == r"\t":
             options["delimiter"] = "\t"

@@ -44,6 +44,7 @@ class _PromiseRow:
     used: str
     planned: str
     left: str
+    spent: str
     used_plots: Markup | None
     beyond: str
     renewed: str
@@ -120,6 +121,7 @@ def _promise_row(
         percent(1 - left),
         _planned_text(number, promise, entries),
         percent(left, up=False),
+        text(ledger.remaining_text(number), 500),
         figures(f"used{number}", partial(plot_used, windows), 240) if windows else None,
         text(_outside_text(ledger, number, windows), 500) if windows else "",
         f"It {renewed}" if renewed else "",
