@@ -24,7 +24,7 @@ def test_the_sentence_of_the_guarantee_is_in_it(tmp_path: Path) -> None:
 def test_a_delta_is_told_as_one_in_so_many(tmp_path: Path) -> None:
     release = cases.histogram(["yo"])
     release = replace(release, guarantee=replace(release.guarantee, delta=1e-9))
-    assert "that is 1 in 1,000,000,000: the probability" in cases.page(release, tmp_path)
+    assert "which is 1 in 1,000,000,000" in cases.page(release, tmp_path)
 
 
 @pytest.mark.slow
@@ -32,7 +32,7 @@ def test_a_promise_that_is_none_says_so(tmp_path: Path) -> None:
     page = cases.page(cases.histogram(["yo"]), tmp_path)
     assert "∞ (no guarantee)" in page
     lost = cases.histogram(["yo"], Gaussian(1.0, Contribution(block="record")))
-    assert "At this δ nothing is promised." in cases.page(lost, tmp_path)
+    assert "At this δ nothing is guaranteed." in cases.page(lost, tmp_path)
 
 
 class TestGrains:
@@ -40,7 +40,8 @@ class TestGrains:
     def test_a_record_that_costs_more_than_its_element_is_explained(self, tmp_path: Path) -> None:
         event = Gaussian(4.0, Contribution(coordinates="nonnegative"))
         promise = dg.Guarantee("element", "'word'", "zero_out", 1e-6, event)
-        record, element, *others = granularity_rows(promise, {})
+        element, record, *others = granularity_rows(promise, {})
+        assert [row.is_guaranteed for row in (element, record)] == [True, False]
         assert record.odds[0].epsilon > element.odds[0].epsilon
         assert record.why.startswith("more than a whole element: if only a part of a whole element")
         assert not element.why
@@ -50,6 +51,6 @@ class TestGrains:
 
     def test_one_that_costs_no_more_is_not(self) -> None:
         promise = cases.histogram(["yo"]).guarantee
-        record, element, *_ = granularity_rows(promise, {})
+        element, record, *_ = granularity_rows(promise, {})
         assert record.odds[0].epsilon <= element.odds[0].epsilon
         assert not record.why

@@ -44,6 +44,30 @@ def skewed() -> dg.Histogram:
     )
 
 
+@pytest.mark.parametrize("kind", ["expression", "derived", "cells"])
+def test_months_are_printed_without_a_day(kind: str, tmp_path: Path) -> None:
+    rows = {"who": [*range(400)] * 2, "day": ["2025-01-03", "2025-02-04"] * 400}
+    table = dg.read(pa.table(rows), user="who", types={"day": "DATE"})
+    if kind == "derived":
+        table = table.derive(month="month(day)")
+    if kind == "cells":
+        table = table.with_cells("month", "day", dg.Elements.from_period("month"))
+    key = "month(day)" if kind == "expression" else "month"
+    release = dg.count(table, by=key, **OPTIONS)
+    assert [line.split()[0] for line in repr(release).splitlines()[1:4]] == [
+        key, "2025-01", "2025-02",
+    ]  # fmt: skip
+    again = dg.Release.load(release.save(tmp_path / "months.parquet"))
+    assert repr(again) == repr(release)
+    assert again.groups.columns[0].to_pylist() == ["2025-01-01", "2025-02-01"]
+    page = again.report(tmp_path / "page.html").read_text()
+    assert "2025-01<" in page
+    assert "2025-01-01<" not in page
+    # Days and labels that look like days are unchanged.
+    table = dg.read(pa.table({**rows, "first": ["2025-01-01"] * 800}), user="who")
+    assert "2025-01-01 " in repr(dg.count(table, by="first", **OPTIONS))
+
+
 def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
     head, columns, first, *rest = repr(skewed).splitlines()
     assert head == (

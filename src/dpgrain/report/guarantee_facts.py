@@ -59,7 +59,7 @@ class GranularityRow:
 
 
 def granularity_rows(guarantee: Guarantee, shares: Mapping[int, str]) -> tuple[GranularityRow, ...]:
-    """List the guarantee of each granularity, at its own δ.
+    """List the guarantee of each granularity, at its own δ, the promised one first.
 
     ``shares`` maps a number of elements to the known share of users with at most that many.
     """
@@ -87,7 +87,8 @@ def granularity_rows(guarantee: Guarantee, shares: Mapping[int, str]) -> tuple[G
                 limited = row(f"a user with at most {some} elements", User(max_elements=some))
                 rows.append(replace(limited, is_guaranteed=False, share=shares.get(some, "")))
     rows.append(row("a whole user", User()))
-    return tuple(rows)
+    # A part of a promised unit may cost more, which is explained in its row.
+    return tuple(sorted(rows, key=lambda row: not row.is_guaranteed))
 
 
 @dataclass(frozen=True)

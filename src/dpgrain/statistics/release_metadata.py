@@ -104,6 +104,7 @@ class ReleaseMetadata:
         over: rows that estimates cover; a person is a row of all their records.
         meanings: columns of people, each with its aggregate function, column, condition, order and
             grouping columns; or with the words for its values in older files.
+        months: keys with months, which are their first days in files.
         pair: both numeric columns, each with its public range; empty for other statistics.
     """
 
@@ -138,6 +139,7 @@ class ReleaseMetadata:
     told: tuple[tuple[str, str], ...] = ()
     over: Over = "records"
     meanings: tuple[tuple[str, ...], ...] = ()
+    months: tuple[str, ...] = ()
     pair: tuple[str | float, ...] = ()
 
     def __post_init__(self) -> None:
@@ -155,6 +157,7 @@ class ReleaseMetadata:
         """Return the public facts of a release from a table; ``facts`` are other fields."""
         known = {
             "title": table.source.title,
+            "months": tuple(filter(table.is_month, facts.get("by", ()))),
             "unit": promise.level,
             "elements": blocks.named,
             "cell": "" if blocks.partition is None else blocks.partition.cell,
@@ -218,7 +221,7 @@ class ReleaseMetadata:
         facts = {**asdict(self), "statistic": self.statistic.name}
         facts["care"] = [each[1] if each[0] == "stated" else each for each in self.care]
         # Files without these facts keep their hash.
-        for name in ("selected_groups", "pair"):
+        for name in ("selected_groups", "months", "pair"):
             if not facts[name]:
                 del facts[name]
         return facts

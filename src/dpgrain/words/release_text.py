@@ -60,6 +60,7 @@ _ONE_INTEGER = (
 )
 _COUNTS = ("count", "count_error")
 # Days and months are printed in chronological order.
+_MONTH = re.compile(r"(?<=-[0-9]{2})-01$")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}(-[0-9]{2})?")
 
 
@@ -145,6 +146,9 @@ def key_headings(release: Release) -> tuple[str, ...]:
 def format_keys(release: Release, places: IntArray, *, letters: int) -> list[tuple[str, ...]]:
     """Format the keys of the groups at these indices, each with a limited number of characters."""
     columns = [column.to_pylist() for column in release.groups.take(places).columns]
+    for place, name in enumerate(release.groups.names):
+        if name in release.metadata.months:
+            columns[place] = [_MONTH.sub("", str(key)) for key in columns[place]]
     statistic = release.statistic
     if statistic.of_bins:
         values = f"values of {keys_text(release.metadata)}"
