@@ -238,13 +238,11 @@ def domain_of(stated: Sequence[str], keys: Sequence[str], rows: dg.UserTable) ->
             f"--domain {others[0]!r} must be a column to group by, one of {', '.join(keys)}."
         )
     if len(keys) == 1 and len(stated) == 1 and not stated[0].startswith(f"{keys[0]}="):
-        return public_lists.read_public_list(Path(stated[0]), keys, rows)
+        return public_lists.read_domain(stated[0], keys, rows)
     if all(name in keys and path for name, _, path in parts):
-        return {
-            name: public_lists.read_public_list(Path(path), [name], rows) for name, _, path in parts
-        }
+        return public_lists.read_domain({name: path for name, _, path in parts}, keys, rows)
     if len(stated) > 1 or Path(stated[0]).suffix in _ONE_A_LINE:
         raise ParameterError(
             f"--domain must be COLUMN=FILE for columns to group by, not {list(stated)!r}."
         )
-    return public_lists.read_public_list(Path(stated[0]), keys, rows)
+    return public_lists.read_domain(stated[0], keys, rows)

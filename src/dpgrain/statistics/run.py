@@ -65,7 +65,6 @@ class NoisySums:
         split: split of the numbers, if any.
         guarantee: the guarantee.
         metadata: public facts of the query, with the outcome of private choices.
-        chosen: privately chosen bounds, by group; None for a stated bound.
         everyone: public number of people, if people without records count 0; else None.
         seen: False if a range was to be chosen and no number exceeded the noise, so the sums over
             the widest range have no information.
@@ -78,7 +77,6 @@ class NoisySums:
     split: Split | None
     guarantee: Guarantee
     metadata: ReleaseMetadata
-    chosen: ChosenBounds | None = None
     everyone: int | None = None
     seen: bool = True
 
@@ -220,7 +218,6 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         split,
         charge.guarantee,
         replace(query.metadata, care=tuple(care), **learned),
-        None if chosen is None else chosen.take(row),
         query.everyone,
         result is None or result.seen,
     )
