@@ -226,13 +226,11 @@ def _differences(wanted: Any, actual: Any, where: tuple[str, ...] = ()) -> Itera
     """Describe each different part of two schemas."""
     if isinstance(wanted, dict) and isinstance(actual, dict):
         for name in dict.fromkeys([*wanted, *actual]):
-            pair = (each.get(name, _MISSING) for each in (wanted, actual))
-            yield from _differences(*pair, (*where, name))
+            one, other = wanted.get(name, _MISSING), actual.get(name, _MISSING)
+            yield from _differences(one, other, (*where, name))
     elif type(wanted) is not type(actual) or wanted != actual:
-        one, other = (
-            "omitted" if each is _MISSING else _validate.describe(each) for each in (wanted, actual)
-        )
-        yield f"{'.'.join(where)} must be {one}, not {other}"
+        said = ("omitted" if e is _MISSING else _validate.describe(e) for e in (wanted, actual))
+        yield f"{'.'.join(where)} must be {', not '.join(said)}"
 
 
 def _options(owner: Any) -> list[str]:
