@@ -61,7 +61,6 @@ def print_json(fields: Mapping[str, Any], *paths: Path | None) -> None:
 def release_as_json(release: Release) -> dict[str, Any]:
     """Return all estimates of a release, an explanation and the guarantee as JSON values."""
     column_meanings = formatting.column_meanings(release)
-    del column_meanings["Privacy"]
     notes = formatting.notes(release)[:1] if len(release) else []
     return {
         "statistic": release.statistic.name,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dpgrain.releases import validation_errors
     from dpgrain.tables import expression, public_lists
     from dpgrain.tables.engines import features, spark_session
-    from dpgrain.tables.sources import postgres
+    from dpgrain.tables.sources import csv_files, postgres
 else:
     validation_errors = lazy_import("dpgrain.releases.validation_errors")
     expression = lazy_import("dpgrain.tables.expression")

@@ -45,8 +45,7 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.pickle_origin import PickleOrigin
 from dpgrain.units import PLAIN_UNITS, Relation, Trust, Unit, User
-from dpgrain.words.plan_text import budget_text
-from dpgrain.words.risk_text import risk_lines
+from dpgrain.words.risk_text import privacy_sections
 
 # The last line below a printed model.
 _POINTER = "What the numbers mean: .explain(). Full guarantee: print(.guarantee_)"
@@ -480,10 +479,9 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
             **summary.explanations,
             "Warning": " ".join(summary.cautions),
             "Errors": summary.unsure,
-            "Budget": budget_text(getattr(self, "shares_", {})),
         }
         sections = {name: fact for name, fact in facts.items() if fact}
-        sections |= {"Privacy": str(self.guarantee_), "Risk": " ".join(risk_lines(self.guarantee_))}
+        sections |= privacy_sections(self.guarantee_, getattr(self, "shares_", {}))
         return format_facts(type(self).__name__, sections)
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:

@@ -45,8 +45,7 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected, compose, present
 from dpgrain.units import Relation, User
-from dpgrain.words.plan_text import budget_text
-from dpgrain.words.risk_text import risk_lines
+from dpgrain.words.risk_text import privacy_sections
 
 if TYPE_CHECKING:
     from dpgrain.means import distributed
@@ -162,12 +161,9 @@ class MeanOfUsers(KeepsQuery):
             "std_error": "standard error of the noise of each coordinate; it covers noise only",
             "Error": self.off,
             "Method": f"{self.method}, {self.reason}. {self._outside}".strip(),
-            "Budget": budget_text(self.shares),
-            "Privacy": str(self.guarantee),
-            "Risk": " ".join(risk_lines(self.guarantee)),
+            **privacy_sections(self.guarantee, self.shares),
         }
-        known = {name: fact for name, fact in facts.items() if fact}
-        return format_facts("Mean over users of the mean of each user's records", known)
+        return format_facts("Mean over users of the mean of each user's records", facts)
 
     @property
     def off(self) -> str:

@@ -230,7 +230,7 @@ def _differences(wanted: Any, actual: Any, where: tuple[str, ...] = ()) -> Itera
             yield from _differences(one, other, (*where, name))
     elif type(wanted) is not type(actual) or wanted != actual:
         said = ("omitted" if e is _MISSING else _validate.describe(e) for e in (wanted, actual))
-        yield f"{'.'.join(where)} must be {', not '.join(said)}"
+        yield f"{'.'.join(map(str, where))} must be {', not '.join(said)}"
 
 
 def _options(owner: Any) -> list[str]:

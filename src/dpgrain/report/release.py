@@ -19,8 +19,8 @@ from dpgrain.report.plots.times import lines_over_time
 from dpgrain.statistics.contribution_counts import Holdings
 from dpgrain.statistics.release import Histogram, Release
 from dpgrain.statistics.statistic import Noun
-from dpgrain.units import Level
 from dpgrain.words import quantities
+from dpgrain.words.event_sentences import BLOCKS
 from dpgrain.words.headings import (
     Wording,
     count_groups,
@@ -77,11 +77,6 @@ _SETTINGS_OF: dict[Noun, dict[str, str]] = {
 }
 # The word for one row, used for "record" in sentences.
 _ROW_NOUNS = {"records": "record", "people": "person"}
-_BLOCKS: dict[Level, str] = {
-    "record": "each record",
-    "element": "each user's contribution per cell",
-    "user": "each user's contribution",
-}
 
 
 @dataclass(frozen=True)
@@ -324,7 +319,7 @@ def _clipped(facts: _ReleaseFacts, salt: str = "") -> dict[str, object]:
     block = next((c.block for c in contributions(guarantee.event)), guarantee.level)
     return {
         "bounds": bounds,
-        "block": _BLOCKS[block],
+        "block": BLOCKS[block],
         "chosen": release.metadata.chosen,
         "bound_plots": figures(f"{salt}bounds", partial(plot_bounds, release), 200)
         if isinstance(release, Histogram) and len(bounds) > 1

@@ -25,7 +25,6 @@ from dpgrain._formatting import (
 )
 from dpgrain._types import IntArray
 from dpgrain.words.guarantee_text import filters
-from dpgrain.words.plan_text import budget_text
 from dpgrain.words.quantities import (
     bounds_effect,
     clamping_effect,
@@ -41,7 +40,7 @@ from dpgrain.words.quantities import (
     unclipped,
     warnings,
 )
-from dpgrain.words.risk_text import risk_lines
+from dpgrain.words.risk_text import privacy_sections
 
 if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
@@ -251,8 +250,8 @@ def notes(release: Release) -> list[str]:
 
 def explanation(release: Release) -> Paragraphs:
     """Describe every column, the clipping, the noise and the guarantee."""
-    risk = " ".join(risk_lines(release.guarantee))
-    return format_facts(title(release), {**column_meanings(release), "Risk": risk})
+    privacy = privacy_sections(release.guarantee, release.shares)
+    return format_facts(title(release), {**column_meanings(release), **privacy})
 
 
 def column_meanings(release: Release) -> dict[str, str]:
@@ -269,7 +268,6 @@ def column_meanings(release: Release) -> dict[str, str]:
         if getattr(release, "nonnegative", False)
         else "",
         "noise": metadata.noise or getattr(release, "noise", "gaussian"),
-        "budget": budget_text(release.shares),
         "warning": warnings(metadata),
     }
     columns = {
@@ -292,7 +290,7 @@ def column_meanings(release: Release) -> dict[str, str]:
     known = ("low, high", *number_headings(release))
     texts = {name: text for name, text in columns.items() if name in known}
     texts |= {name.capitalize(): text for name, text in facts.items() if text}
-    return {**texts, "Privacy": str(release.guarantee)}
+    return texts
 
 
 def _intervals(release: Release) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from dpgrain._formatting import rounded_up
 from dpgrain.units import PLAIN_UNITS, User
 from dpgrain.words.guarantee_text import SEED_KNOWN
+from dpgrain.words.plan_text import budget_text
 
 if TYPE_CHECKING:
     from dpgrain.publishing.guarantee import Guarantee
@@ -59,6 +61,13 @@ alarms detects at most 12.7% (exact).'
     if guarantee.level != "user":
         units.append(User())
     return tuple(_line(guarantee.risk(unit=unit)) for unit in units)
+
+
+def privacy_sections(guarantee: Guarantee, shares: Mapping[str, float]) -> dict[str, str]:
+    """Return the last parts of an explanation: use of the budget, guarantee and risk."""
+    risk = " ".join(risk_lines(guarantee))
+    sections = {"Budget": budget_text(shares), "Privacy": str(guarantee), "Risk": risk}
+    return {name: text for name, text in sections.items() if text}
 
 
 def _line(risk: Risk) -> str:
