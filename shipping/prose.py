@@ -20,9 +20,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LIMITS = Path(__file__).with_suffix(".json")
-# Hits per 1,000 words in a file without a limit of its own; comparable projects have 2 to 4.
+# Limit of a file that is not listed, in hits per 1,000 words; comparable projects have 2 to 4.
 USUAL = 8
-# Hits that even a short file may have, because one hit in 50 words is no rate.
+# Hits that every file may have, because a short file has no meaningful rate.
 FREE = 2
 
 _PARTICIPLE = (
@@ -87,7 +87,7 @@ def found(path: Path, text: str) -> tuple[list[str], int]:
 
 
 def allowed(words: int, rate: int) -> int:
-    """Return the number of hits that a file of so many words may have."""
+    """Return the largest number of hits for a number of words."""
     return max(FREE, rate * words // 1000)
 
 
