@@ -123,6 +123,7 @@ def guarantee_sentences(guarantee: Guarantee, *, of_devices: bool = False) -> tu
 
     If ``of_devices``, the data are on the devices of users.
 
+    >>> from dpgrain import Guarantee
     >>> from dpgrain.accounting import Contribution, Gaussian
     >>> event = Gaussian(5.0, Contribution(block="user"))
     >>> guarantee_sentences(Guarantee("user", "", "zero_out", 1e-6, event))[2]
@@ -135,6 +136,7 @@ def guarantee_sentences(guarantee: Guarantee, *, of_devices: bool = False) -> tu
 def person_sentence(guarantee: Guarantee) -> str:
     """Return the guarantee for a whole person, with all data of one id together.
 
+    >>> from dpgrain import Guarantee
     >>> from dpgrain.accounting import Contribution, Gaussian
     >>> event = Gaussian(5.0, Contribution(block="element"))
     >>> person_sentence(Guarantee("element", "day", "zero_out", 1e-6, event))[:62]
