@@ -292,7 +292,7 @@ def test_groups_of_few_people_are_left_out_by_noisy_numbers() -> None:
     assert shown[1] > 15
     # 35 people fewer, of a noise of at most six.
     assert shown[2] == 0
-    with pytest.raises(dg.ParameterError, match="a table of people"):
+    with pytest.raises(dg.ParameterError, match="per-user table"):
         dg.count(table, **asked).min_people(40)
     with refuses("least", "at least 1"):
         counted.min_people(0)

@@ -120,7 +120,9 @@ def _domain(metadata: ReleaseMetadata) -> str:
 
 
 def dropped_rows(metadata: ReleaseMetadata) -> str:
-    """Rows that are dropped; empty if there are none."""
+    """Conditions of dropped rows; empty if there are none."""
+    if metadata.told:
+        return dict(metadata.told).get("bad values", "")
     user = [] if metadata.user is None or metadata.shared else [quote_user(metadata.user)]
     columns = [*user, *map(repr, metadata.by)]
     missing = [f"a value in {' or '.join(columns)}"] if columns else []
