@@ -17,7 +17,7 @@ from tests.statistics import releases
 
 import dpgrain as dg
 from dpgrain._formatting import POINTER
-from dpgrain.words.quantities import clipping_effect, format_limit
+from dpgrain.words.quantities import clipping_effect, format_limit, limit_text
 from dpgrain.words.release_text import (
     column_meanings,
     format_rows,
@@ -284,7 +284,7 @@ def test_the_estimand_is_named_in_every_channel(name: str, tmp_path: Path) -> No
     make, words = ASKED[name]
     release = make(releases.shop())
     if release.metadata.bound is not None:
-        words = words.replace("…", release.metadata._limit(release.metadata.bound))
+        words = words.replace("…", limit_text(release.metadata, release.metadata.bound))
         assert format_limit(release.metadata.bound) in words
     assert release.estimand == words
     assert words[1:] in repr(release).splitlines()[0]

@@ -266,11 +266,11 @@ def _clipping(metadata: ReleaseMetadata) -> str:
         return f"{_scaled(metadata, f'a bound{per}')}, chosen privately"
     if limit is None:
         assert metadata.bound is not None  # noqa: S101 - see above
-        return f"{_scaled(metadata, _limit(metadata, metadata.bound))}, chosen privately"
+        return f"{_scaled(metadata, limit_text(metadata, metadata.bound))}, chosen privately"
     if metadata.statistic.signed and ends is not None:
         # Sums are clipped in units of the largest magnitude.
         limit *= max(map(abs, ends))
-    return _scaled(metadata, _limit(metadata, limit))
+    return _scaled(metadata, limit_text(metadata, limit))
 
 
 def _scaled(metadata: ReleaseMetadata, limit: str) -> str:
@@ -285,7 +285,7 @@ def _scaled(metadata: ReleaseMetadata, limit: str) -> str:
     return f", {_block(metadata)} clipped (scaled down{together}) to at most {limit}"
 
 
-def _limit(metadata: ReleaseMetadata, bound: float) -> str:
+def limit_text(metadata: ReleaseMetadata, bound: float) -> str:
     """Bound as text, with its unit for counts, and the norm that it limits."""
     norm, size = _joint_norm(metadata), format_limit(bound) if metadata.chosen else f"{bound:,.6g}"
     if metadata.statistic.ratio and not metadata.statistic.ranked:
