@@ -18,8 +18,8 @@ import dpgrain as dg
 from dpgrain.accounting import ApproximateDP, Contribution, Event, Gaussian, PureDP
 from dpgrain.ledger import AnyDays, LastingPromise, accounts, units
 from dpgrain.ledger.accounts import Charged
-from dpgrain.ledger.stores.memory import memory_transaction
 from dpgrain.ledger.stores.protocol import Transaction
+from dpgrain.ledger.stores.sqlite import memory_transaction
 from dpgrain.ledger.units import Units
 from dpgrain.publishing.prices import Price
 from dpgrain.scope.partitions import Partition, Rule

@@ -1,8 +1,13 @@
-"""Promises of ledgers: unit, window, relation, ε and δ, with caps fixed at creation."""
+"""Promises of ledgers: unit, window, relation, ε and δ, with caps fixed at creation.
+
+A plan of a promise contains releases fixed in advance, composed exactly, each published at most
+once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -11,14 +16,13 @@ from dpgrain import _validate
 from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import Loss
 from dpgrain.errors import ParameterError
-from dpgrain.ledger import plans
 from dpgrain.ledger.window import Meeting, TimeWindow
 from dpgrain.publishing.budget import planned_guarantee
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.query import Query
-from dpgrain.publishing.unit_price import price_for_unit
+from dpgrain.publishing.unit_price import neighbours_for_unit, price_for_unit
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import Region
 from dpgrain.units import (
@@ -32,6 +36,72 @@ from dpgrain.units import (
     Unit,
     User,
 )
+
+
+@lru_cache(maxsize=64)
+def plan_loss(
+    plan: tuple[Guarantee, ...], level: Level, cells: Partition | None, relation: Relation
+) -> Loss:
+    """Return the privacy loss of all planned releases together for one promised unit.
+
+    Every unit is assumed to be affected by all of them. ``cells`` is the partition into promised
+    elements; None for records and users.
+
+    Raises:
+        ParameterError: if the contribution of one promised unit to a release is unbounded, or a
+            replaced unit's loss differs between the two orders of neighbours.
+    """
+    return sum((_loss(each, level, cells, relation) for each in plan), Loss())
+
+
+def _loss(guarantee: Guarantee, level: Level, cells: Partition | None, relation: Relation) -> Loss:
+    """Return the loss of one planned release for one promised unit."""
+    neighbours = neighbours_for_unit(guarantee, level, cells, relation)
+    loss = guarantee.event.loss(neighbours.units, neighbours.relation, neighbours.unit)
+    pairs = [pair for way in loss.alternatives for pair, _ in way.pairs]
+    # A replacement can remove data from one release and add data to another, which mixes the orders
+    # of neighbours. A symmetric pair of distributions is valid in both orders.
+    if neighbours.relation == "replace" and any(pair.swapped != pair for pair in pairs):
+        raise ParameterError(
+            f"plan must not contain {type(guarantee.event).__name__} if data are replaced, "
+            "because its loss differs between the two orders of neighbours; omit it, and it is "
+            "charged when it is published."
+        )
+    return loss
+
+
+def scope_key(guarantee: Guarantee) -> Any:
+    """Return a key that is equal for releases that affect the same units of the same records."""
+    return (
+        guarantee.level,
+        guarantee.elements,
+        guarantee.relation,
+        guarantee.user,
+        guarantee.partition,
+        guarantee.scope,
+    )
+
+
+def split_planned(
+    plan: Sequence[Guarantee], guarantees: Iterable[Guarantee], taken: Collection[int]
+) -> tuple[dict[int, Guarantee], list[Guarantee]]:
+    """Split releases into planned ones, by index in the plan, and charged ones.
+
+    ``taken`` are the indices of releases that were already published. A release is planned if its
+    event, units, users, partition, relation and region are those of an unused release of the plan.
+    """
+    free = defaultdict[Any, list[int]](list)
+    for place in reversed(range(len(plan))):
+        if place not in taken:
+            free[scope_key(plan[place]), plan[place].event].append(place)
+    planned, others = dict[int, Guarantee](), []
+    for one in guarantees:
+        if places := free.get((scope_key(one), one.event)):
+            planned[places.pop()] = one
+        else:
+            others.append(one)
+    return planned, others
+
 
 # Factor that reduces caps with a plan, so that they hold on machines with other rounding.
 _LESS = 1 - 1e-6
@@ -234,7 +304,7 @@ class LastingPromise:
 
     def _loss(self, plan: tuple[Guarantee, ...]) -> Loss:
         """Return the privacy loss of a plan for each promised unit."""
-        return plans.plan_loss(plan, *self._promised_unit(self.cells))
+        return plan_loss(plan, *self._promised_unit(self.cells))
 
     def together(self, *earlier: LastingPromise) -> Caps:
         """Return caps and plans of this promise and of those it renews, all of which may be spent.

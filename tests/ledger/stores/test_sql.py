@@ -9,9 +9,9 @@ from tests.refusals import refuses
 
 from dpgrain.errors import DataError
 from dpgrain.ledger.lines import StoredLine
-from dpgrain.ledger.stores.memory import memory_transaction
 from dpgrain.ledger.stores.protocol import END, START, Axis, CellRange
 from dpgrain.ledger.stores.sql import Execute, SqlTransaction
+from dpgrain.ledger.stores.sqlite import memory_transaction
 from dpgrain.ledger.units import Units
 
 

@@ -314,3 +314,12 @@ def _has_tables(connection: sqlite3.Connection) -> bool:
     if tables:
         connection.execute("ROLLBACK")
     return bool(tables)
+
+
+@contextmanager
+def memory_transaction() -> Iterator[Transaction]:
+    """Yield a transaction on an empty database that exists until exit."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        for table in TABLES:
+            connection.execute(table)
+        yield SqlTransaction(connection.execute)
