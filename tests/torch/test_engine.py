@@ -27,8 +27,8 @@ from dpgrain.means import ClippedMean
 from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.batches import BlockRows
 from dpgrain.torch.engine import PrivacyEngine
-from dpgrain.torch.noise import in_floating_point
 from dpgrain.torch.run import Run
+from dpgrain.torch.steps import in_floating_point
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 RECORDS = 12

@@ -34,7 +34,7 @@ from dpgrain.torch.adaptive import AdaptiveNorm
 from dpgrain.torch.checkpoint import Checkpoint
 from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.journal import Journal
-from dpgrain.torch.noise import in_floating_point
+from dpgrain.torch.steps import in_floating_point
 from dpgrain.units import Element, Record, Unit, User
 
 PEOPLE, EACH, INPUTS = 12, 4, 3

@@ -15,7 +15,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.publishing.draws import Normals
 from dpgrain.torch.clipping import overshoot
 from dpgrain.torch.engine import PrivacyEngine
-from dpgrain.torch.noise import in_floating_point
+from dpgrain.torch.steps import in_floating_point
 from dpgrain.units import User
 
 VECTORS = np.ones((6, WIDTH))

@@ -26,7 +26,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch import losses
 from dpgrain.torch.engine import PrivacyEngine
-from dpgrain.torch.hf_loop import GUARANTEE_FILE
+from dpgrain.torch.hf_datasets import GUARANTEE_FILE
 from dpgrain.units import Element, Record, User
 
 pytestmark = [

@@ -13,7 +13,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.blocks import ArrangedRows, LabelledRows
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.means import ClippedMean, Mean
-from dpgrain.means.band_search import band_candidates, best
+from dpgrain.means.bands import band_candidates, best
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Plan, Promise, Query
 from dpgrain.publishing.budget import open_budget

@@ -34,16 +34,18 @@ from dpgrain.torch.collation import (
     synthetic_rows,
 )
 from dpgrain.torch.engine import PrivacyEngine
-from dpgrain.torch.hf_datasets import DatasetColumn, RecordHashes, shares_rows
-from dpgrain.torch.hf_labels import base_model, decoder_inputs, losses_on, record_loss
-from dpgrain.torch.hf_loop import (
+from dpgrain.torch.hf_datasets import (
     RUN_FOLDER,
+    DatasetColumn,
     PrivateStep,
+    RecordHashes,
     StepLoader,
     SteppedOptimizer,
     run_file,
+    shares_rows,
     write_guarantee,
 )
+from dpgrain.torch.hf_labels import base_model, decoder_inputs, losses_on, record_loss
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.precision import is_half
