@@ -40,10 +40,10 @@ from dpgrain.noise import RandomState
 from dpgrain.numerics.row_products import products
 from dpgrain.optimize import MarginLoss, Solver
 from dpgrain.publishing import Query, publish
+from dpgrain.publishing.array_origin import PickleOrigin
 from dpgrain.publishing.call import recorded
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.pickle_origin import PickleOrigin
 from dpgrain.publishing.risk import risk_lines
 from dpgrain.units import PLAIN_UNITS, Relation, Trust, Unit, User
 
