@@ -23,13 +23,13 @@ from dpgrain.publishing.parameters import Parameter, parameters_of
 from dpgrain.units import PLAIN_UNITS, Element, Level, Unit, User
 
 if TYPE_CHECKING:
-    from dpgrain.planning import shuffled
+    from dpgrain.planning import shuffle_plans
     from dpgrain.planning.plan_tables import PlanTable
-    from dpgrain.planning.shuffled import Honest
+    from dpgrain.planning.shuffle_plans import Honest
     from dpgrain.report import plots
 else:
     plots = lazy_import("dpgrain.report.plots")
-    shuffled = lazy_import("dpgrain.planning.shuffled")
+    shuffled = lazy_import("dpgrain.planning.shuffle_plans")
 
 plan = CommandGroup(
     "Show expected errors, computed only from public numbers.",
@@ -174,7 +174,7 @@ def shuffle(
     if report is not None:
         check_outputs([report])
     protocol = (sums.VectorSum if noise == "binomial" else sums.PoissonSum)(**vars(own))
-    result, curve = shuffled.deployment(protocol), shuffled.honest_curve(protocol)
+    result, curve = shuffle_plans.deployment(protocol), shuffle_plans.honest_curve(protocol)
     if report is not None:
         protocol.report(report)
     _print(result)

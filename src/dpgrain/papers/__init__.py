@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from dpgrain.papers.generic import MeanRelease, element_sensitivity, release_mean
     from dpgrain.papers.mapping import GradientMapping, gradient_mapping
     from dpgrain.papers.pan_private import PanPrivate, PanPrivateRounds, PanPrivateStream
-    from dpgrain.papers.recipes.curator import (
+    from dpgrain.papers.recipes.curator_recipes import (
         Concentrated,
         Kind,
         PhasedErmSco,
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
         UserLevelSgdStronglyConvex,
         WinsorizedErm,
     )
-    from dpgrain.papers.recipes.pan_private import PanPrivateAgd, PanPrivateConcentrated
-    from dpgrain.papers.recipes.shuffled import (
+    from dpgrain.papers.recipes.pan_private_recipes import PanPrivateAgd, PanPrivateConcentrated
+    from dpgrain.papers.recipes.shuffle_recipes import (
         ShuffleAgd,
         ShuffleAgdSmoothed,
         ShuffleConcentrated,
@@ -172,7 +172,7 @@ lazy_package(
         "dpgrain.papers.generic": ("MeanRelease", "element_sensitivity", "release_mean"),
         "dpgrain.papers.mapping": ("GradientMapping", "gradient_mapping"),
         "dpgrain.papers.pan_private": ("PanPrivate", "PanPrivateRounds", "PanPrivateStream"),
-        "dpgrain.papers.recipes.curator": (
+        "dpgrain.papers.recipes.curator_recipes": (
             "Concentrated",
             "Kind",
             "PhasedErmSco",
@@ -181,8 +181,8 @@ lazy_package(
             "UserLevelSgdStronglyConvex",
             "WinsorizedErm",
         ),
-        "dpgrain.papers.recipes.pan_private": ("PanPrivateAgd", "PanPrivateConcentrated"),
-        "dpgrain.papers.recipes.shuffled": (
+        "dpgrain.papers.recipes.pan_private_recipes": ("PanPrivateAgd", "PanPrivateConcentrated"),
+        "dpgrain.papers.recipes.shuffle_recipes": (
             "ShuffleAgd",
             "ShuffleAgdSmoothed",
             "ShuffleConcentrated",

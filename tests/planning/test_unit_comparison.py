@@ -12,7 +12,7 @@ from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError
-from dpgrain.planning.units import plan_units
+from dpgrain.planning.unit_comparison import plan_units
 from dpgrain.units import Level, Unit
 
 UNITS: dict[Level, Unit] = {

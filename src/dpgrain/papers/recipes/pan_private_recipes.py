@@ -16,7 +16,7 @@ from dpgrain.learn.program import (
 )
 from dpgrain.means import Mean
 from dpgrain.papers.pan_private import PanPrivate
-from dpgrain.papers.recipes.curator import Concentrated
+from dpgrain.papers.recipes.curator_recipes import Concentrated
 from dpgrain.papers.recipes.fresh import FEW_ROUNDS, FreshSteps, check_count
 
 

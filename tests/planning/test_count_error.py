@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from dpgrain.accounting import Contribution, Selection
 from dpgrain.papers.floors import min_users_with_item
-from dpgrain.planning.counts import plan_counts
+from dpgrain.planning.count_error import plan_counts
 from dpgrain.statistics.plan import plan_histogram
 from dpgrain.units import Element, Unit, User
 

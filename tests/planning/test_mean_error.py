@@ -13,7 +13,7 @@ from dpgrain.papers.floors import (
     min_error_of_worlds,
     min_noise_of_clipped_sums,
 )
-from dpgrain.planning.means import plan_mean
+from dpgrain.planning.mean_error import plan_mean
 from dpgrain.units import RELATIONS, Relation, User
 
 

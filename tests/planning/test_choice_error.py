@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpgrain.papers.floors import min_excess_of_choice
-from dpgrain.planning.choices import plan_select
+from dpgrain.planning.choice_error import plan_select
 from dpgrain.units import RELATIONS, Relation
 
 

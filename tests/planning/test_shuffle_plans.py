@@ -9,7 +9,7 @@ from tests.report import sums
 import dpgrain as dg
 from dpgrain.accounting import Binomial, Contribution, Gaussian
 from dpgrain.noise import SeededSource
-from dpgrain.planning.shuffled import (
+from dpgrain.planning.shuffle_plans import (
     central_sd,
     deployment,
     device_sensitivity,

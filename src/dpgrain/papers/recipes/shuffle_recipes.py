@@ -33,7 +33,7 @@ from dpgrain.means import Mean
 from dpgrain.means.shuffled import Interaction, Messages, Shuffled
 from dpgrain.optimize import Constant, Sgd, Uniform
 from dpgrain.optimize.localisation import Phases
-from dpgrain.papers.recipes.curator import Concentrated
+from dpgrain.papers.recipes.curator_recipes import Concentrated
 from dpgrain.papers.recipes.fresh import FEW_ROUNDS, MOST_BATCHES, FreshSteps, check_count, phased
 
 

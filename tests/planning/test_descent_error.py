@@ -10,7 +10,7 @@ from dpgrain.accounting import Participation, calibrate_gaussian
 from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean
 from dpgrain.papers.floors import convex_order
-from dpgrain.planning.descent import plan_gradient, plan_sco
+from dpgrain.planning.descent_error import plan_gradient, plan_sco
 from dpgrain.units import RELATIONS, Relation, User
 
 
