@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     )
     from dpgrain._version import __version__
     from dpgrain.auditing.audit import audit
-    from dpgrain.auditing.files import FileAudit, audit_releases
-    from dpgrain.auditing.training import audit_training
+    from dpgrain.auditing.file_audit import FileAudit, audit_releases
+    from dpgrain.auditing.training_audit import audit_training
     from dpgrain.auditing.verdict import Audit
     from dpgrain.choices.best_of import best_of
     from dpgrain.choices.select import Choice, select
@@ -168,8 +168,8 @@ lazy_package(
         ),
         "dpgrain._version": ("__version__",),
         "dpgrain.auditing.audit": ("audit",),
-        "dpgrain.auditing.files": ("FileAudit", "audit_releases"),
-        "dpgrain.auditing.training": ("audit_training",),
+        "dpgrain.auditing.file_audit": ("FileAudit", "audit_releases"),
+        "dpgrain.auditing.training_audit": ("audit_training",),
         "dpgrain.auditing.verdict": ("Audit",),
         "dpgrain.choices.best_of": ("best_of",),
         "dpgrain.choices.select": ("Choice", "select"),

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 from tests.claims.publishers import NAMES
 
-from dpgrain.auditing import scores
+from dpgrain.auditing import noise_scores
 from dpgrain.gradients import linear, records
 from dpgrain.noise import sums
 from dpgrain.noise.counts import BinomialDistribution

@@ -14,7 +14,7 @@ from tests.refusals import refuses
 
 from dpgrain import accounting
 from dpgrain.accounting import Contribution, Gaussian
-from dpgrain.auditing.bounds import probability_lower_bound
+from dpgrain.auditing.epsilon_bounds import probability_lower_bound
 from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.means import Mean, Vectors
 from dpgrain.means.neighbours import close, on_grid

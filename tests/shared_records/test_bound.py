@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.shared_records.cases import Row, all_tables, without
 
-from dpgrain.auditing.bounds import probability_lower_bound, probability_upper_bound
+from dpgrain.auditing.epsilon_bounds import probability_lower_bound, probability_upper_bound
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.publishing import draws
 from dpgrain.shared_records.bound import BoundSearch

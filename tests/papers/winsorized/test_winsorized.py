@@ -16,7 +16,7 @@ from tests.refusals import refuses
 
 from dpgrain.accounting import Gaussian
 from dpgrain.accounting.contribution import ONE_EACH
-from dpgrain.auditing.bounds import probability_lower_bound, probability_upper_bound
+from dpgrain.auditing.epsilon_bounds import probability_lower_bound, probability_upper_bound
 from dpgrain.errors import ParameterError
 from dpgrain.means import Mean, Vectors
 from dpgrain.noise import SeededSource, SystemSource, discrete_laplace, sums

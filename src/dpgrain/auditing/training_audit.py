@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from dpgrain import _validate
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.accounting.losses.gaussian import gaussian_mu
-from dpgrain.auditing.bounds import min_shift, named_epsilon, one_run_epsilon
+from dpgrain.auditing.epsilon_bounds import min_shift, named_epsilon, one_run_epsilon
 from dpgrain.auditing.verdict import AuditLine, Bound, TrainingAudit
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomSource, RandomState

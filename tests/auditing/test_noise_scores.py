@@ -17,9 +17,9 @@ from dpgrain.accounting import (
     Selection,
     TruncatedGeometric,
 )
-from dpgrain.auditing.bounds import ScoreCounts
+from dpgrain.auditing.epsilon_bounds import ScoreCounts
+from dpgrain.auditing.noise_scores import Draw, named_loss
 from dpgrain.auditing.runs import Ticket
-from dpgrain.auditing.scores import Draw, named_loss
 from dpgrain.noise import SeededSource
 from dpgrain.publishing.guarantee import Guarantee
 

@@ -18,7 +18,7 @@ from dpgrain import Guarantee
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.auditing import Canaries, audit_training
-from dpgrain.auditing.bounds import min_shift, one_run_epsilon
+from dpgrain.auditing.epsilon_bounds import min_shift, one_run_epsilon
 from dpgrain.learn import minimise
 from dpgrain.optimize import Constant, Sgd
 from dpgrain.units import Level

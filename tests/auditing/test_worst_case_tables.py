@@ -11,7 +11,12 @@ import pytest
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain.auditing.neighbours import NeighbourTables, neighbour_tables, query_table, replace_rows
+from dpgrain.auditing.worst_case_tables import (
+    NeighbourTables,
+    neighbour_tables,
+    query_table,
+    replace_rows,
+)
 from dpgrain.units import RELATIONS, Relation, Unit
 
 ROWS = pa.table(

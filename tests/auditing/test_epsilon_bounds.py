@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from dpgrain.accounting import gaussian_epsilon
-from dpgrain.auditing.bounds import (
+from dpgrain.auditing.epsilon_bounds import (
     ScoreCounts,
     event_epsilon,
     largest_noise,
