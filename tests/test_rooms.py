@@ -320,7 +320,7 @@ WITHOUT_A_TEST = {
     "_report_mixins.py",
     "cli/predict.py",
     "cli/printing.py",
-    "ledger/stores/protocol.py",
+    "ledger/stores/store_protocol.py",
     "report/axes.py",
     "tables/engines/check.py",
     "tables/engines/protocol.py",

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from dpgrain.auditing.verdict import Audit
     from dpgrain.choices.best_of import best_of
     from dpgrain.choices.select import Choice, select
+    from dpgrain.ledger.lasting_promise import LastingPromise
     from dpgrain.ledger.ledger import Ledger
-    from dpgrain.ledger.promise import LastingPromise
     from dpgrain.ledger.window import AnyDays, AnyHours
     from dpgrain.means.user_mean import MeanOfUsers, mean_of_users
     from dpgrain.publishing.budget import Budget, budget
@@ -174,7 +174,7 @@ lazy_package(
         "dpgrain.choices.best_of": ("best_of",),
         "dpgrain.choices.select": ("Choice", "select"),
         "dpgrain.ledger.ledger": ("Ledger",),
-        "dpgrain.ledger.promise": ("LastingPromise",),
+        "dpgrain.ledger.lasting_promise": ("LastingPromise",),
         "dpgrain.ledger.window": ("AnyDays", "AnyHours"),
         "dpgrain.means.user_mean": ("MeanOfUsers", "mean_of_users"),
         "dpgrain.publishing.budget": ("Budget", "budget"),

@@ -16,11 +16,11 @@ from tests.publishing.test_caps import Left, best_delta
 
 import dpgrain as dg
 from dpgrain.accounting import ApproximateDP, Contribution, Event, Gaussian, PureDP
-from dpgrain.ledger import AnyDays, LastingPromise, accounts, units
+from dpgrain.ledger import AnyDays, LastingPromise, accounts, price_units
 from dpgrain.ledger.accounts import Charged
-from dpgrain.ledger.stores.protocol import Transaction
-from dpgrain.ledger.stores.sqlite import memory_transaction
-from dpgrain.ledger.units import Units
+from dpgrain.ledger.price_units import Units
+from dpgrain.ledger.stores.sqlite_store import memory_transaction
+from dpgrain.ledger.stores.store_protocol import Transaction
 from dpgrain.publishing.prices import Price
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import LabelSet, Region, Side, Span
@@ -104,7 +104,7 @@ def test_no_strategy_over_regions_beats_a_promise(name: str, turns: int) -> None
 
 
 def test_accounts_that_hold_half_too_much_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "_SPARE", units.WHOLE // 2)
+    monkeypatch.setattr(units, "_SPARE", price_units.WHOLE // 2)
     assert best(PROMISES["day"], 4) > 1.2 * PROMISES["day"].delta
 
 

@@ -26,9 +26,9 @@ import dpgrain as dg
 from dpgrain import _validate
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
-from dpgrain.ledger.stores import sql
-from dpgrain.ledger.stores.protocol import START, CellRange, Transaction
-from dpgrain.ledger.units import Units
+from dpgrain.ledger.price_units import Units
+from dpgrain.ledger.stores import ledger_tables
+from dpgrain.ledger.stores.store_protocol import START, CellRange, Transaction
 from dpgrain.ledger.window import TimeWindow
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import DAY, Axis, LabelSet, Region, Side, Span, Values
@@ -368,7 +368,7 @@ def test_a_class_of_which_one_part_is_charged_is_seen(monkeypatch: pytest.Monkey
     def forgetful(self: Any, promise: int, source: int, target: int) -> None:
         self._execute("INSERT INTO accounts VALUES (?, ?, ?, 0, 0, 0)", (promise, target, START))
 
-    monkeypatch.setattr(sql.SqlTransaction, "copy_class", forgetful)
+    monkeypatch.setattr(ledger_tables.SqlTransaction, "copy_class", forgetful)
     with folder_in_memory() as folder:
 
         def all_seeds() -> None:

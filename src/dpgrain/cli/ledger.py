@@ -21,12 +21,12 @@ from dpgrain.scope.provenance import DESCRIPTIONS
 from dpgrain.units import PLAIN_UNITS, Element, Level, Unit
 
 if TYPE_CHECKING:
+    from dpgrain.ledger import deployment_registry as registries
     from dpgrain.ledger import entries
-    from dpgrain.ledger import registry as registries
     from dpgrain.scope import partitions
 else:
     entries = lazy_import("dpgrain.ledger.entries")
-    registries = lazy_import("dpgrain.ledger.registry")
+    registries = lazy_import("dpgrain.ledger.deployment_registry")
     partitions = lazy_import("dpgrain.scope.partitions")
 
 ledger = CommandGroup(

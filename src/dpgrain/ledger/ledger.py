@@ -15,13 +15,13 @@ from dpgrain.errors import DataError, ParameterError, RefusedError
 from dpgrain.ledger import accounts
 from dpgrain.ledger.accounts import AlreadyReleasedError, BudgetExceededError, Charged
 from dpgrain.ledger.entries import LedgerEntry, seed_note
+from dpgrain.ledger.lasting_promise import LastingPromise, scope_key, split_planned
 from dpgrain.ledger.lines import StoredLine, check_chain
 from dpgrain.ledger.messages import refusal_text, remaining_text
-from dpgrain.ledger.promise import LastingPromise, scope_key, split_planned
+from dpgrain.ledger.price_units import Units
 from dpgrain.ledger.stores import store_at
-from dpgrain.ledger.stores.protocol import FORMAT, Transaction
-from dpgrain.ledger.stores.sqlite import memory_transaction
-from dpgrain.ledger.units import Units
+from dpgrain.ledger.stores.sqlite_store import memory_transaction
+from dpgrain.ledger.stores.store_protocol import FORMAT, Transaction
 from dpgrain.ledger.window import Meeting
 from dpgrain.publishing import ledgers
 from dpgrain.publishing.budget import open_budget

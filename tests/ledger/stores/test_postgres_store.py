@@ -15,7 +15,7 @@ from tests.ledger import cases
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain.ledger.stores.postgres import PostgresStore
+from dpgrain.ledger.stores.postgres_store import PostgresStore
 
 SECRET = "hush%40hush"
 SHOWN = (

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 from dpgrain.errors import DataError
 from dpgrain.ledger.lines import StoredLine
-from dpgrain.ledger.stores.protocol import END, START, Axis, CellRange
-from dpgrain.ledger.units import Units
+from dpgrain.ledger.price_units import Units
+from dpgrain.ledger.stores.store_protocol import END, START, Axis, CellRange
 
 #: Function that runs a statement with a value for each ``?``, and yields rows.
 Execute: TypeAlias = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]

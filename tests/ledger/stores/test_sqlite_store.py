@@ -21,7 +21,7 @@ from tests.effort import Effort
 from tests.ledger import cases
 
 import dpgrain as dg
-from dpgrain.ledger.stores import sqlite
+from dpgrain.ledger.stores import sqlite_store
 
 ROOT = Path(__file__).parents[3]
 
@@ -287,7 +287,7 @@ def test_an_opening_that_only_reads_leaves_an_earlier_ledger_as_it_is(tmp_path: 
     assert (tmp_path / "l").read_bytes() == before
     # As long as it is open elsewhere nothing can be charged, and the reason is stated.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules[sqlite.SqliteStore.__module__], "_PATIENCE_SECONDS", 0.2)
+        patch.setattr(sys.modules[sqlite_store.SqliteStore.__module__], "_PATIENCE_SECONDS", 0.2)
         with pytest.raises(dg.DataError, match="open in a process of an earlier version"):
             dg.Ledger(tmp_path / "l").charge(cases.of_users())
     held.close()
@@ -535,7 +535,7 @@ class Rows:
         raise OSError
 
 if sys.argv[2] == "unsafe":
-    store = import_module("dpgrain.ledger.stores.sqlite")
+    store = import_module("dpgrain.ledger.stores.sqlite_store")
     store._SETTINGS, store._REQUIRED = {"synchronous": "OFF"}, {}
 place = sys.argv[1]
 os.path.exists("/begun")
@@ -800,7 +800,7 @@ def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 def test_a_connection_waits_for_what_is_committed(tmp_path: Path) -> None:
-    store = sqlite.SqliteStore(tmp_path / "l")
+    store = sqlite_store.SqliteStore(tmp_path / "l")
     cases.made(tmp_path / "l")
     with store.reading():
         connection = store._connections._connection

@@ -16,7 +16,7 @@ from tests.ledger import cases
 import dpgrain as dg
 from dpgrain.accounting import Compose, Contribution, Gaussian, Laplace, Parallel
 from dpgrain.ledger import LastingPromise
-from dpgrain.ledger.registry import registry_entry, registry_yaml
+from dpgrain.ledger.deployment_registry import registry_entry, registry_yaml
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.shuffle import VectorSum
 

@@ -16,8 +16,8 @@ from dpgrain import __version__
 from dpgrain._formatting import powers, quantity, rounded_up
 from dpgrain.accounting import Event
 from dpgrain.ledger.entries import LedgerEntry, seed_note
+from dpgrain.ledger.lasting_promise import LastingPromise
 from dpgrain.ledger.ledger import Ledger
-from dpgrain.ledger.promise import LastingPromise
 from dpgrain.publishing.guarantee import CHANGED
 from dpgrain.scope.provenance import DESCRIPTIONS
 

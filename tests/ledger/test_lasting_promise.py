@@ -34,9 +34,9 @@ from dpgrain.accounting.events.base import Neighbours
 from dpgrain.accounting.losses.pairs import MixturePair
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise, accounts
 from dpgrain.ledger.accounts import AlreadyReleasedError, Charged
-from dpgrain.ledger.promise import split_planned
-from dpgrain.ledger.stores.protocol import Transaction
-from dpgrain.ledger.stores.sql import SqlTransaction
+from dpgrain.ledger.lasting_promise import split_planned
+from dpgrain.ledger.stores.ledger_tables import SqlTransaction
+from dpgrain.ledger.stores.store_protocol import Transaction
 from dpgrain.ledger.window import Meeting
 from dpgrain.publishing import Price
 from dpgrain.scope.partitions import Partition, Rule

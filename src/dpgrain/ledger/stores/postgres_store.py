@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.ledger.stores.connections import Connections
-from dpgrain.ledger.stores.protocol import Transaction
-from dpgrain.ledger.stores.sql import TABLES, SqlTransaction
+from dpgrain.ledger.stores.ledger_tables import TABLES, SqlTransaction
+from dpgrain.ledger.stores.store_protocol import Transaction
 
 _SCHEME = "postgresql://"
 # Exclusive lock for writers; readers do not wait.

@@ -9,10 +9,10 @@ from tests.refusals import refuses
 
 from dpgrain.errors import DataError
 from dpgrain.ledger.lines import StoredLine
-from dpgrain.ledger.stores.protocol import END, START, Axis, CellRange
-from dpgrain.ledger.stores.sql import Execute, SqlTransaction
-from dpgrain.ledger.stores.sqlite import memory_transaction
-from dpgrain.ledger.units import Units
+from dpgrain.ledger.price_units import Units
+from dpgrain.ledger.stores.ledger_tables import Execute, SqlTransaction
+from dpgrain.ledger.stores.sqlite_store import memory_transaction
+from dpgrain.ledger.stores.store_protocol import END, START, Axis, CellRange
 
 
 def test_lines_come_back_in_their_order() -> None:

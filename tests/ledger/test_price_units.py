@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpgrain.errors import ParameterError
-from dpgrain.ledger.units import WHOLE, Units
+from dpgrain.ledger.price_units import WHOLE, Units
 from dpgrain.publishing import Price
 
 CAPS = Price(0.1, 0.2355, 1e-7)

@@ -16,8 +16,8 @@ from dpgrain import _validate
 from dpgrain._files import flush_to_disk, record_input
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.ledger.stores.connections import Connections
-from dpgrain.ledger.stores.protocol import Transaction
-from dpgrain.ledger.stores.sql import TABLES, SqlTransaction
+from dpgrain.ledger.stores.ledger_tables import TABLES, SqlTransaction
+from dpgrain.ledger.stores.store_protocol import Transaction
 
 # Maximum wait for other writers, in seconds.
 _PATIENCE_SECONDS = 120.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from dpgrain.ledger.lines import StoredLine
-from dpgrain.ledger.units import Units
+from dpgrain.ledger.price_units import Units
 
 # Range of cell numbers: START inclusive, END exclusive.
 START, END = -(1 << 62), 1 << 62
