@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.torch.library import torch
 from tests.torch.runs import WIDTH, Array, made
-from tests.torch.test_engine import (
+from tests.torch.test_privacy_engine import (
     ELEMENTS,
     RECORDS,
     UNITS,
@@ -30,7 +30,7 @@ from dpgrain.means.bands import Bands
 from dpgrain.means.clipped import ClippedRounds
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.publishing.draws import counted
-from dpgrain.torch.adaptive import AdaptiveNorm
+from dpgrain.torch.adaptive_clipping import AdaptiveNorm
 from dpgrain.torch.clipping import ExactSum
 from dpgrain.torch.steps import ClippedSteps, in_floating_point
 from dpgrain.units import Element, Relation, User

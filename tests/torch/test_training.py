@@ -19,7 +19,7 @@ from dpgrain.accounting import SampledGaussian
 from dpgrain.errors import ParameterError
 from dpgrain.optimize import Last
 from dpgrain.torch import PrivacyEngine, Training, train, training
-from dpgrain.torch.outputs import plain_rows
+from dpgrain.torch.tracked_outputs import plain_rows
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 functional = torch.nn.functional

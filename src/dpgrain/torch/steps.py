@@ -17,7 +17,7 @@ from dpgrain.means.bands import Correlated
 from dpgrain.means.grid import grid_step, noised_steps
 from dpgrain.means.protocol import Drawn, Rounds
 from dpgrain.publishing.draws import CountedSource, Normals, one_draw
-from dpgrain.torch.adaptive import AdaptiveNorm
+from dpgrain.torch.adaptive_clipping import AdaptiveNorm
 from dpgrain.torch.block_gradients import Uses
 from dpgrain.torch.clipping import (
     ExactSum,

@@ -21,16 +21,16 @@ from dpgrain.publishing.draws import CountedSource
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch import resumption
-from dpgrain.torch.adaptive import AdaptiveNorm, check_bound
+from dpgrain.torch.adaptive_clipping import AdaptiveNorm, check_bound
 from dpgrain.torch.batches import BlockRows
 from dpgrain.torch.checkpoint import RunPlan
+from dpgrain.torch.gradient_precision import check_precise
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.local_data import LocalData
 from dpgrain.torch.optimizer import PrivateOptimizer
-from dpgrain.torch.precision import check_precise
-from dpgrain.torch.run import Run
 from dpgrain.torch.steps import Draws, block_users, create_steps
+from dpgrain.torch.training_run import Run
 from dpgrain.units import Level, User
 
 Noise = Literal["independent", "banded"]
@@ -174,7 +174,7 @@ def _blocks(promise: Promise) -> tuple[Level, int | None]:
 
 
 if TYPE_CHECKING:
-    from dpgrain.torch.engine import PrivacyEngine
+    from dpgrain.torch.privacy_engine import PrivacyEngine
 
 #: The network, optimizer and loader for an ordinary training loop.
 TrainingObjects: TypeAlias = tuple[Any, PrivateOptimizer, PrivateLoader]

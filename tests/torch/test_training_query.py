@@ -13,7 +13,7 @@ from tests.refusals import refuses
 from tests.torch.library import torch
 from tests.torch.means import PEOPLE, engine_of, means
 from tests.torch.runs import WIDTH, made
-from tests.torch.test_engine import RECORDS, USERS
+from tests.torch.test_privacy_engine import RECORDS, USERS
 
 # isort: split
 import dpgrain as dg
@@ -22,7 +22,7 @@ from dpgrain.means import ClippedMean
 from dpgrain.papers import SoftCoreMean
 from dpgrain.publishing import Promise, publish
 from dpgrain.torch import PrivacyEngine
-from dpgrain.torch.query import RunQuery
+from dpgrain.torch.training_query import RunQuery
 from dpgrain.units import Record, User
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from tests.torch.library import torch
 from tests.torch.runs import WIDTH, Array, made
-from tests.torch.test_engine import RECORDS, UNITS, USERS, adversarial, mu_between, of_unit
+from tests.torch.test_privacy_engine import RECORDS, UNITS, USERS, adversarial, mu_between, of_unit
 
 # isort: split
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.draws import CountedSource, Normals
-from dpgrain.torch.adaptive import AdaptiveNorm
+from dpgrain.torch.adaptive_clipping import AdaptiveNorm
 from dpgrain.torch.clipping import ExactSum, overshoot
 from dpgrain.torch.steps import ClippedSteps
 from dpgrain.units import Relation, User

@@ -16,12 +16,18 @@ from tests.torch.runs import WIDTH, made
 # isort: split
 import dpgrain as dg
 from dpgrain.errors import ParameterError
-from dpgrain.torch import precision
-from dpgrain.torch.engine import PrivacyEngine
+from dpgrain.torch import gradient_precision
+from dpgrain.torch.gradient_precision import (
+    check_digits,
+    check_precise,
+    half_mean,
+    is_half,
+    precisely,
+)
 from dpgrain.torch.layout import BlockLayout
-from dpgrain.torch.outputs import Pass
-from dpgrain.torch.precision import check_digits, check_precise, half_mean, is_half, precisely
+from dpgrain.torch.privacy_engine import PrivacyEngine
 from dpgrain.torch.recorder import Recorder
+from dpgrain.torch.tracked_outputs import Pass
 from dpgrain.units import User
 
 KINDS = (torch.bfloat16, torch.float16)
@@ -107,7 +113,7 @@ def test_one_record_more_moves_a_sum_by_one_bound(make: Any) -> None:
 
 @pytest.mark.slow
 def test_a_mean_that_nobody_refuses_moves_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpgrain.torch.run.check_digits", lambda _: None)
+    monkeypatch.setattr("dpgrain.torch.training_run.check_digits", lambda _: None)
     monkeypatch.setattr(Pass, "check_gradient", lambda *_: None)
     found = [summed(Own(torch.bfloat16), n, 0.97, "mean") for n in range(995, 1005)]
     assert max(float((a - b).norm()) for a, b in pairwise(found)) <= 1.01 + 0.02
@@ -118,8 +124,8 @@ def test_half_precision_is_what_has_fewer_digits() -> None:
     assert not any(is_half(kind) for kind in (torch.float32, torch.float64, torch.int16))
     assert "1 is odd" in str(half_mean("1 is odd"))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert precision.halves_inputs()
-    assert not precision.halves_inputs()
+        assert gradient_precision.halves_inputs()
+    assert not gradient_precision.halves_inputs()
 
 
 @pytest.fixture

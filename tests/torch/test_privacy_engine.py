@@ -24,11 +24,11 @@ from dpgrain._types import IndexArray
 from dpgrain.accounting import SampledGaussian
 from dpgrain.errors import DeltaWarning, ParameterError
 from dpgrain.means import ClippedMean
-from dpgrain.torch.adaptive import AdaptiveNorm
+from dpgrain.torch.adaptive_clipping import AdaptiveNorm
 from dpgrain.torch.batches import BlockRows
-from dpgrain.torch.engine import PrivacyEngine
-from dpgrain.torch.run import Run
+from dpgrain.torch.privacy_engine import PrivacyEngine
 from dpgrain.torch.steps import in_floating_point
+from dpgrain.torch.training_run import Run
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 RECORDS = 12

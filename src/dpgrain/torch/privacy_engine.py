@@ -18,14 +18,15 @@ from dpgrain.publishing.entry_point import published
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.publish import before_resuming
 from dpgrain.torch import resumption
-from dpgrain.torch.adaptive import AdaptiveNorm
+from dpgrain.torch.adaptive_clipping import AdaptiveNorm
 from dpgrain.torch.checkpoint import Checkpoint, RunPlan
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.local_data import LocalData
 from dpgrain.torch.opacus_compat import explain_parameters, unknown_attribute
 from dpgrain.torch.optimizer import PrivateOptimizer
 from dpgrain.torch.processes import Processes
-from dpgrain.torch.query import (
+from dpgrain.torch.steps import Draws, check_vectors
+from dpgrain.torch.training_query import (
     ClippedOptions,
     RunQuery,
     RunRecords,
@@ -37,8 +38,7 @@ from dpgrain.torch.query import (
     check_optimizer,
     layer_types,
 )
-from dpgrain.torch.run import Run
-from dpgrain.torch.steps import Draws, check_vectors
+from dpgrain.torch.training_run import Run
 from dpgrain.units import PLAIN_UNITS, Relation, Unit, User
 
 

@@ -21,10 +21,10 @@ from dpgrain.means import Mean
 from dpgrain.torch.batches import PhysicalBatch
 from dpgrain.torch.clipping import Sums, add_part, unclipped_sums
 from dpgrain.torch.experts import check_loop_over_experts, check_router_loss
+from dpgrain.torch.gradient_precision import check_digits
 from dpgrain.torch.journal import Journal
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
-from dpgrain.torch.precision import check_digits
 from dpgrain.torch.preflight import FEW_RECORDS, rehearse_clipping, rehearse_step
 from dpgrain.torch.processes import Processes
 from dpgrain.torch.randomness import reseed_from_os

@@ -14,7 +14,7 @@ from tests.torch.runs import WIDTH, made
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.draws import Normals
 from dpgrain.torch.clipping import overshoot
-from dpgrain.torch.engine import PrivacyEngine
+from dpgrain.torch.privacy_engine import PrivacyEngine
 from dpgrain.torch.steps import in_floating_point
 from dpgrain.units import User
 

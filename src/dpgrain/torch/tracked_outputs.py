@@ -17,9 +17,9 @@ from typing import Any, Literal, TypeAlias
 from torch.utils._pytree import tree_leaves, tree_map
 
 from dpgrain.errors import ParameterError
+from dpgrain.torch.gradient_precision import half_mean, is_half
 from dpgrain.torch.guards import READS, check_reader, check_saved
 from dpgrain.torch.library import torch
-from dpgrain.torch.precision import half_mean, is_half
 
 functional = torch.nn.functional
 
@@ -31,7 +31,7 @@ _SEVERAL = (
 )
 _REMEDY = (
     "return a loss of shape (records,), each entry from its record only, or its .mean() or "
-    ".sum(); dpgrain.torch.losses has the losses of language models (causal_lm, masked_lm, "
+    ".sum(); dpgrain.torch.record_losses has the losses of language models (causal_lm, masked_lm, "
     "seq2seq, classification), and dpgrain.torch.record_losses(loss, outputs, target) computes "
     "losses from any function of one record"
 )

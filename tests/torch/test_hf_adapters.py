@@ -13,12 +13,12 @@ from tests.torch.library import torch
 from pathlib import Path
 
 from dpgrain.inputs.blocks import arrange
-from dpgrain.torch.hf_datasets import DatasetColumn, RecordHashes, shares_rows
+from dpgrain.torch.hf_adapters import DatasetColumn, RecordHashes, shares_rows
 from dpgrain.units import User
 
 # isort: split
 import dpgrain as dg
-from dpgrain.torch.hf_datasets import GUARANTEE_FILE, write_guarantee
+from dpgrain.torch.hf_adapters import GUARANTEE_FILE, write_guarantee
 
 datasets = pytest.importorskip("datasets", reason="datasets is not installed")
 

@@ -16,9 +16,9 @@ from tests.torch.library import torch
 from dpgrain.errors import ParameterError
 from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.layout import BlockLayout
-from dpgrain.torch.losses import record_losses
-from dpgrain.torch.outputs import _RULES_BY_NAME, RULES, Output, Pass, Reduction, _functions
+from dpgrain.torch.record_losses import record_losses
 from dpgrain.torch.recorder import Recorder
+from dpgrain.torch.tracked_outputs import _RULES_BY_NAME, RULES, Output, Pass, Reduction, _functions
 
 nn, functional = torch.nn, torch.nn.functional
 RECORDS, TOKENS, CLASSES = 5, 3, 4
