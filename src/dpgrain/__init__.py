@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from dpgrain.auditing.file_audit import FileAudit, audit_releases
     from dpgrain.auditing.training_audit import audit_training
     from dpgrain.auditing.verdict import Audit
-    from dpgrain.choices.best_of import best_of
+    from dpgrain.choices.repeated_runs import best_of
     from dpgrain.choices.select import Choice, select
     from dpgrain.ledger.lasting_promise import LastingPromise
     from dpgrain.ledger.ledger import Ledger
@@ -171,7 +171,7 @@ lazy_package(
         "dpgrain.auditing.file_audit": ("FileAudit", "audit_releases"),
         "dpgrain.auditing.training_audit": ("audit_training",),
         "dpgrain.auditing.verdict": ("Audit",),
-        "dpgrain.choices.best_of": ("best_of",),
+        "dpgrain.choices.repeated_runs": ("best_of",),
         "dpgrain.choices.select": ("Choice", "select"),
         "dpgrain.ledger.ledger": ("Ledger",),
         "dpgrain.ledger.lasting_promise": ("LastingPromise",),

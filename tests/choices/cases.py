@@ -16,7 +16,7 @@ from dpgrain.auditing.epsilon_bounds import (
     probability_upper_bound,
 )
 from dpgrain.choices.scores import BlockLosses, sum_losses
-from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.array_blocks import arrange
 from dpgrain.noise import RandomSource, SeededSource
 from dpgrain.units import Relation, Unit
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tests.choices import cases
 
 from dpgrain.choices.scores import STEPS, BlockLosses, sum_losses
-from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.array_blocks import arrange
 from dpgrain.units import Record, Relation, Unit, User
 
 Array = NDArray[Any]

@@ -14,7 +14,7 @@ from tests.claims.publishers import NAMES
 
 from dpgrain.auditing import noise_scores
 from dpgrain.gradients import linear, records
-from dpgrain.noise import sums
+from dpgrain.noise import noisy_sums
 from dpgrain.noise.counts import BinomialDistribution
 from dpgrain.publishing import draws
 from dpgrain.shuffle import encoding

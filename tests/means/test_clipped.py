@@ -15,7 +15,7 @@ from dpgrain.accounting import BandedGaussian, SampledGaussian
 from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean, Contributions, Mean, Vectors, grid, mean_of_users
 from dpgrain.means.clipped import ClippedRounds
-from dpgrain.noise import RandomSource, SeededSource, SystemSource, sums
+from dpgrain.noise import RandomSource, SeededSource, SystemSource, noisy_sums
 from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.testing.mean import BLOCKS, DIMENSION, USERS, Array, MeanContract
 from dpgrain.units import Element, Record, Relation, Unit, User

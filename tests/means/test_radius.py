@@ -13,9 +13,9 @@ from tests.refusals import refuses
 
 from dpgrain.errors import ParameterError
 from dpgrain.means import Vectors
-from dpgrain.means.neighbours import close
+from dpgrain.means.close_vectors import close
 from dpgrain.means.radius import Radius, score
-from dpgrain.noise import SeededSource, SystemSource, discrete_laplace, sums
+from dpgrain.noise import SeededSource, SystemSource, discrete_laplace, noisy_sums
 from dpgrain.units import Relation
 
 Array = NDArray[np.float64]

@@ -27,7 +27,7 @@ from dpgrain.means import recentred as recentred_module
 from dpgrain.means.clipped import weights
 from dpgrain.means.grid import exactly_noised
 from dpgrain.means.problem import METHODS, Candidate, Problem, get_method
-from dpgrain.means.records import LocalRecords, user_means
+from dpgrain.means.user_vectors import LocalRecords, user_means
 from dpgrain.noise import RandomSource, SystemSource
 from dpgrain.publishing import Promise
 from dpgrain.units import RELATIONS, Relation, User

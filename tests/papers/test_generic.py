@@ -13,7 +13,7 @@ from tests.untouched import Untouched
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian, Laplace
 from dpgrain.errors import ParameterError, RefusedError
-from dpgrain.noise import sums
+from dpgrain.noise import noisy_sums
 from dpgrain.papers.generic import element_sensitivity, release_mean
 
 

@@ -20,7 +20,7 @@ from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.means import Mean, Vectors
 from dpgrain.means.grid import on_grid
-from dpgrain.noise import RandomSource, SeededSource, SystemSource, sums
+from dpgrain.noise import RandomSource, SeededSource, SystemSource, noisy_sums
 from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.numerics.row_clipping import clipped
 from dpgrain.papers import PanPrivate, PanPrivateStream
@@ -317,7 +317,7 @@ def test_no_neighbour_moves_a_look_and_what_follows_farther(relation: Relation) 
                 found = stream.receive(vector)
                 seen.append(stream.state)
                 if found is not None:
-                    sums.append(np.rint(found * 3 / mean.step))
+                    noisy_sums.append(np.rint(found * 3 / mean.step))
             batch = min(mean.batch_index(look), 2)
             state = seen[look] * (look < 9)
             sums[batch] -= state

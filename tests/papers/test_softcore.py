@@ -17,8 +17,8 @@ from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.auditing.epsilon_bounds import probability_lower_bound
 from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.means import Mean, Vectors
-from dpgrain.means.neighbours import close, on_grid
-from dpgrain.noise import RandomSource, SeededSource, SystemSource, discrete_laplace, sums
+from dpgrain.means.close_vectors import close, on_grid
+from dpgrain.noise import RandomSource, SeededSource, SystemSource, discrete_laplace, noisy_sums
 from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.papers import softcore
 from dpgrain.papers.softcore import SoftCoreMean, h_index, integer_weights, weighted_sum
@@ -350,7 +350,7 @@ def published(mean: SoftCoreMean, vectors: Array, times: int) -> Array:
     sums = []
     for _ in range(times):
         run = mean.start(SystemSource())
-        sums.append(sum(float(run.estimate(given)[0]) for _ in range(mean.rounds)))
+        noisy_sums.append(sum(float(run.estimate(given)[0]) for _ in range(mean.rounds)))
     return np.array(sums)
 
 

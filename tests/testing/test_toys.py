@@ -51,11 +51,11 @@ LAW = Toy(
     (
         ("units.py", 'Literal["gaussian", "laplace"', ', "twin"'),
         (
-            "noise/additive.py",
+            "noise/additive_noise.py",
             "#: The laws that releases can name.\n",
             'TWIN = AdditiveLaw(**{**vars(LAPLACE), "name": "twin"})\n',
         ),
-        ("noise/additive.py", "for law in (GAUSSIAN, LAPLACE", ", TWIN"),
+        ("noise/additive_noise.py", "for law in (GAUSSIAN, LAPLACE", ", TWIN"),
         ("accounting/events/additive.py", "import GAUSSIAN, LAPLACE, ", "TWIN, "),
         (
             "accounting/events/additive.py",

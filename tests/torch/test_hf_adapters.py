@@ -12,7 +12,7 @@ from tests.torch.library import torch
 # isort: split
 from pathlib import Path
 
-from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.array_blocks import arrange
 from dpgrain.torch.hf_adapters import DatasetColumn, RecordHashes, shares_rows
 from dpgrain.units import User
 

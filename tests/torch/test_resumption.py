@@ -27,7 +27,7 @@ import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.means import Recentred
 from dpgrain.means.clipped import ClippedRounds
-from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
+from dpgrain.publishing.origins import ArrayOrigin, array_origin
 from dpgrain.scope.regions import LabelSet, Region, Side
 from dpgrain.torch import resumption
 from dpgrain.torch.adaptive_clipping import AdaptiveNorm

@@ -46,7 +46,7 @@ from dpgrain.gradients.clip_factors import (
     zero_rows,
 )
 from dpgrain.gradients.tiles import MAX_CACHED_ROWS, TILE_ROWS, LinearBlocks, Places, Tile
-from dpgrain.means.protocol import Drawn
+from dpgrain.means.mean_protocol import Drawn
 from dpgrain.numerics.row_products import grouped_products, squares
 from dpgrain.optimize.losses import MarginLoss
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NoReturn
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.blocks import LabelledRows, default_unit
+from dpgrain.inputs.array_blocks import LabelledRows, default_unit
 from dpgrain.means import Mean
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Promise, Query

@@ -10,12 +10,12 @@ import numpy as np
 
 from dpgrain._types import FloatArray, IndexArray
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.blocks import ArrangedRows
+from dpgrain.inputs.array_blocks import ArrangedRows
 from dpgrain.inputs.population import check_population_size, population_indices
 from dpgrain.means import ClippedMean, Mean, Vectors
 from dpgrain.means.bands import Correlated
 from dpgrain.means.grid import grid_step, noised_steps
-from dpgrain.means.protocol import Drawn, Rounds
+from dpgrain.means.mean_protocol import Drawn, Rounds
 from dpgrain.publishing.draws import CountedSource, Normals, one_draw
 from dpgrain.torch.adaptive_clipping import AdaptiveNorm
 from dpgrain.torch.block_gradients import Uses

@@ -13,7 +13,7 @@ from dpgrain._files import exists
 from dpgrain._formatting import shorten
 from dpgrain._progress import Progress
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.blocks import default_unit
+from dpgrain.inputs.array_blocks import default_unit
 from dpgrain.means import ClippedMean
 from dpgrain.noise import RandomState
 from dpgrain.optimize import Average, Weighted

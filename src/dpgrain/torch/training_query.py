@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.blocks import ArrangedRows, LabelledRows
+from dpgrain.inputs.array_blocks import ArrangedRows, LabelledRows
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.means import ClippedMean, Mean
 from dpgrain.means.bands import band_candidates, best

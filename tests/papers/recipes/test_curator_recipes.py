@@ -21,7 +21,7 @@ from dpgrain import learn, optimize
 from dpgrain.accounting import Parallel
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import RecordBlocks
-from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.array_blocks import arrange
 from dpgrain.learn import Minimum, minimise
 from dpgrain.learn.rounds import population_index
 from dpgrain.learn.summary import coefficients

@@ -19,7 +19,7 @@ from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.auditing.epsilon_bounds import probability_lower_bound, probability_upper_bound
 from dpgrain.errors import ParameterError
 from dpgrain.means import Mean, Vectors
-from dpgrain.noise import SeededSource, SystemSource, discrete_laplace, sums
+from dpgrain.noise import SeededSource, SystemSource, discrete_laplace, noisy_sums
 from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.papers.winsorized import winsorized
 from dpgrain.papers.winsorized.ranges import PrivateRange

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpgrain.means import neighbours
-from dpgrain.means.neighbours import close, on_grid
+from dpgrain.means import close_vectors
+from dpgrain.means.close_vectors import close, on_grid
 from dpgrain.testing.mean import Array
 
 
@@ -62,7 +62,7 @@ def test_a_float_product_would_err(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = np.vstack([np.zeros((60, 30)), places + rng.normal(scale=0.25, size=(120, 30))])
     right = by_hand(vectors, 2.0**-16, [4**17])
     assert np.array_equal(close(vectors, 2.0**-16, [4**17]), right)
-    monkeypatch.setattr(neighbours._Rows, "_undecided", lambda *_: iter(()))
+    monkeypatch.setattr(close_vectors._Rows, "_undecided", lambda *_: iter(()))
     assert not np.array_equal(close(vectors, 2.0**-16, [4**17]), right)
 
 

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.blocks import ArrangedRows, LabelledRows, arrange
+from dpgrain.inputs.array_blocks import ArrangedRows, LabelledRows, arrange
 from dpgrain.inputs.columns import column_types
 from dpgrain.inputs.numbers import numeric_array, table_and_shape
-from dpgrain.means.protocol import Vectors
+from dpgrain.means.mean_protocol import Vectors
 from dpgrain.numerics.row_clipping import clipped
-from dpgrain.publishing.array_origin import ArrayOrigin
 from dpgrain.publishing.charge import Charge
+from dpgrain.publishing.origins import ArrayOrigin
 from dpgrain.units import User
 
 

@@ -20,7 +20,7 @@ from dpgrain.accounting import Gaussian
 from dpgrain.errors import DataError, ParameterError, RefusedError, SchemaError
 from dpgrain.means import METHODS, MeanOfUsers, Method
 from dpgrain.means.clipped import METHOD as CLIP
-from dpgrain.means.distributed import GridSum, TableRecords, UserVectors, vector_runs
+from dpgrain.means.distributed_mean import GridSum, TableRecords, UserVectors, vector_runs
 from dpgrain.noise import SystemSource
 from dpgrain.publishing.prices import Price
 from dpgrain.releases.table_queries import mean_of_columns
@@ -141,7 +141,7 @@ def test_a_file_of_releases_brings_no_rows_here(tmp_path: Path) -> None:
     cluster = Cluster()
     made = dg.releases(path, dg.read(ROWS, user="who", n_users=1300, engine=cluster))
     assert made["place"].method == "clip"
-    assert "dpgrain.means.distributed" in cluster.sent
+    assert "dpgrain.means.distributed_mean" in cluster.sent
     # Columns that came here would have been collected.
     assert cluster.dropped == 1
 
@@ -195,9 +195,9 @@ def test_executors_get_no_noise_no_budget_and_no_method() -> None:
     cluster = Cluster(2)
     for method in ("clip", "recentred"):
         mean(ROWS, cluster, method=method)
-    assert {"dpgrain.means.distributed", "dpgrain.means.rules"} <= cluster.sent
+    assert {"dpgrain.means.distributed_mean", "dpgrain.means.rules"} <= cluster.sent
     ours = {name for name in cluster.sent if name.startswith("dpgrain.means")}
-    assert ours == {"dpgrain.means.distributed", "dpgrain.means.rules"}
+    assert ours == {"dpgrain.means.distributed_mean", "dpgrain.means.rules"}
     secret = ("noise", "publishing", "ledger", "accounting", "learn", "cli", "report", "releases")
     rooms = tuple(f"dpgrain.{room}" for room in (*secret, "tables.table"))
     assert [name for name in cluster.sent if name.startswith(rooms)] == []

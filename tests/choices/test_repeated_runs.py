@@ -12,7 +12,7 @@ from tests.choices import cases
 
 from dpgrain.accounting import Contribution, Event, Gaussian, PureDP
 from dpgrain.accounting.events.best_of import SelectBest
-from dpgrain.choices.best_of import best_of
+from dpgrain.choices.repeated_runs import best_of
 from dpgrain.choices.select import select
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomSource, SeededSource

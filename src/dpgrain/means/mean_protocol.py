@@ -125,7 +125,7 @@ class CountedRounds(ABC):
 
     >>> from dpgrain.means import ClippedMean
     >>> from dpgrain.noise import SystemSource
-    >>> from dpgrain.noise.sums import add_gaussian_noise
+    >>> from dpgrain.noise.noisy_sums import add_gaussian_noise
     >>> class Summed(CountedRounds):
     ...     def _round(self, contributions):
     ...         clipped = contributions.clipped_sum(1.0)

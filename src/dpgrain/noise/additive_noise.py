@@ -20,11 +20,11 @@ from dpgrain._types import FloatArray
 from dpgrain.numerics.special_functions import ndtr, ndtri
 
 if TYPE_CHECKING:
-    from dpgrain.noise import sums as drawing
+    from dpgrain.noise import noisy_sums as drawing
     from dpgrain.noise.sources import RandomSource
 else:
     # Loaded on first draw, because accounting needs only the numbers of a distribution.
-    drawing = lazy_import("dpgrain.noise.sums")
+    drawing = lazy_import("dpgrain.noise.noisy_sums")
 
 Integrals = tuple[FloatArray, FloatArray, FloatArray]
 

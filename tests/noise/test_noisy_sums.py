@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpgrain.noise import SeededSource, sums
-from dpgrain.noise.sums import add_gaussian_noise
+from dpgrain.noise import SeededSource, noisy_sums
+from dpgrain.noise.noisy_sums import add_gaussian_noise
 
 Array = NDArray[Any]
 

@@ -15,7 +15,7 @@ from tests.inputs import cases
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.array_blocks import arrange
 from dpgrain.learn import LogisticRegression
 from dpgrain.units import Element, User
 

@@ -12,7 +12,7 @@ from scipy import integrate, stats
 
 from dpgrain.errors import ParameterError
 from dpgrain.noise import SeededSource
-from dpgrain.noise.additive import LAWS, AdditiveNoise, noise_by_name
+from dpgrain.noise.additive_noise import LAWS, AdditiveNoise, noise_by_name
 
 #: The laws with standard deviation 1.
 KNOWN: dict[str, Any] = {"gaussian": stats.norm(), "laplace": stats.laplace(scale=math.sqrt(0.5))}

@@ -22,12 +22,12 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.worker_tables import CELL_BYTES, LOAD_LOCALLY, RUN_BYTES, Batches, worker_tables
 from dpgrain.means.grid import added_in_steps
+from dpgrain.means.mean_protocol import Rule, Vectors
 from dpgrain.means.problem import Method
-from dpgrain.means.protocol import Rule, Vectors
-from dpgrain.means.records import LocalRecords, Records, by_user, user_means
 from dpgrain.means.rules import count_by_radius
-from dpgrain.publishing.array_origin import ArrayOrigin
+from dpgrain.means.user_vectors import LocalRecords, Records, by_user, user_means
 from dpgrain.publishing.charge import Charge
+from dpgrain.publishing.origins import ArrayOrigin
 from dpgrain.tables.engines.per_user import derivation_facts
 from dpgrain.tables.engines.protocol import CachedBlocks, ClusterEngine, Form
 from dpgrain.tables.table import UserTable, read
@@ -126,7 +126,7 @@ def require_sums(method: Method) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ClusterVectors:
-    """Users' vectors on a cluster: :class:`~dpgrain.means.protocol.DistributedVectors`.
+    """Users' vectors on a cluster: :class:`~dpgrain.means.mean_protocol.DistributedVectors`.
 
     ``rules`` are rules to apply before summing. ``blocks`` is not the number of vectors, which
     remains on the cluster: rounds without sampling need a number.

@@ -8,7 +8,7 @@ from tests.charges import charge_of
 from tests.untouched import Untouched
 
 from dpgrain.accounting import Gaussian
-from dpgrain.means.records import LocalRecords
+from dpgrain.means.user_vectors import LocalRecords
 from dpgrain.noise import SystemSource
 
 

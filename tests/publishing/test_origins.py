@@ -15,7 +15,7 @@ from sklearn.base import clone
 
 import dpgrain as dg
 from dpgrain.learn import LinearRegression
-from dpgrain.publishing.array_origin import PickleOrigin
+from dpgrain.publishing.origins import PickleOrigin
 
 X = np.random.default_rng(0).normal(size=(30, 2))
 
