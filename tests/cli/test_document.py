@@ -13,7 +13,7 @@ from tests.conftest import Command
 from tests.releases import cases
 from typer.main import get_command
 
-from dpgrain.cli import demo
+from dpgrain.cli import demo_command
 from dpgrain.cli.app import app
 from dpgrain.cli.document import FORMAT, print_json, running
 

@@ -17,7 +17,7 @@ from dpgrain.means import ClippedMean, Contributions, Mean, Vectors, grid, mean_
 from dpgrain.means.clipped import ClippedRounds
 from dpgrain.noise import RandomSource, SeededSource, SystemSource, noisy_sums
 from dpgrain.noise.distributions import rounded_gaussian
-from dpgrain.testing.mean import BLOCKS, DIMENSION, USERS, Array, MeanContract
+from dpgrain.testing.mean_contract import BLOCKS, DIMENSION, USERS, Array, MeanContract
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 CLIP = 2.0

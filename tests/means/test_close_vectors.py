@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dpgrain.means import close_vectors
 from dpgrain.means.close_vectors import close, on_grid
-from dpgrain.testing.mean import Array
+from dpgrain.testing.mean_contract import Array
 
 
 def by_hand(vectors: Array, step: float, squared: list[int]) -> NDArray[np.int64]:

@@ -20,7 +20,7 @@ from dpgrain.means.shuffled import Interaction, Shuffled, ShuffledRounds
 from dpgrain.noise import SystemSource
 from dpgrain.publishing.facts import Fact
 from dpgrain.shuffle.device_noise import BinomialNoise
-from dpgrain.testing.mean import DIMENSION, OWNERS, USERS, Array, MeanContract
+from dpgrain.testing.mean_contract import DIMENSION, OWNERS, USERS, Array, MeanContract
 from dpgrain.units import Relation, User
 
 CLIP = 2.0

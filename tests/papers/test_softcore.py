@@ -22,7 +22,7 @@ from dpgrain.noise import RandomSource, SeededSource, SystemSource, discrete_lap
 from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.papers import softcore
 from dpgrain.papers.softcore import SoftCoreMean, h_index, integer_weights, weighted_sum
-from dpgrain.testing.mean import BLOCKS, DIMENSION, SURE, Array, MeanContract
+from dpgrain.testing.mean_contract import BLOCKS, DIMENSION, SURE, Array, MeanContract
 from dpgrain.units import Relation
 
 printed_softcore = experiment("printed_softcore")

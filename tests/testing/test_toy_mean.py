@@ -22,7 +22,7 @@ from dpgrain.noise import RandomSource
 from dpgrain.noise.noisy_sums import add_gaussian_noise
 from dpgrain.optimize import CoinBetting, Squared
 from dpgrain.publishing.facts import Fact
-from dpgrain.testing.mean import BLOCKS, MeanContract
+from dpgrain.testing.mean_contract import BLOCKS, MeanContract
 from dpgrain.units import Level, Relation
 
 

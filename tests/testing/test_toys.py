@@ -250,7 +250,7 @@ def people(unit: Annotated[str, typer.Option(help="The unit.")] = "user") -> Non
         ),
         (
             "cli/app.py",
-            '"Begin here": {"demo": "dpgrain.cli.demo:demo"',
+            '"Begin here": {"demo": "dpgrain.cli.demo_command:demo"',
             ', "people": "dpgrain.cli.people:people"',
         ),
     ),

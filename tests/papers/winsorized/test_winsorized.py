@@ -26,7 +26,7 @@ from dpgrain.papers.winsorized.ranges import PrivateRange
 from dpgrain.papers.winsorized.rotation import Rotation, padded
 from dpgrain.papers.winsorized.winsorized import Winsorized, WinsorizedScalar
 from dpgrain.publishing.draws import range_event
-from dpgrain.testing.mean import BLOCKS, DIMENSION, Array, MeanContract
+from dpgrain.testing.mean_contract import BLOCKS, DIMENSION, Array, MeanContract
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 printed = experiment("printed_winsorized")

@@ -23,7 +23,7 @@ from tests.tables.engines.spark_cluster import free_port, process
 import dpgrain as dg
 from dpgrain.tables.engines.spark_session import SparkRunner
 from dpgrain.testing import EngineContract
-from dpgrain.testing.engine import RELEASES, SCHEMA, some_rows
+from dpgrain.testing.engine_contract import RELEASES, SCHEMA, some_rows
 
 #: Tests by their names.
 Tests: TypeAlias = Mapping[str, Callable[[], None]]

@@ -10,7 +10,7 @@ from tests.cli.tables import row
 from tests.conftest import Command
 
 from dpgrain.accounting import ZCDP, Gaussian
-from dpgrain.cli.guarantee import EpsilonCurve, MechanismOptions
+from dpgrain.cli.guarantee_command import EpsilonCurve, MechanismOptions
 from dpgrain.units import User
 
 

@@ -12,10 +12,10 @@ from dpgrain._files import atomic_write, check_writable
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli.command import command
 from dpgrain.cli.document import finish
-from dpgrain.cli.fit import print_model
+from dpgrain.cli.fit_command import print_model
 from dpgrain.cli.options import option
 from dpgrain.cli.printing import plain, print_estimates, print_table, say
-from dpgrain.cli.run import releases_as_json
+from dpgrain.cli.run_command import releases_as_json
 from dpgrain.errors import DataError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import Command
 
-from dpgrain.cli import demo
+from dpgrain.cli import demo_command
 
 
 @pytest.mark.slow

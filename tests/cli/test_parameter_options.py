@@ -11,11 +11,11 @@ from tests.conftest import Command
 
 import dpgrain as dg
 from dpgrain import statistics
-from dpgrain.cli import statistics as commands
+from dpgrain.cli import statistic_commands as commands
 from dpgrain.cli.command import Command as CliCommand
-from dpgrain.cli.means import mean_of_users
-from dpgrain.cli.parameters import options_of
-from dpgrain.cli.statistics import _ELSEWHERE
+from dpgrain.cli.means_command import mean_of_users
+from dpgrain.cli.parameter_options import options_of
+from dpgrain.cli.statistic_commands import _ELSEWHERE
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.parameters import Parameter, parameters_of
 from dpgrain.releases.functions import keys_of_function

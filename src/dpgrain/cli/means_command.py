@@ -14,11 +14,11 @@ from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import finish, mean_as_json
+from dpgrain.cli.input_table import PublishingOptions, print_check
 from dpgrain.cli.options import ParameterOption, columns_of
-from dpgrain.cli.parameters import options_of
+from dpgrain.cli.parameter_options import options_of
 from dpgrain.cli.printing import print_guarantee, say
 from dpgrain.cli.spelling import spelled_inside
-from dpgrain.cli.table import PublishingOptions, print_check
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.parameters import parameters_of
 from dpgrain.releases.functions import FUNCTIONS, endings

@@ -15,10 +15,16 @@ from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import Command
 from dpgrain.cli.document import finish, release_as_json
+from dpgrain.cli.input_table import (
+    PerUserOptions,
+    PublishingOptions,
+    changed,
+    domain_of,
+    print_check,
+)
 from dpgrain.cli.options import ParameterOption, columns_of, level_of
-from dpgrain.cli.parameters import options_of
+from dpgrain.cli.parameter_options import options_of
 from dpgrain.cli.printing import check_picture, print_release, say, write_plot
-from dpgrain.cli.table import PerUserOptions, PublishingOptions, changed, domain_of, print_check
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.publishing.parameters import docstring, parameters_of
 from dpgrain.units import Element, Record, Unit, User

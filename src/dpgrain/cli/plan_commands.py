@@ -17,7 +17,7 @@ from dpgrain.cli import options as given
 from dpgrain.cli.command import Command, CommandGroup, command
 from dpgrain.cli.document import finish
 from dpgrain.cli.options import ParameterOption, level_of, option
-from dpgrain.cli.parameters import options_of
+from dpgrain.cli.parameter_options import options_of
 from dpgrain.cli.printing import check_picture, plain, print_table, say, shown
 from dpgrain.publishing.parameters import Parameter, parameters_of
 from dpgrain.units import PLAIN_UNITS, Element, Level, Unit, User

@@ -11,9 +11,9 @@ from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import finish
+from dpgrain.cli.input_table import PerUserOptions, TableOptions, print_check
 from dpgrain.cli.options import PEOPLE, RESULTS, argument, columns_of, option, seldom
 from dpgrain.cli.printing import say
-from dpgrain.cli.table import PerUserOptions, TableOptions, print_check
 from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:

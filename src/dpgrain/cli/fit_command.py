@@ -13,6 +13,7 @@ from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import finish, model_as_json
+from dpgrain.cli.input_table import PerUserOptions, PublishingOptions, print_check
 from dpgrain.cli.options import (
     PROMISE,
     RESULTS,
@@ -25,10 +26,9 @@ from dpgrain.cli.options import (
     option,
     seldom,
 )
-from dpgrain.cli.parameters import options_of
+from dpgrain.cli.parameter_options import options_of
 from dpgrain.cli.printing import plain, print_guarantee, print_table, say
 from dpgrain.cli.spelling import spelled_inside
-from dpgrain.cli.table import PerUserOptions, PublishingOptions, print_check
 from dpgrain.errors import ParameterError
 from dpgrain.learn.estimator_names import ESTIMATORS
 from dpgrain.publishing.parameters import Parameter, parameters_of
