@@ -40,7 +40,7 @@ import torch
 import transformers
 from benchmarks.language_peers import PEERS, RefusedError
 
-from dpgrain.torch import record_losses
+from dpgrain.torch import losses
 from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.recorder import Recorder
@@ -152,7 +152,7 @@ class Setting:
 
     def losses(self, outputs: Any, labels: Any) -> Any:
         """Return the loss of each record."""
-        loss = record_losses.classification if self.model == "bert" else record_losses.causal_lm
+        loss = losses.classification if self.model == "bert" else losses.causal_lm
         return loss(outputs, labels)
 
 

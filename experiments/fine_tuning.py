@@ -56,7 +56,7 @@ from dpgrain.accounting import BandedGaussian, Event, SampledGaussian
 from dpgrain.auditing.epsilon_bounds import one_run_epsilon
 from dpgrain.means import ClippedMean
 from dpgrain.optimize import Weighted
-from dpgrain.torch import PrivacyEngine, record_losses
+from dpgrain.torch import PrivacyEngine, losses
 from dpgrain.torch.observer import AveragedWeights
 from dpgrain.units import Element, Level, User
 
@@ -228,7 +228,7 @@ def trained_openly(module: Any, size: Size, stream: IntArray) -> Any:
     for step in range(size.open_steps):
         starts = torch.from_numpy(rng.integers(0, len(stream) - CONTEXT, size.open_batch))
         rows = tokens[starts[:, None] + torch.arange(CONTEXT)]
-        loss = record_losses.causal_lm(module(input_ids=rows), rows).mean()
+        loss = losses.causal_lm(module(input_ids=rows), rows).mean()
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
@@ -264,9 +264,7 @@ def record_losses(module: Any, tokens: Any, *, first: int = 1, rows: int = 250) 
     with torch.no_grad():
         for some, wanted in zip(tokens.split(rows), labels.split(rows), strict=True):
             outputs = module(input_ids=some.clamp(min=0))
-            found.append(
-                record_losses.causal_lm(outputs, wanted, reduction="sum").double().cpu().numpy()
-            )
+            found.append(losses.causal_lm(outputs, wanted, reduction="sum").double().cpu().numpy())
     return np.concatenate(found)
 
 
@@ -391,7 +389,7 @@ def tuned(
         )
     average = AveragedWeights(module, Weighted(_POWER))
     for (tokens,) in loader:
-        record_losses.causal_lm(module(input_ids=tokens.clamp(min=0)), tokens).mean().backward()
+        losses.causal_lm(module(input_ids=tokens.clamp(min=0)), tokens).mean().backward()
         if optimizer.step():
             average.update()
     average.keep()

@@ -119,7 +119,7 @@ PACKAGES = (
 
 # What each extra installs, and calls that need it.
 _NEED_AN_EXTRA = (
-    ("torch", "torch", ("dpgrain.torch.train", "dpgrain.torch.record_losses.causal_lm")),
+    ("torch", "torch", ("dpgrain.torch.train", "dpgrain.torch.losses.causal_lm")),
     (
         "sklearn",
         "learn",

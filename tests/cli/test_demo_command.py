@@ -16,7 +16,7 @@ from dpgrain.cli import demo_command
 def test_the_demonstration_ends_with_commands_that_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
-    monkeypatch.setattr(demo, "_READERS", 400)
+    monkeypatch.setattr(demo_command, "_READERS", 400)
     monkeypatch.chdir(tmp_path)
     done = command("demo", "--folder", "my demo")
     assert done.returncode == 0, done.stderr

@@ -65,10 +65,10 @@ def halved(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         return counts(quarter, size, source) + round(law.mean - quarter.mean)
 
-    half(sums, "rounded_gaussian", 0)
-    half(sums, "discrete_laplace", 0)
-    half(scores, "gumbel_orders", 1)
-    half(scores, "permutes_and_flips", 1)
+    half(noisy_sums, "rounded_gaussian", 0)
+    half(noisy_sums, "discrete_laplace", 0)
+    half(noise_scores, "gumbel_orders", 1)
+    half(noise_scores, "permutes_and_flips", 1)
     monkeypatch.setattr(draws, "draw_counts", fewer)
 
 

@@ -50,7 +50,7 @@ ROOMS = (
     *(f"dpgrain.{room}" for room in ("papers", "planning", "shuffle", "datasets")),
 )
 #: The packages whose names are public where PyTorch is installed.
-NETWORKS = ("dpgrain.torch", "dpgrain.torch.record_losses")
+NETWORKS = ("dpgrain.torch", "dpgrain.torch.losses")
 
 
 class Odd:

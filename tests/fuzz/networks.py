@@ -17,7 +17,7 @@ from tests.torch.trainers import texts, trainer
 # isort: split
 import dpgrain as dg
 from dpgrain.optimize import Uniform
-from dpgrain.torch import AdaptiveNorm, PrivacyEngine, Trainer, Training, record_losses, train
+from dpgrain.torch import AdaptiveNorm, PrivacyEngine, Trainer, Training, losses, train
 
 #: Parameters that state how much work is asked for: any number is right, and many take long. So do
 #: billions of blocks, for whose rates noise is found slowly.
@@ -68,7 +68,7 @@ ODD: Mapping[str, Any] = {
     "a sampler": torch.utils.data.RandomSampler(_data()),
     "texts": [{"text": CANARY}] * _PEOPLE,
     "records that cannot be read": Unreadable(),
-    "a loss by record": record_losses.classification,
+    "a loss by record": losses.classification,
     "a unit": dg.User(max_elements=1),
     "a rule": AdaptiveNorm(),
     "an average": Uniform(),

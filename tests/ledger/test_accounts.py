@@ -104,7 +104,7 @@ def test_no_strategy_over_regions_beats_a_promise(name: str, turns: int) -> None
 
 
 def test_accounts_that_hold_half_too_much_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "_SPARE", price_units.WHOLE // 2)
+    monkeypatch.setattr(price_units, "_SPARE", price_units.WHOLE // 2)
     assert best(PROMISES["day"], 4) > 1.2 * PROMISES["day"].delta
 
 

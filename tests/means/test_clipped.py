@@ -260,7 +260,7 @@ def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     def half(scale: Array, d: int, source: RandomSource) -> Any:
         return real(scale / 2, d, source=source)
 
-    monkeypatch.setattr(sums, "rounded_gaussian", half)
+    monkeypatch.setattr(noisy_sums, "rounded_gaussian", half)
     found = mu_below(published(FULL, 1).sum(axis=1), published(FULL, 1, 0.0).sum(axis=1))
     assert found > claimed_mu(FULL)
 

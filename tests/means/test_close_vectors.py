@@ -21,7 +21,7 @@ def by_hand(vectors: Array, step: float, squared: list[int]) -> NDArray[np.int64
 @pytest.mark.parametrize("tile", [7, 2048])
 @pytest.mark.parametrize("scale", [1.0, 1e3, 1e6, 1e9, 1e200])
 def test_counts_are_exact(tile: int, scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "_TILE_ROWS", tile)
+    monkeypatch.setattr(close_vectors, "_TILE_ROWS", tile)
     rng = np.random.default_rng(5)
     for d in (1, 2, 30):
         vectors = rng.normal(size=(40, d)) + rng.choice([-scale, 0.0, scale], size=(40, 1))

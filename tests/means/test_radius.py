@@ -186,7 +186,7 @@ def test_radii_are_found_with_the_chances_that_the_event_is_for() -> None:
 @pytest.mark.slow
 def test_half_of_the_noise_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        sums, "discrete_laplace", lambda scale, *a, **k: discrete_laplace(scale / 2, *a, **k)
+        noisy_sums, "discrete_laplace", lambda scale, *a, **k: discrete_laplace(scale / 2, *a, **k)
     )
     assert worst(found(1500)) > SURE
 

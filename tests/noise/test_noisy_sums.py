@@ -26,7 +26,7 @@ def test_rounding_moves_no_sum_farther_than_noise_is_for(
         scales.extend(scale)
         return np.zeros(size, dtype=np.int64)
 
-    monkeypatch.setattr(sums, "rounded_gaussian", drawn)
+    monkeypatch.setattr(noisy_sums, "rounded_gaussian", drawn)
     step = 2.0 ** math.floor(math.log2(multiplier / 2.0**30))
     each = 1 / math.sqrt(dimension)
     # One sum is rounded down in each coordinate, and the other up, as far away as one unit moves it.

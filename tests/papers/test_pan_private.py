@@ -474,7 +474,7 @@ def noised_by(monkeypatch: pytest.MonkeyPatch, factor: Callable[[int], float]) -
         less: NDArray[np.int64] = np.rint(noise * factor(drawn[0])).astype(np.int64)
         return less
 
-    monkeypatch.setattr(sums, "rounded_gaussian", wrong)
+    monkeypatch.setattr(noisy_sums, "rounded_gaussian", wrong)
 
 
 @pytest.mark.slow

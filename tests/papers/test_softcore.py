@@ -318,7 +318,7 @@ def test_wrong_noise_on_the_tests_would_be_found(bug: str, monkeypatch: pytest.M
         monkeypatch.setattr(softcore.SoftCoreRounds, "_round", redrawn)
     else:
         monkeypatch.setattr(
-            sums, "discrete_laplace", lambda scale, *a, **k: laplace(scale / 2, *a, **k)
+            noisy_sums, "discrete_laplace", lambda scale, *a, **k: laplace(scale / 2, *a, **k)
         )
     # Four times as many runs as above, so that a bug is sure to be seen.
     assert worst(ends(mean, apart(12), 3600), chances(mean, 12)) > SURE
@@ -384,7 +384,7 @@ def test_audit_finds_a_third_of_the_noise(monkeypatch: pytest.MonkeyPatch) -> No
     def less(scale: Array, d: int, source: RandomSource) -> Any:
         return real(scale / 3, d, source=source)
 
-    monkeypatch.setattr(sums, "rounded_gaussian", less)
+    monkeypatch.setattr(noisy_sums, "rounded_gaussian", less)
     found, claimed = audit()
     assert found > claimed
 

@@ -23,8 +23,8 @@ from dpgrain.torch.block_gradients import Filters
 from dpgrain.torch.clipping import PRODUCT_ERROR, clipped_sums, overshoot
 from dpgrain.torch.gradient_precision import precisely
 from dpgrain.torch.layout import BlockLayout
+from dpgrain.torch.losses import record_losses
 from dpgrain.torch.privacy_engine import PrivacyEngine
-from dpgrain.torch.record_losses import record_losses
 from dpgrain.torch.recorder import Recorder
 from dpgrain.torch.training import train
 from dpgrain.units import Element, User

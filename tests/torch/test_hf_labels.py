@@ -10,7 +10,7 @@ from tests.torch.families import CLASSES, FAMILIES, TOKENS, Family, every, trans
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.torch import hf_labels, record_losses
+from dpgrain.torch import hf_labels, losses
 from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.privacy_engine import PrivacyEngine
@@ -28,7 +28,7 @@ def drawn(family: Family, module: Any) -> tuple[dict[str, Any], Any]:
     """Made-up records with labels, of which some leave tokens out."""
     torch.manual_seed(4)
     inputs = family.draw(ROWS)
-    if hf_labels.class_loss(module) is record_losses.classification:
+    if hf_labels.class_loss(module) is losses.classification:
         return inputs, torch.arange(ROWS) % CLASSES
     labels = inputs.pop("decoder_input_ids", inputs.get("input_ids")).clone()
     labels[torch.arange(ROWS), torch.arange(ROWS) % 3 + 1] = -100

@@ -16,7 +16,7 @@ from tests.torch.library import torch
 from dpgrain.errors import ParameterError
 from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.layout import BlockLayout
-from dpgrain.torch.record_losses import record_losses
+from dpgrain.torch.losses import record_losses
 from dpgrain.torch.recorder import Recorder
 from dpgrain.torch.tracked_outputs import _RULES_BY_NAME, RULES, Output, Pass, Reduction, _functions
 

@@ -24,7 +24,7 @@ import dpgrain as dg
 from dpgrain.accounting import SampledGaussian
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.torch import record_losses
+from dpgrain.torch import losses
 from dpgrain.torch.hf_adapters import GUARANTEE_FILE
 from dpgrain.torch.privacy_engine import PrivacyEngine
 from dpgrain.units import Element, Record, User
@@ -62,7 +62,7 @@ def test_weights_are_those_of_a_loop_of_ones_own(tmp_path: Path, lora: bool) -> 
     own.train()
     for batch in loader:
         labels = batch.pop("labels")
-        record_losses.causal_lm(own(**batch), labels).sum().backward()
+        losses.causal_lm(own(**batch), labels).sum().backward()
         optimizer.step()
     assert theirs.guarantee.public[-1].kind == "tried-padding"
     told = replace(theirs.guarantee, user="", public=theirs.guarantee.public[:-1])
@@ -437,7 +437,7 @@ def pictures(rows: int = 4) -> Any:
 
 def test_a_class_without_a_known_loss_states_one(tmp_path: Path) -> None:
     model = FAMILIES["vit"].made()
-    assert trainer(tmp_path, pictures(), model=model)._loss is record_losses.classification
+    assert trainer(tmp_path, pictures(), model=model)._loss is losses.classification
     base, args = model.vit, {"label_names": ["labels"]}
     with refuses("loss", "ViTModel"):
         trainer(tmp_path, pictures(), model=base, args=args)
@@ -650,7 +650,7 @@ def test_the_loss_on_private_records_is_a_release_of_its_own(tmp_path: Path) -> 
             own.append(0.0)
             continue
         tokens = torch.tensor([row["input_ids"]])
-        own.append(float(record_losses.causal_lm(theirs.model(input_ids=tokens), tokens)))
+        own.append(float(losses.causal_lm(theirs.model(input_ids=tokens), tokens)))
     wanted = sum(min(loss, 4.0) for loss in own) / RECORDS
     assert abs(float(found.value[0]) - wanted) < max(6 * found.std_error, 1e-3)
     assert wanted > 1.0

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dpgrain.papers.distances import d_element, d_user
     from dpgrain.papers.floors.hypotheses import min_excess_of_choice
     from dpgrain.papers.floors.orders import choice_order, convex_order, mean_order
-    from dpgrain.papers.floors.sums import min_error, min_noise_of_clipped_sums
+    from dpgrain.papers.floors.sum_floors import min_error, min_noise_of_clipped_sums
     from dpgrain.papers.floors.two_points import min_users_with_item
     from dpgrain.papers.floors.worlds import min_error_of_records, min_error_of_worlds
     from dpgrain.papers.generic import MeanRelease, element_sensitivity, release_mean
@@ -166,7 +166,7 @@ lazy_package(
         "dpgrain.papers.distances": ("d_element", "d_user"),
         "dpgrain.papers.floors.hypotheses": ("min_excess_of_choice",),
         "dpgrain.papers.floors.orders": ("choice_order", "convex_order", "mean_order"),
-        "dpgrain.papers.floors.sums": ("min_error", "min_noise_of_clipped_sums"),
+        "dpgrain.papers.floors.sum_floors": ("min_error", "min_noise_of_clipped_sums"),
         "dpgrain.papers.floors.two_points": ("min_users_with_item",),
         "dpgrain.papers.floors.worlds": ("min_error_of_records", "min_error_of_worlds"),
         "dpgrain.papers.generic": ("MeanRelease", "element_sensitivity", "release_mean"),

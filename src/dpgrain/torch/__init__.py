@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
-    from dpgrain.torch import record_losses
+    from dpgrain.torch import losses
     from dpgrain.torch.adaptive_clipping import AdaptiveNorm
     from dpgrain.torch.linear_maps import through_linear_maps
     from dpgrain.torch.loader import PrivateLoader
+    from dpgrain.torch.losses import record_losses
     from dpgrain.torch.optimizer import PrivateOptimizer
     from dpgrain.torch.privacy_arguments import PrivacyArguments
     from dpgrain.torch.privacy_engine import PrivacyEngine
-    from dpgrain.torch.record_losses import record_losses
     from dpgrain.torch.trainer import Trainer
     from dpgrain.torch.training import train
     from dpgrain.torch.training_result import Training, TrainingHistory
@@ -45,7 +45,7 @@ lazy_package(
         "dpgrain.torch.adaptive_clipping": ("AdaptiveNorm",),
         "dpgrain.torch.privacy_engine": ("PrivacyEngine",),
         "dpgrain.torch.loader": ("PrivateLoader",),
-        "dpgrain.torch.record_losses": ("record_losses",),
+        "dpgrain.torch.losses": ("record_losses",),
         "dpgrain.torch.linear_maps": ("through_linear_maps",),
         "dpgrain.torch.optimizer": ("PrivateOptimizer",),
         "dpgrain.torch.privacy_arguments": ("PrivacyArguments",),

@@ -10,21 +10,21 @@ import numpy as np
 
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
-from dpgrain.torch import record_losses
+from dpgrain.torch import losses
 from dpgrain.torch.experts import check_router_loss
 from dpgrain.torch.preflight import evaluating
 from dpgrain.torch.tracked_outputs import IGNORED_LABEL
 
 # Losses by the suffix of a model's class name.
 _CLASS_LOSSES = {
-    "ForCausalLM": record_losses.causal_lm,
-    "LMHeadModel": record_losses.causal_lm,
-    "ForMaskedLM": record_losses.masked_lm,
-    "ForTokenClassification": record_losses.masked_lm,
-    "ForConditionalGeneration": record_losses.seq2seq,
-    "ForSequenceClassification": record_losses.classification,
-    "ForImageClassification": record_losses.classification,
-    "ForAudioClassification": record_losses.classification,
+    "ForCausalLM": losses.causal_lm,
+    "LMHeadModel": losses.causal_lm,
+    "ForMaskedLM": losses.masked_lm,
+    "ForTokenClassification": losses.masked_lm,
+    "ForConditionalGeneration": losses.seq2seq,
+    "ForSequenceClassification": losses.classification,
+    "ForImageClassification": losses.classification,
+    "ForAudioClassification": losses.classification,
 }
 
 
@@ -33,7 +33,7 @@ def base_model(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def class_loss(model: Any) -> record_losses.Loss | None:
+def class_loss(model: Any) -> losses.Loss | None:
     """Return the loss of each record for a model's class; None if unknown."""
     model = base_model(model)
     if not any(kind.__module__.startswith("transformers.") for kind in type(model).__mro__):
@@ -42,8 +42,8 @@ def class_loss(model: Any) -> record_losses.Loss | None:
     loss = next((loss for end, loss in _CLASS_LOSSES.items() if name.endswith(end)), None)
     config = getattr(model, "config", None)
     # Image-to-text models have the same suffix, but no separate decoder.
-    if loss is record_losses.seq2seq and not getattr(config, "is_encoder_decoder", True):
-        return record_losses.causal_lm
+    if loss is losses.seq2seq and not getattr(config, "is_encoder_decoder", True):
+        return losses.causal_lm
     return loss
 
 
@@ -75,7 +75,7 @@ def split_labels(model: Any, keywords: Mapping[str, Any]) -> tuple[dict[str, Any
     check_router_loss(model, remaining)
     del remaining["labels"]
     remaining.pop("num_items_in_batch", None)
-    if loss is record_losses.seq2seq and remaining.get("decoder_input_ids") is None:
+    if loss is losses.seq2seq and remaining.get("decoder_input_ids") is None:
         remaining["decoder_input_ids"] = decoder_inputs(model, labels)
     return remaining, labels
 

@@ -12,7 +12,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.units import Relation, Unit, User, unit_level
 
-#: Losses of :mod:`dpgrain.torch.record_losses`, by name.
+#: Losses of :mod:`dpgrain.torch.losses`, by name.
 LossName = Literal["causal_lm", "masked_lm", "seq2seq", "classification"]
 _LOSSES = ("causal_lm", "masked_lm", "seq2seq", "classification")
 
@@ -62,7 +62,7 @@ class PrivacyArguments:
         noise: as in :meth:`PrivacyEngine.make_private`.
         bands: as in :meth:`PrivacyEngine.make_private`.
         relation: the neighbouring relation.
-        loss: the loss of each record: the name of a loss in :mod:`dpgrain.torch.record_losses`, or a
+        loss: the loss of each record: the name of a loss in :mod:`dpgrain.torch.losses`, or a
             function of the model's outputs and the labels that returns (records,); by default, the
             loss of the model's class.
         max_length: the maximum number of tokens of a record, which is then truncated; by default,

@@ -31,7 +31,7 @@ _SEVERAL = (
 )
 _REMEDY = (
     "return a loss of shape (records,), each entry from its record only, or its .mean() or "
-    ".sum(); dpgrain.torch.record_losses has the losses of language models (causal_lm, masked_lm, "
+    ".sum(); dpgrain.torch.losses has the losses of language models (causal_lm, masked_lm, "
     "seq2seq, classification), and dpgrain.torch.record_losses(loss, outputs, target) computes "
     "losses from any function of one record"
 )

@@ -24,7 +24,7 @@ from dpgrain.means.user_mean import MeanOfUsers, mean_of_users
 from dpgrain.noise import RandomState
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.torch import record_losses
+from dpgrain.torch import losses
 from dpgrain.torch.collation import (
     Labels,
     ReadableDataset,
@@ -63,7 +63,7 @@ import transformers  # noqa: E402
 # Logged values, which do not depend on records. Measures of public evaluations are added.
 _LOGGED = frozenset(("learning_rate", "epoch", "step"))
 # Losses with a label for each token.
-_OF_TOKENS = (record_losses.causal_lm, record_losses.masked_lm, record_losses.seq2seq)
+_OF_TOKENS = (losses.causal_lm, losses.masked_lm, losses.seq2seq)
 # Numbers of tokens of synthetic records, read separately and padded together.
 _LENGTHS = (2, 3, 5, 8, 13)
 
@@ -412,7 +412,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             self.model,
         )
         return mean_of_users(
-            record_losses.clip(0.0, largest)[:, None],
+            losses.clip(0.0, largest)[:, None],
             users=users,
             bound=largest,
             epsilon=epsilon,
@@ -559,7 +559,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         """Return the type of the loss's labels."""
         if self._loss in _OF_TOKENS:
             return "tokens"
-        return "whole" if self._loss is record_losses.classification else "real"
+        return "whole" if self._loss is losses.classification else "real"
 
     def _forward_parameters(self) -> Mapping[str, Any]:
         return inspect.signature(base_model(self.model).forward).parameters
@@ -593,7 +593,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
             lengths = [max(1, length // part) for part in range(1, FEW_RECORDS + 1)]
             rows = synthetic_rows(like, lengths, self._vocabulary_size())
             batch = replace(self._collator, fixed=True, most=length).padded_batch(rows)
-        if self._loss is record_losses.seq2seq:
+        if self._loss is losses.seq2seq:
             batch.setdefault("decoder_input_ids", batch["input_ids"])
         return {name: tensor.to(self.args.device) for name, tensor in batch.items()}
 
@@ -637,7 +637,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
                 name="train_dataset",
             )
         labels = inputs.pop(names[0])
-        if self._loss is record_losses.seq2seq and "decoder_input_ids" not in inputs:
+        if self._loss is losses.seq2seq and "decoder_input_ids" not in inputs:
             inputs["decoder_input_ids"] = decoder_inputs(self.model, labels)
         return self._loss(model(**inputs), labels)
 

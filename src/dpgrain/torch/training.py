@@ -21,10 +21,10 @@ from dpgrain.publishing.publish import annotate_interrupt
 from dpgrain.torch.adaptive_clipping import AdaptiveNorm
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
+from dpgrain.torch.losses import Loss, inputs_and_target, moved, record_losses
 from dpgrain.torch.observer import Evaluate, Observer
 from dpgrain.torch.preflight import evaluating
 from dpgrain.torch.privacy_engine import PrivacyEngine
-from dpgrain.torch.record_losses import Loss, inputs_and_target, moved, record_losses
 from dpgrain.torch.training_query import check_dataset, check_module
 from dpgrain.torch.training_result import EVALUATED, Training
 from dpgrain.torch.training_run import RecordTemplate

@@ -22,7 +22,7 @@ from dpgrain.means import Mean, Vectors
 from dpgrain.noise import SeededSource, SystemSource, discrete_laplace, noisy_sums
 from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.papers.winsorized import winsorized
-from dpgrain.papers.winsorized.ranges import PrivateRange
+from dpgrain.papers.winsorized.median_ranges import PrivateRange
 from dpgrain.papers.winsorized.rotation import Rotation, padded
 from dpgrain.papers.winsorized.winsorized import Winsorized, WinsorizedScalar
 from dpgrain.publishing.draws import range_event
@@ -334,7 +334,7 @@ def test_audit(place: str, relation: Relation) -> None:
 @pytest.mark.usefixtures("straight")
 def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        sums,
+        noisy_sums,
         "rounded_gaussian",
         lambda scale, d, source: rounded_gaussian(scale / 2, d, source=source),
     )
@@ -412,7 +412,7 @@ def test_audit_of_numbers(relation: Relation, monkeypatch: pytest.MonkeyPatch) -
     source = SystemSource()
     assert 0.25 * mean.epsilon < apart() <= mean.epsilon
     monkeypatch.setattr(
-        sums,
+        noisy_sums,
         "discrete_laplace",
         lambda scale, size, source: discrete_laplace(scale / 4, size, source=source),
     )

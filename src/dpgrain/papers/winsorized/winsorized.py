@@ -28,7 +28,7 @@ from dpgrain.means.mean_protocol import Central, Contributions, CountedRounds
 from dpgrain.means.problem import SMALLEST, Candidate, Method, Problem
 from dpgrain.noise import RandomSource
 from dpgrain.numerics.row_clipping import clipped
-from dpgrain.papers.winsorized.ranges import PrivateRange
+from dpgrain.papers.winsorized.median_ranges import PrivateRange
 from dpgrain.papers.winsorized.rotation import Rotation, padded
 from dpgrain.publishing.draws import counted, range_event
 from dpgrain.publishing.facts import Fact

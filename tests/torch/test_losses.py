@@ -11,9 +11,9 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain.errors import ParameterError
-from dpgrain.torch import record_losses
+from dpgrain.torch import losses
 from dpgrain.torch.layout import BlockLayout
-from dpgrain.torch.record_losses import (
+from dpgrain.torch.losses import (
     causal_lm,
     classification,
     inputs_and_target,
@@ -284,14 +284,14 @@ def test_labels_that_are_none_are_left_out() -> None:
             torch.tensor([[1, -100, 2], [0, 3, 4]]),
             torch.tensor([[1, odd, 2], [0, 3, 4]]),
         )
-        for loss in (record_losses.causal_lm, record_losses.masked_lm, record_losses.seq2seq):
+        for loss in (losses.causal_lm, losses.masked_lm, losses.seq2seq):
             for reduction in ("mean", "sum"):
                 found = [loss(logits, each, reduction=reduction) for each in (labels, wanted)]
                 assert torch.equal(*found)
-        classes = record_losses.classification(logits[:, 0], torch.tensor([odd, 3]))
+        classes = losses.classification(logits[:, 0], torch.tensor([odd, 3]))
         assert classes[0] == 0
-        assert classes[1] == record_losses.classification(logits[:, 0], torch.tensor([2, 3]))[1]
+        assert classes[1] == losses.classification(logits[:, 0], torch.tensor([2, 3]))[1]
     several = torch.tensor([[0.0, 1.0, math.nan, 0.0, 7.0], [0.0, 1.0, 0.0, 0.0, 1.0]])
-    found = record_losses.classification(logits[:, 0], several)
+    found = losses.classification(logits[:, 0], several)
     plain = torch.tensor([[0.0, 1.0, 0.0, 0.0, 1.0]] * 2)
-    assert torch.equal(found, record_losses.classification(logits[:, 0], plain))
+    assert torch.equal(found, losses.classification(logits[:, 0], plain))

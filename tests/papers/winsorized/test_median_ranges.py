@@ -13,7 +13,7 @@ from tests.papers.winsorized import cases
 from dpgrain.accounting.events.choices import GDP_OF_RANGE
 from dpgrain.auditing.epsilon_bounds import probability_lower_bound, probability_upper_bound
 from dpgrain.noise import SeededSource, SystemSource
-from dpgrain.papers.winsorized.ranges import PrivateRange, chosen_bins
+from dpgrain.papers.winsorized.median_ranges import PrivateRange, chosen_bins
 from dpgrain.publishing.draws import range_event
 from dpgrain.units import Relation
 
