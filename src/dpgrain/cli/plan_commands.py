@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dpgrain.report import plots
 else:
     plots = lazy_import("dpgrain.report.plots")
-    shuffled = lazy_import("dpgrain.planning.shuffle_plans")
+    shuffle_plans = lazy_import("dpgrain.planning.shuffle_plans")
 
 plan = CommandGroup(
     "Show expected errors, computed only from public numbers.",
@@ -85,25 +85,25 @@ recurrent = _planned(
     "--epsilon 1 --delta 1e-6 --periods 365 --returns 30 --within 30",
 )
 mean = _planned(
-    "means",
+    "mean_error",
     "plan_mean",
     "Plan a mean of clipped vectors: its error, compared with the lower bound.",
     "--epsilon 1 --delta 1e-6 --n 10000 --dimension 100 --error 0.01",
 )
 gradient = _planned(
-    "descent",
+    "descent_error",
     "plan_gradient",
     "Plan noisy gradient descent: the noise of a step, and its effect on the risk.",
     "--epsilon 2 --delta 1e-6 --n 100000 --dimension 1000 --rounds 1000 --sampling-rate 0.01",
 )
 sco = _planned(
-    "descent",
+    "descent_error",
     "plan_sco",
     "Plan a fit of convex losses: its excess risk, compared with the lower bound.",
     "--epsilon 1 --delta 1e-6 --n-users 10000 --records 50 --dimension 100",
 )
 select = _planned(
-    "choices",
+    "choice_error",
     "plan_select",
     "Plan a choice among hypotheses: its excess risk, compared with the lower bound.",
     "--epsilon 1 --n-users 10000 --records 50 --hypotheses 100",
@@ -115,7 +115,7 @@ select = _planned(
     "--cells 40",
 )
 def units(
-    stated: Annotated[dict[str, Any], partial(_options, "planning.units", "plan_units")],
+    stated: Annotated[dict[str, Any], partial(_options, "planning.unit_comparison", "plan_units")],
     plot: Annotated[Path | None, option("Also draw the errors over ε: .png, .svg or .pdf.")] = None,
 ) -> None:
     """Compare records, elements and users as the unit: the error of a count, and the protection."""
