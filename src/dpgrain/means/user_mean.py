@@ -50,7 +50,7 @@ from dpgrain.units import Relation, User
 if TYPE_CHECKING:
     from dpgrain.means import distributed_mean
 else:
-    distributed = lazy_import("dpgrain.means.distributed_mean")
+    distributed_mean = lazy_import("dpgrain.means.distributed_mean")
 
 # Coverage of an error that equals the bound.
 NOTHING = (
