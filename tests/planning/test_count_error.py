@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
-from tests.refusals import refuses
-import dpgrain as dg
-from dpgrain.errors import ParameterError
-from dpgrain.planning.unit_comparison import plan_units
-from dpgrain.units import Level, Unit
-from dataclasses import replace
 from scipy.stats import norm
-from dpgrain.accounting import Contribution, Selection
-from dpgrain.papers.floors import min_users_with_item
-from dpgrain.planning.count_error import plan_counts
-from dpgrain.statistics.plan import plan_histogram
-from dpgrain.units import Element, Unit, User
+from tests.refusals import refuses
 
+import dpgrain as dg
+from dpgrain.accounting import Contribution, Selection
+from dpgrain.errors import ParameterError
+from dpgrain.papers.floors import min_users_with_item
+from dpgrain.planning.count_error import plan_counts, plan_units
+from dpgrain.statistics.plan import plan_histogram
+from dpgrain.units import Element, Level, Unit, User
 
 UNITS: dict[Level, Unit] = {
     "record": dg.Record(),

@@ -115,7 +115,7 @@ select = _planned(
     "--cells 40",
 )
 def units(
-    stated: Annotated[dict[str, Any], partial(_options, "planning.unit_comparison", "plan_units")],
+    stated: Annotated[dict[str, Any], partial(_options, "planning.count_error", "plan_units")],
     plot: Annotated[Path | None, option("Also draw the errors over ε: .png, .svg or .pdf.")] = None,
 ) -> None:
     """Compare records, elements and users as the unit: the error of a count, and the protection."""

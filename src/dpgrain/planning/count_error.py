@@ -1,4 +1,4 @@
-"""Expected error of counts, and protection of a person, under each privacy unit."""
+"""Expected error of counts and of selected items, also compared between privacy units."""
 
 from __future__ import annotations
 
@@ -6,32 +6,33 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
 import numpy as np
+
 from dpgrain import _validate
 from dpgrain._formatting import powers, rounded_up
 from dpgrain._report_mixins import PlanReportMixin
 from dpgrain._types import FloatArray
+from dpgrain.accounting import Selection, calibrate_truncated_geometric
 from dpgrain.accounting.events.base import Event
 from dpgrain.errors import ParameterError
 from dpgrain.numerics.special_functions import ndtr
-from dpgrain.planning.plan_tables import PlanTable, Section, planned_promise, three_digits
-from dpgrain.statistics.plan import noise_sd, plan_histogram
-from dpgrain.units import PLAIN_UNITS, Level, Relation, User
-from dpgrain.accounting import Selection, calibrate_truncated_geometric
 from dpgrain.papers.floors import min_error, min_users_with_item
 from dpgrain.planning.plan_tables import (
     FLOOR,
     MANY_UNITS,
     ErrorPlan,
     PlanRow,
+    PlanTable,
+    Section,
     planned_promise,
     promise_text,
+    three_digits,
 )
 from dpgrain.publishing import Promise
 from dpgrain.statistics.intervals import half_width
-from dpgrain.statistics.plan import SumsNoise, noise_sd
-from dpgrain.units import PLAIN_UNITS, User
-
+from dpgrain.statistics.plan import SumsNoise, noise_sd, plan_histogram
+from dpgrain.units import PLAIN_UNITS, Level, Relation, User
 
 # Clipping bounds per octave to try, up to this number of standard deviations of the logarithm.
 _STEPS_PER_OCTAVE, _FARTHEST_DEVIATIONS = 8, 9.0
