@@ -6,6 +6,11 @@ from the source to the left copy, and from the right copy to the sink. A row of 
 from u's left to v's right copy and one from v's left to u's right copy, each with the row's amount
 as capacity. The mean of a flow and its mirror image is w·amount for weights w of the rows, and
 twice such weights are a flow.
+
+The bound on a person's records is chosen privately where the extension flattens. On the public grid
+B, 2B, 4B, … the first bound with a small noisy q = (f(2B) − f(B))/B is selected. q is at most the
+number of people with a total of B or more, and decreases with B. One person changes it by at most 2
+if records are removed, and by at most 3 if they are replaced.
 """
 
 from __future__ import annotations

@@ -24,8 +24,7 @@ from dpgrain.publishing import Charge, Plan, Promise, Query, in_budget
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected, compose, present
-from dpgrain.shared_records.extension import BoundSearch
-from dpgrain.shared_records.extension import extension
+from dpgrain.shared_records.extension import BoundSearch, extension
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.intervals import at_least
 from dpgrain.statistics.plan import clip_rule, grid_bits, guarantee_of, noise_sd
