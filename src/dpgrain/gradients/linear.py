@@ -48,7 +48,7 @@ from dpgrain.gradients.clip_factors import (
 from dpgrain.gradients.tiles import MAX_CACHED_ROWS, TILE_ROWS, LinearBlocks, Places, Tile
 from dpgrain.means.mean_protocol import Drawn
 from dpgrain.numerics.row_products import grouped_products, squares
-from dpgrain.optimize.losses import MarginLoss
+from dpgrain.optimize.loss_functions import MarginLoss
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -11,7 +11,12 @@ from dpgrain import _validate
 from dpgrain._formatting import rounded_up
 from dpgrain.accounting import Event, Gaussian
 from dpgrain.accounting.losses.loss import Loss
-from dpgrain.accounting.losses.tradeoff import best_guess, detection, gaussian_mu, is_unbounded
+from dpgrain.accounting.losses.tradeoff_bounds import (
+    best_guess,
+    detection,
+    gaussian_mu,
+    is_unbounded,
+)
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.guarantee import SEED_KNOWN
 from dpgrain.units import PLAIN_UNITS, Relation, Unit, User, unit_level

@@ -16,7 +16,12 @@ from dpgrain.accounting.losses.curves import ResponsesCurve
 from dpgrain.accounting.losses.gaussian import gaussian_delta, pure_mu
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.pairs import ResponsePair
-from dpgrain.accounting.losses.tradeoff import best_guess, gaussian_mu, is_unbounded, tradeoff
+from dpgrain.accounting.losses.tradeoff_bounds import (
+    best_guess,
+    gaussian_mu,
+    is_unbounded,
+    tradeoff,
+)
 from dpgrain.units import RELATIONS, Relation
 
 ALPHAS = np.array([1e-6, 0.001, 0.05, 0.3, 0.5, 0.9, 1.0])
