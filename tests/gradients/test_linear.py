@@ -115,11 +115,11 @@ def test_each_way_gives_the_sum_of_a_loop(
     blocks = LinearBlocks.arrange(X, y, codes, intercept=True)
     theta = theta.astype(kind).astype(np.float64)
     means, _ = one_by_one(X, y, codes, Logistic(), theta, 1.0, True)
-    # Of few all rows are gathered, and of many those that are not drawn count nothing.
+    # A small sample of blocks is gathered; in a large one, blocks outside it add nothing.
     drawn = None if share == 1 else np.flatnonzero(np.arange(len(means)) % 5 < 5 * share)
     means = means if drawn is None else means[drawn]
     norms = np.linalg.norm(means, axis=1)
-    # What an earlier round leaves must not count in this one.
+    # Results of an earlier round must not affect this one.
     LinearGradients(blocks, Logistic(), 0 * theta).clipped_sum(1.0, drawn)
     for clip in (0.02, float(np.median(norms)), 1e3):
         total = (means * np.minimum(1, clip / norms)[:, None]).sum(axis=0)
