@@ -55,11 +55,11 @@ LAW = Toy(
     (
         ("units.py", 'Literal["gaussian", "laplace"', ', "twin"'),
         (
-            "noise/additive.py",
+            "noise/additive_noise.py",
             "#: Distributions that releases can use.\n",
             'TWIN = AdditiveNoise(**{**vars(LAPLACE), "name": "twin"})\n',
         ),
-        ("noise/additive.py", "for law in (GAUSSIAN, LAPLACE", ", TWIN"),
+        ("noise/additive_noise.py", "for law in (GAUSSIAN, LAPLACE", ", TWIN"),
         ("accounting/events/additive.py", "import GAUSSIAN, LAPLACE, ", "TWIN, "),
         (
             "accounting/events/additive.py",
@@ -304,7 +304,7 @@ def people(unit: Annotated[str, typer.Option(help="The unit.")] = "user") -> Non
         ),
         (
             "cli/app.py",
-            '"Begin here": {"demo": "dpgrain.cli.demo:demo"',
+            '"Begin here": {"demo": "dpgrain.cli.demo_command:demo"',
             ', "people": "dpgrain.cli.people:people"',
         ),
     ),

@@ -16,7 +16,7 @@ import pytest
 import dpgrain as dg
 from dpgrain import learn
 from dpgrain.accounting import Gaussian
-from dpgrain.ledger.promise import LastingPromise
+from dpgrain.ledger.lasting_promise import LastingPromise
 from dpgrain.publishing.facts import Fact
 from dpgrain.shuffle import VectorSum
 

@@ -27,7 +27,7 @@ from dpgrain.accounting import (
 )
 from dpgrain.choices.scores import STEPS, BlockLosses, sum_losses
 from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
-from dpgrain.inputs.blocks import LabelledRows, default_unit
+from dpgrain.inputs.array_blocks import LabelledRows, default_unit
 from dpgrain.inputs.callbacks import check_callback, map_records, silent, slice_records
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.inputs.numbers import vector

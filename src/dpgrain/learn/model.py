@@ -20,7 +20,7 @@ from dpgrain._formatting import format_facts
 from dpgrain._report_mixins import ModelReportMixin
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.blocks import default_unit
+from dpgrain.inputs.array_blocks import default_unit
 from dpgrain.inputs.guarantees import Sampling
 from dpgrain.inputs.numbers import numeric_table
 from dpgrain.learn.bounding import bounded, finite
@@ -43,7 +43,7 @@ from dpgrain.publishing import Query, publish
 from dpgrain.publishing.call import recorded
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.pickle_origin import PickleOrigin
+from dpgrain.publishing.origins import PickleOrigin
 from dpgrain.units import PLAIN_UNITS, Relation, Trust, Unit, User
 from dpgrain.words.risk_text import privacy_sections
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from dpgrain.errors import ParameterError
 from dpgrain.noise.sources import random_source
-from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
 from dpgrain.publishing.call import keep_query
 from dpgrain.publishing.charge import Charge
 from dpgrain.publishing.guarantee import Guarantee, warn_large_delta
+from dpgrain.publishing.origins import ArrayOrigin, array_origin
 from dpgrain.publishing.process import check_creator
 from dpgrain.publishing.query import Query, Released
 

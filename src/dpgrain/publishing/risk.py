@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from dpgrain import _validate
 from dpgrain.accounting import Event, Gaussian
 from dpgrain.accounting.losses.loss import Loss
-from dpgrain.accounting.losses.tradeoff import best_guess, detection, gaussian_mu, is_unbounded
+from dpgrain.accounting.losses.tradeoff_bounds import (
+    best_guess,
+    detection,
+    gaussian_mu,
+    is_unbounded,
+)
 from dpgrain.errors import ParameterError
 from dpgrain.units import Relation, Unit, User, unit_level
 from dpgrain.words import risk_text as words

@@ -18,7 +18,7 @@ from dpgrain.learn.rounds import History
 from dpgrain.learn.summary import Coefficient, Coefficients, coefficients
 from dpgrain.papers.floors import mean_order, min_error_of_records, min_error_of_worlds
 from dpgrain.planning.plan_tables import PlanRow
-from dpgrain.planning.shuffled import honest_shares
+from dpgrain.planning.shuffle_plans import honest_shares
 from dpgrain.report.figures import figures
 from dpgrain.report.page import Check, PageFacts, Part, hash_numbers
 from dpgrain.report.plots import plot_coefficients, plot_training

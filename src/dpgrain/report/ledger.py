@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from dpgrain._formatting import percent, powers, quantity, rounded_up
 from dpgrain.errors import ParameterError
 from dpgrain.ledger.entries import LedgerEntry
+from dpgrain.ledger.lasting_promise import LastingPromise
 from dpgrain.ledger.ledger import Ledger
-from dpgrain.ledger.promise import LastingPromise
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.figures import figures
 from dpgrain.report.page import render

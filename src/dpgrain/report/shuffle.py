@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dpgrain._formatting import powers, quantity, rounded_up
 from dpgrain.planning.plan_tables import PlanRow
-from dpgrain.planning.shuffled import (
+from dpgrain.planning.shuffle_plans import (
     Honest,
     central_sd,
     deployment_rows,
