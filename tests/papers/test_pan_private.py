@@ -19,7 +19,7 @@ from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.means import Mean, Vectors
 from dpgrain.means.grid import on_grid
-from dpgrain.noise import SeededSource, SystemSource, noisy_sums
+from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.numerics.row_clipping import clipped
 from dpgrain.papers import PanPrivate, PanPrivateStream
 from dpgrain.publishing.draws import CountedSource
@@ -314,7 +314,7 @@ def test_no_neighbour_moves_a_look_and_what_follows_farther(relation: Relation) 
                 found = stream.receive(vector)
                 seen.append(stream.state)
                 if found is not None:
-                    noisy_sums.append(np.rint(found * 3 / mean.step))
+                    sums.append(np.rint(found * 3 / mean.step))
             batch = min(mean.batch_index(look), 2)
             state = seen[look] * (look < 9)
             sums[batch] -= state

@@ -18,7 +18,7 @@ from dpgrain.auditing.epsilon_bounds import probability_lower_bound
 from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.means import Mean, Vectors
 from dpgrain.means.close_vectors import close, on_grid
-from dpgrain.noise import SeededSource, SystemSource, noisy_sums
+from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.papers.softcore import SoftCoreMean, h_index, integer_weights, weighted_sum
 from dpgrain.testing.mean_contract import BLOCKS, DIMENSION, SURE, Array, MeanContract
 from dpgrain.units import Relation
@@ -305,7 +305,7 @@ def published(mean: SoftCoreMean, vectors: Array, times: int) -> Array:
     sums = []
     for _ in range(times):
         run = mean.start(SystemSource())
-        noisy_sums.append(sum(float(run.estimate(given)[0]) for _ in range(mean.rounds)))
+        sums.append(sum(float(run.estimate(given)[0]) for _ in range(mean.rounds)))
     return np.array(sums)
 
 

@@ -19,6 +19,7 @@ from dpgrain.accounting import (
     Event,
     Gaussian,
     Laplace,
+    Loss,
     PureDP,
     SampledGaussian,
 )
