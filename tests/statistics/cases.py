@@ -184,7 +184,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         return real_noise(event, *rest)  # type: ignore[arg-type]
 
     real_sums, real_norms = UserContributions.sums, UserContributions.norm_counts
-    real_pooled = UserContributions.pooled_counts
+    real_pooled, real_clipped = UserContributions.pooled_counts, UserContributions.clipped_units
     real_holders, real_narrowed = UserContributions.holders, UserContributions._narrowed
     real_holdings, real_select = UserContributions.holdings, run_module.select
 
@@ -228,6 +228,10 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         recorder.labels, recorder.radius = None, np.full(1, 2.0**WEIGHT_BITS)
         return real_pooled(self, pools, *rest, **options)
 
+    def clipped_units(self: UserContributions, clip: Grid, units: Grid, **options: Any) -> IntArray:
+        recorder.labels, recorder.radius = rows_of(self.dictionary.groups), units.radius
+        return real_clipped(self, clip, units, **options)
+
     def chosen(noisy: FloatArray, edges: FloatArray, *_: Any) -> ChosenBounds:
         bounds = np.resize(np.array(outcome.clip) * edges[0], len(noisy))
         return ChosenBounds(bounds, np.ones(len(noisy), dtype=np.bool_))
@@ -237,7 +241,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         found = chosen(noisy, edges, *rest)
         size = len(noisy)
         pool, weight = np.zeros(size, dtype=np.int64), np.full(size, 1 << WEIGHT_BITS)
-        return RoughBounds(found.bounds, found.seen, pool, weight, 1.0)
+        return RoughBounds(found.bounds, found.seen, pool, weight)
 
     def pooled(rough: RoughBounds, *_: Any) -> ChosenBounds:
         return ChosenBounds(rough.bounds, rough.seen)
@@ -261,6 +265,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         patch.setattr(UserContributions, "sums", sums)
         patch.setattr(UserContributions, "norm_counts", norm_counts)
         patch.setattr(UserContributions, "pooled_counts", pooled_counts)
+        patch.setattr(UserContributions, "clipped_units", clipped_units)
         patch.setattr(UserContributions, "holders", holders)
         patch.setattr(UserContributions, "_narrowed", narrowed)
         patch.setattr(UserContributions, "holdings", holdings)

@@ -50,7 +50,8 @@ def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
         "Sum of paid above 0 per item, each user's contribution to each item clipped (scaled "
         "down) to at most a bound per item, chosen privately (40 public items)"
     )
-    assert columns.split() == ["item", "estimate", "std_error", "low", "high", "at_least"]
+    numbers = ["estimate", "std_error", "low", "high", "at_least", "clipped_share"]
+    assert columns.split() == ["item", *numbers]
     line = format_rows(skewed, shown(skewed, 1), letters=40)[0]
     assert first.split() == [
         *line.keys, line.estimate, line.std_error, line.low, line.high, *line.more,
@@ -62,17 +63,21 @@ def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
 
 
 def test_notes_state_interval_and_clipping(skewed: dg.Histogram) -> None:
-    (said,) = notes(skewed)
+    said, warning = notes(skewed)
     assert said.startswith(
         "95% interval (low to high) for the clipped total; it covers the noise only, not the clipping; "
-        "at_least: 95% lower bound for the unclipped total. The effect of clipping was not estimated. "
-        "Rows without a value in 'who' or 'item' are dropped"
+        "at_least: 95% lower bound for the unclipped total; clipped_share: 95% upper limit on the "
+        "share of users' contributions to one item that were clipped. Rows without a value in 'who' "
+        "or 'item' are dropped"
     )
     assert said in repr(skewed)
-    known = replace(skewed, metadata=replace(skewed.metadata, above=0.031))
-    estimate = "A rough estimate: about 3.1% of users' contributions to one item were clipped."
-    assert estimate in notes(known)[0]
-    (after,) = notes(skewed.shrunk())
+    assert re.match("Warning: in [0-9]+ of 40 items more than 5% may be clipped", warning)
+    unknown = replace(
+        skewed, complete_units=None, metadata=replace(skewed.metadata, counts_clipped=False)
+    )
+    share = "The share of clipped users' contributions to one item was not estimated."
+    assert share in notes(unknown)[0]
+    after, _ = notes(skewed.shrunk())
     assert after.startswith(
         "Approximate 95% interval (low to high) for the clipped total, after post-processing (shrunk)"
     )
@@ -97,7 +102,9 @@ PRINTED: dict[str, Any] = {
     "top": lambda t, **o: dg.top(t, "name", **o),
 }
 UNITS: dict[str, Any] = {"record": dg.Record(), "element": dg.Element("name"), "user": dg.User()}
-NUMBERS = ("estimate", "std_error", "low", "high", "at_least", "count", "count_error")
+NUMBERS = (
+    "estimate", "std_error", "low", "high", "at_least", "clipped_share", "count", "count_error"
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 2.0])
@@ -451,7 +458,9 @@ def test_explain_states_the_effect_of_ranking() -> None:
 
 
 def test_files_leave_blanks(skewed: dg.Histogram, tmp_path: Path) -> None:
-    names = ["item", "estimate", "std_error", "low", "high", "at_least"]
+    names = [
+        "item", "estimate", "std_error", "low", "high", "at_least", "clipped_share", "take care"
+    ]  # fmt: skip
     blank = np.arange(len(skewed)) % 3 == 0
     skewed = replace(skewed, at_least=np.where(blank, np.nan, skewed.more["at_least"]))
     rows = json.loads(skewed.write(tmp_path / "out.json").read_text())
@@ -473,7 +482,7 @@ def test_a_file_without_limits_is_read(skewed: dg.Histogram, tmp_path: Path) -> 
     table = pq.read_table(path)
     about = json.loads(table.schema.metadata[b"dpgrain"])
     about["fields"] = ["estimate", "std_error", "clip"]
-    for fact in ("above", "bound", "cell", "max_elements"):
+    for fact in ("bound", "cell", "max_elements"):
         del about["facts"][fact]
     del about["facts"]["clip"]["takes"]
     old = table.drop_columns(["at_least"])

@@ -87,14 +87,14 @@ def curve(mu: float, delta: float) -> float:
 # The layout of a person's blocks, and by vector how far two blocks may lie apart.
 PAID: list[tuple[str, str, tuple[str, ...], str, Any, str, list[float]]] = [
     ("count", "own", ("item",), "public", 2.0, "disjoint", [1.0]),
-    ("count", "own", ("item",), "public", "auto", "pooled", [math.sqrt(2), math.sqrt(2), 1.0]),
+    ("count", "own", ("item",), "public", "auto", "pooled", [math.sqrt(2)] * 3 + [1.0]),
     ("count", "function", ("item",), "selected", 2.0, "disjoint", [math.sqrt(2)] * 2),
     ("count", "record", ("item",), "public", "auto", "record", [math.sqrt(2)]),
     ("mean", "own", ("item",), "public", "auto", "pooled", [math.sqrt(2)] * 3),
     ("mean in a range", "user", (), "public", "auto", "shared", [math.sqrt(2)] * 3),
     ("mean in a range", "own", ("item",), "public", 3.0, "mixed", [math.sqrt(2)] * 2),
     ("variance", "column", ("item",), "public", 3.0, "shared", [math.sqrt(2)]),
-    ("sum", "user", (), "public", "auto", "shared", [math.sqrt(2), 2.0]),
+    ("sum", "user", (), "public", "auto", "shared", [math.sqrt(2)] * 2 + [2.0]),
     ("sum", "column", ("item",), "public", 3.0, "shared", [2.0]),
     ("sum above 0", "user", (), "public", 3.0, "shared", [1.0]),
     ("sum", "own", ("item",), "selected", 3.0, "disjoint", [1.0, 2.0]),
@@ -142,7 +142,7 @@ def test_the_loss_of_laplace_noise_is_paid_in_full(relation: Relation) -> None:
     for statistic, name, keys, clip, apart in [
         ("count", "own", ("item",), 2.0, [1.0]),
         ("mean", "own", ("item",), "auto", [two, two, two]),
-        ("sum", "user", (), "auto", [two, two]),
+        ("sum", "user", (), "auto", [two, two, two]),
         ("sum in a range", "user", (), 3.0, [two, two]),
         ("quantiles", "column", ("item",), 3.0, [two]),
         ("top by laplace", "user", ("item",), 3.0, [two]),

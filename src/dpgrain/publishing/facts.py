@@ -69,6 +69,7 @@ SENTENCES = MappingProxyType(
         "{:.0%} of the budget",
         "shared-bounds": "clipping bounds between {:,.6g} and {:,.10g}, chosen privately per "
         "cell with {:.0%} of the budget, in part from joint counts of similar cells",
+        "clipped-units": "{:.0%} of the budget for the numbers of complete and clipped units",
         "clipping-bound": "the clipping bound {:,.6g}",
         "scaled-bound": "the clipping bound {:,.6g} × {:,.6g} = {:,.6g}",
         "unclipped": "each {} adds at most {:,.6g}",

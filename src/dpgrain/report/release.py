@@ -66,6 +66,7 @@ _MORE = {
     "at_least": "At least (95%)",
     "count": "Records (noisy)",
     "count_error": "Std. error of count",
+    "clipped_share": "Clipped share (95%)",
 }
 # Other names of lines if groups are not items.
 _SETTINGS_OF: dict[Noun, dict[str, str]] = {
@@ -265,6 +266,7 @@ def _notes(facts: _ReleaseFacts) -> list[str]:
     metadata, threshold = facts.release.metadata, _threshold(facts.events)
     notes = (
         metadata.clipping_effect,
+        f"Clipped share: {metadata.share_meaning}" if metadata.counts_clipped else "",
         metadata.clamping_effect,
         f"Only {facts.words.noun}s with {threshold} were published"
         if threshold and facts.selected

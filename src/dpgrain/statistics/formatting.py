@@ -19,6 +19,7 @@ from dpgrain._formatting import (
     format_number,
     one_line,
     quantity,
+    rounded_up,
     sentence,
     shorten,
     useful_decimals,
@@ -29,6 +30,7 @@ from dpgrain.publishing.risk import risk_lines
 from dpgrain.statistics.release_metadata import format_limit
 
 if TYPE_CHECKING:
+    from dpgrain.statistics.clipped_share import ClippedUnits
     from dpgrain.statistics.release import Release
     from dpgrain.statistics.release_metadata import ReleaseMetadata
 
@@ -88,11 +90,18 @@ def format_rows(release: Release, places: IntArray, *, letters: int) -> list[Pri
         if whole:
             estimate = format_number(float(values[row, 0]), 0)
         own = tuple(
-            format_number(float(column[row]), 0 if name in _COUNTS else decimals)
+            _percent(float(column[row]))
+            if name == "clipped_share"
+            else format_number(float(column[row]), 0 if name in _COUNTS else decimals)
             for name, column in more.items()
         )
         lines.append(PrintedRow(keys, estimate, error, low, high, own))
     return lines
+
+
+def _percent(limit: float) -> str:
+    """Format an upper limit on a share, rounded up."""
+    return f"≤{rounded_up(100 * limit, 2)}%"
 
 
 def shown(release: Release, count: int) -> IntArray:
@@ -223,7 +232,31 @@ def notes(release: Release) -> list[str]:
     if release.statistic.ranked and (release.std_error == 0).any():
         parts.append(_ONE_INTEGER)
     lines = [" ".join(sentence(part) for part in parts if part)]
-    return [*lines, f"Warning: {metadata.warnings}."] if metadata.care else lines
+    warnings = _warnings(release)
+    return [*lines, f"Warning: {warnings}."] if warnings else lines
+
+
+def _warnings(release: Release) -> str:
+    """Return the warnings of a release, and that of clipped units."""
+    return "; ".join(filter(None, (release.metadata.warnings, _clipping_warning(release))))
+
+
+def _clipping_warning(release: Release) -> str:
+    """Describe the groups in which many units may be clipped, and the remedy; empty for none."""
+    units: ClippedUnits | None = getattr(release, "units", None)
+    if units is None or units.is_small.all():
+        return ""
+    low, high, many = units.low, units.high, int((~units.is_small).sum())
+    if len(release) == 1:
+        least = f"at least {100 * low[0]:.2g}% and " if low[0] > 0 else ""
+        share = f"{least}at most {rounded_up(100 * high[0], 2)}%"
+        return f"{share} of {release.metadata.clipped_units} were clipped, by an unknown amount"
+    where = f"in {many:,} of {len(release):,} {release.statistic.noun}s more than 5% may be clipped"
+    worst = int(np.argmax(low * units.clipped))
+    if low[worst] == 0:
+        return where
+    (names,) = format_keys(release, np.array([worst]), letters=_LETTERS)
+    return f"{where}; publish {' '.join(names)} separately, or pass a larger clip="
 
 
 def explanation(release: Release) -> Paragraphs:
@@ -246,7 +279,7 @@ def column_meanings(release: Release) -> dict[str, str]:
         if getattr(release, "nonnegative", False)
         else "",
         "noise": metadata.noise or getattr(release, "noise", "gaussian"),
-        "warning": metadata.warnings,
+        "warning": _warnings(release),
     }
     columns = {
         "estimate": f"the {metadata.covers}, plus noise",
@@ -256,6 +289,7 @@ def column_meanings(release: Release) -> dict[str, str]:
         "give an upper bound, because one person may contribute any amount",
         "count": _count(release),
         "count_error": "standard error of count",
+        "clipped_share": metadata.share_meaning,
     }
     if statistic.ratio:
         columns["estimate"] = f"the {metadata.covers}, computed from noisy sums"
@@ -285,6 +319,8 @@ def _intervals(release: Release) -> str:
         text += f"; it covers the noise only, not the {limits}"
     if "at_least" in known:
         text += f"; at_least: 95% lower bound for the unclipped {metadata.unclipped}"
+    if "clipped_share" in known:
+        text += f"; clipped_share: {metadata.share_meaning}"
     if "count" in known:
         text += f"; count: {_count(release)}"
     return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError, raise_without_context
@@ -273,6 +273,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
 class HistogramQuery(SumsQuery[Histogram]):
     """Query for sums of one coordinate; ``nonnegative`` sets negative estimates to 0."""
 
+    shows_clipping: ClassVar[bool] = True
     nonnegative: bool = False
 
     def release(self, measured: NoisySums) -> Histogram:
@@ -283,6 +284,8 @@ class HistogramQuery(SumsQuery[Histogram]):
 
 class SumQuery(SumsQuery[Histogram]):
     """Query for the sum of a column."""
+
+    shows_clipping: ClassVar[bool] = True
 
     def release(self, measured: NoisySums) -> Histogram:
         """Return the sums in the unit of the column."""

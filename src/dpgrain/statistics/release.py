@@ -30,6 +30,7 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.statistics.clipped_share import ClippedUnits
 from dpgrain.statistics.consistency import consistent, reconcile
 from dpgrain.statistics.formatting import explanation, summary
 from dpgrain.statistics.intervals import as_column, radius
@@ -49,8 +50,12 @@ _ELSEWHERE = {"Holdings": "dpgrain.statistics.contribution_counts"}
 _FORMER = ("chain", "steps", "up_to")
 _METADATA = b"dpgrain"
 #: Numeric columns of releases; keys with these names are renamed.
-COLUMNS = ("estimate", "std_error", "low", "high", "at_least", "count", "count_error")
-_RESERVED = (*COLUMNS, "clipped_share", "covers", "lower", "upper", "clip", "take care")
+COLUMNS = (
+    "estimate", "std_error", "low", "high", "at_least", "count", "count_error", "clipped_share"
+)  # fmt: skip
+_RESERVED = (
+    *COLUMNS, "covers", "lower", "upper", "clip", "complete_units", "clipped_units", "take care"
+)  # fmt: skip
 # Endings of other file types.
 _NOT_SAVED = (".csv", ".json", ".xlsx", ".html", ".pdf")
 
@@ -149,7 +154,7 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
 
     def unknown(self) -> Self:
         """Return the release without estimates, for data within the noise."""
-        known = ("count", "count_error", "clip")
+        known = ("count", "count_error", "clip", "complete_units", "clipped_units")
         blank = {name: np.full(len(self), np.nan) for name in self._columns() if name not in known}
         return cast("Self", replace(cast("Any", self), **blank))
 
@@ -456,6 +461,10 @@ class Histogram(Release):
         at_least: (V,) 95% lower bounds on the unclipped totals, for any data; NaN if values may be
             negative. None if clipping has no effect. They use the noisy sums before
             post-processing.
+        complete_units: (V,) the noisy numbers of units whose contribution was within its bound;
+            None if they were not counted.
+        clipped_units: (V,) the noisy numbers of units whose contribution was clipped, or None.
+        units_error: the standard error of both numbers; None like these.
 
     >>> from dpgrain import User, histogram, read
     >>> rows = pa.table({"who": list(range(900)), "page": ["jobs"] * 600 + ["news"] * 300})
@@ -477,6 +486,18 @@ class Histogram(Release):
     noise: str = "gaussian"
     nonnegative: bool = False
     at_least: FloatArray | None = None
+    complete_units: FloatArray | None = None
+    clipped_units: FloatArray | None = None
+    units_error: float | None = None
+
+    @property
+    def units(self) -> ClippedUnits | None:
+        """Noisy numbers of complete and clipped units; None if they were not counted."""
+        counts, error = (self.complete_units, self.clipped_units), self.units_error
+        if counts[0] is None or counts[1] is None or error is None:
+            return None
+        law: Any = self.metadata.noise
+        return ClippedUnits(counts[0], counts[1], error, law)
 
     @property
     def low(self) -> FloatArray:
@@ -492,15 +513,29 @@ class Histogram(Release):
 
     @property
     def more(self) -> dict[str, FloatArray]:
-        """Lower bound on the unclipped totals, if clipping may have an effect."""
-        return {} if self.at_least is None else {"at_least": self.at_least}
+        """Lower bound on the unclipped totals, and upper limit on the share of clipped units."""
+        columns = {"at_least": self.at_least}
+        if self.units is not None:
+            columns["clipped_share"] = self.units.high
+        return {name: column for name, column in columns.items() if column is not None}
+
+    def to_arrow(self) -> pa.Table:
+        """Add to :meth:`Release.to_arrow` a text in ``take care`` where many units may be clipped."""
+        table = super().to_arrow()
+        if self.units is None or self.units.is_small.all() or "take care" in table.column_names:
+            return table
+        texts = [None if small else self.metadata.clipping_warning for small in self.units.is_small]
+        return table.append_column("take care", pa.array(texts, pa.string()))
 
     def _columns(self) -> dict[str, FloatArray]:
         own = {"estimate": self.estimate, "std_error": self.std_error, "clip": self.clip}
-        return {**own, **self.more}
+        units = {"complete_units": self.complete_units, "clipped_units": self.clipped_units}
+        more = {"at_least": self.at_least, **units}
+        return {**own, **{name: column for name, column in more.items() if column is not None}}
 
     def _about(self) -> dict[str, Any]:
-        return {"noise": self.noise, "nonnegative": self.nonnegative}
+        counted = {} if self.units_error is None else {"units_error": self.units_error}
+        return {"noise": self.noise, "nonnegative": self.nonnegative, **counted}
 
     def _people(self) -> FloatArray | None:
         """Return the noisy counts, if they are of people."""

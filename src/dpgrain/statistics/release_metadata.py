@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpgrain import _validate
-from dpgrain._formatting import approximate_percent, powers, quantity, quote_user, rounded_up
+from dpgrain._formatting import powers, quantity, quote_user, rounded_up
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.statistic import HISTOGRAM, VALUE, Statistic, statistic_of
 from dpgrain.units import Level, Relation
@@ -117,8 +117,7 @@ class ReleaseMetadata(Mapping[str, str]):
         user: column of user ids.
         n_users: public number of enrolled users.
         bound: privately chosen clipping bound; None if it is unknown, or each cell has one.
-        above: rough estimate of the share of blocks above privately chosen bounds; None if
-            unknown.
+        counts_clipped: True if the release has limits on the share of clipped units.
         care: warnings for readers, as sentences; computed from noisy numbers only.
         processed: post-processing of the estimates.
         told: description in a file of a version without facts.
@@ -156,7 +155,7 @@ class ReleaseMetadata(Mapping[str, str]):
     user: str | None = None
     n_users: int | None = None
     bound: float | None = None
-    above: float | None = None
+    counts_clipped: bool = False
     care: tuple[str, ...] = ()
     processed: tuple[str, ...] = ()
     told: tuple[tuple[str, str], ...] = ()
@@ -530,10 +529,30 @@ class ReleaseMetadata(Mapping[str, str]):
             return dict(self.told).get("left out", "")
         if not self.is_clipped or (self.clip is not None and self.clip.over == "item"):
             return ""
-        if self.above is None:
-            return "the effect of clipping was not estimated"
-        parts = f"users' contributions to one {self._cell}" if self.elements else f"{self.unit}s"
-        return f"a rough estimate: {approximate_percent(self.above)} of {parts} were clipped"
+        if self.counts_clipped:
+            return ""
+        return f"the share of clipped {self.clipped_units} was not estimated"
+
+    @property
+    def share_meaning(self) -> str:
+        """Description of the share of clipped units."""
+        own = bool(self.elements) and self._of_own_items
+        where = "" if own else f" with data in the {self.statistic.noun}" if self.by else " with data"
+        root = "k" if self.noise == "laplace" else "√k"
+        weight = f" (a user in k {self._groups} has weight 1/{root})" * bool(self._groups)
+        return (
+            f"95% upper limit on the share of {self.clipped_units}{where} that were clipped{weight}"
+        )
+
+    @property
+    def clipping_warning(self) -> str:
+        """Warning for an estimate if many units may be clipped."""
+        return "many may be clipped: see clipped_share"
+
+    @property
+    def clipped_units(self) -> str:
+        """Clipped units, in the plural."""
+        return f"users' contributions to one {self._cell}" if self.elements else f"{self.unit}s"
 
     @property
     def clamping_effect(self) -> str:
@@ -627,9 +646,11 @@ class ReleaseMetadata(Mapping[str, str]):
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as plain JSON values."""
         facts = {**asdict(self), "statistic": self.statistic.name}
+        # Files without these facts keep their hash.
         if self.selected_groups is None:
-            # Files without this fact keep their hash.
             del facts["selected_groups"]
+        if not self.counts_clipped:
+            del facts["counts_clipped"]
         return facts
 
     @staticmethod
@@ -640,8 +661,7 @@ class ReleaseMetadata(Mapping[str, str]):
             ParameterError: if a fact is unknown or wrong.
         """
         facts = {name: fact for name, fact in values.items() if name != "statistic"}
-        if "lost" in facts:
-            facts = {name: fact for name, fact in facts.items() if name not in _FORMER}
+        facts = {name: fact for name, fact in facts.items() if name not in _FORMER}
         metadata = _validate.read_fields(ReleaseMetadata, facts, "the metadata of a release")
         return replace(metadata, statistic=statistic_of(values["statistic"]))
 

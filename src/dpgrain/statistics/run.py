@@ -26,6 +26,7 @@ from dpgrain.statistics.bounds import (
     pooled_bounds,
     rough_bounds,
 )
+from dpgrain.statistics.clipped_share import ClippedUnits
 from dpgrain.statistics.intervals import at_least, blank
 from dpgrain.statistics.plan import (
     ENOUGH,
@@ -71,6 +72,7 @@ class NoisySums:
         guarantee: the guarantee.
         metadata: public facts of the query, with the outcome of private choices.
         chosen: privately chosen bounds, by group; None for a stated bound.
+        clipped: noisy numbers of complete and of clipped units, if counted.
         everyone: public number of people, if people without records count 0; else None.
         seen: False if a range was to be chosen and no number exceeded the noise, so the sums over
             the widest range have no information.
@@ -84,6 +86,7 @@ class NoisySums:
     guarantee: Guarantee
     metadata: ReleaseMetadata
     chosen: ChosenBounds | None = None
+    clipped: ClippedUnits | None = None
     everyone: int | None = None
     seen: bool = True
 
@@ -112,6 +115,9 @@ class NoisySums:
             self.metadata,
             noise,
             at_least=least,
+            complete_units=None if self.clipped is None else self.clipped.complete,
+            clipped_units=None if self.clipped is None else self.clipped.clipped,
+            units_error=None if self.clipped is None else self.clipped.std_error,
         )
 
     def as_estimates(
@@ -205,8 +211,9 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
                     "no contribution exceeded the noise, and the clipping bound is a guess: pass "
                     "clip= or a larger epsilon="
                 )
-        progress.stage("Adding up")
         grid = Grid(clip, grid_bits(events.sums.noise_multiplier), query.norm)
+        counts = _clipped_units(data, grid, query, charge)
+        progress.stage("Adding up")
         sums = query.netted(data.sums(grid, indicator=query.indicator))
         progress.stage("Adding noise")
         known = data.dictionary
@@ -216,7 +223,6 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
     learned: dict[str, Any] = {}
     if chosen is not None:
         scale = split.scale if isinstance(split, SignParts) else 1.0
-        learned["above"] = chosen.above
         learned["bound"] = scale * float(clip[0]) if events.one_bound and clip.size else None
     if result is not None and result.seen and not result.everything:
         learned.update(found=result.bounds, beyond=result.beyond)
@@ -232,6 +238,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         charge.guarantee,
         replace(query.metadata, care=tuple(care), **learned),
         None if chosen is None else chosen.take(row),
+        None if counts is None else counts.take(order),
         query.everyone,
         result is None or result.seen,
     )
@@ -411,6 +418,19 @@ def _choose(data: UserContributions, query: SumsQuery[Any], charge: Charge) -> C
             return chosen.at_most(rule.high)
     # The last edge may exceed the largest norm of interest.
     return choose_bounds(*own).at_most(rule.high)
+
+
+def _clipped_units(
+    data: UserContributions, clip: Grid, query: SumsQuery[Any], charge: Charge
+) -> ClippedUnits | None:
+    """Return the noisy numbers of complete and clipped units by group; None without that part."""
+    event = query.events.clipped
+    if event is None:
+        return None
+    units = Grid(np.ones(1), grid_bits(event.noise_multiplier), query.norm)
+    counts = data.clipped_units(clip, units, indicator=query.indicator)
+    noisy = charge.noisy(event, counts, float(units.radius[0])) * float(units.step[0])
+    return ClippedUnits(noisy[:, 0], noisy[:, 1], noise_sd(event), query.noise)
 
 
 def _pooled_rows(

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from dpgrain import _validate
 from dpgrain._types import IntArray
@@ -83,6 +83,8 @@ class SumsQuery(Query[Published]):
         indicator: True if a unit counts at most 1 per group.
         best: the number of public groups selected by one-shot Gumbel noise; None for all.
         adaptive: True for a selection of unknown items in two rounds.
+        estimate_clipping: True to count clipped units; None to count them if bounds are chosen
+            privately.
         random_state: a seed, for tests and research.
         progress: show progress.
     """
@@ -102,8 +104,12 @@ class SumsQuery(Query[Published]):
     indicator: bool = False
     best: int | None = None
     adaptive: bool = False
+    estimate_clipping: bool | None = None
     random_state: RandomState = None
     progress: bool | None = None
+
+    #: True for releases that show the share of clipped units.
+    shows_clipping: ClassVar[bool] = False
 
     @classmethod
     def of(
@@ -284,6 +290,14 @@ class SumsQuery(Query[Published]):
             longest = self.record_norm
         return isinstance(self.rule, AutoClip) or longest is None or longest > self.rule
 
+    @property
+    def counts_clipped(self) -> bool:
+        """True if part of the budget counts clipped units."""
+        wanted = self.estimate_clipping
+        if wanted is None:
+            wanted = isinstance(self.rule, AutoClip)
+        return self.shows_clipping and self.is_clipped and wanted
+
     @cached_property
     def public(self) -> tuple[Groups, GroupCells] | None:
         """Groups and their cells, if public."""
@@ -384,6 +398,7 @@ class SumsQuery(Query[Published]):
             select_share=TOP_SHARE if self.indicator else SELECTION_SHARE,
             # Ratios need the sizes of groups.
             align_from=2 * self.measure.corners if self.measure.ratio else MANY_COORDINATES,
+            count_clipped=self.counts_clipped,
         )
 
     @property
@@ -462,6 +477,8 @@ class SumsQuery(Query[Published]):
             facts.append(Fact(kind, (self.rule.low, self.rule.high, share)))
         else:
             facts.append(self._fact_of_bound(self.rule))
+        if events.clipped is not None:
+            facts.append(Fact("clipped-units", (events.share_of(events.clipped),)))
         return facts
 
     def _fact_of_bound(self, rule: float) -> Fact:
@@ -498,6 +515,7 @@ class SumsQuery(Query[Published]):
                 None if isinstance(self.rule, AutoClip) else self.rule, over, self.is_clipped
             ),
             cells=self._public_cells,
+            counts_clipped=self.counts_clipped,
             over=self._over,
             meanings=() if people is None else people.meanings((*self.keys, self.value)),
         )
