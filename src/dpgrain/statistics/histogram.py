@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
+
+import numpy as np
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError, raise_without_context
@@ -293,7 +295,16 @@ class SumQuery(SumsQuery[Histogram]):
         assert isinstance(split, SignParts)  # noqa: S101 - the split of a total
         # A range without positive numbers has one corner, for magnitudes.
         sign = -1.0 if split.corners == 1 and split.low < 0 else 1.0
-        return measured.as_histogram(scale=split.scale, sign=sign, signed=split.corners > 1)
+        signed = split.corners > 1 and split.low < 0
+        release = measured.as_histogram(scale=split.scale, sign=sign, signed=signed)
+        if measured.chosen is None or measured.chosen.seen.all():
+            return release
+        # Their bounds start far below the numbers, so their estimates would be near 0.
+        blank = ~measured.chosen.seen
+        estimate, error = (
+            np.where(blank, np.nan, column) for column in (release.estimate, release.std_error)
+        )
+        return replace(release, estimate=estimate, std_error=error)
 
 
 def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:

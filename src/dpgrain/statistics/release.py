@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -31,11 +31,12 @@ from dpgrain.errors import DataError, ParameterError
 from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.clipped_share import ClippedUnits
+from dpgrain.statistics.comparisons import Comparison, difference, ratio
 from dpgrain.statistics.consistency import consistent, reconcile
-from dpgrain.statistics.formatting import explanation, summary
-from dpgrain.statistics.intervals import as_column, radius
+from dpgrain.statistics.formatting import explanation, format_keys, summary
+from dpgrain.statistics.intervals import as_column, half_width, radius
 from dpgrain.statistics.ordering_loss import misordered_pairs
-from dpgrain.statistics.release_metadata import ReleaseMetadata
+from dpgrain.statistics.release_metadata import ReleaseMetadata, format_limit
 from dpgrain.statistics.shrinkage import shrink
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.tables.groups import Groups
@@ -451,7 +452,7 @@ class Histogram(Release):
     Args:
         groups: (V,) the groups, in the order of the public domain; selected ones by name.
         estimate: (V,) the noisy sums of clipped contributions, unbiased for these unless
-            non-negative.
+            non-negative; NaN for sums whose contributions did not exceed the noise.
         std_error: (V,) the standard error of the noise.
         clip: (V,) the clipping bound of the group's cell.
         guarantee: the guarantee of the release.
@@ -472,7 +473,7 @@ class Histogram(Release):
     ...     read(rows, user="who"), "page", unit=User(), epsilon=1.0, delta=1e-6,
     ...     domain=["jobs", "news", "shop"], random_state=1)
     >>> dict(zip(visits.items.to_pylist(), visits.estimate.round(-1).tolist()))
-    {'jobs': 610.0, 'news': 290.0, 'shop': -10.0}
+    {'jobs': 600.0, 'news': 300.0, 'shop': 0.0}
     >>> bool((visits.without_negatives().estimate >= 0).all()), visits.largest(1).items.to_pylist()
     (True, ['jobs'])
     """
@@ -514,7 +515,12 @@ class Histogram(Release):
     @property
     def more(self) -> dict[str, FloatArray]:
         """Lower bound on the unclipped totals, and upper limit on the share of clipped units."""
-        columns = {"at_least": self.at_least}
+        least = self.at_least
+        if least is not None:
+            # A smaller lower bound also holds: no bound is above the interval, even if this is
+            # below 0 or post-processed.
+            least = np.where(least > self.high, self.high, least)
+        columns = {"at_least": least}
         if self.units is not None:
             columns["clipped_share"] = self.units.high
         return {name: column for name, column in columns.items() if column is not None}
@@ -566,7 +572,11 @@ class Histogram(Release):
         non-negative sums.
         """
         law = "laplace" if self.noise == "geometric" else self.noise
-        estimate, error = shrink(self.estimate, self.std_error, prior, noise=law)
+        known = ~np.isnan(self.estimate)
+        if prior is not None and np.shape(prior) == known.shape:
+            prior = np.asarray(prior)[known]
+        estimate, error = self.estimate.copy(), self.std_error.copy()
+        estimate[known], error[known] = shrink(estimate[known], error[known], prior, noise=law)
         return self._processed(["shrunk"], estimate, error, nonnegative=True)
 
     def consistent(self, total: float | None = None) -> Self:
@@ -580,7 +590,8 @@ class Histogram(Release):
         Raises:
             ParameterError: if the total is negative.
         """
-        estimate = consistent(self.estimate, self.std_error, total)
+        estimate, known = self.estimate.copy(), ~np.isnan(self.estimate)
+        estimate[known] = consistent(estimate[known], self.std_error[known], total)
         return self._processed(["consistent"], estimate, self.std_error, nonnegative=True)
 
     def reconciled(self, totals: Histogram) -> tuple[Self, Histogram]:
@@ -589,7 +600,7 @@ class Histogram(Release):
         Args:
             totals: a release of the same statistic by some of this one's keys, such as counts by
                 item for counts by item and month. Every group of it must have parts here, and every
-                part its total.
+                part its total. If contributions are clipped, all groups of both need the same bound.
 
         Returns:
             This release and the totals, each with smaller standard errors and with the guarantee of
@@ -597,7 +608,8 @@ class Histogram(Release):
 
         Raises:
             ParameterError: if the keys do not fit, a group is missing, the two are of different
-                statistics or the same release, or their guarantees are for different units.
+                statistics or the same release, or have different clipping bounds, or their guarantees
+                are for different units.
         """
         if not isinstance(totals, Histogram) or _measured(totals) != _measured(self):
             raise ParameterError(
@@ -609,6 +621,14 @@ class Histogram(Release):
                 "totals must be another release, not this one, because its noise would be "
                 "counted twice."
             )
+        clipped = self.metadata.is_clipped or totals.metadata.is_clipped
+        bounds = np.unique(np.concatenate([self.clip, totals.clip]))
+        if clipped and bounds.size > 1:
+            raise ParameterError(
+                "totals must have the clipping bound of the parts, not bounds from "
+                f"{format_limit(bounds[0])} to {format_limit(bounds[-1])}, because clipped parts then "
+                "add up to less than their total; pass the same clip= for both."
+            )
         both = self.guarantee + totals.guarantee
         group = self.groups.codes_in(totals.groups)
         parts, parts_sd, whole, whole_sd = reconcile(
@@ -618,6 +638,88 @@ class Histogram(Release):
             replace(self._processed(["reconciled"], parts, parts_sd), guarantee=both),
             replace(totals._processed(["reconciled"], whole, whole_sd), guarantee=both),
         )
+
+    def difference(self, a: Any, b: Any) -> Comparison:
+        """Return the noisy number of group ``a`` minus that of ``b``: free post-processing.
+
+        Args:
+            a: the group's value; for several keys, a tuple of values in their order.
+            b: the other group's value.
+
+        Raises:
+            ParameterError: if a group is missing, the estimates were post-processed or selected as
+                the largest, or clipping bounds differ.
+
+        The noise of different groups is independent. The interval is for clipped quantities; no
+        lower bound exists for unclipped ones.
+
+        >>> from dpgrain import User, count, read
+        >>> rows = pa.table({"who": range(900), "year": [2024] * 400 + [2025] * 500})
+        >>> visits = count(read(rows, user="who"), by="year", domain=[2024, 2025], clip=1,
+        ...                unit=User(), epsilon=1, delta=1e-6, random_state=1)
+        >>> print(visits.difference(2025, 2024))
+        Difference of clipped totals, 2025 − 2024: 100.7 ± 2.0 (95% interval 96.5 to 105.0)
+        """
+        return self._compared("difference", a, b)
+
+    def ratio(self, a: Any, b: Any) -> Comparison:
+        """Return the noisy number of group ``a`` divided by that of ``b``: free post-processing.
+
+        Args:
+            a: the group's value; for several keys, a tuple of values in their order.
+            b: the group whose number is the divisor.
+
+        Raises:
+            ParameterError: as :meth:`difference`.
+
+        The interval is Fieller's, for clipped quantities. Without an estimate of ``b`` above the
+        noise, the ratio is NaN.
+
+        >>> from dpgrain import User, count, read
+        >>> rows = pa.table({"who": range(900), "year": [2024] * 400 + [2025] * 500})
+        >>> visits = count(read(rows, user="who"), by="year", domain=[2024, 2025], clip=1,
+        ...                unit=User(), epsilon=1, delta=1e-6, random_state=1)
+        >>> print(visits.ratio(2025, 2024))
+        Ratio of clipped totals, 2025 ÷ 2024: 1.2522 ± 0.0057 (95% interval 1.2403 to 1.2643)
+        """
+        return self._compared("ratio", a, b)
+
+    def _compared(self, operation: Literal["difference", "ratio"], a: Any, b: Any) -> Comparison:
+        if self.metadata.processed or self.nonnegative or self.statistic.holders:
+            raise ParameterError(
+                f"{operation} requires estimates without post-processing or ranking, because their "
+                "errors are then correlated or biased; call it on the release itself."
+            )
+        first, second = self._place("a", a), self._place("b", b)
+        if first == second:
+            raise ParameterError("b must be another group than a.", name="b")
+        if self.metadata.is_clipped and self.clip[first] != self.clip[second]:
+            raise ParameterError(
+                f"b must have the clipping bound of a, {format_limit(self.clip[first])}, not "
+                f"{format_limit(self.clip[second])}; pass an explicit clip=.",
+                name="b",
+            )
+        places = [first, second]
+        numbers, errors = self.estimate[places].tolist(), self.std_error[places].tolist()
+        compute = {"difference": difference, "ratio": ratio}[operation]
+        result = compute(tuple(numbers), tuple(errors), half_width(self.noise))
+        names = [" ".join(keys) for keys in format_keys(self, np.array(places), letters=40)]
+        return Comparison(operation, (names[0], names[1]), self.covers, *result)
+
+    def _place(self, name: str, group: Any) -> int:
+        """Return the index of a group."""
+        keys = group if isinstance(group, tuple) else (group,)
+        columns = [column.to_pylist() for column in self.groups.columns]
+        rows = list(zip(*columns, strict=True))
+        try:
+            return rows.index(keys)
+        except (ValueError, TypeError):
+            listed = ", ".join(self.groups.names) or "no key"
+            raise ParameterError(
+                f"{name} must be a group of this release, by {listed}, not "
+                f"{_validate.describe(group)}.",
+                name=name,
+            ) from None
 
     def _processed(
         self,

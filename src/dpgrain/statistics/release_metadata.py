@@ -537,7 +537,9 @@ class ReleaseMetadata(Mapping[str, str]):
     def share_meaning(self) -> str:
         """Description of the share of clipped units."""
         own = bool(self.elements) and self._of_own_items
-        where = "" if own else f" with data in the {self.statistic.noun}" if self.by else " with data"
+        where = (
+            "" if own else f" with data in the {self.statistic.noun}" if self.by else " with data"
+        )
         root = "k" if self.noise == "laplace" else "√k"
         weight = f" (a user in k {self._groups} has weight 1/{root})" * bool(self._groups)
         return (
