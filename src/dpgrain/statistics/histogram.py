@@ -44,6 +44,7 @@ def histogram(
     edges: Sequence[float] | Literal["auto"] | None = None,
     noise: Law = "gaussian",
     nonnegative: bool = False,
+    estimate_clipping: bool = False,
     max_items: int = 1000,
     random_state: RandomState = None,
     progress: bool | None = None,
@@ -74,6 +75,8 @@ def histogram(
             open.
         noise: the noise distribution; ``laplace`` needs no δ.
         nonnegative: set negative estimates to 0. This is free post-processing.
+        estimate_clipping: estimate the share of clipped units of an explicit ``clip`` with 5% of the
+            budget; for a privately chosen bound it is always estimated.
         max_items: maximum number of groups or items of one unit used in selection.
         random_state: seed, for tests and research. The release is then *not private*.
         progress: show progress; by default on a terminal, after two seconds.
@@ -99,6 +102,7 @@ def histogram(
     (3, 1.0)
     """
     promise = Promise.of(unit, epsilon, delta, relation, share)
+    estimate_clipping = _checked_estimate(estimate_clipping, table)
     if isinstance(table, SharedTable) and edges is not None:
         table.refuse("histogram with edges")
     if isinstance(table, SharedTable):
@@ -108,6 +112,11 @@ def histogram(
         )  # fmt: skip
     rule = clip_rule(clip)
     if edges is not None:
+        if estimate_clipping:
+            raise ParameterError(
+                "estimate_clipping must be False with edges, not True; omit one of them.",
+                name="estimate_clipping",
+            )
         if not isinstance(item, str) or weight is not None or domain is not None:
             raise ParameterError(
                 "edges require one numeric column as item, without weight and domain.",
@@ -124,7 +133,7 @@ def histogram(
         HISTOGRAM, table, item, promise=promise, clip=clip, noise=noise, domain=domain,
         value=weight, measure=None if weight is None else Weights(unit=_weight_unit(rule)),
         max_items=max_items, nonnegative=_validate.boolean(nonnegative=nonnegative),
-        random_state=random_state, progress=progress,
+        estimate_clipping=estimate_clipping, random_state=random_state, progress=progress,
     )  # fmt: skip
 
 
@@ -142,6 +151,7 @@ def count(
     clip: float | Literal["auto"] | AutoClip | Mapping[Any, float] = "auto",
     domain: Any = None,
     noise: Law | Literal["auto"] = "auto",
+    estimate_clipping: bool = False,
     max_items: int = 1000,
     random_state: RandomState = None,
     progress: bool | None = None,
@@ -167,6 +177,8 @@ def count(
             privately. For several columns, pass a mapping from columns to values (other columns are
             selected privately) or a list of tuples.
         noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        estimate_clipping: estimate the share of clipped units of an explicit ``clip`` with 5% of the
+            budget; for a privately chosen bound it is always estimated.
         max_items: maximum number of groups or items of one unit used in selection.
         random_state: seed, for tests and research. The release is then *not private*.
         progress: show progress; by default on a terminal, after two seconds.
@@ -184,6 +196,7 @@ def count(
     (1, 1.0)
     """
     promise = Promise.of(unit, epsilon, delta, relation, share)
+    estimate_clipping = _checked_estimate(estimate_clipping, table)
     if isinstance(table, SharedTable):
         return SharedQuery.of(
             COUNT, table, by, promise=promise, clip=clip, noise=noise, domain=domain, value=value,
@@ -191,7 +204,8 @@ def count(
         )  # fmt: skip
     return HistogramQuery.of(
         COUNT, table, by, promise=promise, clip=clip, noise=noise, domain=domain, value=value,
-        max_items=max_items, random_state=random_state, progress=progress,
+        max_items=max_items, estimate_clipping=estimate_clipping, random_state=random_state,
+        progress=progress,
     )  # fmt: skip
 
 
@@ -210,6 +224,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     clip: float | Literal["auto"] | AutoClip | Mapping[Any, float] = "auto",
     domain: Any = None,
     noise: Law | Literal["auto"] = "auto",
+    estimate_clipping: bool = False,
     max_items: int = 1000,
     random_state: RandomState = None,
     progress: bool | None = None,
@@ -237,6 +252,8 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
             privately. For several columns, pass a mapping from columns to values (other columns are
             selected privately) or a list of tuples.
         noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        estimate_clipping: estimate the share of clipped units of an explicit ``clip`` with 5% of the
+            budget; for a privately chosen bound it is always estimated.
         max_items: maximum number of groups or items of one unit used in selection.
         random_state: seed, for tests and research. The release is then *not private*.
         progress: show progress; by default on a terminal, after two seconds.
@@ -257,6 +274,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     (1,)
     """
     promise = Promise.of(unit, epsilon, delta, relation, share)
+    estimate_clipping = _checked_estimate(estimate_clipping, table)
     if isinstance(table, SharedTable):
         return SharedQuery.of(
             SUM, table, by, promise=promise, clip=clip, noise=noise, domain=domain, value=value,
@@ -267,7 +285,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     return SumQuery.of(
         SUM, table, by, promise=promise, clip=clip, noise=noise, domain=domain, value=value,
         measure=Total.of(low, high), bounds=limits, max_items=max_items,
-        random_state=random_state, progress=progress,
+        estimate_clipping=estimate_clipping, random_state=random_state, progress=progress,
     )  # fmt: skip
 
 
@@ -305,6 +323,18 @@ class SumQuery(SumsQuery[Histogram]):
             np.where(blank, np.nan, column) for column in (release.estimate, release.std_error)
         )
         return replace(release, estimate=estimate, std_error=error)
+
+
+def _checked_estimate(estimate_clipping: bool, table: Any) -> bool:
+    """Return the option, which records with several owners do not have."""
+    wanted = _validate.boolean(estimate_clipping=estimate_clipping)
+    if wanted and isinstance(table, SharedTable):
+        raise ParameterError(
+            "estimate_clipping must be False for records with several owners, not True; their "
+            "clipped records are not counted.",
+            name="estimate_clipping",
+        )
+    return wanted
 
 
 def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:

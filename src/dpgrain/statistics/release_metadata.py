@@ -562,6 +562,9 @@ class ReleaseMetadata(Mapping[str, str]):
         if self.statistic.of_parts:
             # A privately chosen range only places edges; it clamps no values.
             return ""
+        if self.bounds is not None and not self.statistic.in_order and not self.told:
+            low, high = map(format_limit, self.bounds)
+            return f"the share of values beyond the stated [{low}, {high}] was not estimated"
         if self.found is None or self.beyond is None:
             return dict(self.told).get("outside of the range", "")
         low, high = map(format_limit, self.found)

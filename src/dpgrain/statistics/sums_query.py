@@ -83,8 +83,8 @@ class SumsQuery(Query[Published]):
         indicator: True if a unit counts at most 1 per group.
         best: the number of public groups selected by one-shot Gumbel noise; None for all.
         adaptive: True for a selection of unknown items in two rounds.
-        estimate_clipping: True to count clipped units; None to count them if bounds are chosen
-            privately.
+        estimate_clipping: True to count clipped units of a stated bound, too; those of privately
+            chosen bounds are always counted.
         random_state: a seed, for tests and research.
         progress: show progress.
     """
@@ -104,7 +104,7 @@ class SumsQuery(Query[Published]):
     indicator: bool = False
     best: int | None = None
     adaptive: bool = False
-    estimate_clipping: bool | None = None
+    estimate_clipping: bool = False
     random_state: RandomState = None
     progress: bool | None = None
 
@@ -293,9 +293,7 @@ class SumsQuery(Query[Published]):
     @property
     def counts_clipped(self) -> bool:
         """True if part of the budget counts clipped units."""
-        wanted = self.estimate_clipping
-        if wanted is None:
-            wanted = isinstance(self.rule, AutoClip)
+        wanted = self.estimate_clipping or isinstance(self.rule, AutoClip)
         return self.shows_clipping and self.is_clipped and wanted
 
     @cached_property
