@@ -119,3 +119,14 @@ def test_files_keep_the_numbers_of_units(tmp_path: Path) -> None:
     assert str(again) == str(release)
     assert again.units.high.tolist() == release.units.high.tolist()
     assert again.largest(1).units.high.size == 1
+
+
+def test_people_with_one_record_each_get_a_bound_of_about_one() -> None:
+    table = dg.read(pa.table({"who": np.arange(4000)}), user="who")
+    for noise in ("gaussian", "laplace"):
+        bounds = [
+            dg.count(table, epsilon=1.0, noise=noise, random_state=seed, **USER).clip[0]
+            for seed in range(9)
+        ]
+        assert np.median(bounds) == 1.0
+        assert max(bounds) < 1.5

@@ -396,6 +396,9 @@ def _choose(data: UserContributions, query: SumsQuery[Any], charge: Charge) -> C
     assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
     assert event is not None  # noqa: S101 - a plan has it then
     edges = rule.edges(cells=1 if events.one_bound else data.dictionary.cell_sizes.size)
+    if query.value is None and events.pool is None:
+        # A bin of the smallest norm of counts only, at which a bound clips no single record.
+        edges = np.insert(edges, 0, edges[0] ** 2 / edges[1])
     counts = data.norm_counts(edges[1:], query.norm, indicator=query.indicator)
     noisy = charge.noisy(event, counts).astype(np.float64)
     if query.measure.ratio and events.one_bound and len(data.dictionary.groups):
@@ -416,8 +419,9 @@ def _choose(data: UserContributions, query: SumsQuery[Any], charge: Charge) -> C
                 rough, rows, noise_sd(events.pool), coordinates, noise_multiplier, rule.low
             )
             return chosen.at_most(rule.high)
-    # The last edge may exceed the largest norm of interest.
-    return choose_bounds(*own).at_most(rule.high)
+    chosen = choose_bounds(*own)
+    # The last edge may exceed the largest norm of interest, and the first be below the smallest.
+    return replace(chosen, bounds=np.clip(chosen.bounds, rule.low, rule.high))
 
 
 def _clipped_units(
