@@ -17,8 +17,9 @@ from dpgrain.units import Law
 
 # Largest upper limit on the share of clipped units that needs no warning.
 _SMALL = 0.05
-# Probability with which each limit holds.
-_LEVEL = 0.95
+# Probability with which each limit holds, and with which a number above the noise is no noise: the
+# best bound leaves about as many clipped units as the noise of this number hides.
+_LEVEL, _PROBABLE = 0.95, 0.9
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +61,9 @@ class ClippedUnits:
 
     @property
     def is_small(self) -> BoolArray:
-        """True for shares of at most 5% that may be 0, (V,)."""
-        low, high = self._limits
-        return np.asarray((high <= _SMALL) & (low == 0))
+        """True for shares of at most 5% with a noisy number that is probably noise, (V,)."""
+        noisy = self.clipped <= quantile_of(self.noise, _PROBABLE) * self.std_error
+        return np.asarray((self.high <= _SMALL) & noisy)
 
     def take(self, places: Any) -> Self:
         """Return the numbers of the groups at these indices."""
