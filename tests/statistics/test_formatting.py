@@ -71,7 +71,9 @@ def test_notes_state_interval_and_clipping(skewed: dg.Histogram) -> None:
         "or 'item' are dropped"
     )
     assert said in repr(skewed)
-    assert re.match("Warning: in [0-9]+ of 40 items more than 5% may be clipped", warning)
+    assert re.match(
+        r"Warning: clipping may matter in [0-9]+ of 40 items \(see clipped_share\)", warning
+    )
     unknown = replace(
         skewed, complete_units=None, metadata=replace(skewed.metadata, counts_clipped=False)
     )

@@ -251,7 +251,8 @@ def _clipping_warning(release: Release) -> str:
         least = f"at least {100 * low[0]:.2g}% and " if low[0] > 0 else ""
         share = f"{least}at most {rounded_up(100 * high[0], 2)}%"
         return f"{share} of {release.metadata.clipped_units} were clipped, by an unknown amount"
-    where = f"in {many:,} of {len(release):,} {release.statistic.noun}s more than 5% may be clipped"
+    number = f"{many:,} of {len(release):,} {release.statistic.noun}s"
+    where = f"clipping may matter in {number} (see clipped_share)"
     worst = int(np.argmax(low * units.clipped))
     if low[worst] == 0:
         return where

@@ -549,7 +549,7 @@ class ReleaseMetadata(Mapping[str, str]):
     @property
     def clipping_warning(self) -> str:
         """Warning for an estimate if many units may be clipped."""
-        return "many may be clipped: see clipped_share"
+        return "clipping may matter: see clipped_share"
 
     @property
     def clipped_units(self) -> str:
