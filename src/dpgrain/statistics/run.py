@@ -189,7 +189,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         bounds = query.bounds
         if isinstance(bounds, AutoRange):
             progress.stage("Choosing the range")
-            result = _range(engine, query, bounds, charge)
+            result = _range(engine, query, bounds, len(groups), charge)
             bounds = result.bounds
             if not result.seen:
                 care.append(_NO_NUMBER)
@@ -341,8 +341,10 @@ class _Range:
         return self.beyond is not None
 
 
-def _range(engine: Engine, query: SumsQuery[Any], rule: AutoRange, charge: Charge) -> _Range:
-    """Choose the range of the numbers from noisy counts of their magnitudes."""
+def _range(
+    engine: Engine, query: SumsQuery[Any], rule: AutoRange, cells: int, charge: Charge
+) -> _Range:
+    """Choose the range of the numbers of all groups from noisy counts of their magnitudes."""
     event = query.events.ranges
     assert event is not None  # noqa: S101 - a plan without bounds has it
     _, blocks = query.range_blocks
@@ -367,7 +369,9 @@ def _range(engine: Engine, query: SumsQuery[Any], rule: AutoRange, charge: Charg
     one_row = query.blocks.one_row
     if far == "weighed" or (far == "weighed of people" and one_row):
         single = one_row or blocks.block == "record"
-        noise = noise_sd(query.events.sums) * (1.0 if single else _BOUND_TO_MEAN)
+        # Each group has this noise, and all of them together lose what is clamped.
+        noise = noise_sd(query.events.sums) * math.sqrt(max(cells, 1))
+        noise *= 1.0 if single else _BOUND_TO_MEAN
         bounds = rule.balanced_bounds(noisy, sd, noise, query.noise)
     else:
         bounds = rule.choose(noisy, sd, query.noise)
