@@ -190,6 +190,10 @@ class ChosenBounds:
         """Return these bounds limited to ``high``."""
         return replace(self, bounds=np.minimum(self.bounds, high))
 
+    def at_least(self, low: float) -> ChosenBounds:
+        """Return these bounds, raised to ``low``."""
+        return replace(self, bounds=np.maximum(self.bounds, low))
+
     def take(self, cells: IntArray) -> ChosenBounds:
         """Return the bounds of each group, (V,), by its cell."""
         return replace(self, bounds=self.bounds[cells], seen=self.seen[cells])
@@ -247,6 +251,7 @@ def bound_of_ratios(
     noise_multiplier: float,
     bias: float,
     law: Law = "gaussian",
+    record: float = 0.0,
 ) -> ChosenBounds:
     """Return the common clipping bound of group sums that are divided by the group's count.
 
@@ -256,34 +261,37 @@ def bound_of_ratios(
         count_sd: standard deviation of the noise of a count.
         shares: (G,) approximate share of each group in all records, above 0.
         noise_multiplier: noise sd of a group's sum ÷ clipping bound.
-        bias: rough fraction of the clipped part that affects a ratio.
+        bias: rough change of a ratio if all blocks are clipped to equal size.
         law: noise distribution of the counts.
+        record: largest norm of one record's contribution, the smallest bound.
 
     For a bound r, N(r) = Σ min(x, r) of the block norms x remains, of which group g has its share
     s_g. The noise of its ratio has sd r·noise_multiplier/(s_g·N(r)), and the bias is bias·(1 −
-    N(r)/N(∞)). The bound minimises the mean of both squares over groups. The variance of a group is
-    limited to that of a uniform number in the range, because a noisier ratio has no information. So
-    small groups matter too.
+    N(r)/N(∞)). The bound minimises the geometric mean over groups of the sum of both squares, so a
+    group matters by the factor by which a bound changes its error. The variance of a group is
+    limited to that of a uniform number in the range, because a noisier ratio has no information: a
+    tiny group, which no bound would help, lowers no bound. Blocks below ``record`` count as one
+    record: a lower bound would clip people with one record each, by different factors.
 
     >>> counts, edges = np.array([[0.0, 9000.0, 900.0]]), np.array([1.0, 4, 16, 64])
-    >>> even, uneven = np.array([0.5, 0.5]), np.array([0.9, 0.1])
+    >>> two, fifty, tiny = np.full(2, 0.5), np.full(50, 0.02), np.array([0.5, 0.499, 0.001])
     >>> [bound_of_ratios(counts, edges, 4.0, shares, 4.0, 0.05).bounds.round(1).item()
-    ...  for shares in (even, uneven)]
-    [38.1, 19.0]
+    ...  for shares in (two, fifty, tiny)]
+    [38.1, 9.5, 38.1]
     """
     top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0], law)
     if top[0] < 0:
-        return ChosenBounds(edges[:1].copy(), top >= 0)
+        return ChosenBounds(np.maximum(edges[:1], record), top >= 0)
     # Noise affects ratios more than clipping does, so no invisible tail is assumed.
     counts = np.where(np.arange(noisy_counts.shape[1]) <= top[0], np.maximum(noisy_counts, 0), 0.0)
     points, mass = _spread(counts, edges)
-    candidates = np.unique(np.concatenate([edges[:1], points[mass[0] > 0]]))
+    points = np.maximum(points, record)
+    candidates = np.unique(np.concatenate([np.maximum(edges[:1], record), points[mass[0] > 0]]))
     left = np.minimum(points[:, None], candidates).T @ mass[0]
     noise = candidates * noise_multiplier / left
-    drowned = np.minimum((noise / shares[:, None]) ** 2, _ANYWHERE_VARIANCE).mean(axis=0)
-    error = drowned + (bias * (1 - left / left[-1])) ** 2
-    bound = candidates[error.argmin()]
-    return ChosenBounds(np.array([bound]), top >= 0)
+    drowned = np.minimum((noise / shares[:, None]) ** 2, _ANYWHERE_VARIANCE)
+    error = np.log(drowned + (bias * (1 - left / left[-1])) ** 2).mean(axis=0)
+    return ChosenBounds(candidates[[error.argmin()]], top >= 0)
 
 
 def rough_bounds(

@@ -193,6 +193,28 @@ class AutoRange:
         inside = float(noisy[~outside].sum())
         return min(max(most, 0.0) / max(most + inside, sd), 1.0)
 
+    def spread(
+        self, noisy: FloatArray, sd: float, bounds: tuple[float, float], law: Law = "gaussian"
+    ) -> float | None:
+        """Return the standard deviation of visible numbers ÷ width of the bounds, roughly.
+
+        Args:
+            noisy: (bins,) the noisy counts.
+            sd: the standard deviation of their noise.
+            bounds: the bounds, to which the numbers are clamped.
+            law: the noise distribution.
+
+        Numbers are uniform in their bin. Those in the bin around 0 are 0.
+        """
+        counts = np.maximum(self.credible_counts(noisy, sd, law), 0.0)
+        first, last = self.edges[:-1].copy(), self.edges[1:].copy()
+        first[self._zero] = last[self._zero] = 0.0
+        first, last = np.clip(first, *bounds), np.clip(last, *bounds)
+        middle, weight = (first + last) / 2, counts / counts.sum()
+        mean = float(weight @ middle)
+        variance = float(weight @ ((middle - mean) ** 2 + (last - first) ** 2 / 12))
+        return math.sqrt(variance) / (bounds[1] - bounds[0])
+
     def balanced_bounds(
         self, noisy: FloatArray, sd: float, noise: float, law: Law = "gaussian"
     ) -> tuple[float, float]:
@@ -307,6 +329,10 @@ class AutoTree(AutoRange):
         if self.fine and (whole or last - first >= _MANY_LEAVES):
             return tree.low, tree.high
         return float(tree.edges[first]), float(tree.edges[last])
+
+    def spread(self, *_: object) -> None:
+        """Return None: ranks have no spread."""
+        return
 
     def share_outside(self, noisy: FloatArray, sd: float, bounds: tuple[float, float]) -> float:
         """Return a 95% upper bound on the share of numbers outside of the bounds."""

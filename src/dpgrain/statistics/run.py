@@ -198,7 +198,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         clip, chosen = np.array([events.clip], dtype=np.float64), None
         if isinstance(query.rule, AutoClip):
             progress.stage("Choosing clipping bounds")
-            chosen = _choose(data, query, charge)
+            chosen = _choose(data, query, None if result is None else result.spread, charge)
             clip = chosen.bounds
             if not chosen.seen.any():
                 care.append(
@@ -329,11 +329,13 @@ class _Range:
         beyond: 95% upper bound on the share outside; None for the widest range if no number was
             visible.
         everything: True for the range of all magnitudes, chosen so that nothing is clamped.
+        spread: standard deviation of the visible numbers ÷ width of the range; None if unknown.
     """
 
     bounds: tuple[float, float]
     beyond: float | None
     everything: bool = False
+    spread: float | None = None
 
     @property
     def seen(self) -> bool:
@@ -379,11 +381,22 @@ def _range(
     if query.everyone is not None:
         # The range includes the number 0 of people without records.
         bounds = min(bounds[0], 0.0), max(bounds[1], 0.0)
-    return _Range(bounds, rule.share_outside(noisy, sd, bounds) if seen else None, seen and whole)
+    if not seen:
+        return _Range(bounds, None)
+    spread = rule.spread(noisy, sd, bounds, query.noise)
+    return _Range(bounds, rule.share_outside(noisy, sd, bounds), whole, spread)
 
 
-def _choose(data: UserContributions, query: SumsQuery[Any], charge: Charge) -> ChosenBounds:
+def _choose(
+    data: UserContributions, query: SumsQuery[Any], spread: float | None, charge: Charge
+) -> ChosenBounds:
     """Choose the clipping bound of each cell from noisy counts of block norms.
+
+    Args:
+        data: the contributions.
+        query: the query.
+        spread: standard deviation of the numbers ÷ width of their range; None if unknown.
+        charge: the charge.
 
     With several cells, each cell gets a rough bound first, and cells with similar rough bounds
     share a second, finer query that corrects them.
@@ -395,9 +408,9 @@ def _choose(data: UserContributions, query: SumsQuery[Any], charge: Charge) -> C
     edges = rule.edges(cells=1 if events.one_bound else data.dictionary.cell_sizes.size)
     counts = data.norm_counts(edges[1:], query.norm, indicator=query.indicator)
     noisy = charge.noisy(event, counts).astype(np.float64)
+    bias = aligned = query.measure.bias_of_spread(spread)
     if query.measure.ratio and events.one_bound and len(data.dictionary.groups):
-        return _choose_for_ratios(noisy, edges, data, query, charge).at_most(rule.high)
-    aligned = query.measure.bias
+        return _choose_for_ratios(noisy, edges, bias, data, query, charge).at_most(rule.high)
     if events.align is not None:
         aligned *= _alignment(data, events.align, query, max(float(noisy.sum()), 1.0), charge)
     coordinates = query.noisy_coordinates(data.dictionary.cell_sizes)
@@ -412,9 +425,17 @@ def _choose(data: UserContributions, query: SumsQuery[Any], charge: Charge) -> C
             chosen = pooled_bounds(
                 rough, rows, noise_sd(events.pool), coordinates, noise_multiplier, rule.low
             )
-            return chosen.at_most(rule.high)
+            return chosen.at_least(_record_norm(query)).at_most(rule.high)
     # The last edge may exceed the largest norm of interest.
-    return choose_bounds(*own).at_most(rule.high)
+    return choose_bounds(*own).at_least(_record_norm(query)).at_most(rule.high)
+
+
+def _record_norm(query: SumsQuery[Any]) -> float:
+    """Return the smallest bound of ratios of moments, one record; 0 for other statistics."""
+    known = query.record_norm
+    # Other rules start at one record or higher.
+    below = isinstance(query.rule, AutoClip) and known is not None and query.rule.low < known
+    return known if query.measure.ratio and below and known is not None else 0.0
 
 
 def _pooled_rows(
@@ -436,6 +457,7 @@ def _pooled_rows(
 def _choose_for_ratios(
     noisy: FloatArray,
     edges: FloatArray,
+    bias: float,
     data: UserContributions,
     query: SumsQuery[Any],
     charge: Charge,
@@ -454,8 +476,9 @@ def _choose_for_ratios(
         noise_sd(events.bounds),
         counts / counts.sum(),
         noise_sd(events.sums) * math.sqrt(measure.noisy),
-        measure.bias,
+        bias,
         query.noise,
+        _record_norm(query),
     )
 
 

@@ -26,6 +26,10 @@ Norm = Literal["l2", "l1"]
 #: Treatment of distant numbers by a private range: clamp a fixed share, or the number with the
 #: smallest total error; or the latter only for one number per person.
 Far = Literal["cut", "weighed", "weighed of people"]
+# Change of a mean, or root of the change of a variance, in standard deviations of the numbers, if all
+# people have equal weight: rough, and large enough that intervals of 95% contain the mean of all
+# records in 90% of releases (benchmarks/found_bounds.py). And a usual standard deviation, in ranges.
+_BIAS_PER_SPREAD, _USUAL_SPREAD = 0.4, 0.3
 # Unit of masses; 2^23 full records of one user and group add up exactly.
 _UNIT = 2.0**-30
 
@@ -41,7 +45,8 @@ class Measure:
         net: True to subtract the second corner from the first before noise is added.
         presence: split that counts records with a number, for the selection of groups.
         bias: rough fraction of the clipped part that affects the result: 1 for sums, but small for
-            ratios, because the remaining part is similar to the clipped one.
+            ratios, because the remaining part is similar to the clipped one
+            (:meth:`bias_of_spread`).
         noisy: rough number of coordinates that add noise to the result of one group.
         ratio: True if results are divided by the group's count: clipping then affects all groups,
             and noise is larger in small groups.
@@ -69,6 +74,10 @@ class Measure:
     def stands_for(self, low: float, high: float) -> float:
         """Return the number represented by 1; for ratios, about the largest effect of one record."""
         return 1.0
+
+    def bias_of_spread(self, spread: float | None) -> float:
+        """Return ``bias`` for numbers of a standard deviation, in ranges; None if unknown."""
+        return self.bias
 
     def record_norm(self, norm: Norm) -> float | None:
         """Return the largest norm of one record's contribution; None if unknown."""
@@ -386,7 +395,6 @@ class Moments(Measure):
     """Number of records and their moments up to a degree."""
 
     clip: AutoClip = AutoClip(low=0.5)
-    bias: float = 0.05
     ratio: bool = True
 
     @classmethod
@@ -398,6 +406,10 @@ class Moments(Measure):
 
     def split(self, low: float, high: float) -> Split:
         return Powers(low, high, self.corners - 1)
+
+    def bias_of_spread(self, spread: float | None) -> float:
+        usual = _USUAL_SPREAD if spread is None else spread
+        return _BIAS_PER_SPREAD * usual ** (self.corners - 1)
 
     def stands_for(self, low: float, high: float) -> float:
         return (high - low) ** (self.corners - 1)
