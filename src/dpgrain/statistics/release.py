@@ -51,6 +51,10 @@ _METADATA = b"dpgrain"
 #: Numeric columns of releases; keys with these names are renamed.
 COLUMNS = ("estimate", "std_error", "low", "high", "at_least", "count", "count_error")
 _RESERVED = (*COLUMNS, "clipped_share", "covers", "lower", "upper", "clip", "take care")
+# Reasons of empty cells.
+_NO_ESTIMATE = "no estimate, because the noise allows almost any value"
+_NO_LOW = "no lower end, because smaller values may be invisible in the noise"
+_NO_HIGH = "no upper end, because larger values may be invisible in the noise"
 # Endings of other file types.
 _NOT_SAVED = (".csv", ".json", ".xlsx", ".html", ".pdf")
 
@@ -670,11 +674,22 @@ class Estimates(Release):
         return self.upper
 
     def to_arrow(self) -> pa.Table:
-        """Add to :meth:`Release.to_arrow` the count and any warnings, as ``take care``."""
-        table = super().to_arrow()
-        if not self.metadata.care or "take care" in table.column_names:
+        """Add to :meth:`Release.to_arrow` the count and any warnings, as ``take care``.
+
+        They include the reason of an empty cell.
+        """
+        table, warnings = super().to_arrow(), self.row_warnings
+        if not any(warnings) or "take care" in table.column_names:
             return table
-        return table.append_column("take care", pa.repeat(self.metadata.warnings, len(table)))
+        return table.append_column("take care", pa.array(warnings))
+
+    @property
+    def row_warnings(self) -> list[str]:
+        """Warnings and reasons of empty cells of each row; empty text if there are none."""
+        empty = [np.isnan(self.estimate), np.isinf(self.lower), np.isinf(self.upper)]
+        reasons = np.select(empty, [_NO_ESTIMATE, _NO_LOW, _NO_HIGH], "")
+        common = self.metadata.warnings
+        return ["; ".join(filter(None, (common, reason))) for reason in reasons.tolist()]
 
     @property
     def more(self) -> dict[str, FloatArray]:
