@@ -679,3 +679,15 @@ def test_an_error_of_zero_is_explained() -> None:
     other = dg.quantile(releases.shop(), "paid", bounds=(0, 50), **sure)
     assert said not in notes(other)[0]
     assert other.std_error > 0
+
+
+def test_sums_of_both_signs_say_why_they_have_no_least() -> None:
+    table = dg.read(pa.table({"who": range(900), "x": np.arange(900) % 7 + 0.5}), user="who")
+    options: dict[str, Any] = {"unit": dg.User(), "epsilon": 1, "delta": 1e-6, "random_state": 1}
+    found, stated = dg.sum(table, "x", **options), dg.sum(table, "x", bounds=(0, 7), **options)
+    reason = "no lower bound for the unclipped total"
+    for text in (str(found), found.explain()):
+        assert reason in " ".join(text.split())
+    for text in (str(stated), stated.explain()):
+        assert reason not in " ".join(text.split())
+    assert stated.at_least is not None

@@ -177,3 +177,29 @@ def test_plans_expect_the_errors_that_are_printed(
     expected, release = query.plan.expected, dg.publish(query)
     records = release.count[0] if "records" in expected.times else 1.0
     assert least < expected.std_error / records / release.std_error[0] < most
+
+
+def test_means_of_mostly_clipped_users_are_flagged() -> None:
+    """Nine in ten users have 5 to 40 records, and the noise of 60 cells leaves each about three."""
+    rng = np.random.default_rng(0)
+    many = rng.random(1500) < 0.9
+    rows = np.where(many, rng.integers(5, 41, 1500), 1)
+    who = np.repeat(np.arange(1500), rows)
+    x = (rng.random(who.size) < np.where(many, 0.6, 0.1)[who]).astype(float)
+    cell = rng.permutation(who.size) % 60
+    table = dg.read(pa.table({"who": who, "cell": cell, "x": x}), user="who")
+    options: dict[str, Any] = {
+        "bounds": (0, 1), "unit": dg.User(), "epsilon": 0.5, "delta": 1e-6, "random_state": 1,
+    }  # fmt: skip
+    found = dg.mean(table, "x", by="cell", domain=list(range(60)), **options)
+    (flag,) = {row["take care"] for row in found.to_arrow().to_pylist()}
+    assert "mean for each user first" in flag
+    assert "Warning: at least" in str(found)
+    norms = np.sqrt(
+        np.bincount(who * 60 + cell, minlength=90_000).reshape(-1, 60) ** 2 @ np.ones(60)
+    )
+    bound = found.metadata.bound
+    assert bound is not None
+    clipped = 100 * np.mean(norms > bound)
+    assert 50 < int(flag.removeprefix("at least ").split("%")[0]) <= clipped
+    assert not dg.mean(table, "x", **options).metadata.care

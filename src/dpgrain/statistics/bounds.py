@@ -20,7 +20,7 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.statistics.intervals import tail_of
+from dpgrain.statistics.intervals import quantile_of, ratio_interval, tail_of
 from dpgrain.units import Law
 
 # Edges of norm ÷ rough bound in the second query; the last bin also takes larger norms.
@@ -180,11 +180,13 @@ class ChosenBounds:
         above: rough estimate of the share of blocks above their bound; None unless there is a pool
             with visible blocks in bins that are entirely above it. The counts of a single cell are
             too coarse: all norms in the bin of its bound may be at the lower edge.
+        clipped: 95% lower limit on the share of blocks above their bound; 0 if unknown.
     """
 
     bounds: FloatArray
     seen: BoolArray
     above: float | None = None
+    clipped: float = 0.0
 
     def at_most(self, high: float) -> ChosenBounds:
         """Return these bounds limited to ``high``."""
@@ -236,6 +238,32 @@ def choose_bounds(
         tail = _continued(*seen, _OWN_ALLOWANCE, bins=edges.size, least=_heavy_tail(*seen))
         bounds[rows] = np.maximum(_best(*_spread(tail, edges), energy), edges[0])
     return ChosenBounds(bounds, top >= 0)
+
+
+def clipped_at_least(
+    noisy_counts: FloatArray, edges: FloatArray, count_sd: float, bounds: FloatArray
+) -> float:
+    """Return a 95% lower limit on the share of blocks of all cells above their bounds.
+
+    Args:
+        noisy_counts: (K, B) noisy numbers of blocks.
+        edges: (B + 1,) edges of the norms.
+        count_sd: standard deviation of the noise of a count.
+        bounds: (K,) clipping bounds.
+
+    Blocks in bins that are entirely above the bound were clipped; those in other bins may be below.
+
+    >>> counts, edges = np.array([[100.0, 0.0, 900.0]]), np.array([1.0, 2, 4, 8])
+    >>> round(clipped_at_least(counts, edges, 4.0, np.array([3.0])), 2)
+    0.89
+    """
+    above = edges[:-1] >= bounds[:, None]
+    parts = noisy_counts[above], noisy_counts[~above]
+    # No smaller than the quantile of sums of Laplace noise.
+    radius = np.array(quantile_of("gaussian", 0.95) * count_sd)
+    one, rest = (np.array(part.sum()) for part in parts)
+    low, _ = ratio_interval(one, rest, radius, parts[0].size, parts[1].size)
+    return float(low)
 
 
 def can_pool(cells: int) -> bool:

@@ -23,6 +23,7 @@ from dpgrain.statistics.bounds import (
     bound_of_ratios,
     can_pool,
     choose_bounds,
+    clipped_at_least,
     pooled_bounds,
     rough_bounds,
 )
@@ -49,12 +50,19 @@ if TYPE_CHECKING:
 
 # Standard deviations below which a count may be noise.
 _STANDS_OUT = 3.0
+# Share of clipped contributions from which a mean is flagged.
+_MOSTLY_CLIPPED = 0.5
 # Approximate ratio of a clipping bound to the mean block of several records.
 _BOUND_TO_MEAN = 2.0
 
 _NO_NUMBER = (
     "no number exceeded the noise: pass bounds= or a larger epsilon=, or ask the curator to check "
     "the number format (--check)"
+)
+_MOSTLY = (
+    "at least {share}% of all contributions were clipped (95% confidence), so people with many records "
+    "count much less than in the statistic of all records: compute a mean for each user first "
+    "(per_user), or pass a larger clip= or epsilon="
 )
 
 
@@ -205,6 +213,8 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
                     "no contribution exceeded the noise, and the clipping bound is a guess: pass "
                     "clip= or a larger epsilon="
                 )
+            elif query.measure.ratio and chosen.clipped > _MOSTLY_CLIPPED:
+                care.append(_MOSTLY.format(share=math.floor(100 * chosen.clipped)))
         progress.stage("Adding up")
         grid = Grid(clip, grid_bits(events.sums.noise_multiplier), query.norm)
         sums = query.netted(data.sums(grid, indicator=query.indicator))
@@ -408,13 +418,36 @@ def _choose(
     edges = rule.edges(cells=1 if events.one_bound else data.dictionary.cell_sizes.size)
     counts = data.norm_counts(edges[1:], query.norm, indicator=query.indicator)
     noisy = charge.noisy(event, counts).astype(np.float64)
-    bias = aligned = query.measure.bias_of_spread(spread)
+    bias = query.measure.bias_of_spread(spread)
     if query.measure.ratio and events.one_bound and len(data.dictionary.groups):
-        return _choose_for_ratios(noisy, edges, bias, data, query, charge).at_most(rule.high)
+        chosen = _choose_for_ratios(noisy, edges, bias, data, query, charge)
+    else:
+        blocks = max(float(noisy.sum()), 1.0)
+        chosen = _choose_for_sums(noisy, edges, bias, blocks, data, query, charge)
+    # The last edge may exceed the largest norm of interest.
+    chosen = chosen.at_least(_record_norm(query)).at_most(rule.high)
+    least = clipped_at_least(noisy, edges, noise_sd(event), chosen.bounds)
+    return replace(chosen, clipped=least)
+
+
+def _choose_for_sums(
+    noisy: FloatArray,
+    edges: FloatArray,
+    bias: float,
+    blocks: float,
+    data: UserContributions,
+    query: SumsQuery[Any],
+    charge: Charge,
+) -> ChosenBounds:
+    """Choose the bound of each cell of sums, or of ratios with their own cells."""
+    events, rule = query.events, query.rule
+    assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
+    assert events.bounds is not None  # noqa: S101 - a plan has it then
+    aligned = bias
     if events.align is not None:
-        aligned *= _alignment(data, events.align, query, max(float(noisy.sum()), 1.0), charge)
+        aligned *= _alignment(data, events.align, query, blocks, charge)
     coordinates = query.noisy_coordinates(data.dictionary.cell_sizes)
-    noise_multiplier, sd = noise_sd(events.sums) / aligned, noise_sd(event)
+    noise_multiplier, sd = noise_sd(events.sums) / aligned, noise_sd(events.bounds)
     own = (noisy, edges, sd, coordinates, noise_multiplier, query.noise)
     # Without selected items there is no cell.
     if events.pool is not None and len(noisy):
@@ -422,12 +455,10 @@ def _choose(
         rows = _pooled_rows(data, events.pool, rough, query, charge)
         # Too few cells may have been selected for a common row.
         if can_pool(len(noisy)):
-            chosen = pooled_bounds(
+            return pooled_bounds(
                 rough, rows, noise_sd(events.pool), coordinates, noise_multiplier, rule.low
             )
-            return chosen.at_least(_record_norm(query)).at_most(rule.high)
-    # The last edge may exceed the largest norm of interest.
-    return choose_bounds(*own).at_least(_record_norm(query)).at_most(rule.high)
+    return choose_bounds(*own)
 
 
 def _record_norm(query: SumsQuery[Any]) -> float:
