@@ -377,13 +377,16 @@ def _range(
     drawn = charge.noisy(event, sums, float(grid.radius[0]))
     noisy = np.asarray(drawn * float(grid.step[0]), np.float64).ravel()
     sd, far = bound * noise_sd(event), query.measure.far
+    noisy, integers = rule.parts(noisy, sd, query.noise)
     seen = rule.is_detectable(noisy, sd, query.noise)
     one_row = query.blocks.one_row
-    if far == "weighed" or (far == "weighed of people" and one_row):
-        single = one_row or blocks.block == "record"
-        # Each group has this noise, and all of them together lose what is clamped.
-        noise = noise_sd(query.events.sums) * math.sqrt(max(cells, 1))
-        noise *= 1.0 if single else _BOUND_TO_MEAN
+    # Each group has this noise, and all of them together lose what is clamped.
+    noise = noise_sd(query.events.sums) * math.sqrt(max(cells, 1))
+    noise *= 1.0 if one_row or blocks.block == "record" else _BOUND_TO_MEAN
+    if integers is not None:
+        low, high = integers.ends(noise, from_zero=not query.measure.ratio)
+        bounds = max(low, float(rule.edges[0])), high
+    elif far == "weighed" or (far == "weighed of people" and one_row):
         bounds = rule.balanced_bounds(noisy, sd, noise, query.noise)
     else:
         bounds = rule.choose(noisy, sd, query.noise)
@@ -394,7 +397,9 @@ def _range(
     if not seen:
         return _Range(bounds, None)
     spread = rule.spread(noisy, sd, bounds, query.noise)
-    return _Range(bounds, rule.share_outside(noisy, sd, bounds), whole, spread)
+    if integers is not None:
+        spread = integers.spread() / (bounds[1] - bounds[0])
+    return _Range(bounds, rule.share_outside(noisy, sd, bounds, integers), whole, spread)
 
 
 def _choose(

@@ -353,6 +353,43 @@ class Bins:
         return keys + self.of(values), None
 
 
+#: Integers that are counted one by one for a privately chosen range.
+INTEGERS: FloatArray = np.arange(-1.0, 65.0)
+
+
+@dataclass(frozen=True)
+class ValueBins:
+    """Bins of numbers, and the integers from −1 to 64.
+
+    A record counts 1 in its bin, and ½ as one of these integers, as another integer, or as another
+    number.
+
+    Args:
+        bins: the bins.
+    """
+
+    bins: Bins
+    unit: float = 0.5
+
+    @property
+    def corners(self) -> int:
+        """Number of bins, integers and the last two counts."""
+        return self.bins.corners + INTEGERS.size + 2
+
+    def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
+        """Return (keys, totals) as :class:`~dpgrain.tables.split.Split` defines them."""
+        assert values is not None  # noqa: S101 - splits receive numbers
+        first, last = INTEGERS[[0, -1]]
+        listed = (values >= first) & (values <= last)
+        other = np.where(values == np.rint(values), INTEGERS.size, INTEGERS.size + 1)
+        listed &= other == INTEGERS.size
+        place = np.where(listed, np.where(listed, values, first) - first, other)
+        bins = self.bins.of(values)
+        found = np.stack([bins, self.bins.corners + place.astype(np.int64)], axis=1)
+        totals = np.tile([1 / self.unit, 1.0], values.size)
+        return (keys[:, None] + found).ravel(), totals
+
+
 def _bounded(values: FloatArray | None, low: float, high: float) -> FloatArray:
     assert values is not None  # noqa: S101 - splits receive numbers
     return np.asarray(np.clip(values, low, high), dtype=np.float64)
