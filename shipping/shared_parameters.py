@@ -32,6 +32,8 @@ SHARED: Mapping[str, str] = {
     "by": "column or columns to group by; if omitted, one answer for all rows.",
     "bounds": "public range (low, high) to which numbers are clamped; if omitted, chosen privately. "
     "That takes 15% of the budget.",
+    "estimate_clipping": "count the values outside of ``bounds`` with 5% of the budget; by default, "
+    "their share is not estimated.",
     "clip": "clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the l1 "
     "norm under Laplace noise; by default, one for each cell is chosen privately with a share of the "
     "budget.",

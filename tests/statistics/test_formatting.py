@@ -139,7 +139,9 @@ def test_any_release_prints_four_notes_and_explains_each_column(
 
 def _covers_in_every_format(release: dg.Release, folder: Path) -> None:
     covers = release.covers
-    assert release.to_arrow().schema.metadata == {b"covers": covers.encode()}
+    facts = {"covers": covers, "beyond_bounds": release.metadata.beyond_bounds}
+    stored = {name.encode(): fact.encode() for name, fact in facts.items() if fact}
+    assert release.to_arrow().schema.metadata == stored
     assert release.to_pandas().attrs["covers"] == covers
     written = pq.read_table(release.write(folder / "out.parquet"))
     saved = pq.read_table(release.save(folder / "saved.parquet"))
@@ -378,7 +380,9 @@ RANGED: dict[str, Any] = {
 def test_what_stated_bounds_cut_off_is_said_to_be_in_no_interval(name: str, tmp_path: Path) -> None:
     stated = RANGED[name](releases.shop(), bounds=(1, 30), **OPTIONS)
     said = "alues are clamped to [1, 30]; intervals do not include the effect of this"
-    assert column_meanings(stated)["Values"] == f"v{said}"
+    unknown = "share beyond the stated bounds: not estimated"
+    assert column_meanings(stated)["Values"] == f"v{said}; {unknown}"
+    assert f"S{unknown[1:]}" in " ".join(notes(stated))
     assert "of clamped values" in repr(stated)
     assert "clamped to [1, 30]" in repr(stated)
     assert "the nearer bound" in stated.report(tmp_path / "page.html").read_text() or (

@@ -251,7 +251,7 @@ def column_meanings(release: Release) -> dict[str, str]:
         "clipping": _clipping(release),
         "lower bound": _NO_LEAST if has_no_least(release) else "",
         "rows": metadata.get("bad values", ""),
-        "values": metadata.bounds_effect or metadata.clamping_effect,
+        "values": "; ".join(filter(None, (metadata.bounds_effect, metadata.clamping_effect))),
         "average": _average(release),
         "ranking": metadata.ranking_effect,
         "labels": _long_labels(release),

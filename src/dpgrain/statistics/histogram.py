@@ -200,6 +200,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     *,
     by: By = None,
     bounds: tuple[float, float] | None = None,
+    estimate_clipping: bool = False,
     unit: Unit,
     epsilon: float | None = None,
     delta: float = 0.0,
@@ -220,6 +221,8 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
         by: column or columns to group by; if omitted, one answer for all rows.
         bounds: public range (low, high) to which numbers are clamped; if omitted, chosen privately.
             That takes 15% of the budget.
+        estimate_clipping: count the values outside of ``bounds`` with 5% of the budget; by default,
+            their share is not estimated.
         unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
         epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
             ``share``.
@@ -256,16 +259,19 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     """
     promise = Promise.of(unit, epsilon, delta, relation, share)
     if isinstance(table, SharedTable):
+        if estimate_clipping:
+            table.refuse("sum with estimate_clipping")
         return SharedQuery.of(
             SUM, table, by, promise=promise, clip=clip, noise=noise, domain=domain, value=value,
             limits=_from_zero(bounds), random_state=random_state, progress=progress,
         )  # fmt: skip
     limits = checked_bounds(bounds)
+    estimated = estimates_clipping(estimate_clipping, limits)
     low, high = limits if isinstance(limits, tuple) else (None, None)
     return SumQuery.of(
         SUM, table, by, promise=promise, clip=clip, noise=noise, domain=domain, value=value,
-        measure=Total.of(low, high), bounds=limits, max_items=max_items,
-        random_state=random_state, progress=progress,
+        measure=Total.of(low, high), bounds=limits, estimate_clipping=estimated,
+        max_items=max_items, random_state=random_state, progress=progress,
     )  # fmt: skip
 
 
@@ -291,6 +297,25 @@ class SumQuery(SumsQuery[Histogram]):
         # A range without positive numbers has one corner, for magnitudes.
         sign = -1.0 if split.corners == 1 and split.low < 0 else 1.0
         return measured.as_histogram(scale=split.scale, sign=sign, signed=split.corners > 1)
+
+
+def estimates_clipping(
+    estimate_clipping: Any, bounds: tuple[float, float] | AutoRange
+) -> bool | None:
+    """Return True if values outside of stated bounds are to be counted, else None.
+
+    Raises:
+        ParameterError: if they are to be counted without stated bounds.
+    """
+    if not _validate.boolean(estimate_clipping=estimate_clipping):
+        return None
+    if not isinstance(bounds, tuple):
+        raise ParameterError(
+            "estimate_clipping requires bounds, because a privately chosen range states the share "
+            "outside; pass bounds=, or omit estimate_clipping.",
+            name="estimate_clipping",
+        )
+    return True
 
 
 def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:

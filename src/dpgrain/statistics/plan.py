@@ -50,7 +50,9 @@ _MOST_STATED = 1 << 25
 # or the sizes of groups. With fewer coordinates, full alignment is assumed.
 ALIGN_SHARE = 0.05
 MANY_COORDINATES = 32
-_PARTS = ("select", "ranges", "align", "bounds", "pool", "sums")
+# Budget share of the counts of values inside and outside of stated bounds.
+OUTSIDE_SHARE = 0.05
+_PARTS = ("select", "ranges", "outside", "align", "bounds", "pool", "sums")
 # Counts of blocks are integers and need no grid.
 _COUNTS = {"bounds", "pool"}
 # Bits of the noise and of a bound on the grid: see `grid_bits`.
@@ -82,6 +84,7 @@ class SumsNoise:
             parts or the sizes of groups are estimated.
         pool: the noisy norms of blocks of many cells, which correct the bounds of single cells, if
             any.
+        outside: the noisy numbers of values inside and outside of stated bounds, if counted.
 
     >>> from dpgrain import User
     >>> noise = plan_histogram(unit=User(), epsilon=1.0, delta=1e-6, items=100)
@@ -109,6 +112,7 @@ class SumsNoise:
     align: Additive | None = None
     pool: Additive | None = None
     again: AdaptiveSelection | None = None
+    outside: Additive | None = None
 
     @property
     def parts(self) -> dict[str, Part]:
@@ -117,6 +121,7 @@ class SumsNoise:
             "selection": self.select,
             "second selection": self.again,
             "range": self.ranges,
+            "values outside": self.outside,
             "alignment": self.align,
             "bounds": self.bounds,
             "shared bounds": self.pool,
@@ -210,6 +215,7 @@ def calibrate_sums(
     adaptive: bool = False,
     ranges: Contribution | None = None,
     range_share: float = 0.0,
+    outside: Contribution | None = None,
     items: int | None = None,
     record_value: float | None = None,
     select_share: float = SELECTION_SHARE,
@@ -228,6 +234,8 @@ def calibrate_sums(
         adaptive: True for a selection in two rounds.
         ranges: the contribution of a block to the counts for the range, if it is chosen privately.
         range_share: the budget share of the range.
+        outside: the contribution of a block to the counts of values inside and outside of stated
+            bounds, if they are counted.
         items: the public number of coordinates, if known.
         record_value: the largest norm of one record's contribution, if known.
         select_share: the budget share of the selection.
@@ -241,7 +249,8 @@ def calibrate_sums(
     shares = dict.fromkeys(_PARTS, 0.0)
     shares["select"] = select_share if select else 0.0
     shares["ranges"] = range_share if ranges else 0.0
-    left = 1 - shares["select"] - shares["ranges"]
+    shares["outside"] = OUTSIDE_SHARE if outside else 0.0
+    left = 1 - shares["select"] - shares["ranges"] - shares["outside"]
     if auto is not None:
         shared = one_bound(contribution)
         many = contribution.block != "record" and (items is None or items >= align_from)
@@ -259,6 +268,8 @@ def calibrate_sums(
         parts["select"] = replace(select, record_size=math.inf)
     if ranges is not None:
         parts["ranges"] = replace(ranges, coordinates="nonnegative", record_size=math.inf)
+    if outside is not None:
+        parts["outside"] = replace(outside, coordinates="nonnegative", record_size=math.inf)
     named = [name for name in _PARTS if shares[name] > 0]
     events: dict[str, Additive]
     leak = 0.0
@@ -301,6 +312,7 @@ def calibrate_sums(
         events.get("align"),
         events.get("pool"),
         again,
+        events.get("outside"),
     )
 
 

@@ -17,7 +17,7 @@ from dpgrain.errors import ParameterError, raise_without_context
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics.bounds import AutoClip
-from dpgrain.statistics.histogram import checked_bounds
+from dpgrain.statistics.histogram import checked_bounds, estimates_clipping
 from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.statistics.release import Estimates
@@ -49,6 +49,7 @@ def quantiles(
     *,
     by: By = None,
     bounds: tuple[float, float] | None = None,
+    estimate_clipping: bool = False,
     bins: Literal[16, 256, 4096] | None = None,
     spacing: Literal["even", "geometric"] | None = None,
     unit: Unit,
@@ -75,6 +76,8 @@ def quantiles(
         by: column or columns to group by; if omitted, one answer for all rows.
         bounds: the public range (low, high), to which numbers are clamped; by default chosen
             privately. This costs 30% of the budget, and clamps no visible numbers.
+        estimate_clipping: count the values outside of ``bounds`` with 5% of the budget; by default,
+            their share is not estimated.
         bins: number of bins of the range; by default 4096, or 256 by group or without bounds. It
             limits the resolution.
         spacing: the width of the bins: ``even``, or ``geometric``, with wider bins away from 0. The
@@ -140,6 +143,7 @@ def quantiles(
         clip=clip, noise=noise, domain=domain, value=value, measure=Ranks.of(height, how),
         bounds=limits, max_items=max_items, ranks=ranks, random_state=random_state,
         progress=progress,
+        estimate_clipping=estimates_clipping(estimate_clipping, limits),
     )  # fmt: skip
     if isinstance(query.bounds, AutoTree):
         # Both queries count the same leaves, with a smallest magnitude that depends on the table.

@@ -50,7 +50,8 @@ _FORMER = ("chain", "steps", "up_to")
 _METADATA = b"dpgrain"
 #: Numeric columns of releases; keys with these names are renamed.
 COLUMNS = ("estimate", "std_error", "low", "high", "at_least", "count", "count_error")
-_RESERVED = (*COLUMNS, "clipped_share", "covers", "lower", "upper", "clip", "take care")
+_TEXTS = ("covers", "beyond_bounds", "take care")
+_RESERVED = (*COLUMNS, *_TEXTS, "clipped_share", "lower", "upper", "clip")
 # Reasons of empty cells.
 _NO_ESTIMATE = "no estimate, because the noise allows almost any value"
 _NO_LOW = "no lower end, because smaller values may be invisible in the noise"
@@ -163,12 +164,15 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
     def to_arrow(self) -> pa.Table:
         """Return keys, ``estimate``, ``std_error``, ``low``, ``high`` and the columns of ``more``.
 
-        Unknown numbers are null. The metadata field ``covers`` is :attr:`covers`.
+        Unknown numbers are null. The metadata field ``covers`` is :attr:`covers`, and
+        ``beyond_bounds`` the share of values outside of stated bounds, if there are any.
         """
         own = zip(COLUMNS, (self.estimate, self.std_error, self.low, self.high), strict=False)
         columns = {name: as_column(column) for name, column in (*own, *self.more.items())}
         keys = dict(zip(self.key_names, self.groups.columns, strict=True))
-        return pa.table({**keys, **columns}, metadata={"covers": self.covers})
+        outside = self.metadata.beyond_bounds
+        facts = {"covers": self.covers, **({"beyond_bounds": outside} if outside else {})}
+        return pa.table({**keys, **columns}, metadata=facts)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the table of :meth:`to_arrow` as a pandas frame, with ``covers`` in ``attrs``."""
@@ -291,7 +295,8 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
     def write(self, path: str | Path) -> Path:
         """Write the table of :meth:`to_arrow` as Parquet, CSV or JSON, by the path's ending.
 
-        In CSV and JSON, :attr:`covers` is the last column; in Parquet, a field of the metadata.
+        In CSV and JSON, :attr:`covers` is the last column, after ``beyond_bounds`` for stated
+        bounds; in Parquet, both are fields of the metadata.
 
         Raises:
             ParameterError: if the path has another ending.
@@ -300,6 +305,9 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         path = check_format(path)
         table = self.to_arrow()
         if path.suffix != ".parquet":
+            if self.metadata.beyond_bounds:
+                outside = pa.repeat(self.metadata.beyond_bounds, len(table))
+                table = table.append_column("beyond_bounds", outside)
             table = table.append_column("covers", pa.repeat(self.covers, len(table)))
         with atomic_write(path) as part:
             if path.suffix == ".parquet":

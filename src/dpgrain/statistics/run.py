@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpgrain._formatting import rounded_down
 from dpgrain._progress import Progress
 from dpgrain._types import BoolArray, FloatArray
 from dpgrain.accounting import AdaptiveSelection, Selection
@@ -27,7 +28,7 @@ from dpgrain.statistics.bounds import (
     pooled_bounds,
     rough_bounds,
 )
-from dpgrain.statistics.intervals import at_least, blank
+from dpgrain.statistics.intervals import at_least, blank, quantile_of, ratio_interval
 from dpgrain.statistics.plan import (
     ENOUGH,
     ItemChoice,
@@ -37,7 +38,7 @@ from dpgrain.statistics.plan import (
 from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.statistics.release import Estimates, Histogram
 from dpgrain.statistics.release_metadata import ReleaseMetadata
-from dpgrain.statistics.values import SignParts
+from dpgrain.statistics.values import Outside, SignParts
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
 from dpgrain.tables.engines.protocol import Engine
@@ -58,6 +59,10 @@ _BOUND_TO_MEAN = 2.0
 _NO_NUMBER = (
     "no number exceeded the noise: pass bounds= or a larger epsilon=, or ask the curator to check "
     "the number format (--check)"
+)
+_CLAMPED = (
+    "values outside of the stated bounds were clamped (at least {share}%, 95% confidence), so the "
+    "interval may miss the statistic of all values"
 )
 _MOSTLY = (
     "at least {share}% of all contributions were clipped (95% confidence), so people with many records "
@@ -201,6 +206,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
             bounds = result.bounds
             if not result.seen:
                 care.append(_NO_NUMBER)
+        outside = _outside(engine, query, charge)
         split = None if query.value is None else query.measure.split(*(bounds or (0.0, 0.0)))
         data = UserContributions(engine, query.blocks, groups, cells_of, query.value, split, wider)
         clip, chosen = np.array([events.clip], dtype=np.float64), None
@@ -230,6 +236,10 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         learned["bound"] = scale * float(clip[0]) if events.one_bound and clip.size else None
     if result is not None and result.seen and not result.everything:
         learned.update(found=result.bounds, beyond=result.beyond)
+    if outside is not None:
+        learned.update(outside=outside[0], beyond=outside[2])
+        if outside[1] > 0:
+            care.append(_CLAMPED.format(share=rounded_down(100 * outside[1], 2)))
     # In the order of the public domain, or of the selected keys.
     order = np.argsort(known.positions)
     row, sums = row[order], sums[order]
@@ -360,22 +370,10 @@ def _range(
     event = query.events.ranges
     assert event is not None  # noqa: S101 - a plan without bounds has it
     _, blocks = query.range_blocks
-    everything = Groups.of((), ())
-    data = UserContributions(
-        engine,
-        blocks,
-        everything,
-        blocks.cells(everything, public=True),
-        query.value,
-        rule.split(),
-    )
     # The bound of a record is the norm of its contribution, because its coordinates are truncated
     # separately. Other blocks are scaled to norm 1.
     bound = rule.record_norm[query.norm] if blocks.block == "record" else 1.0
-    grid = Grid(np.array([bound]), grid_bits(event.noise_multiplier), query.norm)
-    sums = data.sums(grid)
-    drawn = charge.noisy(event, sums, float(grid.radius[0]))
-    noisy = np.asarray(drawn * float(grid.step[0]), np.float64).ravel()
+    noisy = _counts_of_values(engine, query, rule.split(), event, bound, charge)
     sd, far = bound * noise_sd(event), query.measure.far
     noisy, integers = rule.parts(noisy, sd, query.noise)
     seen = rule.is_detectable(noisy, sd, query.noise)
@@ -400,6 +398,40 @@ def _range(
     if integers is not None:
         spread = integers.spread() / (bounds[1] - bounds[0])
     return _Range(bounds, rule.share_outside(noisy, sd, bounds, integers), whole, spread)
+
+
+def _counts_of_values(
+    engine: Engine,
+    query: SumsQuery[Any],
+    split: Split,
+    event: Additive,
+    bound: float,
+    charge: Charge,
+) -> FloatArray:
+    """Return the noisy numbers of all values by corner of a split, for blocks of norm ``bound``."""
+    _, blocks = query.range_blocks
+    everything = Groups.of((), ())
+    cells = blocks.cells(everything, public=True)
+    data = UserContributions(engine, blocks, everything, cells, query.value, split)
+    grid = Grid(np.array([bound]), grid_bits(event.noise_multiplier), query.norm)
+    drawn = charge.noisy(event, data.sums(grid), float(grid.radius[0]))
+    return np.asarray(drawn * float(grid.step[0]), np.float64).ravel()
+
+
+def _outside(
+    engine: Engine, query: SumsQuery[Any], charge: Charge
+) -> tuple[float, float, float] | None:
+    """Return the share of values outside of stated bounds, with 95% limits; None if not counted."""
+    event = query.events.outside
+    if event is None:
+        return None
+    assert isinstance(query.bounds, tuple)  # noqa: S101 - counted for stated bounds only
+    split = Outside(*query.bounds)
+    inside, outside = _counts_of_values(engine, query, split, event, 1.0, charge)
+    radius = np.array(quantile_of("gaussian", 0.95) * noise_sd(event))
+    low, high = ratio_interval(np.array(outside), np.array(inside), radius)
+    share = max(outside, 0.0) / max(outside + inside, max(outside, noise_sd(event)))
+    return min(share, 1.0), float(low), float(high)
 
 
 def _choose(

@@ -1,4 +1,4 @@
-"""Ends of columns of small integers, from noisy counts of public values.
+"""Ends of columns of small integers, from noisy counts of values.
 
 Half of each record counts in the bin of its value (:class:`~dpgrain.statistics.values.ValueBins`).
 All functions of this module process noisy counts only (post-processing).

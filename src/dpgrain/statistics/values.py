@@ -353,6 +353,26 @@ class Bins:
         return keys + self.of(values), None
 
 
+@dataclass(frozen=True)
+class Outside:
+    """A record counts 1 as a number inside of bounds, or outside.
+
+    Args:
+        low: the lower bound, inside.
+        high: the upper bound, inside.
+    """
+
+    low: float
+    high: float
+    corners: int = 2
+    unit: float = 1.0
+
+    def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
+        """Return (keys, totals) as :class:`~dpgrain.tables.split.Split` defines them."""
+        assert values is not None  # noqa: S101 - splits receive numbers
+        return keys + ((values < self.low) | (values > self.high)), None
+
+
 #: Integers that are counted one by one for a privately chosen range.
 INTEGERS: FloatArray = np.arange(-1.0, 65.0)
 
