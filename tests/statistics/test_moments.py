@@ -21,7 +21,7 @@ from dpgrain.statistics import run as run_module
 from dpgrain.statistics import sums_query as sums_module
 from dpgrain.statistics.values import Powers
 from dpgrain.tables.groups import Groups
-from dpgrain.units import Unit
+from dpgrain.units import Law, Unit
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
 
@@ -254,7 +254,7 @@ def test_the_share_beyond_stated_bounds_is_charged(name: str, tmp_path: Path) ->
 @pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("unit", [dg.Record(), dg.Element("g"), dg.User()])
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-def test_limits_on_the_share_beyond_bounds_hold(unit: Unit, noise: str) -> None:
+def test_limits_on_the_share_beyond_bounds_hold(unit: Unit, noise: Law) -> None:
     rng = np.random.default_rng(5)
     rows = {"who": range(600), "g": rng.integers(0, 3, 600), "x": np.arange(600) % 50}
     table = dg.read(pa.table(rows), user="who")
@@ -262,7 +262,7 @@ def test_limits_on_the_share_beyond_bounds_hold(unit: Unit, noise: str) -> None:
         dg.sum(
             table, "x", bounds=(0, 47), unit=unit, epsilon=1, delta=1e-6, noise=noise, clip=47.0,
             random_state=seed, estimate_clipping=True,
-        ).metadata.beyond for seed in range(60)
+        ).metadata.beyond or 0.0 for seed in range(60)
     ]  # fmt: skip
     assert np.mean(np.array(limits) >= 2 / 50) > 0.87
     assert np.median(limits) < 0.3
@@ -272,4 +272,4 @@ def test_values_outside_need_stated_bounds() -> None:
     with pytest.raises(dg.ParameterError, match="estimate_clipping requires bounds"):
         dg.mean.query(incomes(), "x", unit=dg.User(), epsilon=1, delta=1e-6, estimate_clipping=True)
     with pytest.raises(dg.ParameterError, match="estimate_clipping must be True or False"):
-        dg.mean.query(incomes(), "x", **INCOME, estimate_clipping="yes")  # type: ignore[call-overload]
+        dg.mean.query(incomes(), "x", **INCOME, estimate_clipping="yes")  # type: ignore[arg-type]

@@ -28,8 +28,10 @@ Norm = Literal["l2", "l1"]
 Far = Literal["cut", "weighed", "weighed of people"]
 # Change of a mean, or root of the change of a variance, in standard deviations of the numbers, if all
 # people have equal weight: rough, and large enough that intervals of 95% contain the mean of all
-# records in 90% of releases (benchmarks/found_bounds.py). And a usual standard deviation, in ranges.
-_BIAS_PER_SPREAD, _USUAL_SPREAD = 0.4, 0.3
+# records in 90% of releases (benchmarks/found_bounds.py).
+_BIAS_PER_SPREAD = 0.4
+# Change of a mean in stated bounds, in ranges, and twice that of a variance.
+_USUAL_BIAS = 0.1
 # Unit of masses; 2^23 full records of one user and group add up exactly.
 _UNIT = 2.0**-30
 
@@ -465,8 +467,8 @@ class Moments(Measure):
         return Powers(low, high, self.corners - 1)
 
     def bias_of_spread(self, spread: float | None) -> float:
-        usual = _USUAL_SPREAD if spread is None else spread
-        return _BIAS_PER_SPREAD * usual ** (self.corners - 1)
+        degree = self.corners - 1
+        return _USUAL_BIAS / degree if spread is None else _BIAS_PER_SPREAD * spread**degree
 
     def stands_for(self, low: float, high: float) -> float:
         return (high - low) ** (self.corners - 1)
