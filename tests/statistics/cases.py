@@ -513,6 +513,9 @@ STATISTICS: dict[str, Callable[..., Any]] = {
         t, "x", by=s.keys or None, clip=s.clip, bounds=(-4, 4), **o
     ),
     "mean in a range": lambda t, s, **o: dg.mean(t, "x", by=s.keys or None, clip=s.clip, **o),
+    "mean with values outside": lambda t, s, **o: dg.mean(
+        t, "x", by=s.keys or None, clip=s.clip, bounds=(-4, 4), estimate_clipping=True, **o
+    ),
     "variance": lambda t, s, **o: dg.variance(
         t, "x", by=s.keys or None, clip=s.clip, bounds=(-4, 4), **o
     ),

@@ -446,3 +446,33 @@ def test_of_few_cells_none_starts_higher() -> None:
     for seed in range(20):
         rough = rough_bounds(noisy(counts, seed, 16.0), MANY, 16.0, np.ones(len(counts), int), 9.0)
         assert (rough.bounds[~rough.seen] == MANY[0]).all()
+
+
+# Ratios ----------------------------------------------------------------------------------------
+
+HALVES = AutoClip(low=0.5).edges(cells=1)
+
+
+@pytest.mark.parametrize("count", [40, 400, 40_000])
+def test_bounds_of_ratios_never_clip_one_record(count: int) -> None:
+    """People with one record each have norms of .7 to 1, so a bound below 1 would clip some."""
+    counts = np.zeros((1, HALVES.size - 1))
+    counts[0, 0] = count
+    for seed in range(20):
+        chosen = bound_of_ratios(
+            noisy(counts, seed, 2.0), HALVES, 2.0, np.ones(1), 4.0, 0.1, "gaussian", 1.0
+        )
+        assert chosen.bounds[0] == 1.0
+
+
+def test_tiny_groups_do_not_lower_the_bound_of_ratios() -> None:
+    """Groups of 500 records of a million have inaccurate means at any bound."""
+    norms = np.random.default_rng(2).geometric(0.3, 70_000).astype(float)
+    counts = counted(norms[None], HALVES)
+    large, tiny = np.full(5, 0.2), np.full(3, 2e-3)
+    alone, both = (
+        float(bound_of_ratios(counts, HALVES, 10.0, shares / shares.sum(), 4.7, 0.1).bounds[0])
+        for shares in (large, np.concatenate([large, tiny]))
+    )
+    assert alone > 4
+    assert both > alone / 1.5

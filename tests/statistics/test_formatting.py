@@ -148,7 +148,9 @@ def test_any_release_prints_four_notes_and_explains_each_column(
 
 def _covers_in_every_format(release: dg.Release, folder: Path) -> None:
     covers = release.covers
-    assert release.to_arrow().schema.metadata == {b"covers": covers.encode()}
+    facts = {"covers": covers, "beyond_bounds": release.metadata.beyond_bounds}
+    stored = {name.encode(): fact.encode() for name, fact in facts.items() if fact}
+    assert release.to_arrow().schema.metadata == stored
     assert release.to_pandas().attrs["covers"] == covers
     written = pq.read_table(release.write(folder / "out.parquet"))
     saved = pq.read_table(release.save(folder / "saved.parquet"))
@@ -387,7 +389,9 @@ RANGED: dict[str, Any] = {
 def test_what_stated_bounds_cut_off_is_said_to_be_in_no_interval(name: str, tmp_path: Path) -> None:
     stated = RANGED[name](releases.shop(), bounds=(1, 30), **OPTIONS)
     said = "alues are clamped to [1, 30]; intervals do not include the effect of this"
-    assert column_meanings(stated)["Values"] == f"v{said}"
+    unknown = "share beyond the stated bounds: not estimated"
+    assert column_meanings(stated)["Values"] == f"v{said}; {unknown}"
+    assert f"S{unknown[1:]}" in " ".join(notes(stated))
     assert "of clamped values" in repr(stated)
     assert "clamped to [1, 30]" in repr(stated)
     assert "the nearer bound" in stated.report(tmp_path / "page.html").read_text() or (
@@ -690,3 +694,15 @@ def test_an_error_of_zero_is_explained() -> None:
     other = dg.quantile(releases.shop(), "paid", bounds=(0, 50), **sure)
     assert said not in notes(other)[0]
     assert other.std_error > 0
+
+
+def test_sums_of_both_signs_say_why_they_have_no_least() -> None:
+    table = dg.read(pa.table({"who": range(900), "x": np.arange(900) % 7 + 0.5}), user="who")
+    options: dict[str, Any] = {"unit": dg.User(), "epsilon": 1, "delta": 1e-6, "random_state": 1}
+    found, stated = dg.sum(table, "x", **options), dg.sum(table, "x", bounds=(0, 7), **options)
+    reason = "no lower bound for the unclipped total"
+    for text in (str(found), found.explain()):
+        assert reason in " ".join(text.split())
+    for text in (str(stated), stated.explain()):
+        assert reason not in " ".join(text.split())
+    assert stated.at_least is not None

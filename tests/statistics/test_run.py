@@ -57,6 +57,25 @@ def test_the_search_finds_ranges_of_unscaled_blocks(
     assert cases.seen(case, asked) > 10
 
 
+@pytest.mark.usefixtures("cached_plans")
+@pytest.mark.parametrize("name", ["user", "own"])
+def test_the_search_finds_unscaled_counts_of_values_outside(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = ("mean with values outside", name, ("item",), "public", 2.5)
+    asked = cases.Asked(cases.own_level(name), "replace", 1)
+    assert 0.5 < cases.seen(case, asked) <= 1 + 1e-9
+    real = run_module._outside
+
+    def careless(*rest: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernel._Blocks, "clip", cases.unclipped)
+            return real(*rest)
+
+    monkeypatch.setattr(run_module, "_outside", careless)
+    assert cases.seen(case, asked) > 10
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", ["sum", "sum in a range"])
@@ -93,6 +112,8 @@ PAID: list[tuple[str, str, tuple[str, ...], str, Any, str, list[float]]] = [
     ("mean", "own", ("item",), "public", "auto", "pooled", [math.sqrt(2)] * 3),
     ("mean in a range", "user", (), "public", "auto", "shared", [math.sqrt(2)] * 3),
     ("mean in a range", "own", ("item",), "public", 3.0, "mixed", [math.sqrt(2)] * 2),
+    ("mean with values outside", "user", (), "public", 3.0, "shared", [math.sqrt(2)] * 2),
+    ("mean with values outside", "own", ("item",), "public", 3.0, "mixed", [math.sqrt(2)] * 2),
     ("variance", "column", ("item",), "public", 3.0, "shared", [math.sqrt(2)]),
     ("sum", "user", (), "public", "auto", "shared", [math.sqrt(2)] * 2 + [2.0]),
     ("sum", "column", ("item",), "public", 3.0, "shared", [2.0]),

@@ -86,7 +86,7 @@ def run(
 
 
 def _print(published: dg.Releases) -> None:
-    """Print one line per release, and warnings."""
+    """Print one line per release, warnings, and the shares beyond stated bounds."""
     rows = []
     for each in published.plan.releases:
         name, output = each.entry.name, each.entry.output
@@ -98,6 +98,8 @@ def _print(published: dg.Releases) -> None:
     for name, release in published.items():
         for care in _cautions(release):
             say(f"{name}: warning: {spelled_inside(care).removesuffix('.')}.", style="yellow")
+        if hasattr(release, "groups") and release.metadata.beyond_bounds:
+            say(f"{name}: share beyond the stated bounds: {release.metadata.beyond_bounds}.")
 
 
 def _cautions(release: Any) -> list[str]:

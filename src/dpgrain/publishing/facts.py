@@ -64,6 +64,7 @@ SENTENCES = MappingProxyType(
         "counted for the label of one row, and labels with a noisy count of about {:,} are "
         "selected",
         "clamped-numbers": "numbers are clamped to [{:,.6g}, {:,.6g}]",
+        "counted-outside": "values outside of these bounds are counted with {:.0%} of the budget",
         "chosen-range": "the range of the numbers is chosen privately with {:.0%} of the budget",
         "chosen-bounds": "clipping bounds between {:,.6g} and {:,.10g}, chosen privately with "
         "{:.0%} of the budget",

@@ -20,7 +20,7 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.statistics.intervals import tail_of
+from dpgrain.statistics.intervals import quantile_of, ratio_interval, tail_of
 from dpgrain.units import Law
 
 # Edges of norm ÷ rough bound in the second query; the last bin also takes larger norms.
@@ -184,14 +184,20 @@ class ChosenBounds:
     Args:
         bounds: (K,) clipping bounds, in the units of the norms.
         seen: (K,) True for cells with blocks above the noise.
+        clipped: 95% lower limit on the share of blocks above their bound; 0 if unknown.
     """
 
     bounds: FloatArray
     seen: BoolArray
+    clipped: float = 0.0
 
     def at_most(self, high: float) -> ChosenBounds:
         """Return these bounds limited to ``high``."""
         return replace(self, bounds=np.minimum(self.bounds, high))
+
+    def at_least(self, low: float) -> ChosenBounds:
+        """Return these bounds, raised to ``low``."""
+        return replace(self, bounds=np.maximum(self.bounds, low))
 
     def take(self, cells: IntArray) -> ChosenBounds:
         """Return the bounds of each group, (V,), by its cell."""
@@ -237,6 +243,32 @@ def choose_bounds(
     return ChosenBounds(bounds, top >= 0)
 
 
+def clipped_at_least(
+    noisy_counts: FloatArray, edges: FloatArray, count_sd: float, bounds: FloatArray
+) -> float:
+    """Return a 95% lower limit on the share of blocks of all cells above their bounds.
+
+    Args:
+        noisy_counts: (K, B) noisy numbers of blocks.
+        edges: (B + 1,) edges of the norms.
+        count_sd: standard deviation of the noise of a count.
+        bounds: (K,) clipping bounds.
+
+    Blocks in bins that are entirely above the bound were clipped; those in other bins may be below.
+
+    >>> counts, edges = np.array([[100.0, 0.0, 900.0]]), np.array([1.0, 2, 4, 8])
+    >>> round(clipped_at_least(counts, edges, 4.0, np.array([3.0])), 2)
+    0.89
+    """
+    above = edges[:-1] >= bounds[:, None]
+    parts = noisy_counts[above], noisy_counts[~above]
+    # No smaller than the quantile of sums of Laplace noise.
+    radius = np.array(quantile_of("gaussian", 0.95) * count_sd)
+    one, rest = (np.array(part.sum()) for part in parts)
+    low, _ = ratio_interval(one, rest, radius, parts[0].size, parts[1].size)
+    return float(low)
+
+
 def can_pool(cells: int) -> bool:
     """Return True if there are enough cells for a pooled query."""
     return cells >= POOL_LEAST
@@ -250,6 +282,7 @@ def bound_of_ratios(
     noise_multiplier: float,
     bias: float,
     law: Law = "gaussian",
+    record: float = 0.0,
 ) -> ChosenBounds:
     """Return the common clipping bound of group sums that are divided by the group's count.
 
@@ -259,34 +292,37 @@ def bound_of_ratios(
         count_sd: standard deviation of the noise of a count.
         shares: (G,) approximate share of each group in all records, above 0.
         noise_multiplier: noise sd of a group's sum ÷ clipping bound.
-        bias: rough fraction of the clipped part that affects a ratio.
+        bias: rough change of a ratio if all blocks are clipped to equal size.
         law: noise distribution of the counts.
+        record: largest norm of one record's contribution, the smallest bound.
 
     For a bound r, N(r) = Σ min(x, r) of the block norms x remains, of which group g has its share
     s_g. The noise of its ratio has sd r·noise_multiplier/(s_g·N(r)), and the bias is bias·(1 −
-    N(r)/N(∞)). The bound minimises the mean of both squares over groups. The variance of a group is
-    limited to that of a uniform number in the range, because a noisier ratio has no information. So
-    small groups matter too.
+    N(r)/N(∞)). The bound minimises the geometric mean over groups of the sum of both squares, so a
+    group matters by the factor by which a bound changes its error. The variance of a group is
+    limited to that of a uniform number in the range, because a noisier ratio has no information: a
+    tiny group, which no bound would help, lowers no bound. Blocks below ``record`` count as one
+    record: a lower bound would clip people with one record each, by different factors.
 
     >>> counts, edges = np.array([[0.0, 9000.0, 900.0]]), np.array([1.0, 4, 16, 64])
-    >>> even, uneven = np.array([0.5, 0.5]), np.array([0.9, 0.1])
+    >>> two, fifty, tiny = np.full(2, 0.5), np.full(50, 0.02), np.array([0.5, 0.499, 0.001])
     >>> [bound_of_ratios(counts, edges, 4.0, shares, 4.0, 0.05).bounds.round(1).item()
-    ...  for shares in (even, uneven)]
-    [38.1, 19.0]
+    ...  for shares in (two, fifty, tiny)]
+    [38.1, 9.5, 38.1]
     """
     top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0], law)
     if top[0] < 0:
-        return ChosenBounds(edges[:1].copy(), top >= 0)
+        return ChosenBounds(np.maximum(edges[:1], record), top >= 0)
     # Noise affects ratios more than clipping does, so no invisible tail is assumed.
     counts = np.where(np.arange(noisy_counts.shape[1]) <= top[0], np.maximum(noisy_counts, 0), 0.0)
     points, mass = _spread(counts, edges)
-    candidates = np.unique(np.concatenate([edges[:1], points[mass[0] > 0]]))
+    points = np.maximum(points, record)
+    candidates = np.unique(np.concatenate([np.maximum(edges[:1], record), points[mass[0] > 0]]))
     left = np.minimum(points[:, None], candidates).T @ mass[0]
     noise = candidates * noise_multiplier / left
-    drowned = np.minimum((noise / shares[:, None]) ** 2, _ANYWHERE_VARIANCE).mean(axis=0)
-    error = drowned + (bias * (1 - left / left[-1])) ** 2
-    bound = candidates[error.argmin()]
-    return ChosenBounds(np.array([bound]), top >= 0)
+    drowned = np.minimum((noise / shares[:, None]) ** 2, _ANYWHERE_VARIANCE)
+    error = np.log(drowned + (bias * (1 - left / left[-1])) ** 2).mean(axis=0)
+    return ChosenBounds(candidates[[error.argmin()]], top >= 0)
 
 
 def rough_bounds(

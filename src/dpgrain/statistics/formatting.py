@@ -45,6 +45,10 @@ _ONE_INTEGER = (
     "quantiles are integers: where std_error is 0, the interval contains only one, although others are "
     "possible"
 )
+_NO_LEAST = (
+    "there is no lower bound for the unclipped total (at_least), because values may be negative: pass "
+    "bounds= from 0 to get one"
+)
 _COUNTS = ("count", "count_error")
 # Days and months are printed in chronological order.
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}(-[0-9]{2})?")
@@ -227,6 +231,8 @@ def notes(release: Release) -> list[str]:
         ]
     parts = [_intervals(release), metadata.clipping_effect, metadata.clamping_effect]
     parts.append(metadata.get("bad values", ""))
+    if has_no_least(release):
+        parts.append(_NO_LEAST)
     if np.isnan(release.estimate).any():
         parts.append("blank estimates did not stand out from the noise")
     if release.statistic.ranked and (release.std_error == 0).any():
@@ -260,6 +266,12 @@ def _clipping_warning(release: Release) -> str:
     return f"{where}; publish {' '.join(names)} separately, or pass a larger clip="
 
 
+def has_no_least(release: Release) -> bool:
+    """Return True for clipped sums without lower bounds, because their values may be negative."""
+    least = getattr(release, "at_least", None)
+    return least is not None and bool(np.isnan(least).all()) and len(release) > 0
+
+
 def explanation(release: Release) -> Paragraphs:
     """Describe every column, the clipping, the noise and the guarantee."""
     risk = " ".join(risk_lines(release.guarantee))
@@ -271,8 +283,9 @@ def column_meanings(release: Release) -> dict[str, str]:
     metadata, statistic = release.metadata, release.statistic
     facts = {
         "clipping": _clipping(release),
+        "lower bound": _NO_LEAST if has_no_least(release) else "",
         "rows": metadata.get("bad values", ""),
-        "values": metadata.bounds_effect or metadata.clamping_effect,
+        "values": "; ".join(filter(None, (metadata.bounds_effect, metadata.clamping_effect))),
         "average": _average(release),
         "ranking": metadata.ranking_effect,
         "labels": _long_labels(release),

@@ -75,8 +75,9 @@ def histogram(
             open.
         noise: the noise distribution; ``laplace`` needs no δ.
         nonnegative: set negative estimates to 0. This is free post-processing.
-        estimate_clipping: estimate the share of clipped units of an explicit ``clip`` with 5% of the
-            budget; for a privately chosen bound it is always estimated.
+        estimate_clipping: estimate the share of values outside of ``bounds`` and, for counts and
+            sums, of units clipped by an explicit ``clip``, with 5% of the budget each; by default,
+            neither is estimated.
         max_items: maximum number of groups or items of one unit used in selection.
         random_state: seed, for tests and research. The release is then *not private*.
         progress: show progress; by default on a terminal, after two seconds.
@@ -177,8 +178,9 @@ def count(
             privately. For several columns, pass a mapping from columns to values (other columns are
             selected privately) or a list of tuples.
         noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
-        estimate_clipping: estimate the share of clipped units of an explicit ``clip`` with 5% of the
-            budget; for a privately chosen bound it is always estimated.
+        estimate_clipping: estimate the share of values outside of ``bounds`` and, for counts and
+            sums, of units clipped by an explicit ``clip``, with 5% of the budget each; by default,
+            neither is estimated.
         max_items: maximum number of groups or items of one unit used in selection.
         random_state: seed, for tests and research. The release is then *not private*.
         progress: show progress; by default on a terminal, after two seconds.
@@ -216,6 +218,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     *,
     by: By = None,
     bounds: tuple[float, float] | None = None,
+    estimate_clipping: bool = False,
     unit: Unit,
     epsilon: float | None = None,
     delta: float = 0.0,
@@ -224,7 +227,6 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     clip: float | Literal["auto"] | AutoClip | Mapping[Any, float] = "auto",
     domain: Any = None,
     noise: Law | Literal["auto"] = "auto",
-    estimate_clipping: bool = False,
     max_items: int = 1000,
     random_state: RandomState = None,
     progress: bool | None = None,
@@ -237,6 +239,9 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
         by: column or columns to group by; if omitted, one answer for all rows.
         bounds: public range (low, high) to which numbers are clamped; if omitted, chosen privately.
             That takes 15% of the budget.
+        estimate_clipping: estimate the share of values outside of ``bounds`` and, for counts and
+            sums, of units clipped by an explicit ``clip``, with 5% of the budget each; by default,
+            neither is estimated.
         unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
         epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
             ``share``.
@@ -252,8 +257,6 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
             privately. For several columns, pass a mapping from columns to values (other columns are
             selected privately) or a list of tuples.
         noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
-        estimate_clipping: estimate the share of clipped units of an explicit ``clip`` with 5% of the
-            budget; for a privately chosen bound it is always estimated.
         max_items: maximum number of groups or items of one unit used in selection.
         random_state: seed, for tests and research. The release is then *not private*.
         progress: show progress; by default on a terminal, after two seconds.
@@ -335,6 +338,25 @@ def _checked_estimate(estimate_clipping: bool, table: Any) -> bool:
             name="estimate_clipping",
         )
     return wanted
+
+
+def estimates_clipping(
+    estimate_clipping: Any, bounds: tuple[float, float] | AutoRange
+) -> bool | None:
+    """Return True if values outside of stated bounds are to be counted, else None.
+
+    Raises:
+        ParameterError: if they are to be counted without stated bounds.
+    """
+    if not _validate.boolean(estimate_clipping=estimate_clipping):
+        return None
+    if not isinstance(bounds, tuple):
+        raise ParameterError(
+            "estimate_clipping requires bounds, because a privately chosen range states the share "
+            "outside; pass bounds=, or omit estimate_clipping.",
+            name="estimate_clipping",
+        )
+    return True
 
 
 def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:

@@ -50,9 +50,10 @@ _MOST_STATED = 1 << 25
 # or the sizes of groups. With fewer coordinates, full alignment is assumed.
 ALIGN_SHARE = 0.05
 MANY_COORDINATES = 32
-# Budget share of the counts of clipped units: sums get 2.6% more noise (5.3% with Laplace noise).
-CLIPPED_SHARE = 0.05
-_PARTS = ("select", "ranges", "align", "bounds", "pool", "clipped", "sums")
+# Budget shares of the counts of clipped units (sums get 2.6% more noise for it, 5.3% with Laplace
+# noise), and of the counts of values inside and outside of stated bounds.
+CLIPPED_SHARE = OUTSIDE_SHARE = 0.05
+_PARTS = ("select", "ranges", "outside", "align", "bounds", "pool", "clipped", "sums")
 # Counts of blocks are integers and need no grid.
 _COUNTS = {"bounds", "pool"}
 # Bits of the noise and of a bound on the grid: see `grid_bits`.
@@ -85,6 +86,7 @@ class SumsNoise:
         pool: the noisy norms of blocks of many cells, which correct the bounds of single cells, if
             any.
         clipped: the noisy numbers of complete and of clipped units by group, if counted.
+        outside: the noisy numbers of values inside and outside of stated bounds, if counted.
 
     >>> from dpgrain import User
     >>> noise = plan_histogram(unit=User(), epsilon=1.0, delta=1e-6, items=100)
@@ -113,6 +115,7 @@ class SumsNoise:
     pool: Additive | None = None
     again: AdaptiveSelection | None = None
     clipped: Additive | None = None
+    outside: Additive | None = None
 
     @property
     def parts(self) -> dict[str, Part]:
@@ -121,6 +124,7 @@ class SumsNoise:
             "selection": self.select,
             "second selection": self.again,
             "range": self.ranges,
+            "values outside": self.outside,
             "alignment": self.align,
             "bounds": self.bounds,
             "shared bounds": self.pool,
@@ -215,6 +219,7 @@ def calibrate_sums(
     adaptive: bool = False,
     ranges: Contribution | None = None,
     range_share: float = 0.0,
+    outside: Contribution | None = None,
     items: int | None = None,
     record_value: float | None = None,
     select_share: float = SELECTION_SHARE,
@@ -234,6 +239,8 @@ def calibrate_sums(
         adaptive: True for a selection in two rounds.
         ranges: the contribution of a block to the counts for the range, if it is chosen privately.
         range_share: the budget share of the range.
+        outside: the contribution of a block to the counts of values inside and outside of stated
+            bounds, if they are counted.
         items: the public number of coordinates, if known.
         record_value: the largest norm of one record's contribution, if known.
         select_share: the budget share of the selection.
@@ -248,7 +255,8 @@ def calibrate_sums(
     shares = dict.fromkeys(_PARTS, 0.0)
     shares["select"] = select_share if select else 0.0
     shares["ranges"] = range_share if ranges else 0.0
-    left = 1 - shares["select"] - shares["ranges"]
+    shares["outside"] = OUTSIDE_SHARE if outside else 0.0
+    left = 1 - shares["select"] - shares["ranges"] - shares["outside"]
     shares["clipped"] = left * CLIPPED_SHARE if count_clipped else 0.0
     left -= shares["clipped"]
     if auto is not None:
@@ -271,6 +279,8 @@ def calibrate_sums(
         parts["select"] = replace(select, record_size=math.inf)
     if ranges is not None:
         parts["ranges"] = replace(ranges, coordinates="nonnegative", record_size=math.inf)
+    if outside is not None:
+        parts["outside"] = replace(outside, coordinates="nonnegative", record_size=math.inf)
     named = [name for name in _PARTS if shares[name] > 0]
     events: dict[str, Additive]
     leak = 0.0
@@ -314,6 +324,7 @@ def calibrate_sums(
         events.get("pool"),
         again,
         events.get("clipped"),
+        events.get("outside"),
     )
 
 

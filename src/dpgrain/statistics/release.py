@@ -54,9 +54,15 @@ _METADATA = b"dpgrain"
 COLUMNS = (
     "estimate", "std_error", "low", "high", "at_least", "count", "count_error", "clipped_share"
 )  # fmt: skip
+_TEXTS = ("covers", "beyond_bounds", "take care")
 _RESERVED = (
-    *COLUMNS, "covers", "lower", "upper", "clip", "complete_units", "clipped_units", "take care"
+    *COLUMNS, *_TEXTS, "lower", "upper", "clip", "complete_units", "clipped_units"
 )  # fmt: skip
+# Reasons of empty cells.
+_HIDDEN = "no estimate, because no contributions stood out from the noise"
+_NO_ESTIMATE = "no estimate, because the noise allows almost any value"
+_NO_LOW = "no lower end, because smaller values may be invisible in the noise"
+_NO_HIGH = "no upper end, because larger values may be invisible in the noise"
 # Endings of other file types.
 _NOT_SAVED = (".csv", ".json", ".xlsx", ".html", ".pdf")
 
@@ -165,12 +171,15 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
     def to_arrow(self) -> pa.Table:
         """Return keys, ``estimate``, ``std_error``, ``low``, ``high`` and the columns of ``more``.
 
-        Unknown numbers are null. The metadata field ``covers`` is :attr:`covers`.
+        Unknown numbers are null. The metadata field ``covers`` is :attr:`covers`, and
+        ``beyond_bounds`` the share of values outside of stated bounds, if there are any.
         """
         own = zip(COLUMNS, (self.estimate, self.std_error, self.low, self.high), strict=False)
         columns = {name: as_column(column) for name, column in (*own, *self.more.items())}
         keys = dict(zip(self.key_names, self.groups.columns, strict=True))
-        return pa.table({**keys, **columns}, metadata={"covers": self.covers})
+        outside = self.metadata.beyond_bounds
+        facts = {"covers": self.covers, **({"beyond_bounds": outside} if outside else {})}
+        return pa.table({**keys, **columns}, metadata=facts)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the table of :meth:`to_arrow` as a pandas frame, with ``covers`` in ``attrs``."""
@@ -293,7 +302,8 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
     def write(self, path: str | Path) -> Path:
         """Write the table of :meth:`to_arrow` as Parquet, CSV or JSON, by the path's ending.
 
-        In CSV and JSON, :attr:`covers` is the last column; in Parquet, a field of the metadata.
+        In CSV and JSON, :attr:`covers` is the last column, after ``beyond_bounds`` for stated
+        bounds; in Parquet, both are fields of the metadata.
 
         Raises:
             ParameterError: if the path has another ending.
@@ -302,6 +312,9 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         path = check_format(path)
         table = self.to_arrow()
         if path.suffix != ".parquet":
+            if self.metadata.beyond_bounds:
+                outside = pa.repeat(self.metadata.beyond_bounds, len(table))
+                table = table.append_column("beyond_bounds", outside)
             table = table.append_column("covers", pa.repeat(self.covers, len(table)))
         with atomic_write(path) as part:
             if path.suffix == ".parquet":
@@ -526,12 +539,16 @@ class Histogram(Release):
         return {name: column for name, column in columns.items() if column is not None}
 
     def to_arrow(self) -> pa.Table:
-        """Add to :meth:`Release.to_arrow` a text in ``take care`` where many units may be clipped."""
-        table = super().to_arrow()
-        if self.units is None or self.units.is_small.all() or "take care" in table.column_names:
+        """Add to :meth:`Release.to_arrow` warnings of rows, as ``take care``.
+
+        They state that many units may be clipped, or the reason of an empty cell.
+        """
+        table, blank = super().to_arrow(), np.isnan(self.estimate)
+        many = np.zeros(len(self), np.bool_) if self.units is None else ~self.units.is_small
+        if not (many | blank).any() or "take care" in table.column_names:
             return table
-        texts = [None if small else self.metadata.clipping_warning for small in self.units.is_small]
-        return table.append_column("take care", pa.array(texts, pa.string()))
+        texts = np.select([blank, many], [_HIDDEN, self.metadata.clipping_warning], "")
+        return table.append_column("take care", pa.array([text or None for text in texts.tolist()]))
 
     def _columns(self) -> dict[str, FloatArray]:
         own = {"estimate": self.estimate, "std_error": self.std_error, "clip": self.clip}
@@ -807,11 +824,22 @@ class Estimates(Release):
         return self.upper
 
     def to_arrow(self) -> pa.Table:
-        """Add to :meth:`Release.to_arrow` the count and any warnings, as ``take care``."""
-        table = super().to_arrow()
-        if not self.metadata.care or "take care" in table.column_names:
+        """Add to :meth:`Release.to_arrow` the count and any warnings, as ``take care``.
+
+        They include the reason of an empty cell.
+        """
+        table, warnings = super().to_arrow(), self.row_warnings
+        if not any(warnings) or "take care" in table.column_names:
             return table
-        return table.append_column("take care", pa.repeat(self.metadata.warnings, len(table)))
+        return table.append_column("take care", pa.array(warnings))
+
+    @property
+    def row_warnings(self) -> list[str]:
+        """Warnings and reasons of empty cells of each row; empty text if there are none."""
+        empty = [np.isnan(self.estimate), np.isinf(self.lower), np.isinf(self.upper)]
+        reasons = np.select(empty, [_NO_ESTIMATE, _NO_LOW, _NO_HIGH], "")
+        common = self.metadata.warnings
+        return ["; ".join(filter(None, (common, reason))) for reason in reasons.tolist()]
 
     @property
     def more(self) -> dict[str, FloatArray]:

@@ -99,7 +99,8 @@ class ReleaseMetadata(Mapping[str, str]):
         each: thing that counts 1 without a numeric column.
         bounds: public range of the numbers; None if chosen privately or not needed.
         found: privately chosen range.
-        beyond: 95% upper bound on the share outside of it; None if unknown.
+        beyond: 95% upper bound on the share outside of it, or of ``bounds``; None if unknown.
+        outside: noisy share of numbers outside of ``bounds``; None if it was not estimated.
         public_items: number of public items; None if items were selected, or there are none.
         selected: keys with privately selected values.
         selected_groups: number of selected groups, if the release contains only the largest of them.
@@ -138,6 +139,7 @@ class ReleaseMetadata(Mapping[str, str]):
     bounds: tuple[float, ...] | None = None
     found: tuple[float, ...] | None = None
     beyond: float | None = None
+    outside: float | None = None
     public_items: int | None = None
     selected: tuple[str, ...] = ()
     selected_groups: int | None = None
@@ -562,14 +564,16 @@ class ReleaseMetadata(Mapping[str, str]):
         if self.statistic.of_parts:
             # A privately chosen range only places edges; it clamps no values.
             return ""
-        if self.bounds is not None and not self.statistic.in_order and not self.told:
-            low, high = map(format_limit, self.bounds)
-            return f"the share of values beyond the stated [{low}, {high}] was not estimated"
-        if self.found is None or self.beyond is None:
+        limits = self.found or self.bounds
+        if self.beyond is None and (self.bounds is not None or self.statistic.paired):
+            return "share beyond the stated bounds: not estimated"
+        if limits is None or self.beyond is None:
             return dict(self.told).get("outside of the range", "")
-        low, high = map(format_limit, self.found)
+        low, high = map(format_limit, limits)
         values = "values" if self.value is None else f"values of {self.value}"
         most = f"at most {rounded_up(100 * self.beyond, 2)}% of all {values}"
+        if self.outside is not None:
+            most = f"about {100 * self.outside:.2g}%, {most}"
         confidence = "95% confidence"
         if self.unit in ("user", "element"):
             each, of = (
@@ -598,6 +602,22 @@ class ReleaseMetadata(Mapping[str, str]):
         else:
             return ""
         return f"{text}; intervals do not include the effect of this"
+
+    @property
+    def beyond_bounds(self) -> str:
+        """Share of values outside of stated bounds in files; empty if there are none.
+
+        >>> from dpgrain.statistics.statistic import MEAN
+        >>> ReleaseMetadata(MEAN, value="score", bounds=(0.0, 100.0)).beyond_bounds
+        'not estimated'
+        >>> ReleaseMetadata(MEAN, bounds=(0.0, 1.0), outside=0.01, beyond=0.0312).beyond_bounds
+        'at most 3.2% (95% confidence)'
+        """
+        if self.bounds is None and not self.statistic.paired:
+            return ""
+        if self.beyond is None:
+            return "not estimated"
+        return f"at most {rounded_up(100 * self.beyond, 2)}% (95% confidence)"
 
     @property
     def ranking_effect(self) -> str:
@@ -652,10 +672,9 @@ class ReleaseMetadata(Mapping[str, str]):
         """Return the facts as plain JSON values."""
         facts = {**asdict(self), "statistic": self.statistic.name}
         # Files without these facts keep their hash.
-        if self.selected_groups is None:
-            del facts["selected_groups"]
-        if not self.counts_clipped:
-            del facts["counts_clipped"]
+        for name, unknown in (("selected_groups", None), ("outside", None), ("counts_clipped", False)):
+            if facts[name] is unknown:
+                del facts[name]
         return facts
 
     @staticmethod

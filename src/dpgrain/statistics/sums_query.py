@@ -83,8 +83,8 @@ class SumsQuery(Query[Published]):
         indicator: True if a unit counts at most 1 per group.
         best: the number of public groups selected by one-shot Gumbel noise; None for all.
         adaptive: True for a selection of unknown items in two rounds.
-        estimate_clipping: True to count clipped units of a stated bound, too; those of privately
-            chosen bounds are always counted.
+        estimate_clipping: True to count clipped units of a stated bound, and values outside of
+            stated bounds; units are always counted for privately chosen bounds.
         random_state: a seed, for tests and research.
         progress: show progress.
     """
@@ -104,7 +104,7 @@ class SumsQuery(Query[Published]):
     indicator: bool = False
     best: int | None = None
     adaptive: bool = False
-    estimate_clipping: bool = False
+    estimate_clipping: bool | None = None
     random_state: RandomState = None
     progress: bool | None = None
 
@@ -293,8 +293,13 @@ class SumsQuery(Query[Published]):
     @property
     def counts_clipped(self) -> bool:
         """True if part of the budget counts clipped units."""
-        wanted = self.estimate_clipping or isinstance(self.rule, AutoClip)
+        wanted = bool(self.estimate_clipping) or isinstance(self.rule, AutoClip)
         return self.shows_clipping and self.is_clipped and wanted
+
+    @property
+    def counts_outside(self) -> bool:
+        """True if part of the budget counts values outside of stated bounds."""
+        return bool(self.estimate_clipping) and isinstance(self.bounds, tuple)
 
     @cached_property
     def public(self) -> tuple[Groups, GroupCells] | None:
@@ -374,6 +379,10 @@ class SumsQuery(Query[Published]):
         if isinstance(self.bounds, AutoRange):
             _, blocks = self.range_blocks
             ranges = blocks.contribution(items=None, cells=None, single=False, norm=self.norm)
+        outside = None
+        if self.counts_outside:
+            _, blocks = self.range_blocks
+            outside = blocks.contribution(items=None, cells=None, single=False, norm=self.norm)
         items = None
         if self.public is not None:
             items = self.best or int((self.public[1].codes >= 0).sum()) * self.measure.corners
@@ -391,6 +400,7 @@ class SumsQuery(Query[Published]):
             adaptive=self.adaptive,
             ranges=ranges,
             range_share=self.bounds.share if isinstance(self.bounds, AutoRange) else 0.0,
+            outside=outside,
             items=items,
             record_value=known,
             select_share=TOP_SHARE if self.indicator else SELECTION_SHARE,
@@ -467,6 +477,8 @@ class SumsQuery(Query[Published]):
             facts.append(Fact(kind, (self.measure.corners - 1, self.value or "")))
         if isinstance(self.bounds, tuple):
             facts.append(Fact("clamped-numbers", self.bounds))
+            if events.outside is not None:
+                facts.append(Fact("counted-outside", (events.share_of(events.outside),)))
         elif isinstance(self.bounds, AutoRange):
             facts.append(Fact("chosen-range", (events.share_of(events.ranges),)))
         if isinstance(self.rule, AutoClip):
