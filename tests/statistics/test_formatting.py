@@ -697,7 +697,7 @@ def test_an_error_of_zero_is_explained() -> None:
 
 
 def test_sums_of_both_signs_say_why_they_have_no_least() -> None:
-    table = dg.read(pa.table({"who": range(900), "x": np.arange(900) % 7 + 0.5}), user="who")
+    table = dg.read(pa.table({"who": range(900), "x": np.arange(900) % 7 - 3.0}), user="who")
     options: dict[str, Any] = {"unit": dg.User(), "epsilon": 1, "delta": 1e-6, "random_state": 1}
     found, stated = dg.sum(table, "x", **options), dg.sum(table, "x", bounds=(0, 7), **options)
     reason = "no lower bound for the unclipped total"

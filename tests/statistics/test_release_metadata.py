@@ -122,7 +122,7 @@ def test_a_file_of_a_statistic_that_is_not_known_is_read(tmp_path: Path) -> None
     assert str(again.statistic) == "mode"
     assert again.metadata.statistic.name == "mode"
     assert "each user's contribution clipped (scaled down) to at most " in repr(again)
-    assert " records, chosen privately" in repr(again)
+    assert " record, chosen privately" in repr(again)
 
 
 def test_what_was_asked_reads_as_a_mapping() -> None:
