@@ -1,6 +1,6 @@
 """Limits on the share of clipped units, from noisy numbers of complete and of clipped units.
 
-Both numbers are one part of a release and are charged with it (docs/theory, "Clipped units").
+Both numbers are one part of a release and are charged with it (docs/theory, section 3).
 Everything here is post-processing.
 """
 

@@ -672,7 +672,11 @@ class ReleaseMetadata(Mapping[str, str]):
         """Return the facts as plain JSON values."""
         facts = {**asdict(self), "statistic": self.statistic.name}
         # Files without these facts keep their hash.
-        for name, unknown in (("selected_groups", None), ("outside", None), ("counts_clipped", False)):
+        for name, unknown in (
+            ("selected_groups", None),
+            ("outside", None),
+            ("counts_clipped", False),
+        ):
             if facts[name] is unknown:
                 del facts[name]
         return facts
