@@ -454,7 +454,7 @@ class Said:
         least: the true total is at least est − 1.64 s.
         most: the true total of a cell that was seen is at most est + 1.96 s + 5 s.
         seen: the cell was seen.
-        above: the true and the published share of blocks above their bound.
+        above: the true share of blocks above their bound, and the published lower limit on it.
         lost: the share of the sum of norms that clipping takes.
     """
 
@@ -488,7 +488,7 @@ def said(norms: Norms, outcomes: Sequence[Outcome], rng: np.random.Generator) ->
         most.append((total <= estimate + 6.96 * sd)[chosen.seen])
         seen.append(chosen.seen)
         over = float((norms.norm > chosen.bounds[norms.cell]).mean())
-        above.append((over, _or_nan(chosen.above)))
+        above.append((over, chosen.clipped))
         lost.append(float(rest.sum() / norms.norm.sum()))
     upper = np.concatenate(most)
     return Said(
@@ -499,10 +499,6 @@ def said(norms: Norms, outcomes: Sequence[Outcome], rng: np.random.Generator) ->
         _means(above),
         float(np.mean(lost)),
     )
-
-
-def _or_nan(number: float | None) -> float:
-    return math.nan if number is None else number
 
 
 def _means(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:

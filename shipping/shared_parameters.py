@@ -32,6 +32,9 @@ SHARED: Mapping[str, str] = {
     "by": "column or columns to group by; if omitted, one answer for all rows.",
     "bounds": "public range (low, high) to which numbers are clamped; if omitted, chosen privately. "
     "That takes 15% of the budget.",
+    "estimate_clipping": "estimate the share of values outside of ``bounds`` and, for counts and "
+    "sums, of units clipped by an explicit ``clip``, with 5% of the budget each; by default, neither "
+    "is estimated.",
     "clip": "clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the l1 "
     "norm under Laplace noise; by default, one for each cell is chosen privately with a share of the "
     "budget.",

@@ -254,7 +254,7 @@ def format_facts(title: str, facts: Mapping[str, str]) -> Paragraphs:
         lines += textwrap.wrap(
             sentence(fact),
             _EXPLAINED,
-            initial_indent=f"{name:<{_INDENT}}",
+            initial_indent=f"{name:<{_INDENT - 2}}  ",
             subsequent_indent=" " * _INDENT,
             break_long_words=False,
             break_on_hyphens=False,

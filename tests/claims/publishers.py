@@ -37,6 +37,7 @@ STATED: Mapping[str, Sequence[Any]] = {
 LAWS: Mapping[str, Sequence[Any]] = {**STATED, "noise": ("auto", "gaussian", "laplace")}
 GROUPED: Mapping[str, Sequence[Any]] = {**LAWS, "by": (None, "item")}
 OWNED: Mapping[str, Sequence[Any]] = {"user": ("who", ["who", "with"])}
+SHARE: Mapping[str, Sequence[Any]] = {"estimate_clipping": (False, True)}
 BOUNDS: Mapping[str, Sequence[Any]] = {**GROUPED, "bounds": (None, (-1.0, 1.0), (0.0, 2.0))}
 PAIRS: Mapping[str, Sequence[Any]] = {
     **GROUPED,
@@ -204,12 +205,12 @@ def publishers(people: People) -> dict[str, Publisher]:
     return {
         "dpgrain.histogram": Publisher(
             partial(people.table, dg.histogram, "item"),
-            {**STATED, **OWNED, "weight": (None, "x"), "noise": ("gaussian", "laplace")},
+            {**STATED, **OWNED, **SHARE, "weight": (None, "x"), "noise": ("gaussian", "laplace")},
         ),
         "dpgrain.count": Publisher(
-            partial(people.grouped, dg.count), {**GROUPED, **OWNED, "value": (None, "x")}
+            partial(people.grouped, dg.count), {**GROUPED, **OWNED, **SHARE, "value": (None, "x")}
         ),
-        "dpgrain.sum": Publisher(grouped(dg.sum), {**BOUNDS, **OWNED}),
+        "dpgrain.sum": Publisher(grouped(dg.sum), {**BOUNDS, **OWNED, **SHARE}),
         "dpgrain.mean": Publisher(grouped(dg.mean), BOUNDS),
         "dpgrain.variance": Publisher(grouped(dg.variance), BOUNDS),
         "dpgrain.std": Publisher(grouped(dg.std), BOUNDS),

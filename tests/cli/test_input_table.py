@@ -258,8 +258,9 @@ def test_no_number_and_no_heading_of_an_estimate_is_cut(
     table = dg.read(path, user="who")
     for seed in (0, 25, 34):
         release = dg.sum(
-            table, "amount", bounds=(0, 1e12), unit=dg.User(), epsilon=1.0, random_state=seed
-        )
+            table, "amount", bounds=(0, 1e12), clip=1.0, unit=dg.User(), epsilon=1.0,
+            random_state=seed,
+        )  # fmt: skip
         printing.print_estimates(release, 1)
         shown = capsys.readouterr().out
         assert re.search(r"│ +−?[\d,]{13,} │ +[\d,]{13,} │", shown)

@@ -192,3 +192,25 @@ def test_a_run_says_what_to_take_care_of_in_fits_and_means(
     assert done.returncode == 0, done.stderr
     said = " ".join(done.stdout.split())
     assert "middle: warning: no mean: too few users" in said
+
+
+def test_a_run_states_the_share_beyond_stated_bounds(tmp_path: Path, command: Command) -> None:
+    rows = {"who": np.arange(3000), "x": np.arange(3000) % 10 + 0.5}
+    pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
+    release = (
+        "statistic = 'mean'\nvalue = 'x'\nbounds = [0, 9]\nshare = 0.5\noutput = '{name}.csv'\n"
+    )
+    (tmp_path / "releases.toml").write_text(
+        "[table]\nsource = 'rows.parquet'\nuser = 'who'\n"
+        "[budget]\nunit = 'user'\nepsilon = 2.0\ndelta = 1e-6\n"
+        f"[release.one]\n{release.format(name='one')}"
+        f"[release.two]\n{release.format(name='two')}estimate_clipping = true\n",
+        encoding="utf-8",
+    )
+    done = command("run", tmp_path / "releases.toml")
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    assert "one: share beyond the stated bounds: not estimated." in said
+    assert "two: share beyond the stated bounds: at most 1" in said
+    assert "two: warning: values outside of the stated bounds were clamped (at least " in said
+    assert "not estimated" in (tmp_path / "one.csv").read_text(encoding="utf-8")

@@ -46,7 +46,8 @@ def test_histogram_prints_estimates_and_the_promise(
     assert not done.stderr
     rows = pyarrow.csv.read_csv(output)
     own = ["estimate", "std_error", "low", "high"]
-    assert rows.column_names == ["page", *own, "at_least", "covers"]
+    more = ["at_least", "clipped_share", "take care", "covers"]
+    assert rows.column_names == ["page", *own, *more]
     assert set(rows["covers"].to_pylist()) == {"clipped total"}
     assert "to at most a bound per " in done.stdout
     assert "95% interval (low to high) for the clipped total" in done.stdout

@@ -44,7 +44,7 @@ def test_rows_of_the_second_look(most: int) -> None:
     pool = np.arange(norms.cells) % 2
     weight = np.where(np.arange(norms.cells) % 3 == 0, 512, 1024)
     bounds = np.full(norms.cells, 20.0)
-    rough = RoughBounds(bounds, np.ones(norms.cells, bool), pool, weight, 1.0)
+    rough = RoughBounds(bounds, np.ones(norms.cells, bool), pool, weight)
     held: dict[tuple[int, int, int], float] = {}
     for user, cell, norm in zip(norms.user, norms.cell, norms.norm, strict=True):
         b = min(int(np.searchsorted(POOLED_EDGES, norm / 20.0)) - 1, POOLED_EDGES.size - 2)

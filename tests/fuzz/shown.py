@@ -74,8 +74,8 @@ def _histogram() -> None:
     release.consistent(total=60.0)
     release.shrunk(prior=[1.0, 2.0, 3.0])
     release.order_loss([1.0, 2.0, 3.0], 1.0)
-    parts = _release(by=["item", "cell"], domain={"item": ["i0"], "cell": ["c0", "c1"]})
-    parts.reconciled(_release(by="cell", domain=["c0", "c1"]))
+    parts = _release(by=["item", "cell"], domain={"item": ["i0"], "cell": ["c0", "c1"]}, clip=2)
+    parts.reconciled(_release(by="cell", domain=["c0", "c1"], clip=2))
 
 
 def _releases() -> None:

@@ -182,7 +182,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         return real_noise(event, *rest)  # type: ignore[arg-type]
 
     real_sums, real_norms = UserContributions.sums, UserContributions.norm_counts
-    real_pooled = UserContributions.pooled_counts
+    real_pooled, real_clipped = UserContributions.pooled_counts, UserContributions.clipped_units
     real_holders, real_narrowed = UserContributions.holders, UserContributions._narrowed
     real_holdings, real_select = UserContributions.holdings, run_module.select
 
@@ -226,6 +226,10 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         recorder.labels, recorder.radius = None, np.full(1, 2.0**WEIGHT_BITS)
         return real_pooled(self, pools, *rest, **options)
 
+    def clipped_units(self: UserContributions, clip: Grid, units: Grid, **options: Any) -> IntArray:
+        recorder.labels, recorder.radius = rows_of(self.dictionary.groups), units.radius
+        return real_clipped(self, clip, units, **options)
+
     def chosen(noisy: FloatArray, edges: FloatArray, *_: Any) -> ChosenBounds:
         bounds = np.resize(np.array(outcome.clip) * edges[0], len(noisy))
         return ChosenBounds(bounds, np.ones(len(noisy), dtype=np.bool_))
@@ -235,7 +239,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         found = chosen(noisy, edges, *rest)
         size = len(noisy)
         pool, weight = np.zeros(size, dtype=np.int64), np.full(size, 1 << WEIGHT_BITS)
-        return RoughBounds(found.bounds, found.seen, pool, weight, 1.0)
+        return RoughBounds(found.bounds, found.seen, pool, weight)
 
     def pooled(rough: RoughBounds, *_: Any) -> ChosenBounds:
         return ChosenBounds(rough.bounds, rough.seen)
@@ -259,6 +263,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         patch.setattr(UserContributions, "sums", sums)
         patch.setattr(UserContributions, "norm_counts", norm_counts)
         patch.setattr(UserContributions, "pooled_counts", pooled_counts)
+        patch.setattr(UserContributions, "clipped_units", clipped_units)
         patch.setattr(UserContributions, "holders", holders)
         patch.setattr(UserContributions, "_narrowed", narrowed)
         patch.setattr(UserContributions, "holdings", holdings)
@@ -505,6 +510,9 @@ STATISTICS: dict[str, Callable[..., Any]] = {
         t, "x", by=s.keys or None, clip=s.clip, bounds=(-4, 4), **o
     ),
     "mean in a range": lambda t, s, **o: dg.mean(t, "x", by=s.keys or None, clip=s.clip, **o),
+    "mean with values outside": lambda t, s, **o: dg.mean(
+        t, "x", by=s.keys or None, clip=s.clip, bounds=(-4, 4), estimate_clipping=True, **o
+    ),
     "variance": lambda t, s, **o: dg.variance(
         t, "x", by=s.keys or None, clip=s.clip, bounds=(-4, 4), **o
     ),
@@ -655,3 +663,9 @@ def expected(keys: tuple[str, ...], of: Callable[[Any], float]) -> dict[tuple[An
 
 def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
     Shifted(monkeypatch, 0.0)
+
+
+def unclipped(self: Any, sums: FloatArray, grid: Grid, unit: float) -> FloatArray:
+    """Blocks on a grid that are not clipped: an injected bug."""
+    row = self.cell if grid.bounds.size > 1 else np.zeros_like(self.cell)
+    return np.asarray(np.floor(sums * np.repeat(unit / grid.step[row], self.lengths)))

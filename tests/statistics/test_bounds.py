@@ -223,14 +223,6 @@ def test_near_the_best_bounds_of_heavy_tails() -> None:
     assert mean_ratio(looks.chosen.bounds) < 1.2 < mean_ratio(looks.rough.bounds)
 
 
-def test_what_is_published_about_clipping() -> None:
-    rng = np.random.default_rng(4)
-    norms = np.exp(rng.normal(3, 1, (200, 1)) + rng.normal(0, 1, (200, 1000)))
-    chosen = Looks(norms).chosen
-    over = norms - chosen.bounds[:, None]
-    assert chosen.above == pytest.approx((over > 0).mean(), rel=0.25)
-
-
 # Properties ------------------------------------------------------------------------------------
 
 
@@ -307,7 +299,6 @@ def test_the_second_look_moves_a_bound_within_its_window(
     assert (chosen.seen == rough.seen).all()
     alone = np.bincount(rough.pool)[rough.pool] < POOL_LEAST
     assert (factor[alone] == 1).all()
-    assert chosen.above is None or 0 <= chosen.above <= 1
 
 
 def test_the_window_is_what_keeps_unseen_bounds_low(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,9 +311,7 @@ def test_the_window_is_what_keeps_unseen_bounds_low(monkeypatch: pytest.MonkeyPa
 
 
 def test_noise_lowers_a_bound_to_a_quarter_at_most() -> None:
-    rough = RoughBounds(
-        np.full(20, 10.0), np.ones(20, bool), np.zeros(20, int), np.full(20, 1024), 2e3
-    )
+    rough = RoughBounds(np.full(20, 10.0), np.ones(20, bool), np.zeros(20, int), np.full(20, 1024))
     row = np.zeros((1, POOLED_EDGES.size - 1))
     row[0, 3] = 50.0
     assert (pooled_bounds(rough, row, SD, np.ones(20, int), 1000.0, 1.0).bounds == 2.5).all()
@@ -334,9 +323,12 @@ def test_a_block_of_many_items_counts_less() -> None:
     assert rough.weight.tolist() == [1024, 1024, 1024, 1024, 102]
 
 
-def test_bounds_are_limited_to_the_largest_one() -> None:
-    chosen = ChosenBounds(np.array([1.0, 9.0]), np.array([False, True]), 0.1)
+def test_bounds_of_groups_and_the_largest_one() -> None:
+    chosen = ChosenBounds(np.array([1.0, 9.0]), np.array([False, True]))
     assert chosen.at_most(4.0).bounds.tolist() == [1.0, 4.0]
+    taken = chosen.take(np.array([1, 1, 0]))
+    assert taken.bounds.tolist() == [9.0, 9.0, 1.0]
+    assert taken.seen.tolist() == [True, True, False]
 
 
 @pytest.mark.slow
@@ -420,30 +412,6 @@ def test_few_cells_with_heavy_tails_are_not_cut_off() -> None:
     assert np.mean(errors) < 2 * best
 
 
-def test_blocks_in_the_bin_of_a_bound_have_no_share() -> None:
-    """They may all be below the bound."""
-    rough = RoughBounds(
-        np.full(20, 10.0), np.ones(20, bool), np.zeros(20, int), np.full(20, 1024), 2e3
-    )
-    row = np.zeros((1, POOLED_EDGES.size - 1))
-    row[0, 2:4] = 900.0
-    chosen = pooled_bounds(rough, row, 10.0, np.ones(20, int), NOISE, 1.0)
-    assert POOLED_EDGES[3] < chosen.bounds[0] / 10 < POOLED_EDGES[4]
-    assert chosen.above is None
-    row[0, 4] = 200.0
-    assert pooled_bounds(rough, row, 10.0, np.ones(20, int), 200.0, 1.0).above is not None
-
-
-def test_nothing_is_said_of_cells_whose_pool_shows_nothing() -> None:
-    rough = RoughBounds(
-        np.full(6, 10.0), np.ones(6, bool), np.zeros(6, int), np.full(6, 1024), 900.0
-    )
-    rows = np.zeros((1, POOLED_EDGES.size - 1))
-    chosen = pooled_bounds(rough, rows, 10.0, np.ones(6, int), 4.0, 1.0)
-    assert chosen.above is None
-    assert not bounds_module.can_pool(6)
-
-
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_cells_that_are_alike_show_together_what_none_does(law: Law) -> None:
     """A hundred cells of about 25 blocks of norm 2,000, each count with noise of 16."""
@@ -478,3 +446,33 @@ def test_of_few_cells_none_starts_higher() -> None:
     for seed in range(20):
         rough = rough_bounds(noisy(counts, seed, 16.0), MANY, 16.0, np.ones(len(counts), int), 9.0)
         assert (rough.bounds[~rough.seen] == MANY[0]).all()
+
+
+# Ratios ----------------------------------------------------------------------------------------
+
+HALVES = AutoClip(low=0.5).edges(cells=1)
+
+
+@pytest.mark.parametrize("count", [40, 400, 40_000])
+def test_bounds_of_ratios_never_clip_one_record(count: int) -> None:
+    """People with one record each have norms of .7 to 1, so a bound below 1 would clip some."""
+    counts = np.zeros((1, HALVES.size - 1))
+    counts[0, 0] = count
+    for seed in range(20):
+        chosen = bound_of_ratios(
+            noisy(counts, seed, 2.0), HALVES, 2.0, np.ones(1), 4.0, 0.1, "gaussian", 1.0
+        )
+        assert chosen.bounds[0] == 1.0
+
+
+def test_tiny_groups_do_not_lower_the_bound_of_ratios() -> None:
+    """Groups of 500 records of a million have inaccurate means at any bound."""
+    norms = np.random.default_rng(2).geometric(0.3, 70_000).astype(float)
+    counts = counted(norms[None], HALVES)
+    large, tiny = np.full(5, 0.2), np.full(3, 2e-3)
+    alone, both = (
+        float(bound_of_ratios(counts, HALVES, 10.0, shares / shares.sum(), 4.7, 0.1).bounds[0])
+        for shares in (large, np.concatenate([large, tiny]))
+    )
+    assert alone > 4
+    assert both > alone / 1.5

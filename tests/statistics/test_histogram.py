@@ -585,7 +585,7 @@ def captured_looks(rows: dict[str, Any]) -> tuple[FloatArray, FloatArray, dg.Gua
         looks.append(counts)
         cells = np.arange(len(counts))
         weight = np.full(cells.size, 1 << WEIGHT_BITS)
-        return RoughBounds(np.full(cells.size, 5.0), cells >= 0, cells, weight, 1.0)
+        return RoughBounds(np.full(cells.size, 5.0), cells >= 0, cells, weight)
 
     def pooled(rough: RoughBounds, rows: FloatArray, *rest: Any) -> ChosenBounds:
         looks.append(rows)
@@ -821,3 +821,36 @@ def test_forms_of_a_domain(domain: Any) -> None:
     table = dg.read(pa.table({"who": [1], "item": [7]}), user="who")
     release = dg.histogram(table, "item", **{**histograms.GOOD, "domain": domain})
     assert sorted(release.items.to_pylist()) == [7, 9]
+
+
+def prescriptions() -> dg.UserTable:
+    """Amounts of 900 users by two common specialties, and of three users by a rare one."""
+    rng = np.random.default_rng(2)
+    what = np.array(["surgeon"] * 1200 + ["dentist"] * 900 + ["osteopath"] * 3)
+    who = np.append(rng.integers(0, 900, 2100), [1, 2, 3])
+    paid = np.append(rng.gamma(2.0, 200.0, 2100), [27.0, 27.0, 27.0])
+    return dg.read(pa.table({"who": who, "what": what, "paid": paid}), user="who")
+
+
+@pytest.mark.parametrize("bounds", [(0, 3000), None])
+def test_a_sum_within_the_noise_has_no_estimate(bounds: Any, tmp_path: Path) -> None:
+    release = dg.sum(
+        prescriptions(), "paid", by="what", domain=["surgeon", "dentist", "osteopath"],
+        bounds=bounds, unit=dg.Element("what"), epsilon=1.0, delta=1e-6, random_state=1,
+    )  # fmt: skip
+    rows = {row["what"]: row for row in release.to_arrow().to_pylist()}
+    rare = rows["osteopath"]
+    assert [rare[name] for name in ("estimate", "std_error", "low", "high")] == [None] * 4
+    assert rows["surgeon"]["low"] < 480_000
+    assert "Blank estimates did not stand out from the noise" in str(release)
+    assert "osteopath,," in release.write(tmp_path / "out.csv").read_text().replace('"', "")
+    shrunk = release.shrunk()
+    assert np.isnan(shrunk.estimate).tolist() == np.isnan(release.estimate).tolist()
+
+
+def test_a_sum_in_a_chosen_range_above_0_has_a_lower_bound() -> None:
+    release = dg.sum(
+        prescriptions(), "paid", unit=dg.User(), epsilon=2.0, delta=1e-6, random_state=1
+    )
+    assert release.at_least is not None
+    assert 0 < release.at_least[0] < 900_000

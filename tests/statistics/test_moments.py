@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,7 +21,7 @@ from dpgrain.statistics import run as run_module
 from dpgrain.statistics import sums_query as sums_module
 from dpgrain.statistics.values import Powers
 from dpgrain.tables.groups import Groups
-from dpgrain.units import Unit
+from dpgrain.units import Law, Unit
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
 
@@ -177,3 +178,98 @@ def test_plans_expect_the_errors_that_are_printed(
     expected, release = query.plan.expected, dg.publish(query)
     records = release.count[0] if "records" in expected.times else 1.0
     assert least < expected.std_error / records / release.std_error[0] < most
+
+
+def test_means_of_mostly_clipped_users_are_flagged() -> None:
+    """Nine in ten users have 5 to 40 records, and the noise of 60 cells leaves each about three."""
+    rng = np.random.default_rng(0)
+    many = rng.random(1500) < 0.9
+    rows = np.where(many, rng.integers(5, 41, 1500), 1)
+    who = np.repeat(np.arange(1500), rows)
+    x = (rng.random(who.size) < np.where(many, 0.6, 0.1)[who]).astype(float)
+    cell = rng.permutation(who.size) % 60
+    table = dg.read(pa.table({"who": who, "cell": cell, "x": x}), user="who")
+    options: dict[str, Any] = {
+        "bounds": (0, 1), "unit": dg.User(), "epsilon": 0.5, "delta": 1e-6, "random_state": 1,
+    }  # fmt: skip
+    found = dg.mean(table, "x", by="cell", domain=list(range(60)), **options)
+    (flag,) = {row["take care"] for row in found.to_arrow().to_pylist()}
+    assert "mean for each user first" in flag
+    assert "Warning: at least" in str(found)
+    norms = np.sqrt(
+        np.bincount(who * 60 + cell, minlength=90_000).reshape(-1, 60) ** 2 @ np.ones(60)
+    )
+    bound = found.metadata.bound
+    assert bound is not None
+    clipped = 100 * np.mean(norms > bound)
+    assert 50 < int(flag.removeprefix("at least ").split("%")[0]) <= clipped
+    assert not dg.mean(table, "x", **options).metadata.care
+
+
+def incomes() -> dg.UserTable:
+    """8,000 people, of whom 100 have more than 200,000."""
+    rng = np.random.default_rng(4)
+    x = np.minimum(rng.lognormal(9.4, 0.6, 8000), 199_999)
+    x[:100] = 400_000
+    return dg.read(pa.table({"who": range(x.size), "x": x}), user="who")
+
+
+INCOME: dict[str, Any] = {
+    "bounds": (0, 200_000), "unit": dg.User(), "epsilon": 1.0, "delta": 1e-6, "random_state": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["mean", "sum", "std", "variance", "quantiles"])
+def test_the_share_beyond_stated_bounds_is_unknown_by_default(name: str, tmp_path: Path) -> None:
+    query = getattr(dg, name).query(incomes(), "x", **INCOME)
+    assert "values outside" not in query.plan.parts
+    release = dg.publish(query)
+    for text in (str(release), release.explain()):
+        assert "hare beyond the stated bounds: not estimated" in " ".join(text.split())
+    for ending in (".csv", ".json"):
+        assert "not estimated" in release.write(tmp_path / f"x{ending}").read_text()
+    assert release.to_arrow().schema.metadata[b"beyond_bounds"] == b"not estimated"
+
+
+@pytest.mark.parametrize("name", ["mean", "sum", "std", "quantiles"])
+def test_the_share_beyond_stated_bounds_is_charged(name: str, tmp_path: Path) -> None:
+    query = getattr(dg, name).query(incomes(), "x", estimate_clipping=True, **INCOME)
+    plan = query.plan
+    assert plan.shares["values outside"] == pytest.approx(0.05, rel=1e-3)
+    assert plan.guarantee.epsilon() <= 1.0
+    assert "are counted with 5% of the budget" in " ".join(str(plan.guarantee).split())
+    release = dg.publish(query)
+    metadata = release.metadata
+    assert metadata.outside == pytest.approx(1 / 80, rel=0.4)
+    assert 1 / 80 < metadata.beyond < 0.02
+    (warning,) = metadata.care
+    assert warning.startswith("values outside of the stated bounds were clamped (at least ")
+    assert "at most 1." in " ".join(str(release).split())
+    again = dg.Release.load(release.save(tmp_path / "x.parquet"))
+    assert (again.hash, again.metadata) == (release.hash, metadata)
+    assert "at most 1." in release.write(tmp_path / "x.csv").read_text()
+    assert "at most 1." in " ".join(release.report(tmp_path / "x.html").read_text().split())
+
+
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("unit", [dg.Record(), dg.Element("g"), dg.User()])
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_limits_on_the_share_beyond_bounds_hold(unit: Unit, noise: Law) -> None:
+    rng = np.random.default_rng(5)
+    rows = {"who": range(600), "g": rng.integers(0, 3, 600), "x": np.arange(600) % 50}
+    table = dg.read(pa.table(rows), user="who")
+    limits = [
+        dg.sum(
+            table, "x", bounds=(0, 47), unit=unit, epsilon=1, delta=1e-6, noise=noise, clip=47.0,
+            random_state=seed, estimate_clipping=True,
+        ).metadata.beyond or 0.0 for seed in range(60)
+    ]  # fmt: skip
+    assert np.mean(np.array(limits) >= 2 / 50) > 0.87
+    assert np.median(limits) < 0.3
+
+
+def test_values_outside_need_stated_bounds() -> None:
+    with pytest.raises(dg.ParameterError, match="estimate_clipping requires bounds"):
+        dg.mean.query(incomes(), "x", unit=dg.User(), epsilon=1, delta=1e-6, estimate_clipping=True)
+    with pytest.raises(dg.ParameterError, match="estimate_clipping must be True or False"):
+        dg.mean.query(incomes(), "x", **INCOME, estimate_clipping="yes")  # type: ignore[arg-type]

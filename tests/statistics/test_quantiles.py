@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,7 +29,7 @@ def test_quantiles_are_right_up_to_one_bin(
     ranks = [0.0, 0.05, 0.25, 0.5, 0.8, 0.95, 1.0]
     release = dg.quantiles(
         cases.dirty(cases.left_out(keys)), "x", ranks, by=keys or None, domain=domain, unit=dg.User(),
-        epsilon=50, delta=1e-6, clip=1024.0, bounds=(-80, 80), bins=bins,
+        epsilon=5000, delta=1e-6, clip=64.0, bounds=(-80, 80), bins=bins,
     )  # fmt: skip
     width = 160 / bins + 1e-9
     sides = [
@@ -211,3 +212,41 @@ def test_the_spread_of_a_rank_is_that_of_the_edge_with_most_noise(nothing: int |
     for rank, spread in zip(ranks, _rank_spread(2, 16, ranks, nothing), strict=True):
         most = (below - rank * below[:, -1:]).std(axis=0).max()
         assert 0.95 * most < spread < 1.15 * most
+
+
+@pytest.mark.parametrize("bounds", [(0, 60), None])
+def test_quantiles_of_the_whole_range_have_no_estimate(
+    bounds: tuple[float, float] | None, tmp_path: Path
+) -> None:
+    """A group of 4 people among one of 4,000: its median is unknown, in every file."""
+    rng = np.random.default_rng(0)
+    group = ["large"] * 4000 + ["small"] * 4
+    rows = pa.table({"who": range(4004), "g": group, "days": rng.integers(20, 31, 4004)})
+    found = dg.quantile(
+        dg.read(rows, user="who"), "days", by="g", domain=["large", "small"], bounds=bounds,
+        unit=dg.User(), epsilon=1, delta=1e-6, random_state=1,
+    )  # fmt: skip
+    large, small = found.to_arrow().to_pylist()
+    assert 20 <= large["low"] <= large["estimate"] <= large["high"] <= 30
+    assert small["estimate"] is small["std_error"] is None
+    assert small["take care"].startswith("no estimate, because")
+    assert not large["take care"]
+    assert "Blank estimates did not stand out from the noise" in " ".join(str(found).split())
+    for ending in (".csv", ".json"):
+        assert "inf" not in found.write(tmp_path / f"days{ending}").read_text().lower()
+    again = dg.Release.load(found.save(tmp_path / "days.parquet"))
+    assert again.hash == found.hash
+
+
+def test_quantiles_show_no_invisible_magnitudes() -> None:
+    """Integers of many sizes: the tree covers all magnitudes, most of which nobody has."""
+    rng = np.random.default_rng(1)
+    days = rng.lognormal(4, 2, 3000).astype(int)
+    found = dg.quantiles(
+        dg.read(pa.table({"who": range(3000), "days": days}), user="who"), "days",
+        [0.02, 0.5, 0.98, 1.0], unit=dg.User(), epsilon=0.5, delta=1e-6, random_state=2,
+    )  # fmt: skip
+    assert found.estimate[1] == pytest.approx(55, rel=0.3)
+    assert np.isinf(found.high[-1])
+    seen = found.high[np.isfinite(found.high)]
+    assert seen.max() < 10 * days.max()

@@ -344,3 +344,17 @@ def test_a_group_in_which_no_number_is_seen_has_no_estimate() -> None:
 def test_a_rule_for_a_range_is_checked_when_it_is_made(wrong: dict[str, Any]) -> None:
     with pytest.raises(dg.ParameterError):
         AutoRange(**wrong)
+
+
+@pytest.mark.parametrize("statistic", ["sum", "mean"])
+@pytest.mark.parametrize("unit", [dg.Record(), dg.User()])
+def test_ranges_of_many_groups_are_narrower(statistic: str, unit: Any) -> None:
+    """A cell of 64 has as much noise as a total, but a 64th of the clamped amount."""
+    rng = np.random.default_rng(3)
+    rows = {"who": np.arange(8000), "g": np.arange(8000) % 64, "x": 5 * rng.pareto(1.5, 8000)}
+    table = dg.read(pa.table(rows), user="who")
+    options: dict[str, Any] = {"unit": unit, "epsilon": 1.0, "delta": 1e-6, "random_state": 1}
+    publish = getattr(dg, statistic)
+    total = publish(table, "x", **options).metadata.found
+    cells = publish(table, "x", by="g", domain=list(range(64)), **options).metadata.found
+    assert cells[1] <= total[1] / 2

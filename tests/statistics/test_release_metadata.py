@@ -86,7 +86,7 @@ def test_a_file_of_a_statistic_that_is_not_known_is_read(tmp_path: Path) -> None
     assert str(again.statistic) == "mode"
     assert again.metadata.statistic.name == "mode"
     assert "each user's contribution clipped (scaled down) to at most " in repr(again)
-    assert " records, chosen privately" in repr(again)
+    assert " record, chosen privately" in repr(again)
 
 
 def test_metadata_are_kinds_and_numbers_in_json() -> None:
@@ -110,4 +110,4 @@ def test_unreliable_shares_in_older_files_are_dropped() -> None:
     older = {**asked.to_dict(), "above": 0.13, "lost": None, "lost_of": "norms"}
     del older["bound"], older["cell"]
     assert "13%" not in clipping_effect(ReleaseMetadata.from_dict(older))
-    assert "13%" in clipping_effect(ReleaseMetadata.from_dict({**asked.to_dict(), "above": 0.13}))
+    assert ReleaseMetadata.from_dict({**asked.to_dict(), "above": 0.13}) == asked

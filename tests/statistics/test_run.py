@@ -24,10 +24,30 @@ from dpgrain.accounting import (
 from dpgrain.publishing import draws
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics import sums_query as sums_module
+from dpgrain.tables.engines import kernel
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Relation, Unit
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
 Values: TypeAlias = NDArray[np.float64]
+
+
+@pytest.mark.usefixtures("cached_plans")
+@pytest.mark.parametrize("name", ["user", "own"])
+def test_the_search_finds_unscaled_counts_of_values_outside(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = ("mean with values outside", name, ("item",), "public", 2.5)
+    asked = cases.Asked(cases.own_level(name), "replace", 1)
+    assert 0.5 < cases.seen(case, asked) <= 1 + 1e-9
+    real = run_module._outside
+
+    def careless(*rest: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernel._Blocks, "clip", cases.unclipped)
+            return real(*rest)
+
+    monkeypatch.setattr(run_module, "_outside", careless)
+    assert cases.seen(case, asked) > 10
 
 
 def curve(mu: float, delta: float) -> float:
@@ -44,14 +64,16 @@ def curve(mu: float, delta: float) -> float:
 # The layout of a person's blocks, and by vector how far two blocks may lie apart.
 PAID: list[tuple[str, str, tuple[str, ...], str, Any, str, list[float]]] = [
     ("count", "own", ("item",), "public", 2.0, "disjoint", [1.0]),
-    ("count", "own", ("item",), "public", "auto", "pooled", [math.sqrt(2), math.sqrt(2), 1.0]),
+    ("count", "own", ("item",), "public", "auto", "pooled", [math.sqrt(2)] * 3 + [1.0]),
     ("count", "function", ("item",), "selected", 2.0, "disjoint", [math.sqrt(2)] * 2),
     ("count", "record", ("item",), "public", "auto", "record", [math.sqrt(2)]),
     ("mean", "own", ("item",), "public", "auto", "pooled", [math.sqrt(2)] * 3),
     ("mean in a range", "user", (), "public", "auto", "shared", [math.sqrt(2)] * 3),
     ("mean in a range", "own", ("item",), "public", 3.0, "mixed", [math.sqrt(2)] * 2),
+    ("mean with values outside", "user", (), "public", 3.0, "shared", [math.sqrt(2)] * 2),
+    ("mean with values outside", "own", ("item",), "public", 3.0, "mixed", [math.sqrt(2)] * 2),
     ("variance", "column", ("item",), "public", 3.0, "shared", [math.sqrt(2)]),
-    ("sum", "user", (), "public", "auto", "shared", [math.sqrt(2), 2.0]),
+    ("sum", "user", (), "public", "auto", "shared", [math.sqrt(2)] * 2 + [2.0]),
     ("sum", "column", ("item",), "public", 3.0, "shared", [2.0]),
     ("sum above 0", "user", (), "public", 3.0, "shared", [1.0]),
     ("sum", "own", ("item",), "selected", 3.0, "disjoint", [1.0, 2.0]),
@@ -99,7 +121,7 @@ def test_the_loss_of_laplace_noise_is_paid_in_full(relation: Relation) -> None:
     for statistic, name, keys, clip, apart in [
         ("count", "own", ("item",), 2.0, [1.0]),
         ("mean", "own", ("item",), "auto", [two, two, two]),
-        ("sum", "user", (), "auto", [two, two]),
+        ("sum", "user", (), "auto", [two, two, two]),
         ("sum in a range", "user", (), 3.0, [two, two]),
         ("quantiles", "column", ("item",), 3.0, [two]),
         ("top by laplace", "user", ("item",), 3.0, [two]),

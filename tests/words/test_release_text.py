@@ -17,7 +17,7 @@ from tests.statistics import releases
 
 import dpgrain as dg
 from dpgrain._formatting import POINTER
-from dpgrain.words.quantities import clipping_effect, format_limit, limit_text
+from dpgrain.words.quantities import beyond_bounds, clipping_effect, format_limit, limit_text
 from dpgrain.words.release_text import (
     column_meanings,
     format_rows,
@@ -74,7 +74,8 @@ def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
         "Sum of paid above 0 per item, each user's contribution to each item clipped (scaled "
         "down) to at most a bound per item, chosen privately (40 public items)"
     )
-    assert columns.split() == ["item", "estimate", "std_error", "low", "high", "at_least"]
+    numbers = ["estimate", "std_error", "low", "high", "at_least", "clipped_share"]
+    assert columns.split() == ["item", *numbers]
     line = format_rows(skewed, shown(skewed, 1), letters=40)[0]
     assert first.split() == [
         *line.keys, line.estimate, line.std_error, line.low, line.high, *line.more,
@@ -86,17 +87,23 @@ def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
 
 
 def test_notes_state_interval_and_clipping(skewed: dg.Histogram) -> None:
-    (said,) = notes(skewed)
+    said, warning = notes(skewed)
     assert said.startswith(
         "95% interval (low to high) for the clipped total; it covers the noise only, not the clipping; "
-        "at_least: 95% lower bound for the unclipped total. The effect of clipping was not estimated. "
-        "Rows without a value in 'who' or 'item' are dropped"
+        "at_least: 95% lower bound for the unclipped total; clipped_share: 95% upper limit on the "
+        "share of users' contributions to one item that were clipped. Rows without a value in 'who' "
+        "or 'item' are dropped"
     )
     assert said in repr(skewed)
-    known = replace(skewed, metadata=replace(skewed.metadata, above=0.031))
-    estimate = "A rough estimate: about 3.1% of users' contributions to one item were clipped."
-    assert estimate in notes(known)[0]
-    (after,) = notes(skewed.shrunk())
+    assert re.match(
+        r"Warning: clipping may matter in [0-9]+ of 40 items \(see clipped_share\)", warning
+    )
+    unknown = replace(
+        skewed, complete_units=None, metadata=replace(skewed.metadata, counts_clipped=False)
+    )
+    share = "The share of clipped users' contributions to one item was not estimated."
+    assert share in notes(unknown)[0]
+    after, _ = notes(skewed.shrunk())
     assert after.startswith(
         "Approximate 95% interval (low to high) for the clipped total, after post-processing (shrunk)"
     )
@@ -121,7 +128,9 @@ PRINTED: dict[str, Any] = {
     "top": lambda t, **o: dg.top(t, "name", **o),
 }
 UNITS: dict[str, Any] = {"record": dg.Record(), "element": dg.Element("name"), "user": dg.User()}
-NUMBERS = ("estimate", "std_error", "low", "high", "at_least", "count", "count_error")
+NUMBERS = (
+    "estimate", "std_error", "low", "high", "at_least", "clipped_share", "count", "count_error"
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 2.0])
@@ -163,7 +172,9 @@ def test_any_release_prints_four_notes_and_explains_each_column(
 
 def _covers_in_every_format(release: dg.Release, folder: Path) -> None:
     covers = release.covers
-    assert release.to_arrow().schema.metadata == {b"covers": covers.encode()}
+    facts = {"covers": covers, "beyond_bounds": beyond_bounds(release.metadata)}
+    stored = {name.encode(): fact.encode() for name, fact in facts.items() if fact}
+    assert release.to_arrow().schema.metadata == stored
     assert release.to_pandas().attrs["covers"] == covers
     written = pq.read_table(release.write(folder / "out.parquet"))
     saved = pq.read_table(release.save(folder / "saved.parquet"))
@@ -402,7 +413,9 @@ RANGED: dict[str, Any] = {
 def test_what_stated_bounds_cut_off_is_said_to_be_in_no_interval(name: str, tmp_path: Path) -> None:
     stated = RANGED[name](releases.shop(), bounds=(1, 30), **OPTIONS)
     said = "alues are clamped to [1, 30]; intervals do not include the effect of this"
-    assert column_meanings(stated)["Values"] == f"v{said}"
+    unknown = "share beyond the stated bounds: not estimated"
+    assert column_meanings(stated)["Values"] == f"v{said}; {unknown}"
+    assert f"S{unknown[1:]}" in " ".join(notes(stated))
     assert "of clamped values" in repr(stated)
     assert "clamped to [1, 30]" in repr(stated)
     assert "the nearer bound" in stated.report(tmp_path / "page.html").read_text() or (
@@ -475,7 +488,9 @@ def test_explain_states_the_effect_of_ranking() -> None:
 
 
 def test_files_leave_blanks(skewed: dg.Histogram, tmp_path: Path) -> None:
-    names = ["item", "estimate", "std_error", "low", "high", "at_least"]
+    names = [
+        "item", "estimate", "std_error", "low", "high", "at_least", "clipped_share", "take care"
+    ]  # fmt: skip
     blank = np.arange(len(skewed)) % 3 == 0
     skewed = replace(skewed, at_least=np.where(blank, np.nan, skewed.more["at_least"]))
     rows = json.loads(skewed.write(tmp_path / "out.json").read_text())
@@ -497,7 +512,7 @@ def test_a_file_without_limits_is_read(skewed: dg.Histogram, tmp_path: Path) -> 
     table = pq.read_table(path)
     about = json.loads(table.schema.metadata[b"dpgrain"])
     about["fields"] = ["estimate", "std_error", "clip"]
-    for fact in ("above", "bound", "cell", "max_elements"):
+    for fact in ("bound", "cell", "max_elements"):
         del about["facts"][fact]
     del about["facts"]["clip"]["takes"]
     old = table.drop_columns(["at_least"])
@@ -703,3 +718,15 @@ def test_an_error_of_zero_is_explained() -> None:
     other = dg.quantile(releases.shop(), "paid", bounds=(0, 50), **sure)
     assert said not in notes(other)[0]
     assert other.std_error > 0
+
+
+def test_sums_of_both_signs_say_why_they_have_no_least() -> None:
+    table = dg.read(pa.table({"who": range(900), "x": np.arange(900) % 7 - 3.0}), user="who")
+    options: dict[str, Any] = {"unit": dg.User(), "epsilon": 1, "delta": 1e-6, "random_state": 1}
+    found, stated = dg.sum(table, "x", **options), dg.sum(table, "x", bounds=(0, 7), **options)
+    reason = "no lower bound for the unclipped total"
+    for text in (str(found), found.explain()):
+        assert reason in " ".join(text.split())
+    for text in (str(stated), stated.explain()):
+        assert reason not in " ".join(text.split())
+    assert stated.at_least is not None

@@ -88,7 +88,7 @@ def run(
 
 
 def _print(published: dg.Releases) -> None:
-    """Print one line per release, and warnings."""
+    """Print one line per release, warnings, and the shares beyond stated bounds."""
     rows = []
     for each in published.plan.releases:
         name, output = each.entry.name, each.entry.output
@@ -100,6 +100,8 @@ def _print(published: dg.Releases) -> None:
     for name, release in published.items():
         for care in _cautions(release):
             say(f"{name}: warning: {spelled_inside(care).removesuffix('.')}.", style="yellow")
+        if hasattr(release, "groups") and (beyond := quantities.beyond_bounds(release.metadata)):
+            say(f"{name}: share beyond the stated bounds: {beyond}.")
 
 
 def _cautions(release: Any) -> list[str]:

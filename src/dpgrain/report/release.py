@@ -68,6 +68,7 @@ _MORE = {
     "at_least": "At least (95%)",
     "count": "Records (noisy)",
     "count_error": "Std. error of count",
+    "clipped_share": "Clipped share (95%)",
 }
 # Other names of lines if groups are not items.
 _SETTINGS_OF: dict[Noun, dict[str, str]] = {
@@ -266,6 +267,7 @@ def _notes(facts: _ReleaseFacts) -> list[str]:
     metadata, threshold = facts.release.metadata, _threshold(facts.events)
     notes = (
         quantities.clipping_effect(metadata),
+        f"Clipped share: {quantities.share_meaning(metadata)}" if metadata.counts_clipped else "",
         quantities.clamping_effect(metadata),
         f"Only {facts.words.noun}s with {threshold} were published"
         if threshold and facts.selected

@@ -20,7 +20,7 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.statistics.intervals import tail_of
+from dpgrain.statistics.intervals import quantile_of, ratio_interval, tail_of
 from dpgrain.units import Law
 
 # Edges of norm ÷ rough bound in the second query; the last bin also takes larger norms.
@@ -38,12 +38,14 @@ _POOLED_PART, _POOLED_PRICE = 0.15, 0.21
 _POOLED_PART_OF_LAPLACE = 0.3
 # Budget share for one bound, for fewer than POOL_LEAST, and for more.
 _ONE_SHARE, _FEW_SHARE, _MANY_SHARE = 0.15, 0.25, 0.2
+# Share of ε for one bound of sums: Laplace noise has a heavier tail, and with 15% it hides norms that
+# Gaussian noise of the same guarantee shows (measured for 1,000 and 40,000 users: the largest ratio
+# of their errors falls from 3.4 to 1.04, and the mean from .60 to .55).
+_ONE_SHARE_OF_LAPLACE = 0.3
 # Expected share of false cells among the cells accepted in a bin.
 _FALSE_SHARE = 0.01
 # Maximum probability that the most frequent bin is false.
 _FALSE_BIN = 1e-6
-# Maximum share of visible cells with invisible pools for which shares of all blocks are reported.
-_FEW_UNKNOWN = 0.25
 # Variance of a uniform number in a range of length 1.
 _ANYWHERE_VARIANCE = 1 / 12
 # Maximum ratio spanned by a window of adjacent bins.
@@ -73,8 +75,8 @@ class AutoClip:
 
     Args:
         share: the share of the budget (of μ², or of ε with Laplace noise) for the choice; by
-            default 15% for one bound, 25% for two to nine, and 20% for more, which share a second
-            query.
+            default 15% for one bound (30% for sums with Laplace noise), 25% for two to nine, and
+            20% for more, which share a second query.
         low: the smallest norm of interest, public; 1 for counts.
         high: the largest norm of interest, public.
         ratio: the ratio of consecutive bin edges; by default 2 for fewer than ten bounds, and 4
@@ -116,7 +118,12 @@ class AutoClip:
         return np.asarray(self.low * ratio ** np.arange(steps + 1.0), dtype=np.float64)
 
     def shares(
-        self, *, one_bound: bool, cells: int | None = None, most: int | None = POOL_MOST
+        self,
+        *,
+        one_bound: bool,
+        cells: int | None = None,
+        most: int | None = POOL_MOST,
+        of_sums: bool = False,
     ) -> tuple[float, float]:
         """Return the budget shares of the query per cell and of the pooled query.
 
@@ -125,6 +132,7 @@ class AutoClip:
             cells: the public number of bounds to choose, if known.
             most: the maximum number of blocks of one person in a bin of the pooled query; None with
                 Laplace noise, where k elements cost k in any bins.
+            of_sums: True for sums, which lose all that a low bound removes; ratios do not.
 
         The pooled query gets s with s·(m − 1) ≤ 0.21, where m is ``most``, or ``cells`` if that is
         less: k elements of one person change its counts by at most √(m·k), so they cost at most √(1
@@ -135,7 +143,8 @@ class AutoClip:
         (0.189, 0.011)
         """
         few = cells is not None and not can_pool(cells)
-        usual = _ONE_SHARE if one_bound else _FEW_SHARE if few else _MANY_SHARE
+        one_share = _ONE_SHARE_OF_LAPLACE if most is None and of_sums else _ONE_SHARE
+        usual = one_share if one_bound else _FEW_SHARE if few else _MANY_SHARE
         whole = usual if self.share is None else self.share
         if one_bound or few:
             return whole, 0.0
@@ -155,14 +164,12 @@ class RoughBounds:
         seen: (K,) True for cells with blocks above the noise.
         pool: (K,) pool of each cell, 0 … pools − 1.
         weight: (K,) weight of a block of the cell in its pool's counts, in 2^-10ths, 1 to 1024.
-        blocks: estimated number of all blocks; 0 if not visible.
     """
 
     bounds: FloatArray
     seen: BoolArray
     pool: IntArray
     weight: IntArray
-    blocks: float
 
     @property
     def pools(self) -> int:
@@ -172,23 +179,29 @@ class RoughBounds:
 
 @dataclass(frozen=True, eq=False)
 class ChosenBounds:
-    """Clipping bounds of a release, with a rough estimate of the share of clipped blocks.
+    """Clipping bounds of a release.
 
     Args:
         bounds: (K,) clipping bounds, in the units of the norms.
         seen: (K,) True for cells with blocks above the noise.
-        above: rough estimate of the share of blocks above their bound; None unless there is a pool
-            with visible blocks in bins that are entirely above it. The counts of a single cell are
-            too coarse: all norms in the bin of its bound may be at the lower edge.
+        clipped: 95% lower limit on the share of blocks above their bound; 0 if unknown.
     """
 
     bounds: FloatArray
     seen: BoolArray
-    above: float | None = None
+    clipped: float = 0.0
 
     def at_most(self, high: float) -> ChosenBounds:
         """Return these bounds limited to ``high``."""
         return replace(self, bounds=np.minimum(self.bounds, high))
+
+    def at_least(self, low: float) -> ChosenBounds:
+        """Return these bounds, raised to ``low``."""
+        return replace(self, bounds=np.maximum(self.bounds, low))
+
+    def take(self, cells: IntArray) -> ChosenBounds:
+        """Return the bounds of each group, (V,), by its cell."""
+        return replace(self, bounds=self.bounds[cells], seen=self.seen[cells])
 
 
 def choose_bounds(
@@ -230,6 +243,32 @@ def choose_bounds(
     return ChosenBounds(bounds, top >= 0)
 
 
+def clipped_at_least(
+    noisy_counts: FloatArray, edges: FloatArray, count_sd: float, bounds: FloatArray
+) -> float:
+    """Return a 95% lower limit on the share of blocks of all cells above their bounds.
+
+    Args:
+        noisy_counts: (K, B) noisy numbers of blocks.
+        edges: (B + 1,) edges of the norms.
+        count_sd: standard deviation of the noise of a count.
+        bounds: (K,) clipping bounds.
+
+    Blocks in bins that are entirely above the bound were clipped; those in other bins may be below.
+
+    >>> counts, edges = np.array([[100.0, 0.0, 900.0]]), np.array([1.0, 2, 4, 8])
+    >>> round(clipped_at_least(counts, edges, 4.0, np.array([3.0])), 2)
+    0.89
+    """
+    above = edges[:-1] >= bounds[:, None]
+    parts = noisy_counts[above], noisy_counts[~above]
+    # No smaller than the quantile of sums of Laplace noise.
+    radius = np.array(quantile_of("gaussian", 0.95) * count_sd)
+    one, rest = (np.array(part.sum()) for part in parts)
+    low, _ = ratio_interval(one, rest, radius, parts[0].size, parts[1].size)
+    return float(low)
+
+
 def can_pool(cells: int) -> bool:
     """Return True if there are enough cells for a pooled query."""
     return cells >= POOL_LEAST
@@ -243,6 +282,7 @@ def bound_of_ratios(
     noise_multiplier: float,
     bias: float,
     law: Law = "gaussian",
+    record: float = 0.0,
 ) -> ChosenBounds:
     """Return the common clipping bound of group sums that are divided by the group's count.
 
@@ -252,34 +292,37 @@ def bound_of_ratios(
         count_sd: standard deviation of the noise of a count.
         shares: (G,) approximate share of each group in all records, above 0.
         noise_multiplier: noise sd of a group's sum ÷ clipping bound.
-        bias: rough fraction of the clipped part that affects a ratio.
+        bias: rough change of a ratio if all blocks are clipped to equal size.
         law: noise distribution of the counts.
+        record: largest norm of one record's contribution, the smallest bound.
 
     For a bound r, N(r) = Σ min(x, r) of the block norms x remains, of which group g has its share
     s_g. The noise of its ratio has sd r·noise_multiplier/(s_g·N(r)), and the bias is bias·(1 −
-    N(r)/N(∞)). The bound minimises the mean of both squares over groups. The variance of a group is
-    limited to that of a uniform number in the range, because a noisier ratio has no information. So
-    small groups matter too.
+    N(r)/N(∞)). The bound minimises the geometric mean over groups of the sum of both squares, so a
+    group matters by the factor by which a bound changes its error. The variance of a group is
+    limited to that of a uniform number in the range, because a noisier ratio has no information: a
+    tiny group, which no bound would help, lowers no bound. Blocks below ``record`` count as one
+    record: a lower bound would clip people with one record each, by different factors.
 
     >>> counts, edges = np.array([[0.0, 9000.0, 900.0]]), np.array([1.0, 4, 16, 64])
-    >>> even, uneven = np.array([0.5, 0.5]), np.array([0.9, 0.1])
+    >>> two, fifty, tiny = np.full(2, 0.5), np.full(50, 0.02), np.array([0.5, 0.499, 0.001])
     >>> [bound_of_ratios(counts, edges, 4.0, shares, 4.0, 0.05).bounds.round(1).item()
-    ...  for shares in (even, uneven)]
-    [38.1, 19.0]
+    ...  for shares in (two, fifty, tiny)]
+    [38.1, 9.5, 38.1]
     """
     top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0], law)
     if top[0] < 0:
-        return ChosenBounds(edges[:1].copy(), top >= 0)
+        return ChosenBounds(np.maximum(edges[:1], record), top >= 0)
     # Noise affects ratios more than clipping does, so no invisible tail is assumed.
     counts = np.where(np.arange(noisy_counts.shape[1]) <= top[0], np.maximum(noisy_counts, 0), 0.0)
     points, mass = _spread(counts, edges)
-    candidates = np.unique(np.concatenate([edges[:1], points[mass[0] > 0]]))
+    points = np.maximum(points, record)
+    candidates = np.unique(np.concatenate([np.maximum(edges[:1], record), points[mass[0] > 0]]))
     left = np.minimum(points[:, None], candidates).T @ mass[0]
     noise = candidates * noise_multiplier / left
-    drowned = np.minimum((noise / shares[:, None]) ** 2, _ANYWHERE_VARIANCE).mean(axis=0)
-    error = drowned + (bias * (1 - left / left[-1])) ** 2
-    bound = candidates[error.argmin()]
-    return ChosenBounds(np.array([bound]), top >= 0)
+    drowned = np.minimum((noise / shares[:, None]) ** 2, _ANYWHERE_VARIANCE)
+    error = np.log(drowned + (bias * (1 - left / left[-1])) ** 2).mean(axis=0)
+    return ChosenBounds(candidates[[error.argmin()]], top >= 0)
 
 
 def rough_bounds(
@@ -317,7 +360,6 @@ def rough_bounds(
         seen,
         pool,
         np.clip(np.floor(weight * 1024), 1, 1024).astype(np.int64),
-        _blocks(noisy_counts, top, count_sd),
     )
 
 
@@ -346,7 +388,7 @@ def pooled_bounds(
     limited influence.
 
     >>> rough = RoughBounds(np.full(20, 10.0), np.ones(20, bool), np.zeros(20, int),
-    ...                     np.full(20, 1024), 2000.0)
+    ...                     np.full(20, 1024))
     >>> row = np.array([[0, 0, 900.0, 900, 0, 0, 0, 0, 0, 0]])
     >>> chosen = pooled_bounds(rough, row, 10.0, np.ones(20, int), 4.0, 1.0)
     >>> float(chosen.bounds[0].round(1))
@@ -366,17 +408,7 @@ def pooled_bounds(
     most = np.where(pool_seen, POOLED_EDGES[-1], _UNSEEN_MOST)
     factor = _best(points, mass, energy * noise_multiplier**2)
     factor = np.where(last >= 0, np.clip(factor, POOLED_EDGES[0], most), 1.0)
-    bounds = np.maximum(rough.bounds * factor[rough.pool], low)
-    # Counts of pools are weighted: a count of one is 1/weight blocks.
-    number = (mass * (points > factor[:, None])).sum(axis=1)[rough.pool] / weight
-    unknown = rough.seen & (last < 0)[rough.pool]
-    if unknown.sum() > _FEW_UNKNOWN * rough.seen.sum():
-        # Nothing is known above the bounds of cells in invisible pools.
-        return ChosenBounds(bounds, rough.seen)
-    above = (np.arange(bins) <= last[:, None]) & (POOLED_EDGES[:-1] >= factor[:, None])
-    if noisy_rows[above].sum() <= _VISIBLE * row_sd * math.sqrt(above.sum()) or not rough.blocks:
-        return ChosenBounds(bounds, rough.seen)
-    return ChosenBounds(bounds, rough.seen, min(float(number.sum()) / rough.blocks, 1.0))
+    return ChosenBounds(np.maximum(rough.bounds * factor[rough.pool], low), rough.seen)
 
 
 def _top_bins(noisy_counts: FloatArray, count_sd: float, ratio: float, law: Law) -> IntArray:
@@ -571,14 +603,3 @@ def _best(points: FloatArray, mass: FloatArray, energy: FloatArray) -> FloatArra
     number, total = np.cumsum(mass, axis=1), np.cumsum(mass * points, axis=1)
     best = total * number / np.maximum(number**2 + energy[:, None], np.finfo(np.float64).tiny)
     return np.asarray(np.minimum(points, best).max(axis=1))
-
-
-def _blocks(noisy_counts: FloatArray, top: IntArray, count_sd: float) -> float:
-    """Return the estimated number of blocks up to the highest credible bin; 0 if not visible."""
-    whole = noisy_counts[:, : int(top.max(initial=-1)) + 1].sum(axis=0)
-    blocks = float(whole.sum())
-    return (
-        blocks
-        if blocks > _VISIBLE * count_sd * math.sqrt(noisy_counts[:, : whole.size].size)
-        else 0.0
-    )

@@ -114,7 +114,7 @@ def distribution(
     return DistributionQuery.of(
         DISTRIBUTION, table, by, promise=promise, clip=clip, noise=noise, domain=domain,
         value=value, measure=EdgeCounts.of(edges, table, value),
-        bounds=AutoRange() if edges is None else None, max_items=max_items,
+        bounds=AutoRange(integers=False) if edges is None else None, max_items=max_items,
         random_state=random_state, progress=progress,
     )  # fmt: skip
 
@@ -151,7 +151,7 @@ def bins_query(
     known = None if isinstance(edges, str) and edges == "auto" else _checked_edges("edges", edges)
     return BinsQuery.of(
         BINNED, table, None, value=value, measure=EdgeCounts.of(known, table, value),
-        bounds=AutoRange() if known is None else None, **options,
+        bounds=AutoRange(integers=False) if known is None else None, **options,
     )  # fmt: skip
 
 

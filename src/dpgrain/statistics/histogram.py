@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError, raise_without_context
@@ -42,6 +44,7 @@ def histogram(
     edges: Sequence[float] | Literal["auto"] | None = None,
     noise: Law = "gaussian",
     nonnegative: bool = False,
+    estimate_clipping: bool = False,
     max_items: int = 1000,
     random_state: RandomState = None,
     progress: bool | None = None,
@@ -72,6 +75,9 @@ def histogram(
             open.
         noise: the noise distribution; ``laplace`` needs no δ.
         nonnegative: set negative estimates to 0. This is free post-processing.
+        estimate_clipping: estimate the share of values outside of ``bounds`` and, for counts and
+            sums, of units clipped by an explicit ``clip``, with 5% of the budget each; by default,
+            neither is estimated.
         max_items: maximum number of groups or items of one unit used in selection.
         random_state: seed, for tests and research. The release is then *not private*.
         progress: show progress; by default on a terminal, after two seconds.
@@ -97,6 +103,7 @@ def histogram(
     (3, 1.0)
     """
     promise = Promise.of(unit, epsilon, delta, relation, share)
+    estimate_clipping = _checked_estimate(estimate_clipping, table)
     if isinstance(table, SharedTable) and edges is not None:
         table.refuse("histogram with edges")
     if isinstance(table, SharedTable):
@@ -106,6 +113,11 @@ def histogram(
         )  # fmt: skip
     rule = clip_rule(clip)
     if edges is not None:
+        if estimate_clipping:
+            raise ParameterError(
+                "estimate_clipping must be False with edges, not True; omit one of them.",
+                name="estimate_clipping",
+            )
         if not isinstance(item, str) or weight is not None or domain is not None:
             raise ParameterError(
                 "edges require one numeric column as item, without weight and domain.",
@@ -122,7 +134,7 @@ def histogram(
         HISTOGRAM, table, item, promise=promise, clip=clip, noise=noise, domain=domain,
         value=weight, measure=None if weight is None else Weights(unit=_weight_unit(rule)),
         max_items=max_items, nonnegative=_validate.boolean(nonnegative=nonnegative),
-        random_state=random_state, progress=progress,
+        estimate_clipping=estimate_clipping, random_state=random_state, progress=progress,
     )  # fmt: skip
 
 
@@ -140,6 +152,7 @@ def count(
     clip: float | Literal["auto"] | AutoClip | Mapping[Any, float] = "auto",
     domain: Any = None,
     noise: Law | Literal["auto"] = "auto",
+    estimate_clipping: bool = False,
     max_items: int = 1000,
     random_state: RandomState = None,
     progress: bool | None = None,
@@ -165,6 +178,9 @@ def count(
             privately. For several columns, pass a mapping from columns to values (other columns are
             selected privately) or a list of tuples.
         noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        estimate_clipping: estimate the share of values outside of ``bounds`` and, for counts and
+            sums, of units clipped by an explicit ``clip``, with 5% of the budget each; by default,
+            neither is estimated.
         max_items: maximum number of groups or items of one unit used in selection.
         random_state: seed, for tests and research. The release is then *not private*.
         progress: show progress; by default on a terminal, after two seconds.
@@ -182,6 +198,7 @@ def count(
     (1, 1.0)
     """
     promise = Promise.of(unit, epsilon, delta, relation, share)
+    estimate_clipping = _checked_estimate(estimate_clipping, table)
     if isinstance(table, SharedTable):
         return SharedQuery.of(
             COUNT, table, by, promise=promise, clip=clip, noise=noise, domain=domain, value=value,
@@ -189,7 +206,8 @@ def count(
         )  # fmt: skip
     return HistogramQuery.of(
         COUNT, table, by, promise=promise, clip=clip, noise=noise, domain=domain, value=value,
-        max_items=max_items, random_state=random_state, progress=progress,
+        max_items=max_items, estimate_clipping=estimate_clipping, random_state=random_state,
+        progress=progress,
     )  # fmt: skip
 
 
@@ -200,6 +218,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     *,
     by: By = None,
     bounds: tuple[float, float] | None = None,
+    estimate_clipping: bool = False,
     unit: Unit,
     epsilon: float | None = None,
     delta: float = 0.0,
@@ -220,6 +239,9 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
         by: column or columns to group by; if omitted, one answer for all rows.
         bounds: public range (low, high) to which numbers are clamped; if omitted, chosen privately.
             That takes 15% of the budget.
+        estimate_clipping: estimate the share of values outside of ``bounds`` and, for counts and
+            sums, of units clipped by an explicit ``clip``, with 5% of the budget each; by default,
+            neither is estimated.
         unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
         epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
             ``share``.
@@ -255,6 +277,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     (1,)
     """
     promise = Promise.of(unit, epsilon, delta, relation, share)
+    estimate_clipping = _checked_estimate(estimate_clipping, table)
     if isinstance(table, SharedTable):
         return SharedQuery.of(
             SUM, table, by, promise=promise, clip=clip, noise=noise, domain=domain, value=value,
@@ -265,7 +288,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
     return SumQuery.of(
         SUM, table, by, promise=promise, clip=clip, noise=noise, domain=domain, value=value,
         measure=Total.of(low, high), bounds=limits, max_items=max_items,
-        random_state=random_state, progress=progress,
+        estimate_clipping=estimate_clipping, random_state=random_state, progress=progress,
     )  # fmt: skip
 
 
@@ -273,6 +296,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
 class HistogramQuery(SumsQuery[Histogram]):
     """Query for sums of one coordinate; ``nonnegative`` sets negative estimates to 0."""
 
+    shows_clipping: ClassVar[bool] = True
     nonnegative: bool = False
 
     def release(self, measured: NoisySums) -> Histogram:
@@ -284,13 +308,55 @@ class HistogramQuery(SumsQuery[Histogram]):
 class SumQuery(SumsQuery[Histogram]):
     """Query for the sum of a column."""
 
+    shows_clipping: ClassVar[bool] = True
+
     def release(self, measured: NoisySums) -> Histogram:
         """Return the sums in the unit of the column."""
         split = measured.split
         assert isinstance(split, SignParts)  # noqa: S101 - the split of a total
         # A range without positive numbers has one corner, for magnitudes.
         sign = -1.0 if split.corners == 1 and split.low < 0 else 1.0
-        return measured.as_histogram(scale=split.scale, sign=sign, signed=split.corners > 1)
+        signed = split.corners > 1 and split.low < 0
+        release = measured.as_histogram(scale=split.scale, sign=sign, signed=signed)
+        if measured.chosen is None or measured.chosen.seen.all():
+            return release
+        # Their bounds start far below the numbers, so their estimates would be near 0.
+        blank = ~measured.chosen.seen
+        estimate, error = (
+            np.where(blank, np.nan, column) for column in (release.estimate, release.std_error)
+        )
+        return replace(release, estimate=estimate, std_error=error)
+
+
+def _checked_estimate(estimate_clipping: bool, table: Any) -> bool:
+    """Return the option, which records with several owners do not have."""
+    wanted = _validate.boolean(estimate_clipping=estimate_clipping)
+    if wanted and isinstance(table, SharedTable):
+        raise ParameterError(
+            "estimate_clipping must be False for records with several owners, not True; their "
+            "clipped records are not counted.",
+            name="estimate_clipping",
+        )
+    return wanted
+
+
+def estimates_clipping(
+    estimate_clipping: Any, bounds: tuple[float, float] | AutoRange
+) -> bool | None:
+    """Return True if values outside of stated bounds are to be counted, else None.
+
+    Raises:
+        ParameterError: if they are to be counted without stated bounds.
+    """
+    if not _validate.boolean(estimate_clipping=estimate_clipping):
+        return None
+    if not isinstance(bounds, tuple):
+        raise ParameterError(
+            "estimate_clipping requires bounds, because a privately chosen range states the share "
+            "outside; pass bounds=, or omit estimate_clipping.",
+            name="estimate_clipping",
+        )
+    return True
 
 
 def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:

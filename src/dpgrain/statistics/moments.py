@@ -12,7 +12,7 @@ from dpgrain._types import FloatArray
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics.bounds import AutoClip
-from dpgrain.statistics.histogram import checked_bounds
+from dpgrain.statistics.histogram import checked_bounds, estimates_clipping
 from dpgrain.statistics.intervals import half_width, ratio_interval
 from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.run import NoisySums
@@ -33,6 +33,7 @@ def mean(
     *,
     by: By = None,
     bounds: tuple[float, float] | None = None,
+    estimate_clipping: bool = False,
     unit: Unit,
     epsilon: float | None = None,
     delta: float = 0.0,
@@ -53,6 +54,9 @@ def mean(
         by: column or columns to group by; if omitted, one answer for all rows.
         bounds: public range (low, high) to which numbers are clamped; if omitted, chosen privately.
             That takes 15% of the budget.
+        estimate_clipping: estimate the share of values outside of ``bounds`` and, for counts and
+            sums, of units clipped by an explicit ``clip``, with 5% of the budget each; by default,
+            neither is estimated.
         unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
         epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
             ``share``.
@@ -95,6 +99,7 @@ def mean(
         noise=noise, domain=domain, value=value, measure=Moments.of(1),
         bounds=checked_bounds(bounds), max_items=max_items, random_state=random_state,
         progress=progress,
+        estimate_clipping=estimates_clipping(estimate_clipping, checked_bounds(bounds)),
     )  # fmt: skip
 
 
@@ -133,6 +138,7 @@ def variance(
     *,
     by: By = None,
     bounds: tuple[float, float] | None = None,
+    estimate_clipping: bool = False,
     unit: Unit,
     epsilon: float | None = None,
     delta: float = 0.0,
@@ -155,6 +161,9 @@ def variance(
         by: column or columns to group by; if omitted, one answer for all rows.
         bounds: public range (low, high) to which numbers are clamped; if omitted, chosen privately.
             That takes 15% of the budget.
+        estimate_clipping: estimate the share of values outside of ``bounds`` and, for counts and
+            sums, of units clipped by an explicit ``clip``, with 5% of the budget each; by default,
+            neither is estimated.
         unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
         epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
             ``share``.
@@ -197,6 +206,7 @@ def variance(
         clip=clip, noise=noise, domain=domain, value=value, measure=Moments.of(2),
         bounds=checked_bounds(bounds), max_items=max_items, random_state=random_state,
         progress=progress,
+        estimate_clipping=estimates_clipping(estimate_clipping, checked_bounds(bounds)),
     )  # fmt: skip
 
 
@@ -232,6 +242,7 @@ def std(
     *,
     by: By = None,
     bounds: tuple[float, float] | None = None,
+    estimate_clipping: bool = False,
     unit: Unit,
     epsilon: float | None = None,
     delta: float = 0.0,
@@ -254,6 +265,9 @@ def std(
         by: column or columns to group by; if omitted, one answer for all rows.
         bounds: public range (low, high) to which numbers are clamped; if omitted, chosen privately.
             That takes 15% of the budget.
+        estimate_clipping: estimate the share of values outside of ``bounds`` and, for counts and
+            sums, of units clipped by an explicit ``clip``, with 5% of the budget each; by default,
+            neither is estimated.
         unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
         epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
             ``share``.
@@ -294,6 +308,7 @@ def std(
         noise=noise, domain=domain, value=value, measure=Deviations.of(2),
         bounds=checked_bounds(bounds), max_items=max_items, random_state=random_state,
         progress=progress,
+        estimate_clipping=estimates_clipping(estimate_clipping, checked_bounds(bounds)),
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from dpgrain.errors import ParameterError, raise_without_context
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics.bounds import AutoClip
-from dpgrain.statistics.histogram import checked_bounds
+from dpgrain.statistics.histogram import checked_bounds, estimates_clipping
 from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.statistics.release import Estimates
@@ -49,6 +49,7 @@ def quantiles(
     *,
     by: By = None,
     bounds: tuple[float, float] | None = None,
+    estimate_clipping: bool = False,
     bins: Literal[16, 256, 4096] | None = None,
     spacing: Literal["even", "geometric"] | None = None,
     unit: Unit,
@@ -75,6 +76,9 @@ def quantiles(
         by: column or columns to group by; if omitted, one answer for all rows.
         bounds: the public range (low, high), to which numbers are clamped; by default chosen
             privately. This costs 30% of the budget, and clamps no visible numbers.
+        estimate_clipping: estimate the share of values outside of ``bounds`` and, for counts and
+            sums, of units clipped by an explicit ``clip``, with 5% of the budget each; by default,
+            neither is estimated.
         bins: number of bins of the range; by default 4096, or 256 by group or without bounds. It
             limits the resolution.
         spacing: the width of the bins: ``even``, or ``geometric``, with wider bins away from 0. The
@@ -102,9 +106,9 @@ def quantiles(
 
     Returns:
         An :class:`~dpgrain.Estimates` with a row for each group and rank; the key ``quantile`` is
-        the rank. Intervals cover the noise only. Without bounds, 30% of the budget locates the
-        numbers; an interval that extends beyond the visible ones is open there and has no standard
-        error.
+        the rank. Intervals cover the noise only. If an interval is the whole range, there is no
+        estimate. Without bounds, 30% of the budget locates the numbers; an interval that extends
+        beyond the visible ones is open there (an empty cell in files) and has no standard error.
 
     Raises:
         ParameterError, SchemaError, DataError: as :func:`dpgrain.sum`; also if a rank is not in [0,
@@ -140,6 +144,7 @@ def quantiles(
         clip=clip, noise=noise, domain=domain, value=value, measure=Ranks.of(height, how),
         bounds=limits, max_items=max_items, ranks=ranks, random_state=random_state,
         progress=progress,
+        estimate_clipping=estimates_clipping(estimate_clipping, limits),
     )  # fmt: skip
     if isinstance(query.bounds, AutoTree):
         # Both queries count the same leaves, with a smallest magnitude that depends on the table.
@@ -158,6 +163,7 @@ class QuantilesQuery(SumsQuery[Estimates]):
         tree, everyone, z = measured.split, measured.everyone, half_width(self.noise)
         assert isinstance(tree, Tree)  # noqa: S101 - the split of ranks
         ranks, ends = np.array(self.ranks), self._ends
+        seen = None if ends is None else _visible_ends(measured.masses, measured.sd, tree)
         answers = [
             read_ranks(
                 measured.masses[at : at + _CHUNK],
@@ -166,6 +172,7 @@ class QuantilesQuery(SumsQuery[Estimates]):
                 tree,
                 everyone,
                 ends,
+                seen,
             )
             for at in range(0, len(measured.groups), _CHUNK)
         ]
@@ -184,7 +191,7 @@ class QuantilesQuery(SumsQuery[Estimates]):
         return measured.as_estimates(
             estimate.ravel(),
             # An open interval has no standard error.
-            np.where(np.isfinite(high - low), (high - low) / (2 * z), np.nan).ravel(),
+            np.where(np.isfinite(high - low + estimate), (high - low) / (2 * z), np.nan).ravel(),
             low.ravel(),
             high.ravel(),
             count[rows],
@@ -245,6 +252,7 @@ def read_ranks(
     tree: Tree,
     everyone: int | None = None,
     ends: tuple[float, float] | None = None,
+    seen: tuple[float, float] | None = None,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return quantiles and their 95% intervals from noisy counts of tree nodes: post-processing.
 
@@ -256,9 +264,12 @@ def read_ranks(
         everyone: public number of people; people outside of the tree count 0.
         ends: limits of numbers outside of a privately chosen range, which end intervals at the ends
             of the tree.
+        seen: smallest and largest visible number in a range of all magnitudes; intervals that extend
+            beyond them have these limits as well.
 
     Returns:
-        (V, R) estimates, lower and upper ends.
+        (V, R) estimates, lower and upper ends. There is no estimate if the interval is the whole
+        range.
     """
     nothing = None if everyone is None else int(tree.leaf(np.zeros(1))[0])
     below = _cumulated(_with_nothing(consistent_leaves(masses, tree), nothing, everyone or 0))
@@ -290,12 +301,31 @@ def read_ranks(
         # Numbers outside of a private range were clamped to its ends.
         low = np.where(low <= tree.low, np.minimum(low, ends[0]), low)
         high = np.where(high >= tree.last, ends[1], high)
+        if seen is not None:
+            low, high = (
+                np.where(low < seen[0], ends[0], low),
+                np.where(high > seen[1], ends[1], high),
+            )
     estimate = tree.at(middle)
     low, high = np.minimum(low, estimate), np.maximum(high, estimate)
+    whole = ends or (tree.low, tree.last)
+    estimate[(low <= whole[0]) & (high >= whole[1])] = np.nan
     if ends is not None:
         # Quantiles of groups without visible numbers are unknown.
         estimate[steps[:, -1] <= 0] = np.nan
     return estimate, low, high
+
+
+def _visible_ends(masses: FloatArray, sd: FloatArray, tree: Tree) -> tuple[float, float] | None:
+    """Return the ends of the visible numbers of all groups in a tree of all magnitudes, else None."""
+    if tree.near is None:
+        return None
+    error = np.array([math.sqrt(float((sd**2).sum()))])
+    places = np.flatnonzero(believed_leaves(masses.sum(axis=0, keepdims=True), tree, error)[0])
+    if not places.size:
+        return math.inf, -math.inf
+    low, high = tree.ends(np.array([float(places[0])]), np.array([places[-1] + 1.0]))
+    return float(low[0]), float(high[0])
 
 
 def _passed(

@@ -16,7 +16,8 @@ from dpgrain._types import FloatArray, IndexArray
 from dpgrain.errors import ParameterError
 from dpgrain.statistics import trees
 from dpgrain.statistics.intervals import tail_of
-from dpgrain.statistics.values import Bins, Spacing, Tree
+from dpgrain.statistics.small_integers import SmallIntegers
+from dpgrain.statistics.values import INTEGERS, Bins, Spacing, Tree, ValueBins
 from dpgrain.tables.split import Split
 from dpgrain.units import Law
 
@@ -47,13 +48,15 @@ class AutoRange:
         tail: the share of the mass that may be outside, on each side.
         signed: True to include negative numbers; counts by :func:`dpgrain.UserTable.per_user` have
             none.
+        integers: True to also count the integers from −1 to 64, which reveal the ends of answers (0
+            and 1), stars (1 to 5) and other small integers.
 
     Raises:
         ParameterError: if a number is not positive, the magnitudes are out of range or in the wrong
             order, or the tail is at least one half.
 
     Bins have a ratio of 2, for both signs, with one bin around 0. The bins of each unit are scaled
-    to l2 norm 1, so each unit has about equal weight.
+    to l2 norm 1, so each unit has about equal weight. Integers are counted with half of this weight.
 
     >>> AutoRange(smallest=1.0, largest=4.0).edges.tolist()
     [-4.0, -2.0, -1.0, 1.0, 2.0, 4.0]
@@ -65,6 +68,7 @@ class AutoRange:
     largest: float = 2.0**40
     tail: float = 0.005
     signed: bool = True
+    integers: bool = True
 
     def __post_init__(self) -> None:
         _validate.plain_numbers(self)
@@ -87,7 +91,8 @@ class AutoRange:
     @property
     def record_norm(self) -> Mapping[str, float]:
         """Largest norm of one record's contribution to the counts of bins, by norm."""
-        return {"l2": 1.0, "l1": 1.0}
+        # √(1 + ¼), rounded up.
+        return {"l2": 1.125, "l1": 1.5} if self.integers else {"l2": 1.0, "l1": 1.0}
 
     @property
     def share(self) -> float:
@@ -104,7 +109,32 @@ class AutoRange:
     def split(self) -> Split:
         """Return the split that counts each record in the bin of its number."""
         inner = tuple(self.edges[1:-1].tolist())
-        return Bins(inner, len(inner) + 1)
+        bins = Bins(inner, len(inner) + 1)
+        return ValueBins(bins) if self.integers else bins
+
+    def parts(
+        self, noisy: FloatArray, sd: float, law: Law = "gaussian"
+    ) -> tuple[FloatArray, SmallIntegers | None]:
+        """Return the noisy counts of bins, and those of integers if nearly all numbers are small ones.
+
+        Args:
+            noisy: (corners,) the noisy counts of :meth:`split`.
+            sd: the standard deviation of their noise.
+            law: the noise distribution.
+        """
+        bins = self.edges.size - 1
+        magnitudes, values = noisy[:bins], noisy[bins:]
+        within = self.smallest <= 1 and self.largest >= INTEGERS[-1]
+        if not values.size or not within or not self.is_detectable(magnitudes, sd, law):
+            return magnitudes, None
+        # Each record counts one half.
+        listed = 2 * values[: INTEGERS.size] * (self.signed | (INTEGERS >= 0))
+        integers = SmallIntegers(listed, 2 * float(values[-1]), 2 * sd, law)
+        counts = self.credible_counts(magnitudes, sd, law)
+        far = (self.edges[:-1] >= INTEGERS[-1]) | (self.edges[1:] < INTEGERS[0])
+        if counts[far].any() or not integers.are_all(float(counts.sum())):
+            return magnitudes, None
+        return magnitudes, integers
 
     def credible_counts(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> FloatArray:
         """Return the credible noisy counts of bins, and 0 for the others, (bins,).
@@ -172,26 +202,62 @@ class AutoRange:
         above = 0.0 if high == self._zero and low < self._zero else float(edges[high + 1])
         return below, above
 
-    def share_outside(self, noisy: FloatArray, sd: float, bounds: tuple[float, float]) -> float:
+    def share_outside(
+        self,
+        noisy: FloatArray,
+        sd: float,
+        bounds: tuple[float, float],
+        integers: SmallIntegers | None = None,
+    ) -> float:
         """Return a 95% upper bound on the share of numbers outside of the bounds.
 
         Args:
             noisy: (bins,) the noisy counts.
             sd: the standard deviation of their noise.
             bounds: the bounds.
+            integers: the noisy counts of integers, if these determined the bounds.
 
         The total noise of all bins outside is approximately normal.
         """
         edges, (low, high) = self.edges, bounds
         # Numbers below the smallest magnitude are treated as 0.
         outside = (edges[1:] <= low) | (edges[:-1] >= high)
+        count, variance = 0.0, 0.0
+        if integers is not None:
+            # The bins of both ends are partly inside.
+            ends = ~outside & (edges[1:] > high) | (edges[:-1] < low) & (edges[1:] >= low)
+            outside &= ~ends
+            count, variance = integers.outside(low, high, edges, ends)
         outside[self._zero] = not low <= 0.0 <= high
         # The outermost bins are open: distant numbers count as the largest magnitude.
         outside[-1] = True
         outside[0] |= self.signed
-        most = float(noisy[outside].sum()) + _MOSTLY * sd * math.sqrt(int(outside.sum()))
+        most = float(noisy[outside].sum()) + count
+        most += _MOSTLY * math.sqrt(sd**2 * int(outside.sum()) + variance)
         inside = float(noisy[~outside].sum())
         return min(max(most, 0.0) / max(most + inside, sd), 1.0)
+
+    def spread(
+        self, noisy: FloatArray, sd: float, bounds: tuple[float, float], law: Law = "gaussian"
+    ) -> float | None:
+        """Return the standard deviation of visible numbers ÷ width of the bounds, roughly.
+
+        Args:
+            noisy: (bins,) the noisy counts.
+            sd: the standard deviation of their noise.
+            bounds: the bounds, to which the numbers are clamped.
+            law: the noise distribution.
+
+        Numbers are uniform in their bin. Those in the bin around 0 are 0.
+        """
+        counts = np.maximum(self.credible_counts(noisy, sd, law), 0.0)
+        first, last = self.edges[:-1].copy(), self.edges[1:].copy()
+        first[self._zero] = last[self._zero] = 0.0
+        first, last = np.clip(first, *bounds), np.clip(last, *bounds)
+        middle, weight = (first + last) / 2, counts / counts.sum()
+        mean = float(weight @ middle)
+        variance = float(weight @ ((middle - mean) ** 2 + (last - first) ** 2 / 12))
+        return math.sqrt(variance) / (bounds[1] - bounds[0])
 
     def balanced_bounds(
         self, noisy: FloatArray, sd: float, noise: float, law: Law = "gaussian"
@@ -249,7 +315,7 @@ class AutoTree(AutoRange):
         leaves: Spacing = "geometric" if spacing == "even" else spacing
         # For all magnitudes, few bins or bins of equal width are too coarse.
         fine = spacing != "even" and height > 1
-        return AutoTree(rule.smallest, rule.largest, rule.tail, rule.signed, leaves, fine)
+        return AutoTree(rule.smallest, rule.largest, rule.tail, rule.signed, False, leaves, fine)
 
     @property
     def record_norm(self) -> Mapping[str, float]:
@@ -308,7 +374,26 @@ class AutoTree(AutoRange):
             return tree.low, tree.high
         return float(tree.edges[first]), float(tree.edges[last])
 
-    def share_outside(self, noisy: FloatArray, sd: float, bounds: tuple[float, float]) -> float:
+    def parts(
+        self,
+        noisy: FloatArray,
+        sd: float,  # noqa: ARG002
+        law: Law = "gaussian",  # noqa: ARG002
+    ) -> tuple[FloatArray, None]:
+        """Return the noisy counts of nodes, without integers."""
+        return noisy, None
+
+    def spread(self, *_: object) -> None:
+        """Return None: ranks have no spread."""
+        return
+
+    def share_outside(
+        self,
+        noisy: FloatArray,
+        sd: float,
+        bounds: tuple[float, float],
+        integers: SmallIntegers | None = None,  # noqa: ARG002
+    ) -> float:
         """Return a 95% upper bound on the share of numbers outside of the bounds."""
         tree = self.tree
         leaves = trees.consistent_leaves(noisy[None], tree)[0]

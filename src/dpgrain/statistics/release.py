@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -30,15 +30,18 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.statistics.clipped_share import ClippedUnits
+from dpgrain.statistics.comparisons import Comparison, difference, ratio
 from dpgrain.statistics.consistency import consistent, reconcile
-from dpgrain.statistics.intervals import as_column, radius
+from dpgrain.statistics.intervals import as_column, half_width, radius
 from dpgrain.statistics.ordering_loss import misordered_pairs
 from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.shrinkage import shrink
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.tables.groups import Groups
 from dpgrain.words import quantities
-from dpgrain.words.release_text import explanation, summary
+from dpgrain.words.quantities import format_limit
+from dpgrain.words.release_text import explanation, format_keys, summary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,8 +53,18 @@ _ELSEWHERE = {"Holdings": "dpgrain.statistics.contribution_counts"}
 _FORMER = ("chain", "steps", "up_to")
 _METADATA = b"dpgrain"
 #: Numeric columns of releases; keys with these names are renamed.
-COLUMNS = ("estimate", "std_error", "low", "high", "at_least", "count", "count_error")
-_RESERVED = (*COLUMNS, "clipped_share", "covers", "lower", "upper", "clip", "take care")
+COLUMNS = (
+    "estimate", "std_error", "low", "high", "at_least", "count", "count_error", "clipped_share"
+)  # fmt: skip
+_TEXTS = ("covers", "beyond_bounds", "take care")
+_RESERVED = (
+    *COLUMNS, *_TEXTS, "lower", "upper", "clip", "complete_units", "clipped_units"
+)  # fmt: skip
+# Reasons of empty cells.
+_HIDDEN = "no estimate, because no contributions stood out from the noise"
+_NO_ESTIMATE = "no estimate, because the noise allows almost any value"
+_NO_LOW = "no lower end, because smaller values may be invisible in the noise"
+_NO_HIGH = "no upper end, because larger values may be invisible in the noise"
 # Endings of other file types.
 _NOT_SAVED = (".csv", ".json", ".xlsx", ".html", ".pdf")
 
@@ -150,7 +163,7 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
 
     def unknown(self) -> Self:
         """Return the release without estimates, for data within the noise."""
-        known = ("count", "count_error", "clip")
+        known = ("count", "count_error", "clip", "complete_units", "clipped_units")
         blank = {name: np.full(len(self), np.nan) for name in self._columns() if name not in known}
         return cast("Self", replace(cast("Any", self), **blank))
 
@@ -160,12 +173,15 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
     def to_arrow(self) -> pa.Table:
         """Return keys, ``estimate``, ``std_error``, ``low``, ``high`` and the columns of ``more``.
 
-        Unknown numbers are null. The metadata field ``covers`` is :attr:`covers`.
+        Unknown numbers are null. The metadata field ``covers`` is :attr:`covers`, and
+        ``beyond_bounds`` the share of values outside of stated bounds, if there are any.
         """
         own = zip(COLUMNS, (self.estimate, self.std_error, self.low, self.high), strict=False)
         columns = {name: as_column(column) for name, column in (*own, *self.more.items())}
         keys = dict(zip(self.key_names, self.groups.columns, strict=True))
-        return pa.table({**keys, **columns}, metadata={"covers": self.covers})
+        outside = quantities.beyond_bounds(self.metadata)
+        facts = {"covers": self.covers, **({"beyond_bounds": outside} if outside else {})}
+        return pa.table({**keys, **columns}, metadata=facts)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the table of :meth:`to_arrow` as a pandas frame, with ``covers`` in ``attrs``."""
@@ -288,7 +304,8 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
     def write(self, path: str | Path) -> Path:
         """Write the table of :meth:`to_arrow` as Parquet, CSV or JSON, by the path's ending.
 
-        In CSV and JSON, :attr:`covers` is the last column; in Parquet, a field of the metadata.
+        In CSV and JSON, :attr:`covers` is the last column, after ``beyond_bounds`` for stated
+        bounds; in Parquet, both are fields of the metadata.
 
         Raises:
             ParameterError: if the path has another ending.
@@ -297,6 +314,9 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         path = check_format(path)
         table = self.to_arrow()
         if path.suffix != ".parquet":
+            if quantities.beyond_bounds(self.metadata):
+                outside = pa.repeat(quantities.beyond_bounds(self.metadata), len(table))
+                table = table.append_column("beyond_bounds", outside)
             table = table.append_column("covers", pa.repeat(self.covers, len(table)))
         with atomic_write(path) as part:
             if path.suffix == ".parquet":
@@ -449,7 +469,7 @@ class Histogram(Release):
     Args:
         groups: (V,) the groups, in the order of the public domain; selected ones by name.
         estimate: (V,) the noisy sums of clipped contributions, unbiased for these unless
-            non-negative.
+            non-negative; NaN for sums whose contributions did not exceed the noise.
         std_error: (V,) the standard error of the noise.
         clip: (V,) the clipping bound of the group's cell.
         guarantee: the guarantee of the release.
@@ -459,6 +479,10 @@ class Histogram(Release):
         at_least: (V,) 95% lower bounds on the unclipped totals, for any data; NaN if values may be
             negative. None if clipping has no effect. They use the noisy sums before
             post-processing.
+        complete_units: (V,) the noisy numbers of units whose contribution was within its bound;
+            None if they were not counted.
+        clipped_units: (V,) the noisy numbers of units whose contribution was clipped, or None.
+        units_error: the standard error of both numbers; None like these.
 
     >>> from dpgrain import User, histogram, read
     >>> rows = pa.table({"who": list(range(900)), "page": ["jobs"] * 600 + ["news"] * 300})
@@ -466,7 +490,7 @@ class Histogram(Release):
     ...     read(rows, user="who"), "page", unit=User(), epsilon=1.0, delta=1e-6,
     ...     domain=["jobs", "news", "shop"], random_state=1)
     >>> dict(zip(visits.items.to_pylist(), visits.estimate.round(-1).tolist()))
-    {'jobs': 610.0, 'news': 290.0, 'shop': -10.0}
+    {'jobs': 600.0, 'news': 300.0, 'shop': 0.0}
     >>> bool((visits.without_negatives().estimate >= 0).all()), visits.largest(1).items.to_pylist()
     (True, ['jobs'])
     """
@@ -480,6 +504,18 @@ class Histogram(Release):
     noise: str = "gaussian"
     nonnegative: bool = False
     at_least: FloatArray | None = None
+    complete_units: FloatArray | None = None
+    clipped_units: FloatArray | None = None
+    units_error: float | None = None
+
+    @property
+    def units(self) -> ClippedUnits | None:
+        """Noisy numbers of complete and clipped units; None if they were not counted."""
+        counts, error = (self.complete_units, self.clipped_units), self.units_error
+        if counts[0] is None or counts[1] is None or error is None:
+            return None
+        law: Any = self.metadata.noise
+        return ClippedUnits(counts[0], counts[1], error, law)
 
     @property
     def low(self) -> FloatArray:
@@ -495,15 +531,38 @@ class Histogram(Release):
 
     @property
     def more(self) -> dict[str, FloatArray]:
-        """Lower bound on the unclipped totals, if clipping may have an effect."""
-        return {} if self.at_least is None else {"at_least": self.at_least}
+        """Lower bound on the unclipped totals, and upper limit on the share of clipped units."""
+        least = self.at_least
+        if least is not None:
+            # A smaller lower bound also holds: no bound is above the interval, even if this is
+            # below 0 or post-processed.
+            least = np.where(least > self.high, self.high, least)
+        columns = {"at_least": least}
+        if self.units is not None:
+            columns["clipped_share"] = self.units.high
+        return {name: column for name, column in columns.items() if column is not None}
+
+    def to_arrow(self) -> pa.Table:
+        """Add to :meth:`Release.to_arrow` warnings of rows, as ``take care``.
+
+        They state that many units may be clipped, or the reason of an empty cell.
+        """
+        table, blank = super().to_arrow(), np.isnan(self.estimate)
+        many = np.zeros(len(self), np.bool_) if self.units is None else ~self.units.is_small
+        if not (many | blank).any() or "take care" in table.column_names:
+            return table
+        texts = np.select([blank, many], [_HIDDEN, quantities.CLIPPING_WARNING], "")
+        return table.append_column("take care", pa.array([text or None for text in texts.tolist()]))
 
     def _columns(self) -> dict[str, FloatArray]:
         own = {"estimate": self.estimate, "std_error": self.std_error, "clip": self.clip}
-        return {**own, **self.more}
+        units = {"complete_units": self.complete_units, "clipped_units": self.clipped_units}
+        more = {"at_least": self.at_least, **units}
+        return {**own, **{name: column for name, column in more.items() if column is not None}}
 
     def _about(self) -> dict[str, Any]:
-        return {"noise": self.noise, "nonnegative": self.nonnegative}
+        counted = {} if self.units_error is None else {"units_error": self.units_error}
+        return {"noise": self.noise, "nonnegative": self.nonnegative, **counted}
 
     def _people(self) -> FloatArray | None:
         """Return the noisy counts, if they are of people."""
@@ -534,7 +593,11 @@ class Histogram(Release):
         non-negative sums.
         """
         law = "laplace" if self.noise == "geometric" else self.noise
-        estimate, error = shrink(self.estimate, self.std_error, prior, noise=law)
+        known = ~np.isnan(self.estimate)
+        if prior is not None and np.shape(prior) == known.shape:
+            prior = np.asarray(prior)[known]
+        estimate, error = self.estimate.copy(), self.std_error.copy()
+        estimate[known], error[known] = shrink(estimate[known], error[known], prior, noise=law)
         return self._processed(["shrunk"], estimate, error, nonnegative=True)
 
     def consistent(self, total: float | None = None) -> Self:
@@ -548,7 +611,8 @@ class Histogram(Release):
         Raises:
             ParameterError: if the total is negative.
         """
-        estimate = consistent(self.estimate, self.std_error, total)
+        estimate, known = self.estimate.copy(), ~np.isnan(self.estimate)
+        estimate[known] = consistent(estimate[known], self.std_error[known], total)
         return self._processed(["consistent"], estimate, self.std_error, nonnegative=True)
 
     def reconciled(self, totals: Histogram) -> tuple[Self, Histogram]:
@@ -557,7 +621,7 @@ class Histogram(Release):
         Args:
             totals: a release of the same statistic by some of this one's keys, such as counts by
                 item for counts by item and month. Every group of it must have parts here, and every
-                part its total.
+                part its total. If contributions are clipped, all groups of both need the same bound.
 
         Returns:
             This release and the totals, each with smaller standard errors and with the guarantee of
@@ -565,7 +629,8 @@ class Histogram(Release):
 
         Raises:
             ParameterError: if the keys do not fit, a group is missing, the two are of different
-                statistics or the same release, or their guarantees are for different units.
+                statistics or the same release, or have different clipping bounds, or their guarantees
+                are for different units.
         """
         if not isinstance(totals, Histogram) or _measured(totals) != _measured(self):
             raise ParameterError(
@@ -577,6 +642,14 @@ class Histogram(Release):
                 "totals must be another release, not this one, because its noise would be "
                 "counted twice."
             )
+        clipped = self.metadata.is_clipped or totals.metadata.is_clipped
+        bounds = np.unique(np.concatenate([self.clip, totals.clip]))
+        if clipped and bounds.size > 1:
+            raise ParameterError(
+                "totals must have the clipping bound of the parts, not bounds from "
+                f"{format_limit(bounds[0])} to {format_limit(bounds[-1])}, because clipped parts then "
+                "add up to less than their total; pass the same clip= for both."
+            )
         both = self.guarantee + totals.guarantee
         group = self.groups.codes_in(totals.groups)
         parts, parts_sd, whole, whole_sd = reconcile(
@@ -586,6 +659,88 @@ class Histogram(Release):
             replace(self._processed(["reconciled"], parts, parts_sd), guarantee=both),
             replace(totals._processed(["reconciled"], whole, whole_sd), guarantee=both),
         )
+
+    def difference(self, a: Any, b: Any) -> Comparison:
+        """Return the noisy number of group ``a`` minus that of ``b``: free post-processing.
+
+        Args:
+            a: the group's value; for several keys, a tuple of values in their order.
+            b: the other group's value.
+
+        Raises:
+            ParameterError: if a group is missing, the estimates were post-processed or selected as
+                the largest, or clipping bounds differ.
+
+        The noise of different groups is independent. The interval is for clipped quantities; no
+        lower bound exists for unclipped ones.
+
+        >>> from dpgrain import User, count, read
+        >>> rows = pa.table({"who": range(900), "year": [2024] * 400 + [2025] * 500})
+        >>> visits = count(read(rows, user="who"), by="year", domain=[2024, 2025], clip=1,
+        ...                unit=User(), epsilon=1, delta=1e-6, random_state=1)
+        >>> print(visits.difference(2025, 2024))
+        Difference of clipped totals, 2025 − 2024: 100.7 ± 2.0 (95% interval 96.5 to 105.0)
+        """
+        return self._compared("difference", a, b)
+
+    def ratio(self, a: Any, b: Any) -> Comparison:
+        """Return the noisy number of group ``a`` divided by that of ``b``: free post-processing.
+
+        Args:
+            a: the group's value; for several keys, a tuple of values in their order.
+            b: the group whose number is the divisor.
+
+        Raises:
+            ParameterError: as :meth:`difference`.
+
+        The interval is Fieller's, for clipped quantities. Without an estimate of ``b`` above the
+        noise, the ratio is NaN.
+
+        >>> from dpgrain import User, count, read
+        >>> rows = pa.table({"who": range(900), "year": [2024] * 400 + [2025] * 500})
+        >>> visits = count(read(rows, user="who"), by="year", domain=[2024, 2025], clip=1,
+        ...                unit=User(), epsilon=1, delta=1e-6, random_state=1)
+        >>> print(visits.ratio(2025, 2024))
+        Ratio of clipped totals, 2025 ÷ 2024: 1.2522 ± 0.0057 (95% interval 1.2403 to 1.2643)
+        """
+        return self._compared("ratio", a, b)
+
+    def _compared(self, operation: Literal["difference", "ratio"], a: Any, b: Any) -> Comparison:
+        if self.metadata.processed or self.nonnegative or self.statistic.holders:
+            raise ParameterError(
+                f"{operation} requires estimates without post-processing or ranking, because their "
+                "errors are then correlated or biased; call it on the release itself."
+            )
+        first, second = self._place("a", a), self._place("b", b)
+        if first == second:
+            raise ParameterError("b must be another group than a.", name="b")
+        if self.metadata.is_clipped and self.clip[first] != self.clip[second]:
+            raise ParameterError(
+                f"b must have the clipping bound of a, {format_limit(self.clip[first])}, not "
+                f"{format_limit(self.clip[second])}; pass an explicit clip=.",
+                name="b",
+            )
+        places = [first, second]
+        numbers, errors = self.estimate[places].tolist(), self.std_error[places].tolist()
+        compute = {"difference": difference, "ratio": ratio}[operation]
+        result = compute(tuple(numbers), tuple(errors), half_width(self.noise))
+        names = [" ".join(keys) for keys in format_keys(self, np.array(places), letters=40)]
+        return Comparison(operation, (names[0], names[1]), self.covers, *result)
+
+    def _place(self, name: str, group: Any) -> int:
+        """Return the index of a group."""
+        keys = group if isinstance(group, tuple) else (group,)
+        columns = [column.to_pylist() for column in self.groups.columns]
+        rows = list(zip(*columns, strict=True))
+        try:
+            return rows.index(keys)
+        except (ValueError, TypeError):
+            listed = ", ".join(self.groups.names) or "no key"
+            raise ParameterError(
+                f"{name} must be a group of this release, by {listed}, not "
+                f"{_validate.describe(group)}.",
+                name=name,
+            ) from None
 
     def _processed(
         self,
@@ -673,13 +828,22 @@ class Estimates(Release):
         return self.upper
 
     def to_arrow(self) -> pa.Table:
-        """Add to :meth:`Release.to_arrow` the count and any warnings, as ``take care``."""
-        table = super().to_arrow()
-        if not self.metadata.care or "take care" in table.column_names:
+        """Add to :meth:`Release.to_arrow` the count and any warnings, as ``take care``.
+
+        They include the reason of an empty cell.
+        """
+        table, warnings = super().to_arrow(), self.row_warnings
+        if not any(warnings) or "take care" in table.column_names:
             return table
-        return table.append_column(
-            "take care", pa.repeat(quantities.warnings(self.metadata), len(table))
-        )
+        return table.append_column("take care", pa.array(warnings))
+
+    @property
+    def row_warnings(self) -> list[str]:
+        """Warnings and reasons of empty cells of each row; empty text if there are none."""
+        empty = [np.isnan(self.estimate), np.isinf(self.lower), np.isinf(self.upper)]
+        reasons = np.select(empty, [_NO_ESTIMATE, _NO_LOW, _NO_HIGH], "")
+        common = quantities.warnings(self.metadata)
+        return ["; ".join(filter(None, (common, reason))) for reason in reasons.tolist()]
 
     @property
     def more(self) -> dict[str, FloatArray]:

@@ -78,7 +78,8 @@ class ReleaseMetadata:
         each: thing that counts 1 without a numeric column.
         bounds: public range of the numbers; None if chosen privately or not needed.
         found: privately chosen range.
-        beyond: 95% upper bound on the share outside of it; None if unknown.
+        beyond: 95% upper bound on the share outside of it, or of ``bounds``; None if unknown.
+        outside: noisy share of numbers outside of ``bounds``; None if it was not estimated.
         public_items: number of public items; None if items were selected, or there are none.
         selected: keys with privately selected values.
         selected_groups: number of selected groups, if the release contains only the largest of them.
@@ -96,8 +97,7 @@ class ReleaseMetadata:
         user: column of user ids.
         n_users: public number of enrolled users.
         bound: privately chosen clipping bound; None if it is unknown, or each cell has one.
-        above: rough estimate of the share of blocks above privately chosen bounds; None if
-            unknown.
+        counts_clipped: True if the release has limits on the share of clipped units.
         care: warnings for readers, each a kind and its numbers; computed from noisy numbers only.
         processed: post-processing of the estimates.
         told: description in a file of a version without facts.
@@ -116,6 +116,7 @@ class ReleaseMetadata:
     bounds: tuple[float, ...] | None = None
     found: tuple[float, ...] | None = None
     beyond: float | None = None
+    outside: float | None = None
     public_items: int | None = None
     selected: tuple[str, ...] = ()
     selected_groups: int | None = None
@@ -133,7 +134,7 @@ class ReleaseMetadata:
     user: str | None = None
     n_users: int | None = None
     bound: float | None = None
-    above: float | None = None
+    counts_clipped: bool = False
     care: tuple[Caution, ...] = ()
     processed: tuple[str, ...] = ()
     told: tuple[tuple[str, str], ...] = ()
@@ -221,8 +222,8 @@ class ReleaseMetadata:
         facts = {**asdict(self), "statistic": self.statistic.name}
         facts["care"] = [each[1] if each[0] == "stated" else each for each in self.care]
         # Files without these facts keep their hash.
-        for name in ("selected_groups", "months", "pair"):
-            if not facts[name]:
+        for name in ("selected_groups", "months", "pair", "outside", "counts_clipped"):
+            if facts[name] is None or facts[name] is False or facts[name] == ():
                 del facts[name]
         return facts
 
@@ -234,8 +235,7 @@ class ReleaseMetadata:
             ParameterError: if a fact is unknown or wrong.
         """
         facts = {name: fact for name, fact in values.items() if name != "statistic"}
-        if "lost" in facts:
-            facts = {name: fact for name, fact in facts.items() if name not in _FORMER}
+        facts = {name: fact for name, fact in facts.items() if name not in _FORMER}
         care = facts.get("care", ())
         if isinstance(care, list | tuple):
             facts["care"] = [("stated", each) if isinstance(each, str) else each for each in care]

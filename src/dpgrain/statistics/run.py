@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpgrain._formatting import rounded_down
 from dpgrain._progress import Progress
 from dpgrain._types import BoolArray, FloatArray
 from dpgrain.accounting import AdaptiveSelection, Selection
@@ -23,10 +24,12 @@ from dpgrain.statistics.bounds import (
     bound_of_ratios,
     can_pool,
     choose_bounds,
+    clipped_at_least,
     pooled_bounds,
     rough_bounds,
 )
-from dpgrain.statistics.intervals import at_least, blank
+from dpgrain.statistics.clipped_share import ClippedUnits
+from dpgrain.statistics.intervals import at_least, blank, quantile_of, ratio_interval
 from dpgrain.statistics.plan import (
     ENOUGH,
     ItemChoice,
@@ -36,7 +39,7 @@ from dpgrain.statistics.plan import (
 from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.statistics.release import Estimates, Histogram
 from dpgrain.statistics.release_metadata import Caution, ReleaseMetadata
-from dpgrain.statistics.values import SignParts
+from dpgrain.statistics.values import Outside, SignParts
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
 from dpgrain.tables.engines.protocol import Engine
@@ -49,6 +52,8 @@ if TYPE_CHECKING:
 
 # Standard deviations below which a count may be noise.
 _STANDS_OUT = 3.0
+# Share of clipped contributions from which a mean is flagged.
+_MOSTLY_CLIPPED = 0.5
 # Approximate ratio of a clipping bound to the mean block of several records.
 _BOUND_TO_MEAN = 2.0
 
@@ -65,6 +70,8 @@ class NoisySums:
         split: split of the numbers, if any.
         guarantee: the guarantee.
         metadata: public facts of the query, with the outcome of private choices.
+        chosen: privately chosen bounds, by group; None for a stated bound.
+        clipped: noisy numbers of complete and of clipped units, if counted.
         everyone: public number of people, if people without records count 0; else None.
         seen: False if a range was to be chosen and no number exceeded the noise, so the sums over
             the widest range have no information.
@@ -77,6 +84,8 @@ class NoisySums:
     split: Split | None
     guarantee: Guarantee
     metadata: ReleaseMetadata
+    chosen: ChosenBounds | None = None
+    clipped: ClippedUnits | None = None
     everyone: int | None = None
     seen: bool = True
 
@@ -105,6 +114,9 @@ class NoisySums:
             self.metadata,
             noise,
             at_least=least,
+            complete_units=None if self.clipped is None else self.clipped.complete,
+            clipped_units=None if self.clipped is None else self.clipped.clipped,
+            units_error=None if self.clipped is None else self.clipped.std_error,
         )
 
     def as_estimates(
@@ -179,21 +191,25 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         bounds = query.bounds
         if isinstance(bounds, AutoRange):
             progress.stage("Choosing the range")
-            result = _range(engine, query, bounds, charge)
+            result = _range(engine, query, bounds, len(groups), charge)
             bounds = result.bounds
             if not result.seen:
                 care.append(("no-number",))
+        outside = _outside(engine, query, charge)
         split = None if query.value is None else query.measure.split(*(bounds or (0.0, 0.0)))
         data = UserContributions(engine, query.blocks, groups, cells_of, query.value, split, wider)
         clip, chosen = np.array([events.clip], dtype=np.float64), None
         if isinstance(query.rule, AutoClip):
             progress.stage("Choosing clipping bounds")
-            chosen = _choose(data, query, charge)
+            chosen = _choose(data, query, None if result is None else result.spread, charge)
             clip = chosen.bounds
             if not chosen.seen.any():
                 care.append(("no-bound",))
-        progress.stage("Adding up")
+            elif query.measure.ratio and chosen.clipped > _MOSTLY_CLIPPED:
+                care.append(("mostly-clipped", math.floor(100 * chosen.clipped)))
         grid = Grid(clip, grid_bits(events.sums.noise_multiplier), query.norm)
+        counts = _clipped_units(data, grid, query, charge)
+        progress.stage("Adding up")
         sums = query.netted(data.sums(grid, indicator=query.indicator))
         progress.stage("Adding noise")
         known = data.dictionary
@@ -203,10 +219,13 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
     learned: dict[str, Any] = {}
     if chosen is not None:
         scale = split.scale if isinstance(split, SignParts) else 1.0
-        learned["above"] = chosen.above
         learned["bound"] = scale * float(clip[0]) if events.one_bound and clip.size else None
     if result is not None and result.seen and not result.everything:
         learned.update(found=result.bounds, beyond=result.beyond)
+    if outside is not None:
+        learned.update(outside=outside[0], beyond=outside[2])
+        if outside[1] > 0:
+            care.append(("clamped", rounded_down(100 * outside[1], 2)))
     # In the order of the public domain, or of the selected keys.
     order = np.argsort(known.positions)
     row, sums = row[order], sums[order]
@@ -218,6 +237,8 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         split,
         charge.guarantee,
         replace(query.metadata, care=tuple(care), **learned),
+        None if chosen is None else chosen.take(row),
+        None if counts is None else counts.take(order),
         query.everyone,
         result is None or result.seen,
     )
@@ -315,11 +336,13 @@ class _Range:
         beyond: 95% upper bound on the share outside; None for the widest range if no number was
             visible.
         everything: True for the range of all magnitudes, chosen so that nothing is clamped.
+        spread: standard deviation of the visible numbers ÷ width of the range; None if unknown.
     """
 
     bounds: tuple[float, float]
     beyond: float | None
     everything: bool = False
+    spread: float | None = None
 
     @property
     def seen(self) -> bool:
@@ -327,33 +350,28 @@ class _Range:
         return self.beyond is not None
 
 
-def _range(engine: Engine, query: SumsQuery[Any], rule: AutoRange, charge: Charge) -> _Range:
-    """Choose the range of the numbers from noisy counts of their magnitudes."""
+def _range(
+    engine: Engine, query: SumsQuery[Any], rule: AutoRange, cells: int, charge: Charge
+) -> _Range:
+    """Choose the range of the numbers of all groups from noisy counts of their magnitudes."""
     event = query.events.ranges
     assert event is not None  # noqa: S101 - a plan without bounds has it
     _, blocks = query.range_blocks
-    everything = Groups.of((), ())
-    data = UserContributions(
-        engine,
-        blocks,
-        everything,
-        blocks.cells(everything, public=True),
-        query.value,
-        rule.split(),
-    )
     # The bound of a record is the norm of its contribution, because its coordinates are truncated
     # separately. Other blocks are scaled to norm 1.
     bound = rule.record_norm[query.norm] if blocks.block == "record" else 1.0
-    grid = Grid(np.array([bound]), grid_bits(event.noise_multiplier), query.norm)
-    sums = data.sums(grid)
-    drawn = charge.noisy(event, sums, float(grid.radius[0]))
-    noisy = np.asarray(drawn * float(grid.step[0]), np.float64).ravel()
+    noisy = _counts_of_values(engine, query, rule.split(), event, bound, charge)
     sd, far = bound * noise_sd(event), query.measure.far
+    noisy, integers = rule.parts(noisy, sd, query.noise)
     seen = rule.is_detectable(noisy, sd, query.noise)
     one_row = query.blocks.one_row
-    if far == "weighed" or (far == "weighed of people" and one_row):
-        single = one_row or blocks.block == "record"
-        noise = noise_sd(query.events.sums) * (1.0 if single else _BOUND_TO_MEAN)
+    # Each group has this noise, and all of them together lose what is clamped.
+    noise = noise_sd(query.events.sums) * math.sqrt(max(cells, 1))
+    noise *= 1.0 if one_row or blocks.block == "record" else _BOUND_TO_MEAN
+    if integers is not None:
+        low, high = integers.ends(noise, from_zero=not query.measure.ratio)
+        bounds = max(low, float(rule.edges[0])), high
+    elif far == "weighed" or (far == "weighed of people" and one_row):
         bounds = rule.balanced_bounds(noisy, sd, noise, query.noise)
     else:
         bounds = rule.choose(noisy, sd, query.noise)
@@ -361,11 +379,58 @@ def _range(engine: Engine, query: SumsQuery[Any], rule: AutoRange, charge: Charg
     if query.everyone is not None:
         # The range includes the number 0 of people without records.
         bounds = min(bounds[0], 0.0), max(bounds[1], 0.0)
-    return _Range(bounds, rule.share_outside(noisy, sd, bounds) if seen else None, seen and whole)
+    if not seen:
+        return _Range(bounds, None)
+    spread = rule.spread(noisy, sd, bounds, query.noise)
+    if integers is not None:
+        spread = integers.spread() / (bounds[1] - bounds[0])
+    return _Range(bounds, rule.share_outside(noisy, sd, bounds, integers), whole, spread)
 
 
-def _choose(data: UserContributions, query: SumsQuery[Any], charge: Charge) -> ChosenBounds:
+def _counts_of_values(
+    engine: Engine,
+    query: SumsQuery[Any],
+    split: Split,
+    event: Additive,
+    bound: float,
+    charge: Charge,
+) -> FloatArray:
+    """Return the noisy numbers of all values by corner of a split, for blocks of norm ``bound``."""
+    _, blocks = query.range_blocks
+    everything = Groups.of((), ())
+    cells = blocks.cells(everything, public=True)
+    data = UserContributions(engine, blocks, everything, cells, query.value, split)
+    grid = Grid(np.array([bound]), grid_bits(event.noise_multiplier), query.norm)
+    drawn = charge.noisy(event, data.sums(grid), float(grid.radius[0]))
+    return np.asarray(drawn * float(grid.step[0]), np.float64).ravel()
+
+
+def _outside(
+    engine: Engine, query: SumsQuery[Any], charge: Charge
+) -> tuple[float, float, float] | None:
+    """Return the share of values outside of stated bounds, with 95% limits; None if not counted."""
+    event = query.events.outside
+    if event is None:
+        return None
+    assert isinstance(query.bounds, tuple)  # noqa: S101 - counted for stated bounds only
+    split = Outside(*query.bounds)
+    inside, outside = _counts_of_values(engine, query, split, event, 1.0, charge)
+    radius = np.array(quantile_of("gaussian", 0.95) * noise_sd(event))
+    low, high = ratio_interval(np.array(outside), np.array(inside), radius)
+    share = max(outside, 0.0) / max(outside + inside, max(outside, noise_sd(event)))
+    return min(share, 1.0), float(low), float(high)
+
+
+def _choose(
+    data: UserContributions, query: SumsQuery[Any], spread: float | None, charge: Charge
+) -> ChosenBounds:
     """Choose the clipping bound of each cell from noisy counts of block norms.
+
+    Args:
+        data: the contributions.
+        query: the query.
+        spread: standard deviation of the numbers ÷ width of their range; None if unknown.
+        charge: the charge.
 
     With several cells, each cell gets a rough bound first, and cells with similar rough bounds
     share a second, finer query that corrects them.
@@ -375,15 +440,41 @@ def _choose(data: UserContributions, query: SumsQuery[Any], charge: Charge) -> C
     assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
     assert event is not None  # noqa: S101 - a plan has it then
     edges = rule.edges(cells=1 if events.one_bound else data.dictionary.cell_sizes.size)
+    if query.value is None and not query.indicator and events.pool is None:
+        # A bin of the smallest norm of counts only, at which a bound clips no single record.
+        edges = np.insert(edges, 0, edges[0] ** 2 / edges[1])
     counts = data.norm_counts(edges[1:], query.norm, indicator=query.indicator)
     noisy = charge.noisy(event, counts).astype(np.float64)
+    bias = query.measure.bias_of_spread(spread)
     if query.measure.ratio and events.one_bound and len(data.dictionary.groups):
-        return _choose_for_ratios(noisy, edges, data, query, charge).at_most(rule.high)
-    aligned = query.measure.bias
+        chosen = _choose_for_ratios(noisy, edges, bias, data, query, charge)
+    else:
+        blocks = max(float(noisy.sum()), 1.0)
+        chosen = _choose_for_sums(noisy, edges, bias, blocks, data, query, charge)
+    # The last edge may exceed the largest norm of interest, and the first be below the smallest.
+    chosen = chosen.at_least(max(_record_norm(query), rule.low)).at_most(rule.high)
+    least = clipped_at_least(noisy, edges, noise_sd(event), chosen.bounds)
+    return replace(chosen, clipped=least)
+
+
+def _choose_for_sums(
+    noisy: FloatArray,
+    edges: FloatArray,
+    bias: float,
+    blocks: float,
+    data: UserContributions,
+    query: SumsQuery[Any],
+    charge: Charge,
+) -> ChosenBounds:
+    """Choose the bound of each cell of sums, or of ratios with their own cells."""
+    events, rule = query.events, query.rule
+    assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
+    assert events.bounds is not None  # noqa: S101 - a plan has it then
+    aligned = bias
     if events.align is not None:
-        aligned *= _alignment(data, events.align, query, max(float(noisy.sum()), 1.0), charge)
+        aligned *= _alignment(data, events.align, query, blocks, charge)
     coordinates = query.noisy_coordinates(data.dictionary.cell_sizes)
-    noise_multiplier, sd = noise_sd(events.sums) / aligned, noise_sd(event)
+    noise_multiplier, sd = noise_sd(events.sums) / aligned, noise_sd(events.bounds)
     own = (noisy, edges, sd, coordinates, noise_multiplier, query.noise)
     # Without selected items there is no cell.
     if events.pool is not None and len(noisy):
@@ -391,12 +482,31 @@ def _choose(data: UserContributions, query: SumsQuery[Any], charge: Charge) -> C
         rows = _pooled_rows(data, events.pool, rough, query, charge)
         # Too few cells may have been selected for a common row.
         if can_pool(len(noisy)):
-            chosen = pooled_bounds(
+            return pooled_bounds(
                 rough, rows, noise_sd(events.pool), coordinates, noise_multiplier, rule.low
             )
-            return chosen.at_most(rule.high)
-    # The last edge may exceed the largest norm of interest.
-    return choose_bounds(*own).at_most(rule.high)
+    return choose_bounds(*own)
+
+
+def _clipped_units(
+    data: UserContributions, clip: Grid, query: SumsQuery[Any], charge: Charge
+) -> ClippedUnits | None:
+    """Return the noisy numbers of complete and clipped units by group; None without that part."""
+    event = query.events.clipped
+    if event is None:
+        return None
+    units = Grid(np.ones(1), grid_bits(event.noise_multiplier), query.norm)
+    counts = data.clipped_units(clip, units, indicator=query.indicator)
+    noisy = charge.noisy(event, counts, float(units.radius[0])) * float(units.step[0])
+    return ClippedUnits(noisy[:, 0], noisy[:, 1], noise_sd(event), query.noise)
+
+
+def _record_norm(query: SumsQuery[Any]) -> float:
+    """Return the smallest bound of ratios of moments, one record; 0 for other statistics."""
+    known = query.record_norm
+    # Other rules start at one record or higher.
+    below = isinstance(query.rule, AutoClip) and known is not None and query.rule.low < known
+    return known if query.measure.ratio and below and known is not None else 0.0
 
 
 def _pooled_rows(
@@ -418,6 +528,7 @@ def _pooled_rows(
 def _choose_for_ratios(
     noisy: FloatArray,
     edges: FloatArray,
+    bias: float,
     data: UserContributions,
     query: SumsQuery[Any],
     charge: Charge,
@@ -436,8 +547,9 @@ def _choose_for_ratios(
         noise_sd(events.bounds),
         counts / counts.sum(),
         noise_sd(events.sums) * math.sqrt(measure.noisy),
-        measure.bias,
+        bias,
         query.noise,
+        _record_norm(query),
     )
 
 

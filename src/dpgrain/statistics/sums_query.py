@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from dpgrain import _validate
 from dpgrain._types import IntArray
@@ -83,6 +83,8 @@ class SumsQuery(Query[Published]):
         indicator: True if a unit counts at most 1 per group.
         best: the number of public groups selected by one-shot Gumbel noise; None for all.
         adaptive: True for a selection of unknown items in two rounds.
+        estimate_clipping: True to count clipped units of a stated bound, and values outside of
+            stated bounds; units are always counted for privately chosen bounds.
         random_state: a seed, for tests and research.
         progress: show progress.
     """
@@ -102,8 +104,12 @@ class SumsQuery(Query[Published]):
     indicator: bool = False
     best: int | None = None
     adaptive: bool = False
+    estimate_clipping: bool | None = None
     random_state: RandomState = None
     progress: bool | None = None
+
+    #: True for releases that show the share of clipped units.
+    shows_clipping: ClassVar[bool] = False
 
     @classmethod
     def of(
@@ -284,6 +290,17 @@ class SumsQuery(Query[Published]):
             longest = self.record_norm
         return isinstance(self.rule, AutoClip) or longest is None or longest > self.rule
 
+    @property
+    def counts_clipped(self) -> bool:
+        """True if part of the budget counts clipped units."""
+        wanted = bool(self.estimate_clipping) or isinstance(self.rule, AutoClip)
+        return self.shows_clipping and self.is_clipped and wanted
+
+    @property
+    def counts_outside(self) -> bool:
+        """True if part of the budget counts values outside of stated bounds."""
+        return bool(self.estimate_clipping) and isinstance(self.bounds, tuple)
+
     @cached_property
     def public(self) -> tuple[Groups, GroupCells] | None:
         """Groups and their cells, if public."""
@@ -362,6 +379,10 @@ class SumsQuery(Query[Published]):
         if isinstance(self.bounds, AutoRange):
             _, blocks = self.range_blocks
             ranges = blocks.contribution(items=None, cells=None, single=False, norm=self.norm)
+        outside = None
+        if self.counts_outside:
+            _, blocks = self.range_blocks
+            outside = blocks.contribution(items=None, cells=None, single=False, norm=self.norm)
         items = None
         if self.public is not None:
             items = self.best or int((self.public[1].codes >= 0).sum()) * self.measure.corners
@@ -379,11 +400,13 @@ class SumsQuery(Query[Published]):
             adaptive=self.adaptive,
             ranges=ranges,
             range_share=self.bounds.share if isinstance(self.bounds, AutoRange) else 0.0,
+            outside=outside,
             items=items,
             record_value=known,
             select_share=TOP_SHARE if self.indicator else SELECTION_SHARE,
             # Ratios need the sizes of groups.
             align_from=2 * self.measure.corners if self.measure.ratio else MANY_COORDINATES,
+            count_clipped=self.counts_clipped,
         )
 
     @property
@@ -456,6 +479,8 @@ class SumsQuery(Query[Published]):
             facts.append(Fact("clamped-pair", self.measure.pair))
         if isinstance(self.bounds, tuple):
             facts.append(Fact("clamped-numbers", self.bounds))
+            if events.outside is not None:
+                facts.append(Fact("counted-outside", (events.share_of(events.outside),)))
         elif isinstance(self.bounds, AutoRange):
             facts.append(Fact("chosen-range", (events.share_of(events.ranges),)))
         if isinstance(self.rule, AutoClip):
@@ -464,6 +489,8 @@ class SumsQuery(Query[Published]):
             facts.append(Fact(kind, (self.rule.low, self.rule.high, share)))
         else:
             facts.append(self._fact_of_bound(self.rule))
+        if events.clipped is not None:
+            facts.append(Fact("clipped-units", (events.share_of(events.clipped),)))
         return facts
 
     def _fact_of_bound(self, rule: float) -> Fact:
@@ -501,6 +528,7 @@ class SumsQuery(Query[Published]):
                 None if isinstance(self.rule, AutoClip) else self.rule, over, self.is_clipped
             ),
             cells=self._public_cells,
+            counts_clipped=self.counts_clipped,
             over=self._over,
             meanings=() if people is None else people.meanings((*self.keys, self.value)),
         )

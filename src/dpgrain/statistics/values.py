@@ -26,6 +26,12 @@ Norm = Literal["l2", "l1"]
 #: Treatment of distant numbers by a private range: clamp a fixed share, or the number with the
 #: smallest total error; or the latter only for one number per person.
 Far = Literal["cut", "weighed", "weighed of people"]
+# Change of a mean, or root of the change of a variance, in standard deviations of the numbers, if all
+# people have equal weight: rough, and large enough that intervals of 95% contain the mean of all
+# records in 90% of releases (benchmarks/found_bounds.py).
+_BIAS_PER_SPREAD = 0.4
+# Change of a mean in stated bounds, in ranges, and twice that of a variance.
+_USUAL_BIAS = 0.1
 # Unit of masses; 2^23 full records of one user and group add up exactly.
 _UNIT = 2.0**-30
 
@@ -41,7 +47,8 @@ class Measure:
         net: True to subtract the second corner from the first before noise is added.
         presence: split that counts records with a number, for the selection of groups.
         bias: rough fraction of the clipped part that affects the result: 1 for sums, but small for
-            ratios, because the remaining part is similar to the clipped one.
+            ratios, because the remaining part is similar to the clipped one
+            (:meth:`bias_of_spread`).
         noisy: rough number of coordinates that add noise to the result of one group.
         ratio: True if results are divided by the group's count: clipping then affects all groups,
             and noise is larger in small groups.
@@ -71,6 +78,10 @@ class Measure:
     def stands_for(self, low: float, high: float) -> float:
         """Return the number represented by 1; for ratios, about the largest effect of one record."""
         return 1.0
+
+    def bias_of_spread(self, spread: float | None) -> float:
+        """Return ``bias`` for numbers of a standard deviation, in ranges; None if unknown."""
+        return self.bias
 
     def record_norm(self, norm: Norm) -> float | None:
         """Return the largest norm of one record's contribution; None if unknown."""
@@ -346,6 +357,63 @@ class Bins:
         return keys + self.of(values), None
 
 
+@dataclass(frozen=True)
+class Outside:
+    """A record counts 1 as a number inside of bounds, or outside.
+
+    Args:
+        low: the lower bound, inside.
+        high: the upper bound, inside.
+    """
+
+    low: float
+    high: float
+    corners: int = 2
+    unit: float = 1.0
+
+    def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
+        """Return (keys, totals) as :class:`~dpgrain.tables.split.Split` defines them."""
+        assert values is not None  # noqa: S101 - splits receive numbers
+        return keys + ((values < self.low) | (values > self.high)), None
+
+
+#: Integers that are counted one by one for a privately chosen range.
+INTEGERS: FloatArray = np.arange(-1.0, 65.0)
+
+
+@dataclass(frozen=True)
+class ValueBins:
+    """Bins of numbers, and the integers from −1 to 64.
+
+    A record counts 1 in its bin, and ½ as one of these integers, as another integer, or as another
+    number.
+
+    Args:
+        bins: the bins.
+    """
+
+    bins: Bins
+    unit: float = 0.5
+
+    @property
+    def corners(self) -> int:
+        """Number of bins, integers and the last two counts."""
+        return self.bins.corners + INTEGERS.size + 2
+
+    def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
+        """Return (keys, totals) as :class:`~dpgrain.tables.split.Split` defines them."""
+        assert values is not None  # noqa: S101 - splits receive numbers
+        first, last = INTEGERS[[0, -1]]
+        listed = (values >= first) & (values <= last)
+        other = np.where(values == np.rint(values), INTEGERS.size, INTEGERS.size + 1)
+        listed &= other == INTEGERS.size
+        place = np.where(listed, np.where(listed, values, first) - first, other)
+        bins = self.bins.of(values)
+        found = np.stack([bins, self.bins.corners + place.astype(np.int64)], axis=1)
+        totals = np.tile([1 / self.unit, 1.0], values.size)
+        return (keys[:, None] + found).ravel(), totals
+
+
 def _bounded(values: FloatArray | None, low: float, high: float) -> FloatArray:
     assert values is not None  # noqa: S101 - splits receive numbers
     return np.asarray(np.clip(values, low, high), dtype=np.float64)
@@ -388,7 +456,6 @@ class Moments(Measure):
     """Number of records and their moments up to a degree."""
 
     clip: AutoClip = AutoClip(low=0.5)
-    bias: float = 0.05
     ratio: bool = True
 
     @classmethod
@@ -400,6 +467,10 @@ class Moments(Measure):
 
     def split(self, low: float, high: float) -> Split:
         return Powers(low, high, self.corners - 1)
+
+    def bias_of_spread(self, spread: float | None) -> float:
+        degree = self.corners - 1
+        return _USUAL_BIAS / degree if spread is None else _BIAS_PER_SPREAD * spread**degree
 
     def stands_for(self, low: float, high: float) -> float:
         return (high - low) ** (self.corners - 1)

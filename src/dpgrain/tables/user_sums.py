@@ -85,6 +85,23 @@ class UserContributions:
             max_items=max_items,
         )
 
+    def clipped_units(self, clip: Grid, units: Grid, *, indicator: bool = False) -> IntArray:
+        """Count complete and clipped blocks by group, (groups, 2), in steps of ``units``.
+
+        A block adds a vector of norm at most 1.
+        """
+        how: dict[str, Any] = {
+            "units": units,
+            "corners": 1 if self._split is None else self._split.corners,
+            "unit": self._unit,
+        }
+        shape = (self.dictionary.layout.items // how["corners"], 2)
+        if self._blocks.block == "record":
+            return self._records().accumulate(
+                _BoundKernel(kernel.clipped_records, (clip,), how), shape
+            )
+        return self._clipped(kernel.clipped_units, clip, shape, indicator=indicator, **how)
+
     def first_sums(self, grid: Grid, *, max_items: int) -> IntArray:
         """Return the sums of a first round of indicators, (coordinates,), before :meth:`routed`."""
         sums, self._mark = self._marked(

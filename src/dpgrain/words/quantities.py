@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dpgrain._formatting import approximate_percent, powers, quantity, quote_user, rounded_up
+from dpgrain._formatting import powers, quantity, quote_user, rounded_up
 
 if TYPE_CHECKING:
     from dpgrain.statistics.release_metadata import Clip, ReleaseMetadata
@@ -25,9 +25,16 @@ _CAUTIONS = {
     "curator to check the number format (--check)",
     "no-bound": "no contribution exceeded the noise, and the clipping bound is a guess: pass clip= "
     "or a larger epsilon=",
+    "clamped": "values outside of the stated bounds were clamped (at least {}%, 95% confidence), so "
+    "the interval may miss the statistic of all values",
+    "mostly-clipped": "at least {}% of all contributions were clipped (95% confidence), so people with "
+    "many records count much less than in the statistic of all records: compute a mean for each user "
+    "first (per_user), or pass a larger clip= or epsilon=",
     "few-numbers": "almost no numbers were found ({:,.0f} in total, with a standard error of "
     "{:,.0f}): ask the curator to check the column and its decimal mark (--check)",
 }
+#: Warning for an estimate if many units may be clipped.
+CLIPPING_WARNING = "clipping may matter: see clipped_share"
 # Words for an aggregate of one user's rows, before the column.
 _AGGREGATES = {
     "count": "number of records with a value of",
@@ -380,14 +387,27 @@ def clipping_effect(metadata: ReleaseMetadata) -> str:
         return dict(metadata.told).get("left out", "")
     if not metadata.is_clipped or (metadata.clip is not None and metadata.clip.over == "item"):
         return ""
-    if metadata.above is None:
-        return "the effect of clipping was not estimated"
-    parts = (
-        f"users' contributions to one {_cell(metadata)}"
-        if metadata.elements
-        else f"{metadata.unit}s"
-    )
-    return f"a rough estimate: {approximate_percent(metadata.above)} of {parts} were clipped"
+    if metadata.counts_clipped:
+        return ""
+    return f"the share of clipped {clipped_units(metadata)} was not estimated"
+
+
+def clipped_units(metadata: ReleaseMetadata) -> str:
+    """Clipped units, in the plural."""
+    if metadata.elements:
+        return f"users' contributions to one {_cell(metadata)}"
+    return f"{metadata.unit}s"
+
+
+def share_meaning(metadata: ReleaseMetadata) -> str:
+    """Description of the share of clipped units."""
+    own = bool(metadata.elements) and metadata.of_own_items
+    place = f" in the {metadata.statistic.noun}" if metadata.by else ""
+    where, groups = "" if own else f" with data{place}", _groups(metadata)
+    root = "k" if metadata.noise == "laplace" else "√k"
+    weight = f" (a user in k {groups} has weight 1/{root})" * bool(groups)
+    units = clipped_units(metadata)
+    return f"95% upper limit on the share of {units}{where} that were clipped{weight}"
 
 
 def clamping_effect(metadata: ReleaseMetadata) -> str:
@@ -395,11 +415,16 @@ def clamping_effect(metadata: ReleaseMetadata) -> str:
     if metadata.statistic.of_parts:
         # A privately chosen range only places edges; it clamps no values.
         return ""
-    if metadata.found is None or metadata.beyond is None:
+    limits = metadata.found or metadata.bounds
+    if metadata.beyond is None and (metadata.bounds is not None or metadata.statistic.paired):
+        return "share beyond the stated bounds: not estimated"
+    if limits is None or metadata.beyond is None:
         return dict(metadata.told).get("outside of the range", "")
-    low, high = map(format_limit, metadata.found)
+    low, high = map(format_limit, limits)
     values = "values" if metadata.value is None else f"values of {metadata.value}"
     most = f"at most {rounded_up(100 * metadata.beyond, 2)}% of all {values}"
+    if metadata.outside is not None:
+        most = f"about {100 * metadata.outside:.2g}%, {most}"
     confidence = "95% confidence"
     if metadata.unit in ("user", "element"):
         each, of = (
@@ -429,6 +454,23 @@ def bounds_effect(metadata: ReleaseMetadata) -> str:
     else:
         return ""
     return f"{text}; intervals do not include the effect of this"
+
+
+def beyond_bounds(metadata: ReleaseMetadata) -> str:
+    """Share of values outside of stated bounds in files; empty if there are none.
+
+    >>> from dpgrain.statistics.release_metadata import ReleaseMetadata
+    >>> from dpgrain.statistics.statistic import MEAN
+    >>> beyond_bounds(ReleaseMetadata(MEAN, value="score", bounds=(0.0, 100.0)))
+    'not estimated'
+    >>> beyond_bounds(ReleaseMetadata(MEAN, bounds=(0.0, 1.0), outside=0.01, beyond=0.0312))
+    'at most 3.2% (95% confidence)'
+    """
+    if metadata.bounds is None and not metadata.statistic.paired:
+        return ""
+    if metadata.beyond is None:
+        return "not estimated"
+    return f"at most {rounded_up(100 * metadata.beyond, 2)}% (95% confidence)"
 
 
 def ranking_effect(metadata: ReleaseMetadata) -> str:

@@ -19,6 +19,7 @@ from dpgrain._formatting import (
     format_number,
     one_line,
     quantity,
+    rounded_up,
     sentence,
     shorten,
     useful_decimals,
@@ -28,6 +29,7 @@ from dpgrain.words.guarantee_text import filters
 from dpgrain.words.quantities import (
     bounds_effect,
     clamping_effect,
+    clipped_units,
     clipping_effect,
     clipping_examples,
     covers,
@@ -37,12 +39,14 @@ from dpgrain.words.quantities import (
     keys_text,
     post_processing,
     ranking_effect,
+    share_meaning,
     unclipped,
     warnings,
 )
 from dpgrain.words.risk_text import privacy_sections
 
 if TYPE_CHECKING:
+    from dpgrain.statistics.clipped_share import ClippedUnits
     from dpgrain.statistics.release import Release
     from dpgrain.statistics.release_metadata import ReleaseMetadata
 
@@ -56,6 +60,10 @@ _CHOSEN = (
 _ONE_INTEGER = (
     "quantiles are integers: where std_error is 0, the interval contains only one, although others are "
     "possible"
+)
+_NO_LEAST = (
+    "there is no lower bound for the unclipped total (at_least), because values may be negative: pass "
+    "bounds= from 0 to get one"
 )
 _COUNTS = ("count", "count_error")
 # Days and months are printed in chronological order.
@@ -103,11 +111,18 @@ def format_rows(release: Release, places: IntArray, *, letters: int) -> list[Pri
         if whole:
             estimate = format_number(float(values[row, 0]), 0)
         own = tuple(
-            format_number(float(column[row]), 0 if name in _COUNTS else decimals)
+            _percent(float(column[row]))
+            if name == "clipped_share"
+            else format_number(float(column[row]), 0 if name in _COUNTS else decimals)
             for name, column in more.items()
         )
         lines.append(PrintedRow(keys, estimate, error, low, high, own))
     return lines
+
+
+def _percent(limit: float) -> str:
+    """Format an upper limit on a share, rounded up."""
+    return f"≤{rounded_up(100 * limit, 2)}%"
 
 
 def shown(release: Release, count: int) -> IntArray:
@@ -234,18 +249,47 @@ def notes(release: Release) -> list[str]:
             "No group passed the threshold: ask the curator to check the columns for unreadable "
             "values (--check), or pass domain= or a larger epsilon=."
         ]
-    parts = [
-        _intervals(release),
-        clipping_effect(metadata),
-        clamping_effect(metadata),
-    ]
+    parts = [_intervals(release), clipping_effect(metadata), clamping_effect(metadata)]
     parts.append(dropped_rows(metadata))
+    if has_no_least(release):
+        parts.append(_NO_LEAST)
     if np.isnan(release.estimate).any():
         parts.append("blank estimates did not stand out from the noise")
     if release.statistic.ranked and (release.std_error == 0).any():
         parts.append(_ONE_INTEGER)
     lines = [" ".join(sentence(part) for part in parts if part)]
-    return [*lines, f"Warning: {warnings(metadata)}."] if metadata.care else lines
+    care = _warnings(release)
+    return [*lines, f"Warning: {care}."] if care else lines
+
+
+def _warnings(release: Release) -> str:
+    """Return the warnings of a release, and that of clipped units."""
+    return "; ".join(filter(None, (warnings(release.metadata), _clipping_warning(release))))
+
+
+def _clipping_warning(release: Release) -> str:
+    """Describe the groups in which many units may be clipped, and the remedy; empty for none."""
+    units: ClippedUnits | None = getattr(release, "units", None)
+    if units is None or units.is_small.all():
+        return ""
+    low, high, many = units.low, units.high, int((~units.is_small).sum())
+    if len(release) == 1:
+        least = f"at least {100 * low[0]:.2g}% and " if low[0] > 0 else ""
+        share = f"{least}at most {rounded_up(100 * high[0], 2)}%"
+        return f"{share} of {clipped_units(release.metadata)} were clipped, by an unknown amount"
+    number = f"{many:,} of {len(release):,} {release.statistic.noun}s"
+    where = f"clipping may matter in {number} (see clipped_share)"
+    worst = int(np.argmax(low * units.clipped))
+    if low[worst] == 0:
+        return where
+    (names,) = format_keys(release, np.array([worst]), letters=_LETTERS)
+    return f"{where}; publish {' '.join(names)} separately, or pass a larger clip="
+
+
+def has_no_least(release: Release) -> bool:
+    """Return True for clipped sums without lower bounds, because their values may be negative."""
+    least = getattr(release, "at_least", None)
+    return least is not None and bool(np.isnan(least).all()) and len(release) > 0
 
 
 def explanation(release: Release) -> Paragraphs:
@@ -259,8 +303,9 @@ def column_meanings(release: Release) -> dict[str, str]:
     metadata, statistic = release.metadata, release.statistic
     facts = {
         "clipping": _clipping(release),
+        "lower bound": _NO_LEAST if has_no_least(release) else "",
         "rows": dropped_rows(metadata),
-        "values": bounds_effect(metadata) or clamping_effect(metadata),
+        "values": "; ".join(filter(None, (bounds_effect(metadata), clamping_effect(metadata)))),
         "average": _average(release),
         "ranking": ranking_effect(metadata),
         "labels": _long_labels(release),
@@ -268,7 +313,7 @@ def column_meanings(release: Release) -> dict[str, str]:
         if getattr(release, "nonnegative", False)
         else "",
         "noise": metadata.noise or getattr(release, "noise", "gaussian"),
-        "warning": warnings(metadata),
+        "warning": _warnings(release),
     }
     columns = {
         "estimate": f"the {covers(metadata)}, plus noise",
@@ -278,6 +323,7 @@ def column_meanings(release: Release) -> dict[str, str]:
         "give an upper bound, because one person may contribute any amount",
         "count": _count(release),
         "count_error": "standard error of count",
+        "clipped_share": share_meaning(metadata),
     }
     if statistic.ratio:
         columns["estimate"] = f"the {covers(metadata)}, computed from noisy sums"
@@ -307,6 +353,8 @@ def _intervals(release: Release) -> str:
         text += f"; it covers the noise only, not the {limits}"
     if "at_least" in known:
         text += f"; at_least: 95% lower bound for the unclipped {unclipped(metadata)}"
+    if "clipped_share" in known:
+        text += f"; clipped_share: {share_meaning(metadata)}"
     if "count" in known:
         text += f"; count: {_count(release)}"
     return text

@@ -210,6 +210,48 @@ def clipped_sum(
     np.add.at(out, codes, blocks.clip(sums, grid, unit))
 
 
+def clipped_units(
+    keys: IntArray,
+    totals: FloatArray | None,
+    layout: KeyLayout,
+    clip: Grid,
+    out: IntArray,
+    *,
+    units: Grid,
+    corners: int,
+    unit: float = 1.0,
+    indicator: bool = False,
+    max_elements: int | None = None,
+) -> None:
+    """Count the blocks of whole users by group, apart if their norm exceeds the clipping bound.
+
+    A block adds a vector of norm at most 1, equal in each of its groups.
+
+    Args:
+        keys: (r,) sorted keys of whole users, one per record or one per pair.
+        totals: (r,) integer totals in multiples of ``unit``; None for 1 each.
+        layout: the packing of keys.
+        clip: the clipping bounds of the blocks, and the clipped norm.
+        out: (groups, 2) counts of complete and of clipped blocks, in steps of ``units``, updated in
+            place.
+        units: the bound 1 and its grid.
+        corners: the number of items of each group.
+        unit: the value of one count.
+        indicator: count each pair as 1.
+        max_elements: the maximum number of blocks per user, first in the public order.
+    """
+    pairs, sums, blocks = _blocks(keys, totals, layout, max_elements)
+    if indicator:
+        sums = np.ones_like(sums)
+    clipped = ~blocks.within(sums, clip, unit)[0]
+    first = _is_new(pairs >> layout.item_bits)
+    group = (pairs & ((1 << layout.item_bits) - 1)) // corners
+    first |= _is_new(group)
+    _, ones, blocks = blocks.keep(first, pairs, np.ones_like(sums))
+    places = 2 * group[first] + np.repeat(clipped, blocks.lengths)
+    np.add.at(out.reshape(-1), places, blocks.clip(ones, units, 1.0))
+
+
 def routed_sum(
     keys: IntArray,
     _: FloatArray | None,
@@ -447,6 +489,25 @@ def record_sum(
         np.add.at(out, codes, np.floor(np.minimum(totals * one, limit)).astype(np.int64))
 
 
+def clipped_records(
+    codes: IntArray,
+    totals: FloatArray | None,
+    clip: Grid,
+    out: IntArray,
+    *,
+    units: Grid,
+    corners: int,
+    unit: float = 1.0,
+) -> None:
+    """Count records by group, apart if they exceed the clipping bound, as :func:`clipped_units`."""
+    if not out.size:
+        return
+    sizes = np.ones(codes.size) if totals is None else totals
+    clipped = sizes * (unit / float(clip.step[0])) > float(clip.radius[0])
+    counts = np.bincount(2 * (codes // corners) + clipped, minlength=out.size)
+    out += counts.reshape(out.shape) * int(units.radius[0])
+
+
 def pair_totals(keys: IntArray, totals: FloatArray | None) -> tuple[IntArray, FloatArray]:
     """Merge equal sorted keys and add their totals, up to the saturation.
 
@@ -542,16 +603,24 @@ class _Blocks:
             return np.asarray(_sum_runs(sums, self.starts))
         return np.asarray(np.sqrt(_sum_runs(sums * sums, self.starts)))
 
-    def clip(self, sums: FloatArray, grid: Grid, unit: float) -> IntArray:
-        """Scale each block to its bound and truncate it to the grid, in grid steps, (pairs,)."""
+    def within(
+        self, sums: FloatArray, grid: Grid, unit: float
+    ) -> tuple[BoolArray, FloatArray, FloatArray, FloatArray]:
+        """Return whether each block is within its bound, its norm, bound and steps per unit."""
         # A single bound broadcasts to all blocks.
         row = self.cell if grid.bounds.size > 1 else slice(None)
         radius, one = grid.radius[row], unit / grid.step[row]
         norms = self.norms(sums, grid.norm)
+        return norms * one <= radius, norms, radius, one
+
+    def clip(self, sums: FloatArray, grid: Grid, unit: float) -> IntArray:
+        """Scale each block to its bound and truncate it to the grid, in grid steps, (pairs,)."""
+        within, norms, radius, one = self.within(sums, grid, unit)
+        row = self.cell if grid.bounds.size > 1 else slice(None)
         with np.errstate(divide="ignore"):
             # Blocks within the bound are scaled by `one`, which is a power of two for counts, so
             # exactly.
-            scale = np.where(norms * one <= radius, one, radius / norms * _SAFETY_FACTOR)
+            scale = np.where(within, one, radius / norms * _SAFETY_FACTOR)
         scaled = np.repeat(scale, self.lengths)
         np.floor(np.multiply(sums, scaled, out=scaled), out=scaled)
         integers = scaled.astype(np.int64)

@@ -1,0 +1,132 @@
+"""Ends of columns of small integers, from noisy counts of values.
+
+Half of each record counts in the bin of its value (:class:`~dpgrain.statistics.values.ValueBins`).
+All functions of this module process noisy counts only (post-processing).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dpgrain._types import BoolArray, FloatArray
+from dpgrain.statistics.intervals import tail_of
+from dpgrain.statistics.values import INTEGERS
+from dpgrain.units import Law
+
+# Probability that the count of an integer is credible by chance, of 66; that of the next one; and that
+# of other numbers.
+_FALSE, _FALSE_NEXT, _FALSE_OTHERS = 1e-5, 1e-2, 1e-3
+# Share of records with a credible integer from which a column has small integers.
+_NEARLY_ALL = 0.9
+# Standard errors for a likely count.
+_LIKELY = 2.0
+# Index of 0.
+_ZERO = 1
+# Largest fraction of a count that continues beyond the last credible one.
+_SLOWEST = 0.8
+
+
+@dataclass(frozen=True, eq=False)
+class SmallIntegers:
+    """Noisy numbers of records with each integer from −1 to 64.
+
+    Args:
+        counts: (66,) noisy numbers of records.
+        others: noisy number of records with numbers that are not integers.
+        sd: standard deviation of the noise of each.
+        law: the noise distribution.
+
+    >>> counts = np.zeros(66)
+    >>> counts[2:7] = 300.0, 500.0, 800.0, 900.0, 500.0
+    >>> stars = SmallIntegers(counts, 3.0, 20.0)
+    >>> stars.are_all(3000.0), stars.ends(noise=5.0)
+    (True, (1.0, 5.0))
+    """
+
+    counts: FloatArray
+    others: float
+    sd: float
+    law: Law = "gaussian"
+
+    @cached_property
+    def _credible(self) -> FloatArray:
+        """Counts of credible integers, and 0 for the others, (66,)."""
+        level = tail_of(self.law, self.counts / self.sd)
+        credible, likely = level <= _FALSE, level <= _FALSE_NEXT
+        # Most columns without visible negative numbers have none.
+        likely[INTEGERS < 0] = False
+        for place in range(1, level.size):
+            credible[place] |= credible[place - 1] and likely[place]
+            credible[-1 - place] |= credible[-place] and likely[-1 - place]
+        return np.where(credible, self.counts, 0.0)
+
+    def are_all(self, records: float) -> bool:
+        """Return True if nearly all records have credible integers, and no others are visible.
+
+        Args:
+            records: noisy number of all records.
+        """
+        nearly = float(self._credible.sum()) >= _NEARLY_ALL * max(records, self.sd)
+        return nearly and float(tail_of(self.law, self.others / self.sd)) > _FALSE_OTHERS
+
+    def ends(self, noise: float, *, from_zero: bool = False) -> tuple[float, float]:
+        """Return the smallest and largest integer of interest.
+
+        Args:
+            noise: standard deviation of the noise of the sum ÷ width of the range.
+            from_zero: True if noise grows with the largest magnitude, so the range includes 0.
+
+        Each end is the last credible integer if the counts end there: the next count is far below
+        their continuation. Otherwise counts continue by the last fraction, limited by what the noise
+        leaves likely, and the end minimises the noise and the clamped part.
+        """
+        seen = np.flatnonzero(self._credible)
+        first, last = int(seen[0]), int(seen[-1])
+        width = max(last - _ZERO, _ZERO - first) if from_zero else last - first
+        # Without visible negative numbers, there are none.
+        low = max(first - self._beyond(first, -1, width, noise), min(first, _ZERO))
+        high = last + self._beyond(last, 1, width, noise)
+        if from_zero:
+            low, high = min(low, _ZERO), max(high, _ZERO)
+        # A range contains two numbers.
+        low -= low == high
+        return float(INTEGERS[low]) if low >= 0 else -2.0, float(INTEGERS[high])
+
+    def _beyond(self, end: int, step: int, width: int, noise: float) -> int:
+        """Return the number of integers to include beyond the last credible one of a side."""
+        counts = self.counts[end::step]
+        before = self._credible[end - step] if 0 <= end - step < self.counts.size else 0.0
+        rate = min(float(counts[0] / before) if before > 0 else _SLOWEST, 1.0)
+        likely = np.maximum(counts[1:], 0.0) + _LIKELY * self.sd
+        guess = np.minimum(counts[0] * min(rate, _SLOWEST) ** np.arange(1.0, counts.size), likely)
+        if likely.size and likely[0] < rate * counts[0]:
+            guess = np.zeros(likely.size)
+        # Clamped parts if k integers are included, for k = 0, 1, and so on.
+        far = np.maximum(np.arange(1.0, counts.size) - np.arange(counts.size)[:, None], 0.0)
+        return int(np.hypot(noise * (width + np.arange(counts.size)), far @ guess).argmin())
+
+    def outside(
+        self, low: float, high: float, edges: FloatArray, bins: BoolArray
+    ) -> tuple[float, float]:
+        """Return the number of records outside of the bounds in some bins, and its variance.
+
+        Args:
+            low, high: the bounds.
+            edges: (B + 1,) edges of the bins.
+            bins: (B,) True for these bins.
+
+        Numbers that are not integers may all be there.
+        """
+        here = bins[np.clip(np.searchsorted(edges, INTEGERS) - 1, 0, bins.size - 1)]
+        places = here & ((low > INTEGERS) | (high < INTEGERS))
+        terms = int(places.sum()) + 1
+        return float(self.counts[places].sum()) + self.others, terms * self.sd**2
+
+    def spread(self) -> float:
+        """Return the standard deviation of the credible integers."""
+        weight = self._credible / self._credible.sum()
+        return math.sqrt(float(weight @ (INTEGERS - float(weight @ INTEGERS)) ** 2))

@@ -1,0 +1,127 @@
+"""Columns of small integers: seen in noisy counts, with their own ends."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import dpgrain as dg
+from dpgrain._types import FloatArray
+from dpgrain.statistics.small_integers import SmallIntegers
+from dpgrain.statistics.values import INTEGERS, Bins, ValueBins
+
+
+def column(counts: dict[int, float], others: float = 0.0, sd: float = 12.0) -> SmallIntegers:
+    rng = np.random.default_rng(0)
+    exact = np.array([counts.get(int(value), 0.0) for value in INTEGERS])
+    return SmallIntegers(exact + rng.normal(0, sd, exact.size), others, sd)
+
+
+STARS = {1: 300.0, 2: 500.0, 3: 800.0, 4: 900.0, 5: 500.0}
+
+
+@pytest.mark.parametrize("noise", [0.1, 5.0, 100.0])
+@pytest.mark.parametrize(
+    ("counts", "ends"),
+    [
+        ({0: 2000, 1: 1000}, (0, 1)),
+        ({-1: 500, 0: 300, 1: 2000}, (-1, 1)),
+        (STARS, (1, 5)),
+        (dict.fromkeys(range(10, 65), 60.0 * 12), (10, 64)),
+        ({7: 3000}, (6, 7)),
+    ],
+)
+def test_ends_are_the_last_integers_of_a_cliff(
+    counts: dict[int, float], ends: tuple[int, int], noise: float
+) -> None:
+    found = column(counts)
+    assert found.are_all(sum(counts.values()))
+    assert found.ends(noise) == ends
+
+
+def test_ends_follow_a_tail_and_the_noise() -> None:
+    """Counts that halve continue beyond what is seen, further if the noise is small."""
+    found = column({value: 4000 * 0.5**value for value in range(20)})
+    highs = [found.ends(noise)[1] for noise in (0.01, 5.0, 5000.0)]
+    assert highs == sorted(highs, reverse=True)
+    assert highs[0] >= 11
+    assert highs[-1] <= 7
+
+
+def test_sums_of_integers_include_zero() -> None:
+    assert column(STARS).ends(5.0, from_zero=True) == (0, 5)
+    assert column({-1: 3000}).ends(5.0, from_zero=True) == (-1, 0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "others", "records"),
+    [(STARS, 100.0, 3000.0), (STARS, 0.0, 4000.0), ({}, 0.0, 0.0), ({3: 20.0}, 0.0, 300.0)],
+)
+def test_other_columns_are_not_small_integers(
+    counts: dict[int, float], others: float, records: float
+) -> None:
+    assert not column(counts, others).are_all(records)
+
+
+def test_value_bins_count_a_half_as_the_value() -> None:
+    split = ValueBins(Bins((0.0, 2.0), 3))
+    values = np.array([-1.0, 0.0, 64.0, 65.0, 0.5, -2.0, 1e300, -1e300, 5e-324])
+    keys, totals = split(np.zeros(values.size, dtype=np.int64), values)
+    assert totals is not None
+    assert (totals * split.unit).reshape(-1, 2).tolist() == [[1.0, 0.5]] * values.size
+    bins, places = keys.reshape(-1, 2).T
+    assert bins.tolist() == [0, 0, 2, 2, 1, 0, 2, 0, 1]
+    assert (places - 3).tolist() == [0, 1, 65, 66, 67, 66, 66, 66, 67]
+    assert keys.max() == split.corners - 1
+
+
+def of(values: FloatArray) -> dg.UserTable:
+    return dg.read(pa.table({"who": range(values.size), "x": values}), user="who", threads=1)
+
+
+OPTIONS: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
+
+
+@pytest.mark.parametrize("unit", [dg.Record(), dg.User()])
+@pytest.mark.parametrize("name", ["sum", "mean", "variance"])
+def test_answers_have_their_own_range(name: str, unit: Any) -> None:
+    """0/1 answers and stars; a share of one in a thousand elsewhere may be outside."""
+    rng = np.random.default_rng(0)
+    answers = (rng.random(3000) < 0.3).astype(float)
+    for seed in range(5):
+        found = getattr(dg, name)(of(answers), "x", unit=unit, random_state=seed, **OPTIONS)
+        assert found.metadata.found == (0.0, 1.0)
+        assert found.metadata.beyond < 0.1
+    stars = np.clip(np.rint(rng.normal(3.3, 1.1, 3000)), 1, 5)
+    found = getattr(dg, name)(of(stars), "x", unit=unit, random_state=1, **OPTIONS)
+    low, high = found.metadata.found
+    assert low in (0.0, 1.0)
+    assert high == 5.0
+
+
+def test_limits_on_the_share_outside_hold() -> None:
+    """One in twenty answers is 7, which no count of 500 people shows."""
+    values = np.tile([0.0, 1.0, 1.0, 0.0], 125)
+    values[:25] = 7.0
+    held: list[bool] = []
+    for seed in range(30):
+        found = dg.mean(of(values), "x", unit=dg.User(), random_state=seed, **OPTIONS).metadata
+        low, high = found.found or (-math.inf, math.inf)
+        beyond = float(np.mean((values < low) | (values > high)))
+        held.append(found.beyond is None or beyond <= found.beyond)
+    assert np.mean(held) >= 0.9
+
+
+def test_integers_cost_no_more_than_is_charged() -> None:
+    """Half a count in addition to one: the norm of one record is at most that of its bound."""
+    rule = dg.AutoRange()
+    _, totals = rule.split()(np.zeros(1, dtype=np.int64), np.ones(1))
+    assert totals is not None
+    shares = totals * rule.split().unit
+    assert math.sqrt(float(shares @ shares)) <= rule.record_norm["l2"] == 1.125
+    assert float(shares.sum()) == rule.record_norm["l1"]
+    assert dg.AutoRange(integers=False).record_norm == {"l2": 1.0, "l1": 1.0}
