@@ -184,7 +184,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
     """
     events, care, result = query.events, list[str](), None
     table = query.selection_blocks[0] if query.domain.selected else query.table
-    if isinstance(query.bounds, AutoRange):
+    if isinstance(query.bounds, AutoRange) or query.counts_outside:
         table = query.blocks.for_keys((), table)[0]
     with charge.open(table) as engine, Progress(5, query.progress) as progress:
         wider = None
