@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     from dpgrain.learn import summary
     from dpgrain.means import user_mean
     from dpgrain.releases import run as running
-    from dpgrain.statistics import formatting
+    from dpgrain.words import quantities
+    from dpgrain.words import release_text as formatting
 else:
     formatting, summary = (
-        lazy_import("dpgrain.statistics.formatting"),
+        lazy_import("dpgrain.words.release_text"),
         lazy_import("dpgrain.learn.summary"),
     )
+    quantities = lazy_import("dpgrain.words.quantities")
     user_mean, running = lazy_import("dpgrain.means.user_mean"), lazy_import("dpgrain.releases.run")
 
 # Maximum number of printed characters of the first key.
@@ -98,14 +100,14 @@ def _print(published: dg.Releases) -> None:
     for name, release in published.items():
         for care in _cautions(release):
             say(f"{name}: warning: {spelled_inside(care).removesuffix('.')}.", style="yellow")
-        if hasattr(release, "groups") and release.metadata.beyond_bounds:
-            say(f"{name}: share beyond the stated bounds: {release.metadata.beyond_bounds}.")
+        if hasattr(release, "groups") and (beyond := quantities.beyond_bounds(release.metadata)):
+            say(f"{name}: share beyond the stated bounds: {beyond}.")
 
 
 def _cautions(release: Any) -> list[str]:
     """Return the warnings about a release."""
     if hasattr(release, "groups"):
-        return [release.metadata.warnings] if release.metadata.warnings else []
+        return list(filter(None, [quantities.warnings(release.metadata)]))
     if hasattr(release, "value"):
         return [] if all(map(math.isfinite, release.value)) else [user_mean.NO_MEAN]
     return list(summary.coefficients(release).cautions)

@@ -196,10 +196,6 @@ class ChosenBounds:
         """Return these bounds, raised to ``low``."""
         return replace(self, bounds=np.maximum(self.bounds, low))
 
-    def take(self, cells: IntArray) -> ChosenBounds:
-        """Return the bounds of each group, (V,), by its cell."""
-        return replace(self, bounds=self.bounds[cells], seen=self.seen[cells])
-
 
 def choose_bounds(
     noisy_counts: FloatArray,

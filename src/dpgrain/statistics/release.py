@@ -31,13 +31,14 @@ from dpgrain.errors import DataError, ParameterError
 from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.consistency import consistent, reconcile
-from dpgrain.statistics.formatting import explanation, summary
 from dpgrain.statistics.intervals import as_column, radius
 from dpgrain.statistics.ordering_loss import misordered_pairs
 from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.shrinkage import shrink
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.tables.groups import Groups
+from dpgrain.words import quantities
+from dpgrain.words.release_text import explanation, summary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,10 +53,6 @@ _METADATA = b"dpgrain"
 COLUMNS = ("estimate", "std_error", "low", "high", "at_least", "count", "count_error")
 _TEXTS = ("covers", "beyond_bounds", "take care")
 _RESERVED = (*COLUMNS, *_TEXTS, "clipped_share", "lower", "upper", "clip")
-# Reasons of empty cells.
-_NO_ESTIMATE = "no estimate, because the noise allows almost any value"
-_NO_LOW = "no lower end, because smaller values may be invisible in the noise"
-_NO_HIGH = "no upper end, because larger values may be invisible in the noise"
 # Endings of other file types.
 _NOT_SAVED = (".csv", ".json", ".xlsx", ".html", ".pdf")
 
@@ -125,7 +122,7 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         >>> count(table, unit=User(), epsilon=1.0, delta=1e-6).covers
         'clipped total'
         """
-        return self.metadata.covers
+        return quantities.covers(self.metadata)
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -170,7 +167,7 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         own = zip(COLUMNS, (self.estimate, self.std_error, self.low, self.high), strict=False)
         columns = {name: as_column(column) for name, column in (*own, *self.more.items())}
         keys = dict(zip(self.key_names, self.groups.columns, strict=True))
-        outside = self.metadata.beyond_bounds
+        outside = quantities.beyond_bounds(self.metadata)
         facts = {"covers": self.covers, **({"beyond_bounds": outside} if outside else {})}
         return pa.table({**keys, **columns}, metadata=facts)
 
@@ -305,8 +302,8 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         path = check_format(path)
         table = self.to_arrow()
         if path.suffix != ".parquet":
-            if self.metadata.beyond_bounds:
-                outside = pa.repeat(self.metadata.beyond_bounds, len(table))
+            if quantities.beyond_bounds(self.metadata):
+                outside = pa.repeat(quantities.beyond_bounds(self.metadata), len(table))
                 table = table.append_column("beyond_bounds", outside)
             table = table.append_column("covers", pa.repeat(self.covers, len(table)))
         with atomic_write(path) as part:
@@ -342,7 +339,6 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         about = {
             "kind": type(self).__name__,
             "guarantee": self.guarantee.to_dict(),
-            "asked": dict(self.metadata),
             "facts": self.metadata.to_dict(),
             "keys": list(self.groups.names),
             "fields": list(self._columns()),
@@ -350,6 +346,8 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         }
         if self.query is not None:
             about["query"] = self.query
+        if self.shares:
+            about["shares"] = dict(self.shares)
         table = self.to_arrow()
         metadata = {_METADATA: json.dumps(about, ensure_ascii=False).encode()}
         metadata |= table.schema.metadata
@@ -395,8 +393,9 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
                 **{name: table.column(place).to_numpy() for name, place in stored.items()},
                 **own,
             )
-            if "query" in about:
-                vars(release)["query"] = _validate.mapping(query=about["query"])
+            for name in ("query", "shares"):
+                if name in about:
+                    vars(release)[name] = _validate.mapping(**{name: about[name]})
             # Check all texts while the file is read.
             _ = str(release), release.explain(), release.hash
             return release
@@ -445,7 +444,7 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
     @property
     def estimand(self) -> str:
         """Description of the estimates, with the clipping of contributions."""
-        return self.metadata.estimand
+        return quantities.estimand(self.metadata)
 
     def __repr__(self) -> str:
         return summary(self)
@@ -695,9 +694,8 @@ class Estimates(Release):
     def row_warnings(self) -> list[str]:
         """Warnings and reasons of empty cells of each row; empty text if there are none."""
         empty = [np.isnan(self.estimate), np.isinf(self.lower), np.isinf(self.upper)]
-        reasons = np.select(empty, [_NO_ESTIMATE, _NO_LOW, _NO_HIGH], "")
-        common = self.metadata.warnings
-        return ["; ".join(filter(None, (common, reason))) for reason in reasons.tolist()]
+        kinds = np.select(empty, ["no-estimate", "no-low", "no-high"], "")
+        return [quantities.warnings(self.metadata, kind) for kind in kinds.tolist()]
 
     @property
     def more(self) -> dict[str, FloatArray]:
@@ -717,10 +715,11 @@ class Estimates(Release):
 
 def _measured(release: Release) -> str:
     """Return the quantity of a release, for any groups."""
-    metadata = release.metadata
-    return (
-        metadata.quantity if metadata.value is None else f"{metadata.quantity} ({metadata.value})"
+    name, value = (
+        quantities.quantity_name(release.metadata),
+        quantities.value_text(release.metadata),
     )
+    return name if value is None else f"{name} ({value})"
 
 
 def _metadata(about: dict[str, Any]) -> ReleaseMetadata:

@@ -37,7 +37,7 @@ from dpgrain.statistics.plan import (
 )
 from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.statistics.release import Estimates, Histogram
-from dpgrain.statistics.release_metadata import ReleaseMetadata
+from dpgrain.statistics.release_metadata import Caution, ReleaseMetadata
 from dpgrain.statistics.values import Outside, SignParts
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
@@ -56,20 +56,6 @@ _MOSTLY_CLIPPED = 0.5
 # Approximate ratio of a clipping bound to the mean block of several records.
 _BOUND_TO_MEAN = 2.0
 
-_NO_NUMBER = (
-    "no number exceeded the noise: pass bounds= or a larger epsilon=, or ask the curator to check "
-    "the number format (--check)"
-)
-_CLAMPED = (
-    "values outside of the stated bounds were clamped (at least {share}%, 95% confidence), so the "
-    "interval may miss the statistic of all values"
-)
-_MOSTLY = (
-    "at least {share}% of all contributions were clipped (95% confidence), so people with many records "
-    "count much less than in the statistic of all records: compute a mean for each user first "
-    "(per_user), or pass a larger clip= or epsilon="
-)
-
 
 @dataclass(frozen=True, eq=False)
 class NoisySums:
@@ -83,7 +69,6 @@ class NoisySums:
         split: split of the numbers, if any.
         guarantee: the guarantee.
         metadata: public facts of the query, with the outcome of private choices.
-        chosen: privately chosen bounds, by group; None for a stated bound.
         everyone: public number of people, if people without records count 0; else None.
         seen: False if a range was to be chosen and no number exceeded the noise, so the sums over
             the widest range have no information.
@@ -96,7 +81,6 @@ class NoisySums:
     split: Split | None
     guarantee: Guarantee
     metadata: ReleaseMetadata
-    chosen: ChosenBounds | None = None
     everyone: int | None = None
     seen: bool = True
 
@@ -169,10 +153,7 @@ class NoisySums:
         noise = math.sqrt(coordinates * float((self.sd**2).sum()))
         if not len(self.groups) or count > _STANDS_OUT * noise:
             return self.metadata
-        warning = (
-            f"almost no numbers were found ({max(count, 0):,.0f} in total, with a standard error "
-            f"of {noise:,.0f}): ask the curator to check the column and its decimal mark (--check)"
-        )
+        warning = ("few-numbers", max(count, 0.0), noise)
         return replace(self.metadata, care=(warning, *self.metadata.care))
 
 
@@ -182,7 +163,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
     Raises:
         DataError: if the source cannot be read; nothing is released then.
     """
-    events, care, result = query.events, list[str](), None
+    events, care, result = query.events, list[Caution](), None
     table = query.selection_blocks[0] if query.domain.selected else query.table
     if isinstance(query.bounds, AutoRange) or query.counts_outside:
         table = query.blocks.for_keys((), table)[0]
@@ -205,7 +186,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
             result = _range(engine, query, bounds, len(groups), charge)
             bounds = result.bounds
             if not result.seen:
-                care.append(_NO_NUMBER)
+                care.append(("no-number",))
         outside = _outside(engine, query, charge)
         split = None if query.value is None else query.measure.split(*(bounds or (0.0, 0.0)))
         data = UserContributions(engine, query.blocks, groups, cells_of, query.value, split, wider)
@@ -215,12 +196,9 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
             chosen = _choose(data, query, None if result is None else result.spread, charge)
             clip = chosen.bounds
             if not chosen.seen.any():
-                care.append(
-                    "no contribution exceeded the noise, and the clipping bound is a guess: pass "
-                    "clip= or a larger epsilon="
-                )
+                care.append(("no-bound",))
             elif query.measure.ratio and chosen.clipped > _MOSTLY_CLIPPED:
-                care.append(_MOSTLY.format(share=math.floor(100 * chosen.clipped)))
+                care.append(("mostly-clipped", math.floor(100 * chosen.clipped)))
         progress.stage("Adding up")
         grid = Grid(clip, grid_bits(events.sums.noise_multiplier), query.norm)
         sums = query.netted(data.sums(grid, indicator=query.indicator))
@@ -239,7 +217,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
     if outside is not None:
         learned.update(outside=outside[0], beyond=outside[2])
         if outside[1] > 0:
-            care.append(_CLAMPED.format(share=rounded_down(100 * outside[1], 2)))
+            care.append(("clamped", float(rounded_down(100 * outside[1], 2))))
     # In the order of the public domain, or of the selected keys.
     order = np.argsort(known.positions)
     row, sums = row[order], sums[order]
@@ -251,7 +229,6 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         split,
         charge.guarantee,
         replace(query.metadata, care=tuple(care), **learned),
-        None if chosen is None else chosen.take(row),
         query.everyone,
         result is None or result.seen,
     )
