@@ -353,7 +353,12 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     "AnyDays": frozenset({"from_dict", "meetings", "records", "starts", "window_starts"}),
     "AnyHours": frozenset({"from_dict", "meetings", "records", "starts", "window_starts"}),
     "AutoClip": frozenset({"edges", "shares"}),
-    "AutoRange": frozenset({"beyond", "choose", "seen", "is_detectable", "weighed"}),
+    "AutoRange": frozenset(
+        {
+            *("balanced_bounds", "choose", "credible_counts", "is_detectable", "parts"),
+            *("share_outside", "spread"),
+        }
+    ),
     "Budget": frozenset({"charge"}),
     "Elements": frozenset({"cell", "of_keys"}),
     "LastingPromise": frozenset({"from_dict", "meetings", "price", "reach", "together"}),

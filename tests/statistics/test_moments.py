@@ -22,6 +22,7 @@ from dpgrain.statistics import sums_query as sums_module
 from dpgrain.statistics.values import Powers
 from dpgrain.tables.groups import Groups
 from dpgrain.units import Law, Unit
+from dpgrain.words.quantities import warnings
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
 
@@ -242,8 +243,9 @@ def test_the_share_beyond_stated_bounds_is_charged(name: str, tmp_path: Path) ->
     metadata = release.metadata
     assert metadata.outside == pytest.approx(1 / 80, rel=0.4)
     assert 1 / 80 < metadata.beyond < 0.02
-    (warning,) = metadata.care
-    assert warning.startswith("values outside of the stated bounds were clamped (at least ")
+    assert warnings(metadata).startswith(
+        "values outside of the stated bounds were clamped (at least "
+    )
     assert "at most 1." in " ".join(str(release).split())
     again = dg.Release.load(release.save(tmp_path / "x.parquet"))
     assert (again.hash, again.metadata) == (release.hash, metadata)

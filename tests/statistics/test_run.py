@@ -71,7 +71,7 @@ PAID: list[tuple[str, str, tuple[str, ...], str, Any, str, list[float]]] = [
     ("mean in a range", "user", (), "public", "auto", "shared", [math.sqrt(2)] * 3),
     ("mean in a range", "own", ("item",), "public", 3.0, "mixed", [math.sqrt(2)] * 2),
     ("mean with values outside", "user", (), "public", 3.0, "shared", [math.sqrt(2)] * 2),
-    ("mean with values outside", "own", ("item",), "public", 3.0, "mixed", [math.sqrt(2)] * 2),
+    ("mean with values outside", "function", ("item",), "public", 3.0, "mixed", [math.sqrt(2)] * 2),
     ("variance", "column", ("item",), "public", 3.0, "shared", [math.sqrt(2)]),
     ("sum", "user", (), "public", "auto", "shared", [math.sqrt(2)] * 2 + [2.0]),
     ("sum", "column", ("item",), "public", 3.0, "shared", [2.0]),

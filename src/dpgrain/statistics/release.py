@@ -60,11 +60,8 @@ _TEXTS = ("covers", "beyond_bounds", "take care")
 _RESERVED = (
     *COLUMNS, *_TEXTS, "lower", "upper", "clip", "complete_units", "clipped_units"
 )  # fmt: skip
-# Reasons of empty cells.
+# Reason of an empty cell of a sum.
 _HIDDEN = "no estimate, because no contributions stood out from the noise"
-_NO_ESTIMATE = "no estimate, because the noise allows almost any value"
-_NO_LOW = "no lower end, because smaller values may be invisible in the noise"
-_NO_HIGH = "no upper end, because larger values may be invisible in the noise"
 # Endings of other file types.
 _NOT_SAVED = (".csv", ".json", ".xlsx", ".html", ".pdf")
 
@@ -841,9 +838,8 @@ class Estimates(Release):
     def row_warnings(self) -> list[str]:
         """Warnings and reasons of empty cells of each row; empty text if there are none."""
         empty = [np.isnan(self.estimate), np.isinf(self.lower), np.isinf(self.upper)]
-        reasons = np.select(empty, [_NO_ESTIMATE, _NO_LOW, _NO_HIGH], "")
-        common = quantities.warnings(self.metadata)
-        return ["; ".join(filter(None, (common, reason))) for reason in reasons.tolist()]
+        kinds = np.select(empty, ["no-estimate", "no-low", "no-high"], "")
+        return [quantities.warnings(self.metadata, kind) for kind in kinds.tolist()]
 
     @property
     def more(self) -> dict[str, FloatArray]:

@@ -173,7 +173,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
     """
     events, care, result = query.events, list[Caution](), None
     table = query.selection_blocks[0] if query.domain.selected else query.table
-    if isinstance(query.bounds, AutoRange):
+    if isinstance(query.bounds, AutoRange) or query.counts_outside:
         table = query.blocks.for_keys((), table)[0]
     with charge.open(table) as engine, Progress(5, query.progress) as progress:
         wider = None
@@ -225,7 +225,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
     if outside is not None:
         learned.update(outside=outside[0], beyond=outside[2])
         if outside[1] > 0:
-            care.append(("clamped", rounded_down(100 * outside[1], 2)))
+            care.append(("clamped", float(rounded_down(100 * outside[1], 2))))
     # In the order of the public domain, or of the selected keys.
     order = np.argsort(known.positions)
     row, sums = row[order], sums[order]

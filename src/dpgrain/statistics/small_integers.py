@@ -17,8 +17,7 @@ from dpgrain.statistics.intervals import tail_of
 from dpgrain.statistics.values import INTEGERS
 from dpgrain.units import Law
 
-# Probability that the count of an integer is credible by chance, of 66; that of the next one; and that
-# of other numbers.
+# False-positive probabilities: for one of 66 integers, for the next one, and for other numbers.
 _FALSE, _FALSE_NEXT, _FALSE_OTHERS = 1e-5, 1e-2, 1e-3
 # Share of records with a credible integer from which a column has small integers.
 _NEARLY_ALL = 0.9
@@ -81,8 +80,8 @@ class SmallIntegers:
             from_zero: True if noise grows with the largest magnitude, so the range includes 0.
 
         Each end is the last credible integer if the counts end there: the next count is far below
-        their continuation. Otherwise counts continue by the last fraction, limited by what the noise
-        leaves likely, and the end minimises the noise and the clamped part.
+        their continuation. Otherwise counts continue by the last fraction, limited by their likely
+        size, and the end minimises the noise and the clamped part.
         """
         seen = np.flatnonzero(self._credible)
         first, last = int(seen[0]), int(seen[-1])

@@ -30,7 +30,7 @@ Far = Literal["cut", "weighed", "weighed of people"]
 # people have equal weight: rough, and large enough that intervals of 95% contain the mean of all
 # records in 90% of releases (benchmarks/found_bounds.py).
 _BIAS_PER_SPREAD = 0.4
-# Change of a mean in stated bounds, in ranges, and twice that of a variance.
+# Change of a mean in stated bounds, in ranges; a variance changes by half of it.
 _USUAL_BIAS = 0.1
 # Unit of masses; 2^23 full records of one user and group add up exactly.
 _UNIT = 2.0**-30
@@ -377,7 +377,7 @@ class Outside:
         return keys + ((values < self.low) | (values > self.high)), None
 
 
-#: Integers that are counted one by one for a privately chosen range.
+#: Integers with their own counts, for a privately chosen range.
 INTEGERS: FloatArray = np.arange(-1.0, 65.0)
 
 

@@ -25,11 +25,14 @@ _CAUTIONS = {
     "curator to check the number format (--check)",
     "no-bound": "no contribution exceeded the noise, and the clipping bound is a guess: pass clip= "
     "or a larger epsilon=",
-    "clamped": "values outside of the stated bounds were clamped (at least {}%, 95% confidence), so "
-    "the interval may miss the statistic of all values",
-    "mostly-clipped": "at least {}% of all contributions were clipped (95% confidence), so people with "
-    "many records count much less than in the statistic of all records: compute a mean for each user "
-    "first (per_user), or pass a larger clip= or epsilon=",
+    "mostly-clipped": "at least {:,.0f}% of all contributions were clipped (95% confidence), so people "
+    "with many records count much less than in the statistic of all records: compute a mean for each "
+    "user first (per_user), or pass a larger clip= or epsilon=",
+    "clamped": "values outside of the stated bounds were clamped (at least {:,.2g}%, 95% "
+    "confidence), so the interval may miss the statistic of all values",
+    "no-estimate": "no estimate, because the noise allows almost any value",
+    "no-low": "no lower end, because smaller values may be invisible in the noise",
+    "no-high": "no upper end, because larger values may be invisible in the noise",
     "few-numbers": "almost no numbers were found ({:,.0f} in total, with a standard error of "
     "{:,.0f}): ask the curator to check the column and its decimal mark (--check)",
 }
@@ -415,9 +418,9 @@ def clamping_effect(metadata: ReleaseMetadata) -> str:
     if metadata.statistic.of_parts:
         # A privately chosen range only places edges; it clamps no values.
         return ""
-    limits = metadata.found or metadata.bounds
     if metadata.beyond is None and (metadata.bounds is not None or metadata.statistic.paired):
         return "share beyond the stated bounds: not estimated"
+    limits = metadata.found or metadata.bounds
     if limits is None or metadata.beyond is None:
         return dict(metadata.told).get("outside of the range", "")
     low, high = map(format_limit, limits)
@@ -493,9 +496,10 @@ def quantity_name(metadata: ReleaseMetadata) -> str:
     return f"weighted {words}" if metadata.is_weighted else words
 
 
-def warnings(metadata: ReleaseMetadata) -> str:
-    """Warnings for readers of the estimates; empty if there are none."""
-    return "; ".join(_CAUTIONS[str(kind)].format(*numbers) for kind, *numbers in metadata.care)
+def warnings(metadata: ReleaseMetadata, reason: str = "") -> str:
+    """Warnings for readers of the estimates, and the reason of an empty cell, by its kind."""
+    care = (*metadata.care, *([(reason,)] if reason else []))
+    return "; ".join(_CAUTIONS[str(kind)].format(*numbers) for kind, *numbers in care)
 
 
 def post_processing(metadata: ReleaseMetadata) -> str:
