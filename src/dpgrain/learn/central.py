@@ -25,7 +25,7 @@ from dpgrain.learn.classes import (
     select_labels,
     selection_fact,
 )
-from dpgrain.learn.confidence import check_curvature, interval_warning, release_evidence
+from dpgrain.learn.confidence import check_curvature, interval_warnings, release_evidence
 from dpgrain.learn.fit_config import FitConfig
 from dpgrain.learn.fit_data import Classes, FitData, FitResult, LoadedRows
 from dpgrain.learn.reading import record_blocks, ridge_strengths
@@ -136,8 +136,7 @@ class CentralFit:
         if self.evidence is None or self.config.n_users is None or self.labels is not None:
             return ()
         parameters = self.check_loss(self.targets.classes)
-        warning = interval_warning(self.evidence, parameters, self.config.n_users)
-        return (warning,) if warning else ()
+        return interval_warnings(self.evidence, parameters, self.config.n_users)
 
     def check_loss(self, classes: Classes) -> int:
         """Reject a loss without the curvature for intervals; return the number of parameters."""
