@@ -266,9 +266,10 @@ class MinimumQuery(Query[Minimum]):
     def plan(self) -> Plan:
         """The noise of all rounds, and of the number of users where it is not stated."""
         facts: tuple[Fact, ...]
-        roster = self.roster
+        roster, care = self.roster, tuple[str, ...]()
         if isinstance(self.solver, Recipe):
             parts, facts = {"rounds": self.program.event}, self.program.facts
+            care = self.program.care(len(self.start))
         else:
             parts = present({"rounds": self.mean.event, "number of users": roster.event})
             facts = round_facts(self.mean, self.clip)
@@ -282,7 +283,7 @@ class MinimumQuery(Query[Minimum]):
             users=self.rows.users,
             elements=self.rows.elements,
         )
-        return Plan(guarantee, self.n_users, parts=parts)
+        return Plan(guarantee, self.n_users, care=care, parts=parts)
 
     def run(self, charge: Charge) -> Minimum:
         """Run all steps."""
