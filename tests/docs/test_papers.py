@@ -16,7 +16,7 @@ import dpgrain
 
 ROOT = Path(__file__).parents[2]
 PAPERS = ROOT / "docs" / "papers"
-PAGES = sorted(path for path in PAPERS.glob("*.md") if path.stem != "index")
+PAGES = sorted(path for path in PAPERS.glob("*.md") if path.stem not in ("index", "which-recipe"))
 FALSE_CLAIMS = ROOT / "docs" / "theory" / "false-claims.md"
 FAULTS = ("Privacy breaks", "Accuracy fails", "Loose", "Misprint", "Slip in the proof")
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")

@@ -50,8 +50,8 @@ _WARM_UP = 5
 # gradients do not count only by direction, for which a classifier's root would be far beyond the
 # solution.
 _WARM_UP_RATIO = 4.0
-# Noise of all rounds, in mean gradients of isotropic records, beyond which a tenth or more of fits
-# were worse than their start (docs/papers/which-recipe.md).
+# Noise of all rounds, in mean gradients of isotropic records, beyond which fits are often worse than
+# their start: a fifth were at 1.5 (docs/papers/which-recipe.md).
 _START_NOISE = 2.0
 # Approximate share of the clipped norm that adds up; the rest cancels.
 _ALIGNED = 0.25
