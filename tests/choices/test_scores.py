@@ -9,7 +9,7 @@ import pytest
 from tests.choices import cases
 
 from dpgrain.choices.scores import STEPS, BlockLosses, sum_losses
-from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.array_blocks import arrange
 from dpgrain.units import Record, Relation, Unit, User
 
 # One user's records, and what they may be exchanged for.

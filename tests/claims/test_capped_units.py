@@ -38,7 +38,7 @@ from tests.tables.engines.in_memory import InMemory
 import dpgrain as dg
 from dpgrain.accounting import Contribution, SampledGaussian, Selection
 from dpgrain.accounting.events import partition_selection
-from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.array_blocks import arrange
 from dpgrain.statistics import plan as plan_module
 from dpgrain.statistics import sums_query as sums_module
 from dpgrain.statistics.plan import calibrate_sums

@@ -18,9 +18,9 @@ import dpgrain as dg
 from dpgrain.accounting import ApproximateDP, Contribution, Event, Gaussian, PureDP
 from dpgrain.ledger import AnyDays, LastingPromise, accounts
 from dpgrain.ledger.accounts import Charged
-from dpgrain.ledger.stores.memory import memory_transaction
-from dpgrain.ledger.stores.protocol import Transaction
-from dpgrain.ledger.units import Units
+from dpgrain.ledger.price_units import Units
+from dpgrain.ledger.stores.sqlite_store import memory_transaction
+from dpgrain.ledger.stores.store_protocol import Transaction
 from dpgrain.publishing.prices import Price
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import LabelSet, Region, Side, Span

@@ -26,8 +26,8 @@ import dpgrain as dg
 from dpgrain import _validate
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
-from dpgrain.ledger.stores.protocol import START, CellRange, Transaction
-from dpgrain.ledger.units import Units
+from dpgrain.ledger.price_units import Units
+from dpgrain.ledger.stores.store_protocol import START, CellRange, Transaction
 from dpgrain.ledger.window import TimeWindow
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import DAY, Axis, LabelSet, Region, Side, Span, Values

@@ -15,7 +15,7 @@ from dpgrain.accounting import BandedGaussian, SampledGaussian
 from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean, Contributions, Mean, Vectors, grid, mean_of_users
 from dpgrain.noise import SeededSource, SystemSource
-from dpgrain.testing.mean import BLOCKS, DIMENSION, USERS, Array, MeanContract
+from dpgrain.testing.mean_contract import BLOCKS, DIMENSION, USERS, Array, MeanContract
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 CLIP = 2.0

@@ -13,7 +13,7 @@ from tests.refusals import refuses
 
 from dpgrain.errors import ParameterError
 from dpgrain.means import Vectors
-from dpgrain.means.neighbours import close
+from dpgrain.means.close_vectors import close
 from dpgrain.means.radius import Radius, score
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.units import Relation

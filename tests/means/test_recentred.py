@@ -21,7 +21,7 @@ from dpgrain.means.clipped import weights
 from dpgrain.means.grid import exactly_noised
 from dpgrain.means.recentred import Recentred, RecentredRounds, radius_scores
 from dpgrain.noise import SeededSource, SystemSource
-from dpgrain.testing.mean import BLOCKS, DIMENSION, Array, MeanContract
+from dpgrain.testing.mean_contract import BLOCKS, DIMENSION, Array, MeanContract
 from dpgrain.units import Record, Relation, User
 
 # Each statistical assertion fails by chance with probability below this.

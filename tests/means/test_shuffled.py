@@ -16,7 +16,7 @@ from dpgrain.means import ClippedMean, Mean, Vectors
 from dpgrain.means.shuffled import Interaction, Shuffled
 from dpgrain.noise import SystemSource
 from dpgrain.publishing.facts import Fact
-from dpgrain.testing.mean import DIMENSION, OWNERS, USERS, Array, MeanContract
+from dpgrain.testing.mean_contract import DIMENSION, OWNERS, USERS, Array, MeanContract
 from dpgrain.units import Relation, User
 
 CLIP = 2.0

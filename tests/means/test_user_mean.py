@@ -25,7 +25,7 @@ from dpgrain.errors import ParameterError, RefusedError
 from dpgrain.means import Recentred, Vectors
 from dpgrain.means.clipped import weights
 from dpgrain.means.problem import METHODS, Candidate, Problem, get_method
-from dpgrain.means.records import LocalRecords, user_means
+from dpgrain.means.user_vectors import LocalRecords, user_means
 from dpgrain.noise import RandomSource, SystemSource
 from dpgrain.publishing import Promise
 from dpgrain.units import RELATIONS, Relation, User

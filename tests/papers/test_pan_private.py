@@ -23,7 +23,7 @@ from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.numerics.row_clipping import clipped
 from dpgrain.papers import PanPrivate, PanPrivateStream
 from dpgrain.publishing.draws import CountedSource
-from dpgrain.testing.mean import OWNERS, USERS, Array, MeanContract
+from dpgrain.testing.mean_contract import OWNERS, USERS, Array, MeanContract
 from dpgrain.units import Record, Relation, User
 
 # Each statistical assertion fails by chance with probability below this.

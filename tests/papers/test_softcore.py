@@ -14,13 +14,13 @@ from tests.refusals import refuses
 
 from dpgrain import accounting
 from dpgrain.accounting import Contribution, Gaussian
-from dpgrain.auditing.bounds import probability_lower_bound
+from dpgrain.auditing.epsilon_bounds import probability_lower_bound
 from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.means import Mean, Vectors
-from dpgrain.means.neighbours import close, on_grid
+from dpgrain.means.close_vectors import close, on_grid
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.papers.softcore import SoftCoreMean, h_index, integer_weights, weighted_sum
-from dpgrain.testing.mean import BLOCKS, DIMENSION, SURE, Array, MeanContract
+from dpgrain.testing.mean_contract import BLOCKS, DIMENSION, SURE, Array, MeanContract
 from dpgrain.units import Relation
 
 printed_softcore = experiment("printed_softcore")

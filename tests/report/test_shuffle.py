@@ -15,7 +15,7 @@ from tests.report import cases, sums
 
 import dpgrain as dg
 from dpgrain._formatting import rounded_up
-from dpgrain.planning.shuffled import (
+from dpgrain.planning.shuffle_plans import (
     central_sd,
     deployment,
     honest_curve,

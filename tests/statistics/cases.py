@@ -26,8 +26,8 @@ from dpgrain.accounting import (
     Selection,
     TruncatedGeometric,
 )
-from dpgrain.noise import sums as noise_sums
-from dpgrain.noise import sums as sums_module
+from dpgrain.noise import noisy_sums as noise_sums
+from dpgrain.noise import noisy_sums as sums_module
 from dpgrain.publishing import draws
 from dpgrain.statistics import bounds as bounds_module
 from dpgrain.statistics import run as run_module

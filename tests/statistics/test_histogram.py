@@ -29,7 +29,7 @@ from tests.tables.engines.in_memory import InMemory
 import dpgrain as dg
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
-from dpgrain.auditing.bounds import probability_lower_bound
+from dpgrain.auditing.epsilon_bounds import probability_lower_bound
 from dpgrain.noise import SystemSource
 from dpgrain.publishing import draws
 from dpgrain.publishing.charge import Charge

@@ -23,10 +23,10 @@ from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.means import Candidate, Central, Contributions, CountedRounds, Mean, Method, Problem
 from dpgrain.noise import RandomSource
-from dpgrain.noise.sums import add_gaussian_noise
+from dpgrain.noise.noisy_sums import add_gaussian_noise
 from dpgrain.optimize import CoinBetting, Squared
 from dpgrain.publishing.facts import Fact
-from dpgrain.testing.mean import BLOCKS, MeanContract
+from dpgrain.testing.mean_contract import BLOCKS, MeanContract
 from dpgrain.units import Level, Relation
 
 
@@ -181,7 +181,7 @@ def test_the_contract_runs_outside_the_repository(tmp_path: Path) -> None:
     """In an empty folder with a plain pytest, a wrong bound fails with its message."""
     (tmp_path / "test_mine.py").write_text(
         "from dpgrain.means import ClippedMean\n"
-        "from dpgrain.testing.mean import USERS, MeanContract\n\n\n"
+        "from dpgrain.testing.mean_contract import USERS, MeanContract\n\n\n"
         "class TestMine(MeanContract):\n"
         "    share = 1.0\n\n"
         "    def make(self, rounds=3, **_):\n"

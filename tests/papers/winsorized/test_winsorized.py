@@ -15,16 +15,16 @@ from tests.refusals import refuses
 
 from dpgrain.accounting import Gaussian
 from dpgrain.accounting.contribution import ONE_EACH
-from dpgrain.auditing.bounds import probability_lower_bound, probability_upper_bound
+from dpgrain.auditing.epsilon_bounds import probability_lower_bound, probability_upper_bound
 from dpgrain.errors import ParameterError
 from dpgrain.means import Mean, Vectors, mean_of_users
-from dpgrain.noise import SeededSource, SystemSource, discrete_laplace, sums
+from dpgrain.noise import SeededSource, SystemSource, discrete_laplace, noisy_sums
 from dpgrain.papers.winsorized import winsorized
-from dpgrain.papers.winsorized.ranges import PrivateRange
+from dpgrain.papers.winsorized.median_ranges import PrivateRange
 from dpgrain.papers.winsorized.rotation import Rotation, padded
 from dpgrain.papers.winsorized.winsorized import Winsorized, WinsorizedScalar
 from dpgrain.publishing.draws import range_event
-from dpgrain.testing.mean import BLOCKS, DIMENSION, Array, MeanContract
+from dpgrain.testing.mean_contract import BLOCKS, DIMENSION, Array, MeanContract
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 printed = experiment("printed_winsorized")
@@ -374,7 +374,7 @@ def test_audit_of_numbers(relation: Relation, monkeypatch: pytest.MonkeyPatch) -
     source = SystemSource()
     assert 0.25 * mean.epsilon < apart() <= mean.epsilon
     monkeypatch.setattr(
-        sums,
+        noisy_sums,
         "discrete_laplace",
         lambda scale, size, source: discrete_laplace(scale / 4, size, source=source),
     )

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 from tests.report import sums
 
-from dpgrain.planning.shuffled import (
+from dpgrain.planning.shuffle_plans import (
     honest_curve,
 )
 

@@ -24,6 +24,7 @@ from dpgrain.accounting import (
 from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import tiles
+from dpgrain.means.mean_protocol import Central, Contributions, CountedRounds, Vectors
 from dpgrain.means.problem import (
     FINDING,
     SMALLEST,
@@ -33,11 +34,10 @@ from dpgrain.means.problem import (
     Method,
     Problem,
 )
-from dpgrain.means.protocol import Central, Contributions, CountedRounds, Vectors
 from dpgrain.means.total_error import UserCount
 from dpgrain.noise import RandomSource
 from dpgrain.numerics.row_clipping import clipped
-from dpgrain.papers.winsorized.ranges import PrivateRange
+from dpgrain.papers.winsorized.median_ranges import PrivateRange
 from dpgrain.papers.winsorized.rotation import Rotation, padded
 from dpgrain.publishing.draws import counted, range_event
 from dpgrain.publishing.facts import Fact
