@@ -499,7 +499,7 @@ def recipe_of(task: Task, name: str) -> tuple[papers.Recipe, LossFunction]:
         case "phased erm":
             return papers.PhasedErmSco(smooth), envelope
         case "sgd, ball":
-            return papers.UserLevelSgd(known), problem.loss
+            return papers.UserLevelSgd(known, smoothing="ball"), problem.loss
         case "sgd, as it is":
             return papers.UserLevelSgd(known, smoothing="none"), problem.loss
         case "sgd, strongly convex":

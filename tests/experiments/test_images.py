@@ -12,7 +12,10 @@ import pytest
 from tests.experiments.networks import experiment, torch
 from tests.real_data import needs
 
+from dpgrain.units import Element, User
+
 im: Any = experiment("images")
+networks: Any = experiment("networks")
 
 
 def pictures(rows: int, seed: int = 0) -> Any:
@@ -120,3 +123,37 @@ def test_the_command_goes_on_where_it_was(
     im.main(["--quick", "--out", str(tmp_path)])
     assert [cell.stat().st_mtime_ns for cell in cells[1:]] == times
     assert cells[0].is_file()
+
+
+def recorded_bills() -> dict[tuple[int, str, str, str], str]:
+    """The ε of a whole user in each row of elements in the tables of pictures, by plan."""
+    text = (Path(__file__).parents[2] / "experiments" / "README.md").read_text(encoding="utf-8")
+    rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines())
+    return {
+        (int(row[1].partition(" / ")[0]), row[3], row[4], row[5]): row[12]
+        for row in rows
+        if len(row) == 14 and row[2] == "element" and row[3] in ("1", "3")
+    }
+
+
+@pytest.mark.parametrize("plan", recorded_bills(), ids=str)
+def test_recorded_users_cost_what_the_accountant_proves(plan: tuple[int, str, str, str]) -> None:
+    k, (epsilon, pictures, steps) = plan[0], (float(cell.replace(",", "")) for cell in plan[1:])
+    rate = pictures / (8000 * 100) / steps
+    noise = networks.noise_for(Element(), epsilon, int(steps), rate)
+    whole = networks.pairs_drawn(noise, int(steps), rate, User(max_elements=k))
+    assert recorded_bills()[plan] == f"{whole:.1f}"
+
+
+def test_the_page_of_the_paper_has_the_recorded_costs_of_users() -> None:
+    page = Path(__file__).parents[2] / "docs" / "papers" / "element.md"
+    text, bills = page.read_text(encoding="utf-8"), recorded_bills()
+    for k, steps in ((5, ("25", "25")), (30, ("100", "100")), (100, ("200", "400"))):
+        one, three = (
+            bills[k, epsilon, "200,000", some]
+            for epsilon, some in zip(("1", "3"), steps, strict=True)
+        )
+        assert f" {one}, {three} |" in text
+    for epsilon in ("1", "3"):
+        row = text.partition(f"| ε = {epsilon} for an element |")[2].partition("\n")[0]
+        assert f"| {bills[30, epsilon, '600,000', '400']} |" in row

@@ -127,8 +127,17 @@ def test_the_error_of_a_share_is_that_of_all_bins_beyond() -> None:
         shares, told = np.array([one.share_beyond(edge) for one in made]).T
         # The number of blocks is noisy as well, which counts for little beside so many of them.
         assert np.std(shares) == pytest.approx(told.mean(), rel=0.12)
-        covered = np.mean([one.max_share_beyond(edge) >= shares.mean() for one in made])
-        assert covered == pytest.approx(0.977, abs=0.015)
+
+
+@pytest.mark.parametrize("edge", [1.0, 2.0, 4.0])
+def test_the_excess_is_that_of_the_norms_beyond_an_edge(edge: float) -> None:
+    lengths = np.random.default_rng(3).exponential(size=(50_000, 1))
+    exact = NormHistogram(counted(Vectors(lengths)).astype(float), 0.0)
+    seen = np.where(lengths <= 2.0**1.5 * edge, lengths, 0)
+    truth = np.maximum(seen / edge - 1, 0).mean()
+    assert exact.excess(edge) == pytest.approx(truth, rel=0.2)
+    assert NormHistogram(-exact.counts, 0.0).excess(edge) == 0
+    assert exact.excess(2.0**12) == 0
 
 
 def test_noise_lifts_the_bound_by_little() -> None:

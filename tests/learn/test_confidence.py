@@ -14,7 +14,7 @@ from scipy.stats import t
 
 from dpgrain import budget
 from dpgrain.accounting import Contribution, Gaussian
-from dpgrain.errors import CareWarning
+from dpgrain.errors import CareWarning, ParameterError
 from dpgrain.gradients.records import RecordBlocks
 from dpgrain.learn import LinearRegression, LogisticRegression, PoissonRegressor, confidence
 from dpgrain.learn.confidence import (
@@ -305,7 +305,7 @@ def test_a_fit_says_beforehand_where_intervals_hardly_have_ends(width: int) -> N
             found.estimate
         )
 
-    said, resolved = fitted(60 if width > 2 else 25)
+    said, resolved = fitted({2: 40, 5: 90, 9: 150}[width])
     assert not resolved.any()
     needed = int(said[0].partition("needs about ")[2].partition(" users")[0].replace(",", ""))
     said, resolved = fitted(max(4 * needed, 2000))
@@ -313,16 +313,58 @@ def test_a_fit_says_beforehand_where_intervals_hardly_have_ends(width: int) -> N
     assert resolved.all()
 
 
-def test_nothing_is_charged_where_the_caution_is_made_an_error() -> None:
-    X, users = np.ones((50, 3)), np.arange(50)
+@pytest.mark.parametrize(
+    ("n", "error", "match"),
+    [(120, CareWarning, "needs about"), (60, ParameterError, "at least 80 users")],
+)
+def test_intervals_that_noise_hides_are_not_charged(n: int, error: Any, match: str) -> None:
+    X, users = np.ones((n, 3)), np.arange(n)
     model = LogisticRegression(
-        epsilon=1.0, delta=1e-5, intervals=0.2, classes=[0, 1], n_users=50, random_state=0
+        epsilon=1.0, delta=1e-5, intervals=0.2, classes=[0, 1], n_users=n, random_state=0
     )
     with budget(2.0, 1e-4) as open_budget, warnings.catch_warnings():
         warnings.simplefilter("error", CareWarning)
-        with pytest.raises(CareWarning, match="at most"):
-            model.fit(X, np.arange(50) % 2, users=users)
+        with pytest.raises(error, match=match):
+            model.fit(X, np.arange(n) % 2, users=users)
     assert open_budget.left == 1
+
+
+def test_no_data_have_intervals_below_the_least_number_of_users() -> None:
+    """The best case is a curvature of the largest norm in each record, equal in all directions."""
+    event, width = Gaussian(9.0), 6
+    noise = event.noise_multiplier / math.sqrt(confidence._CURVATURE)
+    for n in (127, 131):
+        evidence = Evidence(np.eye(width) / math.sqrt(width), noise / n, np.eye(width), 0.0, n)
+        assert confidence._with_floor(evidence)[1] == (n >= 2 * noise * width) == (n == 131)
+        if n == 127:
+            with pytest.raises(
+                ParameterError, match=f"at least {math.ceil(2 * noise * width)} users"
+            ):
+                confidence.interval_warnings(event, width, n)
+        else:
+            assert confidence.interval_warnings(event, width, n)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [2, 5, 10])
+@pytest.mark.parametrize("numbers", [True, False], ids=["squares", "logistic"])
+def test_intervals_of_3000_users_cover_and_are_short(numbers: bool, width: int) -> None:
+    truth, fits = np.append(np.linspace(-1, 1, width), 0.3), 15
+    hits, longer = 0, []
+    for seed in range(fits):
+        rng = np.random.default_rng(seed)
+        X = rng.uniform(-1, 1, (9000, width))
+        X[:, width // 2 :] = X[:, width // 2 :] > 0.3
+        z = X @ truth[:-1] + truth[-1]
+        y = z + rng.normal(size=9000) if numbers else rng.random(9000) < 1 / (1 + np.exp(-z))
+        model = LinearRegression() if numbers else LogisticRegression()
+        model.set_params(n_users=3000, intervals=0.2, random_state=seed)
+        found = model.fit(X, y, users=np.repeat(np.arange(3000), 3)).confidence_intervals()
+        assert found.resolved
+        hits += int(((found.low <= truth) & (truth <= found.high)).sum())
+        longer.append((found.high - found.low) / 2 / (1.96 * found.std_error))
+    assert hits >= 0.93 * fits * len(truth)
+    assert np.mean(longer) <= 2
 
 
 def test_blocks_of_one_user_move_the_evidence_as_far_as_it_says() -> None:

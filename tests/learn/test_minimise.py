@@ -222,3 +222,18 @@ def test_exact_sums_name_what_they_rest_on() -> None:
     options: dict[str, Any] = {"solver": STEPS, "users": USERS, "epsilon": 1.0, "rounds": 2}
     exact = minimise(Squared(), X, Y, np.zeros(3), exact=True, **options)
     assert "separately from other records" in str(exact.guarantee)
+
+
+@pytest.mark.parametrize("width", [2, 12])
+def test_a_minimum_prints_a_summary(width: int) -> None:
+    X = np.ones((500, width))
+    found = minimise(
+        Squared(), X, X[:, 0], [0.0] * width, solver=Sgd(Power(0.1)), rounds=3, epsilon=1.0,
+        users=range(500), n_users=500, random_state=1,
+    )  # fmt: skip
+    lines = str(found).splitlines()
+    assert repr(found) == str(found)
+    assert lines[0].startswith(f"θ = ({found.theta[0]:.4g}, ")
+    assert lines[0].endswith("(12 in all))") == (width == 12)
+    assert lines[1].startswith("3 noisy gradients of 500 users, noise ")
+    assert str(found.guarantee) in str(found)

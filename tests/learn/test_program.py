@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.papers.recipes import programs
 from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain import papers
+from dpgrain.errors import CareWarning
+from dpgrain.learn import LogisticRegression, minimise
+from dpgrain.learn.program import start_warning
 from dpgrain.means.shuffled import Shuffled
+from dpgrain.optimize import Squared
 from dpgrain.papers import PanPrivate, Recipe, Task
 from dpgrain.publishing import Promise
 from dpgrain.units import Relation
@@ -79,3 +86,37 @@ def test_a_task_is_for_whole_users() -> None:
     promise = Promise(dg.Record(), 1.0, 1e-6, "zero_out")
     with refuses("unit", "protect whole users"):
         Task(1000, (0.0,), promise)
+
+
+@pytest.mark.parametrize("n", [1000, 100_000])
+def test_plans_that_noise_spoils_warn_before_the_charge(n: int) -> None:
+    recipe = papers.WinsorizedErm(papers.Known(smoothness=1.0, records=20))
+    rows: dict[str, Any] = {"users": range(n), "n_users": n, "unit": dg.User(), "epsilon": 1.0}
+    X = np.zeros((n, 10))
+    query = minimise.query(Squared(), X, X[:, 0], [0.0] * 10, solver=recipe, **rows)
+    model = LogisticRegression(algorithm=recipe, classes=[0, 1], n_users=n, delta=1e-6)
+    for plan in (query.plan, model.query(X, X[:, 0], users=range(n)).plan):
+        found = [text for text in plan.care if text.startswith("the fit will probably not improve")]
+        assert len(found) == (n == 1000)
+
+
+@pytest.mark.parametrize("n", [20, 200])
+def test_default_fits_that_noise_spoils_warn_before_the_charge(n: int) -> None:
+    X, y = np.zeros((n, 10)), np.arange(n) % 2
+    model = LogisticRegression(classes=[0, 1], n_users=n, delta=1e-6, random_state=0)
+    with dg.budget(2.0, 1e-4) as budget, warnings.catch_warnings():
+        warnings.simplefilter("error", CareWarning)
+        with pytest.raises(CareWarning, match="not improve") if n == 20 else nullcontext():
+            model.fit(X, y, users=range(n))
+    assert (budget.left == 1) == (n == 20)
+
+
+def test_isotropic_records_have_a_mean_gradient_of_one_over_the_root() -> None:
+    rng, width = np.random.default_rng(0), 10
+    X = rng.normal(size=(20_000, width))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    # The signs that agree most with one direction.
+    mean = (X * np.sign(X[:, :1])).mean(axis=0)
+    assert 0.7 < np.linalg.norm(mean) * np.sqrt(width) <= 1
+    assert not start_warning(0.09, width, 1.0, 1.0)
+    assert "norm 0.35," in start_warning(0.11, width, 1.0, 1.0)

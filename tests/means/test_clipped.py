@@ -24,6 +24,7 @@ CLIP = 2.0
 class Clipped(MeanContract):
     """What the clipped means have in common."""
 
+    attained = 0.6
     options: ClassVar[dict[str, Any]] = {}
 
     def make(self, rounds: int = 3, **options: Any) -> Mean:

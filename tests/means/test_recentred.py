@@ -31,6 +31,7 @@ CHANCE = 1e-7
 class Contract(MeanContract):
     """What recentred means have in common: a block is a user."""
 
+    attained = 0.6
     users = BLOCKS
     options: ClassVar[dict[str, Any]] = {}
 

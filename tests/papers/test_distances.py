@@ -6,10 +6,12 @@ import itertools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.refusals import refuses
 
+from dpgrain.errors import ParameterError
 from dpgrain.papers.distances import d_element, d_user
 
 WORDS = "abcde"
@@ -106,3 +108,17 @@ def test_rosters_of_different_size_are_no_neighbours() -> None:
         d_element([["a"], []], [["a"]])
     assert d_element([], []) == 0
     assert d_element([["a"], []], [["a"], ["a"]]) == 1
+
+
+@given(people, people, st.sampled_from(CELLS))
+def test_counts_are_records_that_repeat(x: list[str], y: list[str], cell: Any) -> None:
+    counts = [{word: side.count(word) for word in WORDS} for side in (x, y)]
+    assert d_user(counts[0], counts[1], cell) == d_user(x, counts[1], cell) == d_user(x, y, cell)
+    assert d_element([counts[0]], [counts[1]], cell) == d_user(x, y, cell)
+
+
+def test_counts_must_be_integers() -> None:
+    for count in (-1, 0.5, "2"):
+        counts: Any = {"a": count}
+        with pytest.raises(ParameterError, match="records must be"):
+            d_user(counts, {})

@@ -34,6 +34,7 @@ CLIP = 2.0
 class Contract(MeanContract):
     """What pan-private means have in common: a user's two blocks are added up."""
 
+    attained = 0.6
     options: ClassVar[dict[str, Any]] = {}
 
     def make(self, rounds: int = 3, **options: Any) -> Mean:

@@ -58,6 +58,7 @@ def mean_of(mean: SoftCoreMean, vectors: Array) -> tuple[int, Array]:
 
 
 class TestSoftCore(MeanContract):
+    attained = 0.6
     users = BLOCKS
 
     def make(self, rounds: int = 3, **options: Any) -> SoftCoreMean:

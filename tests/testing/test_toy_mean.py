@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,6 +78,7 @@ class BoxedRounds(CountedRounds):
 
 
 class TestBoxed(MeanContract):
+    attained = 0.6
     users = BLOCKS
 
     def make(self, rounds: int = 3, **options: Any) -> Mean:
@@ -152,3 +157,46 @@ def test_users_have_a_mean_by_it() -> None:
     assert "numbers clipped to 1" in str(found.guarantee)
     with refuses("n_users", "'boxed'"):
         dg.mean_of_users(X, bound=1.0, epsilon=8.0, delta=1e-6, method=method)
+
+
+class TestLooseBound(TestBoxed):
+    """By default, the contract accepts a valid bound that no neighbour attains."""
+
+    attained = 0.0
+
+    def sensitivity(self, mean: Mean, relation: Relation) -> float:
+        return 3 * super().sensitivity(mean, relation)
+
+    @pytest.mark.parametrize("relation", ["zero_out"])
+    def test_a_loose_bound_fails_with_a_message_if_it_should_be_tight(
+        self, relation: Relation
+    ) -> None:
+        self.attained = 0.6
+        with pytest.raises(AssertionError, match="state a smaller bound, or a smaller share"):
+            self.test_no_neighbour_exceeds_the_sensitivity(relation)
+
+
+@pytest.mark.slow
+def test_the_contract_runs_outside_the_repository(tmp_path: Path) -> None:
+    """In an empty folder with a plain pytest, a wrong bound fails with its message."""
+    (tmp_path / "test_mine.py").write_text(
+        "from dpgrain.means import ClippedMean\n"
+        "from dpgrain.testing.mean_contract import USERS, MeanContract\n\n\n"
+        "class TestMine(MeanContract):\n"
+        "    share = 1.0\n\n"
+        "    def make(self, rounds=3, **_):\n"
+        "        return ClippedMean(1.0, 2.0, n_users=USERS, rounds=rounds)\n\n"
+        "    def sensitivity(self, mean, relation):\n"
+        "        times = 1 if relation == 'zero_out' else 2\n"
+        "        return self.share * times * mean.clip / mean.divisor\n\n\n"
+        "class TestWrong(TestMine):\n"
+        "    share = 0.5\n",
+        encoding="utf-8",
+    )
+    found = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    failed = re.findall(r"^FAILED test_mine.py::(\w+)::(\w+)", found.stdout, re.M)
+    assert {*failed} == {("TestWrong", "test_no_neighbour_exceeds_the_sensitivity")}
+    assert "more than sensitivity() = " in found.stdout

@@ -26,6 +26,8 @@ BINS = len(_BIN_EDGES) + 1
 # edge to be significant. All higher bins together have more noise, and one draw could raise the
 # edge far.
 _SEEN, _NEXT_BINS = 2.0, 6
+# Number of bins beyond a bound from which its effect is estimated.
+_EXCESS_BINS = 3
 # Standard deviations above 0 from which the number of all norms is significant.
 _CERTAIN = 3.0
 # Maximum entries of a batch of gradients, which fits in the cache.
@@ -93,10 +95,15 @@ class NormHistogram:
         share = min(max(float(beyond.sum()) / self.blocks, 0.0), 1.0)
         return share, self.noise_sd * math.sqrt(len(beyond)) / self.blocks
 
-    def max_share_beyond(self, edge: float) -> float:
-        """Return the largest plausible share of blocks beyond a bin edge, at two noise sds."""
-        share, error = self.share_beyond(edge)
-        return min(share + 2 * error, 1.0)
+    def excess(self, edge: float) -> float:
+        """Return the estimated mean of (norm ÷ edge − 1)₊ over blocks, at least 0.
+
+        Norms beyond 2√2 edges are ignored, because their noise would dominate.
+        """
+        first = int(np.searchsorted(_BIN_EDGES, edge)) + 1
+        some = self.counts[first : first + _EXCESS_BINS]
+        middles = 2.0 ** (0.25 + 0.5 * np.arange(len(some)))
+        return max(float(some @ (middles - 1)) / self.blocks, 0.0)
 
 
 def release_norms(gradients: Contributions, event: Gaussian, source: RandomSource) -> NormHistogram:

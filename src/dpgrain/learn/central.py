@@ -25,9 +25,10 @@ from dpgrain.learn.classes import (
     select_labels,
     selection_fact,
 )
-from dpgrain.learn.confidence import check_curvature, interval_warning, release_evidence
+from dpgrain.learn.confidence import check_curvature, interval_warnings, release_evidence
 from dpgrain.learn.fit_config import FitConfig
 from dpgrain.learn.fit_data import Classes, FitData, FitResult, LoadedRows
+from dpgrain.learn.program import start_warning
 from dpgrain.learn.reading import record_blocks, ridge_strengths
 from dpgrain.learn.rounds import History, resolve_users, round_facts, train
 from dpgrain.means import ClippedMean
@@ -49,6 +50,9 @@ _WARM_UP = 5
 # gradients do not count only by direction, for which a classifier's root would be far beyond the
 # solution.
 _WARM_UP_RATIO = 4.0
+# Noise of all rounds, in mean gradients of isotropic records, beyond which fits are often worse than
+# their start: a fifth were at 1.5 (docs/papers/which-recipe.md).
+_START_NOISE = 2.0
 # Approximate share of the clipped norm that adds up; the rest cancels.
 _ALIGNED = 0.25
 
@@ -133,11 +137,16 @@ class CentralFit:
     @property
     def care(self) -> tuple[str, ...]:
         """Warnings based on public numbers, as sentences."""
-        if self.evidence is None or self.config.n_users is None or self.labels is not None:
+        if self.config.n_users is None or self.labels is not None:
             return ()
         parameters = self.check_loss(self.targets.classes)
-        warning = interval_warning(self.evidence, parameters, self.config.n_users)
-        return (warning,) if warning else ()
+        # The mean has clipping bound 1, so 1 is the largest norm of a gradient.
+        noise = self.mean.noise_sd / math.sqrt(self.mean.rounds)
+        start = start_warning(noise, parameters, 1.0, _START_NOISE)
+        return (
+            *([f"{start}."] if start else []),
+            *interval_warnings(self.evidence, parameters, self.config.n_users),
+        )
 
     def check_loss(self, classes: Classes) -> int:
         """Reject a loss without the curvature for intervals; return the number of parameters."""

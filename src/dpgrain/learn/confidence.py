@@ -34,27 +34,27 @@ else:
 #: Coverage of intervals.
 COVERAGE = (
     "95% intervals cover the noise and the sampling of users, but not an error of the model. They "
-    "include the bias of clipping only by a rule of thumb, if the bound was chosen privately."
+    "include an estimate of the bias of clipping, if the bound was chosen privately."
 )
 #: Message instead of intervals, before the reasons.
 NO_INTERVALS = "there are no intervals"
 # Shares of μ² for the bounds, the curvature and the scores. Scores need little, because sampling
 # noise exceeds theirs, but intervals are impossible unless the curvature is significant.
 _BOUNDS, _CURVATURE, _SCORES = 0.1, 0.7, 0.2
-# Noise of the curvature, per entry and square root of the number of parameters, above which
-# eigenvalues are significant.
-_SIGNIFICANCE = 2.0
+# Largest noise of the curvature, in Frobenius norms of its inverse, for which the inverse is known.
+_UNCERTAINTY = 0.5
 # Thresholds on a user's vector, in clipping bounds; more than 1 apart, so a block crosses at most
 # one.
 _NORMS = 1.25 * 2.0 ** np.arange(10)
 # Bin edges of a block's curvature, in units of the largest curvature of a standard row.
 _CURVATURES = 2.0 ** np.arange(-6, 9, 0.5)
-# Maximum share of clipped blocks for which intervals are published …
-_MAX_CLIPPED = 0.2
-# … and the mean excess of clipped blocks, as a share of the bound.
-_MEAN_EXCESS = 0.5
 # Maximum number p of parameters with intervals, because p² numbers are published.
 _MAX_PARAMETERS = 300
+# Remedy for a matrix that noise makes singular.
+_REMEDY = (
+    "fewer features, all divided by public numbers so that each varies by about 1, and none nearly a "
+    "combination of others"
+)
 # Entries of outer products in memory.
 _ENTRIES = 1 << 21
 
@@ -313,15 +313,14 @@ def intervals(
     level: float,
     *,
     sampled: bool,
-    clipped_share: float = 0.0,
-    blocks: float = 1.0,
+    bias: float = 0.0,
+    hidden: bool = False,
 ) -> Intervals:
     """Return intervals for linear functions of the parameter, by post-processing.
 
     ``contrasts`` are the functions, (c, p), and ``ridge``, (p,), is public and removed. Only the
-    second half of the rounds counts. ``sampled`` adds the variance of sampled blocks.
-    ``clipped_share`` is the largest plausible share of clipped blocks, or 0 if unknown, and
-    ``blocks`` their approximate number.
+    second half of the rounds counts. ``sampled`` adds the variance of sampled blocks. ``bias`` is
+    the estimated effect of clipping on the mean gradient, and ``hidden`` is True if it is unknown.
 
     Source: docs/theory, "Intervals", (5) and (8); element-level paper, Theorem 1 and Proposition 3.
     """
@@ -359,18 +358,18 @@ def intervals(
     freedom = np.maximum(2 * variance**2 / np.maximum(uncertain, 1e-300), 2.0)
     error = np.sqrt(variance)
     half = stdtrit(freedom, (1 + level) / 2) * error
-    half = half + _MEAN_EXCESS * history.clip * clipped_share * blocks * np.sqrt(lengths)
+    half = half + bias * np.sqrt(lengths)
     estimate = contrasts @ centre
     # The error of a Newton step longer than the interval can be equally large.
     drift = np.abs(contrasts @ (centre - points.mean(axis=0)))
     doubts = {
-        "the curvature does not stand out from its noise (features on a scale of about 1, fewer or "
-        "independent ones, or more budget would help)": not resolved,
-        "noise hides whether clipping shortens many gradients (more users or budget would help)": (
-            clipped_share > _MAX_CLIPPED
+        f"the curvature does not stand out from its noise ({_REMEDY}, or more budget would help)": (
+            not resolved
         ),
-        "the rounds have not converged (more rounds, features on a scale of about 1, or a smaller "
-        "ridge would help)": (drift > half).any(),
+        "noise hides how much clipping changes gradients (more users or budget would help)": hidden,
+        f"the rounds have not converged ({_REMEDY}, more rounds or a smaller ridge would help)": (
+            (drift > half).any()
+        ),
     }
     doubt = "; ".join(why for why, true in doubts.items() if true)
     if doubt:
@@ -394,29 +393,39 @@ def _with_floor(evidence: Evidence) -> tuple[FloatArray, bool]:
     else:
         left, values, right = np.linalg.svd(matrix)
         repaired = (left * np.maximum(values, sd)) @ right
-    return repaired, bool(values.min() >= _SIGNIFICANCE * sd * math.sqrt(width))
+    return repaired, bool(sd * np.linalg.norm(1 / np.maximum(values, sd)) <= _UNCERTAINTY)
 
 
-def interval_warning(event: Gaussian, width: int, n_users: int) -> str:
-    """Warn in advance if intervals will probably be unbounded; otherwise empty.
+def interval_warnings(event: Gaussian | None, width: int, n_users: int) -> tuple[str, ...]:
+    """Warn in advance if intervals, for which ``event`` pays, will probably be unbounded.
 
-    The norm of the curvature of p independent features with scale about 1 is p times its smallest
-    eigenvalue, which must exceed the noise by a factor of √p.
+    ParameterError is raised if noise exceeds the curvature for all data. Otherwise the norm of a
+    record's curvature is assumed to be 2p times the smallest eigenvalue of the mean curvature.
+    Source: docs/theory, "Intervals", (9).
 
-    >>> interval_warning(Gaussian(10.0), 3, 20_000)
-    ''
-    >>> interval_warning(Gaussian(10.0), 12, 500).partition(":")[0]
+    >>> interval_warnings(Gaussian(10.0), 3, 20_000)
+    ()
+    >>> interval_warnings(Gaussian(10.0), 12, 500)[0].partition(":")[0]
     'intervals will probably have no ends'
     """
-    noise = _SIGNIFICANCE * event.noise_multiplier / math.sqrt(_CURVATURE)
-    needed = noise * width**1.5
+    if event is None:
+        return ()
+    noise = event.noise_multiplier / math.sqrt(_CURVATURE) / _UNCERTAINTY
+    least, needed = noise * width, 2 * noise * width**1.5
+    if n_users < least:
+        raise ParameterError(
+            f"intervals must be 0 for {width} coefficients of {n_users:,} users, because noise hides "
+            f"their curvature for all data; use at least {math.ceil(least):,} users, a larger "
+            "epsilon, a larger share (intervals=) or fewer coefficients.",
+            name="intervals",
+        )
     if n_users >= needed:
-        return ""
-    most = int((n_users / noise) ** (2 / 3))
+        return ()
+    most = int((n_users / noise / 2) ** (2 / 3))
     return (
         f"intervals will probably have no ends: the curvature of {width} coefficients needs about "
         f"{needed:,.0f} users, not {n_users:,}. Use a larger epsilon, a larger share (intervals=), or "
-        f"at most {max(most, 1)} coefficients."
+        f"at most {max(most, 1)} coefficients.",
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpgrain import _validate
+from dpgrain._formatting import quantity
 from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError, raise_without_context
@@ -58,6 +59,8 @@ else:
     distributed = lazy_import("dpgrain.learn.distributed")
 
 
+# Maximum number of printed coordinates of a parameter.
+_SHOWN = 10
 _SHAPES = "X and y must be (m, d) and (m,): a row, and a target, for each record."
 
 
@@ -83,6 +86,17 @@ class Minimum(KeepsQuery):
     guarantee: Guarantee
     history: History
     n_users: int
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{value:.4g}" for value in self.theta[:_SHOWN])
+        more = f", … ({self.theta.size:,} in all)" if self.theta.size > _SHOWN else ""
+        rounds = quantity(len(self.history.points), "noisy gradient")
+        noise = f"noise {self.history.noise_sd:.2g} in each coordinate of the last"
+        ended = f"Warning: {self.history.ended}." if self.history.ended else ""
+        facts = f"θ = ({shown}{more})\n{rounds} of {self.n_users:,} users, {noise}"
+        return "\n".join(filter(None, (facts, ended, "No standard errors.", str(self.guarantee))))
+
+    __repr__ = __str__
 
 
 @publishes
@@ -266,9 +280,10 @@ class MinimumQuery(Query[Minimum]):
     def plan(self) -> Plan:
         """The noise of all rounds, and of the number of users where it is not stated."""
         facts: tuple[Fact, ...]
-        roster = self.roster
+        roster, care = self.roster, tuple[str, ...]()
         if isinstance(self.solver, Recipe):
             parts, facts = {"rounds": self.program.event}, self.program.facts
+            care = self.program.care(len(self.start))
         else:
             parts = present({"rounds": self.mean.event, "number of users": roster.event})
             facts = round_facts(self.mean, self.clip)
@@ -282,7 +297,7 @@ class MinimumQuery(Query[Minimum]):
             users=self.rows.users,
             elements=self.rows.elements,
         )
-        return Plan(guarantee, self.n_users, parts=parts)
+        return Plan(guarantee, self.n_users, care=care, parts=parts)
 
     def run(self, charge: Charge) -> Minimum:
         """Run all steps."""

@@ -23,6 +23,9 @@ Smoothing: TypeAlias = RandomizedBall | float
 
 # Probability that a user's mean gradient is outside the radius.
 _FAILURE_PROBABILITY = 0.01
+# Noise of all rounds, in mean gradients of isotropic records, beyond which fits by a recipe were
+# mostly worse than their start (docs/papers/which-recipe.md).
+_RECIPE_NOISE = 0.4
 #: Default maximum number of rounds of a program.
 MAX_ROUNDS = 1000
 
@@ -279,6 +282,18 @@ class Program:
         """Number of noisy gradients in all phases."""
         return sum(stage.mean.rounds for stage in self.stages)
 
+    def care(self, dimension: int) -> tuple[str, ...]:
+        """Warn if the plan will probably not improve on its start.
+
+        Args:
+            dimension: the number of parameters.
+        """
+        mean = self.stages[0].mean
+        largest = mean.reach if self.known is None else self.known.lipschitz
+        noise = mean.noise_sd / math.sqrt(mean.rounds)
+        warning = start_warning(noise, dimension, largest, _RECIPE_NOISE)
+        return (f"{warning}, or algorithm='auto'.",) if warning else ()
+
 
 @runtime_checkable
 class Recipe(Protocol):
@@ -293,6 +308,23 @@ class Recipe(Protocol):
         Raises:
             ParameterError: if there are too few users for the recipe.
         """
+
+
+def start_warning(noise: float, dimension: int, largest: float, ratio: float) -> str:
+    """Warn if noise exceeds ``ratio`` times the mean gradient of isotropic records; else empty.
+
+    ``noise`` is the standard deviation of a coordinate of the mean of all gradients, and
+    ``largest`` the largest norm of a gradient. Records of isotropic features have a mean gradient
+    of norm at most ``largest``/√d, because E|⟨x, v⟩| ≤ ‖x‖/√d.
+    """
+    total, signal = noise * math.sqrt(dimension), largest / math.sqrt(dimension)
+    if total <= ratio * signal:
+        return ""
+    return (
+        f"the fit will probably not improve on its start: the noise of all rounds together has norm "
+        f"{total:.2g}, and the mean gradient of {dimension} independent features has norm "
+        f"{signal:.2g} at most; use more users, a larger epsilon, fewer features"
+    )
 
 
 def single_phase(stage: Stage, task: Task, known: Known) -> Program:

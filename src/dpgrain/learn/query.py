@@ -157,11 +157,12 @@ class FitQuery(Query["LinearModel"]):
 
 @dataclass(frozen=True, eq=False)
 class RecipeFit:
-    """Noise of a fit by a recipe; ``targets`` are those of no rows, which are public."""
+    """Noise of a fit by a recipe; ``targets`` and ``width`` are those of no rows, which are public."""
 
     config: FitConfig
     program: Program
     targets: Targets
+    width: int
 
     @staticmethod
     def of(query: FitQuery) -> RecipeFit:
@@ -186,7 +187,7 @@ class RecipeFit:
             # No public knowledge was stated, and nothing depends on it.
             program = replace(program, known=None)
         check_program(program, query.rows.users, loss)
-        return RecipeFit(config, program, targets)
+        return RecipeFit(config, program, targets, query.width)
 
     @property
     def event(self) -> Event:
@@ -207,11 +208,14 @@ class RecipeFit:
     @property
     def care(self) -> tuple[str, ...]:
         """Warnings based on public numbers only."""
-        slope = self.config.loss(self.targets.classes).lipschitz
-        clip, half = self.config.clip, slope / 2
+        loss = self.config.loss(self.targets.classes)
+        start = self.program.care(loss.outputs * (self.width + self.config.fit_intercept))
+        clip, half = self.config.clip, loss.lipschitz / 2
         if not isinstance(clip, float | int) or math.isinf(half) or clip > half:
-            return ()
+            return start
+        slope = loss.lipschitz
         return (
+            *start,
             f"clip = {clip:g} is at most half of the largest slope of the loss, {slope:g}: only the "
             "direction of the gradients of users with few records matters, which biases coefficients "
             "for any number of users. Omit clip to choose it privately.",

@@ -24,10 +24,10 @@ from dpgrain.publishing.release_plan import compose, present
 
 #: Smallest radius in a search, as a share of the bound.
 SMALLEST = 2.0**-14
-# Share of ε for choosing a radius.
-_FINDING = 0.2
-# Factor on a radius at which most users agree, to include almost all users.
-_WIDER = 2.0**0.5
+#: Share of ε for choosing a radius.
+FINDING = 0.2
+#: Factor on a radius at which most users agree, to include almost all users.
+WIDER = 2.0**0.5
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Problem:
         if self.radius is not None:
             return None, self.calibration
         finder = Radius.calibrate(
-            epsilon=_FINDING * self.promise.epsilon,
+            epsilon=FINDING * self.promise.epsilon,
             n_users=self.n,
             smallest=self.bound * SMALLEST,
             largest=self.bound,
@@ -99,7 +99,7 @@ class Problem:
         if finder is None:
             assert self.radius is not None  # noqa: S101 - without one, a finder chooses it
             return Fact("stated-concentration", (self.radius,))
-        return Fact("chosen-concentration", (_FINDING, finder.smallest, finder.largest))
+        return Fact("chosen-concentration", (FINDING, finder.smallest, finder.largest))
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class Candidate:
             if result is None:
                 return MeanEstimate(nothing, math.nan, math.nan, mean.n_users, math.nan)
             # Most users are within this radius; almost all within a slightly larger one.
-            mean = self.within(min(result * _WIDER, 1e90))
+            mean = self.within(min(result * WIDER, 1e90))
         run = mean.start(source)
         try:
             for _ in range(mean.rounds):
@@ -215,6 +215,7 @@ class Method:
         why: the reason for which ``auto`` chooses it, a text with ``{people}`` and ``{space}``.
         distributed: True if it supports vectors on a cluster, using only sums and counts as in
             :class:`~dpgrain.means.mean_protocol.DistributedVectors`.
+        pure: True if it supports δ = 0.
 
     >>> from dpgrain.means import ClippedMean, mean_of_users
     >>> from dpgrain.units import User
@@ -235,6 +236,7 @@ class Method:
     make_without_n: Callable[[Problem], Candidate] | None = None
     why: str = ""
     distributed: bool = False
+    pure: bool = False
 
 
 #: Module of each name's ``METHOD``. The search for the best method tries all of them.

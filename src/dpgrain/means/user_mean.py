@@ -244,7 +244,7 @@ def mean_of_users(
         epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
             ``share``.
         delta: the δ of the guarantee, in (0, 1), such as 1e-6. The Gaussian noise of these means
-            requires it.
+            requires it; ``"winsorized"`` of a single column uses Laplace noise with 0.
         share: share of the open budget, such as 0.5, instead of ε and δ; see
             :func:`dpgrain.budget`.
         radius: the distance from their mean within which almost all users' vectors are, if it is
@@ -291,9 +291,11 @@ def mean_of_users(
     promise = Promise.of(User(), epsilon, delta, relation, share)
     bound = _check_bounds(bound, radius)
     resolved = _resolve_method(method, on_cluster=records.distributed)
-    promise.require_delta(
-        "delta must be above 0, such as 1e-6, because means of users use Gaussian noise."
-    )
+    if not resolved.pure:
+        promise.require_delta(
+            "delta must be above 0, such as 1e-6, because means of users use Gaussian noise; only "
+            "method='winsorized' of one column supports 0."
+        )
     if n_users is not None:
         n_users = _validate.integer(minimum=1, n_users=n_users)
     return MeanQuery(promise, records, bound, radius, resolved, n_users, random_state)
@@ -332,7 +334,7 @@ class MeanQuery(Query[MeanOfUsers]):
             self.promise,
             self.bound,
             self.radius,
-            self.roster.event,
+            None if self.promise.delta == 0 else self.roster.event,
             n is not None,
         )
         candidate = _max_cost(self.method, problem) if n is None else self.method.make(problem)
@@ -343,15 +345,15 @@ class MeanQuery(Query[MeanOfUsers]):
     @property
     def plan(self) -> Plan:
         """Noise of the mean and, if it is released first, of the number of users."""
-        candidate, roster, n = self.candidate, self.roster, self.n_users
-        number = roster.event if candidate.counts else None
+        candidate, n = self.candidate, self.n_users
+        number = self.roster.event if candidate.counts else None
         parts = present({**candidate.parts, "number of users": number})
         guarantee = array_guarantee(
             self.promise,
             compose(parts),
             (
                 *(() if n is None else Population.of(n, self.promise).facts),
-                *(roster.facts if candidate.counts else ()),
+                *(self.roster.facts if candidate.counts else ()),
                 Fact("dimension", (self.records.dimension,)),
                 Fact("record-bound", (self.bound,)),
                 *candidate.facts,
@@ -367,13 +369,14 @@ class MeanQuery(Query[MeanOfUsers]):
 
     def run(self, charge: Charge) -> MeanOfUsers:
         """Compute users' vectors, and publish their mean."""
-        candidate, roster, n = self.candidate, self.roster, self.n_users
+        candidate, n = self.candidate, self.n_users
         source = charge.rounds(candidate.event)
         with self.records.user_vectors(charge, self.bound) as (vectors, count_users):
             if n is not None and candidate.compares and count_users() > n:
                 raise _population_error(n, candidate)
             number = None
             if candidate.counts:
+                roster = self.roster
                 assert roster.event is not None  # noqa: S101 - a size that is not stated is released
                 result = roster.size(count_users(), charge.rounds(roster.event))
                 number = UserCount(result, roster.noise_sd, n)

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     )
     from dpgrain.papers.softcore import SoftCoreMean
     from dpgrain.papers.typical import TypicalRecords, middle_scores, typical_records
-    from dpgrain.papers.winsorized.winsorized import Winsorized
+    from dpgrain.papers.winsorized.winsorized import Winsorized, WinsorizedScalar
 
 #: Recipes of this library, by name.
 RECIPES = (
@@ -127,6 +127,7 @@ __all__ = [
     "UserLevelSgdStronglyConvex",
     "Winsorized",
     "WinsorizedErm",
+    "WinsorizedScalar",
     "ball_cover",
     "choice_order",
     "convex_order",
@@ -192,6 +193,6 @@ lazy_package(
         ),
         "dpgrain.papers.softcore": ("SoftCoreMean",),
         "dpgrain.papers.typical": ("TypicalRecords", "middle_scores", "typical_records"),
-        "dpgrain.papers.winsorized.winsorized": ("Winsorized",),
+        "dpgrain.papers.winsorized.winsorized": ("Winsorized", "WinsorizedScalar"),
     },
 )

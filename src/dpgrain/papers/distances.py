@@ -14,6 +14,8 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError
 
 Cell: TypeAlias = Callable[[Any], Hashable] | Mapping[Any, Hashable] | None
+#: Records of one user: a list, or the count of each.
+Records: TypeAlias = Iterable[Hashable] | Mapping[Any, int]
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ def _identity(item: Any) -> Hashable:
     return item  # type: ignore[no-any-return]
 
 
-def _cells(records: Iterable[Hashable], cell: Cell) -> dict[Hashable, Counter[Hashable]]:
+def _cells(records: Records, cell: Cell) -> dict[Hashable, Counter[Hashable]]:
     """Return the multiset of records in each non-empty cell."""
     cell_of: Callable[[Any], Hashable]
     if isinstance(records, str | bytes) or not isinstance(records, Iterable) or _is_point(records):
@@ -52,12 +54,20 @@ def _cells(records: Iterable[Hashable], cell: Cell) -> dict[Hashable, Counter[Ha
     else:
         cell_of = cell
     groups: dict[Hashable, Counter[Hashable]] = defaultdict(Counter)
-    for record in records:
+    for record, count in _counted(records):
         own = cell_of(record)
         if not (_is_hashable(own) and _is_hashable(record)):
             raise ParameterError("records and cells must be hashable, such as numbers and text.")
-        groups[own][record] += 1
+        groups[own][record] += count
     return groups
+
+
+def _counted(records: Records) -> Iterable[tuple[Any, int]]:
+    """Return records with their counts, without counts of 0."""
+    if not isinstance(records, Mapping):
+        return ((record, 1) for record in records)
+    counts = {item: _validate.integer(minimum=0, records=n) for item, n in records.items()}
+    return ((item, count) for item, count in counts.items() if count)
 
 
 def _is_point(records: Any) -> bool:
@@ -74,12 +84,12 @@ def _is_hashable(value: Any) -> bool:
     return True
 
 
-def d_user(x: Iterable[Hashable], y: Iterable[Hashable], cell: Cell = None) -> int:
+def d_user(x: Records, y: Records, cell: Cell = None) -> int:
     """Count the cells where two users' multisets of records differ.
 
     Args:
-        x: the records of one user.
-        y: the records of the other.
+        x: the records of one user; or a mapping of items to counts, such as a ``Counter``.
+        y: the records of the other, likewise.
         cell: item → cell, a function or a mapping (missing items are their own cells); by default
             each item is its own cell.
 
@@ -91,6 +101,8 @@ def d_user(x: Iterable[Hashable], y: Iterable[Hashable], cell: Cell = None) -> i
 
     >>> d_user(["yo", "yo", "bro"], ["yo", "bro"])
     1
+    >>> d_user({"yo": 2, "bro": 1}, {"yo": 1, "bro": 1})
+    1
     >>> d_user(["yo", "bro"], ["hello"], cell=lambda word: "all")
     1
     """
@@ -98,13 +110,11 @@ def d_user(x: Iterable[Hashable], y: Iterable[Hashable], cell: Cell = None) -> i
     return sum(left.get(c) != right.get(c) for c in left.keys() | right.keys())
 
 
-def d_element(
-    sample: Sequence[Sequence[Hashable]], other: Sequence[Sequence[Hashable]], cell: Cell = None
-) -> int:
+def d_element(sample: Sequence[Records], other: Sequence[Records], cell: Cell = None) -> int:
     """Sum :func:`d_user` over users, minimised over the orders of the users.
 
     Args:
-        sample: one sequence of records per user.
+        sample: the records of each user, as for :func:`d_user`.
         other: the same number of users.
         cell: item → cell, a function or a mapping (missing items are their own cells); by default
             each item is its own cell.

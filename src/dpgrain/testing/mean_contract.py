@@ -48,6 +48,9 @@ class MeanContract:
     repetitions = 600
     #: Number of users of the blocks.
     users = USERS
+    #: Share of the sensitivity that the search for neighbours must reach, such as 0.6 for a tight
+    #: bound, so that the test also detects a bound that is too large. 0 accepts any valid bound.
+    attained = 0.0
 
     def make(self, rounds: int = 3, **_: Any) -> Mean:
         """Return a mean for :attr:`users` users, by default with two blocks each.
@@ -103,27 +106,40 @@ class MeanContract:
 
     def test_event_is_json(self) -> None:
         event = self.make().event
-        assert Event.from_dict(json.loads(json.dumps(event.to_dict()))) == event
+        copy = Event.from_dict(json.loads(json.dumps(event.to_dict())))
+        assert copy == event, f"event must equal its copy from JSON, not {copy}"
 
     def test_public_numbers_are_valid(self) -> None:
         mean = self.make(rounds=2)
-        assert mean.rounds == 2
-        assert mean.n_users > 0
-        assert mean.trust in ("central", "shuffle", "pan")
-        assert mean.level in ("record", "element", "user")
-        assert {mean.fresh, mean.compares} <= {True, False}
-        assert all(0 < number < math.inf for number in (mean.reach, mean.noise_sd))
-        # Facts must form one sentence.
-        assert mean.facts
+        assert mean.rounds == 2, f"make(rounds=2) must have 2 rounds, not {mean.rounds}"
+        assert mean.n_users > 0, f"n_users must be positive, not {mean.n_users}"
+        for name, allowed in (
+            ("trust", ("central", "shuffle", "pan")),
+            ("level", ("record", "element", "user")),
+            ("fresh", (True, False)),
+            ("compares", (True, False)),
+        ):
+            value = getattr(mean, name)
+            assert value in allowed, f"{name} must be one of {allowed}, not {value!r}"
+        for name in ("reach", "noise_sd"):
+            value = getattr(mean, name)
+            assert 0 < value < math.inf, f"{name} must be positive and finite, not {value!r}"
         texts = [str(fact) for fact in mean.facts]
-        assert all(text and not text.endswith(";") and "\n" not in text for text in texts)
+        assert texts, "facts must list what the mean takes as public"
+        for text in texts:
+            whole = text and not text.endswith(";") and "\n" not in text
+            assert whole, f"a fact must be a part of one sentence, not {text!r}"
 
     def test_run_reports_its_last_round(self) -> None:
         mean = self.make()
         run = mean.start(SeededSource(1), OWNERS)
         run.estimate(Vectors(np.full((BLOCKS, DIMENSION), 0.1)))
-        assert 0 < run.noise_sd <= mean.noise_sd * (1 + 1e-9)
-        assert 0 < run.radius <= mean.reach * (1 + 1e-9)
+        for name, value, most in (
+            ("noise_sd", run.noise_sd, mean.noise_sd),
+            ("radius", run.radius, mean.reach),
+        ):
+            within = 0 < value <= most * (1 + 1e-9)
+            assert within, f"{name} of a run must be in (0, {most:g}], not {value:g}"
 
     def test_fresh_mean_requires_owners(self) -> None:
         if self.make().fresh:
@@ -132,7 +148,7 @@ class MeanContract:
 
     def test_more_rounds_cost_more(self) -> None:
         few, many = (self.make(rounds=rounds).event.epsilon(1e-6) for rounds in (2, 5))
-        assert 0 < few < many < math.inf
+        assert 0 < few < many < math.inf, f"5 rounds cost ε = {many:g}, and 2 rounds {few:g}"
 
     def test_rounds_beyond_those_charged_raise(self) -> None:
         run = self.make(rounds=2).start(SystemSource(), OWNERS)
@@ -143,13 +159,14 @@ class MeanContract:
 
     def test_only_seeded_noise_repeats(self) -> None:
         vectors = np.ones((BLOCKS, DIMENSION))
-        assert np.array_equal(
-            self.estimate(self.make(), vectors), self.estimate(self.make(), vectors)
-        )
+        seeded = [self.estimate(self.make(), vectors) for _ in range(2)]
+        assert np.array_equal(seeded[0], seeded[1]), "two runs with one seed must be equal"
         drawn = [
             self.make().start(SystemSource(), OWNERS).estimate(Vectors(vectors)) for _ in range(2)
         ]
-        assert not np.array_equal(drawn[0], drawn[1])
+        assert not np.array_equal(drawn[0], drawn[1]), (
+            "two runs with the system's noise must differ"
+        )
 
     def test_non_finite_vectors_count_as_zero(self) -> None:
         vectors = np.full((BLOCKS, DIMENSION), 0.1)
@@ -157,14 +174,16 @@ class MeanContract:
         for bad in (np.nan, np.inf, -np.inf):
             poisoned = vectors.copy()
             poisoned[np.flatnonzero((vectors != zeroed).any(axis=1)), 1] = bad
-            result = self.estimate(self.make(), poisoned)
-            assert np.array_equal(result, self.estimate(self.make(), zeroed))
+            same = np.array_equal(
+                self.estimate(self.make(), poisoned), self.estimate(self.make(), zeroed)
+            )
+            assert same, f"a block with {bad} must be treated as zero"
 
     def test_zero_vectors_are_published_as_noise(self) -> None:
         result = self.estimate(self.make(), np.zeros((BLOCKS, DIMENSION)))
-        assert result.shape == (DIMENSION,)
-        assert np.isfinite(result).all()
-        assert (result != 0).all()
+        assert result.shape == (DIMENSION,), f"a mean must be ({DIMENSION},), not {result.shape}"
+        noisy = np.isfinite(result).all() and (result != 0).all()
+        assert noisy, f"each coordinate must be finite noise, not {result}"
 
     def test_noise_has_the_stated_sd(self) -> None:
         mean, times = self.make(rounds=1), 1500
@@ -173,8 +192,9 @@ class MeanContract:
         ratio = float(np.sqrt(np.mean(drawn**2))) / self.sd(mean)
         error = SURE / math.sqrt(2 * times * DIMENSION)
         # The test detects half of the noise as well as a tenth more.
-        assert 1 - error < ratio < 1 + error
         assert error < 0.1
+        stated = 1 - error < ratio < 1 + error
+        assert stated, f"the noise has {ratio:.3f} times the standard deviation sd()"
 
     def test_mean_is_unbiased(self) -> None:
         if not self.unbiased:
@@ -184,7 +204,8 @@ class MeanContract:
         result = np.array([self.estimate(mean, vectors, seed) for seed in seeds])
         expected = vectors.sum(axis=0) / self.users
         errors = (result.mean(axis=0) - expected) / (result.std(axis=0) / math.sqrt(len(seeds)))
-        assert np.abs(errors).max() < SURE
+        worst = np.abs(errors).max()
+        assert worst < SURE, f"the average mean is {worst:.1f} standard errors from {expected}"
 
     @pytest.mark.parametrize("relation", ["zero_out", "replace"])
     def test_no_neighbour_exceeds_the_sensitivity(self, relation: Relation) -> None:
@@ -207,5 +228,10 @@ class MeanContract:
                 self.estimate(mean, vectors, seed) - self.estimate(mean, other, seed)
             )
             largest = max(largest, float(moved))
-        # The bound is nearly attained, so the test detects half of it.
-        assert 0.6 * bound < largest <= bound * (1 + 1e-6)
+        assert largest <= bound * (1 + 1e-6), (
+            f"a neighbour changes the mean by {largest:.6g}, more than sensitivity() = {bound:.6g}"
+        )
+        assert largest > self.attained * bound, (
+            f"the largest change found, {largest:.6g}, is below attained = {self.attained} of "
+            f"sensitivity() = {bound:.6g}: state a smaller bound, or a smaller share"
+        )

@@ -33,7 +33,7 @@ RECIPES: dict[str, Recipe] = {
     "winsorized strong": WinsorizedErm(KNOWN, kind="strongly_convex", rounds=20),
     "winsorized any": WinsorizedErm(KNOWN, kind="nonconvex", rounds=12),
     "phased": PhasedErmSco(KNOWN, count=2),
-    "sgd": UserLevelSgd(KNOWN, rounds=12),
+    "sgd": UserLevelSgd(KNOWN, rounds=12, smoothing="ball"),
     "sgd moreau": UserLevelSgd(KNOWN, rounds=12, smoothing="moreau"),
     "agd": UserLevelAgd(replace(KNOWN, smoothness=math.inf), rounds=12),
     "agd smooth": UserLevelAgd(KNOWN, rounds=12),

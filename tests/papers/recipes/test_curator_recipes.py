@@ -264,7 +264,7 @@ def test_what_a_recipe_decides_is_left_out(option: str, value: Any) -> None:
         WinsorizedErm(cases.KNOWN, rounds=25),
         WinsorizedErm(cases.KNOWN, kind="strongly_convex", rounds=25),
         PhasedErmSco(cases.KNOWN, count=2),
-        UserLevelSgd(replace(cases.KNOWN, distance=8.0), rounds=25),
+        UserLevelSgd(replace(cases.KNOWN, distance=8.0), rounds=25, smoothing="ball"),
         UserLevelSgdStronglyConvex(cases.KNOWN, rounds=25, count=2),
         Concentrated(cases.KNOWN),
     ],
@@ -494,7 +494,7 @@ def test_users_lie_within_the_radius() -> None:
 def test_user_level_sgd_is_the_theorem_s() -> None:
     known, rounds, n = Known(distance=3.0, lipschitz=2.0, records=400), 64, 1000
     task = Task.of(n, (0.0,) * 16, 4.0, 1e-6)
-    (stage,) = UserLevelSgd(known, rounds=rounds).plan(task).stages
+    (stage,) = UserLevelSgd(known, rounds=rounds, smoothing="ball").plan(task).stages
     mean, solver = stage.mean, stage.solver
     assert isinstance(mean, SoftCoreMean)
     assert isinstance(solver, Sgd)
@@ -509,6 +509,7 @@ def test_user_level_sgd_is_the_theorem_s() -> None:
     (moreau,) = UserLevelSgd(known, rounds=rounds, smoothing="moreau").plan(task).stages
     assert moreau.smoothing == pytest.approx(2.0 * 8 / 3.0)
     # As many rounds as there are records, up to a thousand.
+    assert UserLevelSgd(known, rounds=rounds).plan(task).stages[0].smoothing is None
     few = UserLevelSgd(Known(records=1)).plan(Task.of(30, (0.0,), 50.0, 1e-6)).rounds
     assert few == 30
     many = Task.of(10**5, (0.0,) * 16, 4.0, 1e-6)
@@ -634,7 +635,12 @@ def test_winsorized_rounds_and_iterates() -> None:
 
 def test_too_few_users_say_so() -> None:
     few = Task.of(8, (0.0,) * 50, 0.1, 1e-6)
-    for recipe in (WinsorizedErm(), PhasedErmSco(), UserLevelSgd(), UserLevelSgdStronglyConvex()):
+    for recipe in (
+        WinsorizedErm(),
+        PhasedErmSco(),
+        UserLevelSgd(smoothing="ball"),
+        UserLevelSgdStronglyConvex(),
+    ):
         with refuses("n_users"):
             recipe.plan(few)
     assert Concentrated().plan(few).event.epsilon(1e-6) <= 0.1

@@ -17,7 +17,7 @@ from dpgrain.accounting import Gaussian
 from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.auditing.epsilon_bounds import probability_lower_bound, probability_upper_bound
 from dpgrain.errors import ParameterError
-from dpgrain.means import Mean, Vectors
+from dpgrain.means import Mean, Vectors, mean_of_users
 from dpgrain.noise import SeededSource, SystemSource, discrete_laplace, noisy_sums
 from dpgrain.papers.winsorized import winsorized
 from dpgrain.papers.winsorized.median_ranges import PrivateRange
@@ -39,6 +39,8 @@ def fixed(monkeypatch: pytest.MonkeyPatch, middle: float = 0.0) -> None:
 
 class TestWinsorized(MeanContract):
     """With the intervals fixed where the contract is about the noisy sum."""
+
+    attained = 0.6
 
     @pytest.fixture(autouse=True)
     def _fixed(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -436,3 +438,22 @@ def test_the_printed_noise_is_much_larger() -> None:
     expected = math.sqrt(2) * 8 * printed.printed_radius(2000, 16, 0.1, 0.01)
     expected /= 2000 * printed.per_coordinate(8.0, 1e-6, 16)
     assert 0.7 < (found - vectors.mean(axis=0)).std() / expected < 1.4
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace"])
+@pytest.mark.parametrize("radius", [0.5, None])
+def test_winsorized_means_of_one_column_are_pure(radius: float | None, relation: Any) -> None:
+    X = 3 + 0.1 * np.random.default_rng(0).normal(size=(4000, 1))
+    options: dict[str, Any] = {
+        "users": range(4000), "n_users": 4000, "bound": 10.0, "method": "winsorized",
+        "radius": radius, "epsilon": 1.0, "delta": 0.0, "relation": relation,
+    }  # fmt: skip
+    mean = mean_of_users(X, random_state=1, **options)
+    assert abs(mean.value[0] - 3) < 5 * mean.std_error + 0.01
+    assert 0.99 < mean.guarantee.event.epsilon(0.0, relation=relation) <= 1.0
+    with pytest.raises(ParameterError, match="for 2 dimensions; only one column supports 0"):
+        mean_of_users(np.column_stack([X, X]), **options)
+    with pytest.raises(ParameterError, match="n_users is required"):
+        mean_of_users(X, **{**options, "n_users": None})
+    with pytest.raises(ParameterError, match="method='winsorized' of one column"):
+        mean_of_users(X, **{**options, "method": "clip"})

@@ -99,7 +99,8 @@ class Loss:
         mu: the Gaussian part (sensitivity ÷ noise sd); independent parts add their squares.
         pure: the ε of the pure part; parts add.
         leak: the delta mass: the probability that everything is revealed; parts add.
-        rho: the zCDP of the pure part, if known to be less than pure²/2; parts add.
+        rho: the zCDP of the pure part, if known to be less than pure²/2, such as η²/8 for a choice
+            with bounded range η = ``pure``; parts add.
         pairs: ((dominating pair, count), …), which are composed numerically.
         renyi: ((order, value), …) of a part with only Rényi divergences known; parts add.
         concentrated: the ρ of a part with only its zCDP known; parts add.
@@ -118,6 +119,9 @@ class Loss:
     >>> many = sum([Loss(pure=0.1)] * 100, Loss())
     >>> round(many.pure, 9), round(many.epsilon(1e-6), 3)
     (10.0, 5.222)
+    >>> choices = sum([Loss(pure=0.1, rho=0.1**2 / 8)] * 200, Loss())
+    >>> round(choices.epsilon(1e-6), 2), round(sum([Loss(pure=0.1)] * 200, Loss()).epsilon(1e-6), 2)
+    (3.54, 7.77)
     """
 
     # Each part states its composition: a part without metadata fails in the first sum.

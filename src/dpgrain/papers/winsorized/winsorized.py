@@ -24,8 +24,17 @@ from dpgrain.accounting import (
 from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import tiles
-from dpgrain.means.mean_protocol import Central, Contributions, CountedRounds
-from dpgrain.means.problem import SMALLEST, Candidate, Method, Problem
+from dpgrain.means.mean_protocol import Central, Contributions, CountedRounds, Vectors
+from dpgrain.means.problem import (
+    FINDING,
+    SMALLEST,
+    WIDER,
+    Candidate,
+    MeanEstimate,
+    Method,
+    Problem,
+)
+from dpgrain.means.total_error import UserCount
 from dpgrain.noise import RandomSource
 from dpgrain.numerics.row_clipping import clipped
 from dpgrain.papers.winsorized.median_ranges import PrivateRange
@@ -316,13 +325,28 @@ class WinsorizedRounds(CountedRounds):
 class WinsorizedScalar:
     """The mean of one number per user, for numbers close together, with δ = 0.
 
-    Numbers are clipped to [−bound, bound], and are assumed within ``radius`` τ of one point; only
-    accuracy depends on this. Half of ε is for the choice of the interval, half for Laplace noise.
+    Numbers are clipped to [−bound, bound]. Half of ε is for the choice of the interval, half for
+    Laplace noise.
+
+    Args:
+        radius: τ: the assumed distance of all numbers from one point. Only accuracy depends on it.
+        bound: the largest absolute value of a number.
+        n_users: the public number of users in the known population.
+        epsilon: the ε of the guarantee.
+        relation: the neighbouring relation.
+
+    Raises:
+        ParameterError: if a value is out of range.
 
     Formal guarantee: ``epsilon``-DP for one user under the relation, with exact integer noise.
     Absent users enter no choice and count as the interval's midpoint; a non-finite number is
-    treated as 0. Source: Levy et al. 2021, Algorithm 1, with wider intervals; docs/theory, "The
-    winsorized mean".
+    treated as 0. Source: Levy et al. 2021, Algorithm 1 (``WinsorizedMean1D``), with wider
+    intervals; docs/theory, "The winsorized mean".
+
+    >>> from dpgrain.noise import SeededSource
+    >>> mean = WinsorizedScalar(radius=0.1, bound=10.0, n_users=1000, epsilon=1.0)
+    >>> round(mean.estimate(np.full(1000, 4.0), SeededSource(1)), 1), mean.event.epsilon(0.0)
+    (4.0, 1.0)
     """
 
     radius: float
@@ -381,8 +405,21 @@ class WinsorizedScalar:
         """Standard deviation of the noise of the mean."""
         return math.sqrt(2.0) * self.noise.noise_multiplier * self.half_width / self.n_users
 
+    @property
+    def compares(self) -> bool:
+        """True, because the interval depends on all users."""
+        return True
+
     def estimate(self, values: ArrayLike, source: RandomSource) -> float:
-        """Return the noisy mean of (k,) numbers, one per present user."""
+        """Return the noisy mean of numbers.
+
+        Args:
+            values: (k,) one number for each present user.
+            source: the source of choices and noise.
+
+        Raises:
+            ParameterError: if the values are not a vector of numbers.
+        """
         array = np.asarray(values)
         if array.ndim != 1 or array.dtype.kind not in "fiub":
             raise ParameterError(
@@ -442,6 +479,8 @@ def _clipped_sums(columns: FloatArray, middles: FloatArray, half: float) -> Floa
 
 def _for_users(problem: Problem) -> Candidate:
     """Return the winsorized mean as a candidate for a mean of users."""
+    if problem.promise.delta == 0:
+        return _for_numbers(problem)
     finder, calibration = problem.finder()
     # Intervals of the smallest radius are the hardest to find.
     radius = problem.radius or problem.bound * SMALLEST
@@ -463,4 +502,39 @@ def _for_users(problem: Problem) -> Candidate:
     )
 
 
-METHOD = Method("winsorized", _for_users, centre="a common centre")
+def _for_numbers(problem: Problem) -> Candidate:
+    """Return the winsorized mean of one number per user as a candidate with δ = 0."""
+    if problem.d != 1:
+        raise ParameterError(
+            f"delta must be above 0, such as 1e-6, for {problem.space}; only one column supports 0.",
+            name="delta",
+        )
+    finder, promise = problem.finder()[0], problem.promise
+    epsilon = promise.epsilon * (1.0 if finder is None else 1 - FINDING)
+    scalar = WinsorizedScalar(
+        problem.radius or problem.bound * SMALLEST,
+        problem.bound,
+        problem.n,
+        epsilon,
+        promise.relation,
+    )
+
+    def publish(vectors: Vectors, source: RandomSource, _: UserCount | None) -> MeanEstimate:
+        mean = scalar
+        if finder is not None:
+            found = finder.find(vectors, source)
+            if found is None:
+                return MeanEstimate(
+                    np.full(1, np.nan), math.nan, math.nan, scalar.n_users, math.nan
+                )
+            mean = replace(scalar, radius=min(found * WIDER, 1e90))
+        value = np.array([mean.estimate(vectors.vectors()[:, 0], source)])
+        return MeanEstimate(value, mean.noise_sd, mean.radius, mean.n_users)
+
+    mean: Any = scalar
+    return Candidate(
+        "winsorized", mean, scalar.noise_sd, (problem.near(finder),), finder, publish=publish
+    )
+
+
+METHOD = Method("winsorized", _for_users, centre="a common centre", pure=True)
