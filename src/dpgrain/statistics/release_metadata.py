@@ -476,6 +476,8 @@ class ReleaseMetadata(Mapping[str, str]):
     @property
     def _joint_norm(self) -> str:
         """Norm that a bound limits, if a contribution consists of several numbers."""
+        if self.statistic.stacked:
+            return "joint norm"
         ends = self.bounds or self.found
         two_signs = self.statistic.signed and ends is not None and ends[0] < 0 < ends[1]
         if not (self._groups or self.statistic.ratio or two_signs):

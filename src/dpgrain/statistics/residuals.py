@@ -24,6 +24,8 @@ from dpgrain.noise.distributions import MAX_SCALE
 
 #: Indices of columns, ascending.
 Columns: TypeAlias = tuple[int, ...]
+# Largest noise scale, in grid steps: scales are rounded up later.
+_LARGEST_SCALE = MAX_SCALE / 2
 # Bits below the number 1 of the coefficients of norms; their absolute sum is below 2^35.
 _NORM_BITS = 34
 # Bits of the weight 1, and the fewest with which a clipped unit has a weight above 0.
@@ -199,11 +201,11 @@ class Residuals:
     def weight_bits(self, bound: float, noise_multiplier: float) -> int:
         """Return the bits of the weight 1 of a unit, so that no noise scale is above its limit."""
         most = float(self._scales.max()) * bound * noise_multiplier
-        return min(_WEIGHT_BITS, math.floor(math.log2(MAX_SCALE / most)))
+        return min(_WEIGHT_BITS, math.floor(math.log2(_LARGEST_SCALE / most)))
 
     def largest_bound(self, noise_multiplier: float) -> float:
         """Return the largest clipping bound for which noise can be drawn."""
-        return MAX_SCALE / 2.0**_LEAST_BITS / noise_multiplier / float(self._scales.max())
+        return _LARGEST_SCALE / 2.0**_LEAST_BITS / noise_multiplier / float(self._scales.max())
 
     def radius(self, bound: float, bits: int) -> FloatArray:
         """Return the radius of the noise of each contrast, (d,), for a bound in weights 2^−bits."""
