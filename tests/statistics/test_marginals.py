@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import itertools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,12 +18,9 @@ import dpgrain as dg
 from dpgrain.accounting import Event
 from dpgrain.publishing import draws
 from dpgrain.statistics import residuals as residuals_module
-from dpgrain.statistics.bounds import ChosenBounds
 from dpgrain.tables import marginal_sums
 from dpgrain.units import RELATIONS, Level
 
-# The package's attribute of this name is a function.
-marginals_module = importlib.import_module("dpgrain.statistics.marginals")
 DOMAIN = {"item": cases.ITEMS, "cell": cases.CELLS}
 PROMISE = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
 
@@ -197,20 +192,13 @@ def searched(
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
 @pytest.mark.parametrize("name", UNITS)
 @pytest.mark.proof("search", "Gaussian")
-def test_no_neighbours_move_marginals_farther_than_charged(
-    name: str, workload: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(marginals_module, "choose_bounds", fixed_bound)
+def test_no_neighbours_move_marginals_farther_than_charged(name: str, workload: Any) -> None:
     clips: tuple[Any, ...] = ("auto",) if name == "record" else ("auto", 3.3)
     for clip in clips:
         worst = searched(name, workload, clip)
         assert max(worst.values()) <= 1 + 1e-9
     # Attained for zeroed units.
     assert worst["zero_out"] > 0.99
-
-
-def fixed_bound(*_: Any) -> ChosenBounds:
-    return ChosenBounds(np.array([2.2]), np.ones(1, dtype=np.bool_))
 
 
 def test_search_finds_half_of_the_noise() -> None:
@@ -262,28 +250,16 @@ def test_search_finds_opposite_units_charged_as_if_orthogonal(
 
 @pytest.mark.slow
 @pytest.mark.proof("audit", "Gaussian")
-def test_audit_of_marginals_stays_below_the_claim_and_finds_too_little_noise() -> None:
-    rows = cases.heavy(1, [("a", "p"), ("b", "q")], 1.0, 20)
-    # A user of one kind of row, which is clipped, and the likelihood ratio on the noisy total.
-    mine = cases.heavy(0, [("c", "r")], 1.0, 50)
-
-    def statistic(side: list[cases.Row], seed: int, epsilon: float) -> float:
-        release = published(
-            cases.table_of(side), epsilon=epsilon, delta=1e-5, clip=1.0, random_state=seed
-        )
-        counts = release.marginal("item", "cell").estimate.reshape(4, 3)
-        return float(counts[2, 2] - counts.mean() * 0.5)
-
-    def advantage(epsilon: float, runs: int = 400) -> float:
-        with_unit = np.array([statistic(rows + mine, i, epsilon) for i in range(runs)])
-        without = np.array([statistic(rows, runs + i, epsilon) for i in range(runs)])
-        cut = (np.median(with_unit) + np.median(without)) / 2
-        return float((with_unit > cut).mean() - (without > cut).mean())
-
-    # (1, 1e-5)-DP limits the advantage of any test to (e − 1)/(e + 1) plus a small term.
-    most = (math.e - 1) / (math.e + 1)
-    assert advantage(1.0) < most + 0.08
-    assert advantage(4.0) > most + 0.15
+def test_audit_of_marginals_keeps_the_claim_and_finds_heavier_weights() -> None:
+    query = dg.marginals.query(
+        cases.table_of([]), ["item", "cell"], domain=DOMAIN, clip=2.0, **PROMISE
+    )
+    asked: dict[str, Any] = {"units": (1,), "seconds": 8.0, "random_state": 1}
+    assert dg.audit(query, **asked).verdict == "kept"
+    real = marginal_sums.UnitRows.weights
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(marginal_sums.UnitRows, "weights", lambda *known: 2 * real(*known))
+        assert dg.audit(query, **asked).verdict == "violated"
 
 
 # -- the release --
@@ -291,7 +267,8 @@ def test_audit_of_marginals_stays_below_the_claim_and_finds_too_little_noise() -
 
 def test_unknown_values_drop_the_row_from_every_marginal() -> None:
     rows: list[cases.Row] = [(1, "a", "p", 1.0), (1, "e", "p", 1.0), (2, None, "q", 1.0),
-                             (2, "b", None, 1.0), (None, "b", "q", 1.0), (3, "b", "q", 1.0)]  # fmt: skip
+                             (2, "b", None, 1.0), (None, "b", "q", 1.0),
+                             (3, "b", "q", 1.0)]  # fmt: skip
     release = published(cases.table_of(rows), epsilon=1e12, clip=9.0)
     assert release.marginal("cell").estimate.round(1).tolist() == [1, 1, 0]
     assert release.marginal("item").estimate.round(1).tolist() == [1, 1, 0, 0]
@@ -310,9 +287,8 @@ def test_release_has_bounds_and_the_clipped_share() -> None:
             cases.table_of(rows), ["item"], domain={"item": ["a"]}, clip=2.0, **PROMISE
         ).plan.parts
     )
-    assert (release.at_least is not None) and (
-        release.at_least <= release.estimate + 1e-9
-    ).sum() > 0
+    assert release.at_least is not None
+    assert (release.at_least < release.estimate).any()
     single = published(cases.table_of(rows), unit=dg.Record())
     assert single.clipped_share is None
     assert single.at_least is None

@@ -31,7 +31,7 @@ from dpgrain.statistics.residuals import Columns, Residuals
 from dpgrain.statistics.statistic import Statistic, register
 from dpgrain.statistics.sums_query import By, key_columns
 from dpgrain.tables.blocks import UnitBlocks
-from dpgrain.tables.domain import public_domain
+from dpgrain.tables.domain import GroupDomain, public_domain
 from dpgrain.tables.engines.per_user import derivation_facts
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.marginal_sums import IntPair, UnitRows, read_unit_rows
@@ -318,23 +318,25 @@ def marginals(
     if not keys:
         raise ParameterError("by must be a list of columns, not empty.", name="by")
     blocks = UnitBlocks.of_unit(unit, table, ())
-    values = _public_values(domain, blocks, table, keys)
-    wanted = _marginals_of(workload, keys, values)
+    known = _whole_domain(domain, blocks, table, keys)
+    wanted = _marginals_of(workload, keys, known.public)
     rule = clip_rule(clip)
     if blocks.of_one_row and isinstance(rule, AutoClip):
         # The norm of a record.
         rule = 1.0
     query = MarginalsQuery(
-        promise, table, keys, values, wanted, blocks, rule, random_state, progress
+        promise, table, keys, known, wanted, blocks, rule, random_state, progress
     )
     query.check_bound()
     return query
 
 
-def _public_values(
+def _whole_domain(
     domain: Any, blocks: UnitBlocks, table: UserTable, keys: tuple[str, ...]
-) -> dict[str, pa.Array]:
-    """Return the public values of each column."""
+) -> GroupDomain:
+    """Return the public values of every column."""
+    if isinstance(domain, Mapping) and set(domain) <= set(keys):
+        domain = {**public_domain(None, blocks, table, keys).public, **domain}
     known = public_domain(domain, blocks, table, keys)
     if known.listed is not None:
         raise ParameterError(
@@ -346,7 +348,7 @@ def _public_values(
             f"domains; pass domain={{{known.selected[0]!r}: […]}}.",
             name="domain",
         )
-    return {key: known.public[key] for key in keys}
+    return known
 
 
 def _marginals_of(
@@ -419,7 +421,7 @@ class MarginalsQuery(Query[Marginals]):
         promise: the guarantee.
         table: the table.
         keys: the columns.
-        values: the public values of each column.
+        domain: the public values of each column.
         workload: the columns of each marginal.
         blocks: the privacy units.
         rule: the clipping bound, or the rule that chooses it.
@@ -430,12 +432,17 @@ class MarginalsQuery(Query[Marginals]):
     promise: Promise
     table: UserTable
     keys: tuple[str, ...]
-    values: Mapping[str, pa.Array]
+    domain: GroupDomain
     workload: tuple[tuple[str, ...], ...]
     blocks: UnitBlocks
     rule: float | AutoClip
     random_state: RandomState = None
     progress: bool | None = None
+
+    @cached_property
+    def values(self) -> dict[str, pa.Array]:
+        """Public values of each column, in the order of the columns."""
+        return {key: self.domain.public[key] for key in self.keys}
 
     @cached_property
     def marginals(self) -> tuple[Columns, ...]:
