@@ -24,7 +24,7 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.release_plan import Expected, Times, compose
 from dpgrain.statistics.bounds import AutoClip, choose_bounds
 from dpgrain.statistics.intervals import at_least
-from dpgrain.statistics.plan import ALIGN_SHARE, clip_rule, guarantee_of
+from dpgrain.statistics.plan import clip_rule, guarantee_of
 from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.release_metadata import Clip, ReleaseMetadata
 from dpgrain.statistics.residuals import Columns, Residuals
@@ -41,8 +41,9 @@ from dpgrain.units import Relation, Unit
 
 # Most cells of all marginals, columns of a marginal, and measured residuals.
 _MOST_CELLS, _MOST_COLUMNS, _MOST_RESIDUALS = 10_000_000, 8, 10_000
-# Budget share of the count of clipped units.
-_CLIPPED_SHARE = 0.02
+# Budget shares of the sum at equal size, of counts of norms if the caller sets none, and of the count
+# of clipped units. Together they raise the noise by 5%.
+_ALIGN_SHARE, _BOUND_SHARE, _CLIPPED_SHARE = 0.02, 0.06, 0.01
 # Parts that are sums of records.
 _SUMS = ("alignment", "sums")
 # Standard errors below which the number of units is unknown.
@@ -473,12 +474,13 @@ class MarginalsQuery(Query[Marginals]):
     @cached_property
     def events(self) -> dict[str, Gaussian]:
         """Calibrated noise of each part, from public numbers only."""
-        promise, shares = self.promise, dict[str, float]()
+        promise, shares, left = self.promise, dict[str, float](), 1.0
         if isinstance(self.rule, AutoClip):
-            own, _ = self.rule.shares(one_bound=True)
-            shares = {"alignment": ALIGN_SHARE, "bounds": (1 - ALIGN_SHARE) * own}
+            shares["bounds"] = self.rule.share or _BOUND_SHARE
+            left -= shares["bounds"]
+            shares["alignment"] = left * _ALIGN_SHARE
         if self.is_clipped:
-            shares["clipped share"] = _CLIPPED_SHARE
+            shares["clipped share"] = left * _CLIPPED_SHARE
         shares["sums"] = 1 - math.fsum(shares.values())
         counted = replace(self.contribution, coordinates="nonnegative")
         parts = {name: self.contribution if name in _SUMS else counted for name in shares}
@@ -547,7 +549,7 @@ class MarginalsQuery(Query[Marginals]):
         if not isinstance(self.rule, AutoClip):
             kind = "clipping-bound" if self.is_clipped else "unclipped"
             return Fact(kind, (self.rule,) if self.is_clipped else (self.promise.level, self.rule))
-        share = self.rule.shares(one_bound=True)[0] * (1 - ALIGN_SHARE)
+        share = self.rule.share or _BOUND_SHARE
         return Fact("chosen-bounds", (self.rule.low, self.rule.high, share))
 
     def run(self, charge: Charge) -> Marginals:
