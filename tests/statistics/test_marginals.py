@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -246,6 +247,15 @@ def test_search_finds_opposite_units_charged_as_if_orthogonal(
     assert max(searched("user", [["item"], ["cell"]], 3.3).values()) <= 1 + 1e-9
     monkeypatch.setattr(residuals_module.Residuals, "is_nonnegative", True)
     assert searched("user", [["item"], ["cell"]], 3.3)["replace"] > 1.01
+
+
+def test_replaced_units_are_charged_in_releases_for_removed_ones() -> None:
+    asked = cases.Asked("user", "replace", 1)
+    pairs = pairs_of(np.random.default_rng(1), "user", asked)
+    ask = asked_of("user", "zero_out", [["item"], ["cell"]], 3.3)
+    found = cases.worst_ratio(ask, pairs, asked, cases.Outcome())
+    # More than √2 of the 2 that are charged.
+    assert math.sqrt(0.5) < found <= 1 + 1e-9
 
 
 @pytest.mark.slow
