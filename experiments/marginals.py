@@ -93,7 +93,7 @@ def library() -> Data:
             "kept": bins(rows["days_kept"], [4, 8, 15, 22]),
             "late": rows["late"],
         },
-        dict(age=5, subject=12, branch=6, month=12, weekday=7, kept=5, late=2),
+        {"age": 5, "subject": 12, "branch": 6, "month": 12, "weekday": 7, "kept": 5, "late": 2},
     )
 
 
@@ -113,7 +113,15 @@ def shop() -> Data:
             "price": bins(rows["unit_price"], [0.5, 1, 2, 5, 10]),
             "cancelled": rows["cancelled"].astype(int),
         },
-        dict(country=40, month=13, weekday=7, hour=24, quantity=8, price=6, cancelled=2),
+        {
+            "country": 40,
+            "month": 13,
+            "weekday": 7,
+            "hour": 24,
+            "quantity": 8,
+            "price": 6,
+            "cancelled": 2,
+        },
     )
 
 
@@ -133,7 +141,7 @@ def channel() -> Data:
             "tokens": bins(rows["n_tokens"], [1, 2, 5, 10, 20, 40]),
             "letters": bins(rows["text"].str.len(), [10, 20, 40, 80, 160]),
         },
-        dict(year=15, month=12, weekday=7, hour=24, bot=2, tokens=7, letters=6),
+        {"year": 15, "month": 12, "weekday": 7, "hour": 24, "bot": 2, "tokens": 7, "letters": 6},
     )
 
 
@@ -157,15 +165,15 @@ def congress() -> Data:
             "letters": bins(rows["text"].str.len(), [100, 300, 1000, 3000]),
             "question": rows["text"].str.contains(r"\?").astype(int),
         },
-        dict(
-            state=int(state.max()) + 1,
-            year=21,
-            month=12,
-            weekday=7,
-            tokens=6,
-            letters=5,
-            question=2,
-        ),
+        {
+            "state": int(state.max()) + 1,
+            "year": 21,
+            "month": 12,
+            "weekday": 7,
+            "tokens": 6,
+            "letters": 5,
+            "question": 2,
+        },
     )
 
 

@@ -16,14 +16,14 @@ from tests.refusals import refuses
 from tests.statistics import cases
 
 import dpgrain as dg
-from dpgrain.accounting import Event
+from dpgrain.accounting import Event, Gaussian
 from dpgrain.publishing import draws
 from dpgrain.statistics import residuals as residuals_module
 from dpgrain.tables import marginal_sums
-from dpgrain.units import RELATIONS, Level
+from dpgrain.units import RELATIONS, Level, Relation
 
 DOMAIN = {"item": cases.ITEMS, "cell": cases.CELLS}
-PROMISE = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
+PROMISE: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
 
 
 def published(table: dg.UserTable, by: Any = ("item", "cell"), **options: Any) -> dg.Marginals:
@@ -64,7 +64,7 @@ def test_marginals_are_those_of_pandas_without_noise(seed: int) -> None:
     frame = random_frame(rng, int(rng.integers(0, 200)), sizes)
     workload, domain = random_workload(rng, len(sizes)), domain_of(sizes)
     # ε so large that the noise is below a hundredth; nobody has more than 200 rows.
-    unit = [dg.User(), dg.Element("c0"), dg.Record()][seed % 3]
+    unit: Any = [dg.User(), dg.Element("c0"), dg.Record()][seed % 3]
     clip: Any = "auto" if isinstance(unit, dg.Record) else 200.0
     release = dg.marginals(
         dg.read(pa.Table.from_pandas(frame, preserve_index=False), user="who"), list(domain),
@@ -88,7 +88,7 @@ def test_answers_agree_to_the_last_integer_step(seed: int) -> None:
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 30, int(rng.integers(2, 5))).tolist()
     frame = random_frame(rng, 100, sizes)
-    query = dg.marginals.query(
+    query: Any = dg.marginals.query(
         dg.read(pa.Table.from_pandas(frame, preserve_index=False), user="who"),
         [*domain_of(sizes)], workload=random_workload(rng, len(sizes)), domain=domain_of(sizes),
         unit=dg.User(), epsilon=0.1, delta=1e-6, random_state=seed, clip=3.0,
@@ -121,7 +121,7 @@ def test_covariances_and_errors_are_those_of_simulated_noise(
         return real(event, sums, scale, source)  # type: ignore[arg-type]
 
     monkeypatch.setattr(draws, "with_noise", many)
-    query = dg.marginals.query(
+    query: Any = dg.marginals.query(
         cases.table_of([]), ["item", "cell"], workload=[["item", "cell"], ["cell"]], domain=DOMAIN,
         clip=2.0, **PROMISE,
     )  # fmt: skip
@@ -173,7 +173,7 @@ def pairs_of(rng: np.random.Generator, name: str, asked: cases.Asked) -> Iterato
 
 def searched(
     name: str, workload: Any, clip: Any, bill: Callable[[Event], Event] = lambda event: event
-) -> dict[str, float]:
+) -> dict[Relation, float]:
     """The largest share of the charged loss that neighbours show, by relation."""
     rng, worst = np.random.default_rng(7), dict.fromkeys(RELATIONS, 0.0)
     levels: list[Level] = ["record"] if name == "record" else ["element", "record", "user"]
@@ -204,7 +204,8 @@ def test_no_neighbours_move_marginals_farther_than_charged(name: str, workload: 
 
 def test_search_finds_half_of_the_noise() -> None:
     def half(event: Event) -> Event:
-        return dataclasses.replace(event, noise_multiplier=2 * event.noise_multiplier)  # type: ignore[call-arg]
+        assert isinstance(event, Gaussian)
+        return dataclasses.replace(event, noise_multiplier=2 * event.noise_multiplier)
 
     assert max(searched("user", "pairs", 3.3, half).values()) > 1.9
 
@@ -381,7 +382,7 @@ def test_unknown_marginal_is_rejected() -> None:
 
 def test_text_names_the_columns_of_a_marginal() -> None:
     table = cases.table_of([])
-    queries = [
+    queries: list[Any] = [
         dg.marginals.query(table, ["item", "cell"], workload=one, domain=DOMAIN, **PROMISE)
         for one in (["cell,item"], [["item", "cell"]], ["pairs"], "pairs")
     ]

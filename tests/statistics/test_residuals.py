@@ -36,7 +36,7 @@ def marginal_matrix(sizes: Sequence[int], marginal: Columns) -> Any:
 
 def residual_matrix(sizes: Sequence[int], part: Columns) -> Any:
     """ResidualPlanner's matrix: differences from the first value, or sums, column by column."""
-    matrix = np.ones((1, 1))
+    matrix: Any = np.ones((1, 1))
     for i, size in enumerate(sizes):
         differences = np.hstack([np.ones((size - 1, 1)), -np.eye(size - 1)])
         matrix = np.kron(matrix, differences if i in part else np.ones((1, size)))
@@ -45,7 +45,7 @@ def residual_matrix(sizes: Sequence[int], part: Columns) -> Any:
 
 def noise_matrix(sizes: Sequence[int], part: Columns) -> Any:
     """The covariance of a residual's noise for precision 1, in ResidualPlanner's coordinates."""
-    matrix = np.ones((1, 1))
+    matrix: Any = np.ones((1, 1))
     for i in part:
         differences = np.hstack([np.ones((sizes[i] - 1, 1)), -np.eye(sizes[i] - 1)])
         matrix = np.kron(matrix, differences @ differences.T)

@@ -82,7 +82,7 @@ class Marginals(Histogram):
     >>> rows = pa.table({"who": [*range(900)], "city": ["A", "B", "B"] * 300, "late": [0, 1] * 450})
     >>> release = marginals(read(rows, user="who"), ["city", "late"], unit=User(), epsilon=1.0,
     ...     delta=1e-6, domain={"city": ["A", "B"], "late": [0, 1]}, random_state=1)
-    >>> release.marginal("city").estimate.round(-1).tolist()
+    >>> release.marginal("city").estimate.round(-2).tolist()
     [300.0, 600.0]
     """
 

@@ -28,7 +28,7 @@ Columns: TypeAlias = tuple[int, ...]
 _LARGEST_SCALE = MAX_SCALE / 2
 # Bits below the number 1 of the coefficients of norms; their absolute sum is below 2^35.
 _NORM_BITS = 34
-# Bits of the weight 1, and the fewest with which a clipped unit has a weight above 0.
+# Bits of the weight 1, and the fewest that a bound may need.
 _WEIGHT_BITS, _LEAST_BITS = 20, 4
 
 
@@ -100,7 +100,7 @@ class _Contrasts:
 def contrasts(values: int) -> _Contrasts:
     """Return the contrasts of a number of values: a tree of splits of small coefficients.
 
-    An even number of values is split in halves; an odd one with smallest factor f at 1/f of it.
+    An even number of values is split in halves; others, with smallest factor f, at 1/f.
 
     >>> contrasts(3).left.tolist(), contrasts(3).right.tolist(), contrasts(3).squares.tolist()
     ([2, 1], [1, 1], [6, 2])
@@ -147,8 +147,7 @@ class Residuals:
         Args:
             sizes: the number of values of each column.
             workload: the marginals.
-            nonnegative: True for precisions for which no two records have a negative inner
-                product.
+            nonnegative: True for non-negative inner products of all records, at some loss of accuracy.
         """
         shared = _shares(workload, sizes)
         weights = {}
@@ -204,7 +203,7 @@ class Residuals:
         return min(_WEIGHT_BITS, math.floor(math.log2(_LARGEST_SCALE / most)))
 
     def largest_bound(self, noise_multiplier: float) -> float:
-        """Return the largest clipping bound for which noise can be drawn."""
+        """Return the largest clipping bound with noise scales within the limit."""
         return _LARGEST_SCALE / 2.0**_LEAST_BITS / noise_multiplier / float(self._scales.max())
 
     def radius(self, bound: float, bits: int) -> FloatArray:
@@ -294,7 +293,7 @@ def _shares(workload: Sequence[Columns], sizes: Sequence[int]) -> dict[Columns, 
 
 
 def _bits_of(coefficients: Iterable[Fraction]) -> int:
-    """Return the bits with which the absolute sum of coefficients is at most 2^_NORM_BITS."""
+    """Return the bits of coefficients, for an absolute sum of at most 2^_NORM_BITS."""
     return _NORM_BITS - max(math.ceil(sum(map(abs, coefficients))) - 1, 0).bit_length()
 
 

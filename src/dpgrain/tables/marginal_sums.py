@@ -37,7 +37,7 @@ MOST_ROWS = 1 << _HALF
 
 @dataclass(frozen=True, eq=False)
 class UnitRows:
-    """Rows of units, whose values are all public.
+    """Rows of units, with public values only.
 
     Args:
         codes: the codes of each column, each (rows,), by unit.
@@ -117,7 +117,7 @@ class IntPair:
 
     @staticmethod
     def of(low: IntArray, high: IntArray | int = 0) -> IntPair:
-        """Return integers whose lower halves may be outside of [0, 2^26)."""
+        """Return integers, with lower halves that may be outside of [0, 2^26)."""
         return IntPair(np.asarray(high + (low >> _HALF)), low & ((1 << _HALF) - 1))
 
     def distinct(self) -> tuple[list[int], NDArray[np.intp]]:
@@ -153,7 +153,7 @@ def _squared_norms(
             cells = math.prod(sizes[i] for i in part)
             narrow = lengths.size * cells < 1 << 32
             key = _keys(unit.astype(np.uint32 if narrow else np.int64), columns, part, sizes)
-            # Keys of one unit stay in its place.
+            # Sorting moves no key to the rows of another unit.
             key.sort()
             starts = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
             runs = np.diff(starts, append=key.size).astype(np.float64)
@@ -176,7 +176,7 @@ def _keys(
 def read_unit_rows(
     engine: Engine, unit: Unit, element: str | None, domain: Mapping[str, pa.Array]
 ) -> UnitRows:
-    """Read the rows whose values are all in the domain, arranged by privacy unit.
+    """Read the rows with all values in the domain, arranged by privacy unit.
 
     Rows without a user are dropped, and rows without a value of ``element``, the column of the
     elements, are one element. Of more than ``max_elements``, the first in a public order are used.

@@ -1,6 +1,6 @@
 """All pairs of 20 columns: seconds, memory, and their ratio to the same tables without privacy.
 
-Usage: python benchmarks/marginals.py [--people 1000000] [--rows 2] [--heavy 100000]
+Usage: python benchmarks/pairs.py [--people 1000000] [--rows 2] [--heavy 100000]
 
 Each person has one row plus a Poisson number of further rows, and one person has ``--heavy`` different
 rows. The work without privacy is one DuckDB query per pair of columns (``GROUP BY``) on the same rows
