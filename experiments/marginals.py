@@ -6,8 +6,9 @@ Tables: the generated loans, and if DPGRAIN_DATA is set, an online shop, an IRC 
 of the US House. Units are users, and elements (a month of a reader, a day of a customer or writer, a
 year of a speaker). The other way keeps the first rows of a unit in a random order, up to a cap, and
 scales ResidualPlanner's noise by the cap, the sensitivity of a unit with so many equal rows. Its error
-is computed for every cap, and the best is shown, which no private release can find. ``dg.marginals``
-finds its bound within the budget; its error is that of whole releases.
+is computed for every cap, and the best is shown, which no private release can find. *Equal noise* is
+the same with noise of one size in every cell, as private-pgm and OpenDP measure marginals, before any
+estimation. ``dg.marginals`` finds its bound within the budget; its error is that of whole releases.
 """
 
 from __future__ import annotations
@@ -185,12 +186,18 @@ TABLES: dict[str, Callable[[], Data]] = {
 }
 
 
-def capped_error(data: Data, unit: Any, epsilon: float) -> tuple[float, int]:
-    """The error of the best row cap, and the cap."""
+def energies(data: Data) -> list[float]:
+    """The squared noise of all answers for one row, of ResidualPlanner and of equal noise."""
     sizes = list(data.sizes.values())
-    residuals = Residuals.of(sizes, list(itertools.combinations(range(len(sizes)), 2)))
+    pairs = list(itertools.combinations(range(len(sizes)), 2))
+    equal = len(pairs) * sum(sizes[i] * sizes[j] for i, j in pairs)
+    return [float(Residuals.of(sizes, pairs).noise_energy()[0]), float(equal)]
+
+
+def capped_error(data: Data, unit: Any, epsilon: float, energy: float) -> tuple[float, int]:
+    """The error of the best row cap, and the cap."""
     (noise,) = gaussian_multipliers(epsilon, DELTA, [Contribution("user")], [1.0])
-    energy = residuals.noise_energy()[0] * noise**2
+    energy *= noise**2
     rng = np.random.default_rng(0)
     order = rng.permutation(unit.size)
     order = order[np.argsort(unit[order], kind="stable")]
@@ -229,8 +236,8 @@ def main() -> None:
     parser.add_argument("--epsilons", default=".5,1,3")
     parser.add_argument("--releases", type=int, default=3)
     options = parser.parse_args()
-    print("| table | unit | ε | row cap, best in hindsight | dg.marginals | ratio |")
-    print("|---|---|--:|--:|--:|--:|")
+    print("| table | unit | ε | row cap | equal noise | dg.marginals | ratio | to equal noise |")
+    print("|---|---|--:|--:|--:|--:|--:|--:|")
     for name in options.only.split(","):
         data = TABLES[name]()
         parts = {
@@ -243,11 +250,14 @@ def main() -> None:
         for (title, (unit, place)), epsilon in itertools.product(
             parts.items(), map(float, options.epsilons.split(","))
         ):
-            other, cap = capped_error(data, place, epsilon)
+            (other, cap), (equal, most) = (
+                capped_error(data, place, epsilon, energy) for energy in energies(data)
+            )
             ours, bound, share = released_error(data, unit, epsilon, options.releases)
             print(
-                f"| {name} | {title} | {epsilon:g} | {other:,.1f} (cap {cap}) | {ours:,.1f} (bound "
-                f"{bound:.3g}, {share:.1%} clipped) | {ours / other:.2f} |",
+                f"| {name} | {title} | {epsilon:g} | {other:,.1f} (cap {cap}) "
+                f"| {equal:,.1f} (cap {most}) | {ours:,.1f} (bound {bound:.3g}, {share:.1%} clipped) | {ours / other:.2f} "
+                f"| {ours / equal:.2f} |",
                 flush=True,
             )
 

@@ -98,7 +98,7 @@ class People:
     def table(
         self,
         publish: Any,
-        *columns: str,
+        *columns: Any,
         n_users: int | None,
         where: bool = False,
         user: Any = "who",

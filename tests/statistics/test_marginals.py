@@ -316,6 +316,7 @@ def test_release_saves_loads_and_prints(tmp_path: Any) -> None:
     assert np.array_equal(again.covariance(["cell"]), release.covariance(["cell"]))
     assert "(all)" in repr(release)
     assert "joint norm" in release.explain()
+    assert "unknown value in any of the columns" in " ".join(release.explain().split())
     assert release.marginal("cell", "item").pivot("item", "cell").shape == (4, 3)
 
 

@@ -268,6 +268,9 @@ class ReleaseMetadata(Mapping[str, str]):
 
     @property
     def _bad_values(self) -> str:
+        if self.statistic.stacked:
+            user = "" if self.user is None else f"without a value in {quote_user(self.user)} or "
+            return f"rows {user}with an unknown value in any of the columns are dropped"
         user = [] if self.user is None or self._shared else [quote_user(self.user)]
         columns = [*user, *map(repr, self.by)]
         missing = [f"a value in {' or '.join(columns)}"] if columns else []
