@@ -256,8 +256,8 @@ def main() -> None:
             ours, bound, share = released_error(data, unit, epsilon, options.releases)
             print(
                 f"| {name} | {title} | {epsilon:g} | {other:,.1f} (cap {cap}) "
-                f"| {equal:,.1f} (cap {most}) | {ours:,.1f} (bound {bound:.3g}, {share:.1%} clipped) | {ours / other:.2f} "
-                f"| {ours / equal:.2f} |",
+                f"| {equal:,.1f} (cap {most}) | {ours:,.1f} (bound {bound:.3g}, {share:.1%} clipped) "
+                f"| {ours / other:.2f} | {ours / equal:.2f} |",
                 flush=True,
             )
 

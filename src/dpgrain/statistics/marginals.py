@@ -86,15 +86,9 @@ class Marginals(Histogram):
     [300.0, 600.0]
     """
 
-    workload: tuple[tuple[str, ...], ...] = ()
-    residual_errors: tuple[tuple[tuple[str, ...], float], ...] = ()
+    workload: Sequence[Sequence[str]] = ()
+    residual_errors: Sequence[tuple[Sequence[str], float]] = ()
     clipped_share: float | None = None
-
-    def __post_init__(self) -> None:
-        workload = tuple(map(tuple, self.workload))
-        errors = tuple((tuple(columns), float(sd)) for columns, sd in self.residual_errors)
-        object.__setattr__(self, "workload", workload)
-        object.__setattr__(self, "residual_errors", errors)
 
     def _about(self) -> dict[str, Any]:
         return {
@@ -133,7 +127,7 @@ class Marginals(Histogram):
         >>> release.marginal("late", "city").pivot("late", "city").shape
         (2, 2)
         """
-        whole, start = self._containing(columns)
+        whole, start = self._containing("columns", columns)
         sizes = [len(self.domain[name]) for name in whole]
         part = slice(start, start + math.prod(sizes))
         dropped = tuple(at for at, name in enumerate(whole) if name not in columns)
@@ -175,9 +169,10 @@ class Marginals(Histogram):
         >>> bool(np.allclose(np.sqrt(np.diag(matrix)), release.marginal("city").std_error))
         True
         """
-        first, second = tuple(one), tuple(one if two is None else two)
-        self._containing(first)
-        self._containing(second)
+        first = tuple(map(str, _validate.sequence(one=one)))
+        second = first if two is None else tuple(map(str, _validate.sequence(two=two)))
+        self._containing("one", first)
+        self._containing("two", second)
         shapes = [[len(self.domain[name]) for name in names] for names in (first, second)]
         places = [np.indices(shape).reshape(len(shape), -1) for shape in shapes]
         common = [name for name in first if name in second]
@@ -208,7 +203,7 @@ class Marginals(Histogram):
             stop = start + math.prod(sizes.values())
             measurements.append(
                 {
-                    "clique": columns,
+                    "clique": tuple(columns),
                     "domain": sizes,
                     "values": self.estimate[start:stop].copy(),
                     "stddev": float(self.std_error[start]),
@@ -217,19 +212,20 @@ class Marginals(Histogram):
             start = stop
         return measurements
 
-    def _containing(self, columns: Sequence[str]) -> tuple[tuple[str, ...], int]:
+    def _containing(self, name: str, columns: Sequence[str]) -> tuple[Sequence[str], int]:
         """Return a marginal of the workload with these columns, and its first row."""
+        known = all(isinstance(column, str) for column in columns)
         start, found = 0, None
         for whole in self.workload:
-            if found is None and set(columns) <= set(whole):
+            if found is None and known and set(columns) <= set(whole):
                 found = whole, start
-            start += math.prod(len(self.domain[name]) for name in whole)
+            start += math.prod(len(self.domain[column]) for column in whole)
         if found is None or len(set(columns)) < len(columns):
             listed = "; ".join(", ".join(one) for one in self.workload[:6])
             raise ParameterError(
-                f"columns must be different columns of one marginal of the workload ({listed}"
-                f"{'; …' if len(self.workload) > 6 else ''}), not {', '.join(map(str, columns))}.",
-                name="columns",
+                f"{name} must be different columns of one marginal of the workload ({listed}"
+                f"{'; …' if len(self.workload) > 6 else ''}), not {_validate.describe(columns)}.",
+                name=name,
             )
         if self.nonnegative or self.metadata.processed:
             raise ParameterError(
@@ -356,7 +352,8 @@ def _marginals_of(
     workload: Any, keys: tuple[str, ...], values: Mapping[str, pa.Array]
 ) -> tuple[tuple[str, ...], ...]:
     """Return the columns of each marginal of a workload, each in the order of the columns."""
-    if workload in ("pairs", ["pairs"], ("pairs",)):
+    words = workload if isinstance(workload, list | tuple) else [workload]
+    if len(words) == 1 and isinstance(words[0], str) and words[0] == "pairs":
         wanted = list(itertools.combinations(keys, min(2, len(keys))))
     else:
         wanted = [_marginal_of(one, keys) for one in _validate.sequence(workload=workload)]
@@ -404,7 +401,7 @@ def _marginal_of(stated: Any, keys: tuple[str, ...]) -> tuple[str, ...]:
             f"{_validate.describe(stated)}.",
             name="workload",
         )
-    unknown = [name for name in names if name not in keys]
+    unknown = [name for name in names if not isinstance(name, str) or name not in keys]
     if unknown or len(set(names)) < len(names):
         raise ParameterError(
             f"workload must have different columns of by ({', '.join(keys)}) in each marginal, not "
