@@ -127,7 +127,7 @@ class Marginals(Histogram):
         >>> release.marginal("late", "city").pivot("late", "city").shape
         (2, 2)
         """
-        whole, start = self._containing("columns", columns)
+        whole, start = self._containing("columns", columns, columns)
         sizes = [len(self.domain[name]) for name in whole]
         part = slice(start, start + math.prod(sizes))
         dropped = tuple(at for at, name in enumerate(whole) if name not in columns)
@@ -171,10 +171,10 @@ class Marginals(Histogram):
         """
         first = tuple(map(str, _validate.sequence(one=one)))
         second = first if two is None else tuple(map(str, _validate.sequence(two=two)))
-        self._containing("one", first)
-        self._containing("two", second)
+        self._containing("one", first, one)
+        self._containing("two", second, two)
         shapes = [[len(self.domain[name]) for name in names] for names in (first, second)]
-        places = [np.indices(shape).reshape(len(shape), -1) for shape in shapes]
+        places = [np.indices(one).reshape(len(one), math.prod(one)) for one in shapes]
         common = [name for name in first if name in second]
         matrix = np.zeros([math.prod(shape) for shape in shapes])
         same = [
@@ -212,7 +212,9 @@ class Marginals(Histogram):
             start = stop
         return measurements
 
-    def _containing(self, name: str, columns: Sequence[str]) -> tuple[Sequence[str], int]:
+    def _containing(
+        self, name: str, columns: Sequence[str], stated: object
+    ) -> tuple[Sequence[str], int]:
         """Return a marginal of the workload with these columns, and its first row."""
         known = all(isinstance(column, str) for column in columns)
         start, found = 0, None
@@ -224,7 +226,7 @@ class Marginals(Histogram):
             listed = "; ".join(", ".join(one) for one in self.workload[:6])
             raise ParameterError(
                 f"{name} must be different columns of one marginal of the workload ({listed}"
-                f"{'; …' if len(self.workload) > 6 else ''}), not {_validate.describe(columns)}.",
+                f"{'; …' if len(self.workload) > 6 else ''}), not {_validate.describe(stated)}.",
                 name=name,
             )
         if self.nonnegative or self.metadata.processed:
@@ -261,9 +263,10 @@ def marginals(
     random_state: RandomState = None,
     progress: bool | None = None,
 ) -> Query[Marginals]:
-    """Publish counts of records by the values of several columns, as marginals that agree.
+    """Publish tables of counts by several columns, which agree.
 
-    Sums of one marginal over any column are equal to those of every other marginal.
+    A marginal is a table of counts by one or more of the columns. Its sums over any column are
+    equal to those of every other marginal.
 
     Args:
         table: table from :func:`dpgrain.read`.
@@ -356,7 +359,9 @@ def _marginals_of(
     if len(words) == 1 and isinstance(words[0], str) and words[0] == "pairs":
         wanted = list(itertools.combinations(keys, min(2, len(keys))))
     else:
-        wanted = [_marginal_of(one, keys) for one in _validate.sequence(workload=workload)]
+        # Items of an array, which may be a column of rows, must not be quoted.
+        listed = workload if isinstance(workload, list | tuple) else ()
+        wanted = [_marginal_of(one, keys) for one in listed]
     if not wanted or len(set(wanted)) < len(wanted):
         raise ParameterError(
             "workload must be 'pairs' or a list of different marginals, not "
