@@ -129,7 +129,7 @@ class People:
         return self.table(dg.elements_per_user, *by, unit=unit, **options)
 
     def marginals(self, workload: Any, **options: Any) -> Any:
-        """Ask for marginals of two columns."""
+        """Marginals of two columns."""
         domain = {"item": ["a", "b", "z"], "cell": ["p", "q"]}
         asked = {"workload": workload, "domain": domain, **options}
         return self.table(dg.marginals, [*domain], **asked)

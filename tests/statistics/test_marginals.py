@@ -1,4 +1,4 @@
-"""Marginals agree, are those of pandas without noise, and no unit moves them farther than charged."""
+"""Marginals agree, equal pandas without noise, and no unit changes them by more than charged."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_marginals_are_those_of_pandas_without_noise(seed: int) -> None:
     sizes = rng.integers(1, 6, int(rng.integers(1, 5))).tolist()
     frame = random_frame(rng, int(rng.integers(0, 200)), sizes)
     workload, domain = random_workload(rng, len(sizes)), domain_of(sizes)
-    # ε so large that the noise is below a hundredth; nobody has more than 200 rows.
+    # ε so large that the noise is below a hundredth; every user has at most 200 rows.
     unit: Any = [dg.User(), dg.Element("c0"), dg.Record()][seed % 3]
     clip: Any = "auto" if isinstance(unit, dg.Record) else 200.0
     release = dg.marginals(
@@ -255,7 +255,7 @@ def test_replaced_units_are_charged_in_releases_for_removed_ones() -> None:
     pairs = pairs_of(np.random.default_rng(1), "user", asked)
     ask = asked_of("user", "zero_out", [["item"], ["cell"]], 3.3)
     found = cases.worst_ratio(ask, pairs, asked, cases.Outcome())
-    # More than √2 of the 2 that are charged.
+    # More than √2, of a charge of 2.
     assert math.sqrt(0.5) < found <= 1 + 1e-9
 
 
