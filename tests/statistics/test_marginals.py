@@ -6,12 +6,14 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from matplotlib.figure import Figure
 from tests.refusals import refuses
 from tests.statistics import cases
 
@@ -318,6 +320,14 @@ def test_release_saves_loads_and_prints(tmp_path: Any) -> None:
     assert "joint norm" in release.explain()
     assert "unknown value in any of the columns" in " ".join(release.explain().split())
     assert release.marginal("cell", "item").pivot("item", "cell").shape == (4, 3)
+
+
+def test_release_and_its_marginals_have_reports_and_plots(tmp_path: Path) -> None:
+    release = published(cases.table_of(cases.clean()), workload=[["item", "cell"], ["cell"]])
+    for each in (release, release.marginal("item"), release.marginal()):
+        page = each.report(tmp_path / "page.html").read_text(encoding="utf-8")
+        assert "which agree with each other" in page
+        assert each.plot(Figure().subplots()).get_figure() is not None
 
 
 def test_measurements_have_columns_sizes_values_and_errors() -> None:
