@@ -112,6 +112,7 @@ def test_answers_agree_to_the_last_integer_step(seed: int) -> None:
             assert np.abs(sums[0].ravel() * step - release.marginal(*common).estimate).max() <= step
 
 
+@pytest.mark.slow
 def test_covariances_and_errors_are_those_of_simulated_noise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -204,6 +205,7 @@ def test_no_neighbours_move_marginals_farther_than_charged(name: str, workload: 
     assert worst["zero_out"] > 0.99
 
 
+@pytest.mark.slow
 def test_search_finds_half_of_the_noise() -> None:
     def half(event: Event) -> Event:
         assert isinstance(event, Gaussian)
@@ -212,6 +214,7 @@ def test_search_finds_half_of_the_noise() -> None:
     assert max(searched("user", "pairs", 3.3, half).values()) > 1.9
 
 
+@pytest.mark.slow
 def test_search_finds_units_clipped_by_their_number_of_kinds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -226,6 +229,7 @@ def test_search_finds_units_clipped_by_their_number_of_kinds(
     assert max(searched("user", "pairs", 3.3).values()) > 1.5
 
 
+@pytest.mark.slow
 def test_search_finds_coefficients_without_inclusion_and_exclusion(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -239,6 +243,7 @@ def test_search_finds_coefficients_without_inclusion_and_exclusion(
     assert max(searched("user", "pairs", 3.3).values()) > 1.2
 
 
+@pytest.mark.slow
 def test_search_finds_opposite_units_charged_as_if_orthogonal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -405,6 +410,7 @@ def test_text_names_the_columns_of_a_marginal() -> None:
     assert {query.workload for query in queries} == {(("item", "cell"),)}
 
 
+@pytest.mark.slow
 def test_bound_is_near_the_best_in_hindsight() -> None:
     rng = np.random.default_rng(3)
     sizes = rng.geometric(0.2, 3000)
