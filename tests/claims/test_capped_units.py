@@ -84,6 +84,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "weights": lambda t, k, **o: dg.histogram(t, k, weight="x", **o),
     "count": lambda t, k, **o: dg.count(t, by=k or None, **o),
     "sum": lambda t, k, **o: dg.sum(t, "x", by=k or None, bounds=(-4, 4), **o),
+    "sum above 0": lambda t, k, **o: dg.sum(t, "x", by=k or None, bounds=(0, 4), **o),
+    "sum in a range": lambda t, k, **o: dg.sum(t, "x", by=k or None, **o),
     "mean": lambda t, k, **o: dg.mean(t, "x", by=k or None, bounds=(-4, 4), **o),
     "mean in a range": lambda t, k, **o: dg.mean(t, "x", by=k or None, **o),
     "variance": lambda t, k, **o: dg.variance(t, "x", by=k or None, bounds=(-4, 4), **o),

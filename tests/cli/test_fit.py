@@ -221,21 +221,6 @@ def test_a_user_s_place_does_not_depend_on_who_else_has_rows(
     assert command(*words, "--n-users", "13").returncode == 0
 
 
-def test_an_empty_table_is_a_neighbour_like_any_other(
-    visits: Path, tmp_path: Path, command: Command
-) -> None:
-    empty = tmp_path / "empty.parquet"
-    pq.write_table(pq.read_table(visits).slice(0, 0), empty)
-    for kind, unit in (("linear", "record"), ("logistic", "user"), ("svm", "element")):
-        more = {"classes": "0,1"} if kind != "linear" else {}
-        more |= {"element": "week"} if unit == "element" else {}
-        done = command(*_fit(empty, tmp_path / "m.json", kind, unit=unit, n_users="300", **more))
-        assert done.returncode == 0, done.stderr
-    done = command("predict", tmp_path / "m.json", empty, "--output", tmp_path / "p.csv")
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "p.csv").read_text().startswith('"prediction"')
-
-
 WRONG = [
     ({"target": "nothing"}, 1, "target 'nothing' is not a column"),
     ({"target": "paid"}, 1, "has type DOUBLE, which cannot be used as a key"),
@@ -286,19 +271,6 @@ def test_errors_are_one_sentence(
     assert not list(tmp_path.iterdir())
 
 
-def test_nothing_is_overwritten(visits: Path, tmp_path: Path, command: Command) -> None:
-    before = visits.read_bytes()
-    same = tmp_path / "same.json"
-    for done in (
-        command(*_fit(visits, same, report=str(visits))),
-        command(*_fit(visits, same, report=str(same))),
-    ):
-        assert done.returncode == 2
-        assert "is already used in this command" in done.stderr
-    assert visits.read_bytes() == before
-    assert not list(tmp_path.iterdir())
-
-
 def test_predict_refuses_what_it_cannot_use(visits: Path, tmp_path: Path, command: Command) -> None:
     model = tmp_path / "m.json"
     assert command(*_fit(visits, model, "linear")).returncode == 0
@@ -322,13 +294,6 @@ def test_predict_refuses_what_it_cannot_use(visits: Path, tmp_path: Path, comman
         assert sentence in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "p.csv").exists()
-
-
-@pytest.mark.parametrize("name", ["fit", "predict"])
-def test_help_has_an_example(name: str, command: Command) -> None:
-    done = command(name, "--help")
-    assert done.returncode == 0
-    assert re.search(rf"Example.*dpgrain {name}", done.stdout, re.DOTALL)
 
 
 NASTY = ["<script>alert(1)</script>", "$\\alpha_{$ {{ 7 * 7 }}", "x" * 3000, "漢字" * 30]

@@ -109,29 +109,6 @@ def test_methods_and_the_rest(days: Path, method: str, command: Command) -> None
     assert ("No mean: too few users" in done.stdout) == (method == "softcore")
 
 
-def test_bad_values_follow_the_rule_and_raise_nothing(tmp_path: Path, command: Command) -> None:
-    rows = tmp_path / "rows.csv"
-    rows.write_text("person,x,y\n1,2,1\n1,lots,1e400\n2,,inf\n,1e9,5\n3,nan,\n")
-    out = tmp_path / "mean.json"
-    listed = words(rows, columns="x,y", n_users="3", bound="5", epsilon="1000", output=str(out))
-    done = command(*listed, "--method", "clip", "--type", "x,y=double")
-    assert done.returncode == 0, done.stderr
-    # Person 1 has (1, ½), the others 0.
-    told = json.loads(out.read_text(encoding="utf-8"))
-    assert np.allclose(told["estimate"], [1 / 3, 1 / 6], atol=6 * told["std_error"])
-    assert told["std_error"] < 0.2
-
-
-def test_an_empty_table_is_a_neighbour_like_any_other(
-    days: Path, tmp_path: Path, command: Command
-) -> None:
-    empty = tmp_path / "empty.parquet"
-    pq.write_table(pq.read_table(days).slice(0, 0), empty)
-    done = command(*words(empty, n_users="4000"))
-    assert done.returncode == 0, done.stderr
-    assert "Method: recentred" in done.stdout
-
-
 WRONG = [
     ({"columns": None}, 2, "Pass --columns, the columns of the vectors"),
     ({"bound": None}, 2, "Pass --bound"),
@@ -168,15 +145,6 @@ def test_errors_are_one_sentence(
     assert sentence in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not done.stdout
-
-
-def test_nothing_is_overwritten(days: Path, tmp_path: Path, command: Command) -> None:
-    same = tmp_path / "days.parquet"
-    same.write_bytes(days.read_bytes())
-    done = command(*words(same, output=str(same)))
-    assert done.returncode == 2
-    assert "is already used in this command" in done.stderr
-    assert same.read_bytes() == days.read_bytes()
 
 
 def test_options_of_other_commands_are_none_of_this_one(days: Path, command: Command) -> None:

@@ -127,10 +127,3 @@ def test_max_elements_goes_with_users(command: Command) -> None:
     done = command("plan", "mean", *PLANS["mean"], "--unit", "element", "--max-elements", "3")
     assert done.returncode == 2
     assert "--max-elements requires --unit user." in done.stderr
-
-
-@pytest.mark.parametrize("kind", PLANS)
-def test_help_has_an_example(kind: str, command: Command) -> None:
-    done = command("plan", kind, "--help")
-    assert done.returncode == 0
-    assert f"Example:\n  dpgrain plan {kind} " in done.stdout

@@ -159,14 +159,6 @@ def test_guarantee_from_parameters(command: Command) -> None:
     assert command("guarantee").returncode == 2
 
 
-@pytest.mark.parametrize("name", ["histogram", "guarantee", "demo"])
-def test_help_has_an_example(name: str, command: Command) -> None:
-    done = command(name, "--help")
-    assert done.returncode == 0
-    assert f"dpgrain {name}" in done.stdout
-    assert "Example" in done.stdout
-
-
 PROMISE = ("--user", "person", "--epsilon", "2", "--delta", "1e-4")
 
 
@@ -290,17 +282,6 @@ def test_one_sentence_tells_what_is_wrong(
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
-
-
-def test_an_input_is_not_overwritten(visits: Path, tmp_path: Path, command: Command) -> None:
-    cells = tmp_path / "cells.csv"
-    cells.write_text("page,area\npage 1,a\n")
-    done = command(
-        "count", visits, "--unit", "user", "--cells", f"area=page:{cells}", "--output", cells, *PROMISE
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert "already used" in done.stderr
-    assert cells.read_text().startswith("page,area")
 
 
 PEOPLE = ["--user", "person", "--unit", "user", "--epsilon", "2", "--delta", "1e-6"]

@@ -35,7 +35,6 @@ from dpgrain.accounting.losses.pairs import MixturePair
 from dpgrain.ledger import AnyDays, LastingPromise, accounts, plans
 from dpgrain.ledger.accounts import AlreadyReleasedError, Charged
 from dpgrain.ledger.stores.protocol import Transaction
-from dpgrain.ledger.stores.sql import SqlTransaction
 from dpgrain.publishing import Price
 
 FIT = dg.Guarantee("record", "", "zero_out", 1e-9, SampledGaussian(3.0, 0.01, 300, level="record"))
@@ -416,24 +415,3 @@ def test_no_strategy_with_a_plan_beats_a_promise(name: str, count: int) -> None:
     turns = count + math.floor((promise.caps.mu / TURN) ** 2)
     found = best_delta(1.0, TURN, turns, allowed(promise))
     assert 0.2 * promise.delta < found <= promise.delta * (1 + 1e-3)
-
-
-def test_a_plan_that_forgets_what_was_made_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each planned release is made twice for free."""
-    use_planned = SqlTransaction.use_planned
-    seen: list[int] = []
-
-    def forgetful(page: SqlTransaction, promise: int, place: int) -> None:
-        seen.append(place)
-        if seen.count(place) % 2 == 0:
-            use_planned(page, promise, place)
-
-    monkeypatch.setattr(SqlTransaction, "use_planned", forgetful)
-    promise = LastingPromise.of(dg.User(), 1.0, 1e-6, plan=[SMALL] * 4)
-    made = allowed(promise)
-
-    def left(done: int) -> Left:
-        seen.clear()
-        return made(done)
-
-    assert best_delta(1.0, TURN, 8, left) > 1.5 * promise.delta

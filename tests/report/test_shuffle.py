@@ -226,9 +226,6 @@ class TestPlan:
         assert "no promise" in self.run(*few)
         assert "no promise" not in self.run(*self.ASKED)
 
-    def test_help_has_an_example(self) -> None:
-        assert "Example:\n  dpgrain plan shuffle" in self.run("--help")
-
     @pytest.mark.parametrize(
         ("words", "sentence"),
         [

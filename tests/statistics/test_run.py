@@ -19,58 +19,16 @@ from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.accounting import (
-    Contribution,
     Selection,
 )
 from dpgrain.publishing import draws
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics import sums_query as sums_module
 from dpgrain.statistics.bounds import ChosenBounds
-from dpgrain.tables.engines import kernel
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Relation, Unit
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
-Pair: TypeAlias = tuple[list[Row], list[Row]]
 Values: TypeAlias = NDArray[np.float64]
-
-
-Ask: TypeAlias = Callable[[dg.UserTable], Any]
-
-
-@pytest.mark.usefixtures("cached_plans")
-@pytest.mark.parametrize("statistic", ["mean in a range", "sum in a range"])
-@pytest.mark.parametrize("name", ["user", "own", "capped column"])
-def test_the_search_finds_ranges_of_unscaled_blocks(
-    statistic: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    case = (statistic, name, ("item",), "public", 2.5)
-    asked = cases.Asked(cases.own_level(name), "zero_out", 1)
-    assert 0.5 < cases.seen(case, asked) <= 1 + 1e-9
-    real = run_module._range
-
-    def careless(*rest: Any) -> Any:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(kernel._Blocks, "clip", cases.unclipped)
-            return real(*rest)
-
-    monkeypatch.setattr(run_module, "_range", careless)
-    assert cases.seen(case, asked) > 10
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("cached_plans")
-@pytest.mark.parametrize("statistic", ["sum", "sum in a range"])
-@pytest.mark.parametrize("keys", [(), ("item",)])
-def test_the_search_finds_net_sums_billed_as_nonnegative(
-    statistic: str, keys: tuple[str, ...]
-) -> None:
-    asked, case = cases.Asked("user", "replace", 2), (statistic, "user", keys, "public", 2.5)
-    outcome = cases.Outcome(low=-4.0, high=4.0)
-    assert 0.98 < cases.seen(case, asked, outcome=outcome) <= 1 + 1e-9
-    assert (
-        cases.seen(case, asked, cases.billed_as(coordinates="nonnegative"), outcome=outcome) > 1.4
-    )
-    assert cases.seen(case, asked, cases.billed_as(coordinates="one"), outcome=outcome) > 1.98
 
 
 def curve(mu: float, delta: float) -> float:
@@ -325,15 +283,6 @@ def test_audit_of_laplace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draws, "with_noise", lambda e, x, scale, s: real(e, x, scale / 4, s))
     found, claimed = audit(name, dg.User(), **options)
     assert found > claimed
-
-
-@pytest.mark.slow
-def test_audit_of_wrong_prices(monkeypatch: pytest.MonkeyPatch) -> None:
-    # An exchanged unit costs √2 for masses, 2 for signed sums.
-    monkeypatch.setattr(Contribution, "replace_factor", 1.0)
-    for name in ("sum", "mean", "variance", "quantiles"):
-        found, claimed = audit(name, dg.User(), epsilon=3.0)
-        assert found > claimed
 
 
 def many(

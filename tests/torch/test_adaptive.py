@@ -238,24 +238,3 @@ def test_audit_stays_below_the_claim() -> None:
     # The best weight is that of what moves ÷ its variance.
     assert 0.4 < mu_below(STILL.count_share**2) <= 1.0
     assert mu_below(1e3) <= 1.0
-
-
-@pytest.mark.slow
-def test_audit_finds_counts_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = CountedSource.normals
-
-    def normals(own: CountedSource, part: Any, *radii: float) -> list[Normals]:
-        count, noise = real(own, part, *radii)
-        count.sd = 0.0
-        return [count, noise]
-
-    monkeypatch.setattr(CountedSource, "normals", normals)
-    assert mu_below(1e3) > 1.0
-
-
-@pytest.mark.slow
-def test_audit_finds_users_who_count_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A count of 30 bounds instead of one."""
-    real = AdaptiveNorm.counts
-    monkeypatch.setattr(AdaptiveNorm, "counts", lambda own, lengths: 30 * real(own, lengths))
-    assert mu_below(1e3) > 1.0

@@ -18,7 +18,6 @@ from dpgrain.accounting import (
     Event,
     Gaussian,
     Laplace,
-    Loss,
     PureDP,
     SampledGaussian,
 )
@@ -214,21 +213,6 @@ def test_no_leaking_candidate_exceeds_the_claim(name: str) -> None:
         assert not exceeds(event, p[chosen], q[chosen], event.delta)
 
 
-def test_too_small_claims_are_seen() -> None:
-    # As if a run cost no more than one candidate, or than two.
-    event = SelectBest(PureDP(0.5), 20.0)
-    pairs = pure_pairs(0.5)
-    for epsilon in (0.5, 1.0):
-        assert any(exceeds(event, p, q, Loss(pure=epsilon).delta) for p, q in pairs)
-    # Without the number of runs before δ.
-    many = SelectBest(Gaussian(2.0), 20.0)
-    loss = many.loss()
-    p, q = gaussian(0.5, "rising")
-    single = Gaussian(2.0)
-    assert exceeds(many, p, q, single.delta)
-    assert not exceeds(many, p, q, loss.delta)
-
-
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 def test_the_candidate_is_asked_about_the_same_units(relation: Relation) -> None:
     inner = Gaussian(8.0) + ZCDP(0.001, "element")
@@ -275,11 +259,6 @@ def test_the_law_is_named_by_its_parameter() -> None:
     assert LAWS["geometric"].gamma == pytest.approx(1 / 20)
     with refuses("stopping"):
         _ = LAWS["poisson"].gamma
-
-
-def test_events_are_written_and_read() -> None:
-    for event in (*LAWS.values(), SelectBest((Gaussian(2.0), PureDP(1.0)), 9.0, eta=0.5)):
-        assert Event.from_json(event.to_json()) == event
 
 
 def wrong(events: Sequence[Event] = (), **named: float | str) -> Callable[[], Event]:
