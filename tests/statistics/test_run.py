@@ -24,7 +24,6 @@ from dpgrain.accounting import (
 from dpgrain.publishing import draws
 from dpgrain.statistics import run as run_module
 from dpgrain.statistics import sums_query as sums_module
-from dpgrain.statistics.bounds import ChosenBounds
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Relation, Unit
 
 Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
@@ -157,7 +156,7 @@ def test_a_range_is_found_by_noisy_numbers_alone() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cells", [0, 1, 4, 30])
-def test_what_was_learned_of_bounds_is_kept_by_group(cells: int) -> None:
+def test_chosen_bounds_are_those_of_each_group(cells: int) -> None:
     names = [f"i{i:02}" for i in range(cells)]
     rows: list[Row] = [
         (user, name, "p", 1.0)
@@ -170,14 +169,14 @@ def test_what_was_learned_of_bounds_is_kept_by_group(cells: int) -> None:
         "unit": dg.Element("item"), "epsilon": 8.0, "delta": 1e-6, "random_state": 1,
         "domain": names[::-1] if cells else None,
     }  # fmt: skip
-    learned = measured(lambda t: dg.count(t, by="item", **options), cases.table_of(rows)).chosen
-    assert learned is not None
-    assert learned.seen.tolist() == [place % 2 == 0 for place in reversed(range(cells))]
-    for place, bound in zip(reversed(range(cells)), learned.bounds, strict=True):
+    release = dg.count(cases.table_of(rows), by="item", **options)
+    assert release.metadata.chosen
+    for place, bound in zip(reversed(range(cells)), release.clip, strict=True):
         # Blocks of one size are hardly cut off, and bounds lie within a coarse bin of their size.
         assert place % 2 or 0.8 < bound / (1 + 3 * place) < 5.5
-    stated = measured(lambda t: dg.count(t, by="item", clip=2.0, **options), cases.table_of(rows))
-    assert stated.chosen is None
+    stated = dg.count(cases.table_of(rows), by="item", clip=2.0, **options)
+    assert not stated.metadata.chosen
+    assert (stated.clip == 2.0).all()
 
 
 TESTS = 5_000
@@ -186,7 +185,6 @@ TESTS = 5_000
 class NoisySums(NamedTuple):
     masses: Values
     guarantee: dg.Guarantee
-    chosen: ChosenBounds | None
 
 
 def measured(ask: Callable[[dg.UserTable], Any], table: dg.UserTable) -> NoisySums:
@@ -202,7 +200,7 @@ def measured(ask: Callable[[dg.UserTable], Any], table: dg.UserTable) -> NoisySu
         patch.setattr(sums_module, "noisy_sums", spy)
         ask(table)
     (one,) = seen
-    return NoisySums(one.masses, one.guarantee, one.chosen)
+    return NoisySums(one.masses, one.guarantee)
 
 
 def lone(x: float | None, times: int = 20) -> dg.UserTable:

@@ -21,14 +21,14 @@ from dpgrain.cli.options import argument, option
 from dpgrain.cli.printing import check_picture, print_table, say, shown
 from dpgrain.errors import ParameterError
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Level, Relation, Unit, User
+from dpgrain.words.guarantee_text import SEED_KNOWN
+from dpgrain.words.risk_text import percent_up
 
 if TYPE_CHECKING:
     from dpgrain.accounting import Event
-    from dpgrain.publishing import guarantee as guarantees
     from dpgrain.publishing import risk as risks
     from dpgrain.report import plots
 else:
-    guarantees = lazy_import("dpgrain.publishing.guarantee")
     plots, risks = lazy_import("dpgrain.report.plots"), lazy_import("dpgrain.publishing.risk")
 
 MechanismName: TypeAlias = Literal["gaussian", "laplace", "pure", "zcdp"]
@@ -284,7 +284,7 @@ def _risks(
 
 def _print_risks(listed: Sequence[risks.Risk]) -> None:
     """Print risks as a table."""
-    warning = "" if listed[0].private else guarantees.SEED_KNOWN
+    warning = "" if listed[0].private else SEED_KNOWN
     title = (
         f"{warning}Risk from even odds, with {_FALSE_ALARMS:.0%} false alarms "
         f"({listed[0].relation})"
@@ -292,7 +292,7 @@ def _print_risks(listed: Sequence[risks.Risk]) -> None:
     headings = ("", "best guess", "detection", "after an alarm", "μ", "values are")
     rows = []
     for risk in listed:
-        shares = map(risks.percent_up, (risk.guess, risk.detection, risk.posterior))
+        shares = map(percent_up, (risk.guess, risk.detection, risk.posterior))
         rows.append((risk.units_text, *shares, shown(risk.mu), risk.values))
     print_table(title, headings, rows)
 

@@ -17,8 +17,8 @@ from dpgrain.cli.document import finish
 from dpgrain.cli.options import argument, option
 from dpgrain.cli.printing import print_table, say
 from dpgrain.errors import ParameterError
-from dpgrain.scope.provenance import DESCRIPTIONS
 from dpgrain.units import PLAIN_UNITS, Element, Level, Unit
+from dpgrain.words.guarantee_text import PROVENANCE
 
 if TYPE_CHECKING:
     from dpgrain.ledger import entries
@@ -331,4 +331,4 @@ def _print_lines(lines: list[entries.LedgerEntry], top: int) -> None:
     ]
     if given:
         noun = "line" if len(given) == 1 else "lines"
-        say(f"Rows of {noun} {', '.join(given)} are {DESCRIPTIONS['as given']}.")
+        say(f"Rows of {noun} {', '.join(given)} are {PROVENANCE['as given']}.")

@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     from dpgrain.learn import summary
     from dpgrain.means import user_mean
     from dpgrain.releases import run as running
-    from dpgrain.statistics import formatting
+    from dpgrain.words import quantities
+    from dpgrain.words import release_text as formatting
 else:
     formatting, summary = (
-        lazy_import("dpgrain.statistics.formatting"),
+        lazy_import("dpgrain.words.release_text"),
         lazy_import("dpgrain.learn.summary"),
     )
+    quantities = lazy_import("dpgrain.words.quantities")
     user_mean, running = lazy_import("dpgrain.means.user_mean"), lazy_import("dpgrain.releases.run")
 
 # Maximum number of printed characters of the first key.
@@ -103,7 +105,7 @@ def _print(published: dg.Releases) -> None:
 def _cautions(release: Any) -> list[str]:
     """Return the warnings about a release."""
     if hasattr(release, "groups"):
-        return [release.metadata.warnings] if release.metadata.warnings else []
+        return list(filter(None, [quantities.warnings(release.metadata)]))
     if hasattr(release, "value"):
         return [] if all(map(math.isfinite, release.value)) else [user_mean.NO_MEAN]
     return list(summary.coefficients(release).cautions)

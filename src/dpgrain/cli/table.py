@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from dpgrain.releases import validation_errors
     from dpgrain.tables import expression, public_lists
     from dpgrain.tables.engines import features, spark_session
-    from dpgrain.tables.sources import postgres
+    from dpgrain.tables.sources import csv_files, postgres
 else:
     validation_errors = lazy_import("dpgrain.releases.validation_errors")
     expression = lazy_import("dpgrain.tables.expression")
     public_lists = lazy_import("dpgrain.tables.public_lists")
     features = lazy_import("dpgrain.tables.engines.features")
+    csv_files = lazy_import("dpgrain.tables.sources.csv_files")
     postgres = lazy_import("dpgrain.tables.sources.postgres")
     spark_session = lazy_import("dpgrain.tables.engines.spark_session")
 
@@ -54,6 +55,13 @@ class TableOptions:
 
     def read(self, source: str, **options: Any) -> dg.UserTable:
         """Open the table of a command, with more options of :func:`dpgrain.read`."""
+        hidden = csv_files.checking.set(self.check)
+        try:
+            return self._read(source, options)
+        finally:
+            csv_files.checking.reset(hidden)
+
+    def _read(self, source: str, options: dict[str, Any]) -> dg.UserTable:
         options |= {**self.reading, "engine": self._engine()}
         if options["delimiter"] == r"\t":
             options["delimiter"] = "\t"
@@ -230,13 +238,11 @@ def domain_of(stated: Sequence[str], keys: Sequence[str], rows: dg.UserTable) ->
             f"--domain {others[0]!r} must be a column to group by, one of {', '.join(keys)}."
         )
     if len(keys) == 1 and len(stated) == 1 and not stated[0].startswith(f"{keys[0]}="):
-        return public_lists.read_public_list(Path(stated[0]), keys, rows)
+        return public_lists.read_domain(stated[0], keys, rows)
     if all(name in keys and path for name, _, path in parts):
-        return {
-            name: public_lists.read_public_list(Path(path), [name], rows) for name, _, path in parts
-        }
+        return public_lists.read_domain({name: path for name, _, path in parts}, keys, rows)
     if len(stated) > 1 or Path(stated[0]).suffix in _ONE_A_LINE:
         raise ParameterError(
             f"--domain must be COLUMN=FILE for columns to group by, not {list(stated)!r}."
         )
-    return public_lists.read_public_list(Path(stated[0]), keys, rows)
+    return public_lists.read_domain(stated[0], keys, rows)

@@ -70,9 +70,9 @@ def array_guarantee(
     known = [*public, *rows.facts]
     if elements is not None:
         name = label_name(elements)
-        partition = repr(name) if name else f"the elements passed (#{object_token(elements)})"
+        partition = repr(name) if name else f"#{object_token(elements)}"
     if users is not None:
-        whose = label_name(users) or f"the ids passed (#{object_token(users)})"
+        whose = label_name(users) or f"#{object_token(users)}"
     elif promise.level != "record":
         # A caller who forgets to pass users must read what the guarantee then means.
         known.append(Fact("a-row-per-user"))

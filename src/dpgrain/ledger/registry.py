@@ -18,8 +18,7 @@ from dpgrain.accounting import Event
 from dpgrain.ledger.entries import LedgerEntry, seed_note
 from dpgrain.ledger.ledger import Ledger
 from dpgrain.ledger.promise import LastingPromise
-from dpgrain.publishing.guarantee import CHANGED
-from dpgrain.scope.provenance import DESCRIPTIONS
+from dpgrain.words.guarantee_text import CHANGED, PROVENANCE
 
 # Events of protocols whose devices add the noise.
 _OF_DEVICES = frozenset({"Binomial", "Poisson"})
@@ -147,7 +146,7 @@ def _privacy_loss(ledger: Ledger, entries: Iterable[LedgerEntry]) -> dict[str, A
         "privacy_unit_details": "\n".join(
             [
                 *(f"- Promise {number}: {_neighbours(one)}" for number, one in promises),
-                *(f"- Rows of some releases are {DESCRIPTIONS[one]}." for one in assumed),
+                *(f"- Rows of some releases are {PROVENANCE[one]}." for one in assumed),
             ]
         ),
         "privacy_parameters": (

@@ -44,8 +44,8 @@ from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected, compose, present
-from dpgrain.publishing.risk import risk_lines
 from dpgrain.units import Relation, User
+from dpgrain.words.risk_text import privacy_sections
 
 if TYPE_CHECKING:
     from dpgrain.means import distributed
@@ -161,8 +161,7 @@ class MeanOfUsers(KeepsQuery):
             "std_error": "standard error of the noise of each coordinate; it covers noise only",
             "Error": self.off,
             "Method": f"{self.method}, {self.reason}. {self._outside}".strip(),
-            "Privacy": str(self.guarantee),
-            "Risk": " ".join(risk_lines(self.guarantee)),
+            **privacy_sections(self.guarantee, self.shares),
         }
         return format_facts("Mean over users of the mean of each user's records", facts)
 

@@ -76,7 +76,7 @@ def _publish(query: Query[Released]) -> Released:
         )
     )
     with Charge(guarantee, source) as charge:
-        return keep_query(query.run(charge), query.call)
+        return keep_query(query.run(charge), query.call, plan.shares)
 
 
 def before_publishing(

@@ -51,7 +51,7 @@ class Reservation:
             guarantee = replace(plan.guarantee, private=source.private)
             warn_large_delta(guarantee.delta, guarantee.level, plan.n_users, plan.cells)
             with Charge(self.take(guarantee), source) as charge:
-                return keep_query(query.run(charge), query.call)
+                return keep_query(query.run(charge), query.call, plan.shares)
 
     def take(self, guarantee: Guarantee) -> Guarantee:
         """Use up the reserved charge of a release, and return its guarantee with the receipts.

@@ -21,13 +21,13 @@ from dpgrain.planning.shuffled import (
     user_curve,
 )
 from dpgrain.report.figures import figures
-from dpgrain.report.guarantee_facts import Odds
 from dpgrain.report.page import PageFacts
 from dpgrain.report.plots import plot_epsilons, plot_honest
-from dpgrain.report.wording import text
 from dpgrain.shuffle.device_noise import BinomialNoise
 from dpgrain.shuffle.protocol import ShuffledSum
 from dpgrain.units import RELATIONS, Relation
+from dpgrain.words.headings import text
+from dpgrain.words.odds import Odds
 
 if TYPE_CHECKING:
     from markupsafe import Markup

@@ -26,7 +26,7 @@ from dpgrain.statistics.bounds import AutoClip, choose_bounds
 from dpgrain.statistics.intervals import at_least
 from dpgrain.statistics.plan import clip_rule, guarantee_of
 from dpgrain.statistics.release import Histogram
-from dpgrain.statistics.release_metadata import Clip, ReleaseMetadata
+from dpgrain.statistics.release_metadata import Caution, Clip, ReleaseMetadata
 from dpgrain.statistics.residuals import Columns, Residuals
 from dpgrain.statistics.statistic import Statistic, register
 from dpgrain.statistics.sums_query import By, key_columns
@@ -48,10 +48,7 @@ _ALIGN_SHARE, _BOUND_SHARE, _CLIPPED_SHARE = 0.02, 0.06, 0.01
 _SUMS = ("alignment", "sums")
 # Standard errors below which the number of units is unknown.
 _STANDS_OUT = 3.0
-_UNSEEN = (
-    "no contribution exceeded the noise, and the clipping bound is a guess: pass clip= or a larger "
-    "epsilon="
-)
+_UNSEEN: Caution = ("no-bound",)
 
 MARGINALS = register(
     Statistic(
@@ -583,7 +580,7 @@ class MarginalsQuery(Query[Marginals]):
 
     def _bound(
         self, rows: UnitRows, squares: IntPair, charge: Charge
-    ) -> tuple[float, tuple[str, ...]]:
+    ) -> tuple[float, tuple[Caution, ...]]:
         """Return the clipping bound, chosen from noisy counts of norms, with any warning."""
         rule, residuals, events = self.rule, self.residuals, self.events
         if not isinstance(rule, AutoClip):
@@ -625,7 +622,7 @@ class MarginalsQuery(Query[Marginals]):
         self,
         noisy: FloatArray,
         bound: float,
-        care: tuple[str, ...],
+        care: tuple[Caution, ...],
         clipped: float | None,
         charge: Charge,
     ) -> Marginals:

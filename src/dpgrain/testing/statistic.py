@@ -145,7 +145,7 @@ class StatisticContract:
     def test_release_has_its_statistic(self) -> None:
         release = self._released()
         assert release.statistic is STATISTICS[str(self.statistic)] is self.statistic
-        assert release.metadata["statistic"] == str(self.statistic)
+        assert release.metadata.statistic == self.statistic
 
     def test_release_has_a_report_and_a_plot(self, tmp_path: Path) -> None:
         release = self._released()

@@ -1,4 +1,4 @@
-"""What happened is told in sentences, whatever kind of event it was."""
+"""Each type of event has sentences."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from dpgrain.accounting import (
 from dpgrain.accounting.events import base
 from dpgrain.accounting.events.base import Neighbours
 from dpgrain.accounting.losses.loss import Loss
-from dpgrain.report import events
-from dpgrain.report.events import sentences
 from dpgrain.units import Level
+from dpgrain.words import event_sentences as events
+from dpgrain.words.event_sentences import sentences
 
 
 def test_every_kind_of_event_has_words() -> None:
@@ -39,7 +39,7 @@ def test_an_event_is_told_in_sentences(name: str) -> None:
     told = sentences(event)
     assert len(told) == len(event.parts)
     for sentence in told:
-        # It is no repr: no name of a class, no field with its value.
+        # A sentence contains neither the name of a class nor a field with its value.
         assert re.match(r"[A-Z0-9].*\.$", sentence)
         assert not re.search(
             r"\b[A-Z][a-z]+[A-Z]\w*\(|\w=|None|_[a-z]", sentence.replace("_out", "")

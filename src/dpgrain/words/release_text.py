@@ -24,9 +24,23 @@ from dpgrain._formatting import (
     useful_decimals,
 )
 from dpgrain._types import IntArray
-from dpgrain.inputs.long_labels import SHOWN, is_replacement
-from dpgrain.publishing.risk import risk_lines
-from dpgrain.statistics.release_metadata import format_limit
+from dpgrain.words.guarantee_text import filters
+from dpgrain.words.quantities import (
+    bounds_effect,
+    clamping_effect,
+    clipping_effect,
+    clipping_examples,
+    covers,
+    dropped_rows,
+    estimand,
+    format_limit,
+    keys_text,
+    post_processing,
+    ranking_effect,
+    unclipped,
+    warnings,
+)
+from dpgrain.words.risk_text import privacy_sections
 
 if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
@@ -45,6 +59,7 @@ _ONE_INTEGER = (
 )
 _COUNTS = ("count", "count_error")
 # Days and months are printed in chronological order.
+_MONTH = re.compile(r"(?<=-[0-9]{2})-01$")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}(-[0-9]{2})?")
 
 
@@ -130,9 +145,12 @@ def key_headings(release: Release) -> tuple[str, ...]:
 def format_keys(release: Release, places: IntArray, *, letters: int) -> list[tuple[str, ...]]:
     """Format the keys of the groups at these indices, each with a limited number of characters."""
     columns = [column.to_pylist() for column in release.groups.take(places).columns]
+    for place, name in enumerate(release.groups.names):
+        if name in release.metadata.months:
+            columns[place] = [_MONTH.sub("", str(key)) for key in columns[place]]
     statistic = release.statistic
     if statistic.of_bins:
-        values = f"values of {release.metadata.keys_text}"
+        values = f"values of {keys_text(release.metadata)}"
         counted = [values if kind == "elements" else kind for kind in columns[0]]
         columns = [counted, format_bins(release, columns[1])]
     elif statistic.stepped:
@@ -182,13 +200,13 @@ def counts_are_clipped(release: Release) -> bool:
 
 def title(release: Release) -> str:
     """Return the title of a release: quantity, keys, clipping, number of groups and filter."""
-    filters = release.guarantee.filters
-    return ", ".join([_title(release), *(f"only {each}" for each in filters)])
+    only = (f"only {each}" for each in filters(release.guarantee))
+    return ", ".join([_title(release), *only])
 
 
 def _title(release: Release) -> str:
     metadata = release.metadata
-    words = one_line(metadata.estimand)
+    words = one_line(estimand(metadata))
     words = f"{words[:1].upper()}{words[1:]}"
     if not release.groups.names or release.statistic.of_bins:
         return words
@@ -218,20 +236,24 @@ def notes(release: Release) -> list[str]:
             "No group passed the threshold: ask the curator to check the columns for unreadable "
             "values (--check), or pass domain= or a larger epsilon=."
         ]
-    parts = [_intervals(release), metadata.clipping_effect, metadata.clamping_effect]
-    parts.append(metadata.get("bad values", ""))
+    parts = [
+        _intervals(release),
+        clipping_effect(metadata),
+        clamping_effect(metadata),
+    ]
+    parts.append(dropped_rows(metadata))
     if np.isnan(release.estimate).any():
         parts.append("blank estimates did not stand out from the noise")
     if release.statistic.ranked and (release.std_error == 0).any():
         parts.append(_ONE_INTEGER)
     lines = [" ".join(sentence(part) for part in parts if part)]
-    return [*lines, f"Warning: {metadata.warnings}."] if metadata.care else lines
+    return [*lines, f"Warning: {warnings(metadata)}."] if metadata.care else lines
 
 
 def explanation(release: Release) -> Paragraphs:
     """Describe every column, the clipping, the noise and the guarantee."""
-    risk = " ".join(risk_lines(release.guarantee))
-    return format_facts(title(release), {**column_meanings(release), "Risk": risk})
+    privacy = privacy_sections(release.guarantee, release.shares)
+    return format_facts(title(release), {**column_meanings(release), **privacy})
 
 
 def column_meanings(release: Release) -> dict[str, str]:
@@ -239,54 +261,54 @@ def column_meanings(release: Release) -> dict[str, str]:
     metadata, statistic = release.metadata, release.statistic
     facts = {
         "clipping": _clipping(release),
-        "rows": metadata.get("bad values", ""),
-        "values": metadata.bounds_effect or metadata.clamping_effect,
+        "rows": dropped_rows(metadata),
+        "values": bounds_effect(metadata) or clamping_effect(metadata),
         "average": _average(release),
-        "ranking": metadata.ranking_effect,
+        "ranking": ranking_effect(metadata),
         "labels": _long_labels(release),
         "negatives": "negative estimates were set to 0, so small ones are biased upwards"
         if getattr(release, "nonnegative", False)
         else "",
         "noise": metadata.noise or getattr(release, "noise", "gaussian"),
-        "warning": metadata.warnings,
+        "warning": warnings(metadata),
     }
     columns = {
-        "estimate": f"the {metadata.covers}, plus noise",
+        "estimate": f"the {covers(metadata)}, plus noise",
         "std_error": "standard error of the noise",
         "low, high": _intervals(release).replace(" (low to high)", "").partition("; ")[0],
-        "at_least": f"95% lower bound for the unclipped {metadata.unclipped}. No private release can "
+        "at_least": f"95% lower bound for the unclipped {unclipped(metadata)}. No private release can "
         "give an upper bound, because one person may contribute any amount",
         "count": _count(release),
         "count_error": "standard error of count",
     }
     if statistic.ratio:
-        columns["estimate"] = f"the {metadata.covers}, computed from noisy sums"
+        columns["estimate"] = f"the {covers(metadata)}, computed from noisy sums"
         columns["std_error"] = "approximate standard error that the noise causes"
     if metadata.processed:
         columns["estimate"] = (
-            f"the {metadata.covers}, after post-processing ({metadata.post_processing})"
+            f"the {covers(metadata)}, after post-processing ({post_processing(metadata)})"
         )
         columns["std_error"] = "approximate standard error after post-processing"
     known = ("low, high", *number_headings(release))
     texts = {name: text for name, text in columns.items() if name in known}
     texts |= {name.capitalize(): text for name, text in facts.items() if text}
-    return {**texts, "Privacy": str(release.guarantee)}
+    return texts
 
 
 def _intervals(release: Release) -> str:
     """Describe the quantity of the intervals and the limits."""
     metadata, known = release.metadata, extra_columns(release)
-    text = f"95% interval (low to high) for the {metadata.covers}"
+    text = f"95% interval (low to high) for the {covers(metadata)}"
     if metadata.statistic.stepped:
-        text = f"95% band (low to high) for all {metadata.covers}s of a group at once"
+        text = f"95% band (low to high) for all {covers(metadata)}s of a group at once"
     if metadata.processed:
-        text = f"approximate {text}, after post-processing ({metadata.post_processing})"
+        text = f"approximate {text}, after post-processing ({post_processing(metadata)})"
     if metadata.statistic.holders:
         text += "; it ignores the ranking, which raises the largest slightly"
     if limits := _limits(metadata):
         text += f"; it covers the noise only, not the {limits}"
     if "at_least" in known:
-        text += f"; at_least: 95% lower bound for the unclipped {metadata.unclipped}"
+        text += f"; at_least: 95% lower bound for the unclipped {unclipped(metadata)}"
     if "count" in known:
         text += f"; count: {_count(release)}"
     return text
@@ -295,7 +317,7 @@ def _intervals(release: Release) -> str:
 def _limits(metadata: ReleaseMetadata) -> str:
     """Name the limits whose effect no interval covers."""
     less = " (which lets users with many records count less)" * metadata.statistic.ratio
-    clamped = "clamping" if "clamped" in metadata.unclipped else ""
+    clamped = "clamping" if "clamped" in unclipped(metadata) else ""
     return " and ".join(filter(None, (clamped, f"clipping{less}" if metadata.is_clipped else "")))
 
 
@@ -316,12 +338,15 @@ def _clipping(release: Release) -> str:
             return f"at most {limit} of each user were kept; nothing was clipped"
         return "contributions were not clipped"
     chosen = metadata.chosen and not metadata.statistic.ratio
-    more = sentence(_CHOSEN.format(unclipped=metadata.unclipped)) if chosen else ""
+    more = sentence(_CHOSEN.format(unclipped=unclipped(metadata))) if chosen else ""
     bounds = getattr(release, "clip", np.zeros(0))
     bound = (
         f"the chosen bound is {format_limit(bounds[0])}" if chosen and len(set(bounds)) == 1 else ""
     )
-    parts = map(sentence, (bound, metadata.clipping_effect, metadata.clipping_examples, more))
+    parts = map(
+        sentence,
+        (bound, clipping_effect(metadata), clipping_examples(metadata), more),
+    )
     return " ".join(filter(None, parts)).rstrip(".")
 
 
@@ -339,10 +364,10 @@ def _average(release: Release) -> str:
 
 def _long_labels(release: Release) -> str:
     """Describe labels of long texts, if the release has any."""
-    texts = (key for column in release.groups.columns for key in column.unique().to_pylist())
-    if not any(isinstance(text, str) and is_replacement(text) for text in texts):
+    letters = release.groups.beginning_of_long_labels
+    if letters is None:
         return ""
-    return f"a long text is shown as its first {SHOWN} characters, … and its SHA-256 hash"
+    return f"a long text is shown as its first {letters} characters, … and its SHA-256 hash"
 
 
 def summary(release: Release) -> str:

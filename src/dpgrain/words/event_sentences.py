@@ -12,8 +12,8 @@ from dpgrain._formatting import one_line, powers, quantity, rounded_down, rounde
 from dpgrain.accounting import Contribution, Event
 from dpgrain.units import Level
 
-# The data clipped as one block.
-_BLOCKS: dict[Level, str] = {
+#: The data clipped as one block.
+BLOCKS: dict[Level, str] = {
     "record": "each record",
     "element": "each user's data in one cell",
     "user": "each user's data",
@@ -67,7 +67,7 @@ def _clipped(contribution: Contribution) -> str:
     limit = "" if most is None else f" At most {quantity(most, 'element')} per user counted."
     layout = _LAYOUTS[contribution.layout].format(per_coordinate=contribution.per_coordinate)
     apart = f" {layout}" if contribution.block == "element" else ""
-    block = _BLOCKS[contribution.block]
+    block = BLOCKS[contribution.block]
     return f"{_upper(block)} was clipped to the bound first.{apart}{limit}"
 
 
@@ -132,9 +132,7 @@ def _known(promise: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def _drawn(event: Any) -> str:
-    what = (
-        _BLOCKS[event.level] if event.sampling == "pairs" else "each user, with all data at once,"
-    )
+    what = BLOCKS[event.level] if event.sampling == "pairs" else "each user, with all data at once,"
     return f"{what} was sampled with probability {rounded_up(event.sampling_rate)}, independently"
 
 
@@ -151,7 +149,7 @@ def _participation(event: Any) -> str:
     runs = "" if event.count == 1 else f" There were {event.count:,} such runs."
     return (
         f"Gaussian noise with a standard deviation of {rounded_down(event.noise_multiplier)} clipping "
-        f"bounds was added to clipped sums; {_BLOCKS[event.level]} entered at most {event.rounds:,} of "
+        f"bounds was added to clipped sums; {BLOCKS[event.level]} entered at most {event.rounds:,} of "
         f"them.{_element_limit(event)}{runs}"
     )
 

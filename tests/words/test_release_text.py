@@ -1,4 +1,4 @@
-"""A release that is printed shows numbers, what they are of, and what clipping may have taken."""
+"""A printed release shows its numbers, their quantity, and the effect of clipping."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tests.statistics import releases
 
 import dpgrain as dg
 from dpgrain._formatting import POINTER
-from dpgrain.statistics.formatting import (
+from dpgrain.words.quantities import clipping_effect, format_limit, limit_text
+from dpgrain.words.release_text import (
     column_meanings,
     format_rows,
     in_order,
@@ -26,7 +27,6 @@ from dpgrain.statistics.formatting import (
     shown,
     title,
 )
-from dpgrain.statistics.release_metadata import format_limit
 
 ITEMS = list(range(1, 41))
 OPTIONS: dict[str, Any] = {"unit": dg.User(), "epsilon": 2.0, "delta": 1e-4, "random_state": 1}
@@ -34,7 +34,7 @@ OPTIONS: dict[str, Any] = {"unit": dg.User(), "epsilon": 2.0, "delta": 1e-4, "ra
 
 @pytest.fixture(scope="module")
 def skewed() -> dg.Histogram:
-    """Items of which most were not seen when bounds were chosen."""
+    """Items, most of them invisible when bounds were chosen."""
     generator = np.random.default_rng(1)
     item = np.minimum(generator.geometric(0.3, 4000), 40)
     who, paid = generator.integers(0, 900, 4000), 5 + generator.pareto(2, 4000)
@@ -42,6 +42,30 @@ def skewed() -> dg.Histogram:
     return dg.histogram(
         table, "item", weight="paid", domain=ITEMS, **{**OPTIONS, "unit": dg.Element("item")}
     )
+
+
+@pytest.mark.parametrize("kind", ["expression", "derived", "cells"])
+def test_months_are_printed_without_a_day(kind: str, tmp_path: Path) -> None:
+    rows = {"who": [*range(400)] * 2, "day": ["2025-01-03", "2025-02-04"] * 400}
+    table = dg.read(pa.table(rows), user="who", types={"day": "DATE"})
+    if kind == "derived":
+        table = table.derive(month="month(day)")
+    if kind == "cells":
+        table = table.with_cells("month", "day", dg.Elements.from_period("month"))
+    key = "month(day)" if kind == "expression" else "month"
+    release = dg.count(table, by=key, **OPTIONS)
+    assert [line.split()[0] for line in repr(release).splitlines()[1:4]] == [
+        key, "2025-01", "2025-02",
+    ]  # fmt: skip
+    again = dg.Release.load(release.save(tmp_path / "months.parquet"))
+    assert repr(again) == repr(release)
+    assert again.groups.columns[0].to_pylist() == ["2025-01-01", "2025-02-01"]
+    page = again.report(tmp_path / "page.html").read_text()
+    assert "2025-01<" in page
+    assert "2025-01-01<" not in page
+    # Days and labels that look like days are unchanged.
+    table = dg.read(pa.table({**rows, "first": ["2025-01-01"] * 800}), user="who")
+    assert "2025-01-01 " in repr(dg.count(table, by="first", **OPTIONS))
 
 
 def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
@@ -129,7 +153,7 @@ def test_any_release_prints_four_notes_and_explains_each_column(
         shown_columns = lines[0].split()[-len(number_headings(each)) :] if len(each) else []
         assert set(shown_columns) <= explained
         assert " ".join(str(each.guarantee).split()) in " ".join(each.explain().split())
-        # Clipping, its unit and the quantity of the interval are in what is printed.
+        # The text has the clipping, its unit and the quantity of the interval.
         if len(each):
             assert each.covers in below[0]
         first_items = re.search("the first [0-9]* ?items? in", title) is not None
@@ -260,7 +284,7 @@ def test_the_estimand_is_named_in_every_channel(name: str, tmp_path: Path) -> No
     make, words = ASKED[name]
     release = make(releases.shop())
     if release.metadata.bound is not None:
-        words = words.replace("…", release.metadata._limit(release.metadata.bound))
+        words = words.replace("…", limit_text(release.metadata, release.metadata.bound))
         assert format_limit(release.metadata.bound) in words
     assert release.estimand == words
     assert words[1:] in repr(release).splitlines()[0]
@@ -274,7 +298,7 @@ def test_the_estimand_is_named_in_every_channel(name: str, tmp_path: Path) -> No
 
 
 def test_counts_of_people_show_the_bound_and_no_share() -> None:
-    """Norms of k items, √k, are at edges of the bins from which a bound is chosen."""
+    """Norms of k items, √k, are edges of the bins for the choice of a bound."""
     who, item = np.divmod(np.arange(4 * 900), 4)
     table = dg.read(pa.table({"who": who, "item": (who + item) % 8}), user="who")
     release = dg.top(table, "item", domain=list(range(8)), method="gaussian", **OPTIONS)
@@ -512,7 +536,7 @@ def test_the_page_and_the_plot_name_the_capped_sum(skewed: dg.Histogram, tmp_pat
     assert '<th scope="col" class="number">At least (95%)</th>' in page
     assert '<th scope="col" class="number">95% low</th>' in page
     assert "No private release can give an upper bound" in " ".join(page.split())
-    assert skewed.metadata.clipping_effect in page.replace("&#39;", "'")
+    assert clipping_effect(skewed.metadata) in page.replace("&#39;", "'")
     from matplotlib.figure import Figure
 
     assert "(sum of paid above 0, clipped)" in skewed.plot(Figure().subplots()).get_xlabel()

@@ -1,4 +1,4 @@
-"""What a page says of a release: names in any key, numbers without a negative zero."""
+"""Headings of pages: names in any key, and numbers without a negative zero."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from tests.report import cases
 
 from dpgrain._formatting import format_number, one_line, shorten
-from dpgrain.report.wording import label
 from dpgrain.tables.groups import Groups
+from dpgrain.words.headings import label
 
 
 @pytest.mark.slow
@@ -36,7 +36,7 @@ def test_names_of_items_are_text(tmp_path: Path) -> None:
     page = cases.page(cases.histogram(cases.NASTY), tmp_path)
     cases.check_safe(page)
     assert "onerror=alert(2)>" not in page
-    # In the table, and in both drawings as a label and as what is told of its row.
+    # In the table, and in both drawings as a label and as the description of a row.
     assert page.count("&lt;script&gt;alert(1)") == 5
     assert "<!--" not in page
     assert "{{ 7 * 7 }} $\\alpha_{$ &amp;amp;" in page

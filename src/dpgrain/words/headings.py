@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dpgrain._formatting import one_line, shorten
-from dpgrain.statistics.formatting import key_headings
-from dpgrain.statistics.release import Release
-from dpgrain.units import Level, Relation
+from dpgrain.words import quantities
+from dpgrain.words.release_text import key_headings
+
+if TYPE_CHECKING:
+    from dpgrain.statistics.release import Release
 
 _TEXT_LETTERS = 500
-#: Several units of a level, as text.
-UNITS: dict[Level, str] = {
-    "record": "records of one person",
-    "element": "elements of one person",
-    "user": "users",
-}
-#: The change between neighbours under each relation.
-CHANGES: dict[Relation, str] = {"zero_out": "removed", "replace": "replaced"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +44,7 @@ def release_wording(release: Release) -> Wording:
     statistic, names, heads = release.statistic, release.groups.names, key_headings(release)
     name, lead, plural = statistic.heading, statistic.lead, statistic.plural
     if statistic.of_items or statistic.of_bins:
-        of = release.metadata.keys_text or "items"
+        of = quantities.keys_text(release.metadata) or "items"
         return Wording(name, of, "", lead, statistic.noun, heads, plural)
     known, rows = ranks(release), release.metadata.rows
     lead = lead.replace("records", rows)
@@ -64,7 +59,7 @@ def release_wording(release: Release) -> Wording:
 
 def value_of(release: Release) -> str:
     """Return the measured column, or the counted things."""
-    return release.statistic.value_of(release.metadata.value)
+    return release.statistic.value_of(quantities.value_text(release.metadata))
 
 
 def is_one(release: Release) -> bool:
