@@ -48,16 +48,16 @@ SHARED: Mapping[str, str] = {
 }
 #: Functions with their own description of a shared parameter.
 OWN: Mapping[str, Sequence[str]] = {
-    "delta": ("accuracy", "auc", "mean_of_users", "minimise", "r2", "select", "top"),
+    "delta": ("accuracy", "auc", "marginals", "mean_of_users", "minimise", "r2", "select", "top"),
     "unit": ("accuracy", "auc", "minimise", "r2", "select"),
-    "clip": ("minimise", "sum", "top"),
+    "clip": ("marginals", "minimise", "sum", "top"),
     "relation": ("release_mean",),
     "noise": ("elements_per_user", "histogram", "quantiles", "release_mean"),
     "epsilon": ("typical_records",),
-    "by": ("elements_per_user",),
+    "by": ("elements_per_user", "marginals"),
     "bounds": ("correlation", "covariance", "quantiles"),
     "table": ("distribution",),
-    "domain": ("histogram", "top"),
+    "domain": ("histogram", "marginals", "top"),
     "value": ("count", "quantile"),
     "max_items": ("top",),
 }

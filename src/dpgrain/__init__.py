@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from dpgrain.statistics.covariances import correlation, covariance
     from dpgrain.statistics.distribution import distribution
     from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004
+    from dpgrain.statistics.marginals import Marginals, marginals
     from dpgrain.statistics.moments import mean, std, variance
     from dpgrain.statistics.plan import SumsNoise, plan_histogram
     from dpgrain.statistics.quantiles import quantile, quantiles
@@ -97,6 +98,7 @@ __all__ = [
     "Holdings",
     "LastingPromise",
     "Ledger",
+    "Marginals",
     "MeanOfUsers",
     "MissingPackageError",
     "ParameterError",
@@ -128,6 +130,7 @@ __all__ = [
     "elements_per_user",
     "histogram",
     "learn",
+    "marginals",
     "mean",
     "mean_of_users",
     "means",
@@ -188,6 +191,7 @@ lazy_package(
         "dpgrain.releases.run": ("Releases", "releases"),
         "dpgrain.statistics.bounds": ("AutoClip",),
         "dpgrain.statistics.contribution_counts": ("Holdings",),
+        "dpgrain.statistics.marginals": ("Marginals",),
         "dpgrain.statistics.plan": ("SumsNoise", "plan_histogram"),
         "dpgrain.statistics.quantiles": ("quantile",),
         "dpgrain.statistics.ranges": ("AutoRange",),

@@ -99,7 +99,7 @@ class People:
     def table(
         self,
         publish: Any,
-        *columns: str,
+        *columns: Any,
         n_users: int | None,
         where: bool = False,
         user: Any = "who",
@@ -128,6 +128,12 @@ class People:
         """Ask how many cells users have."""
         by = () if isinstance(unit, dg.Element) else ("cell",)
         return self.table(dg.elements_per_user, *by, unit=unit, **options)
+
+    def marginals(self, workload: Any, **options: Any) -> Any:
+        """Marginals of two columns."""
+        domain = {"item": ["a", "b", "z"], "cell": ["p", "q"]}
+        asked = {"workload": workload, "domain": domain, **options}
+        return self.table(dg.marginals, [*domain], **asked)
 
     def arrays(self, unit: Any) -> dict[str, Any]:
         """The arguments of functions that take arrays, for a unit of a table."""
@@ -233,6 +239,13 @@ def publishers(people: People) -> dict[str, Publisher]:
         ),
         "dpgrain.elements_per_user": Publisher(
             people.elements_per_user, {"n_users": ROSTERS, "noise": ("gaussian", "laplace")}
+        ),
+        "dpgrain.marginals": Publisher(
+            people.marginals,
+            {
+                **{name: STATED[name] for name in ("n_users", "where", "clip")},
+                "workload": ("pairs", [["item"], ["cell"]]),
+            },
         ),
         "dpgrain.mean_of_users": Publisher(
             partial(dg.mean_of_users.query, people.X[:, :1], users=people.who, bound=2.0),

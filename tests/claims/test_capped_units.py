@@ -91,6 +91,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "variance": lambda t, k, **o: dg.variance(t, "x", by=k or None, bounds=(-4, 4), **o),
     "quantiles": lambda t, k, **o: dg.quantiles(t, "x", by=k or None, bounds=(-4, 4), bins=16, **o),
     "held": lambda t, k, **o: held(t, k, **o),
+    "marginals": lambda t, k, **o: marginals(t, k, **o),
     "top": lambda t, k, **o: dg.top(t, k, **o),
     "top by noise": lambda t, k, **o: dg.top(t, k, **{**o, "method": "gaussian"}),
     "truncated": lambda t, k, **o: dg.top(t, k, **{**o, "method": "truncated"}),
@@ -110,6 +111,12 @@ def held(table: dg.UserTable, keys: tuple[str, ...], **options: Any) -> Any:
     """How many elements and records people hold; there is nothing to clip or to select."""
     known = {name: value for name, value in options.items() if name not in UNUSED}
     return dg.elements_per_user(table, keys[0], edges=[1, 2, 5, 20], **known)
+
+
+def marginals(table: dg.UserTable, keys: tuple[str, ...], **options: Any) -> Any:
+    """Marginals of one or two columns; nothing is selected."""
+    known = {name: value for name, value in options.items() if name != "max_items"}
+    return dg.marginals(table, list(keys), **known)
 
 
 UNUSED = ("clip", "domain", "max_items")
@@ -135,6 +142,8 @@ def offered(case: Case) -> bool:
     ):
         return False
     if selected and ("laplace" in method or method == "gumbel"):
+        return False
+    if method == "marginals" and (selected or not keys or "function" in case.unit):
         return False
     if "held" in method and (selected or len(keys) != 1):
         return False

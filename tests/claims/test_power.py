@@ -180,6 +180,13 @@ CLAIMS = {
         ),
         0.95, NORMAL, 0.95,
     ),
+    "marginals": Claim(
+        lambda table, cells, **more: dg.marginals(
+            table, "cell", domain={"cell": list(range(cells))}, unit=dg.User(), clip=1.0,
+            epsilon=0.02, delta=1e-6, **more,
+        ),
+        0.95, NORMAL, 0.95,
+    ),
     "elements per user": Claim(partial(held, delta=1e-6, **GAUSSIAN), 0.95, NORMAL, 0.95),
     "elements per user, Laplace": Claim(partial(held, **LAPLACIAN), 0.95, LAPLACE, 0.95),
     "top": Claim(partial(top, method="gaussian"), 0.95, NORMAL, 0.95, rows=5),

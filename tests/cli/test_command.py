@@ -138,7 +138,7 @@ def test_help_of_the_program_lists_each_command_once_in_a_line_before_the_option
     shown = command("--help").stdout
     commands, options = shown.split("\nOptions:\n")
     assert "--version" in options
-    assert len(shown.splitlines()) <= 40
+    assert len(shown.splitlines()) <= 41
     for heading in ("Begin here", "Publish from a table", "Learn from a table"):
         assert f"\n{heading}:\n  " in commands
     lines = [line for line in commands.splitlines() if re.match(r"  [a-z ]", line)]

@@ -301,6 +301,7 @@ _MADE = frozenset(
             "FileAudit",
             "Histogram",
             "Holdings",
+            "Marginals",
             "MeanOfUsers",
             "Plan",
             "SumsNoise",

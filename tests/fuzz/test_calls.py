@@ -116,6 +116,8 @@ FOUND: tuple[tuple[str, str, str], ...] = (
     ("dpgrain.audit", "units", "text as objects"),
     ("dpgrain.audit_training", "canaries", "2147483648"),
     ("dpgrain.elements_per_user", "edges", "text as objects"),
+    ("dpgrain.marginals", "domain", "np.array(0.5)"),
+    ("dpgrain.marginals", "workload", "a series"),
     ("dpgrain.learn.minimise", "sampling_rate", "1e-320"),
     ("dpgrain.means.ClippedMean", "bands", "np.array([])"),
     ("dpgrain.optimize.Affine", "A", "1e-320"),

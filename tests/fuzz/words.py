@@ -65,6 +65,8 @@ _INSTEAD = {
     "--seconds 60": "--seconds 0.01",
     "--target bought": "--target bought --classes 0,1",
     "9a41…": "{hash}",
+    "=pages.txt": "=areas.txt",
+    "=topics.txt": "=areas.txt",
 }
 #: Words that no option asks for.
 ODD = (

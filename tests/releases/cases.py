@@ -37,6 +37,8 @@ KINDS: dict[str, str] = {
     "variance": 'statistic = "variance"\nvalue = "seconds"\nbounds = [0, 200]',
     "quantiles": 'statistic = "quantiles"\nvalue = "seconds"\nbounds = [0, 200]\nq = [0.5]',
     "distribution": 'statistic = "distribution"\nvalue = "seconds"\nat = [10, 50]',
+    "marginals": 'statistic = "marginals"\nby = ["topic", "page"]\nworkload = [["topic", "page"], '
+    '["topic"]]\ndomain = {topic = ["t0", "t1", "t2"], page = ["p0", "p1"]}',
     "elements_per_user": 'statistic = "elements_per_user"\nby = "topic"',
     "mean_of_users": 'statistic = "mean_of_users"\ncolumns = ["seconds", "age"]\nbound = 300',
     "fit": 'fit = "logistic"\ntarget = "bought"\nfeatures = ["seconds", "age"]\nclasses = [0, 1]\n'

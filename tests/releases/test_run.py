@@ -55,6 +55,13 @@ SINGLE: dict[str, Any] = {
     "variance": lambda table: dg.variance(table, "seconds", bounds=BOUNDS, **USER),
     "quantiles": lambda table: dg.quantiles(table, "seconds", [0.5], bounds=BOUNDS, **USER),
     "distribution": lambda table: dg.distribution(table, "seconds", [10, 50], **USER),
+    "marginals": lambda table: dg.marginals(
+        table,
+        ["topic", "page"],
+        workload=[["topic", "page"], ["topic"]],
+        domain={"topic": ["t0", "t1", "t2"], "page": ["p0", "p1"]},
+        **USER,
+    ),
     "elements_per_user": lambda table: dg.elements_per_user(table, by="topic", **USER),
     "mean_of_users": lambda table: mean_of_columns(
         table, ["seconds", "age"], bound=300.0, n_users=600, **PROMISE

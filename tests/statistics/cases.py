@@ -42,9 +42,9 @@ from dpgrain.tables.user_sums import UserContributions
 from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit
 
 # The package's attributes of these names are functions.
-histogram_module, top_module, quantiles_module = (
+histogram_module, top_module, quantiles_module, marginals_module = (
     importlib.import_module(f"dpgrain.statistics.{name}")
-    for name in ("histogram", "top", "quantiles")
+    for name in ("histogram", "top", "quantiles", "marginals")
 )
 
 
@@ -255,6 +255,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         # Few cells share a second look, too.
         patch.setattr(bounds_module, "POOL_LEAST", 2)
         patch.setattr(run_module, "choose_bounds", chosen)
+        patch.setattr(marginals_module, "choose_bounds", chosen)
         patch.setattr(run_module, "bound_of_ratios", chosen)
         patch.setattr(run_module, "rough_bounds", rough)
         patch.setattr(run_module, "pooled_bounds", pooled)

@@ -51,7 +51,9 @@ def options_of(parameters: Iterable[Parameter], group: str | None = None) -> lis
 
 def _option(parameter: Parameter, form: _Syntax, group: str | None) -> ParameterOption:
     """Return an option for a parameter in a syntax."""
-    plain = isinstance(parameter.default, str | int | float) or parameter.required
+    # A list has no default of one word.
+    known = isinstance(parameter.default, str | int | float) and form.kind != list[str]
+    plain = known or parameter.required
     is_domain = parameter.name == "domain"
     info = option(
         _DOMAIN if is_domain else parameter.help,

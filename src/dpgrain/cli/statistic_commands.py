@@ -88,6 +88,10 @@ _EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "dpgrain top speeches.parquet --user speaker --item word --element word --epsilon 1 "
         "--delta 1e-6 --k 50",
     ),
+    "marginals": (
+        "dpgrain marginals visits.parquet --user person --by page,topic --domain page=pages.txt "
+        "--domain topic=topics.txt --unit user --epsilon 1 --delta 1e-6",
+    ),
     "elements_per_user": (
         "dpgrain elements-per-user visits.parquet --user person --element topic --epsilon 0.2 "
         "--delta 1e-6",

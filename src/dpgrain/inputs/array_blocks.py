@@ -211,7 +211,7 @@ class LabelledRows:
         cells, names = _codes(self.elements, self.rows, "elements")
         cells, names = np.where(cells < 0, len(names), cells), [*names, ("null", "")]
         if isinstance(unit, User) and unit.max_elements is not None:
-            first = _first(owner, cells, names, unit.max_elements)
+            first = first_elements(owner, cells, names, unit.max_elements)
             indices = indices[first[indices]]
         pairs = owner[indices].astype(np.int64) * max(len(names), 1) + cells[indices]
         present, blocks = np.unique(pairs, return_inverse=True)
@@ -254,7 +254,9 @@ def _codes(values: Any, rows: int, name: str, places: bool = False) -> tuple[Ind
     return codes_of_rows, keys
 
 
-def _first(owner: IndexArray, cells: IndexArray, names: list[Key], most: int) -> NDArray[np.bool_]:
+def first_elements(
+    owner: IndexArray, cells: IndexArray, names: list[Key], most: int
+) -> NDArray[np.bool_]:
     """Return True for rows with their user's first ``most`` elements in public order."""
     marks = [
         hashlib.md5(name.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()

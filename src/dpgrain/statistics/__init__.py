@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dpgrain.statistics.covariances import correlation, covariance
     from dpgrain.statistics.distribution import distribution
     from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004 - the field's word
+    from dpgrain.statistics.marginals import Marginals, marginals
     from dpgrain.statistics.moments import mean, std, variance
     from dpgrain.statistics.plan import SumsNoise, plan_histogram
     from dpgrain.statistics.quantiles import quantile, quantiles
@@ -25,6 +26,7 @@ __all__ = [
     "Estimates",
     "Histogram",
     "Holdings",
+    "Marginals",
     "Release",
     "SumsNoise",
     "correlation",
@@ -33,6 +35,7 @@ __all__ = [
     "distribution",
     "elements_per_user",
     "histogram",
+    "marginals",
     "mean",
     "plan_histogram",
     "quantile",
@@ -58,6 +61,7 @@ OFFERED = {
     "histogram": "dpgrain.statistics.histogram",
     "top": "dpgrain.statistics.top",
     "elements_per_user": "dpgrain.statistics.contribution_counts",
+    "marginals": "dpgrain.statistics.marginals",
 }
 
 lazy_package(
@@ -65,6 +69,7 @@ lazy_package(
     {
         "dpgrain.statistics.bounds": ("AutoClip",),
         "dpgrain.statistics.contribution_counts": ("Holdings",),
+        "dpgrain.statistics.marginals": ("Marginals",),
         "dpgrain.statistics.plan": ("SumsNoise", "plan_histogram"),
         "dpgrain.statistics.quantiles": ("quantile",),
         "dpgrain.statistics.release": ("Estimates", "Histogram", "Release"),

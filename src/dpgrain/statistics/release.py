@@ -48,7 +48,10 @@ if TYPE_CHECKING:
 
 _FORMATS = (".parquet", ".csv", ".json")
 # Modules of other types of release, imported when such a file is read.
-_ELSEWHERE = {"Holdings": "dpgrain.statistics.contribution_counts"}
+_ELSEWHERE = {
+    "Holdings": "dpgrain.statistics.contribution_counts",
+    "Marginals": "dpgrain.statistics.marginals",
+}
 # Fields and columns in files of 0.1 without a use.
 _FORMER = ("chain", "steps", "up_to")
 _METADATA = b"dpgrain"

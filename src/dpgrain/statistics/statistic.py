@@ -37,6 +37,8 @@ class Statistic:
         ratio: True if its numbers describe the average record, with a division by a count of
             records.
         paired: True if its numbers are pairs of two columns with stated bounds.
+        stacked: True for marginals of several columns, whose keys are null in marginals without their
+            column, with clipping in the norm of their noise.
         quantity: the quantity of an interval; by default "total", or the name of a ratio.
         amount: the name of the size of an estimate.
         method: sentences on the computation of estimates that are not sums, with ``{each}`` for "The"
@@ -61,6 +63,7 @@ class Statistic:
     signed: bool = False
     ratio: bool = False
     paired: bool = False
+    stacked: bool = False
     quantity: str = ""
     amount: str = "count"
     method: str = ""

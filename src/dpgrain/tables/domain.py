@@ -286,8 +286,10 @@ def _values(domain: Any) -> list[Any]:
         return list(domain)
     if isinstance(domain, pa.Array | pa.ChunkedArray):
         return list(domain.to_pylist())
-    if isinstance(domain, np.ndarray) or hasattr(domain, "to_list"):
-        return list(domain.tolist() if isinstance(domain, np.ndarray) else domain.to_list())
+    if isinstance(domain, np.ndarray) and domain.ndim:
+        return list(domain.tolist())
+    if hasattr(domain, "to_list"):
+        return list(domain.to_list())
     try:
         values = list(domain)
     except TypeError:

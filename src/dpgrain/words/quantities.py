@@ -133,6 +133,9 @@ def dropped_rows(metadata: ReleaseMetadata) -> str:
     """Conditions of dropped rows; empty if there are none."""
     if metadata.told:
         return dict(metadata.told).get("bad values", "")
+    if metadata.statistic.stacked:
+        user_id = f"without a value in {quote_user(metadata.user)} or " if metadata.user else ""
+        return f"rows {user_id}with an unknown value in any of the columns are dropped"
     user = [] if metadata.user is None or metadata.shared else [quote_user(metadata.user)]
     columns = [*user, *map(repr, metadata.by)]
     missing = [f"a value in {' or '.join(columns)}"] if columns else []
@@ -334,6 +337,8 @@ def clipping_examples(metadata: ReleaseMetadata) -> str:
 
 def _joint_norm(metadata: ReleaseMetadata) -> str:
     """Norm that a bound limits, if a contribution consists of several numbers."""
+    if metadata.statistic.stacked:
+        return "joint norm"
     ends = metadata.bounds or metadata.found
     two_signs = metadata.statistic.signed and ends is not None and ends[0] < 0 < ends[1]
     if not (_groups(metadata) or metadata.statistic.ratio or two_signs):

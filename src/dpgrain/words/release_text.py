@@ -173,6 +173,8 @@ def format_keys(release: Release, places: IntArray, *, letters: int) -> list[tup
     elif statistic.binned:
         columns[-2] = ["−∞" if end is None else end for end in columns[-2]]
         columns[-1] = ["∞" if end is None else end for end in columns[-1]]
+    if statistic.stacked:
+        columns = [["(all)" if key is None else key for key in column] for column in columns]
     texts = [abbreviate([format_key(key) for key in column], letters) for column in columns]
     return list(zip(*texts, strict=True)) or [()] * len(places)
 
