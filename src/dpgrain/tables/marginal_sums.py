@@ -20,7 +20,7 @@ import pyarrow.compute
 from numpy.typing import NDArray
 
 from dpgrain._types import BoolArray, FloatArray, IntArray
-from dpgrain.inputs.blocks import first_elements
+from dpgrain.inputs.array_blocks import first_elements
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.rows import TableRows
