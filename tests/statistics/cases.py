@@ -367,8 +367,9 @@ def worst_ratio(
     pairs: Iterator[Pair],
     asked: Asked,
     outcome: Outcome,
+    bill: Callable[[Event], Event] = lambda event: event,
 ) -> float:
-    """The largest share of what is billed that some pair shows in some vector."""
+    """The largest share of the charge that some pair shows in some vector."""
     worst = 0.0
     for left, right in pairs:
         sides = [noised(ask, rows, outcome)[0] for rows in (left, right)]
@@ -376,7 +377,7 @@ def worst_ratio(
         for one, two in zip(*sides, strict=True):
             assert one.event == two.event
             assert one.event is not None
-            worst = max(worst, ratio(one, two, asked, one.event))
+            worst = max(worst, ratio(one, two, asked, bill(one.event)))
     return worst
 
 

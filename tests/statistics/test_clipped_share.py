@@ -117,7 +117,7 @@ def test_files_keep_the_numbers_of_units(tmp_path: Path) -> None:
     again = dg.Release.load(release.save(tmp_path / "visits.parquet"))
     assert again.hash == release.hash
     assert str(again) == str(release)
-    assert again.units is not None
+    assert again.units is not None and release.units is not None  # noqa: PT018
     assert again.units.high.tolist() == release.units.high.tolist()
     largest = again.largest(1).units
     assert largest is not None

@@ -23,6 +23,7 @@ from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.release_plan import Expected, Times, compose
 from dpgrain.statistics.bounds import AutoClip, choose_bounds
+from dpgrain.statistics.clipped_share import ClippedUnits
 from dpgrain.statistics.intervals import at_least
 from dpgrain.statistics.plan import clip_rule, guarantee_of
 from dpgrain.statistics.release import Histogram
@@ -46,8 +47,6 @@ _MOST_CELLS, _MOST_COLUMNS, _MOST_RESIDUALS = 10_000_000, 8, 10_000
 _ALIGN_SHARE, _BOUND_SHARE, _CLIPPED_SHARE = 0.02, 0.06, 0.01
 # Parts that are sums of records.
 _SUMS = ("alignment", "sums")
-# Standard errors below which the number of units is unknown.
-_STANDS_OUT = 3.0
 _UNSEEN: Caution = ("no-bound",)
 
 MARGINALS = register(
@@ -72,8 +71,7 @@ class Marginals(Histogram):
         workload: the columns of each marginal, in the order of the rows.
         residual_errors: the columns of each measured residual, with the standard error of its
             noise.
-        clipped_share: the noisy share of clipped units; None if nothing can be clipped, or the
-            number of units is within the noise.
+        clipped_share: 95% upper limit on the share of clipped units; None if nothing can be clipped.
 
     >>> from dpgrain import User, read
     >>> rows = pa.table({"who": [*range(900)], "city": ["A", "B", "B"] * 300, "late": [0, 1] * 450})
@@ -609,14 +607,12 @@ class MarginalsQuery(Query[Marginals]):
         size = math.sqrt(max(energy + variance * spread, 0.0) / len(self.workload))
         return min(max(size / (units * bound), 1 / math.sqrt(units)), 1.0)
 
-    def _clipped_share(self, clipped: BoolArray, charge: Charge) -> float | None:
-        """Return the noisy share of clipped units; None if their number is within the noise."""
+    def _clipped_share(self, clipped: BoolArray, charge: Charge) -> float:
+        """Return the 95% upper limit on the share of clipped units, from noisy numbers."""
         event = self.events["clipped share"]
         counts = np.array([clipped.sum(), (~clipped).sum()], dtype=np.int64)
         noisy = charge.noisy(event, counts).astype(np.float64)
-        if noisy.sum() <= _STANDS_OUT * math.sqrt(2) * event.noise_multiplier:
-            return None
-        return float(min(max(noisy[0] / noisy.sum(), 0.0), 1.0))
+        return float(ClippedUnits(noisy[1:], noisy[:1], event.noise_multiplier).high[0])
 
     def _release(
         self,
@@ -645,7 +641,7 @@ class MarginalsQuery(Query[Marginals]):
             public_items=len(groups),
             clip=Clip(None if auto else bound, "release", self.is_clipped),
             bound=bound if auto else None,
-            above=clipped,
+            clipped=clipped,
             care=care,
         )
         return Marginals(

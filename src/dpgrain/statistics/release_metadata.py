@@ -97,6 +97,7 @@ class ReleaseMetadata:
         user: column of user ids.
         n_users: public number of enrolled users.
         bound: privately chosen clipping bound; None if it is unknown, or each cell has one.
+        clipped: 95% upper limit on the share of clipped units over all groups; None if unknown.
         counts_clipped: True if the release has limits on the share of clipped units.
         care: warnings for readers, each a kind and its numbers; computed from noisy numbers only.
         processed: post-processing of the estimates.
@@ -134,6 +135,7 @@ class ReleaseMetadata:
     user: str | None = None
     n_users: int | None = None
     bound: float | None = None
+    clipped: float | None = None
     counts_clipped: bool = False
     care: tuple[Caution, ...] = ()
     processed: tuple[str, ...] = ()
@@ -222,7 +224,7 @@ class ReleaseMetadata:
         facts = {**asdict(self), "statistic": self.statistic.name}
         facts["care"] = [each[1] if each[0] == "stated" else each for each in self.care]
         # Files without these facts keep their hash.
-        for name in ("selected_groups", "months", "pair", "outside", "counts_clipped"):
+        for name in ("selected_groups", "months", "pair", "outside", "clipped", "counts_clipped"):
             if facts[name] is None or facts[name] is False or facts[name] == ():
                 del facts[name]
         return facts

@@ -397,6 +397,9 @@ def clipping_effect(metadata: ReleaseMetadata) -> str:
         return ""
     if metadata.counts_clipped:
         return ""
+    if metadata.clipped is not None:
+        most = f"at most {rounded_up(100 * metadata.clipped, 2)}% of {clipped_units(metadata)}"
+        return f"{most} were clipped (95% confidence), by an unknown amount"
     return f"the share of clipped {clipped_units(metadata)} was not estimated"
 
 
