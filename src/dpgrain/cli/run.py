@@ -20,7 +20,7 @@ from dpgrain.cli.document import (
     release_as_json,
 )
 from dpgrain.cli.options import argument, option
-from dpgrain.cli.printing import plain, print_table, say
+from dpgrain.cli.printing import as_json, plain, print_table, say
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.releases.table_options import sides_of
 
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from dpgrain.means import user_mean
     from dpgrain.releases import run as running
     from dpgrain.statistics import formatting
+    from dpgrain.tables.engines import check as checking
 else:
+    checking = lazy_import("dpgrain.tables.engines.check")
     formatting, summary = (
         lazy_import("dpgrain.statistics.formatting"),
         lazy_import("dpgrain.learn.summary"),
@@ -52,6 +54,7 @@ def run(
             "Only print the plan: the guarantee and expected error of each release.", "--dry-run"
         ),
     ] = False,
+    check: given.Check = False,
     where: given.Where = None,
     folder: Annotated[
         Path | None,
@@ -73,6 +76,9 @@ def run(
     The whole file is checked and all releases are charged before any row is read. docs/releases.md
     describes the format.
     """
+    if check:
+        _check(dg.plan_releases(file, where=sides_of(where or []), folder=folder))
+        return
     with nullcontext() if ledger is None else dg.Ledger(ledger) as opened:
         plan = dg.plan_releases(file, where=sides_of(where or []), folder=folder)
         say(str(plan))
@@ -83,6 +89,18 @@ def run(
     _print(published)
     say(str(published.promise))
     finish(lambda: {"plan": _plan_as_json(plan), **releases_as_json(published)}, *plan.file.outputs)
+
+
+def _check(plan: dg.PlannedReleases) -> None:
+    """Print the exact counts of invalid values that each release would read."""
+    counts = {
+        name: {spelled_inside(text): count for text, count in each.items()}
+        for name, each in plan.check_counts().items()
+    }
+    if not as_json.get():
+        for name, each in counts.items():
+            say(f"{plain(name)}: {checking.format_counts(each)}")
+    finish(lambda: {"private": False, "counts": counts})
 
 
 def _print(published: dg.Releases) -> None:
