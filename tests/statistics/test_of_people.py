@@ -149,7 +149,7 @@ def test_the_search_finds_a_record_that_is_billed_as_a_row(monkeypatch: pytest.M
         return cases.worst_ratio(ask, iter([(rows[0] + rows[1], rows[0])]), asked, cases.Outcome())
 
     assert 0.99 < moved() <= 1 + 1e-9
-    monkeypatch.setattr(sums_module, "whole_user_source", lambda _: None)
+    monkeypatch.setattr(sums_module, "depends_on_users", lambda _: False)
     assert moved() > 1.3
 
 

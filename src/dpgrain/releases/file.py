@@ -340,7 +340,8 @@ def _table(
     tables = Tables(folder, errors)
     rows = tables.open("[table]", source, known)
     for option, value in changes.items():
-        checked = _parts(option, value, errors) if option.parts is not dict else value
+        named = value if isinstance(value, Mapping) else {option.key: value}
+        checked = _parts(option, named, errors) if option.parts is not dict else named
         rows = None if rows is None else option.applied(rows, checked, tables)
     if rows is None:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Real
 from typing import Any, Literal, cast, overload
@@ -23,6 +23,7 @@ from dpgrain.tables.engines.memory import MIN_BYTES
 from dpgrain.tables.engines.per_user import (
     PerUser,
     derivation_facts,
+    first_rows_source,
     per_user_source,
     whole_user_source,
 )
@@ -68,20 +69,38 @@ class UserTable(TableRows):
         """True if the rows are on a cluster, whose engine aggregates them there."""
         return bool(getattr(resolve_engine(self.engine), "distributed", False))
 
-    def require_records(self) -> None:
-        """Raise unless rows are single records, which a region requires.
+    def require_records(self, columns: Iterable[str]) -> None:
+        """Raise unless a region of these columns contains a row or not by this row only.
 
-        One record may move a person's row to another region, but would be charged for only one of
-        them.
+        Otherwise one record may move a person's row to another region, but would be charged for
+        only one of them.
 
         Raises:
-            ParameterError: if rows come from :meth:`per_user` or :meth:`join`.
+            ParameterError: if rows come from :meth:`per_user` or :meth:`join`, or from
+                :meth:`distinct` by other columns.
         """
         if whole_user_source(self) is not None:
             raise ParameterError(
                 "where must be called before per_user and join: it selects the records from "
                 "which a person's rows are derived."
             )
+        first = first_rows_source(self)
+        others = [] if first is None else [name for name in columns if name not in first.keys]
+        if others:
+            raise ParameterError(
+                f"where must be called before distinct, or use one of its columns, not {others[0]!r}: "
+                f"the first row of a person may be outside the region; add {others[0]!r} to the "
+                "columns of distinct."
+            )
+
+    def require_distinct(self) -> None:
+        """Raise unless repeated rows can be dropped.
+
+        Raises:
+            ParameterError: if rows come from :meth:`per_user` or :meth:`distinct`.
+        """
+        if isinstance(whole_user_source(self), PerUser) or first_rows_source(self) is not None:
+            raise ParameterError("distinct must be called once, and before per_user.")
 
     def per_user(
         self,
