@@ -121,7 +121,14 @@ class Budget(BudgetReportMixin):
         return replace(like, event=event)
 
     def require_charged(self, guarantees: Mapping[str, Guarantee]) -> None:
-        """Raise ParameterError unless these are guarantees of releases charged to this budget."""
+        """Raise unless guarantees are those of releases charged to this budget.
+
+        Args:
+            guarantees: the guarantee of each release, by its name in the error.
+
+        Raises:
+            ParameterError: if one is not, even if it is equal to one that is.
+        """
         for name, guarantee in guarantees.items():
             # An equal guarantee may be of a release that another budget was charged for.
             if not any(each is guarantee for each in self._charged):

@@ -361,7 +361,7 @@ class UserTable(TableRows):
         parts = {"where": where, "cells": cells, "days": days, "derivation": facts}
         source = base_source(self.source)
         if isinstance(source, TypedSource) and source.written != TextFormat():
-            parts["text"] = asdict(source.written)
+            parts["text"] = {k: v for k, v in asdict(source.written).items() if v}
         known = {"user": self.user, "n_users": self.n_users, "columns": dict(self.schema)}
         return {**known, **{name: part for name, part in parts.items() if part}}
 
@@ -414,6 +414,7 @@ def read(
     delimiter: str = ",",
     encoding: str = "utf-8",
     decimal: str = ".",
+    thousands: str = "",
     dates: str = "2025-12-31",
     memory: str | int = "1GB",
     threads: int | None = None,
@@ -435,6 +436,7 @@ def read(
     delimiter: str = ",",
     encoding: str = "utf-8",
     decimal: str = ".",
+    thousands: str = "",
     dates: str = "2025-12-31",
     memory: str | int = "1GB",
     threads: int | None = None,
@@ -455,6 +457,7 @@ def read(
     delimiter: str = ",",
     encoding: str = "utf-8",
     decimal: str = ".",
+    thousands: str = "",
     dates: str = "2025-12-31",
     memory: str | int = "1GB",
     threads: int | None = None,
@@ -490,6 +493,9 @@ def read(
             never guessed. A release drops a row if a value that it reads is invalid in it.
         decimal: the decimal mark of text with a declared numeric type: ``"."`` or ``","``. With a
             comma, points may group digits in threes: ``1.234,56``.
+        thousands: the mark between groups of three digits in such text, ``","``, ``"."``, ``" "`` or
+            ``"'"``, as in ``1,234.56``; by default none, or ``"."`` with a decimal comma. In other
+            positions it makes the text a null.
         dates: the format of text with a declared date or timestamp type, by an example:
             ``"2025-12-31"``, ``"31.12.2025"``, ``"31/12/2025"``, ``"31-12-2025"``, ``"12/31/2025"`` or
             ``"20251231"``. Text in another format is a null.
@@ -538,7 +544,7 @@ def read(
         result = drop_unreadable_owners(result, original, owners)
     if getattr(result, "may_end", False):
         provenance = "as given"
-    stated = with_types(result, types, decimal, dates)
+    stated = with_types(result, types, TextFormat(decimal, dates, thousands))
     loaded = UserTable(
         stated,
         None if owners is not None else cast("str | None", user),
