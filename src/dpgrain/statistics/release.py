@@ -31,7 +31,7 @@ from dpgrain.errors import DataError, ParameterError
 from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.consistency import consistent, reconcile
-from dpgrain.statistics.formatting import explanation, summary
+from dpgrain.statistics.formatting import explanation, rounded, summary
 from dpgrain.statistics.intervals import as_column, radius
 from dpgrain.statistics.ordering_loss import misordered_pairs
 from dpgrain.statistics.release_metadata import ReleaseMetadata
@@ -287,7 +287,10 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
     def write(self, path: str | Path) -> Path:
         """Write the table of :meth:`to_arrow` as Parquet, CSV or JSON, by the path's ending.
 
-        In CSV and JSON, :attr:`covers` is the last column; in Parquet, a field of the metadata.
+        In CSV and JSON, :attr:`covers` is the last column; in Parquet, a field of the metadata. CSV
+        numbers are rounded to two digits of their error: ``low`` and ``at_least`` down, ``high``
+        and errors up, but no estimates of :meth:`reconciled` or other post-processing, which would
+        no longer add up. JSON and Parquet have all digits.
 
         Raises:
             ParameterError: if the path has another ending.
@@ -303,7 +306,7 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
             elif path.suffix == ".csv":
                 import pyarrow.csv
 
-                pyarrow.csv.write_csv(table, part)
+                pyarrow.csv.write_csv(rounded(self, table), part)
             else:
                 part.write_text(
                     json.dumps(json_values(table.to_pylist()), ensure_ascii=False, indent=1)
