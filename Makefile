@@ -34,7 +34,7 @@ test-torch: $(VENV)/.dev
 	$(BIN)/pip install --quiet --disable-pip-version-check 'torch==2.13.0' --editable '.[transformers]'
 	$(BIN)/pytest -n auto $(OF_TORCH) $(NETWORKS:%=tests/experiments/test_%.py)
 	$(BIN)/pytest -q --doctest-modules src/dpgrain/torch
-	$(BIN)/pytest -q tests/docs/test_pages.py -k 'networks or language' --effort=full
+	$(BIN)/pytest -q tests/docs/test_pages.py -k 'networks or language or training-loops or long-runs' --effort=full
 
 # The same for Hugging Face's models with the oldest versions that the extra takes, beside .venv.
 OLDEST = 'transformers[torch]==4.56.*' 'peft==0.17.*' 'datasets==4.0.*'
@@ -69,11 +69,12 @@ mutants: $(VENV)/.dev
 proof: $(VENV)/.dev
 	$(BIN)/python -m shipping.proof --bugs
 
-# Format, lint, descriptions of shared parameters, types, doctests.
+# Format, lint, descriptions of shared parameters, prose, types, doctests.
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python -m shipping.shared_parameters
+	$(BIN)/python -m shipping.prose
 	$(BIN)/mypy
 	$(BIN)/pytest -q -n auto --doctest-modules src
 

@@ -29,7 +29,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.statistics import OFFERED
 from dpgrain.units import Unit
 
-PAGE = Path(__file__).parents[1] / "docs" / "tutorials" / "audits.md"
+PAGE = Path(__file__).parents[1] / "docs" / "tutorials" / "audit-results.md"
 PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
 UNITS: dict[str, Unit] = {
     "record": dg.Record(),

@@ -1,9 +1,9 @@
-"""How the public names of this tree differ from those of the last tagged version.
+"""Public names of this tree, compared with the last tagged version.
 
     python -m shipping.api            # or: make api
 
-A name is public where the ``__all__`` of a public package has it, with its public members. What would
-break a caller is told line by line, and ends the run with 1.
+A name is public where the ``__all__`` of a public package has it, with its public members. Each
+change that would break a caller is printed, and the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def last_tag(root: Path) -> str | None:
 
 
 def public(package: griffe.Object | griffe.Alias) -> set[str]:
-    """Return where the public names of a package are defined, and of those of its public packages.
+    """Return where the public names of a package, and of its public packages, are defined.
 
     Args:
         package: the package.
@@ -58,7 +58,7 @@ def public(package: griffe.Object | griffe.Alias) -> set[str]:
 
 
 def broken(old: griffe.Object | griffe.Alias, new: griffe.Object | griffe.Alias) -> list[str]:
-    """Return what would break a caller of the old names, a line each.
+    """Return the changes that would break a caller of the old names, one line each.
 
     Args:
         old: the package as it was.
@@ -100,7 +100,7 @@ def compare(root: Path) -> tuple[str | None, list[str]]:
         root: the folder of the repository, with the package in ``src``.
 
     Returns:
-        The tag, None where there is none, and what would break callers.
+        The tag (None if there is none), and the changes that would break callers.
     """
     tag = last_tag(root)
     if tag is None:
@@ -111,7 +111,7 @@ def compare(root: Path) -> tuple[str | None, list[str]]:
 
 
 def main() -> None:
-    """Tell what is broken since the last tag."""
+    """Print the breaking changes since the last tag."""
     tag, lines = compare(ROOT)
     if tag is None:
         print("No version is tagged yet: there is nothing to compare the public names with.")

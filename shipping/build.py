@@ -34,7 +34,7 @@ _BESIDE_SOURCE = {
 
 
 def versions(root: Path) -> dict[str, str]:
-    """Return the version that each file tells.
+    """Return the version that each file states.
 
     Args:
         root: the folder of the repository.
@@ -64,7 +64,7 @@ def described(root: Path, version: str) -> bool:
 def unlinked(readme: str) -> list[str]:
     """Return the pictures and links of a description that a package index cannot follow.
 
-    An index shows the page alone: it has no files beside it.
+    An index shows only the page, without other files.
 
     Args:
         readme: the text of README.md.
@@ -73,7 +73,7 @@ def unlinked(readme: str) -> list[str]:
 
 
 def lacking(wheel: Path, source: Path) -> list[str]:
-    """Return what is wrong with the contents of both archives, a line each.
+    """Return the errors in the contents of both archives, one line each.
 
     Args:
         wheel: the wheel.
@@ -96,7 +96,7 @@ def build(root: Path, folder: Path) -> tuple[Path, Path]:
 
     Args:
         root: the folder of the repository.
-        folder: where both go; what was there is removed.
+        folder: the target of both; its contents are removed.
 
     Returns:
         The wheel and the archive of the source.
@@ -118,7 +118,8 @@ def found(python: str) -> bool:
 
 
 def smoke(python: str, archive: Path) -> None:
-    """Install an archive into a clean environment with what it declares alone, and run it there.
+    """Install an archive into a clean environment with its declared dependencies only, and run it
+    there.
 
     Args:
         python: the interpreter.

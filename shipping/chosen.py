@@ -1,7 +1,7 @@
 """Chosen tests in a given order, for some seconds of a processor (``pytest -p shipping.chosen``).
 
-Tests that are named on the command line run with all their cases; those of a list are of the sample.
-A test that takes more of a processor than it may hangs, and ends the run.
+Tests named on the command line run with all their cases; tests of a list are from the sample. A
+test that takes more of a processor than it may hangs, and ends the run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHOSEN = "DPGRAIN_CHOSEN"
 
 
 class Chosen:
-    """A plugin that runs chosen tests, and keeps beside their file how the run goes."""
+    """A plugin that runs selected tests, and records the progress next to their file."""
 
     def __init__(self, file: Path) -> None:
         asked = json.loads(file.read_text(encoding="utf-8"))
@@ -38,7 +38,7 @@ class Chosen:
         """Return the chosen tests among some, in their order.
 
         Args:
-            items: tests that were collected.
+            items: the collected tests.
         """
         kept = [item for item in items if item.nodeid in self.place]
         return sorted(kept, key=lambda item: self.place[item.nodeid])
@@ -51,7 +51,7 @@ class Chosen:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Note which test is running; end when the time is over, or that of the test."""
+        """Record the running test; end at the time limit, or at the limit of the test."""
         if self.began is None:
             self.began = worked()
             signal.signal(signal.SIGPROF, self._hang)

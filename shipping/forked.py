@@ -1,8 +1,9 @@
-"""A process that has collected tests, forked for each seeded bug (``pytest -p shipping.forked``).
+"""A process that collects tests once and is forked for each injected bug (``pytest -p
+shipping.forked``).
 
-A fork gives functions the code that has the bug, and goes on as a run of the tests that were chosen
-for it, so that starting and collecting are paid once for all bugs. It is not for a bug outside of
-functions, nor for one in what has run before: that takes a copy of the package and a new process.
+A fork replaces the code of functions by the code with the bug, and continues as a run of the tests
+selected for it, so that all bugs share one start and one collection. Bugs outside functions, and in
+code that has already run, need a copy of the package and a new process.
 """
 
 from __future__ import annotations
@@ -26,37 +27,37 @@ from typing import Any
 import pytest
 from shipping.chosen import Chosen
 
-# Variable of the environment that names the file with the bugs, their tests and what is told of them.
+# Environment variable with the file of the bugs, their tests and their results.
 FORKED = "DPGRAIN_FORKED"
 # Seconds between two looks at whether a fork has ended.
 _LOOK = 0.05
-# Name of the run, after all others, in which tests that failed with a bug are run without one.
+# Name of the last run, which repeats failed tests without a bug.
 WITHOUT = "without"
-# Exit status of a fork whose functions cannot be given the code with the bug.
+# Exit status of a fork in which the code of a function cannot be replaced.
 UNLIKE = 70
 
 
 class UnlikeError(ValueError):
-    """A function that is in use cannot be given the code with the bug."""
+    """The code of a function cannot be replaced by the code with the bug."""
 
 
 def functions_by_file() -> dict[str, list[FunctionType]]:
-    """Return all functions that are loaded, by the file of their code."""
+    """Return all loaded functions, by the file of their code."""
     found: dict[str, list[FunctionType]] = {}
     for function in gc.get_objects():
-        # The class of a module may be a property that warns, so `isinstance` is not asked.
+        # `isinstance` would evaluate a module's class, which may be a property that warns.
         if type(function) is FunctionType:
             found.setdefault(function.__code__.co_filename, []).append(function)
     return found
 
 
 def put(module: str, bad: str, functions: Mapping[str, Sequence[FunctionType]]) -> None:
-    """Give each function of a module that is loaded the code that it has in another text.
+    """Replace the code of each loaded function of a module by its code in another text.
 
     Args:
         module: the module's name.
         bad: the text of its file with the bug.
-        functions: what `functions_by_file` found; a search in each fork would copy its memory.
+        functions: the result of `functions_by_file`; a search in each fork would copy its memory.
 
     Raises:
         UnlikeError: one of its functions has no such code, or none has another one.
@@ -90,7 +91,7 @@ def _pairs(good: CodeType, bad: CodeType) -> Iterator[tuple[CodeType, CodeType]]
 
 @dataclass(frozen=True)
 class _Run:
-    """What a fork runs, and when it began."""
+    """Name and start time of a fork's run."""
 
     name: str
     began: float
@@ -112,10 +113,10 @@ class _Forked:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        """Fork once for each bug, and tell how each ended; a fork goes on, and runs its tests."""
+        """Fork once per bug and report each result; a fork continues with its tests."""
         if session.testsfailed:
             return True
-        # What was collected is left alone by the collectors of the forks, which share its memory.
+        # Garbage collectors of the forks must not touch the shared memory of collected tests.
         self.functions = functions_by_file()
         gc.freeze()
         failed: set[str] = set()
@@ -161,7 +162,7 @@ class _Forked:
         if self.every:
             session.config.option.maxfail = 0
         self._choose(session, name, bug["tests"], self.seconds)
-        # Processes that tests start load the package from a copy that has the bug, too.
+        # Processes started by tests also load the package from a copy with the bug.
         copy = str(self.folder / name / "src")
         shutil.copytree(self.source, copy, copy_function=os.symlink)
         Path(copy, bug["file"]).unlink()
@@ -202,7 +203,7 @@ def _ended(fork: int, limit: float) -> int | None:
     if not process:
         return None
     with suppress(ProcessLookupError):
-        # What its tests have started and left.
+        # Processes that its tests left behind.
         os.killpg(fork, signal.SIGKILL)
     return -1 if over else os.waitstatus_to_exitcode(status)
 

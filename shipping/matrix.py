@@ -51,7 +51,7 @@ _OPERATORS: Mapping[type[ast.operator], type[ast.operator]] = {
     ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
     ast.MatMult: ast.Mult,
 }  # fmt: skip
-# What a reader sees and no number depends on: text in f-strings, types.
+# Only readers see these, no number depends on them: text in f-strings, types.
 _SKIPPED = (ast.JoinedStr, ast.Assert)
 # Name of the line with the tests that fail in a fork without a bug.
 _WITHOUT = "without"
@@ -76,7 +76,7 @@ class Mechanical(Mutant):
         return 0, self.at
 
     def words(self) -> dict[str, str]:
-        """Return what the matrix has of the bug."""
+        """Return the row of the bug in the matrix."""
         return {"function": self.function, "old": self.old, "new": self.new}
 
     def key(self, text: str) -> str:
@@ -209,7 +209,7 @@ def _changes(bug: Mutant, text: str) -> bool:
 
 
 def known(file: Path = MATRIX) -> dict[str, dict[str, Any]]:
-    """Return what is known of bugs, by their keys."""
+    """Return the recorded rows by their keys."""
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     return {line["key"]: line for line in map(json.loads, lines)}
 
@@ -222,7 +222,7 @@ def fill(
     workers: int,
     matrix: Path = MATRIX,
 ) -> None:
-    """Try bugs that were not tried, and add what kills each to the matrix.
+    """Try the bugs not yet tried, and add the tests that kill each to the matrix.
 
     Args:
         root: the folder of the repository.
@@ -315,7 +315,7 @@ def fill_restricted(
 
 
 def by_function(row: Mapping[str, Any], red: Iterable[str] = ()) -> dict[str, list[str]]:
-    """Return a row with tests instead of their cases, without those that fail without a bug."""
+    """Return a row with tests instead of their cases, without tests that fail without a bug."""
     killers = {*row["killed_by"]} - {*red}
     return {
         "ran": sorted({name.split("[")[0] for name in row["ran"]}),
@@ -326,7 +326,7 @@ def by_function(row: Mapping[str, Any], red: Iterable[str] = ()) -> dict[str, li
 def redundant(
     rows: Iterable[Mapping[str, Any]], candidates: Iterable[str] | None = None
 ) -> list[str]:
-    """Return tests that can go together: whatever they kill is killed by a test that stays.
+    """Return tests that can be deleted together, because staying tests kill the same bugs.
 
     Args:
         rows: the matrix, a row a bug.
@@ -353,7 +353,7 @@ def redundant(
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Fill the matrix, or report what it says.
+    """Fill the matrix, or report its content.
 
     Args:
         words: the options, from the command line if None.

@@ -1,13 +1,13 @@
-"""Seeded bugs, one at a time, and the tests that see them.
+"""Injected bugs (mutants), one at a time, and the tests that kill them.
 
     python -m shipping.mutants            # or: make mutants
 
-``tests/mutants`` keeps small, plausible bugs as function, property and edit. With each, the tests that
-run its line are run for half a minute of a processor: those that take least first, one of each file
-before the second of any, and every second one of the module's own. One process collects tests and is
-forked for each bug (``shipping/forked.py``); a bug that a fork cannot have is put into a copy of the
-package. One run of the sampled suite finds which tests run which lines (``shipping/probes.py``);
-``build/mutants`` keeps that until a file changes.
+``tests/mutants`` keeps small, plausible bugs as function, property and edit. For each bug, the
+tests that run its line are run for half a minute of a processor: the fastest first, one per file
+before a second of any file, and every second test from the module's own file. One process collects
+tests and is forked for each bug (``shipping/forked.py``); a bug that cannot be injected into a fork
+is written into a copy of the package. One run of the sampled suite records which tests run which
+lines (``shipping/probes.py``); ``build/mutants`` caches this until a file changes.
 """
 
 from __future__ import annotations
@@ -42,36 +42,37 @@ from shipping import forked, probes
 ROOT = Path(__file__).parents[1]
 KINDS = ("promise", "number", "other")
 ORIGINS = ("module", "tests")
-# Keys of an entry of a file, in the order of the fields of a mutant; the last ones of some alone.
+# Keys of an entry of a file, in the order of the fields of a mutant; the last two are optional.
 _KEYS = ("function", "property", "kind", "origin", "old", "new")
 _OF_EVENTS = ("event", "seen_by")
 
-# Tests that catch nothing: of pages, golden digits, wording and looks, of other programs, and those
-# that start Spark, which takes longer than all others may.
+# Tests that are not run: pages, golden releases, wording, other programs, and Spark, which takes
+# longer than the time limit of a mutant.
 _BLIND = re.compile(
     r"tests/(docs|experiments|benchmarks|shipping|typing)/"
     r"|tests/claims/test_goldens|test_outlines|wording|test_words|test_printed|test_docstrings|test_mutants"
     r"|tests/test_(rooms|public_api|startup|later)|test_spark"
 )
-# Seconds by the clock for each second of a processor, and those for starting and collecting, after
-# which a run is ended: others may use the machine, too.
+# Wall-clock seconds per processor second, and for starting and collecting, before a run is killed.
+# Both are generous because other work may use the machine.
 _CLOCK, _GRACE = 4.0, 120.0
-# Seconds by the clock that a fork may take at least, because a busy machine gives it few of its own.
+# Least wall-clock limit of a fork in seconds, because a busy machine gives it little processor
+# time.
 _LEAST_CLOCK = 120.0
-# Ratio of a test's processor seconds to those it takes without a bug, from which on it hangs.
+# Ratio of a test's processor seconds to its seconds without a bug at which it counts as hanging.
 _HANG = 5.0
 
 
 class EditError(ValueError):
-    """An edit does not apply to the source as it is."""
+    """An edit does not apply to the present source."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A bug: what must hold (``property`` in its file), and the edit after which it does not.
+    """A bug: a required property (``property`` in its file), and the edit that breaks it.
 
-    One that breaks what an accounting event promises names it, with a search or an audit that sees the
-    bug (``shipping/proof.py``).
+    A bug that breaks the promise of an accounting event names the event, and a search or an audit
+    that detects the bug (``shipping/proof.py``).
     """
 
     function: str
@@ -97,12 +98,12 @@ class Mutant:
 
     @property
     def room(self) -> str:
-        """The room of the function; "alone" for the modules beside the rooms."""
+        """Package of the function; "alone" for top-level modules."""
         parts = self.function.split(":")[0].split(".")
         return parts[1] if len(parts) > 2 else "alone"
 
     def place(self, text: str) -> tuple[int, int]:
-        """Return the line after which the function begins, and where the edit begins in its file.
+        """Return the line before the function, and the offset of the edit in its file.
 
         Args:
             text: what the file says.
@@ -146,20 +147,20 @@ class Mutant:
 
 
 def _alike(one: str, other: str) -> int:
-    """The number of letters with which two texts begin alike."""
+    """Length of the common prefix of two texts."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
-@lru_cache(maxsize=1)  # Bugs of a file come one after the other.
+@lru_cache(maxsize=1)  # Bugs are sorted by file.
 def _parsed(text: str) -> tuple[ast.Module, str]:
-    """Return what a file says, apart from its layout and comments: as a tree, and as text."""
+    """Return the content of a file without layout and comments: as a tree, and as text."""
     tree = ast.parse(text)
     return tree, ast.dump(tree)
 
 
 def _extent(tree: ast.AST, function: str) -> tuple[int, int]:
-    """The first and the last line of what a name stands for."""
+    """First and last line of the definition of a name."""
     node: Any = tree
     for name in function.split(":")[1].split("."):
         inside = [child for child in _statements(node) if name in _defined(child)]
@@ -254,7 +255,7 @@ class Coverage:
 
     source: Path
     tests: Sequence[Test]
-    # What was entered while tests were collected.
+    # Blocks entered while tests were collected.
     collected: int = 0
 
     @cached_property
@@ -262,7 +263,7 @@ class Coverage:
         return probes.blocks_of(self.source)
 
     def of(self, mutant: Mutant) -> list[str]:
-        """Return the names of the tests of a mutant, in the order in which they are run.
+        """Return the names of the tests of a mutant, in running order.
 
         Every second one is of the file that mirrors the mutant's.
 
@@ -278,9 +279,9 @@ class Coverage:
             for test in self.tests
             if test.entered & wanted and test.file != _mirror(mutant.file)
         ]
-        # A line that much is made of is run by more tests than there is time for.
+        # A central line is run by more tests than there is time for.
         by_turns = zip_longest(_in_turns(near), _in_turns(far))
-        # What runs at import, or answers from a cache, is not seen to run.
+        # Code that runs at import, or is skipped by a cache, is not recorded as run.
         unseen = [test for test in own if not test.entered & wanted]
         ordered = [test for turn in by_turns for test in turn if test is not None]
         return [test.name for test in [*ordered, *_in_turns(unseen)]]
@@ -318,7 +319,7 @@ class Coverage:
 
 
 class Late(Coverage):
-    """Only tests that run a mutant's lines; a fork has it from then on, whatever ran before."""
+    """Only tests that run a mutant's lines; the bug is injected after collection."""
 
     @cached_property
     def _union(self) -> int:
@@ -349,7 +350,7 @@ class Late(Coverage):
 
 
 class Named(Late):
-    """The test that each mutant names, in place of all tests that run its lines."""
+    """Only the test that each mutant names, instead of all tests that run its lines."""
 
     def of(self, mutant: Mutant) -> list[str]:
         """Return the test in ``seen_by``."""
@@ -361,7 +362,7 @@ def _bits(numbers: Iterable[int]) -> int:
 
 
 def _outside_functions(text: str) -> str:
-    """What a file says, without the bodies of its functions."""
+    """The content of a file without the bodies of its functions."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -376,7 +377,7 @@ def _mirror(file: str) -> str:
 
 
 def _in_turns(tests: Iterable[Test]) -> list[Test]:
-    """The tests that take least first, and one of each file before the second of any."""
+    """The fastest tests first, and one per file before a second of any file."""
     turns: dict[str, int] = {}
     ordered = []
     for test in sorted(tests, key=lambda test: test.work):
@@ -386,7 +387,7 @@ def _in_turns(tests: Iterable[Test]) -> list[Test]:
 
 
 def covered(root: Path, workers: int = 1, only: str = "") -> Coverage:
-    """Return which tests run which lines, from the last run if files are as they were.
+    """Return which tests run which lines, from the cache if no file has changed.
 
     Args:
         root: the folder of the repository.
@@ -450,7 +451,7 @@ def _noted(root: Path, source: Path, files: Sequence[Path]) -> dict[str, Any]:
         more = {probes.KEPT_IN: str(kept)}
         status, output = pytest_on(root, source, Path(folder), words, more, None)
         if status not in (0, 1, 5):
-            # What is known of a part of the tests is not kept as if it were of all.
+            # The result of a part of the tests must not be cached as the result of all.
             raise RuntimeError(f"The tests ended with status {status}: {output[-2000:]}")
         found: dict[str, Any] = json.loads(kept.read_text())
         return found
@@ -464,16 +465,16 @@ def pytest_on(
     more: dict[str, str],
     timeout: float | None,
 ) -> tuple[int, str]:
-    """Run tests on a copy of the package; return the exit status, -1 where the time is over, and all
-    that pytest printed.
+    """Run tests on a copy of the package; return the exit status (-1 after a timeout) and the
+    output.
 
     Args:
         root: the folder of the repository.
         source: the folder of the package.
-        folder: a folder for what the run writes.
+        folder: a folder for the files of the run.
         words: the arguments of pytest.
         more: variables of its environment.
-        timeout: the seconds by the clock that it may take; any, if None.
+        timeout: the wall-clock limit in seconds; None for no limit.
     """
     words = [f"--basetemp={folder / 'tmp'}", *words]
     with _started(root, source, folder, words, more) as process:
@@ -493,7 +494,7 @@ def _started(
     more: dict[str, str],
     handed: Sequence[int] = (),
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A run of tests, which ends with the block; its output is kept in the folder."""
+    """A run of tests that ends with the block; its output is stored in the folder."""
     base = ["-q", "-p", "no:cacheprovider", "--tb=line"]
     environment = {
         **os.environ,
@@ -530,7 +531,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a mutant: the test that caught it, empty where it survived."""
+    """Outcome of a mutant: the test that killed it; empty if it survived."""
 
     mutant: Mutant
     caught_by: str
@@ -577,7 +578,8 @@ def tried_together(
     workers: int,
     told: Callable[[Outcome], None],
 ) -> list[Outcome]:
-    """Run the tests of mutants in forks of one process; return what became of those that it can have.
+    """Run the tests of mutants in forks of one process; return the outcomes of those that fit a
+    fork.
 
     Args:
         root: the folder of the repository.
@@ -585,7 +587,7 @@ def tried_together(
         coverage: which tests run which lines.
         seconds: how long the tests of each may run.
         workers: how many run side by side.
-        told: is called with each outcome as it comes.
+        told: called with each outcome.
     """
     by_name = {str(number): mutant for number, mutant in enumerate(mutants)}
     limit = max(_CLOCK * seconds, _LEAST_CLOCK)
@@ -604,7 +606,7 @@ def tried_together(
                 outcome = Outcome(by_name[name], caught, len(chosen[name]), line["seconds"], note)
                 outcomes[name] = outcome
                 told(outcome)
-    # A test that fails in a fork without a bug, too, has caught nothing.
+    # A test that also fails in a fork without a bug has killed nothing.
     return [outcome for outcome in outcomes.values() if outcome.caught_by not in red]
 
 
@@ -621,8 +623,8 @@ def every_kill(
         workers: how many run side by side.
 
     Yields:
-        a mutant, the tests that were run and those that killed it; at last, None and the tests that
-        fail without a bug, too.
+        a mutant, the tests that were run and those that killed it; at the end, None and the tests
+        that also fail without a bug.
     """
     by_name = {str(number): mutant for number, mutant in enumerate(mutants)}
     chosen = {
@@ -656,7 +658,7 @@ def _told(
     *,
     every: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """What a process that is forked for each mutant tells of them, as it comes."""
+    """Results of a process that is forked for each mutant, as they arrive."""
     source = root / "src"
     bugs = {
         name: {
@@ -691,7 +693,7 @@ def _told(
 
 
 def _within(coverage: Coverage, names: Sequence[str], seconds: float) -> dict[str, float]:
-    """The first of some tests that are done in so many seconds, and how many each takes if it hangs."""
+    """The first tests that fit into a number of seconds, and the seconds after which each hangs."""
     takes = {test.name: test.work for test in coverage.tests}
     chosen, total = {}, 0.0
     for name in names:
@@ -710,7 +712,7 @@ def _caught(status: int, last: dict[str, Any], output: str, limit: float) -> tup
     if "over" in last:
         return "", "its time was over"
     if status == -1 and "running" in last:
-        # A test that waits for what does not come takes no processor.
+        # A test that waits for an event that never comes uses no processor time.
         waits = time.time() - last["since"] > limit / 2
         return (last["running"], "time-out") if waits else ("", "its time was over")
     if status in (0, 5):
@@ -723,10 +725,10 @@ def _caught(status: int, last: dict[str, Any], output: str, limit: float) -> tup
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Return what became of mutants, and the rate of each kind and origin.
+    """Return the outcomes of mutants, and the rate of each kind and origin.
 
     Args:
-        outcomes: what became of each.
+        outcomes: the outcome of each.
     """
     lines = []
     for outcome in sorted(outcomes, key=lambda o: (bool(o.caught_by), o.mutant.function)):

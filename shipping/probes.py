@@ -1,9 +1,9 @@
 """Which tests run which lines of the package, found by one run of the sampled suite.
 
-The package is copied with a probe at the start of each block of statements, which notes that the block
-was entered. One run of the tests on the copy (``pytest -p shipping.probes``) keeps for each test its
-seconds, whether it passed, and the blocks that it entered, and once those that were entered before the
-first test. A process that a test starts notes nothing.
+The package is copied with a probe at the start of each block of statements, which notes that the
+block was entered. One run of the tests on the copy (``pytest -p shipping.probes``) records the
+seconds of each test, whether it passed, and the blocks that it entered, and also the blocks entered
+before the first test. Processes started by a test are not recorded.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from zlib import compress, decompress
 
 import pytest
 
-# Name of the module beside the copied package that holds what was entered, and of the probe in it.
+# Name of the module next to the copied package with the entered blocks, and of the probe in it.
 _NOTES = "dpgrain_probes"
 _PROBE = "_entered_"
-# Variable of the environment that names the file in which a run keeps what it found.
+# Environment variable with the result file of a run.
 KEPT_IN = "DPGRAIN_PROBES"
 
 # Fixtures that start Spark, which takes longer than all tests of a bug may.
 _SPARK = {"spark", "pyspark_and_java"}
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-# Statements after which a block may have been left.
+# Statements that may leave a block.
 _MAY_LEAVE = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
 
 
@@ -41,12 +41,12 @@ class Block:
 
     file: str
     lines: frozenset[int]
-    # What its statements call by name: functions, constants, attributes.
+    # Names in its statements: functions, constants, attributes.
     names: frozenset[str]
 
 
 def _own_lines(statement: ast.stmt) -> range:
-    """The lines of a statement without those of the statements inside it."""
+    """The lines of a statement without the lines of nested statements."""
     inside = getattr(statement, "body", None) or getattr(statement, "cases", None)
     if not inside:
         return range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
@@ -55,7 +55,7 @@ def _own_lines(statement: ast.stmt) -> range:
 
 
 def _own_names(statement: ast.stmt) -> Iterator[str]:
-    """The names in a statement, without those of the statements inside it."""
+    """The names in a statement without the names in nested statements."""
     waiting: list[ast.AST] = [statement]
     while waiting:
         node = waiting.pop()
@@ -69,7 +69,7 @@ def _own_names(statement: ast.stmt) -> Iterator[str]:
 
 @dataclass
 class _Probes:
-    """Probes that are put into one file, and the blocks that they stand for."""
+    """Probes inserted into one file, and their blocks."""
 
     file: str
     first: int
@@ -115,7 +115,7 @@ def probed(file: str, text: str, first: int) -> tuple[str, list[Block]]:
 
     Args:
         file: the file's path below ``src``.
-        text: what it says.
+        text: its content.
         first: the number of its first probe.
     """
     tree = ast.parse(text)
@@ -127,7 +127,7 @@ def probed(file: str, text: str, first: int) -> tuple[str, list[Block]]:
 
 
 def _stays_first(node: ast.stmt) -> bool:
-    """Whether a statement must stand at the start of its file."""
+    """Whether a statement must be at the start of its file."""
     doc = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     return doc or (isinstance(node, ast.ImportFrom) and node.module == "__future__")
 
@@ -175,24 +175,24 @@ def packed(numbers: set[int]) -> str:
 
 
 def unpacked(text: str) -> int:
-    """Return a number whose bits are the numbers in a text.
+    """Return a number that has the numbers in a text as its bits.
 
     Args:
-        text: what `packed` made.
+        text: a result of `packed`.
     """
     return int.from_bytes(decompress(b64decode(text)), "little")
 
 
 def worked() -> float:
-    """Return the processor seconds of this process and of those that it started and that have ended."""
+    """Return the processor seconds of this process and of its ended child processes."""
     return sum(os.times()[:4])
 
 
 class _Notes:
-    """What each test of a run entered, and how it ended."""
+    """The entered blocks and the result of each test."""
 
     def __init__(self) -> None:
-        # What was entered before the first test.
+        # Blocks entered before the first test.
         self.collected: str | None = None
         self.tests: dict[str, dict[str, object]] = {}
         self.seconds: dict[str, float] = {}
@@ -230,6 +230,6 @@ class _Notes:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Note what tests enter, where a run asks for it."""
+    """Record the entered blocks if the run requests it."""
     if KEPT_IN in os.environ:
         config.pluginmanager.register(_Notes())

@@ -1,13 +1,13 @@
-"""What stands behind each accounting event: mechanism, theorem, search, audit, and bugs they see.
+"""The evidence for each accounting event: mechanism, theorem, search, audit, and detected bugs.
 
     python -m shipping.proof          # the chains; ends with 1 where a piece is missing
     python -m shipping.proof --bugs   # and sees that each injected bug turns its test red (make proof)
 
 Nothing is listed here. The events are the classes of ``accounting/events``; a mechanism is a module
-that takes an event, or what is made of one, from ``dpgrain.accounting``; the theorem is the section
-of docs/theory that the event's docstring names. A test says which events it is of by
-``@pytest.mark.proof("search", "Gaussian")``, or ``"audit"``, and a bug of ``tests/mutants`` by
-``event`` and by the test that sees it (``seen_by``).
+that imports an event, or a function that builds one, from ``dpgrain.accounting``; the theorem is
+the section of docs/theory in the event's docstring. A test names its events in
+``@pytest.mark.proof("search", "Gaussian")``, or ``"audit"``; a bug of ``tests/mutants`` has
+``event`` and the test that detects it (``seen_by``).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from shipping.mutants import ROOT, Mutant, pytest_on, read, seeded
 
 #: The page of the chains.
 PAGE = Path("docs", "proof.md")
-# Rooms that publish nothing: what they do with an event is to account for it, plan or speak of it.
+# Packages that publish nothing: they account for events, plan or describe them.
 _SPEAK_OF_EVENTS = {"accounting", "auditing", "cli", "ledger", "planning", "report", "testing"}
-# Events of mechanisms that callers run by themselves: the package has none that is charged so.
+# Events of mechanisms that callers run: the package charges none of them.
 _OF_CALLERS = ("Participation", "RDP", "StatisticallyClose", "ZCDP")
 # `docs/theory, "One" and "Two"`: sections that a docstring names.
 _NAMED = re.compile(r'docs/theory,((?:(?:,|;| and)? "[^"]+")+)')
@@ -41,7 +41,7 @@ class Section:
     """A section of the theory.
 
     Args:
-        title: the name by which docstrings call it.
+        title: its name in docstrings.
         page: the file in docs/theory.
         anchor: the anchor in that page; empty for all of it.
     """
@@ -58,14 +58,14 @@ class Section:
 
 @dataclass(frozen=True)
 class Chain:
-    """All that stands behind one event.
+    """The evidence for one event.
 
     Args:
         event: the name of the event.
         says: the first sentence of its docstring.
         mechanisms: the modules that publish under it.
         theorems: the sections of the theory with its proof.
-        searches: the tests that search for neighbours which break it.
+        searches: the tests that search for violating neighbours.
         audits: the tests that compare outcomes on neighbours with it.
         bugs: the injected bugs of its mechanisms, and of itself.
     """
@@ -150,11 +150,11 @@ def chains(root: Path) -> list[Chain]:
     ]
 
 
-# -- what the tree says ---
+# -- the source tree ---
 
 
 def _modules(folder: Path, said: str = "") -> Iterator[tuple[Path, ast.Module]]:
-    """The modules of a folder that say a word."""
+    """The modules of a folder that contain a word."""
     for path in sorted(folder.rglob("*.py")):
         if said in (text := path.read_text(encoding="utf-8")):
             yield path, ast.parse(text)
@@ -192,7 +192,7 @@ def _sections(root: Path) -> dict[str, Section]:
 
 
 def _mechanisms(root: Path, events: set[str]) -> dict[str, list[str]]:
-    """The modules that take an event from the accountant, or something that is made of one."""
+    """The modules that import an event, or a function that builds one, from the accountant."""
     source = root / "src" / "dpgrain"
     made_of = {event: {event} for event in events}
     for _, tree in _modules(source / "accounting"):

@@ -1,4 +1,4 @@
-"""What an installed dpgrain must do anywhere: import every module, run the demonstration.
+"""Check of an installed dpgrain: import every module, run the demonstration.
 
 It is run by the interpreter of a clean environment, and needs nothing but what is installed there:
 
@@ -28,10 +28,10 @@ def imported(package: str) -> tuple[list[str], dict[str, str]]:
         package: its name.
 
     Returns:
-        The modules that were imported, and those that need an extra, with what they need.
+        The imported modules, and the modules that need an extra, with its name.
 
     Raises:
-        ImportError: if a module needs what is no extra.
+        ImportError: if a module needs a package outside the extras.
     """
     here: list[str] = [package]
     extra: dict[str, str] = {}
@@ -67,7 +67,7 @@ def demonstration(folder: Path) -> None:
 
 
 def main() -> None:
-    """Do both, and say how it went."""
+    """Run both, and print the result."""
     here, extra = imported("dpgrain")
     with tempfile.TemporaryDirectory() as folder:
         demonstration(Path(folder) / "demo")

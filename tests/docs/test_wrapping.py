@@ -1,4 +1,4 @@
-"""Prose in the documents is wrapped, so that a line can be read and a change to it be seen."""
+"""Prose in the documents is wrapped at 100 columns."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
 
 
 def _prose(text: str) -> Iterator[str]:
-    """Yield the lines that are no code, table or formula, without the targets of their links."""
+    """Yield the lines outside code, tables, formulas and notes, without the targets of links."""
     fenced = False
     for line in text.splitlines():
         if line.startswith("```"):
             fenced = not fenced
-        elif not fenced and not line.startswith(("    ", "|", "$$")):
+        elif not fenced and not line.startswith(("    ", "|", "$$", "[^")):
             yield re.sub(r"\]\([^)]*\)", "]", line)
 
 
 def _too_long(text: str) -> list[str]:
-    # A name alone in its line cannot be wrapped.
+    # A single long name cannot be wrapped.
     return [line for line in _prose(text) if len(line) > LONGEST and " " in line.strip()]
 
 

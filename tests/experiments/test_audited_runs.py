@@ -31,7 +31,7 @@ CASES = {str(case): case for case in runs.cases() if not case.query.startswith("
 
 def page() -> dict[str, str]:
     """Each query of the page's table, with its verdict."""
-    text = (ROOT / "docs" / "tutorials" / "audits.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "tutorials" / "audit-results.md").read_text(encoding="utf-8")
     _, below = text.split(f"<!-- {runs.TABLE} -->\n\n")
     rows = [line.strip("| ").split(" | ") for line in below.split("\n\n", 1)[0].splitlines()[2:]]
     return {", ".join(cell for cell in row[:3] if cell != "–"): row[-1] for row in rows}

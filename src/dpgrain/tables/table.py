@@ -286,7 +286,7 @@ class UserTable(TableRows):
             or with a user such as ``NULL``; duplicate rows, items outside the domain; cells of
             another type than declared, with dates in another order, with a decimal comma, or
             outside the bounds; dropped or truncated CSV lines, with reasons. A release never fails
-            on any of these: it follows fixed rules (docs/pitfalls.md) and does not report them.
+            on any of these: it follows fixed rules (docs/reading.md) and does not report them.
 
         Raises:
             SchemaError: if a column is missing or has an unsuitable type.
