@@ -191,5 +191,5 @@ def test_bins_from_0_have_no_group_below_it(text: str, listed: list[str]) -> Non
     assert round(every.estimate[0]) == {"below 5": 2, "below -5": 0}.get(first, 1)
     query = dg.count.query(rows.derive(band=text), unit=dg.Element("band"), epsilon=1.0, clip=1.0)
     (rule,) = query.blocks.partition.rules
-    # Rows below 0 stay a cell of their own, and rows without a value another.
+    # Rows below 0 are still a separate cell, as are rows without a value.
     assert rule.cells == 4

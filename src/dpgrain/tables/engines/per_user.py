@@ -261,7 +261,7 @@ def whole_user_source(table: TableRows) -> PerUser | UserJoin | None:
 
 
 def first_rows_source(table: TableRows) -> DistinctRows | None:
-    """Return the source that keeps the first row for each value of columns; None without one."""
+    """Return the source of first rows for values of columns; None without one."""
     source: Any = table.source
     while isinstance(source, SourceWrapper):
         if isinstance(source, DistinctRows) and source.keys:
@@ -353,7 +353,7 @@ def require_whole_users(table: TableRows, unit: Unit) -> None:
 
 
 def rows_in_cells(table: TableRows, column: str) -> TableRows | None:
-    """Return the records of rows that are computed within one cell of a column; None otherwise.
+    """Return the records of rows computed within one cell of a column; None otherwise.
 
     These are the rows of a per-user table with ``column`` as a grouping column, and the first rows
     for values of columns that include it.
