@@ -174,5 +174,7 @@ def test_integers_without_gaps_are_a_line() -> None:
     several = _counts({"age": [1, 2, 3, 1, 2], "sex": ["f", "f", "f", "m", "m"]}, [5.0, 6, 7, 1, 2])
     several = replace(several, metadata=replace(several.metadata, statistic=COUNT))
     assert [len(line) for line in lines_over_time(several).lines] == [3, 2]  # type: ignore[union-attr]
+    single = _counts({"age": [1, 2], "sex": ["f", "m"]}, [5.0, 6.0])
+    assert lines_over_time(replace(single, metadata=several.metadata)) is None
     sparse = _counts({"shop": [1, 70, 4000]}, [1.0, 2.0, 3.0])
     assert lines_over_time(replace(sparse, metadata=release.metadata)) is None

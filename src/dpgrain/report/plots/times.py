@@ -118,6 +118,9 @@ def _time_series(release: Release) -> TimeSeries | None:
     series: dict[tuple[Any, ...], list[int]] = {}
     for row in np.argsort(times, kind="stable"):
         series.setdefault(tuple(keys[row] for keys in others), []).append(int(row))
+    if not dates and len(series) == len(release):
+        # Every line would be a point.
+        return None
     # Unpublished dates add nothing to a sum; a mean ignores them.
     size = np.sum if isinstance(release, Histogram) else np.mean
     sizes = {keys: size(np.nan_to_num(release.estimate[rows])) for keys, rows in series.items()}
