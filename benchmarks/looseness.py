@@ -42,7 +42,7 @@ from dpgrain.accounting.events.partition_selection import (
     Selection,
     TruncatedGeometric,
 )
-from dpgrain.accounting.events.regions import Scoped
+from dpgrain.accounting.events.region_events import Scoped
 from dpgrain.accounting.events.shuffling import Binomial, Poisson
 from dpgrain.accounting.events.subsampling import BandedGaussian, Participation, SampledGaussian
 from dpgrain.accounting.losses.composition import composed_epsilon

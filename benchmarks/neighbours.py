@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from timing import seconds
 
 from dpgrain.means import Vectors
-from dpgrain.means.neighbours import close
+from dpgrain.means.close_vectors import close
 from dpgrain.noise import SystemSource
 from dpgrain.papers.softcore import SoftCoreMean
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from dpgrain import ParameterError
 from dpgrain.accounting import Contribution, calibrate_gaussian
 from dpgrain.means import clipped
+from dpgrain.noise.noisy_sums import add_gaussian_noise
 from dpgrain.noise.sources import random_source
-from dpgrain.noise.sums import add_gaussian_noise
 from dpgrain.units import Relation
 
 FloatArray = NDArray[np.float64]

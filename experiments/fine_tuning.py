@@ -53,7 +53,7 @@ from results import write
 
 import dpgrain as dg
 from dpgrain.accounting import BandedGaussian, Event, SampledGaussian
-from dpgrain.auditing.bounds import one_run_epsilon
+from dpgrain.auditing.epsilon_bounds import one_run_epsilon
 from dpgrain.means import ClippedMean
 from dpgrain.optimize import Weighted
 from dpgrain.torch import PrivacyEngine, losses

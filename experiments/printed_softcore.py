@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain.accounting import gaussian_delta
-from dpgrain.means.neighbours import close
+from dpgrain.means.close_vectors import close
 from dpgrain.papers.softcore import SoftCoreMean, h_index, integer_weights
 
 Array = NDArray[np.float64]

@@ -21,7 +21,7 @@ from scipy.stats import binom
 from dpgrain.accounting import Contribution, Laplace
 from dpgrain.errors import ParameterError
 from dpgrain.noise import SeededSource
-from dpgrain.papers.winsorized.ranges import PrivateRange
+from dpgrain.papers.winsorized.median_ranges import PrivateRange
 from dpgrain.papers.winsorized.rotation import Rotation
 from dpgrain.papers.winsorized.winsorized import Winsorized
 from dpgrain.publishing.draws import range_event

@@ -20,12 +20,12 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain.auditing import AuditLine, Canaries
-from dpgrain.auditing.bounds import ScoreCounts
-from dpgrain.auditing.neighbours import NeighbourTables
+from dpgrain.auditing.epsilon_bounds import ScoreCounts
+from dpgrain.auditing.noise_scores import differing_draws
 from dpgrain.auditing.runs import NeighbourRuns, NoiselessCharge
-from dpgrain.auditing.scores import differing_draws
-from dpgrain.auditing.training import one_run
+from dpgrain.auditing.training_audit import one_run
 from dpgrain.auditing.verdict import Bound
+from dpgrain.auditing.worst_case_tables import NeighbourTables
 from dpgrain.noise import SystemSource
 from dpgrain.publishing.charge import Charge, Result
 from dpgrain.publishing.guarantee import Guarantee

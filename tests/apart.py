@@ -6,7 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from dpgrain.auditing.bounds import event_epsilon, probability_lower_bound, probability_upper_bound
+from dpgrain.auditing.epsilon_bounds import (
+    event_epsilon,
+    probability_lower_bound,
+    probability_upper_bound,
+)
 
 Scores = NDArray[np.float64]
 # Probability with which a bound may be wrong.

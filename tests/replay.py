@@ -12,7 +12,7 @@ import numpy as np
 
 from dpgrain.noise.exponential import permute_and_flip
 from dpgrain.noise.gumbel import gumbel_order
-from dpgrain.noise.sums import with_gaussian, with_laplace, with_truncated_geometric
+from dpgrain.noise.noisy_sums import with_gaussian, with_laplace, with_truncated_geometric
 
 # Laws whose noise is added to sums, and choices whose outcome is all that is seen.
 _LAWS: tuple[Any, ...] = (
@@ -73,7 +73,7 @@ def recorded() -> Iterator[list[Draw]]:
     Modules that a release loads must be loaded before: run it once.
 
     >>> from dpgrain.noise import SystemSource
-    >>> from dpgrain.noise.sums import add_gaussian_noise
+    >>> from dpgrain.noise.noisy_sums import add_gaussian_noise
     >>> with recorded() as draws:
     ...     first = add_gaussian_noise(np.zeros(2), 1.0, 1.0, SystemSource())
     >>> with replayed(draws) as again:

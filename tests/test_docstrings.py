@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
 import dpgrain as dg
-from dpgrain import _validate
-from dpgrain.errors import ParameterError
 
 # These rooms are public, although ``dpgrain`` does not name them.
 _BESIDE = ("testing", "datasets")
@@ -131,22 +129,6 @@ def test_all_public_names_are_looked_at() -> None:
     )
 
 
-def complete(size: int, *rest: int) -> int:
-    """Return the size.
-
-    Args:
-        size: the number of things, at least 1.
-        *rest: other numbers.
-
-    Raises:
-        ParameterError: if the size is below 1.
-
-    >>> complete(2)
-    2
-    """
-    return _validate.integer(minimum=1, size=size)
-
-
 @dataclass(frozen=True)
 class Base:
     """What has a size.
@@ -159,112 +141,3 @@ class Base:
     """
 
     size: int
-
-
-@dataclass(frozen=True)
-class Derived(Base):
-    """What has a size, of which the base class tells.
-
-    >>> Derived(2).size
-    2
-    """
-
-
-class Rule(Protocol):
-    """A rule, which nobody makes."""
-
-    def __call__(self, size: int) -> int:
-        """Return the size."""
-
-
-@pytest.mark.parametrize("value", [complete, Base, Derived, Rule])
-def test_what_is_complete(value: Any) -> None:
-    assert lacks(value) == []
-
-
-def two_lines() -> None:
-    """Return nothing, in a sentence
-    that has two lines.
-
-    >>> two_lines()
-    """
-
-
-def no_stop() -> None:
-    """Return nothing
-
-    >>> no_stop()
-    """
-
-
-def no_doctest() -> None:
-    """Return nothing."""
-
-
-def two_arguments(low: int, high: int) -> None:
-    """Return nothing.
-
-    Args:
-        high: the upper end, not the low: it is the other one.
-
-    >>> two_arguments(1, 2)
-    """
-
-
-def checks(size: int) -> None:
-    """Return nothing.
-
-    Args:
-        size: the number of things.
-
-    >>> checks(2)
-    """
-    _validate.positive(size=size)
-
-
-@dataclass(frozen=True)
-class Refuses:
-    """What refuses sizes below 1.
-
-    Args:
-        size: the number of things.
-
-    >>> Refuses(2).larger(3)
-    3
-    """
-
-    size: int
-
-    def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ParameterError(f"size must be at least 1, not {self.size!r}.")
-
-    def larger(self, size: int) -> int:
-        """Return a size that is larger."""
-        if size <= self.size:
-            raise ParameterError(f"size must be above {self.size!r}, not {size!r}.")
-        return size
-
-    def _hidden(self) -> int:
-        raise ParameterError("size must be hidden.")
-
-
-@dataclass(frozen=True)
-class Bare:
-    size: int
-
-
-@pytest.mark.parametrize(
-    ("value", "lacking"),
-    [
-        (two_lines, ["a first sentence of one line"]),
-        (no_stop, ["a first sentence of one line"]),
-        (no_doctest, ["a doctest"]),
-        (two_arguments, ["the argument low"]),
-        (checks, ["what checks raises"]),
-        (Refuses, ["what __post_init__ raises", "what larger raises"]),
-        (Bare, ["a first sentence of one line", "a doctest", "the argument size"]),
-    ],
-)
-def test_what_lacks_something_is_found(value: Any, lacking: list[str]) -> None:
-    assert lacks(value) == lacking

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import pytest
 from tests.products import covering
-from tests.refusals import refuses
 
 
 @pytest.mark.parametrize("strength", [1, 2, 3, 4, 7])
@@ -18,24 +16,6 @@ def test_every_meeting_is_there(sizes: tuple[int, ...], strength: int) -> None:
     for names in itertools.combinations(options, min(strength, len(sizes))):
         met = {tuple(each[name] for name in names) for each in found}
         assert met == set(itertools.product(*(options[name] for name in names)))
-
-
-def test_pairs_are_few() -> None:
-    options = {f"o{place}": range(4) for place in range(10)}
-    assert len(covering(options)) < 40
-    assert math.prod(map(len, options.values())) == 4**10
-
-
-def test_runs_are_alike() -> None:
-    options = {"a": [1, 2, 3], "b": "xyz", "c": [True, False]}
-    assert covering(options) == covering(options)
-
-
-def test_what_cannot_be_covered_is_refused() -> None:
-    with refuses("strength"):
-        covering({"a": [1]}, 0)
-    with refuses("options", "'a'"):
-        covering({"a": []})
 
 
 @pytest.mark.parametrize("strength", [1, 2, 3, None])
@@ -50,8 +30,3 @@ def test_cases_that_are_not_allowed_are_left_out(strength: int | None) -> None:
     assert {each["a"] for each in found} == {1, 2, 3}
     if strength != 1:
         assert len({(each["a"], each["b"]) for each in found}) == 8
-
-
-def test_the_whole_product_is_every_case_once() -> None:
-    found = covering({"a": [1, 2], "b": "xyz"}, None)
-    assert [(each["a"], each["b"]) for each in found] == list(itertools.product([1, 2], "xyz"))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.refusals import charged_before, no_room, refuses
+from tests.refusals import refuses
 
-from dpgrain.errors import DpgrainError, ParameterError, RefusedError, SchemaError
+from dpgrain.errors import DpgrainError, ParameterError
 
 
 def fail(error: DpgrainError) -> None:
@@ -29,37 +29,3 @@ def test_a_refusal_is_about_its_name(error: DpgrainError) -> None:
             fail(error)
     with pytest.raises(AssertionError, match="without"), refuses("epsilon", "not -2"):
         fail(error)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        RefusedError("epsilon must fit."),
-        ParameterError("epsilon must be above 0, and delta is wrong.", name="delta"),
-        ParameterError("epsilon must be above 0"),
-        ParameterError("epsilon must be above 0,\nnot -1."),
-        ParameterError("epsilon must be a number, not <tests.Own object at 0x7fb201d36ad0>."),
-    ],
-    ids=["an heir", "another name", "no full stop", "two lines", "an address"],
-)
-def test_what_is_no_refusal_of_it_is_seen(error: DpgrainError) -> None:
-    with pytest.raises(AssertionError), refuses("epsilon"):
-        fail(error)
-
-
-def test_kinds_are_told_apart() -> None:
-    with refuses("by", kind=SchemaError):
-        fail(SchemaError("by 'x' is not a column."))
-    with pytest.raises(SchemaError), refuses("by"):
-        fail(SchemaError("by 'x' is not a column."))
-
-
-def test_a_release_without_room_is_told_from_one_that_was_charged_before() -> None:
-    full, again = RefusedError("there is no room."), RefusedError("it was charged.", line=2)
-    with no_room():
-        fail(full)
-    with charged_before(2):
-        fail(again)
-    for block, error in ((no_room(), again), (charged_before(2), full), (charged_before(3), again)):
-        with pytest.raises(AssertionError), block:
-            fail(error)

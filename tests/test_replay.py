@@ -11,7 +11,7 @@ from tests.replay import Draw, recorded, replayed
 import dpgrain.publishing.draws
 from dpgrain.noise import SeededSource
 from dpgrain.noise.gumbel import gumbel_order
-from dpgrain.noise.sums import add_gaussian_noise
+from dpgrain.noise.noisy_sums import add_gaussian_noise
 
 run: Any = dpgrain.publishing.draws
 

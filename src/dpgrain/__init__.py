@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     )
     from dpgrain._version import __version__
     from dpgrain.auditing.audit import audit
-    from dpgrain.auditing.files import FileAudit, audit_releases
-    from dpgrain.auditing.training import audit_training
+    from dpgrain.auditing.file_audit import FileAudit, audit_releases
+    from dpgrain.auditing.training_audit import audit_training
     from dpgrain.auditing.verdict import Audit
-    from dpgrain.choices.best_of import best_of
+    from dpgrain.choices.repeated_runs import best_of
     from dpgrain.choices.select import Choice, select
+    from dpgrain.ledger.lasting_promise import LastingPromise
     from dpgrain.ledger.ledger import Ledger
-    from dpgrain.ledger.promise import LastingPromise
     from dpgrain.ledger.window import AnyDays, AnyHours
     from dpgrain.means.user_mean import MeanOfUsers, mean_of_users
     from dpgrain.publishing.budget import Budget, budget
@@ -168,13 +168,13 @@ lazy_package(
         ),
         "dpgrain._version": ("__version__",),
         "dpgrain.auditing.audit": ("audit",),
-        "dpgrain.auditing.files": ("FileAudit", "audit_releases"),
-        "dpgrain.auditing.training": ("audit_training",),
+        "dpgrain.auditing.file_audit": ("FileAudit", "audit_releases"),
+        "dpgrain.auditing.training_audit": ("audit_training",),
         "dpgrain.auditing.verdict": ("Audit",),
-        "dpgrain.choices.best_of": ("best_of",),
+        "dpgrain.choices.repeated_runs": ("best_of",),
         "dpgrain.choices.select": ("Choice", "select"),
         "dpgrain.ledger.ledger": ("Ledger",),
-        "dpgrain.ledger.promise": ("LastingPromise",),
+        "dpgrain.ledger.lasting_promise": ("LastingPromise",),
         "dpgrain.ledger.window": ("AnyDays", "AnyHours"),
         "dpgrain.means.user_mean": ("MeanOfUsers", "mean_of_users"),
         "dpgrain.publishing.budget": ("Budget", "budget"),

@@ -351,58 +351,6 @@ def test_the_bound_is_attained(world: World, expected: float) -> None:
     assert assert_bounded(world) >= 0.99 * expected
 
 
-def _billed(world: World, **wrong: Any) -> tuple[World, float]:
-    """The world as it is, and the claim for a contribution that is described wrongly."""
-    other = replace(world, contribution=replace(world.contribution, **wrong))
-    return world, other.claim
-
-
-def _seeded_bugs() -> list[Any]:
-    element = Contribution()
-    moved = World(element, "element", "replace", 2)
-    bugs = {
-        "clip removed": (World(element, "element", "zero_out", clips=False), 1.0),
-        "replace billed as zero_out": (moved, replace(moved, relation="zero_out").claim),
-        "signed billed as non-negative": _billed(
-            World(Contribution(coordinates="signed"), "element", "replace"),
-            coordinates="nonnegative",
-        ),
-        "shared billed as disjoint": _billed(
-            World(Contribution(layout="shared"), "element", "zero_out", 2), layout="disjoint"
-        ),
-        "admitted elements forgotten": _billed(
-            World(Contribution(max_elements=2), "element", "zero_out"), max_elements=None
-        ),
-        "a record billed as its block": (World(element, "record", "zero_out"), 1.0),
-        "a replaced user keeps its cells": (
-            World(Contribution(max_elements=3, coordinates="one"), "user", "replace", cells=6),
-            R3,
-        ),
-        "l1 clipping taken for a projection": (
-            World(Contribution("user", norm="l1", record_size=0.25), "record", "zero_out"),
-            0.25,
-        ),
-        "a signed record billed as non-negative": (
-            World(
-                Contribution("user", coordinates="signed", record_size=0.25), "record", "replace"
-            ),
-            R2 * 0.25,
-        ),
-        "a small record admits an element": (
-            World(Contribution("user", max_elements=1, record_size=0.1), "record", "zero_out"),
-            0.1,
-        ),
-    }
-    return [pytest.param(*bug, id=name) for name, bug in bugs.items()]
-
-
-@pytest.mark.parametrize(("world", "claim"), _seeded_bugs())
-def test_the_search_finds_seeded_bugs(world: World, claim: float) -> None:
-    assert search(world) > 1.02 * claim
-    if world.clips:
-        assert_bounded(world)
-
-
 @pytest.mark.slow(full=True)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_long_search_finds_nothing(seed: int) -> None:
@@ -459,6 +407,13 @@ def test_a_description_names_what_is_pooled_and_is_else_what_it_was() -> None:
     pooled = Gaussian(3.0, Contribution(layout="pooled", per_coordinate=4))
     assert Event.from_json(pooled.to_json()) == pooled
     assert "per_coordinate" not in Gaussian(3.0).to_json()
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_several_users_move_a_sum_as_many_times_as_far(relation: Relation) -> None:
+    for c in (Contribution("user"), Contribution("element", max_elements=4)):
+        one = c.sensitivity(1, relation, User())
+        assert c.sensitivity(3, relation, User()) == pytest.approx(3 * one, rel=1e-15)
 
 
 def test_a_whole_user_is_bounded_by_what_is_known() -> None:

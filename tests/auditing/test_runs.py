@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.auditing.test_neighbours import query
+from tests.auditing.test_worst_case_tables import query
 from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.accounting import Gaussian
-from dpgrain.auditing.neighbours import neighbour_tables
 from dpgrain.auditing.runs import AuditCharge, NoiselessCharge, noisy_run, run_on_neighbours
+from dpgrain.auditing.worst_case_tables import neighbour_tables
 from dpgrain.noise import SeededSource
 from dpgrain.publishing.charge import Charge
 

@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.auditing.bounds import event_epsilon, probability_lower_bound, probability_upper_bound
+from dpgrain.auditing.epsilon_bounds import (
+    event_epsilon,
+    probability_lower_bound,
+    probability_upper_bound,
+)
 from dpgrain.choices.scores import BlockLosses, sum_losses
-from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.array_blocks import arrange
 from dpgrain.noise import RandomSource, SeededSource
 from dpgrain.units import Relation, Unit
 

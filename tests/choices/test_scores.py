@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tests.choices import cases
 
 from dpgrain.choices.scores import STEPS, BlockLosses, sum_losses
-from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.array_blocks import arrange
 from dpgrain.units import Record, Relation, Unit, User
-
-Array = NDArray[Any]
-
 
 # One user's records, and what they may be exchanged for.
 HOLDINGS: list[list[float]] = [
@@ -53,12 +48,6 @@ def test_a_unit_moves_totals_no_farther_than_is_promised(unit: Unit, relation: R
     assert moved == 1.0
     # All one way under zero_out; either way, under replace.
     assert spread == (1.0 if relation == "zero_out" else 2.0)
-
-
-def test_the_search_sees_records_that_count_one_by_one() -> None:
-    # As if a user's records were added up: what a clipping by record alone would do.
-    per_record = cases.totals([[1.0] * 9], Record()) - cases.totals([[]], Record())
-    assert per_record.max() == 9 * STEPS
 
 
 def test_what_is_no_number_counts_most_and_users_without_records_nothing() -> None:

@@ -38,7 +38,7 @@ from tests.tables.engines.in_memory import InMemory
 import dpgrain as dg
 from dpgrain.accounting import Contribution, SampledGaussian, Selection
 from dpgrain.accounting.events import partition_selection
-from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.array_blocks import arrange
 from dpgrain.statistics import plan as plan_module
 from dpgrain.statistics import sums_query as sums_module
 from dpgrain.statistics.plan import calibrate_sums
@@ -84,6 +84,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "weights": lambda t, k, **o: dg.histogram(t, k, weight="x", **o),
     "count": lambda t, k, **o: dg.count(t, by=k or None, **o),
     "sum": lambda t, k, **o: dg.sum(t, "x", by=k or None, bounds=(-4, 4), **o),
+    "sum above 0": lambda t, k, **o: dg.sum(t, "x", by=k or None, bounds=(0, 4), **o),
+    "sum in a range": lambda t, k, **o: dg.sum(t, "x", by=k or None, **o),
     "mean": lambda t, k, **o: dg.mean(t, "x", by=k or None, bounds=(-4, 4), **o),
     "mean in a range": lambda t, k, **o: dg.mean(t, "x", by=k or None, **o),
     "variance": lambda t, k, **o: dg.variance(t, "x", by=k or None, bounds=(-4, 4), **o),

@@ -22,9 +22,9 @@ from tests.papers.recipes.cases import RECIPES
 import dpgrain as dg
 from dpgrain import learn, papers
 from dpgrain.accounting import Gaussian
-from dpgrain.choices.best_of import best_of
+from dpgrain.choices.repeated_runs import best_of
 from dpgrain.noise import RandomSource, SeededSource
-from dpgrain.noise.sums import with_gaussian
+from dpgrain.noise.noisy_sums import with_gaussian
 from dpgrain.optimize import Logistic, Power, Sgd, Squared
 from dpgrain.shuffle import PoissonSum, ScalarSum, VectorSum
 

@@ -36,7 +36,7 @@ from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain import select
-from dpgrain.choices.best_of import best_of
+from dpgrain.choices.repeated_runs import best_of
 from dpgrain.errors import ParameterError
 from dpgrain.gradients.records import RecordBlocks
 from dpgrain.inputs.callbacks import map_records

@@ -30,7 +30,7 @@ _FEW = 4
 _APART: dict[str, dict[str, tuple[Any, ...]]] = {
     # A winsorized mean chooses among bins that somebody holds; tests/papers/winsorized/.
     "dpgrain.mean_of_users": {"method": ("clip", "recentred", "softcore")},
-    # How many runs there are of which the best is kept is drawn; tests/choices/test_best_of.py.
+    # How many runs there are of which the best is kept is drawn; tests/choices/test_repeated_runs.py.
     "dpgrain.select": {"method": ("auto", "permute_and_flip", "exponential")},
     # What is named is chosen among items that somebody holds; tests/claims/test_capped_units.py.
     "dpgrain.histogram": {"domain": (["a", "b", "z"],)},

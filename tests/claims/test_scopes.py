@@ -32,7 +32,7 @@ from dpgrain.statistics.histogram import HistogramQuery
 from dpgrain.statistics.statistic import HISTOGRAM
 from dpgrain.tables.engines.kernel import Grid
 from dpgrain.tables.user_sums import UserContributions
-from dpgrain.testing.engine import RELEASES, some_rows
+from dpgrain.testing.engine_contract import RELEASES, some_rows
 from dpgrain.units import Level, Relation, Unit
 
 # ------------------------------------------------------------------------- rows outside, bit by bit

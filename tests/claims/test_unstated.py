@@ -31,7 +31,7 @@ from dpgrain.accounting import Gaussian, Selection
 from dpgrain.choices.select import select
 from dpgrain.cli.app import app
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.array_blocks import arrange
 from dpgrain.inputs.population import ENROLLED
 from dpgrain.learn import (
     HuberRegressor,

@@ -173,6 +173,7 @@ def test_examples_have_options_of_their_command() -> None:
         for word in words:
             made = made.get_command(None, word)  # type: ignore[attr-defined]
         known = {name for one in made.params for name in one.opts}
+        assert f"dpgrain {words[0]}" in (made.epilog or ""), words
         for example in (made.epilog or "").splitlines():
             asked = {word for word in shlex.split(example) if word.startswith("--")}
             assert asked <= known, (words, asked - known)

@@ -13,7 +13,7 @@ from tests.conftest import Command
 from tests.releases import cases
 from typer.main import get_command
 
-from dpgrain.cli import demo
+from dpgrain.cli import demo_command
 from dpgrain.cli.app import app
 from dpgrain.cli.document import FORMAT, print_json, running
 
@@ -147,7 +147,7 @@ def test_every_command_has_json() -> None:
 def test_json_is_one_document_as_documented(
     name: str, files: dict[str, Path], command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo, "_READERS", 300)
+    monkeypatch.setattr(demo_command, "_READERS", 300)
     folder, words = files["VISITS"].parent, (RUNS | VARIANTS)[name]
     called = re.sub(r" (--\S+|[A-Z]+)$", "", name)
     if name != "ledger init":

@@ -33,7 +33,7 @@ COMMANDS = {
     f"histogram visits*.parquet {PROMISE} --user who --item page --unit element --element "
     "shelves.csv --output": ["shelves.csv"],
     f"mean-of-users visits.parquet {PROMISE} --user who --columns age,seconds --bound 100 --n-users "
-    "600 --ledger visits.json --output": ["visits.json"],
+    "600 --ledger visits.json --output": ["visits.json", "visits.parquet"],
     f"{FIT} --ledger visits.json --output": ["visits.json"],
     f"{FIT} --output new.json --report": ["visits.parquet", "new.json"],
     "predict model.json visits.parquet --output": ["visits.parquet"],

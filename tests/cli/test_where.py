@@ -8,8 +8,8 @@ import pytest
 from tests.conftest import Command
 
 import dpgrain as dg
-from dpgrain.publishing.array_origin import ArrayOrigin, array_origin, current_origin
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.origins import ArrayOrigin, array_origin, current_origin
 from dpgrain.scope.regions import EVERYTHING, Region, Side, days
 
 PROMISE = ("--epsilon", "1", "--delta", "1e-6")

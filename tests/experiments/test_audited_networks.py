@@ -10,7 +10,7 @@ from tests.experiments.networks import experiment
 # isort: split
 from tests.charges import weakened
 
-from dpgrain.torch import noise
+from dpgrain.torch import steps
 
 runs: Any = experiment("audited_runs")
 networks: Any = experiment("audited_networks")
@@ -35,7 +35,7 @@ def test_a_training_keeps_its_claim(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_half_of_the_noise_is_refuted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    exact = noise.in_floating_point
+    exact = steps.in_floating_point
     monkeypatch.setattr(
         "dpgrain.torch.steps.in_floating_point",
         lambda found, of, sd, *others: exact(found, of, weakened(sd, 2), *others),

@@ -12,9 +12,9 @@ import pytest
 from scipy import stats
 from tests.claims.publishers import NAMES
 
-from dpgrain.auditing import scores
+from dpgrain.auditing import noise_scores
 from dpgrain.gradients import linear, records
-from dpgrain.noise import sums
+from dpgrain.noise import noisy_sums
 from dpgrain.noise.counts import BinomialDistribution
 from dpgrain.publishing import draws
 from dpgrain.shuffle import encoding
@@ -65,10 +65,10 @@ def halved(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         return counts(quarter, size, source) + round(law.mean - quarter.mean)
 
-    half(sums, "rounded_gaussian", 0)
-    half(sums, "discrete_laplace", 0)
-    half(scores, "gumbel_orders", 1)
-    half(scores, "permutes_and_flips", 1)
+    half(noisy_sums, "rounded_gaussian", 0)
+    half(noisy_sums, "discrete_laplace", 0)
+    half(noise_scores, "gumbel_orders", 1)
+    half(noise_scores, "permutes_and_flips", 1)
     monkeypatch.setattr(draws, "draw_counts", fewer)
 
 

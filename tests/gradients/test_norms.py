@@ -13,7 +13,7 @@ from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.norms import NormHistogram, release_norms
 from dpgrain.gradients.tiles import LinearBlocks
-from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.array_blocks import arrange
 from dpgrain.learn import LogisticRegression
 from dpgrain.learn.central import CentralFit
 from dpgrain.means import Vectors

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.inputs import cases
 from tests.refusals import refuses
 
-from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.array_blocks import arrange
 from dpgrain.inputs.codes import codes, distinct_labels
 from dpgrain.inputs.codes import column as column_of
 from dpgrain.inputs.labels import key

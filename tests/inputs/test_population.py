@@ -11,7 +11,7 @@ from tests.claims import unstated
 
 import dpgrain as dg
 from dpgrain.accounting import Gaussian
-from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.array_blocks import arrange
 from dpgrain.inputs.population import ENROLLED, SHARE, Population
 from dpgrain.learn import (
     LinearRegression,

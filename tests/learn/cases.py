@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.inputs.blocks import default_unit
+from dpgrain.inputs.array_blocks import default_unit
 from dpgrain.learn import LinearModel
 from dpgrain.learn.rows import ArrayRows
 from dpgrain.learn.tuning import tuned_query

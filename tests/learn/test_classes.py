@@ -17,7 +17,7 @@ from tests.inputs import cases
 
 from dpgrain.accounting import Contribution, Selection
 from dpgrain.accounting.events.partition_selection import selection_leak
-from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.array_blocks import arrange
 from dpgrain.inputs.labels import key
 from dpgrain.learn import LinearSVC, LogisticRegression
 from dpgrain.learn import load as load_model

@@ -29,7 +29,7 @@ from dpgrain.learn.confidence import (
 from dpgrain.learn.rounds import History
 from dpgrain.means import clipped
 from dpgrain.noise import SeededSource
-from dpgrain.noise.sums import add_gaussian_noise
+from dpgrain.noise.noisy_sums import add_gaussian_noise
 from dpgrain.optimize import Logistic, MarginLoss, Poisson, Softmax, Squared
 from dpgrain.publishing import draws
 from dpgrain.units import Element, Record, User

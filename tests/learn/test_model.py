@@ -21,7 +21,7 @@ from tests.refusals import refuses
 import dpgrain as dg
 from dpgrain.accounting import SampledGaussian
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.array_blocks import arrange
 from dpgrain.learn import (
     LinearRegression,
     LinearSVC,

@@ -22,7 +22,7 @@ from dpgrain.learn.query import FitQuery
 from dpgrain.learn.tuning import TunedQuery
 from dpgrain.optimize import Ball, Constant, Last, Sgd, Squared
 from dpgrain.publishing import Promise, Query, publish
-from dpgrain.publishing.pickle_origin import PickleOrigin
+from dpgrain.publishing.origins import PickleOrigin
 
 STEPS = Sgd(Constant(0.1), Ball(2.0), Last())
 

@@ -24,7 +24,7 @@ from dpgrain.accounting.events.best_of import SelectBest
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.choices.scores import BlockLosses
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.array_blocks import arrange
 from dpgrain.learn import (
     HuberRegressor,
     LinearRegression,

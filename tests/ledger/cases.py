@@ -17,7 +17,7 @@ from typing import Any
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.ledger import LastingPromise
-from dpgrain.ledger.stores.sql import SqlTransaction
+from dpgrain.ledger.stores.ledger_tables import SqlTransaction
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side, days
 

@@ -16,11 +16,11 @@ from tests.publishing.test_caps import Left, best_delta
 
 import dpgrain as dg
 from dpgrain.accounting import ApproximateDP, Contribution, Event, Gaussian, PureDP
-from dpgrain.ledger import AnyDays, LastingPromise, accounts, units
+from dpgrain.ledger import AnyDays, LastingPromise, accounts
 from dpgrain.ledger.accounts import Charged
-from dpgrain.ledger.stores.memory import memory_transaction
-from dpgrain.ledger.stores.protocol import Transaction
-from dpgrain.ledger.units import Units
+from dpgrain.ledger.price_units import Units
+from dpgrain.ledger.stores.sqlite_store import memory_transaction
+from dpgrain.ledger.stores.store_protocol import Transaction
 from dpgrain.publishing.prices import Price
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import LabelSet, Region, Side, Span
@@ -101,28 +101,6 @@ def best(promise: LastingPromise, turns: int) -> float:
 def test_no_strategy_over_regions_beats_a_promise(name: str, turns: int) -> None:
     promise = PROMISES[name]
     assert 0.2 * promise.delta < best(promise, turns) <= promise.delta * (1 + 1e-3)
-
-
-def test_accounts_that_hold_half_too_much_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "_SPARE", units.WHOLE // 2)
-    assert best(PROMISES["day"], 4) > 1.2 * PROMISES["day"].delta
-
-
-@pytest.mark.slow
-def test_accounts_that_forget_a_region_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A day that is charged for its own releases alone is promised too much."""
-    whole = accounts.charge
-
-    def forgetful(page: Transaction, promise: LastingPromise, charged: Charged) -> None:
-        if charged.region in (promise.reach(DAY), promise.reach(cases.on())):
-            whole(page, promise, charged)
-
-    monkeypatch.setattr(accounts, "charge", forgetful)
-    promise = PROMISES["day"]
-    turn = promise.caps.mu / math.sqrt(8) * (1 - 1e-9)
-    # The analyst makes more turns than would fit.
-    found = best_delta(1.0, turn, 12, allowed(promise, turn))
-    assert found > 1.5 * promise.delta
 
 
 @pytest.mark.parametrize("seed", range(6))

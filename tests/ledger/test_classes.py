@@ -26,9 +26,8 @@ import dpgrain as dg
 from dpgrain import _validate
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
-from dpgrain.ledger.stores import sql
-from dpgrain.ledger.stores.protocol import START, CellRange, Transaction
-from dpgrain.ledger.units import Units
+from dpgrain.ledger.price_units import Units
+from dpgrain.ledger.stores.store_protocol import START, CellRange, Transaction
 from dpgrain.ledger.window import TimeWindow
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import DAY, Axis, LabelSet, Region, Side, Span, Values
@@ -360,23 +359,6 @@ def test_units_whose_columns_are_read_in_two_ways_are_charged_no_less(
     with folder_in_memory() as folder:
         for seed in effort.some(range(10)):
             play(WORLDS[name], 10 * part + seed, folder, odd=True)
-
-
-def test_a_class_of_which_one_part_is_charged_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Accounts that are not copied to the other part of a class that is split."""
-
-    def forgetful(self: Any, promise: int, source: int, target: int) -> None:
-        self._execute("INSERT INTO accounts VALUES (?, ?, ?, 0, 0, 0)", (promise, target, START))
-
-    monkeypatch.setattr(sql.SqlTransaction, "copy_class", forgetful)
-    with folder_in_memory() as folder:
-
-        def all_seeds() -> None:
-            for seed in range(4):
-                play(WORLDS["records"], seed, folder, odd=False)
-
-        with pytest.raises(AssertionError, match="charged"):
-            all_seeds()
 
 
 def test_both_parts_of_a_class_that_lacks_a_number_in_between_are_charged() -> None:

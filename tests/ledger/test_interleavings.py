@@ -24,8 +24,8 @@ from tests.memory import folder_in_memory
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.ledger import LastingPromise, accounts, ledger
-from dpgrain.ledger.stores.sql import TABLES
-from dpgrain.ledger.units import Units
+from dpgrain.ledger.price_units import Units
+from dpgrain.ledger.stores.ledger_tables import TABLES
 from dpgrain.publishing.receipt import Receipt
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import Region
@@ -100,7 +100,7 @@ class World(NamedTuple):
 @pytest.fixture
 def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[Interleaving]:
     # Locks are known of modules that are loaded; this one would be by the first ledger alone.
-    import_module("dpgrain.ledger.stores.sqlite")
+    import_module("dpgrain.ledger.stores.sqlite_store")
     found = Interleaving("dpgrain.ledger", "dpgrain.publishing")
     tell_who_waits(found, monkeypatch)
     monkeypatch.setattr(ledger, "_now", lambda: NOW)

@@ -27,7 +27,7 @@ import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian, PureDP
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise, ledger
 from dpgrain.ledger.lines import StoredLine
-from dpgrain.ledger.stores.sql import SqlTransaction
+from dpgrain.ledger.stores.ledger_tables import SqlTransaction
 from dpgrain.publishing import Price
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.ledgers import open_ledger

@@ -19,8 +19,8 @@ import dpgrain as dg
 from dpgrain.errors import DataError, DpgrainError
 from dpgrain.ledger import move
 from dpgrain.ledger.stores import store_at
-from dpgrain.ledger.stores.protocol import FORMAT, MOVED
-from dpgrain.ledger.stores.sql import SqlTransaction
+from dpgrain.ledger.stores.ledger_tables import SqlTransaction
+from dpgrain.ledger.stores.store_protocol import FORMAT, MOVED
 
 TINY = cases.of_users(1000.0)
 # Calls of a transaction, before each of which a move is killed.

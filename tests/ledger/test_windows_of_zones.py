@@ -21,7 +21,6 @@ from tests.ledger import cases
 
 import dpgrain as dg
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
-from dpgrain.scope import partitions
 from dpgrain.scope.partitions import Partition, Rule
 
 # Two of these change their clocks at one of these times, Lord Howe by half an hour.
@@ -146,10 +145,3 @@ def test_much_is_charged_to_the_point(tmp_path: Any) -> None:
     """Days of the promised zone cost what they are: nothing is safe by being far too dear."""
     found = [least_paid("a day", seed, tmp_path) for seed in range(12)]
     assert min(found) == pytest.approx(1.0, abs=1e-6)
-
-
-def test_days_of_another_zone_that_are_taken_for_the_same_are_seen(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(partitions, "_MORE_OF_ANOTHER_ZONE", 0)
-    assert min(least_paid("any 2 days", seed, tmp_path) for seed in range(12)) < 0.9

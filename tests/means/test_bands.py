@@ -13,9 +13,9 @@ from tests.apart import mu_below
 from tests.refusals import refuses
 
 from dpgrain._types import IndexArray
-from dpgrain.accounting import BandedGaussian, SampledGaussian
+from dpgrain.accounting import BandedGaussian, SampledGaussian, calibrate
 from dpgrain.means import ClippedMean, Vectors
-from dpgrain.means.bands import Bands, Correlated
+from dpgrain.means.bands import Bands, Correlated, band_candidates, best
 from dpgrain.means.clipped import ClippedRounds
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.units import Element, Relation, Unit, User
@@ -238,23 +238,27 @@ def test_audit_stays_below_the_claim() -> None:
     assert 0.4 < audit() <= 1.0
 
 
-@pytest.mark.slow
-def test_audit_finds_a_column_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Bands.best
+def test_best_bands_have_the_noise_calibrated_by_hand() -> None:
+    means = band_candidates(
+        most=8, epsilon=8.0, delta=1e-6, n_users=1, rounds=100, sampling_rate=0.01
+    )
+    assert [mean.bands for mean in means] == [1, 2, 4, 8]
+    mean = best(means)
+    assert mean.bands == 8
+    event = calibrate(lambda z: SampledGaussian(z, 0.08, 13), 8.0, 1e-6, unit=Element())
+    alone = calibrate(lambda z: SampledGaussian(z, 0.01, 100), 8.0, 1e-6, unit=Element())
+    assert mean.noise_multiplier == event.parameter
+    sums = event.parameter * Bands.best(8, 100).prefix_error(100)
+    assert mean.prefix_noise == pytest.approx(sums)
+    assert means[0].prefix_noise == pytest.approx(alone.parameter * math.sqrt(101 / 2))
+    assert mean.prefix_noise < 0.7 * means[0].prefix_noise
+    assert isinstance(mean.event, BandedGaussian)
+    assert 7.9 < mean.event.epsilon(1e-6) <= 8.0
 
-    def longer(bands: int, rounds: int) -> Bands:
-        found = real(bands, rounds)
-        bad = object.__new__(Bands)
-        object.__setattr__(bad, "column", tuple(2 * entry for entry in found.column))
-        return bad
 
-    monkeypatch.setattr(Bands, "best", staticmethod(longer))
-    assert audit() > 1.0
-
-
-@pytest.mark.slow
-def test_audit_finds_people_who_have_their_turn_in_every_round(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ClippedRounds, "draw", lambda _own, _blocks: None)
-    assert audit() > 1.0
+@pytest.mark.parametrize("unit", [User(), User(max_elements=3)])
+def test_best_noise_is_independent_when_bands_do_not_pay(unit: User) -> None:
+    numbers = {"epsilon": 1.0, "delta": 1e-6, "n_users": 1, "rounds": 20, "sampling_rate": 0.5}
+    mean = best(band_candidates(most=4, **numbers, unit=unit, relation="replace"))
+    assert mean.bands == 1
+    assert isinstance(mean.event, SampledGaussian)

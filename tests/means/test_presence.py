@@ -30,7 +30,7 @@ from dpgrain.papers import (
     Winsorized,
     WinsorizedErm,
 )
-from dpgrain.papers.winsorized.ranges import PrivateRange
+from dpgrain.papers.winsorized.median_ranges import PrivateRange
 from dpgrain.papers.winsorized.winsorized import WinsorizedScalar
 from dpgrain.publishing import draws
 from dpgrain.units import RELATIONS, Relation, User

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpgrain.means import clipped
-from dpgrain.means.protocol import Rule, Vectors
+from dpgrain.means.mean_protocol import Rule, Vectors
 from dpgrain.means.rules import ExcessVector, WeightedClip, count_by_radius
 
 ODD = [0.0, -0.0, 1e-300, 1.5, -2.5, 1e160, 1e308]

@@ -17,7 +17,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain.auditing.bounds import event_epsilon, probability_lower_bound, probability_upper_bound
+from dpgrain.auditing.epsilon_bounds import (
+    event_epsilon,
+    probability_lower_bound,
+    probability_upper_bound,
+)
 
 FloatArray: TypeAlias = NDArray[np.float64]
 BoolArray: TypeAlias = NDArray[np.bool_]

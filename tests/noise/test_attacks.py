@@ -16,7 +16,7 @@ from tests.replay import recorded
 
 import dpgrain as dg
 from dpgrain.noise import SeededSource, discrete_laplace
-from dpgrain.noise.sums import add_gaussian_noise, with_laplace
+from dpgrain.noise.noisy_sums import add_gaussian_noise, with_laplace
 
 #: The ε of every mechanism that is attacked.
 EPSILON = 1.0

@@ -13,7 +13,7 @@ from tests.refusals import refuses
 
 from dpgrain.noise import SeededSource, choice
 from dpgrain.noise.choice import choose_scores, uniform_below
-from dpgrain.testing.mean import Array
+from dpgrain.testing.mean_contract import Array
 
 
 def law_of(sizes: list[int], rate: float) -> Array:

@@ -13,7 +13,7 @@ from tests.untouched import Untouched
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian, Laplace
 from dpgrain.errors import ParameterError, RefusedError
-from dpgrain.noise import sums
+from dpgrain.noise import noisy_sums
 from dpgrain.papers.generic import element_sensitivity, release_mean
 
 
@@ -91,7 +91,7 @@ def test_truncation_moves_no_sum_farther_than_noise_is_for(
         return np.zeros(size, dtype=np.int64)
 
     for law in ("rounded_gaussian", "discrete_laplace"):
-        monkeypatch.setattr(sums, law, drawn)
+        monkeypatch.setattr(noisy_sums, law, drawn)
     order, step = (1 if noise == "laplace" else 2), 2.0**-28
     # One value lies just below a step in each coordinate, and the other as far away as is stated.
     least = np.full((1, d), step * (1 - 2.0**-20))

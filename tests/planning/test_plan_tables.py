@@ -16,9 +16,9 @@ from tests.refusals import refuses
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.errors import ParameterError
-from dpgrain.planning.choices import plan_select
-from dpgrain.planning.descent import plan_sco
-from dpgrain.planning.means import plan_mean
+from dpgrain.planning.choice_error import plan_select
+from dpgrain.planning.descent_error import plan_sco
+from dpgrain.planning.mean_error import plan_mean
 from dpgrain.planning.plan_tables import ErrorPlan, PlanRow, plan_table
 from dpgrain.units import Element, Unit, User
 

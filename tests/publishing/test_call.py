@@ -26,6 +26,7 @@ import dpgrain as dg
 from dpgrain import learn, papers, shuffle
 from dpgrain.optimize import Ball, Constant, Huber, Last, Sgd
 from dpgrain.publishing.call import Call
+from dpgrain.words.plan_text import budget_text
 
 PROMISE: Mapping[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
 VISITS = dg.read(pa.table({"who": [1, 2, 2], "page": ["a", "b", "a"]}), user="who")
@@ -360,6 +361,28 @@ def test_another_promise_is_stored_with_the_query() -> None:
     assert typical.with_promise(typical.promise).to_dict()["parameters"].get("delta") is None
 
 
+def test_a_release_keeps_the_budget_shares_of_its_parts(tmp_path: Path) -> None:
+    query = dg.mean.query(VISITS.derive(x="who * 2"), "x", by="page", domain=["a"], **PROMISE)
+    release = dg.publish(query)
+    assert release.shares == query.plan.shares
+    assert list(release.shares) == ["range", "bounds", "sums"]
+    again = dg.Release.load(release.save(tmp_path / "means.parquet"))
+    assert again.shares == release.shares
+    used = budget_text(release.shares)
+    assert "Budget       Range " in release.explain()
+    assert f"How the budget is used: {used}." in release.report(tmp_path / "a.html").read_text()
+    # A part alone uses all of the budget, and post-processing has no plan.
+    one = dg.count(VISITS, clip=1.0, **PROMISE)
+    assert one.shares == {"sums": 1.0}
+    for unknown in (one, release.largest(1)):
+        assert "Budget  " not in unknown.explain()
+    model = learn.LinearRegression(rounds=2, sampling="full", **PROMISE).fit(
+        np.zeros((4, 1)), np.zeros(4), users=[1, 2, 3, 4]
+    )
+    assert list(model.shares_) == ["rounds", "norm histogram", "number of users"]
+    assert "Budget       Rounds 87%, norm histogram 10%, number of users 3%." in model.explain()
+
+
 def _unseeded(query: dg.Query[Any]) -> dict[str, Any]:
     return {
         name: value
@@ -405,5 +428,65 @@ def test_a_table_with_another_format_of_dates_is_not_accepted() -> None:
     query = dg.count.query(table, unit=dg.User(), clip=1.0, epsilon=1.0)
     values = query.to_dict()
     assert dg.Query.from_dict(values, inputs={"table": table}) == query
-    with refuses("inputs", "schemas"):
+    with refuses("inputs", "text"):
         dg.Query.from_dict(values, inputs={"table": dg.read(rows, user="who", types=types)})
+
+
+def test_a_rejected_input_shows_only_the_difference() -> None:
+    values = dg.count.query(VISITS, **PROMISE).to_dict()
+    other = dg.read(pa.table({"who": [1], "page": [2]}), user="who", n_users=7)
+    with pytest.raises(dg.ParameterError) as error:
+        dg.Query.from_dict(values, inputs={"table": other})
+    assert str(error.value) == (
+        "inputs must have the stored schema: table.n_users must be None, not 7; table.columns.page "
+        "must be 'VARCHAR', not 'BIGINT'."
+    )
+    with refuses("inputs", "table must be omitted"):
+        dg.Query.from_dict({**values, "inputs": {}}, inputs={"table": VISITS})
+
+
+def test_a_file_with_another_encoding_is_not_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "visits.csv"
+    path.write_bytes("who,page\n1,ä\n".encode("latin-1"))
+    latin, utf = (dg.read(path, user="who", encoding=encoding) for encoding in ("latin-1", "utf-8"))
+    values = dg.count.query(latin, **PROMISE).to_dict()
+    people = dg.count.query(latin.per_user(visits="count()"), **PROMISE).to_dict()
+    assert dg.Query.from_dict(values, inputs={"table": latin}).to_dict() == values
+    with refuses("inputs", "encoding"):
+        dg.Query.from_dict(values, inputs={"table": utf})
+    with refuses("inputs", "encoding"):
+        dg.Query.from_dict(people, inputs={"table": utf.per_user(visits="count()")})
+
+
+def test_a_join_with_another_public_table_is_not_accepted() -> None:
+    one, other = (
+        VISITS.join_public(dg.read(pa.table({"page": ["a", "b"], "topic": topics})), on="page")
+        for topics in (["x", "y"], ["x", "z"])
+    )
+    values = dg.count.query(one, **PROMISE).to_dict()
+    assert dg.Query.from_dict(values, inputs={"table": one}).to_dict() == values
+    with refuses("inputs", "derivation"):
+        dg.Query.from_dict(values, inputs={"table": other})
+
+
+@pytest.mark.parametrize("levels", [101, 3000, 100_000])
+def test_deeply_nested_parameters_are_rejected_by_name(levels: int) -> None:
+    deep: Any = []
+    for _ in range(levels):
+        deep = [deep]
+    values = dg.count.query(VISITS, by="page", **PROMISE).to_dict()
+    stored = {**values, "parameters": {**values["parameters"], "domain": deep}}
+    with refuses("domain", "at most 100 nested lists"):
+        dg.Query.from_dict(stored, inputs={"table": VISITS})
+    with refuses("inputs", "at most 100 nested lists"):
+        dg.Query.from_dict({**values, "inputs": {"table": deep}}, inputs={"table": VISITS})
+
+
+def test_a_query_with_deeply_nested_parameters_is_not_stored() -> None:
+    deep: Any = []
+    for _ in range(200):
+        deep = {"a": deep}
+    call = Call.of("dpgrain.count", {"domain": deep})
+    assert call is not None
+    with refuses("domain", "more than 100 nested lists"):
+        call.to_dict()

@@ -11,7 +11,7 @@ from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
-from dpgrain.publishing.facts import SENTENCES, Fact, unique_facts
+from dpgrain.publishing.facts import Fact, unique_facts
 
 EVENT = Gaussian(5.0, Contribution(block="user"))
 
@@ -88,14 +88,3 @@ def test_facts_with_one_sentence_are_listed_once() -> None:
     # Rounding of a sentence loses no fact.
     assert (of(one) + of(near)).public == (one, near)
     assert str(of(one, near)).count("a clipping bound of 1") == 1
-
-
-def test_the_sentence_of_a_setting_names_its_fact() -> None:
-    fact = Fact("setting", ("ridge", 0.5))
-    assert str(fact) == "in some settings a ridge of 0.5"
-    with refuses("numbers"):
-        Fact("setting", ("ridge",))
-
-
-def test_no_sentence_has_the_separator_of_a_list() -> None:
-    assert not [kind for kind, sentence in SENTENCES.items() if ";" in sentence]

@@ -99,7 +99,7 @@ def test_no_release_needs_those_who_watch() -> None:
 
 def test_who_draws_by_itself_is_seen(tmp_path: Path) -> None:
     seen = {
-        "law.py": "from dpgrain.noise.sums import with_gaussian\n",
+        "law.py": "from dpgrain.noise.noisy_sums import with_gaussian\n",
         "named.py": "def draw(event, *sums):\n    return event.law.add_noise(*sums)\n",
         "row.py": "def read(table):\n    return table.open_engine()\n",
         "word.py": "def seed(self):\n    return self._source.words(4)\n",

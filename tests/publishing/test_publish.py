@@ -15,7 +15,7 @@ from tests.refusals import no_room
 
 import dpgrain as dg
 from dpgrain.publishing import Price
-from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
+from dpgrain.publishing.origins import ArrayOrigin, array_origin
 from dpgrain.publishing.publish import before_publishing, before_resuming, reserve
 from dpgrain.publishing.query import Query
 from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side

@@ -13,7 +13,7 @@ import dpgrain as dg
 from dpgrain.accounting import (
     PureDP,
 )
-from dpgrain.publishing import Plan, Price
+from dpgrain.publishing import Price
 
 PURE = PureDP(0.1)
 #: A choice between two numbers.
@@ -64,20 +64,6 @@ def test_what_is_chosen_in_a_budget_is_chosen_in_its_plan() -> None:
     with dg.budget(1.0, 1e-6, plan=releases[2:]) as b:
         dg.publish(releases[2]())
         assert b.spent == Price()
-
-
-def test_printed_plan_shows_error_warnings_and_guarantee() -> None:
-    query = dg.count.query(cases.table(), clip=5.0, epsilon=1.0, delta=1e-6, **cases.USER)
-    guarantee = query.plan.guarantee
-    known = Plan(guarantee, expected=query.plan.expected, care=("too few.", "too many."))
-    assert str(known).split("\n") == [
-        f"Standard error of the noise: {query.plan.expected}",
-        "Warning: too few.",
-        "Warning: too many.",
-        guarantee.summary,
-        "Full guarantee: print(.guarantee)",
-    ]
-    assert str(Plan(guarantee)).startswith("Standard error of the noise: unknown")
 
 
 def test_plan_lists_the_budget_shares_of_its_parts() -> None:

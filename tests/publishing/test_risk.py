@@ -22,9 +22,9 @@ from dpgrain.accounting import (
 )
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.publishing.facts import Fact
-from dpgrain.publishing.risk import risk_lines
 from dpgrain.scope.regions import Region, Side, days
 from dpgrain.units import Level, Relation
+from dpgrain.words.risk_text import risk_lines
 
 
 def of(event: Event, level: Level = "user", relation: Relation = "zero_out") -> dg.Guarantee:
@@ -150,13 +150,6 @@ def test_few_false_alarms_have_the_detection_of_gaussian_noise() -> None:
         assert expected <= found <= expected * (1 + 1e-6)
 
 
-def test_the_risk_with_a_known_seed_is_not_promised() -> None:
-    seeded = dg.Guarantee.from_dict({**ELEMENTS.to_dict(), "private": False})
-    for text in (*risk_lines(seeded), str(seeded.risk())):
-        assert text.startswith("NOT PRIVATE: the random seed is known. With secret randomness: ")
-    assert not any("NOT PRIVATE" in line for line in risk_lines(ELEMENTS))
-
-
 def test_many_sampled_rounds_have_a_limit() -> None:
     event = SampledGaussian(1.0, 0.1, 1000)
     for line in risk_lines(of(event, event.level))[:1]:
@@ -172,14 +165,6 @@ def test_a_risk_is_at_most_that_of_its_mu() -> None:
         risk = of(either).risk(units=3, false_alarms=alpha)
         assert risk.detection <= norm.sf(norm.isf(alpha) - risk.mu) * (1 + 1e-6)
         assert risk.guess <= norm.cdf(risk.mu / 2) + 1e-9
-
-
-def test_lines_for_a_release_name_the_unit_and_the_whole_user() -> None:
-    one, whole = risk_lines(ELEMENTS)
-    assert one.startswith("1 element: the best guess from even odds is right in at most 55%")
-    assert whole.startswith("1 user: ")
-    assert risk_lines(of(Gaussian(4.0), "element"))[1] == "1 user: nothing limits the risk."
-    assert len(risk_lines(of(Gaussian(4.0, Contribution("user"))))) == 1
 
 
 def test_a_risk_takes_less_than_a_second() -> None:

@@ -216,7 +216,8 @@ def test_what_was_made_before_a_failure_stands(tmp_path: Path) -> None:
     before = (tmp_path / "count.csv").read_text()
     # Nothing is published a second time without being asked for.
     with pytest.raises(
-        dg.RefusedError, match=r"exists already from an earlier run; .*again=True \(--again\)"
+        dg.RefusedError,
+        match=r"exists already, so an earlier run was probably charged .*again=True \(--again\)",
     ) as told:
         dg.releases(path, cases.counted())
     assert cases.Counted.opened == 0

@@ -14,7 +14,7 @@ from tests.report import sums
 import dpgrain as dg
 from dpgrain import learn
 from dpgrain.papers.floors import min_error_of_records, min_error_of_worlds
-from dpgrain.planning.shuffled import (
+from dpgrain.planning.shuffle_plans import (
     honest_shares,
 )
 from dpgrain.report import write_fit_report

@@ -41,7 +41,7 @@ def test_an_empty_ledger_has_a_page(tmp_path: Path) -> None:
     page = page_of(cases.made(tmp_path / "visits.ledger"), tmp_path)
     assert "There are no releases yet." in page
 
-    assert "Line 1: 100% remaining" in page
+    assert "Line 1: 100% of the budget remaining" in page
     assert str(cases.USERS)[1:] in page
 
 
@@ -56,11 +56,19 @@ def test_releases_of_no_window_are_by_no_column(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_each_promise_stands_with_what_is_left(ledger: dg.Ledger, tmp_path: Path) -> None:
     page = page_of(ledger, tmp_path)
-    assert "Line 1: 0% remaining in the fullest window" in page
-    left = re.search(r"Line 2: ([\d.]+)% remaining in the fullest window", page)
+    assert "Line 1: 0% of the budget remaining in the fullest window" in page
+    left = re.search(r"Line 2: ([\d.]+)% of the budget remaining in the fullest window", page)
     assert left is not None
     assert float(left[1]) == pytest.approx(100 * ledger.left(2), abs=0.1)
     assert page.count("Used so far: 100%") == 1
+    for line in (1, 2):
+        joint = ledger.remaining_text(line)
+        assert joint.startswith("ε = ")
+        assert (
+            f"All releases so far together, about the records of the fullest window: {joint}"
+            in page
+        )
+    assert "Shares of a budget are not shares of ε" in page
 
 
 @pytest.mark.slow

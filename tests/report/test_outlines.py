@@ -26,7 +26,7 @@ from tests.report import networks
 import dpgrain as dg
 from dpgrain import learn
 from dpgrain.accounting import Contribution, Gaussian, Selection
-from dpgrain.planning.shuffled import Honest
+from dpgrain.planning.shuffle_plans import Honest
 from dpgrain.report.plots import (
     plot_bounds,
     plot_curve,

@@ -13,7 +13,7 @@ from tests.report import cases
 
 import dpgrain as dg
 from dpgrain.report import write_report
-from dpgrain.report.guarantee_facts import person_sentence
+from dpgrain.words.odds import person_sentence
 
 
 @pytest.mark.slow
@@ -89,7 +89,8 @@ def test_a_sheet_for_whoever_answers_for_privacy(tmp_path: Path) -> None:
 def test_warnings_of_the_release_are_not_folded(tmp_path: Path) -> None:
     release = cases.histogram(["yo"])
     careful = replace(
-        release, metadata=replace(release.metadata, care=("<b>the bound is a guess</b>",))
+        release,
+        metadata=replace(release.metadata, care=(("stated", "<b>the bound is a guess</b>"),)),
     )
     page = cases.page(careful, tmp_path)
     before = page[: page.index("<details")]

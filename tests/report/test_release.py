@@ -18,10 +18,10 @@ import dpgrain as dg
 from dpgrain._formatting import rounded_up
 from dpgrain.accounting import Gaussian, Selection
 from dpgrain.report import write_report
-from dpgrain.statistics.formatting import PrintedRow, extra_columns, format_rows, shown
 from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.statistic import MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
+from dpgrain.words.release_text import PrintedRow, extra_columns, format_rows, shown
 
 
 def _releases(words: dg.UserTable) -> Iterator[dg.Histogram]:

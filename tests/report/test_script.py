@@ -17,8 +17,8 @@ from tests.report.browser import CHROMIUM, chromium
 
 import dpgrain as dg
 from dpgrain.accounting import Gaussian, Selection
-from dpgrain.report.guarantee_facts import Odds
 from dpgrain.tables.groups import Groups
+from dpgrain.words.odds import Odds
 
 # A page that holds the report in a frame, does with it what readers do, and writes down what it says.
 _DRIVER = """<!DOCTYPE html><body><iframe srcdoc="{page}"></iframe><script>

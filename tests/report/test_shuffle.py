@@ -15,7 +15,7 @@ from tests.report import cases, sums
 
 import dpgrain as dg
 from dpgrain._formatting import rounded_up
-from dpgrain.planning.shuffled import (
+from dpgrain.planning.shuffle_plans import (
     central_sd,
     deployment,
     honest_curve,
@@ -225,9 +225,6 @@ class TestPlan:
         assert plan["honest"][-1]["epsilon"] is None
         assert "no promise" in self.run(*few)
         assert "no promise" not in self.run(*self.ASKED)
-
-    def test_help_has_an_example(self) -> None:
-        assert "Example:\n  dpgrain plan shuffle" in self.run("--help")
 
     @pytest.mark.parametrize(
         ("words", "sentence"),

@@ -15,7 +15,8 @@ from tests.publishing import cases
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain.scope.provenance import DESCRIPTIONS, StatedProvenance, after_derivation, combine
+from dpgrain.scope.provenance import StatedProvenance, after_derivation, combine
+from dpgrain.words.guarantee_text import PROVENANCE
 
 STATED: tuple[StatedProvenance, ...] = get_args(StatedProvenance)
 AS_GIVEN = "The rows come from a query, frame or array that dpgrain did not build"
@@ -24,7 +25,7 @@ OLD = Path(__file__).parents[1] / "ledger" / "of_version_0_1.sql"
 
 def test_what_assumes_more_stands_for_both() -> None:
     order = ("table", "checked", "", "as given")
-    assert set(order) == set(STATED) == set(DESCRIPTIONS)
+    assert set(order) == set(STATED) == set(PROVENANCE)
     for one, other in itertools.product(STATED, repeat=2):
         assert combine(one, other) == order[max(order.index(one), order.index(other))]
     assert [after_derivation(each) for each in ("table", "checked", "as given")] == [
@@ -56,7 +57,7 @@ def test_no_other_provenance_is_read() -> None:
 def test_the_page_states_it(stated: StatedProvenance, tmp_path: Path) -> None:
     of_users(provenance=stated).report(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    words = DESCRIPTIONS[stated]
+    words = PROVENANCE[stated]
     assert f"<td>{words[0].upper()}{words[1:]}</td>" in page
     assert ("People who determine which rows of others are included" in page) == (
         stated == "as given"

@@ -23,13 +23,11 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import (
     AdaptiveSelection,
     Event,
-    Gaussian,
-    Laplace,
     Selection,
     TruncatedGeometric,
 )
-from dpgrain.noise import sums as noise_sums
-from dpgrain.noise import sums as sums_module
+from dpgrain.noise import noisy_sums as noise_sums
+from dpgrain.noise import noisy_sums as sums_module
 from dpgrain.publishing import draws
 from dpgrain.statistics import bounds as bounds_module
 from dpgrain.statistics import run as run_module
@@ -363,7 +361,6 @@ def worst_ratio(
     pairs: Iterator[Pair],
     asked: Asked,
     outcome: Outcome,
-    bill: Callable[[Event], Event] = lambda event: event,
 ) -> float:
     """The largest share of what is billed that some pair shows in some vector."""
     worst = 0.0
@@ -373,7 +370,7 @@ def worst_ratio(
         for one, two in zip(*sides, strict=True):
             assert one.event == two.event
             assert one.event is not None
-            worst = max(worst, ratio(one, two, asked, bill(one.event)))
+            worst = max(worst, ratio(one, two, asked, one.event))
     return worst
 
 
@@ -548,33 +545,17 @@ def question(
 def seen(
     case: tuple[str, str, tuple[str, ...], str, Any],
     asked: Asked,
-    bill: Callable[[Event], Event] = lambda event: event,
     *,
     laplace: bool = False,
     outcome: Outcome = Outcome(),
 ) -> float:
     statistic, name, keys, domain, clip = case
     ask = question(statistic, name, Shape(keys, domain, clip), asked.relation, laplace=laplace)
-    return worst_ratio(ask, crafted_pairs(name, asked), asked, outcome, bill)
+    return worst_ratio(ask, crafted_pairs(name, asked), asked, outcome)
 
 
 def own_level(name: str) -> Level:
     return UNITS[name].level
-
-
-def unclipped(self: Any, sums: FloatArray, grid: Grid, unit: float) -> FloatArray:
-    row = self.cell if grid.bounds.size > 1 else np.zeros_like(self.cell)
-    return np.asarray(np.floor(sums * np.repeat(unit / grid.step[row], self.lengths)))
-
-
-def billed_as(**fields: Any) -> Callable[[Event], Event]:
-    def bill(event: Event) -> Event:
-        assert isinstance(event, Gaussian | Laplace | Selection)
-        return dataclasses.replace(
-            event, contribution=dataclasses.replace(event.contribution, **fields)
-        )
-
-    return bill
 
 
 class Shifted:

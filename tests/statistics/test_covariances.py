@@ -129,10 +129,6 @@ def test_intervals_hold_the_truth_without_noise(law: str, n: int) -> None:
     assert max(missed(law, n)) < 0.065
 
 
-def test_narrow_intervals_would_be_seen() -> None:
-    assert min(missed("half", 10_000, z=1.6)) > 0.08
-
-
 def test_where_nothing_stands_out_every_value_is_possible() -> None:
     table = dg.read(pa.table({"who": [1, 2], "x": [1.0, 2.0], "y": [3.0, 1.0]}), user="who")
     asked: dict[str, Any] = {
@@ -156,9 +152,7 @@ def test_rows_without_both_numbers_are_left_out_and_far_ones_cut_off() -> None:
     found = dg.covariance(table, "x", "y", bounds=(0, 4), other_bounds=(0, 2), **EXACT)
     assert round(found.count[0]) == 2
     assert found.value == pytest.approx(np.cov([1, 4], [1, 0], bias=True)[0, 1], abs=1e-3)
-    assert "the column 'x and y' is x clamped to [0, 4] and y clamped to [0, 2]" in str(
-        found.guarantee
-    )
+    assert "x is clamped to [0, 4], and y to [0, 2]" in str(found.guarantee)
 
 
 def test_expressions_and_people_have_them() -> None:

@@ -20,8 +20,6 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.apart import CHANCE, epsilon_below, mu_below
 from tests.refusals import refuses
@@ -31,7 +29,7 @@ from tests.tables.engines.in_memory import InMemory
 import dpgrain as dg
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Contribution, Gaussian, Laplace, Selection
-from dpgrain.auditing.bounds import probability_lower_bound
+from dpgrain.auditing.epsilon_bounds import probability_lower_bound
 from dpgrain.noise import SystemSource
 from dpgrain.publishing import draws
 from dpgrain.publishing.charge import Charge
@@ -453,12 +451,10 @@ def worst_ratio(
     what: Sold,
     asked: Asked,
     seed: int,
-    change: Callable[[Contribution], Contribution] | None = None,
 ) -> float:
     """The largest violation among the crafted pairs and some random ones."""
     rng = np.random.default_rng(seed)
-    events = (what.sums.contribution, what.bins.contribution)
-    billed = events if change is None else (change(events[0]), change(events[1]))
+    billed = (what.sums.contribution, what.bins.contribution)
     pairs = itertools.chain(
         crafted_pairs(what.name, asked) if seed == 0 and not what.weighted else (),
         (random_pair(rng, what.name, asked) for _ in range(8)),
@@ -485,24 +481,6 @@ def test_no_neighbours_move_the_sums_farther_than_billed(name: str, unit: str, n
 
 
 @pytest.mark.slow
-@given(
-    place=st.sampled_from(SEARCHED),
-    norm=st.sampled_from(["l2", "l1"]),
-    relation=st.sampled_from(RELATIONS),
-    count=st.integers(1, 3),
-    clip=st.sampled_from([0.3, 1.0, math.sqrt(3), 5.0, math.sqrt(101), 900.0]),
-    weighted=st.booleans(),
-    seed=st.integers(1, 2**32),
-)
-def test_random_neighbours(
-    place: tuple[str, str], norm: Norm, relation: Relation, count: int, clip: float,
-    weighted: bool, seed: int,
-) -> None:  # fmt: skip
-    what = sold(place[0], norm, clip, weighted)
-    assert worst_ratio(what, Asked(place[1], relation, count), seed) <= 1 + 1e-9
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("clip", [math.sqrt(100_000_001), math.sqrt(3), math.sqrt(2), 5.0, 9.7])
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("epsilon", [1.0, 1e-6])
@@ -517,61 +495,6 @@ def test_a_record_at_the_edge_of_its_clipped_element(
         rows = heavy(0, ("a", "p"), times=many) + heavy(0, ("b", "p"), times=few)
         for pair in [(rows, rows[1:]), (rows, rows[:-1])]:
             assert ratio(pair, what, asked, events) <= 1
-
-
-def unclipped(self: Any, sums: FloatArray, grid: Grid, unit: float) -> FloatArray:
-    row = self.cell if grid.bounds.size > 1 else np.zeros_like(self.cell)
-    return np.asarray(np.floor(sums * np.repeat(unit / grid.step[row], self.lengths)))
-
-
-@pytest.mark.slow
-def test_the_search_finds_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel._Blocks, "clip", unclipped)
-    released_integers.cache_clear()
-    for name in ("own", "mapping", "column", "user", "capped"):
-        unit = "user" if name in ("user", "capped") else "element"
-        assert worst_ratio(sold(name, "l2", 5.0, False), Asked(unit, "zero_out", 1), 0) > 1.5
-    released_integers.cache_clear()
-
-
-def test_the_search_finds_a_missing_root_two_of_replace(monkeypatch: pytest.MonkeyPatch) -> None:
-    what = [sold("mapping", "l2", 5.0, False), sold("user", "l2", 5.0, False)]
-    monkeypatch.setattr(Contribution, "replace_factor", 1.0)
-    assert worst_ratio(what[0], Asked("element", "replace", 1), 0) > 1.4
-    assert worst_ratio(what[1], Asked("user", "replace", 1), 0) > 1.4
-
-
-def test_the_search_finds_column_cells_billed_as_disjoint() -> None:
-    found = worst_ratio(
-        sold("column", "l2", 5.0, False),
-        Asked("element", "zero_out", 2),
-        0,
-        lambda c: dataclasses.replace(c, layout="disjoint"),
-    )
-    assert found > 1.4
-
-
-@pytest.mark.parametrize("name", ["capped", "capped mapping"])
-def test_the_search_finds_a_cap_billed_without_admissions(name: str) -> None:
-    found = worst_ratio(
-        sold(name, "l2", 5.0, False),
-        Asked("element", "zero_out", 1),
-        0,
-        lambda c: dataclasses.replace(c, max_elements=None),
-    )
-    assert found > 1.4
-
-
-def test_the_search_finds_a_record_size_without_the_stretch_of_l1(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    what = sold("mapping", "l1", 50.0, False)
-    asked = Asked("record", "zero_out", 1)
-    rows = heavy(0, ("a", "p")) + heavy(0, ("b", "p"), times=1)
-    events = (what.sums.contribution, what.bins.contribution)
-    assert ratio((rows, rows[:-1]), what, asked, events) <= 1
-    monkeypatch.setattr(Contribution, "_stretch", 1.0)
-    assert ratio((rows, rows[:-1]), what, asked, events) > 1.5
 
 
 # -- d. a statistical audit ---
@@ -650,32 +573,6 @@ def test_audit_replace(unit: Unit) -> None:
     assert 0.7 * claimed < found <= claimed
     # The price of zero_out would be a false claim.
     assert found > mu_of(promise, "zero_out")
-
-
-def test_audit_finds_half_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = draws.with_noise
-    monkeypatch.setattr(draws, "with_noise", lambda e, x, scale, s: real(e, x, scale / 2, s))
-    found, promise = zeroed(dg.Element("item"))
-    assert found > mu_of(promise)
-
-
-def test_audit_finds_a_missing_clip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel._Blocks, "clip", unclipped)
-    found, promise = zeroed(dg.User())
-    assert found > mu_of(promise)
-
-
-def test_audit_finds_the_wrong_unit() -> None:
-    # User i holds four items: noise for one element does not protect the user.
-    unit, domain = dg.Element("item"), np.arange(4 * TESTS)
-    rows = {"who": np.repeat(np.arange(4 * TESTS) // 4, 9), "item": np.repeat(domain, 9)}
-    present = audited(unit, rows, domain)
-    absent = audited(unit, nobody(), domain)
-    sums = [by_item(release).reshape(-1, 4).sum(axis=1) for release in (present, absent)]
-    found, promise = mu_below(sums[0], sums[1]), present.guarantee
-    assert found > mu_of(promise)
-    assert found <= mu_of(promise, unit=dg.User(4))
-    assert promise.epsilon(unit=dg.User(4)) == promise.epsilon(units=4)
 
 
 def captured_looks(rows: dict[str, Any]) -> tuple[FloatArray, FloatArray, dg.Guarantee]:

@@ -19,6 +19,7 @@ from dpgrain.noise import RandomSource
 from dpgrain.publishing import draws
 from dpgrain.statistics.intervals import at_least, quantile_of, radius, ratio_interval
 from dpgrain.units import Law
+from dpgrain.words.quantities import clipping_effect, description
 
 ITEMS, USERS = 300, 150
 PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
@@ -182,7 +183,7 @@ def test_where_nothing_is_clipped_there_are_no_limits() -> None:
         assert not release.more
         assert "clipped" not in release.estimand
         assert release.covers == "number of users" if release.statistic.of_bins else "total"
-        assert not release.metadata.clipping_effect
+        assert not clipping_effect(release.metadata)
 
 
 def test_what_is_not_known_is_blank() -> None:
@@ -242,7 +243,13 @@ def test_all_that_is_published_is_made_of_noisy_numbers(
     for kept in (ROWS["who"].to_numpy() >= 0, ROWS["who"].to_numpy() != 3):
         release = PUBLISHED[name](dg.read(ROWS.filter(pa.array(kept)), user="who", threads=1))
         assert name == "histogram" or release.metadata.bound is not None
-        made.append([repr(release.to_arrow().to_pydict()), repr(release), str(release.metadata)])
+        made.append(
+            [
+                repr(release.to_arrow().to_pydict()),
+                repr(release),
+                str(description(release.metadata)),
+            ]
+        )
     assert made[0] == made[1]
 
 

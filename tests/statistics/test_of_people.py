@@ -11,10 +11,6 @@ import pytest
 from tests.statistics import cases
 
 import dpgrain as dg
-from dpgrain.accounting import Contribution
-from dpgrain.statistics import sums_query as sums_module
-from dpgrain.tables.engines.per_user import PerUser
-from dpgrain.tables.user_sums import UserContributions
 from dpgrain.units import RELATIONS, Level, Relation
 
 NUMBERS: dict[str, Any] = {
@@ -137,61 +133,11 @@ def test_frequent_numbers_are_named_at_the_price_of_one_row(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cached_plans")
-def test_the_search_finds_a_record_that_is_billed_as_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    ask = asking("quantiles", "least", "whole", "zero_out", "gaussian", None, "auto")
-    rng = np.random.default_rng(4)
-    assert worst(ask, "zero_out", 1, rng, "record") <= 1 + 1e-9
-
-    def moved() -> float:
-        """The loss of a person's row that one record moves, over what is billed."""
-        rows = [cases.heavy(0, cases.PLACES[:1], x, 1) for x in (3.0, -3.0)]
-        asked = cases.Asked("record", "zero_out", 1)
-        return cases.worst_ratio(ask, iter([(rows[0] + rows[1], rows[0])]), asked, cases.Outcome())
-
-    assert 0.99 < moved() <= 1 + 1e-9
-    monkeypatch.setattr(sums_module, "depends_on_users", lambda _: False)
-    assert moved() > 1.3
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("name", ["mean", "quantiles", "distribution", "sum"])
 def test_the_search_comes_close_to_what_is_billed(name: str, law: str) -> None:
     ask = asking(name, "spent", "whole", "zero_out", law, 7, "auto")
     assert worst(ask, "zero_out", 1, np.random.default_rng(3)) > 0.7
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("cached_plans")
-def test_the_search_finds_rows_of_a_person_that_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A person with a row for each cell, who is taken for one with one row."""
-    ask = asking("count", "visits", "by a column", "zero_out", "gaussian", None, "auto")
-    assert worst(ask, "zero_out", 1, np.random.default_rng(3)) <= 1 + 1e-9
-    monkeypatch.setattr(PerUser, "one_row", True)
-    monkeypatch.setattr(UserContributions, "sums", unclipped(UserContributions.sums))
-    assert worst(ask, "zero_out", 1, np.random.default_rng(3)) > 1.3
-
-
-def unclipped(sums: Any) -> Any:
-    """Sums that are not clipped to the bound that is billed, but to a far larger one."""
-
-    def made(self: Any, grid: Any, **options: Any) -> Any:
-        wide = type(grid)(grid.bounds * 64, grid.bits, grid.norm)
-        return sums(self, wide, **options) * 64
-
-    return made
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("cached_plans")
-def test_the_search_finds_an_exchange_that_is_billed_as_a_removal(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ask = asking("distribution", "spent", "whole", "replace", "gaussian", 7, "auto")
-    assert 0.99 < worst(ask, "replace", 1, np.random.default_rng(3)) <= 1 + 1e-9
-    monkeypatch.setattr(Contribution, "replace_factor", 1.0)
-    assert worst(ask, "replace", 1, np.random.default_rng(3)) > 1.4
 
 
 def test_people_without_records_are_added_after_the_noise() -> None:

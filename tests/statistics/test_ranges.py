@@ -15,6 +15,7 @@ from dpgrain._types import FloatArray
 from dpgrain.publishing import Charge
 from dpgrain.statistics.ranges import AutoRange, AutoTree, _tail
 from dpgrain.units import Law
+from dpgrain.words.quantities import warnings
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
@@ -237,7 +238,7 @@ def test_where_no_number_is_seen_none_is_published(ask: object) -> None:
     )
     for column in (release.estimate, release.std_error, release.low, release.high):
         assert np.isnan(column).all()
-    assert "no number exceeded the noise" in release.metadata.warnings
+    assert "no number exceeded the noise" in warnings(release.metadata)
     assert str(release)
     assert release.guarantee.epsilon() > 0
     assert math.isclose(release.metadata.epsilon, 0.01)

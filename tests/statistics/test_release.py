@@ -56,7 +56,7 @@ def test_every_kind_is_saved_and_loaded(kind: str, tmp_path: Path) -> None:
     assert type(again) is type(release)
     assert again.to_arrow().equals(release.to_arrow())
     assert again.guarantee == release.guarantee
-    assert dict(again.metadata) == dict(release.metadata)
+    assert again.metadata == release.metadata
     assert str(again) == str(release)
 
 
@@ -79,12 +79,12 @@ def test_shrinking_and_totals_are_the_plain_functions(by_item: dg.Histogram) -> 
     shrunk = by_item.shrunk()
     assert (shrunk.estimate == estimate).all()
     assert (shrunk.std_error == error).all()
-    assert shrunk.metadata["post-processing"] == "shrunk"
+    assert shrunk.metadata.processed == ("shrunk",)
     assert shrunk.guarantee == by_item.guarantee
     total = by_item.consistent(total=6000.0)
     assert total.estimate.min() >= 0
     assert total.estimate.sum() == pytest.approx(6000)
-    assert shrunk.consistent().metadata["post-processing"] == "shrunk, consistent"
+    assert shrunk.consistent().metadata.processed == ("shrunk", "consistent")
 
 
 def test_parts_are_reconciled_with_their_totals(
@@ -141,7 +141,7 @@ def test_what_is_seen_of_a_release_says_number_and_doubt() -> None:
     assert "Warning: no number exceeded the noise" in repr(release)
     assert np.isnan(release.std_error[0])
     assert "Blank estimates did not stand out from the noise." in repr(release)
-    assert "range of the numbers" not in release.metadata
+    assert not release.metadata.range_was_private
     empty = dg.top(few, "who", unit=dg.Element("who"), epsilon=0.1, delta=1e-6, random_state=1)
     assert "No group passed the threshold" in repr(empty)
 
@@ -292,7 +292,7 @@ def test_groups_of_few_people_are_left_out_by_noisy_numbers() -> None:
     assert shown[1] > 15
     # 35 people fewer, of a noise of at most six.
     assert shown[2] == 0
-    with pytest.raises(dg.ParameterError, match="a table of people"):
+    with pytest.raises(dg.ParameterError, match="per-user table"):
         dg.count(table, **asked).min_people(40)
     with refuses("least", "at least 1"):
         counted.min_people(0)

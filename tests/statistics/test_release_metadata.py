@@ -12,11 +12,17 @@ import pyarrow.parquet
 import pytest
 
 import dpgrain as dg
-from dpgrain.report.wording import release_wording
 from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.statistic import (
     SUM,
     Statistic,
+)
+from dpgrain.words.quantities import (
+    clipping_effect,
+    contribution_of_record,
+    description,
+    post_processing,
+    warnings,
 )
 
 
@@ -32,57 +38,13 @@ def _odd(column: str) -> dg.UserTable:
 ASKED: dict[str, Any] = {"unit": dg.User(), "epsilon": 5.0, "delta": 1e-6}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("bounds", [(0, 20), None])
-def test_a_column_is_reported_by_its_full_name(bounds: Any, tmp_path: Path) -> None:
-    name = "calls between 9 and 17"
-    release = dg.mean(_odd(name), name, bounds=bounds, **ASKED)
-    assert release_wording(release).of == name
-    page = release.report(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert f'mean of <span class="name">{name}</span>' in page
-    assert ("chosen privately, count as the nearer bound" in page) == (bounds is None)
-
-
-@pytest.mark.slow
-def test_a_weight_may_be_called_anything(tmp_path: Path) -> None:
-    name = "1/√(items of the unit) {value}"
-    release = dg.histogram(_odd(name), "word", weight=name, domain=["yo", "bro"], clip=2.0, **ASKED)
-    page = release.report(tmp_path / "page.html").read_text(encoding="utf-8")
-    assert ">Clipping bounds</" in page
-    assert f"sum of {name}" in page
-
-
-def test_a_stated_bound_is_no_chosen_one() -> None:
-    release = dg.histogram(_odd("x"), "word", domain=["yo", "bro"], clip=2.0, **ASKED)
-    assert not release.metadata.chosen
-    assert (
-        "contributions to all 2 items clipped (scaled down together) to at most l2 norm 2"
-        in release.estimand
-    )
-    explained = " ".join(release.explain().split())
-    assert "for example, 2 records in one item, or 1 in each of 4." in explained
-    total = dg.histogram(
-        _odd("x"),
-        "word",
-        domain=["yo", "bro"],
-        clip=2.0,
-        **{**ASKED, "delta": 0.0},
-        noise="laplace",
-    )
-    assert "(scaled down together) to at most 2 records in total (l1 norm)" in total.estimand
-    assert "for example" not in total.explain()
-    sums = dg.sum(_odd("x"), "x", bounds=(-3, 50), clip=2.0, **ASKED)
-    # Of sums it is in units of the largest magnitude, and printed in those of the numbers.
-    said = "clipped (scaled down) to at most l1 norm 100 (of positive and negative parts)"
-    assert said in sums.estimand
-    assert sums.clip[0] == 100
-
-
-def _without_facts(path: Path) -> Path:
-    """The file as earlier versions wrote it."""
+def _without_facts(release: dg.Release, path: Path) -> Path:
+    """The file of a release as earlier versions wrote it."""
+    release.save(path)
     table = pyarrow.parquet.read_table(path)
     about = json.loads(table.schema.metadata[b"dpgrain"])
     del about["facts"]
+    about["asked"] = description(release.metadata)
     kept = table.replace_schema_metadata({b"dpgrain": json.dumps(about).encode()})
     pyarrow.parquet.write_table(kept, path)
     return path
@@ -98,21 +60,23 @@ def test_an_older_file_keeps_every_word(tmp_path: Path) -> None:
         dg.elements_per_user(_odd("x"), "word", **ASKED),
     ]
     for release in made:
-        again = dg.Release.load(_without_facts(release.save(tmp_path / "old.parquet")))
+        again = dg.Release.load(_without_facts(release, tmp_path / "old.parquet"))
         assert again.statistic is release.statistic
-        assert dict(again.metadata) == dict(release.metadata)
+        assert description(again.metadata) == description(release.metadata)
         # Older files have bounds in words only, which are never parsed.
         told = repr(release)
         if release.metadata.bounds is not None:
             told = told.replace(" of clamped values", "").replace(" clamping and", "")
         assert repr(again).splitlines()[1:] == told.splitlines()[1:]
-        for trait in ("chosen", "is_weighted", "range_was_private", "warnings", "post_processing"):
+        for trait in ("chosen", "is_weighted", "range_was_private"):
             assert getattr(again.metadata, trait) == getattr(release.metadata, trait)
+        for text in (warnings, post_processing):
+            assert text(again.metadata) == text(release.metadata)
         page = again.report(tmp_path / "page.html").read_text(encoding="utf-8")
-        assert str(again.metadata.counts) in page or again.statistic.of_items
-    assert made[2].metadata["post-processing"] == "shrunk"
-    old = dg.Release.load(_without_facts(made[2].save(tmp_path / "old.parquet")))
-    assert old.consistent().metadata["post-processing"] == "shrunk, consistent"
+        assert contribution_of_record(again.metadata) in page or again.statistic.of_items
+    assert made[2].metadata.processed == ("shrunk",)
+    old = dg.Release.load(_without_facts(made[2], tmp_path / "old.parquet"))
+    assert post_processing(old.consistent().metadata) == "shrunk, consistent"
 
 
 def test_a_file_of_a_statistic_that_is_not_known_is_read(tmp_path: Path) -> None:
@@ -125,11 +89,17 @@ def test_a_file_of_a_statistic_that_is_not_known_is_read(tmp_path: Path) -> None
     assert " records, chosen privately" in repr(again)
 
 
-def test_what_was_asked_reads_as_a_mapping() -> None:
-    asked = ReleaseMetadata(SUM, value="x", bounds=(0.0, 1.0), care=("first", "second"))
-    assert asked["weight"] == "x clamped to [0, 1]"
-    assert asked["take care"] == "first; second"
-    assert "domain" not in asked
+def test_metadata_are_kinds_and_numbers_in_json() -> None:
+    care = (("few-numbers", 3.0, 40.0), ("stated", "sentence of an older file"))
+    asked = ReleaseMetadata(SUM, value="x", bounds=(0.0, 1.0), care=care)
+    lines = description(asked)
+    assert lines["weight"] == "x clamped to [0, 1]"
+    assert lines["take care"] == (
+        "almost no numbers were found (3 in total, with a standard error of 40): ask the curator to "
+        "check the column and its decimal mark (--check); sentence of an older file"
+    )
+    assert "domain" not in lines
+    assert asked.to_dict()["care"] == [care[0], "sentence of an older file"]
     assert ReleaseMetadata.from_dict(json.loads(json.dumps(asked.to_dict()))) == asked
     with pytest.raises(dg.ParameterError):
         ReleaseMetadata.from_dict({**asked.to_dict(), "bounds": "wide"})
@@ -139,5 +109,5 @@ def test_unreliable_shares_in_older_files_are_dropped() -> None:
     asked = dg.count(_odd("x"), **ASKED).metadata
     older = {**asked.to_dict(), "above": 0.13, "lost": None, "lost_of": "norms"}
     del older["bound"], older["cell"]
-    assert "13%" not in ReleaseMetadata.from_dict(older).clipping_effect
-    assert "13%" in ReleaseMetadata.from_dict({**asked.to_dict(), "above": 0.13}).clipping_effect
+    assert "13%" not in clipping_effect(ReleaseMetadata.from_dict(older))
+    assert "13%" in clipping_effect(ReleaseMetadata.from_dict({**asked.to_dict(), "above": 0.13}))

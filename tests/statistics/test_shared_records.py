@@ -20,7 +20,7 @@ from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.features import FeatureEncoding, NumberColumn
 from dpgrain.publishing import draws
 from dpgrain.releases.table_queries import mean_of_columns
-from dpgrain.shared_records.bound import BoundSearch
+from dpgrain.shared_records.extension import BoundSearch
 from dpgrain.statistics.release import Histogram
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Relation, Unit
 
@@ -239,7 +239,7 @@ def test_a_release_says_what_is_covered(tmp_path: Path) -> None:
     told = str(release.guarantee)
     assert "whole records are protected, but not the removal of one name from a record" in told
     assert "'sender' and 'receiver'" in told
-    assert release.metadata["user"] == "'sender' and 'receiver'"
+    assert release.metadata.user == "'sender' and 'receiver'"
     page = release.report(tmp_path / "page.html").read_text(encoding="utf-8")
     assert "sender" in page
     again = Histogram.load(release.save(tmp_path / "release.parquet"))
@@ -369,7 +369,7 @@ def test_a_file_of_releases_reads_owners(tmp_path: Path) -> None:
 
     write("count", "clip = 40.0")
     release = dg.releases(file)["mails"]
-    assert release.metadata["user"] == "'sender' and 'receiver'"
+    assert release.metadata.user == "'sender' and 'receiver'"
     assert abs(release.value - 45) < 6 * release.std_error[0]
     write("mean", 'value = "channel"')
     with pytest.raises(DpgrainError, match="several owners"):

@@ -23,7 +23,7 @@ from dpgrain.statistics.statistic import (
 )
 from dpgrain.statistics.sums_query import SumsQuery
 from dpgrain.statistics.values import Moments
-from dpgrain.testing.statistic import HIGH, ITEMS, LOW, StatisticContract
+from dpgrain.testing.statistic_contract import HIGH, ITEMS, LOW, StatisticContract
 from dpgrain.units import Relation, Unit
 
 # -- a statistic from elsewhere: all that it takes ---

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -27,49 +27,8 @@ from dpgrain.statistics import run as run_module
 from dpgrain.statistics.plan import grid_bits
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines import feed as feed_module
-from dpgrain.tables.engines import kernel
 from dpgrain.tables.user_sums import UserContributions
 from dpgrain.units import RELATIONS, Relation, Unit
-
-Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who, item, cell, x
-Pair: TypeAlias = tuple[list[Row], list[Row]]
-
-
-Ask: TypeAlias = Callable[[dg.UserTable], Any]
-
-
-@pytest.mark.usefixtures("cached_plans")
-@pytest.mark.parametrize("statistic", ["names", "truncated", "count"])
-def test_the_search_finds_items_beyond_max_items(
-    statistic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Weighted by 1/√t of more items than are billed, a lone item passes more often.
-    case = (statistic, "user", ("item", "cell"), "selected", 2.5)
-    asked = cases.Asked("user", "zero_out", 1)
-    assert 0.5 < cases.seen(case, asked) <= 1 + 1e-9
-    if statistic == "truncated":
-        everything = lambda self, _: np.ones(self.size, np.bool_)  # noqa: E731
-        monkeypatch.setattr(kernel._Blocks, "among_first_items", everything)
-    else:
-        monkeypatch.setattr(kernel._Blocks, "clip", cases.unclipped)
-    assert cases.seen(case, asked) > 1.3
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("cached_plans")
-def test_the_search_finds_gumbel_scores_of_records() -> None:
-    asked = cases.Asked("user", "zero_out", 1)
-    case = ("gumbel", "user", ("item",), "public", 2.5)
-    assert 0.99 < cases.seen(case, asked) <= 1 + 1e-9
-    with pytest.MonkeyPatch.context() as patch:
-        real = UserContributions.holders
-
-        def records(self: UserContributions) -> IntArray:
-            return 2 * real(self)
-
-        patch.setattr(UserContributions, "holders", records)
-        assert cases.seen(case, asked) > 1.9
-
 
 NAMING: dict[str, Callable[..., Any]] = {
     "count": lambda t, **o: dg.count(t, "x", by="item", clip=3.0, **o),

@@ -19,10 +19,10 @@ from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.means import Candidate, Central, Contributions, CountedRounds, Mean, Method, Problem
 from dpgrain.noise import RandomSource
-from dpgrain.noise.sums import add_gaussian_noise
+from dpgrain.noise.noisy_sums import add_gaussian_noise
 from dpgrain.optimize import CoinBetting, Squared
 from dpgrain.publishing.facts import Fact
-from dpgrain.testing.mean import BLOCKS, MeanContract
+from dpgrain.testing.mean_contract import BLOCKS, MeanContract
 from dpgrain.units import Level, Relation
 
 

@@ -6,6 +6,7 @@ Means and engines come from outside of the package, and have tests of their own
 
 from __future__ import annotations
 
+import difflib
 import os
 import shutil
 import subprocess
@@ -27,6 +28,7 @@ class Toy:
 
     Args:
         files: the number of files that change, as CONTRIBUTING says.
+        lines: the number of new lines in them.
         edits: the edits: a file, a text that stands once in it, and what follows that text from now on;
             of a new file the text is empty.
         program: what the package can do then.
@@ -34,6 +36,7 @@ class Toy:
     """
 
     files: int
+    lines: int
     edits: tuple[tuple[str, str, str], ...]
     program: str
     prints: str | tuple[str, ...]
@@ -48,21 +51,22 @@ ASKED = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
 
 LAW = Toy(
     3,
+    13,
     (
         ("units.py", 'Literal["gaussian", "laplace"', ', "twin"'),
         (
-            "noise/additive.py",
-            "#: The laws that releases can name.\n",
-            'TWIN = AdditiveLaw(**{**vars(LAPLACE), "name": "twin"})\n',
+            "noise/additive_noise.py",
+            "#: Distributions that releases can use.\n",
+            'TWIN = AdditiveNoise(**{**vars(LAPLACE), "name": "twin"})\n',
         ),
-        ("noise/additive.py", "for law in (GAUSSIAN, LAPLACE", ", TWIN"),
+        ("noise/additive_noise.py", "for law in (GAUSSIAN, LAPLACE", ", TWIN"),
         ("accounting/events/additive.py", "import GAUSSIAN, LAPLACE, ", "TWIN, "),
         (
             "accounting/events/additive.py",
             "return Loss(pure=pure, rho=self.count * one * one / 2)\n",
             "\n\n@dataclass(frozen=True)\nclass Twin(Laplace):\n"
             '    """Laplace noise by another name."""\n\n'
-            "    law: ClassVar[AdditiveLaw] = TWIN\n",
+            "    law: ClassVar[AdditiveNoise] = TWIN\n",
         ),
         ("accounting/events/additive.py", "Additive: TypeAlias = Gaussian | Laplace", " | Twin"),
         ("accounting/events/additive.py", "for kind in (Gaussian, Laplace", ", Twin"),
@@ -83,6 +87,7 @@ print(sums.noise, held.noise, sums.guarantee.event)
 
 WAY_IN = Toy(
     1,
+    6,
     (
         (
             "tables/sources/read_arguments.py",
@@ -157,6 +162,7 @@ share = 0.5
 """
 STATISTIC = Toy(
     2,
+    34,
     (
         ("statistics/squares.py", "", SQUARES),
         (
@@ -184,12 +190,13 @@ words = "squares rows.parquet --user who --value x --high 3 --unit user --epsilo
 sys.argv = ["dpgrain", *words.split()]
 main()
 """,
-    ("Histogram 1.0", "sum of squares of x"),
+    ("Histogram 1.0", "Sum of squares of x"),
 )
 
 # One parameter, which Python, the command line and files of releases take.
 PARAMETER = Toy(
     1,
+    3,
     (
         (
             "statistics/contribution_counts.py",
@@ -198,7 +205,7 @@ PARAMETER = Toy(
         ),
         (
             "statistics/contribution_counts.py",
-            "They are public,\n            and a last bin contains larger numbers.\n",
+            "They are\n            public, and a last bin contains larger numbers.\n",
             "        first: the smallest edge that counts.\n",
         ),
         (
@@ -227,8 +234,55 @@ main()
     "10,000",
 )
 
+OPTION = Toy(
+    2,
+    14,
+    (
+        (
+            "tables/rows.py",
+            "        return self._over(source, filters=(*self.filters, expression.text))\n",
+            "\n    def positive(self, column: str) -> Self:\n"
+            '        """Return the table of the rows with a positive value."""\n'
+            '        return self.filter(f"{column} > 0")\n',
+        ),
+        (
+            "releases/table_options.py",
+            '        "CONDITION",\n    ),\n',
+            "    TableOption(\n"
+            '        "positive",\n'
+            "        str,\n"
+            '        "--positive",\n'
+            '        "Only rows with a positive value in this column.",\n'
+            '        lambda stated, _: (("positive", column) for column in stated),\n'
+            "        lambda rows, _, column, _tables: rows.positive(column),\n"
+            '        "[table] positive:",\n'
+            '        "COLUMN",\n'
+            "    ),\n",
+        ),
+    ),
+    f"""{ROWS}
+import sys
+import pyarrow.parquet
+from pathlib import Path
+from dpgrain.cli import main
+assert TABLE.positive("x").filters == ("x > 0",)
+pyarrow.parquet.write_table(pa.table(ROWS), "rows.parquet")
+Path("releases.toml").write_text(
+    "[table]\\nsource = 'rows.parquet'\\nuser = 'who'\\npositive = 'x'\\n"
+    "[budget]\\nunit = 'user'\\nepsilon = 1\\ndelta = 1e-6\\n"
+    "[release.all]\\nstatistic = 'count'\\nclip = 5.0\\nshare = 1.0\\n"
+)
+assert "only rows where x > 0" in dg.plan_releases("releases.toml").run()["all"].guarantee.summary
+words = "count rows.parquet --user who --positive x --unit user --epsilon 1 --delta 1e-6"
+sys.argv = ["dpgrain", *words.split()]
+main()
+""",
+    "only rows where x > 0",
+)
+
 COMMAND = Toy(
     2,
+    14,
     (
         (
             "cli/people.py",
@@ -250,7 +304,7 @@ def people(unit: Annotated[str, typer.Option(help="The unit.")] = "user") -> Non
         ),
         (
             "cli/app.py",
-            '"Begin here": {"demo": "dpgrain.cli.demo:demo"',
+            '"Begin here": {"demo": "dpgrain.cli.demo_command:demo"',
             ', "people": "dpgrain.cli.people:people"',
         ),
     ),
@@ -265,6 +319,7 @@ main()
 
 LAYER = Toy(
     1,
+    14,
     (
         (
             "torch/layers.py",
@@ -299,6 +354,7 @@ TOYS = {
     "a source of rows": WAY_IN,
     "a statistic": STATISTIC,
     "a parameter": PARAMETER,
+    "an option of a table": OPTION,
     "a command": COMMAND,
     "a layer": LAYER,
 }
@@ -316,6 +372,13 @@ def made_of(toy: Toy, folder: Path) -> Path:
     return copy
 
 
+def _new_lines(copy: Path, file: Path) -> int:
+    """Count the lines of a file of a copy that the package lacks."""
+    before = (SOURCE / file).read_text("utf-8").splitlines() if (SOURCE / file).exists() else []
+    after = (copy / file).read_text("utf-8").splitlines()
+    return sum(line.startswith("+ ") for line in difflib.ndiff(before, after))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TOYS)
 def test_a_toy_is_made_by_its_recipe(kind: str, tmp_path: Path) -> None:
@@ -330,6 +393,7 @@ def test_a_toy_is_made_by_its_recipe(kind: str, tmp_path: Path) -> None:
         or path.read_bytes() != (SOURCE / path.relative_to(copy)).read_bytes()
     }
     assert len(changed) == toy.files
+    assert sum(_new_lines(copy, file) for file in changed) == toy.lines
     made = subprocess.run(
         [sys.executable, "-W", "error", "-c", toy.program],
         capture_output=True,

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 import dpgrain as dg
-from dpgrain.torch.engine import PrivacyEngine
+from dpgrain.torch.privacy_engine import PrivacyEngine
 
 STEPS, EVERY = 24, 4
 steps: Any = import_module("dpgrain.torch.steps")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.torch.engine import PrivacyEngine
+from dpgrain.torch.privacy_engine import PrivacyEngine
 from dpgrain.units import Record, Relation, Unit
 
 Array = NDArray[np.float64]

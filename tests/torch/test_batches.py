@@ -7,7 +7,7 @@ import pytest
 from tests.torch.library import torch  # noqa: F401 - without it this is skipped
 
 # isort: split
-from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.array_blocks import arrange
 from dpgrain.torch.batches import BlockRows
 from dpgrain.units import Element, Record, User
 

@@ -13,7 +13,7 @@ from tests.charges import weakened
 import dpgrain as dg
 from dpgrain.auditing import Canaries, audit_training
 from dpgrain.publishing.draws import Normals
-from dpgrain.torch import noise
+from dpgrain.torch import steps
 from dpgrain.units import Unit
 
 
@@ -45,7 +45,7 @@ def test_a_run_keeps_its_claim_and_comes_near(unit: Unit, elements: int) -> None
 
 
 def test_a_run_with_a_third_of_its_noise_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
-    exact = noise.in_floating_point
+    exact = steps.in_floating_point
 
     def weaker(found: Any, parameters: Any, sd: Normals, *others: Any) -> Any:
         return exact(found, parameters, weakened(sd, 3), *others)

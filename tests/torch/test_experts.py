@@ -13,7 +13,7 @@ from tests.torch.trainers import trainer
 
 # isort: split
 import dpgrain as dg
-from dpgrain.torch.engine import PrivacyEngine
+from dpgrain.torch.privacy_engine import PrivacyEngine
 
 # Before version 5 of transformers each expert is a module of its own.
 needs_implementations = pytest.mark.skipif(

@@ -18,13 +18,13 @@ from tests.torch.library import torch
 import dpgrain as dg
 from dpgrain.errors import ParameterError
 from dpgrain.torch import block_gradients
-from dpgrain.torch.adaptive import AdaptiveNorm
+from dpgrain.torch.adaptive_clipping import AdaptiveNorm
 from dpgrain.torch.block_gradients import Filters
 from dpgrain.torch.clipping import PRODUCT_ERROR, clipped_sums, overshoot
-from dpgrain.torch.engine import PrivacyEngine
+from dpgrain.torch.gradient_precision import precisely
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.losses import record_losses
-from dpgrain.torch.precision import precisely
+from dpgrain.torch.privacy_engine import PrivacyEngine
 from dpgrain.torch.recorder import Recorder
 from dpgrain.torch.training import train
 from dpgrain.units import Element, User

@@ -12,8 +12,8 @@ from tests.torch.library import torch
 # isort: split
 from dpgrain.torch import hf_labels, losses
 from dpgrain.torch.clipping import clipped_sums
-from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.layout import BlockLayout
+from dpgrain.torch.privacy_engine import PrivacyEngine
 from dpgrain.torch.recorder import Recorder
 
 pytestmark = [

@@ -11,9 +11,9 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain.errors import ParameterError
-from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.layers import RULES, by_record, find_rule
 from dpgrain.torch.layout import BlockLayout
+from dpgrain.torch.privacy_engine import PrivacyEngine
 
 nn = torch.nn
 MIXING = {

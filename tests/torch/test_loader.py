@@ -11,7 +11,7 @@ from tests.torch.library import torch
 from tests.torch.runs import WIDTH, made
 
 # isort: split
-from dpgrain.torch.engine import PrivacyEngine
+from dpgrain.torch.privacy_engine import PrivacyEngine
 from dpgrain.units import User
 
 USERS = np.repeat(np.arange(40), 3)

@@ -10,7 +10,7 @@ import pytest
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.array_blocks import arrange
 from dpgrain.torch.batches import BlockRows
 from dpgrain.torch.local_data import LocalData
 from dpgrain.units import Element, User

@@ -12,9 +12,9 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain.torch.clipping import clipped_sums
-from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.layers import find_rule
 from dpgrain.torch.layout import BlockLayout
+from dpgrain.torch.privacy_engine import PrivacyEngine
 from dpgrain.torch.recorder import Recorder
 
 nn, functional = torch.nn, torch.nn.functional

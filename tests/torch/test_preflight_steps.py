@@ -12,8 +12,8 @@ from tests.torch.library import torch
 
 # isort: split
 import dpgrain as dg
-from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.preflight import rehearse_step
+from dpgrain.torch.privacy_engine import PrivacyEngine
 from dpgrain.torch.training import train
 
 DATA = torch.utils.data.TensorDataset(torch.ones(30, 3), torch.ones(30, 1))

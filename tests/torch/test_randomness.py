@@ -12,7 +12,7 @@ import pytest
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.torch.engine import PrivacyEngine
+from dpgrain.torch.privacy_engine import PrivacyEngine
 from dpgrain.torch.randomness import (
     device_rng_states,
     reseed_from_os,

@@ -27,14 +27,14 @@ import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.means import Recentred
 from dpgrain.means.clipped import ClippedRounds
-from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
+from dpgrain.publishing.origins import ArrayOrigin, array_origin
 from dpgrain.scope.regions import LabelSet, Region, Side
 from dpgrain.torch import resumption
-from dpgrain.torch.adaptive import AdaptiveNorm
+from dpgrain.torch.adaptive_clipping import AdaptiveNorm
 from dpgrain.torch.checkpoint import Checkpoint
-from dpgrain.torch.engine import PrivacyEngine
 from dpgrain.torch.journal import Journal
-from dpgrain.torch.noise import in_floating_point
+from dpgrain.torch.privacy_engine import PrivacyEngine
+from dpgrain.torch.steps import in_floating_point
 from dpgrain.units import Element, Record, Unit, User
 
 PEOPLE, EACH, INPUTS = 12, 4, 3

@@ -206,9 +206,3 @@ def test_nothing_of_a_row_stands_in_what_a_trainer_writes(tmp_path: Path, tempor
 
 
 # -- what sees it --
-
-
-def test_a_row_in_a_checkpoint_is_seen(tmp_path: Path) -> None:
-    inputs, _ = Diaries.collated([Diaries()[0]])
-    torch.save({"extra": {"last": inputs}}, tmp_path / "last.pt")
-    assert left_behind(tmp_path) == ["last.pt"]

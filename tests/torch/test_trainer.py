@@ -25,8 +25,8 @@ from dpgrain.accounting import SampledGaussian
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch import losses
-from dpgrain.torch.engine import PrivacyEngine
-from dpgrain.torch.hf_loop import GUARANTEE_FILE
+from dpgrain.torch.hf_adapters import GUARANTEE_FILE
+from dpgrain.torch.privacy_engine import PrivacyEngine
 from dpgrain.units import Element, Record, User
 
 pytestmark = [

@@ -18,8 +18,7 @@ import dpgrain as dg
 from dpgrain.accounting import SampledGaussian
 from dpgrain.errors import ParameterError
 from dpgrain.optimize import Last
-from dpgrain.torch import PrivacyEngine, Training, train, training
-from dpgrain.torch.outputs import plain_rows
+from dpgrain.torch import PrivacyEngine, Training, train
 from dpgrain.units import Element, Record, Relation, Unit, User
 
 functional = torch.nn.functional
@@ -283,17 +282,6 @@ def farthest(name: str, relation: Relation) -> float:
 def test_no_neighbours_are_farther_apart_than_is_billed(name: str, relation: Relation) -> None:
     billed = UNITS[name][3] * (2 if relation == "replace" else 1)
     assert 0.6 * billed < farthest(name, relation) <= billed * 1.001 + 0.02
-
-
-@pytest.mark.slow
-def test_the_search_finds_a_loss_that_mixes_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    def mixed(loss: Any, outputs: Any, target: Any) -> Any:
-        of, (plain, wanted) = plain_rows((outputs, target))
-        losses = loss(plain, wanted).expand(len(wanted))
-        return losses if of is None else of.output(losses, "rows")
-
-    monkeypatch.setattr(training, "record_losses", mixed)
-    assert farthest("user", "zero_out") > 1.3
 
 
 # -- what is refused, and what it leaves --

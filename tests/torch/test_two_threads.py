@@ -33,7 +33,7 @@ def on_a_batch() -> Callable[[], bool]:
 
 
 def test_a_batch_is_stepped_on_once() -> None:
-    pair = Interleaving("dpgrain.torch.run")
+    pair = Interleaving("dpgrain.torch.training_run")
     with pair.in_force():
         seams = pair.lines(on_a_batch())
         assert len(seams) > 20

@@ -11,8 +11,8 @@ from tests.torch.library import torch
 # isort: split
 from dpgrain.errors import ParameterError
 from dpgrain.means import Recentred
-from dpgrain.torch.adaptive import AdaptiveNorm
-from dpgrain.torch.engine import PrivacyEngine
+from dpgrain.torch.adaptive_clipping import AdaptiveNorm
+from dpgrain.torch.privacy_engine import PrivacyEngine
 from dpgrain.units import Element, Record, Unit, User
 
 PEOPLE, INPUTS, STEPS = 15, 3, 6

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         Selection,
         TruncatedGeometric,
     )
-    from dpgrain.accounting.events.regions import Scoped
+    from dpgrain.accounting.events.region_events import Scoped
     from dpgrain.accounting.events.shuffling import Binomial, Poisson
     from dpgrain.accounting.events.subsampling import BandedGaussian, Participation, SampledGaussian
     from dpgrain.accounting.losses.gaussian import gaussian_delta, gaussian_epsilon
@@ -109,7 +109,7 @@ lazy_package(
             "Participation",
             "SampledGaussian",
         ),
-        "dpgrain.accounting.events.regions": ("Scoped",),
+        "dpgrain.accounting.events.region_events": ("Scoped",),
         "dpgrain.accounting.events.shuffling": ("Binomial", "Poisson"),
         "dpgrain.accounting.losses.gaussian": ("gaussian_delta", "gaussian_epsilon"),
         "dpgrain.accounting.losses.loss": ("Loss",),

@@ -8,8 +8,8 @@ from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.auditing.audit import audit
-    from dpgrain.auditing.files import FileAudit, audit_releases
-    from dpgrain.auditing.training import Canaries, audit_training
+    from dpgrain.auditing.file_audit import FileAudit, audit_releases
+    from dpgrain.auditing.training_audit import Canaries, audit_training
     from dpgrain.auditing.verdict import Audit, AuditLine, TrainingAudit
 
 __all__ = [
@@ -27,8 +27,8 @@ lazy_package(
     __name__,
     {
         "dpgrain.auditing.audit": ("audit",),
-        "dpgrain.auditing.files": ("FileAudit", "audit_releases"),
-        "dpgrain.auditing.training": ("Canaries", "audit_training"),
+        "dpgrain.auditing.file_audit": ("FileAudit", "audit_releases"),
+        "dpgrain.auditing.training_audit": ("Canaries", "audit_training"),
         "dpgrain.auditing.verdict": ("Audit", "AuditLine", "TrainingAudit"),
     },
 )

@@ -15,11 +15,16 @@ import pyarrow as pa
 from dpgrain import _validate
 from dpgrain._formatting import quantity
 from dpgrain.accounting import Event, Selection, TruncatedGeometric
-from dpgrain.auditing.bounds import ScoreCounts, largest_noise, named_epsilon
-from dpgrain.auditing.neighbours import NeighbourTables, base_source, neighbour_tables, query_table
+from dpgrain.auditing.epsilon_bounds import ScoreCounts, largest_noise, named_epsilon
+from dpgrain.auditing.noise_scores import Draw, differing_draws, named_loss
 from dpgrain.auditing.runs import NeighbourRuns, Ticket, noisy_run, run_on_neighbours
-from dpgrain.auditing.scores import Draw, differing_draws, named_loss
 from dpgrain.auditing.verdict import Audit, AuditLine, Bound
+from dpgrain.auditing.worst_case_tables import (
+    NeighbourTables,
+    base_source,
+    neighbour_tables,
+    query_table,
+)
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomSource, RandomState
 from dpgrain.noise.sources import random_source

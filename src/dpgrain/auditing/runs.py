@@ -23,7 +23,7 @@ from dpgrain.accounting import (
     Selection,
     TruncatedGeometric,
 )
-from dpgrain.auditing.neighbours import NeighbourTables, replace_rows
+from dpgrain.auditing.worst_case_tables import NeighbourTables, replace_rows
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomSource, SeededSource, SystemSource
 from dpgrain.publishing.charge import Charge, Openable, Opened, Result

@@ -14,7 +14,7 @@ from dpgrain._formatting import (
     rounded_up,
 )
 from dpgrain._report_mixins import AuditReportMixin
-from dpgrain.auditing.bounds import Points
+from dpgrain.auditing.epsilon_bounds import Points
 from dpgrain.units import Level, Relation
 
 #: ``"violated"``: a lower bound is above its claim. ``"kept"``: no bound is, and half the noise

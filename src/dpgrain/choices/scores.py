@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpgrain._types import IntArray
-from dpgrain.inputs.blocks import ArrangedRows
+from dpgrain.inputs.array_blocks import ArrangedRows
 from dpgrain.inputs.numbers import numbers, vector
 
 # Steps of the largest loss of a block.
@@ -25,7 +25,7 @@ class BlockLosses:
     lower + bound. The loss of a block is the truncated mean over its records. All sums are integer
     sums, so they are exact in any order.
 
-    >>> from dpgrain.inputs.blocks import arrange
+    >>> from dpgrain.inputs.array_blocks import arrange
     >>> from dpgrain.units import User
     >>> losses = BlockLosses(arrange(3, ["ann", "bob", "ann"], None, User()), 0.0, 1.0)
     >>> (losses.of([0.5, float("nan"), 0.0]) / STEPS).tolist()

@@ -27,7 +27,7 @@ from dpgrain.accounting import (
 )
 from dpgrain.choices.scores import STEPS, BlockLosses, sum_losses
 from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
-from dpgrain.inputs.blocks import LabelledRows, default_unit
+from dpgrain.inputs.array_blocks import LabelledRows, default_unit
 from dpgrain.inputs.callbacks import check_callback, map_records, silent, slice_records
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.inputs.numbers import vector
@@ -39,8 +39,8 @@ from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import compose, present
-from dpgrain.publishing.risk import risk_lines
 from dpgrain.units import Level, Relation, Unit, User
+from dpgrain.words.risk_text import privacy_sections
 
 Method: TypeAlias = Literal["auto", "permute_and_flip", "exponential", "repeat"]
 METHODS: tuple[Method, ...] = ("auto", "permute_and_flip", "exponential", "repeat")
@@ -99,8 +99,7 @@ class Choice(KeepsQuery):
             "std_error": ""
             if self.std_error is None
             else "standard error of the noise in the loss, for one evaluation",
-            "Privacy": str(self.guarantee),
-            "Risk": " ".join(risk_lines(self.guarantee)),
+            **privacy_sections(self.guarantee, self.shares),
         }
         known = {name: text for name, text in facts.items() if text}
         return format_facts(self._chosen, known)

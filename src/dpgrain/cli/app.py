@@ -21,24 +21,24 @@ from dpgrain.publishing.receipt import collected_receipts
 app = group(
     "Differential privacy at the granularity you choose.",
     {
-        "Begin here": {"demo": "dpgrain.cli.demo:demo"},
+        "Begin here": {"demo": "dpgrain.cli.demo_command:demo"},
         "Publish from a table": {
             **{
-                name.replace("_", "-"): f"dpgrain.cli.statistics:{name}"
+                name.replace("_", "-"): f"dpgrain.cli.statistic_commands:{name}"
                 for name in statistics.OFFERED
             },
-            "mean-of-users": "dpgrain.cli.means:mean_of_users",
-            "run": "dpgrain.cli.run:run",
+            "mean-of-users": "dpgrain.cli.means_command:mean_of_users",
+            "run": "dpgrain.cli.run_command:run",
         },
         "Learn from a table": {
-            "fit": "dpgrain.cli.fit:fit",
-            "predict": "dpgrain.cli.predict:predict",
+            "fit": "dpgrain.cli.fit_command:fit",
+            "predict": "dpgrain.cli.predict_command:predict",
         },
         "Plan, read guarantees, keep account, audit": {
-            "plan": "dpgrain.cli.plan:plan",
-            "guarantee": "dpgrain.cli.guarantee:guarantee",
-            "ledger": "dpgrain.cli.ledger:ledger",
-            "audit": "dpgrain.cli.audit:audit",
+            "plan": "dpgrain.cli.plan_commands:plan",
+            "guarantee": "dpgrain.cli.guarantee_command:guarantee",
+            "ledger": "dpgrain.cli.ledger_commands:ledger",
+            "audit": "dpgrain.cli.audit_command:audit",
         },
     },
     name="dpgrain",

@@ -19,13 +19,15 @@ if TYPE_CHECKING:
     from dpgrain.learn import LinearModel, summary
     from dpgrain.means.user_mean import MeanOfUsers
     from dpgrain.publishing.guarantee import Guarantee
-    from dpgrain.statistics import formatting
     from dpgrain.statistics.release import Release
+    from dpgrain.words import quantities
+    from dpgrain.words import release_text as formatting
 else:
     formatting, summary = (
-        lazy_import("dpgrain.statistics.formatting"),
+        lazy_import("dpgrain.words.release_text"),
         lazy_import("dpgrain.learn.summary"),
     )
+    quantities = lazy_import("dpgrain.words.quantities")
 
 #: Version of the format: within one version, fields keep their names and column_meanings.
 FORMAT = 2
@@ -59,7 +61,6 @@ def print_json(fields: Mapping[str, Any], *paths: Path | None) -> None:
 def release_as_json(release: Release) -> dict[str, Any]:
     """Return all estimates of a release, an explanation and the guarantee as JSON values."""
     column_meanings = formatting.column_meanings(release)
-    del column_meanings["Privacy"]
     notes = formatting.notes(release)[:1] if len(release) else []
     return {
         "statistic": release.statistic.name,
@@ -68,7 +69,7 @@ def release_as_json(release: Release) -> dict[str, Any]:
         "estimates": release.to_arrow().to_pylist(),
         "meaning": {name: spelled_inside(sentence(text)) for name, text in column_meanings.items()},
         "notes": [spelled_inside(note) for note in notes],
-        "take_care": spelled_inside(release.metadata.warnings),
+        "take_care": spelled_inside(quantities.warnings(release.metadata)),
         **guarantee_as_json(release.guarantee),
     }
 

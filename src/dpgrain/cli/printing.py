@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from dpgrain.publishing.guarantee import Guarantee
-    from dpgrain.statistics import formatting
     from dpgrain.statistics.release import Release
+    from dpgrain.words import release_text as formatting
 else:
-    formatting = lazy_import("dpgrain.statistics.formatting")
+    formatting = lazy_import("dpgrain.words.release_text")
     rich_console, rich_markup = lazy_import("rich.console"), lazy_import("rich.markup")
     rich_table = lazy_import("rich.table")
 

@@ -10,7 +10,7 @@ import numpy as np
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Gaussian
 from dpgrain.means import Contributions
-from dpgrain.means.protocol import DistributedGradients
+from dpgrain.means.mean_protocol import DistributedGradients
 from dpgrain.noise import RandomSource
 from dpgrain.numerics.row_products import squares
 from dpgrain.publishing.draws import counted, one_draw

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 from dpgrain.inputs.callbacks import map_records, silent
-from dpgrain.means.protocol import Drawn
+from dpgrain.means.mean_protocol import Drawn
 from dpgrain.numerics.row_clipping import clipped
 
 # Largest norm of a record's gradient, in clipping bounds, so that rounding remains a small share of

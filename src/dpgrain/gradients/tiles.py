@@ -18,7 +18,7 @@ from scipy import sparse
 
 from dpgrain._types import Array, BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.means.protocol import Drawn
+from dpgrain.means.mean_protocol import Drawn
 from dpgrain.numerics.row_products import squares
 
 # Maximum bytes of features in a tile, with one output and with several, which need more work per

@@ -9,9 +9,9 @@ from dpgrain import _validate
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import label_name, object_token
-from dpgrain.publishing.array_origin import ArrayOrigin, current_origin
 from dpgrain.publishing.facts import Fact, unique_facts
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.origins import ArrayOrigin, current_origin
 from dpgrain.publishing.promise import Promise
 
 Sampling: TypeAlias = Literal["pairs", "users", "full"]
@@ -63,16 +63,16 @@ def array_guarantee(
     """Build the guarantee of a fit, which composes for the same users and elements.
 
     ``private`` is True if the noise is unpredictable. ``rows`` is the origin of the rows, by
-    default from :func:`~dpgrain.publishing.array_origin.array_origin` in this thread.
+    default from :func:`~dpgrain.publishing.origins.array_origin` in this thread.
     """
     rows = current_origin() if rows is None else rows
     partition = whose = ""
     known = [*public, *rows.facts]
     if elements is not None:
         name = label_name(elements)
-        partition = repr(name) if name else f"the elements passed (#{object_token(elements)})"
+        partition = repr(name) if name else f"#{object_token(elements)}"
     if users is not None:
-        whose = label_name(users) or f"the ids passed (#{object_token(users)})"
+        whose = label_name(users) or f"#{object_token(users)}"
     elif promise.level != "record":
         # A caller who forgets to pass users must read what the guarantee then means.
         known.append(Fact("a-row-per-user"))

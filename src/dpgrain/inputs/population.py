@@ -116,7 +116,7 @@ def population_indices(users: Any, owners: IndexArray, what: str) -> NDArray[np.
     """Return the population index of each block's user, (blocks,); −1 if invalid.
 
     ``users`` are (rows,) integers from 0 to n−1, so that an index does not depend on which other
-    users have records. ``owners`` are the users from :func:`dpgrain.inputs.blocks.arrange` with
+    users have records. ``owners`` are the users from :func:`dpgrain.inputs.array_blocks.arrange` with
     ``places=True``. ``what`` names the feature that requires indices.
     """
     if users is None or column(users) is None:

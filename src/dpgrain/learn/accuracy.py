@@ -12,7 +12,7 @@ import numpy as np
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Laplace
 from dpgrain.choices.scores import STEPS
-from dpgrain.inputs.blocks import default_unit
+from dpgrain.inputs.array_blocks import default_unit
 from dpgrain.learn.classes import Labels
 from dpgrain.learn.scoring import (
     MISS_PROBABILITY,

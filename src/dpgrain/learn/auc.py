@@ -10,7 +10,7 @@ import numpy as np
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Laplace
 from dpgrain.choices.scores import STEPS
-from dpgrain.inputs.blocks import default_unit
+from dpgrain.inputs.array_blocks import default_unit
 from dpgrain.inputs.codes import codes, distinct_labels
 from dpgrain.learn.classes import Labels
 from dpgrain.learn.rows import empty_like

@@ -17,7 +17,7 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting import Contribution, Selection
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.blocks import ArrangedRows
+from dpgrain.inputs.array_blocks import ArrangedRows
 from dpgrain.inputs.codes import Key, codes, distinct_labels, label_array, match_stated
 from dpgrain.inputs.labels import label_from_key, rank
 from dpgrain.inputs.numbers import numbers

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.blocks import LabelledRows
+from dpgrain.inputs.array_blocks import LabelledRows
 from dpgrain.learn.features import (
     ColumnRoles,
     FeatureEncoding,
@@ -19,7 +19,7 @@ from dpgrain.learn.features import (
 )
 from dpgrain.learn.rows import ArrayRows, FitRows
 from dpgrain.publishing import Charge
-from dpgrain.publishing.array_origin import ArrayOrigin
+from dpgrain.publishing.origins import ArrayOrigin
 from dpgrain.scope.partitions import Partition
 from dpgrain.tables.blocks import partition_rule
 from dpgrain.tables.engines.per_user import derivation_facts, require_whole_users

@@ -38,7 +38,7 @@ from dpgrain.learn.distributed_blocks import (
 )
 from dpgrain.learn.fit_config import FitConfig
 from dpgrain.learn.fit_data import Gradients
-from dpgrain.means.protocol import Contributions
+from dpgrain.means.mean_protocol import Contributions
 from dpgrain.optimize import MarginLoss
 from dpgrain.publishing import Charge
 from dpgrain.tables.engines.protocol import CachedBlocks, ClusterEngine

@@ -20,13 +20,13 @@ from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.norms import BINS, norm_counts
 from dpgrain.gradients.records import BlockVectors, RecordBlocks
 from dpgrain.gradients.tiles import LinearBlocks
-from dpgrain.inputs.blocks import arrange
+from dpgrain.inputs.array_blocks import arrange
 from dpgrain.inputs.worker_tables import CELL_BYTES, RUN_BYTES, Batches, worker_tables
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.classes import TargetRule
 from dpgrain.learn.features import ColumnRoles
 from dpgrain.means.grid import added_in_steps
-from dpgrain.means.protocol import Contributions
+from dpgrain.means.mean_protocol import Contributions
 from dpgrain.optimize import MarginLoss
 from dpgrain.units import Unit
 

@@ -14,7 +14,7 @@ from dpgrain._types import FloatArray
 from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.norms import NormHistogram
 from dpgrain.gradients.tiles import LinearBlocks
-from dpgrain.inputs.blocks import ArrangedRows, arrange
+from dpgrain.inputs.array_blocks import ArrangedRows, arrange
 from dpgrain.inputs.callbacks import silent
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.classes import Targets

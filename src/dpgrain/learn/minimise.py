@@ -22,7 +22,7 @@ from dpgrain.gradients.records import (
     ModelSteps,
     RecordBlocks,
 )
-from dpgrain.inputs.blocks import ArrangedRows, arrange, default_unit
+from dpgrain.inputs.array_blocks import ArrangedRows, arrange, default_unit
 from dpgrain.inputs.callbacks import silent
 from dpgrain.inputs.guarantees import Sampling, array_guarantee, block_sampling_rate
 from dpgrain.inputs.numbers import numeric_array, vector

@@ -20,7 +20,7 @@ from dpgrain._formatting import format_facts
 from dpgrain._report_mixins import ModelReportMixin
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.blocks import default_unit
+from dpgrain.inputs.array_blocks import default_unit
 from dpgrain.inputs.guarantees import Sampling
 from dpgrain.inputs.numbers import numeric_table
 from dpgrain.learn.bounding import bounded, finite
@@ -43,9 +43,9 @@ from dpgrain.publishing import Query, publish
 from dpgrain.publishing.call import recorded
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.pickle_origin import PickleOrigin
-from dpgrain.publishing.risk import risk_lines
+from dpgrain.publishing.origins import PickleOrigin
 from dpgrain.units import PLAIN_UNITS, Relation, Trust, Unit, User
+from dpgrain.words.risk_text import privacy_sections
 
 # The last line below a printed model.
 _POINTER = "What the numbers mean: .explain(). Full guarantee: print(.guarantee_)"
@@ -481,7 +481,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
             "Errors": summary.unsure,
         }
         sections = {name: fact for name, fact in facts.items() if fact}
-        sections |= {"Privacy": str(self.guarantee_), "Risk": " ".join(risk_lines(self.guarantee_))}
+        sections |= privacy_sections(self.guarantee_, getattr(self, "shares_", {}))
         return format_facts(type(self).__name__, sections)
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:

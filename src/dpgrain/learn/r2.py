@@ -13,7 +13,7 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Laplace
 from dpgrain.choices.scores import STEPS
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.blocks import default_unit
+from dpgrain.inputs.array_blocks import default_unit
 from dpgrain.learn.rows import empty_like
 from dpgrain.learn.scoring import (
     MISS_PROBABILITY,

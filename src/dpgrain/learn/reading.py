@@ -15,7 +15,7 @@ from sklearn.utils import column_or_1d
 from dpgrain._types import FloatArray
 from dpgrain.errors import DpgrainError, ParameterError, raise_without_context
 from dpgrain.gradients.records import RecordBlocks
-from dpgrain.inputs.blocks import ArrangedRows
+from dpgrain.inputs.array_blocks import ArrangedRows
 from dpgrain.inputs.codes import column
 from dpgrain.inputs.columns import column_types, is_text
 from dpgrain.inputs.numbers import numeric_table

@@ -15,11 +15,11 @@ from dpgrain._progress import Progress
 from dpgrain._types import FloatArray
 from dpgrain.errors import EndedWarning, ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
-from dpgrain.inputs.blocks import ArrangedRows
+from dpgrain.inputs.array_blocks import ArrangedRows
 from dpgrain.inputs.population import Population, check_population_size, population_indices
 from dpgrain.learn.program import Program, Smoothing
 from dpgrain.means import ClippedMean, Contributions, Mean
-from dpgrain.means.protocol import Drawn
+from dpgrain.means.mean_protocol import Drawn
 from dpgrain.noise import RandomSource, RandomState
 from dpgrain.noise.sources import random_bits, random_source
 from dpgrain.optimize import LossFunction, Solver, run

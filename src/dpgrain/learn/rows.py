@@ -11,12 +11,12 @@ from scipy import sparse
 
 from dpgrain._lazy_import import lazy_import, loaded_types
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.blocks import LabelledRows
+from dpgrain.inputs.array_blocks import LabelledRows
 from dpgrain.inputs.callbacks import slice_records
 from dpgrain.inputs.columns import is_distributed
 from dpgrain.inputs.numbers import collect_rows, required_width
 from dpgrain.publishing import Charge
-from dpgrain.publishing.array_origin import ArrayOrigin
+from dpgrain.publishing.origins import ArrayOrigin
 from dpgrain.units import Unit
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from dpgrain._types import IntArray
 from dpgrain.accounting import Contribution, Laplace
 from dpgrain.choices.scores import BlockLosses, sum_losses
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.blocks import LabelledRows, arrange
+from dpgrain.inputs.array_blocks import LabelledRows, arrange
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.inputs.numbers import numbers
 from dpgrain.learn.reading import target_vector

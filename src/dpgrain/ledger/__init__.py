@@ -8,8 +8,8 @@ from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.ledger.entries import LedgerEntry
+    from dpgrain.ledger.lasting_promise import LastingPromise
     from dpgrain.ledger.ledger import Ledger
-    from dpgrain.ledger.promise import LastingPromise
     from dpgrain.ledger.window import AnyDays, AnyHours
 
 __all__ = ["AnyDays", "AnyHours", "LastingPromise", "Ledger", "LedgerEntry"]
@@ -19,7 +19,7 @@ lazy_package(
     {
         "dpgrain.ledger.entries": ("LedgerEntry",),
         "dpgrain.ledger.ledger": ("Ledger",),
-        "dpgrain.ledger.promise": ("LastingPromise",),
+        "dpgrain.ledger.lasting_promise": ("LastingPromise",),
         "dpgrain.ledger.window": ("AnyDays", "AnyHours"),
     },
 )

@@ -17,10 +17,10 @@ from typing import Any
 
 from dpgrain import _validate
 from dpgrain.errors import DataError, DpgrainError, ParameterError
+from dpgrain.ledger.lasting_promise import LastingPromise
 from dpgrain.ledger.lines import StoredLine
-from dpgrain.ledger.promise import LastingPromise
-from dpgrain.ledger.stores.protocol import END, START, Axis, CellRange, Transaction
-from dpgrain.ledger.units import Units
+from dpgrain.ledger.price_units import Units
+from dpgrain.ledger.stores.store_protocol import END, START, Axis, CellRange, Transaction
 from dpgrain.ledger.window import Meeting, TimeWindow
 from dpgrain.publishing.prices import Price
 from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side, Span

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from dpgrain.ledger.accounts import Charged
+from dpgrain.ledger.lasting_promise import LastingPromise
 from dpgrain.ledger.lines import StoredLine
-from dpgrain.ledger.promise import LastingPromise
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.receipt import Receipt
 

@@ -12,16 +12,16 @@ from dpgrain import _validate
 from dpgrain._formatting import percent, powers, rounded_up
 from dpgrain._report_mixins import LedgerReportMixin
 from dpgrain.errors import DataError, ParameterError, RefusedError
-from dpgrain.ledger import accounts, move, plans
+from dpgrain.ledger import accounts, move
 from dpgrain.ledger.accounts import AlreadyReleasedError, BudgetExceededError, Charged
 from dpgrain.ledger.entries import LedgerEntry, seed_note
+from dpgrain.ledger.lasting_promise import LastingPromise, scope_key, split_planned
 from dpgrain.ledger.lines import StoredLine, check_chain
 from dpgrain.ledger.messages import refusal_text, remaining_text
-from dpgrain.ledger.promise import LastingPromise
+from dpgrain.ledger.price_units import Units
 from dpgrain.ledger.stores import store_at
-from dpgrain.ledger.stores.memory import memory_transaction
-from dpgrain.ledger.stores.protocol import FORMAT, MOVED, Transaction
-from dpgrain.ledger.units import Units
+from dpgrain.ledger.stores.sqlite_store import memory_transaction
+from dpgrain.ledger.stores.store_protocol import FORMAT, MOVED, Transaction
 from dpgrain.ledger.window import Meeting
 from dpgrain.publishing import ledgers
 from dpgrain.publishing.budget import open_budget
@@ -447,7 +447,7 @@ class Ledger(LedgerReportMixin):
         if promise.plan:
             with self._store.reading() as page:
                 taken = page.used_plan(number)
-        planned, others = plans.split_planned(promise.plan, guarantees, taken)
+        planned, others = split_planned(promise.plan, guarantees, taken)
         free = [
             Charged(number, Price(), promise.reach(guarantee.scope), place)
             for place, guarantee in planned.items()
@@ -703,7 +703,7 @@ def _composed(guarantees: Iterable[Guarantee]) -> list[Guarantee]:
     """Compose the guarantees that affect the same units in the same region."""
     groups: dict[Any, Guarantee] = {}
     for one in guarantees:
-        about = plans.scope_key(one)
+        about = scope_key(one)
         groups[about] = groups[about] + one if about in groups else one
     return list(groups.values())
 

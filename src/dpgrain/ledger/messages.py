@@ -9,8 +9,8 @@ from dpgrain._formatting import percent, powers, rounded_down, rounded_up
 from dpgrain.accounting import gaussian_epsilon
 from dpgrain.ledger.accounts import BudgetExceededError, Charged
 from dpgrain.ledger.entries import LedgerEntry, seed_note
-from dpgrain.ledger.promise import LastingPromise
-from dpgrain.ledger.units import Units
+from dpgrain.ledger.lasting_promise import LastingPromise
+from dpgrain.ledger.price_units import Units
 from dpgrain.publishing.caps import Caps, remaining_delta
 from dpgrain.scope.regions import LabelSet
 

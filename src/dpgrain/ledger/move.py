@@ -5,7 +5,7 @@ from __future__ import annotations
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.ledger import accounts
 from dpgrain.ledger.lines import StoredLine, check_chain
-from dpgrain.ledger.stores.protocol import FORMAT, MOVED, Store, Transaction
+from dpgrain.ledger.stores.store_protocol import FORMAT, MOVED, Store, Transaction
 
 
 def reserve(target: Store, token: str) -> None:

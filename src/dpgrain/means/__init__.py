@@ -8,8 +8,15 @@ from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.means.clipped import ClippedMean
+    from dpgrain.means.mean_protocol import (
+        Central,
+        Contributions,
+        CountedRounds,
+        Mean,
+        Rounds,
+        Vectors,
+    )
     from dpgrain.means.problem import METHODS, Candidate, Method, Problem
-    from dpgrain.means.protocol import Central, Contributions, CountedRounds, Mean, Rounds, Vectors
     from dpgrain.means.radius import Radius
     from dpgrain.means.recentred import Recentred
     from dpgrain.means.shuffled import Shuffled
@@ -43,7 +50,7 @@ lazy_package(
         "dpgrain.means.clipped": ("ClippedMean",),
         "dpgrain.means.user_mean": ("MeanOfUsers", "mean_of_users"),
         "dpgrain.means.problem": ("METHODS", "Candidate", "Method", "Problem"),
-        "dpgrain.means.protocol": (
+        "dpgrain.means.mean_protocol": (
             "Central",
             "Contributions",
             "CountedRounds",

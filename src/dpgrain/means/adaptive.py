@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event
-from dpgrain.means.protocol import Contributions, Drawn, Mean, Rounds
+from dpgrain.means.mean_protocol import Contributions, Drawn, Mean, Rounds
 from dpgrain.noise import RandomSource
 from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
 from dpgrain.numerics.row_products import squares

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
@@ -19,6 +20,7 @@ from scipy.signal import lfilter
 from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
+from dpgrain.means.clipped import ClippedMean
 
 # Margin below 1 for the norm of a column; larger than the rounding error of the norm.
 _ROUNDING = 2.0**-40
@@ -151,3 +153,29 @@ def _inverse(column: FloatArray, rounds: int) -> FloatArray:
 def _weights(rounds: int) -> FloatArray:
     """Return the number of prefix sums that include the noise of each lag, (rounds,)."""
     return np.arange(rounds, 0, -1, dtype=np.float64)
+
+
+# Share of the noise that more bands must save to be chosen.
+_WORTH = 0.01
+#: Default maximum number of bands.
+MAX_BANDS = 256
+
+
+def band_candidates(*, most: int = MAX_BANDS, **promise: Any) -> list[ClippedMean]:
+    """Return clipped means under one guarantee, for powers of 2 as numbers of bands.
+
+    ``promise`` are the arguments of :meth:`ClippedMean.calibrate` except ``bands``.
+    """
+    result = [ClippedMean.calibrate(**promise)]
+    rate, bands = result[0].sampling_rate, 2
+    while bands * rate <= 1 and bands <= min(result[0].rounds, most):
+        result.append(ClippedMean.calibrate(**promise, bands=bands))
+        bands *= 2
+    return result
+
+
+def best(means: Iterable[ClippedMean]) -> ClippedMean:
+    """Return the mean with the fewest bands and almost the least noise in sums."""
+    noise = {mean: mean.prefix_noise for mean in means}
+    least = min(noise.values())
+    return next(mean for mean, of_sums in noise.items() if of_sums <= least * (1 + _WORTH))

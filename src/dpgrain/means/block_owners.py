@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import tiles
-from dpgrain.means.protocol import Contributions, Drawn
+from dpgrain.means.mean_protocol import Contributions, Drawn
 from dpgrain.numerics.row_clipping import zero_nonfinite_rows
 
 # Maximum entries of users' vectors in memory.

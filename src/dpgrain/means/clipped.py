@@ -15,8 +15,8 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting import BandedGaussian, Event, SampledGaussian, calibrate
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import exactly_noised
+from dpgrain.means.mean_protocol import Central, Contributions, CountedRounds, Drawn, Vectors
 from dpgrain.means.problem import Candidate, MeanEstimate, Method, Problem
-from dpgrain.means.protocol import Central, Contributions, CountedRounds, Drawn, Vectors
 from dpgrain.means.rules import WeightedClip
 from dpgrain.means.total_error import UserCount
 from dpgrain.noise import RandomSource

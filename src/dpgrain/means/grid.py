@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain._types import FloatArray, IntArray
-from dpgrain.means.protocol import Contributions, Distributed, Drawn
+from dpgrain.means.mean_protocol import Contributions, Distributed, Drawn
 from dpgrain.noise import RandomSource
 from dpgrain.noise.distributions import MAX_SCALE
 from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
@@ -45,7 +45,7 @@ def exactly_noised(
     added.
 
     >>> from dpgrain.accounting import Gaussian
-    >>> from dpgrain.means.protocol import Vectors
+    >>> from dpgrain.means.mean_protocol import Vectors
     >>> from dpgrain.noise import SeededSource
     >>> user, part = Vectors([[3.0, 4.0]], dimension=2), Gaussian(1e-3)
     >>> exactly_noised(user, 1.0, part, SeededSource(1)).round(1).tolist()

@@ -14,7 +14,7 @@ from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event
 from dpgrain.errors import RunEnded
-from dpgrain.means.protocol import Mean, Vectors
+from dpgrain.means.mean_protocol import Mean, Vectors
 from dpgrain.means.radius import Radius
 from dpgrain.means.total_error import UserCount
 from dpgrain.noise import RandomSource
@@ -214,7 +214,7 @@ class Method:
             released first; None if its cost depends on that number.
         why: the reason for which ``auto`` chooses it, a text with ``{people}`` and ``{space}``.
         distributed: True if it supports vectors on a cluster, using only sums and counts as in
-            :class:`~dpgrain.means.protocol.DistributedVectors`.
+            :class:`~dpgrain.means.mean_protocol.DistributedVectors`.
 
     >>> from dpgrain.means import ClippedMean, mean_of_users
     >>> from dpgrain.units import User

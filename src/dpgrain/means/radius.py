@@ -13,8 +13,8 @@ from dpgrain._types import IntArray
 from dpgrain.accounting import AboveThreshold
 from dpgrain.accounting.events.choices import threshold_probability
 from dpgrain.errors import ParameterError
-from dpgrain.means.neighbours import close
-from dpgrain.means.protocol import Contributions, Vectors
+from dpgrain.means.close_vectors import close
+from dpgrain.means.mean_protocol import Contributions, Vectors
 from dpgrain.noise import RandomSource
 from dpgrain.publishing.draws import counted
 from dpgrain.publishing.facts import Fact

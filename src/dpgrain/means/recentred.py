@@ -16,8 +16,7 @@ from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.means.clipped import ratio, weights
 from dpgrain.means.grid import exactly_noised, tiles
-from dpgrain.means.problem import MeanEstimate
-from dpgrain.means.protocol import (
+from dpgrain.means.mean_protocol import (
     Central,
     Contributions,
     CountedRounds,
@@ -25,6 +24,7 @@ from dpgrain.means.protocol import (
     Rule,
     Vectors,
 )
+from dpgrain.means.problem import MeanEstimate
 from dpgrain.means.rules import ExcessVector, count_by_radius
 from dpgrain.means.total_error import UserCount
 from dpgrain.noise import RandomSource

@@ -10,8 +10,8 @@ import numpy as np
 
 from dpgrain.errors import ParameterError
 from dpgrain.means.clipped import weights
+from dpgrain.means.mean_protocol import Vectors
 from dpgrain.means.problem import Candidate, MeanEstimate, Method, Problem
-from dpgrain.means.protocol import Vectors
 from dpgrain.means.recentred import Recentred, RecentredRounds
 from dpgrain.means.total_error import UserCount
 from dpgrain.noise import RandomSource

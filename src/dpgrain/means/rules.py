@@ -9,7 +9,7 @@ import numpy as np
 
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.means.grid import tiles
-from dpgrain.means.protocol import Contributions
+from dpgrain.means.mean_protocol import Contributions
 from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
 
 
@@ -20,7 +20,7 @@ def count_by_radius(
 
     The last count is for vectors outside all radii.
 
-    >>> from dpgrain.means.protocol import Vectors
+    >>> from dpgrain.means.mean_protocol import Vectors
     >>> vectors = Vectors([[3.0, 4.0], [1.0, 0.0]], dimension=2)
     >>> count_by_radius(vectors, np.zeros(2), np.array([1.0, 2.0])).tolist()
     [1, 0, 1]

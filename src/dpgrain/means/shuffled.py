@@ -13,7 +13,7 @@ from dpgrain.accounting import Event, Parallel
 from dpgrain.errors import ParameterError
 from dpgrain.means.block_owners import BlockOwners
 from dpgrain.means.grid import tiles
-from dpgrain.means.protocol import Contributions, CountedRounds
+from dpgrain.means.mean_protocol import Contributions, CountedRounds
 from dpgrain.noise import RandomSource
 from dpgrain.publishing.draws import counted
 from dpgrain.publishing.facts import Fact

@@ -36,21 +36,21 @@ from dpgrain.means import Recentred, recentring_budget
 from dpgrain.means.clipped import METHOD as CLIP
 from dpgrain.means.clipped import ClippedMean, around_zero, weights
 from dpgrain.means.problem import METHODS, Candidate, MeanEstimate, Method, Problem, get_method
-from dpgrain.means.records import LocalRecords, Records, check_dimension
 from dpgrain.means.total_error import CONFIDENCE, UserCount
+from dpgrain.means.user_vectors import LocalRecords, Records, check_dimension
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
 from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected, compose, present
-from dpgrain.publishing.risk import risk_lines
 from dpgrain.units import Relation, User
+from dpgrain.words.risk_text import privacy_sections
 
 if TYPE_CHECKING:
-    from dpgrain.means import distributed
+    from dpgrain.means import distributed_mean
 else:
-    distributed = lazy_import("dpgrain.means.distributed")
+    distributed_mean = lazy_import("dpgrain.means.distributed_mean")
 
 # Coverage of an error that equals the bound.
 NOTHING = (
@@ -161,8 +161,7 @@ class MeanOfUsers(KeepsQuery):
             "std_error": "standard error of the noise of each coordinate; it covers noise only",
             "Error": self.off,
             "Method": f"{self.method}, {self.reason}. {self._outside}".strip(),
-            "Privacy": str(self.guarantee),
-            "Risk": " ".join(risk_lines(self.guarantee)),
+            **privacy_sections(self.guarantee, self.shares),
         }
         return format_facts("Mean over users of the mean of each user's records", facts)
 
@@ -421,7 +420,7 @@ def _collect_records(X: Any, users: Any, dimension: int | None) -> Records:
     """Return records with their users, wherever they are stored."""
     if not isinstance(X, Records) and not is_distributed(X):
         return LocalRecords.from_arrays(X, users, dimension)
-    records = X if isinstance(X, Records) else distributed.TableRecords.from_frame(X, users)
+    records = X if isinstance(X, Records) else distributed_mean.TableRecords.from_frame(X, users)
     if dimension is not None:
         check_dimension(_validate.integer(minimum=1, dimension=dimension), records.dimension)
     return records
@@ -433,7 +432,7 @@ def _resolve_method(method: str | Method, *, on_cluster: bool) -> Method:
         _validate.one_of((AUTO.name, *METHODS), method=method)
         method = AUTO if method == AUTO.name else get_method(method)
     if on_cluster:
-        distributed.require_sums(method)
+        distributed_mean.require_sums(method)
     return method
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dpgrain.optimize.descent import Adagrad, Sgd
     from dpgrain.optimize.domains import Affine, Ball, Box, Domain, Simplex, Unconstrained
     from dpgrain.optimize.full_matrix import FullMatrixAdagrad
-    from dpgrain.optimize.losses import (
+    from dpgrain.optimize.loss_functions import (
         Absolute,
         Hinge,
         Huber,
@@ -85,7 +85,7 @@ lazy_package(
         "dpgrain.optimize.descent": ("Adagrad", "Sgd"),
         "dpgrain.optimize.domains": ("Affine", "Ball", "Box", "Domain", "Unconstrained", "Simplex"),
         "dpgrain.optimize.full_matrix": ("FullMatrixAdagrad",),
-        "dpgrain.optimize.losses": (
+        "dpgrain.optimize.loss_functions": (
             "Absolute",
             "Hinge",
             "Huber",

@@ -22,7 +22,7 @@ from dpgrain import _validate
 from dpgrain._types import Array, FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.optimize.domains import EVERYWHERE, Domain, Unconstrained
-from dpgrain.optimize.losses import LossFunction, MarginLoss, Regularised
+from dpgrain.optimize.loss_functions import LossFunction, MarginLoss, Regularised
 
 # Halvings of a step's share, until rounding.
 _HALVINGS = 60

@@ -13,7 +13,7 @@ from dpgrain import _validate
 from dpgrain._types import Array, RealArray
 from dpgrain.errors import ParameterError
 from dpgrain.numerics.row_products import squares
-from dpgrain.optimize.losses import LossFunction, MarginLoss, Regularised
+from dpgrain.optimize.loss_functions import LossFunction, MarginLoss, Regularised
 
 _Oracle: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from dpgrain.papers.distances import d_element, d_user
     from dpgrain.papers.floors.hypotheses import min_excess_of_choice
     from dpgrain.papers.floors.orders import choice_order, convex_order, mean_order
-    from dpgrain.papers.floors.sums import min_error, min_noise_of_clipped_sums
+    from dpgrain.papers.floors.sum_floors import min_error, min_noise_of_clipped_sums
     from dpgrain.papers.floors.two_points import min_users_with_item
     from dpgrain.papers.floors.worlds import min_error_of_records, min_error_of_worlds
     from dpgrain.papers.generic import MeanRelease, element_sensitivity, release_mean
     from dpgrain.papers.mapping import GradientMapping, gradient_mapping
     from dpgrain.papers.pan_private import PanPrivate, PanPrivateRounds, PanPrivateStream
-    from dpgrain.papers.recipes.curator import (
+    from dpgrain.papers.recipes.curator_recipes import (
         Concentrated,
         Kind,
         PhasedErmSco,
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
         UserLevelSgdStronglyConvex,
         WinsorizedErm,
     )
-    from dpgrain.papers.recipes.pan_private import PanPrivateAgd, PanPrivateConcentrated
-    from dpgrain.papers.recipes.shuffled import (
+    from dpgrain.papers.recipes.pan_private_recipes import PanPrivateAgd, PanPrivateConcentrated
+    from dpgrain.papers.recipes.shuffle_recipes import (
         ShuffleAgd,
         ShuffleAgdSmoothed,
         ShuffleConcentrated,
@@ -166,13 +166,13 @@ lazy_package(
         "dpgrain.papers.distances": ("d_element", "d_user"),
         "dpgrain.papers.floors.hypotheses": ("min_excess_of_choice",),
         "dpgrain.papers.floors.orders": ("choice_order", "convex_order", "mean_order"),
-        "dpgrain.papers.floors.sums": ("min_error", "min_noise_of_clipped_sums"),
+        "dpgrain.papers.floors.sum_floors": ("min_error", "min_noise_of_clipped_sums"),
         "dpgrain.papers.floors.two_points": ("min_users_with_item",),
         "dpgrain.papers.floors.worlds": ("min_error_of_records", "min_error_of_worlds"),
         "dpgrain.papers.generic": ("MeanRelease", "element_sensitivity", "release_mean"),
         "dpgrain.papers.mapping": ("GradientMapping", "gradient_mapping"),
         "dpgrain.papers.pan_private": ("PanPrivate", "PanPrivateRounds", "PanPrivateStream"),
-        "dpgrain.papers.recipes.curator": (
+        "dpgrain.papers.recipes.curator_recipes": (
             "Concentrated",
             "Kind",
             "PhasedErmSco",
@@ -181,8 +181,8 @@ lazy_package(
             "UserLevelSgdStronglyConvex",
             "WinsorizedErm",
         ),
-        "dpgrain.papers.recipes.pan_private": ("PanPrivateAgd", "PanPrivateConcentrated"),
-        "dpgrain.papers.recipes.shuffled": (
+        "dpgrain.papers.recipes.pan_private_recipes": ("PanPrivateAgd", "PanPrivateConcentrated"),
+        "dpgrain.papers.recipes.shuffle_recipes": (
             "ShuffleAgd",
             "ShuffleAgdSmoothed",
             "ShuffleConcentrated",

@@ -19,7 +19,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.numbers import numeric_array
 from dpgrain.means.block_owners import BlockOwners
 from dpgrain.means.grid import on_grid
-from dpgrain.means.protocol import Contributions, CountedRounds
+from dpgrain.means.mean_protocol import Contributions, CountedRounds
 from dpgrain.noise import RandomSource
 from dpgrain.noise.sources import resolve_source
 from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows

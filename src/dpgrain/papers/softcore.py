@@ -17,9 +17,9 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.accounting import Event, calibrate
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import ParameterError, RunEnded
-from dpgrain.means.neighbours import close, on_grid
+from dpgrain.means.close_vectors import close, on_grid
+from dpgrain.means.mean_protocol import Central, Contributions, CountedRounds
 from dpgrain.means.problem import Candidate, Method, Problem
-from dpgrain.means.protocol import Central, Contributions, CountedRounds
 from dpgrain.means.radius import min_gap
 from dpgrain.noise import RandomSource
 from dpgrain.publishing.draws import counted

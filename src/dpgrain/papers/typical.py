@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpgrain import _validate
 from dpgrain.accounting import ExponentialMechanism
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.blocks import LabelledRows
+from dpgrain.inputs.array_blocks import LabelledRows
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.inputs.population import Population
 from dpgrain.noise import RandomState

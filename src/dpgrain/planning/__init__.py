@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
-    from dpgrain.planning.choices import plan_select
+    from dpgrain.planning.choice_error import plan_select
     from dpgrain.planning.continual import RecurrentPlan, ReleaseSchedule, plan_recurrent
-    from dpgrain.planning.counts import plan_counts
-    from dpgrain.planning.descent import plan_gradient, plan_sco
-    from dpgrain.planning.means import plan_mean
+    from dpgrain.planning.count_error import UnitErrors, UnitsPlan, plan_counts, plan_units
+    from dpgrain.planning.descent_error import plan_gradient, plan_sco
+    from dpgrain.planning.mean_error import plan_mean
     from dpgrain.planning.plan_tables import ErrorPlan, PlanRow, QueryTable, plan_table
-    from dpgrain.planning.units import UnitErrors, UnitsPlan, plan_units
 
 __all__ = [
     "ErrorPlan",
@@ -36,12 +35,11 @@ __all__ = [
 lazy_package(
     __name__,
     {
-        "dpgrain.planning.choices": ("plan_select",),
-        "dpgrain.planning.counts": ("plan_counts",),
-        "dpgrain.planning.descent": ("plan_gradient", "plan_sco"),
-        "dpgrain.planning.means": ("plan_mean",),
+        "dpgrain.planning.choice_error": ("plan_select",),
+        "dpgrain.planning.descent_error": ("plan_gradient", "plan_sco"),
+        "dpgrain.planning.mean_error": ("plan_mean",),
         "dpgrain.planning.plan_tables": ("ErrorPlan", "PlanRow", "QueryTable", "plan_table"),
         "dpgrain.planning.continual": ("RecurrentPlan", "ReleaseSchedule", "plan_recurrent"),
-        "dpgrain.planning.units": ("UnitErrors", "UnitsPlan", "plan_units"),
+        "dpgrain.planning.count_error": ("UnitErrors", "UnitsPlan", "plan_counts", "plan_units"),
     },
 )

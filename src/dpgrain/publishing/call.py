@@ -6,11 +6,12 @@ import inspect
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import date, datetime
 from functools import wraps
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -26,7 +27,12 @@ Parameters = ParamSpec("Parameters")
 Recorded = TypeVar("Recorded", bound="Query[Any]")
 Release = TypeVar("Release")
 
+_MISSING = object()
 _FORMAT, _FIELDS = 1, {"dpgrain", "query", "parameters", "inputs"}
+# Max listed differences of schemas.
+_MOST_DIFFERENCES = 3
+# Max nested lists and objects in a stored parameter.
+_MOST_LEVELS = 100
 # Max bits of an integer, which JSON writes in decimal digits.
 _MOST_BITS = 4096
 # Public package of the functions of each package.
@@ -58,7 +64,7 @@ class Call:
     # JSON values of parameters, and public schemas of inputs.
     parameters: Mapping[str, Any]
     inputs: Mapping[str, Any]
-    # Types of parameters that cannot be stored.
+    # Descriptions of parameters that cannot be stored.
     unstored: Mapping[str, str]
 
     @staticmethod
@@ -73,8 +79,12 @@ class Call:
             elif name not in _DISPLAY and (name not in _INPUTS or value is not None):
                 try:
                     parameters[name] = _encoded(value)
-                except (_UnstoredError, RecursionError) as error:
-                    unstored[name] = str(error)
+                    if _is_deep(parameters[name]):
+                        raise RecursionError
+                except _UnstoredError as error:
+                    unstored[name] = f"a value of type {error}"
+                except RecursionError:
+                    unstored[name] = f"more than {_MOST_LEVELS} nested lists"
         return Call(function, parameters, inputs, unstored)
 
     def with_promise(self, promise: Promise) -> Call | None:
@@ -87,10 +97,10 @@ class Call:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the call as JSON values."""
-        for name, kind in self.unstored.items():
+        for name, what in self.unstored.items():
             raise ParameterError(
                 f"{name} must be a number, text, list, mapping or object of dpgrain to be stored, not "
-                f"a value of type {kind}; store other parameters, and call {self.function} again.",
+                f"{what}; store other parameters, and call {self.function} again.",
                 name=name,
             )
         call = {"query": self.function, "parameters": self.parameters, "inputs": self.inputs}
@@ -103,7 +113,7 @@ class Call:
             for name, value in self.parameters.items()
             if value is not None
         )
-        others = (f"{name}=<{kind}>" for name, kind in self.unstored.items())
+        others = (f"{name}=<{what.split()[-1]}>" for name, what in self.unstored.items())
         return f"{self.function}.query({', '.join([*self.inputs, *stated, *others])})"
 
 
@@ -113,15 +123,24 @@ class KeepsQuery:
     #: Public part of the query, for ``Query.from_dict``, without a seed; None if it cannot be stored,
     #: and after post-processing.
     query: dict[str, Any] | None = None
+    #: Share of each part of the plan in the budget; empty if unknown, and after post-processing.
+    shares: Mapping[str, float] = MappingProxyType({})
 
 
-def keep_query(release: Release, call: Call | None) -> Release:
-    """Return the release, with the public part of its query as ``query``, or ``query_`` of a model."""
+def keep_query(release: Release, call: Call | None, shares: Mapping[str, float]) -> Release:
+    """Return the release with ``shares``, and ``query``, the public part of its query.
+
+    The attributes of a model are ``shares_`` and ``query_``.
+    """
+    is_result = isinstance(release, KeepsQuery)
+    if is_result:
+        vars(release)["shares"] = shares
     if call is not None and not call.unstored:
         values = call.to_dict()
         # A seed is secret, and a release is public.
         values["parameters"].pop("random_state", None)
-        vars(release)["query" if isinstance(release, KeepsQuery) else "query_"] = values
+        more = {"query": values} if is_result else {"query_": values, "shares_": shares}
+        vars(release).update(more)
     return release
 
 
@@ -166,11 +185,21 @@ def query_from_dict(values: Any, inputs: Any) -> Query[Any]:
             name="values",
         )
     function, schemas = _function(stored["query"]), _validate.mapping(inputs=stored["inputs"])
-    sources = _validate.mapping(inputs=inputs)
-    if (actual := {name: _schema(value) for name, value in sources.items()}) != schemas:
-        wanted, others = (_validate.describe(json.dumps(each), 300) for each in (schemas, actual))
-        raise ParameterError(f"inputs must have the schemas {wanted}, not {others}.", name="inputs")
     stated = _validate.mapping(parameters=stored["parameters"])
+    for name, value in {**stated, "inputs": schemas}.items():
+        if _is_deep(value):
+            raise ParameterError(
+                f"{name} must have at most {_MOST_LEVELS} nested lists, not more; write them with "
+                "Query.to_dict.",
+                name=name,
+            )
+    sources = _validate.mapping(inputs=inputs)
+    actual = {name: _schema(value) for name, value in sources.items()}
+    if changes := list(_differences(schemas, actual)):
+        listed = "; ".join(changes[:_MOST_DIFFERENCES])
+        more = len(changes) - _MOST_DIFFERENCES
+        rest = f" (and {more:,} more)" if more > 0 else ""
+        raise ParameterError(f"inputs must have the stored schema: {listed}{rest}.", name="inputs")
     try:
         if rows := [
             name for name in _INPUTS & stated.keys() if not isinstance(stated[name], str | int)
@@ -191,6 +220,17 @@ def query_from_dict(values: Any, inputs: Any) -> Query[Any]:
         ) from error
     query: Query[Any] = function.query(*call.args, **call.kwargs)
     return query
+
+
+def _differences(wanted: Any, actual: Any, where: tuple[str, ...] = ()) -> Iterator[str]:
+    """Describe each different part of two schemas."""
+    if isinstance(wanted, dict) and isinstance(actual, dict):
+        for name in dict.fromkeys([*wanted, *actual]):
+            one, other = wanted.get(name, _MISSING), actual.get(name, _MISSING)
+            yield from _differences(one, other, (*where, name))
+    elif type(wanted) is not type(actual) or wanted != actual:
+        said = ("omitted" if e is _MISSING else _validate.describe(e) for e in (wanted, actual))
+        yield f"{'.'.join(map(str, where))} must be {', not '.join(said)}"
 
 
 def _options(owner: Any) -> list[str]:
@@ -269,6 +309,20 @@ def _encoded_list(values: Iterable[Any]) -> list[Any]:
     listed = list(values)
     plain = set(map(type, listed)) <= {bool, int, str, type(None)}
     return listed if plain else list(map(_encoded, listed))
+
+
+def _is_deep(value: Any) -> bool:
+    """Return whether a JSON value has more nested lists and objects than can be stored."""
+    level = [value]
+    for _ in range(_MOST_LEVELS + 1):
+        level = [part for each in level for part in _nested(each)]
+    return bool(level)
+
+
+def _nested(value: Any) -> list[Any]:
+    """Return the values inside a list or an object."""
+    listed = value.values() if isinstance(value, dict) else value
+    return list(listed) if isinstance(value, dict | list | tuple) else []
 
 
 def _type(name: str) -> Any:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import Literal, Protocol, Self, TypeVar
 
 import numpy as np
@@ -66,15 +67,11 @@ class Charge(Draws):
         self, guarantee: Guarantee, source: RandomSource, *, within: Charge | None = None
     ) -> None:
         super().__init__(guarantee.event, source)
-        self._guarantee = guarantee
+        # The charged guarantee, to be published.
+        self.guarantee = guarantee
         self._within = within
         self._over = False
-        self._creator = os.getpid()
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """The charged guarantee, to be published."""
-        return self._guarantee
+        self._check_process = partial(check_creator, os.getpid(), _NAME)
 
     @property
     def left(self) -> Counter[Event]:
@@ -123,7 +120,7 @@ class Charge(Draws):
         if event != part and not (isinstance(part, Parallel) and event in part.events):
             raise RuntimeError(f"{type(event).__name__} is not part of the charge.")
         self._take(part)
-        return Charge(replace(self._guarantee, event=event), self._source, within=self)
+        return Charge(replace(self.guarantee, event=event), self._source, within=self)
 
     def best_of(
         self, part: SelectBest, count: int, run: Callable[[int, Charge], tuple[float, Result]]
@@ -139,7 +136,7 @@ class Charge(Draws):
         self._take(part)
         inner = part.events if isinstance(part.events, tuple) else (part.events,)
         event = inner[0] if len(inner) == 1 else Compose(inner)
-        one = replace(self._guarantee, event=event)
+        one = replace(self.guarantee, event=event)
 
         def drawn(source: RandomSource) -> tuple[float, Result]:
             (index,) = uniform_below(np.array([count]), source=source).tolist()
@@ -149,9 +146,6 @@ class Charge(Draws):
         best = best_run(drawn, part, self._source)
         assert best is not None  # noqa: S101 - the number of runs of choices is never 0
         return best[1]
-
-    def _check_process(self) -> None:
-        check_creator(self._creator, _NAME)
 
     def _check_open(self) -> None:
         self._check_process()

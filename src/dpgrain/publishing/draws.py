@@ -38,13 +38,13 @@ from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.accounting.events.choices import GDP_OF_RANGE
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomSource, SeededSource
-from dpgrain.noise.additive import GAUSSIAN
+from dpgrain.noise.additive_noise import GAUSSIAN
 from dpgrain.noise.choice import choose_scores, uniform_below
 from dpgrain.noise.counts import CountDistribution, draw_counts
 from dpgrain.noise.distributions import raise_scale
 from dpgrain.noise.exponential import permute_and_flip
 from dpgrain.noise.gumbel import gumbel_order
-from dpgrain.noise.sums import (
+from dpgrain.noise.noisy_sums import (
     add_gaussian_noise,
     with_gaussian,
     with_laplace,

@@ -1,4 +1,4 @@
-"""The guarantee of a release, as text and as a curve."""
+"""The guarantee of a release, as a curve and in files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpgrain import _validate
 from dpgrain._files import NUMBERS, read_guarantee
-from dpgrain._formatting import powers, quote_user, rounded_up
 from dpgrain._lazy_import import lazy_import
 from dpgrain._report_mixins import GuaranteeReportMixin
 from dpgrain.accounting import Event, Scoped
@@ -27,6 +26,7 @@ from dpgrain.scope.partitions import Partition
 from dpgrain.scope.provenance import StatedProvenance, combine
 from dpgrain.scope.regions import EVERYTHING, Region
 from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit
+from dpgrain.words import guarantee_text as words
 
 if TYPE_CHECKING:
     from dpgrain.publishing import old_facts
@@ -38,29 +38,6 @@ else:
 
 # A larger ε is a weak guarantee.
 _LARGE_EPSILON = 10.0
-
-#: The change between neighbouring tables of each unit and relation.
-CHANGED: dict[tuple[Level, Relation], str] = {
-    ("record", "zero_out"): "adding or removing one record",
-    ("record", "replace"): "replacing one record with another",
-    ("element", "zero_out"): "adding or removing all of one user's records in one cell of the "
-    "partition by {elements} (the user remains enrolled)",
-    ("element", "replace"): "replacing all of one user's records in one cell of the partition by "
-    "{elements} with other records in the same cell",
-    (
-        "user",
-        "zero_out",
-    ): "adding or removing all of one user's records (the user remains enrolled)",
-    ("user", "replace"): "replacing all of one user's records with other records",
-}
-_AS_GIVEN = (
-    " The rows come from a query, frame or array that dpgrain did not build: the guarantee assumes "
-    "that no user's data determined the rows of other users, or whether the rows could be read."
-)
-_SEEDED = "NOT PRIVATE: the random seed is known. With secret randomness the guarantee would be:"
-
-#: The beginning of a line about noise from a known seed.
-SEED_KNOWN = "NOT PRIVATE: the random seed is known. With secret randomness: "
 
 
 @dataclass(frozen=True)
@@ -276,61 +253,10 @@ class Guarantee(GuaranteeReportMixin):
         >>> Guarantee("record", "", "zero_out", 0.0, ApproximateDP(0.5)).summary
         'ε = 1, δ = 0 per record (zero_out).'
         """
-        external = self.provenance == "as given"
-        # Full texts of mappings are too long for one line.
-        brief = "" if self.partition is None else self.partition.brief
-        ids = _user_ids(self.user)
-        users = (
-            f"users {'by ' * ids.startswith('the ids')}{ids}"
-            if ids
-            else "each row is one user" * external
-        )
-        facts = (
-            brief or self.elements.removeprefix("the column "),
-            users if self.level != "record" else "",
-            self.relation,
-            "external rows, unverified" if external else "",
-            *(f"only {each}" for each in self.filters),
-            *(f"line {each.number:,} of ledger {each.name!r}" for each in self.receipts),
-        )
-        return (
-            f"{'' if self.private else SEED_KNOWN}ε = {rounded_up(self.epsilon(), 6)}, "
-            f"δ = {powers(self.delta)} per {self.level} ({'; '.join(filter(None, facts))})."
-        )
-
-    @property
-    def filters(self) -> tuple[str, ...]:
-        """The conditions of all rows of the release, as text: its region, and filters."""
-        region = () if self.scope.everything else (f"rows with {self.scope}",)
-        facts = [fact for fact in self.public if fact.kind == "rows-where"]
-        return (*region, *(f"rows where {fact.numbers[0]}" for fact in facts))
+        return words.summary(self)
 
     def __str__(self) -> str:
-        # The text of the elements may contain braces, so it is not formatted.
-        changed = CHANGED[self.level, self.relation]
-        changed = changed.replace("{elements}", self.elements or "elements")
-        epsilon, delta = self.epsilon(), powers(self.delta)
-        factor = f" = {rounded_up(math.exp(epsilon), 3)}" if epsilon < 13 else ""
-        # δ is an additive slack: Gaussian noise exceeds the factor with a larger probability.
-        most = f" by at most a factor of e^ε{factor}{f', plus δ = {delta}' if self.delta else ''}"
-        if math.isinf(epsilon):
-            most = " without a limit at this δ"
-        facts = "; ".join(dict.fromkeys(map(str, self.public)))
-        public = f" Assumed public and fixed in advance: {facts}." if facts else ""
-        ids = _user_ids(self.user)
-        users = f" Users are identified by {ids}." if ids else ""
-        if ids and self.provenance:
-            # Rows of a guarantee that was built by hand are unknown.
-            users = f"{users[:-1]}; rows without a user are dropped."
-        read = "" if self.scope.everything else f" Only these records are read: {self.scope}."
-        provenance = _AS_GIVEN if self.provenance == "as given" else ""
-        warning = "" if self.private else f"{_SEEDED} "
-        charged = "".join(f" Charged on {receipt}." for receipt in self.receipts)
-        return (
-            f"{warning}{self.level.capitalize()}-level differential privacy with "
-            f"ε = {rounded_up(epsilon, 6)} and δ = {delta}: {changed} changes the probability of any "
-            f"outcome{most}.{users}{read}{provenance}{public}{charged}"
-        )
+        return words.sentence(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the guarantee as plain JSON values; the last four fields only if not empty."""
@@ -452,13 +378,8 @@ def _together(parts: tuple[_Part, ...]) -> Event:
 
 
 def _unit_text(level: str, elements: str, relation: str, user: str) -> str:
-    users = f", users by {_user_ids(user)}" if user else ""
-    return f"{level} ({elements or 'no partition'}, {relation}{users})"
-
-
-def _user_ids(user: str) -> str:
-    """Describe the user ids: a column in quotes, or unnamed ids."""
-    return user if not user or user.startswith("the ids passed (#") else quote_user(user)
+    users = f", users by {words.user_ids(user)}" if user else ""
+    return f"{level} ({words.elements_text(elements) or 'no partition'}, {relation}{users})"
 
 
 def check_guarantee(guarantee: object) -> None:

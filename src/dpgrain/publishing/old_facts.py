@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from dpgrain import _validate
-from dpgrain.publishing.facts import SENTENCES, Fact, written
+from dpgrain.publishing.facts import Fact
+from dpgrain.words.fact_sentences import SENTENCES, written
 
 _KNOWN = "a solution within {:g} of the start, gradients of norm at most {:g}"
 _TYPICAL = "and {:,|record} of a typical user, which only accuracy rests on"

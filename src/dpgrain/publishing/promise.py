@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from dpgrain import _validate
 from dpgrain.accounting import Event
 from dpgrain.errors import ParameterError
-from dpgrain.noise.additive import noise_by_name
+from dpgrain.noise.additive_noise import noise_by_name
 from dpgrain.publishing.budget import Budget
 from dpgrain.publishing.share import BudgetShare
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Element, Level, Record, Relation, Unit, User

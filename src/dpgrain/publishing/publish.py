@@ -10,7 +10,6 @@ from functools import partial
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.noise.sources import random_source
-from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
 from dpgrain.publishing.budget import charge as charge_open_ones
 from dpgrain.publishing.budget import open_budget, reject_composed
 from dpgrain.publishing.call import keep_query
@@ -22,6 +21,7 @@ from dpgrain.publishing.guarantee import (
     warn_unreliable_result,
 )
 from dpgrain.publishing.ledgers import open_ledger
+from dpgrain.publishing.origins import ArrayOrigin, array_origin
 from dpgrain.publishing.query import Query, Released
 from dpgrain.publishing.reservation import Reservation
 from dpgrain.publishing.share import BudgetShare
@@ -76,7 +76,7 @@ def _publish(query: Query[Released]) -> Released:
         )
     )
     with Charge(guarantee, source) as charge:
-        return keep_query(query.run(charge), query.call)
+        return keep_query(query.run(charge), query.call, plan.shares)
 
 
 def before_publishing(

@@ -9,17 +9,8 @@ from typing import Literal, TypeVar
 from dpgrain.accounting import Event
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import PLAIN_UNITS
+from dpgrain.words import plan_text as words
 
-# Factors of the error that are unknown before the release.
-_TIMES = {
-    "": "",
-    "bounds": " × clipping bound (chosen privately)",
-    "range": " × the range of the numbers",
-    "records": ", divided by the number of records",
-    "ranks": " of the rank, divided by the number of records",
-}
-# A clipping bound, for an example of the error.
-_EXAMPLE = 10.0
 Part = TypeVar("Part", bound=Event)
 Times = Literal["", "bounds", "range", "records", "ranks"]
 
@@ -44,17 +35,7 @@ class Expected:
     unit: str = ""
 
     def __str__(self) -> str:
-        size, example = _size(self.std_error), ""
-        if self.times == ("bounds",) and self.unit:
-            at = _EXAMPLE * self.std_error
-            example = f"; ±{_size(at)} {self.unit} for a bound of {_EXAMPLE:g}"
-        named = "" if self.threshold is None else f"; published from {self.threshold:,.3g}"
-        return f"±{size}{''.join(_TIMES[each] for each in self.times)}{example}{named}"
-
-
-def _size(error: float) -> str:
-    """Return an error with three digits, or as an integer."""
-    return f"{error:,.0f}" if error >= 1000 else f"{error:.3g}"
+        return words.expected_text(self)
 
 
 def present(parts: Mapping[str, Part | None]) -> dict[str, Part]:
@@ -102,7 +83,7 @@ class Plan:
     def shares(self) -> dict[str, float]:
         """Share of each part in the budget: in μ² of Gaussian noise, or in ε of Laplace noise.
 
-        It is empty for parts of other mechanisms, whose costs do not add up in this way.
+        It is empty if the plan has parts of other mechanisms, because their costs do not add up.
 
         >>> import pyarrow as pa
         >>> from dpgrain import User, count, read
@@ -120,14 +101,4 @@ class Plan:
         return {name: one / whole for name, one in spent.items()} if all(spent.values()) else {}
 
     def __str__(self) -> str:
-        error = "unknown before the release" if self.expected is None else str(self.expected)
-        shares = ", ".join(f"{name} {share:.0%}" for name, share in self.shares.items())
-        return "\n".join(
-            [
-                f"Standard error of the noise: {error}",
-                *([f"Shares of the budget: {shares}"] if len(self.parts) > 1 and shares else []),
-                *(f"Warning: {sentence}" for sentence in self.care),
-                self.guarantee.summary,
-                "Full guarantee: print(.guarantee)",
-            ]
-        )
+        return words.plan_text(self)

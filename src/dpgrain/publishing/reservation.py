@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from dpgrain.errors import ParameterError
 from dpgrain.noise.sources import random_source
-from dpgrain.publishing.array_origin import ArrayOrigin, array_origin
 from dpgrain.publishing.call import keep_query
 from dpgrain.publishing.charge import Charge
 from dpgrain.publishing.guarantee import Guarantee, warn_large_delta
+from dpgrain.publishing.origins import ArrayOrigin, array_origin
 from dpgrain.publishing.process import check_creator
 from dpgrain.publishing.query import Query, Released
 
@@ -51,7 +51,7 @@ class Reservation:
             guarantee = replace(plan.guarantee, private=source.private)
             warn_large_delta(guarantee.delta, guarantee.level, plan.n_users, plan.cells)
             with Charge(self.take(guarantee), source) as charge:
-                return keep_query(query.run(charge), query.call)
+                return keep_query(query.run(charge), query.call, plan.shares)
 
     def take(self, guarantee: Guarantee) -> Guarantee:
         """Use up the reserved charge of a release, and return its guarantee with the receipts.

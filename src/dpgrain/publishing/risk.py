@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import TYPE_CHECKING
 
 from dpgrain import _validate
-from dpgrain._formatting import rounded_up
 from dpgrain.accounting import Event, Gaussian
 from dpgrain.accounting.losses.loss import Loss
-from dpgrain.accounting.losses.tradeoff import best_guess, detection, gaussian_mu, is_unbounded
+from dpgrain.accounting.losses.tradeoff_bounds import (
+    best_guess,
+    detection,
+    gaussian_mu,
+    is_unbounded,
+)
 from dpgrain.errors import ParameterError
-from dpgrain.publishing.guarantee import SEED_KNOWN
-from dpgrain.units import PLAIN_UNITS, Relation, Unit, User, unit_level
-
-if TYPE_CHECKING:
-    from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.units import Relation, Unit, User, unit_level
+from dpgrain.words import risk_text as words
 
 
 @dataclass(frozen=True)
@@ -87,33 +86,7 @@ class Risk:
         return f"{self.units:,} {self.unit.level}{'' if self.units == 1 else 's'}{limit}"
 
     def __str__(self) -> str:
-        start = f"from a prior of {_exact_percent(self.prior)}"
-        return "\n".join(
-            (
-                f"{'' if self.private else SEED_KNOWN}Risk of {self.units_text} ({self.relation}), "
-                f"{self.values}:",
-                f"best guess      {percent_up(self.guess)} right at most, {start}",
-                f"detection       {percent_up(self.detection)} at most, with "
-                f"{_exact_percent(self.false_alarms)} false alarms",
-                f"after an alarm  {percent_up(self.posterior)} at most, {start}",
-                f"Gaussian DP     μ = {rounded_up(self.mu)}",
-            )
-        )
-
-
-def percent_up(share: float) -> str:
-    """Write a probability as a percentage, rounded up.
-
-    >>> percent_up(0.65866), percent_up(0.0123456), percent_up(1.0)
-    ('65.9%', '1.3%', '100%')
-    """
-    return f"{rounded_up(min(share, 1.0) * 100, 2 if share < 0.1 else 3)}%"
-
-
-def _exact_percent(share: float) -> str:
-    """Write a probability as a percentage with all digits."""
-    percentage = (Decimal(repr(share)) * 100).normalize()
-    return f"{percentage:f}%" if percentage >= Decimal("1e-6") else f"{percentage:e}%"
+        return words.risk_text(self)
 
 
 def risk_of(
@@ -181,30 +154,3 @@ def _inside(**parameter: float) -> float:
             f"{name} must be above 0 and below 1, not {_validate.describe(value)}.", name=name
         )
     return checked
-
-
-def risk_lines(guarantee: Guarantee) -> tuple[str, ...]:
-    """Describe the risk of one unit, and of a whole user, one line each.
-
-    >>> from dpgrain import Guarantee
-    >>> from dpgrain.accounting import Contribution
-    >>> event = Gaussian(2.0, Contribution(block="user"))
-    >>> risk_lines(Guarantee("user", "", "zero_out", 1e-6, event))[0]
-    '1 user: the best guess from even odds is right in at most 59.9% of cases; a test with 5% false \
-alarms detects at most 12.7% (exact).'
-    """
-    units = [PLAIN_UNITS[guarantee.level]]
-    if guarantee.level != "user":
-        units.append(User())
-    return tuple(_line(guarantee.risk(unit=unit)) for unit in units)
-
-
-def _line(risk: Risk) -> str:
-    if risk.unbounded:
-        return f"{risk.units_text}: nothing limits the risk."
-    return (
-        f"{'' if risk.private else SEED_KNOWN}{risk.units_text}: the best guess from even odds is "
-        f"right in at most {percent_up(risk.guess)} of cases; a test with "
-        f"{_exact_percent(risk.false_alarms)} false alarms detects at most "
-        f"{percent_up(risk.detection)} ({risk.values})."
-    )

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgrain import _validate, statistics
+from dpgrain import statistics
 from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import ParameterError
 from dpgrain.learn.estimator_names import ESTIMATORS
@@ -127,21 +127,7 @@ def _listed(own: Mapping[str, Any], *names: str) -> list[str]:
 
 
 def _domain(own: Mapping[str, Any], folder: Path, table: UserTable) -> Any:
-    """Return a public domain from a list, or from files."""
-    stated, keys = own["domain"], own.get("by", own.get("item", ()))
-    if isinstance(stated, str):
-        columns = [keys] if isinstance(keys, str) else list(keys)
-        return public_lists.read_public_list(folder / stated, columns, table)
-    if isinstance(stated, dict):
-        return {
-            key: public_lists.read_public_list(folder / values, [key], table)
-            if isinstance(values, str)
-            else values
-            for key, values in stated.items()
-        }
-    if isinstance(stated, list):
-        return [tuple(item) if isinstance(item, list) else item for item in stated]
-    raise ParameterError(
-        f"domain must be a file, a list, or a table of them by column, "
-        f"not {_validate.describe(stated)}."
-    )
+    """Return the public domain of a release, from lists or files."""
+    keys = own.get("by", own.get("item", ()))
+    listed = [keys] if isinstance(keys, str) else list(keys)
+    return public_lists.read_domain(own["domain"], listed, table, folder)

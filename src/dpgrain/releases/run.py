@@ -192,8 +192,9 @@ def _require_no_outputs(plan: PlannedReleases) -> None:
     existing = [path for path in plan.file.outputs if exists(path)]
     if existing:
         raise _refusal(
-            f"{str(existing[0])!r} exists already from an earlier run; pass again=True (--again) "
-            "to publish again, which is charged again and replaces it, or choose other outputs.",
+            f"{str(existing[0])!r} exists already, so an earlier run was probably charged (only the "
+            "file shows it); pass again=True (--again) to publish again, which is charged again "
+            "and replaces it, or choose other outputs.",
             plan,
         )
 

@@ -10,7 +10,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.estimator_names import ESTIMATORS
 from dpgrain.learn.features import CategoryColumn, FeatureEncoding, NumberColumn
-from dpgrain.means.distributed import TableRecords
+from dpgrain.means.distributed_mean import TableRecords
 from dpgrain.means.user_mean import MeanOfUsers, mean_of_users
 from dpgrain.publishing import Query, publishes
 from dpgrain.releases.keys import naming

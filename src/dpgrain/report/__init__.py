@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dpgrain.auditing.verdict import Audit
     from dpgrain.learn import LinearModel
     from dpgrain.ledger import Ledger
-    from dpgrain.planning.units import UnitsPlan
+    from dpgrain.planning.count_error import UnitsPlan
     from dpgrain.publishing.budget import Budget
     from dpgrain.publishing.guarantee import Guarantee
     from dpgrain.releases.run import Releases

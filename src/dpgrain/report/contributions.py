@@ -10,10 +10,12 @@ import numpy as np
 
 from dpgrain._formatting import powers
 from dpgrain.errors import ParameterError
-from dpgrain.report.guarantee_facts import ELEMENT_COUNTS, Odds
-from dpgrain.report.wording import text
+from dpgrain.report.guarantee_facts import ELEMENT_COUNTS
 from dpgrain.statistics.contribution_counts import Holdings
 from dpgrain.statistics.release import Release
+from dpgrain.words import quantities
+from dpgrain.words.headings import text
+from dpgrain.words.odds import Odds
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def contribution_text(release: Release, known: Holdings | None) -> ContributionT
         kind,
         shares,
         total <= 4 * error,
-        text(known.metadata.keys_text or "elements", 60),
+        text(quantities.keys_text(known.metadata) or "elements", 60),
         sentence,
         composed,
         odds,

@@ -18,13 +18,15 @@ from dpgrain.learn.rounds import History
 from dpgrain.learn.summary import Coefficient, Coefficients, coefficients
 from dpgrain.papers.floors import mean_order, min_error_of_records, min_error_of_worlds
 from dpgrain.planning.plan_tables import PlanRow
-from dpgrain.planning.shuffled import honest_shares
+from dpgrain.planning.shuffle_plans import honest_shares
 from dpgrain.report.figures import figures
-from dpgrain.report.guarantee_facts import Odds, contributions
 from dpgrain.report.page import Check, PageFacts, Part, hash_numbers
 from dpgrain.report.plots import plot_coefficients, plot_training
 from dpgrain.report.plots.coefficients import largest
-from dpgrain.report.wording import text
+from dpgrain.words.guarantee_text import elements_text
+from dpgrain.words.headings import text
+from dpgrain.words.odds import Odds, contributions
+from dpgrain.words.plan_text import budget_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,6 +70,7 @@ def fit_page(model: LinearModel) -> str:
         guarantee=guarantee,
         distorted="noise and clipping",
         settings=tuple((key, text(value)) for key, value in _settings(model)),
+        budget=budget_text(getattr(model, "shares_", {})),
         hashes=(model_check("Coefficients", model),),
     )
     return page.html(
@@ -264,7 +267,7 @@ def _settings(model: LinearModel) -> list[tuple[str, object]]:
     settings += [
         ("Privacy unit", config.promise.unit),
         ("Who sees data", _TRUST[config.trust]),
-        ("Partition into elements", guarantee.elements or "none"),
+        ("Partition into elements", elements_text(guarantee.elements) or "none"),
         ("User column", guarantee.user or "as passed"),
         ("Neighbouring relation", guarantee.relation),
         ("ε", rounded_up(config.promise.epsilon, 6)),

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 from dpgrain._formatting import percent, powers, quantity, rounded_up
 from dpgrain.errors import ParameterError
 from dpgrain.ledger.entries import LedgerEntry
+from dpgrain.ledger.lasting_promise import LastingPromise
 from dpgrain.ledger.ledger import Ledger
-from dpgrain.ledger.promise import LastingPromise
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.figures import figures
-from dpgrain.report.guarantee_facts import Odds
 from dpgrain.report.page import render
 from dpgrain.report.plots import plot_curve
 from dpgrain.report.plots.windows import Timeline, WindowSpan, plot_timeline, plot_used
-from dpgrain.report.wording import text
 from dpgrain.scope.regions import Axis, Region, Side, Span
+from dpgrain.words.headings import text
+from dpgrain.words.odds import Odds
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -44,6 +44,7 @@ class _PromiseRow:
     used: str
     planned: str
     left: str
+    spent: str
     used_plots: Markup | None
     beyond: str
     renewed: str
@@ -120,6 +121,7 @@ def _promise_row(
         percent(1 - left),
         _planned_text(number, promise, entries),
         percent(left, up=False),
+        text(ledger.remaining_text(number), 500),
         figures(f"used{number}", partial(plot_used, windows), 240) if windows else None,
         text(_outside_text(ledger, number, windows), 500) if windows else "",
         f"It {renewed}" if renewed else "",

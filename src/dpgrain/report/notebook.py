@@ -14,8 +14,9 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.figures import svg
 from dpgrain.report.plots import plot_curve, plot_estimates
 from dpgrain.report.plots.estimates import drawn
-from dpgrain.report.wording import is_one, release_wording, text
-from dpgrain.statistics.formatting import (
+from dpgrain.statistics.release import Release
+from dpgrain.words.headings import is_one, release_wording, text
+from dpgrain.words.release_text import (
     format_rows,
     key_headings,
     notes,
@@ -24,7 +25,6 @@ from dpgrain.statistics.formatting import (
     table_footer,
     title,
 )
-from dpgrain.statistics.release import Release
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -24,22 +24,20 @@ from dpgrain._files import atomic_write, check_page
 from dpgrain._formatting import powers
 from dpgrain._types import FloatArray
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.report.events import sentences
 from dpgrain.report.figures import figures
 from dpgrain.report.guarantee_facts import (
     CurveTable,
     GranularityRow,
-    Odds,
     curve_table,
     granularity_rows,
-    guarantee_sentences,
-    person_sentence,
     smallest_bound,
 )
 from dpgrain.report.plots.curve import plot_curve
-from dpgrain.report.wording import CHANGES, text
-from dpgrain.scope.provenance import DESCRIPTIONS
 from dpgrain.units import RELATIONS, Level, Relation
+from dpgrain.words.event_sentences import sentences
+from dpgrain.words.guarantee_text import CHANGES, PROVENANCE, elements_text
+from dpgrain.words.headings import text
+from dpgrain.words.odds import Odds, guarantee_sentences, person_sentence
 
 if TYPE_CHECKING:
     from dpgrain.report.contributions import ContributionText
@@ -62,6 +60,7 @@ class PageFacts:
         guarantee: the guarantee.
         distorted: the sources of error of the numbers, as text.
         settings: the request, as names and values.
+        budget: the use of the budget by parts, as text.
         noun: the word for a group, in the singular.
         selected: True if the groups were selected with noise.
         contributions: the contribution distribution as text, if known.
@@ -74,6 +73,7 @@ class PageFacts:
     guarantee: Guarantee
     distorted: str
     settings: tuple[tuple[str, str], ...] = ()
+    budget: str = ""
     noun: str = "item"
     selected: bool = False
     contributions: ContributionText | None = None
@@ -191,7 +191,7 @@ class PageFacts:
     @property
     def elements(self) -> str:
         """The partition into elements."""
-        return text(self.guarantee.elements or "a public partition")
+        return text(elements_text(self.guarantee.elements) or "a public partition")
 
     @property
     def public_facts(self) -> list[str]:
@@ -201,7 +201,7 @@ class PageFacts:
     @property
     def rows(self) -> str:
         """The origin of the rows; empty if data are on the devices of users."""
-        return "" if self.of == "sum" else DESCRIPTIONS[self.guarantee.provenance]
+        return "" if self.of == "sum" else PROVENANCE[self.guarantee.provenance]
 
     @property
     def events(self) -> list[str]:

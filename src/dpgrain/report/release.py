@@ -12,12 +12,16 @@ from markupsafe import Markup
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.contributions import contribution_text
 from dpgrain.report.figures import figures
-from dpgrain.report.guarantee_facts import contributions
 from dpgrain.report.page import Check, PageFacts, Part
 from dpgrain.report.plots import plot_bounds, plot_estimates
 from dpgrain.report.plots.estimates import drawn
 from dpgrain.report.plots.times import lines_over_time
-from dpgrain.report.wording import (
+from dpgrain.statistics.contribution_counts import Holdings
+from dpgrain.statistics.release import Histogram, Release
+from dpgrain.statistics.statistic import Noun
+from dpgrain.words import quantities
+from dpgrain.words.event_sentences import BLOCKS
+from dpgrain.words.headings import (
     Wording,
     count_groups,
     is_one,
@@ -26,17 +30,15 @@ from dpgrain.report.wording import (
     text,
     value_of,
 )
-from dpgrain.statistics.contribution_counts import Holdings
-from dpgrain.statistics.formatting import (
+from dpgrain.words.odds import contributions
+from dpgrain.words.plan_text import budget_text
+from dpgrain.words.release_text import (
     PrintedRow,
     counts_are_clipped,
     extra_columns,
     format_rows,
     shown,
 )
-from dpgrain.statistics.release import Histogram, Release
-from dpgrain.statistics.statistic import Noun
-from dpgrain.units import Level
 
 _PLOTTED_ROWS, _LISTED_ROWS, _NAME_LETTERS = 20, 1000, 120
 _SETTINGS = {
@@ -75,11 +77,6 @@ _SETTINGS_OF: dict[Noun, dict[str, str]] = {
 }
 # The word for one row, used for "record" in sentences.
 _ROW_NOUNS = {"records": "record", "people": "person"}
-_BLOCKS: dict[Level, str] = {
-    "record": "each record",
-    "element": "each user's contribution per cell",
-    "user": "each user's contribution",
-}
 
 
 @dataclass(frozen=True)
@@ -182,6 +179,7 @@ def _page(facts: _ReleaseFacts, holdings: Holdings | None) -> PageFacts:
         contributions=contributions_text,
         holdings=None if hidden else known,
         hashes=(release_check("Release", release),),
+        budget=budget_text(release.shares),
     )
 
 
@@ -193,11 +191,14 @@ def _heading(facts: _ReleaseFacts) -> dict[str, object]:
         "words": words,
         "name": text(words.of, 60),
         "by": words.by and text(words.by, 60),
-        "asked": [(_setting_name(release, key), text(v)) for key, v in release.metadata.items()],
-        "weight": text(release.metadata.counts),
+        "asked": [
+            (_setting_name(release, key), text(v))
+            for key, v in quantities.description(release.metadata).items()
+        ],
+        "weight": text(quantities.contribution_of_record(release.metadata)),
         "shares": release.metadata.is_weighted,
         "range_was_found": release.metadata.range_was_private,
-        "cut_off": release.metadata.bounds_effect,
+        "cut_off": quantities.bounds_effect(release.metadata),
         "processed": bool(release.metadata.processed),
         "groups": count_groups(release),
         "nonnegative": getattr(release, "nonnegative", False),
@@ -225,7 +226,7 @@ def _estimated(facts: _ReleaseFacts, salt: str = "") -> dict[str, object]:
         "ranks": [f"{rank:g}" for rank in ranks(release)],
         "heads": [text(head, 60) for head in facts.words.heads],
         "value": text(value_of(release), 60),
-        "measured": text(release.metadata.quantity, 80),
+        "measured": text(quantities.quantity_name(release.metadata), 80),
         "made": release.statistic.describe_method(one).replace(
             "record", _ROW_NOUNS[release.metadata.rows]
         ),
@@ -239,7 +240,7 @@ def _estimated(facts: _ReleaseFacts, salt: str = "") -> dict[str, object]:
         "plotted": min(_PLOTTED_ROWS, count_groups(release)),
         "over_time": _over_time(release),
         "notes": _notes(facts) if lines else [],
-        "care": release.metadata.warnings and text(release.metadata.warnings, 2000),
+        "care": text(quantities.warnings(release.metadata), 2000) if release.metadata.care else "",
         "estimate_plots": "" if one or not len(release) else _estimate_plots(release, salt),
     }
 
@@ -264,12 +265,12 @@ def _notes(facts: _ReleaseFacts) -> list[str]:
     """Return the limits of the estimates of this release, as sentences."""
     metadata, threshold = facts.release.metadata, _threshold(facts.events)
     notes = (
-        metadata.clipping_effect,
-        metadata.clamping_effect,
+        quantities.clipping_effect(metadata),
+        quantities.clamping_effect(metadata),
         f"Only {facts.words.noun}s with {threshold} were published"
         if threshold and facts.selected
         else "",
-        f"Post-processed ({metadata.post_processing}), at no privacy cost"
+        f"Post-processed ({quantities.post_processing(metadata)}), at no privacy cost"
         if metadata.processed
         else "",
     )
@@ -318,7 +319,7 @@ def _clipped(facts: _ReleaseFacts, salt: str = "") -> dict[str, object]:
     block = next((c.block for c in contributions(guarantee.event)), guarantee.level)
     return {
         "bounds": bounds,
-        "block": _BLOCKS[block],
+        "block": BLOCKS[block],
         "chosen": release.metadata.chosen,
         "bound_plots": figures(f"{salt}bounds", partial(plot_bounds, release), 200)
         if isinstance(release, Histogram) and len(bounds) > 1

@@ -23,8 +23,8 @@ from dpgrain.releases.run import Releases, guarantee_of
 from dpgrain.report.fit import fit_part, model_check
 from dpgrain.report.page import Check, PageFacts, Part, hash_numbers
 from dpgrain.report.release import release_check, release_part
-from dpgrain.report.wording import text
 from dpgrain.statistics.release import Release
+from dpgrain.words.headings import text
 
 # Maximum length of a guarantee; only long names of a caller reach it.
 _SENTENCE_LETTERS = 2000

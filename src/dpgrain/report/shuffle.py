@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dpgrain._formatting import powers, quantity, rounded_up
 from dpgrain.planning.plan_tables import PlanRow
-from dpgrain.planning.shuffled import (
+from dpgrain.planning.shuffle_plans import (
     Honest,
     central_sd,
     deployment_rows,
@@ -21,13 +21,13 @@ from dpgrain.planning.shuffled import (
     user_curve,
 )
 from dpgrain.report.figures import figures
-from dpgrain.report.guarantee_facts import Odds
 from dpgrain.report.page import PageFacts
 from dpgrain.report.plots import plot_epsilons, plot_honest
-from dpgrain.report.wording import text
 from dpgrain.shuffle.device_noise import BinomialNoise
 from dpgrain.shuffle.protocol import ShuffledSum
 from dpgrain.units import RELATIONS, Relation
+from dpgrain.words.headings import text
+from dpgrain.words.odds import Odds
 
 if TYPE_CHECKING:
     from markupsafe import Markup

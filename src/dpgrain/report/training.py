@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from dpgrain import _validate
 from dpgrain._formatting import quantity, rounded_up
 from dpgrain.report.figures import figures
-from dpgrain.report.guarantee_facts import contributions
 from dpgrain.report.page import PageFacts
 from dpgrain.report.plots import plot_measure, plot_training
-from dpgrain.report.wording import text
+from dpgrain.words.headings import text
+from dpgrain.words.odds import contributions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,16 +12,6 @@ StatedProvenance: TypeAlias = Literal["", Provenance]
 Kind = TypeVar("Kind", Provenance, StatedProvenance)
 # Kinds of provenance by increasing assumptions.
 _BY_ASSUMPTION: tuple[StatedProvenance, ...] = ("table", "checked", "", "as given")
-#: Description of each kind of provenance on a page.
-DESCRIPTIONS: dict[StatedProvenance, str] = {
-    "table": "a base table, unchanged",
-    "checked": "derived from a table by dpgrain, row by row or person by person",
-    "as given": (
-        "from the caller (unverified), with the assumption that data of one person affect "
-        "neither the rows of others nor whether all rows can be read"
-    ),
-    "": "of unknown origin",
-}
 
 
 def after_derivation(provenance: Provenance) -> Provenance:

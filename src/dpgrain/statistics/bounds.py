@@ -190,10 +190,6 @@ class ChosenBounds:
         """Return these bounds limited to ``high``."""
         return replace(self, bounds=np.minimum(self.bounds, high))
 
-    def take(self, cells: IntArray) -> ChosenBounds:
-        """Return the bounds of each group, (V,), by its cell."""
-        return replace(self, bounds=self.bounds[cells], seen=self.seen[cells])
-
 
 def choose_bounds(
     noisy_counts: FloatArray,

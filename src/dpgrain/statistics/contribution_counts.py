@@ -18,7 +18,7 @@ from dpgrain.accounting.calibration import calibrate_additive
 from dpgrain.accounting.events.additive import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.noise.additive import noise_by_name
+from dpgrain.noise.additive_noise import noise_by_name
 from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.release_plan import Expected

@@ -239,7 +239,9 @@ def _query(
             "rescale the columns.",
             name="bounds",
         )
-    return kind.of(statistic, rows, value=paired, measure=SecondMoments(scale=unit), **options)
+    pair = (columns[0], *ranges[0], columns[1], *ranges[1])
+    measure = SecondMoments(scale=unit, pair=pair)
+    return kind.of(statistic, rows, value=paired, measure=measure, **options)
 
 
 def _range_of(name: str, stated: Any) -> tuple[float, float]:
@@ -267,16 +269,10 @@ def paired_column(
         table.require_numbers([name], role)
     first, second = (_place(column, *ends) for column, ends in zip(columns, ranges, strict=True))
     node = CallNode("+", (CallNode("*", (first, ConstantNode(PAIRED + 1))), second))
-    alternatives = " and ".join(
-        f"{column} clamped to [{low:,.6g}, {high:,.6g}]"
-        for column, (low, high) in zip(columns, ranges, strict=True)
-    )
     name = f"{columns[0]} and {columns[1]}"
     while table.has(name):
         name += " "
-    return table._derived(
-        name, CompiledExpression.compile(node, alternatives, table.own_columns)
-    ), name
+    return table._derived(name, CompiledExpression.compile(node, name, table.own_columns)), name
 
 
 def _place(column: str, low: float, high: float) -> Node:

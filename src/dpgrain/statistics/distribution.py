@@ -16,7 +16,7 @@ from dpgrain import _validate
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.noise.additive import noise_by_name
+from dpgrain.noise.additive_noise import noise_by_name
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.consistency import consistent

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpgrain._types import FloatArray
-from dpgrain.noise.additive import noise_by_name
+from dpgrain.noise.additive_noise import noise_by_name
 from dpgrain.units import Law
 
 

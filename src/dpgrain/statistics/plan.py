@@ -20,7 +20,7 @@ from dpgrain.accounting import (
 from dpgrain.accounting.calibration import calibrate_additive, gaussian_multipliers
 from dpgrain.accounting.events.additive import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
-from dpgrain.noise.additive import noise_by_name
+from dpgrain.noise.additive_noise import noise_by_name
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.promise import Promise

@@ -31,13 +31,14 @@ from dpgrain.errors import DataError, ParameterError
 from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.statistics.consistency import consistent, reconcile
-from dpgrain.statistics.formatting import explanation, rounded, summary
 from dpgrain.statistics.intervals import as_column, radius
 from dpgrain.statistics.ordering_loss import misordered_pairs
 from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.shrinkage import shrink
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.tables.groups import Groups
+from dpgrain.words import quantities
+from dpgrain.words.release_text import explanation, rounded, summary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,7 +121,7 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         >>> count(table, unit=User(), epsilon=1.0, delta=1e-6).covers
         'clipped total'
         """
-        return self.metadata.covers
+        return quantities.covers(self.metadata)
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -333,7 +334,6 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         about = {
             "kind": type(self).__name__,
             "guarantee": self.guarantee.to_dict(),
-            "asked": dict(self.metadata),
             "facts": self.metadata.to_dict(),
             "keys": list(self.groups.names),
             "fields": list(self._columns()),
@@ -341,6 +341,8 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         }
         if self.query is not None:
             about["query"] = self.query
+        if self.shares:
+            about["shares"] = dict(self.shares)
         table = self.to_arrow()
         metadata = {_METADATA: json.dumps(about, ensure_ascii=False).encode()}
         metadata |= table.schema.metadata
@@ -386,8 +388,9 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
                 **{name: table.column(place).to_numpy() for name, place in stored.items()},
                 **own,
             )
-            if "query" in about:
-                vars(release)["query"] = _validate.mapping(query=about["query"])
+            for name in ("query", "shares"):
+                if name in about:
+                    vars(release)[name] = _validate.mapping(**{name: about[name]})
             # Check all texts while the file is read.
             _ = str(release), release.explain(), release.hash
             return release
@@ -436,7 +439,7 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
     @property
     def estimand(self) -> str:
         """Description of the estimates, with the clipping of contributions."""
-        return self.metadata.estimand
+        return quantities.estimand(self.metadata)
 
     def __repr__(self) -> str:
         return summary(self)
@@ -677,7 +680,9 @@ class Estimates(Release):
         table = super().to_arrow()
         if not self.metadata.care or "take care" in table.column_names:
             return table
-        return table.append_column("take care", pa.repeat(self.metadata.warnings, len(table)))
+        return table.append_column(
+            "take care", pa.repeat(quantities.warnings(self.metadata), len(table))
+        )
 
     @property
     def more(self) -> dict[str, FloatArray]:
@@ -697,10 +702,11 @@ class Estimates(Release):
 
 def _measured(release: Release) -> str:
     """Return the quantity of a release, for any groups."""
-    metadata = release.metadata
-    return (
-        metadata.quantity if metadata.value is None else f"{metadata.quantity} ({metadata.value})"
+    name, value = (
+        quantities.quantity_name(release.metadata),
+        quantities.value_text(release.metadata),
     )
+    return name if value is None else f"{name} ({value})"
 
 
 def _metadata(about: dict[str, Any]) -> ReleaseMetadata:

@@ -35,7 +35,7 @@ from dpgrain.statistics.plan import (
 )
 from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.statistics.release import Estimates, Histogram
-from dpgrain.statistics.release_metadata import ReleaseMetadata
+from dpgrain.statistics.release_metadata import Caution, ReleaseMetadata
 from dpgrain.statistics.values import SignParts
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
@@ -52,11 +52,6 @@ _STANDS_OUT = 3.0
 # Approximate ratio of a clipping bound to the mean block of several records.
 _BOUND_TO_MEAN = 2.0
 
-_NO_NUMBER = (
-    "no number exceeded the noise: pass bounds= or a larger epsilon=, or ask the curator to check "
-    "the number format (--check)"
-)
-
 
 @dataclass(frozen=True, eq=False)
 class NoisySums:
@@ -70,7 +65,6 @@ class NoisySums:
         split: split of the numbers, if any.
         guarantee: the guarantee.
         metadata: public facts of the query, with the outcome of private choices.
-        chosen: privately chosen bounds, by group; None for a stated bound.
         everyone: public number of people, if people without records count 0; else None.
         seen: False if a range was to be chosen and no number exceeded the noise, so the sums over
             the widest range have no information.
@@ -83,7 +77,6 @@ class NoisySums:
     split: Split | None
     guarantee: Guarantee
     metadata: ReleaseMetadata
-    chosen: ChosenBounds | None = None
     everyone: int | None = None
     seen: bool = True
 
@@ -156,10 +149,7 @@ class NoisySums:
         noise = math.sqrt(coordinates * float((self.sd**2).sum()))
         if not len(self.groups) or count > _STANDS_OUT * noise:
             return self.metadata
-        warning = (
-            f"almost no numbers were found ({max(count, 0):,.0f} in total, with a standard error "
-            f"of {noise:,.0f}): ask the curator to check the column and its decimal mark (--check)"
-        )
+        warning = ("few-numbers", max(count, 0.0), noise)
         return replace(self.metadata, care=(warning, *self.metadata.care))
 
 
@@ -169,7 +159,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
     Raises:
         DataError: if the source cannot be read; nothing is released then.
     """
-    events, care, result = query.events, list[str](), None
+    events, care, result = query.events, list[Caution](), None
     table = query.selection_blocks[0] if query.domain.selected else query.table
     if isinstance(query.bounds, AutoRange):
         table = query.blocks.for_keys((), table)[0]
@@ -192,7 +182,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
             result = _range(engine, query, bounds, charge)
             bounds = result.bounds
             if not result.seen:
-                care.append(_NO_NUMBER)
+                care.append(("no-number",))
         split = None if query.value is None else query.measure.split(*(bounds or (0.0, 0.0)))
         data = UserContributions(engine, query.blocks, groups, cells_of, query.value, split, wider)
         clip, chosen = np.array([events.clip], dtype=np.float64), None
@@ -201,10 +191,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
             chosen = _choose(data, query, charge)
             clip = chosen.bounds
             if not chosen.seen.any():
-                care.append(
-                    "no contribution exceeded the noise, and the clipping bound is a guess: pass "
-                    "clip= or a larger epsilon="
-                )
+                care.append(("no-bound",))
         progress.stage("Adding up")
         grid = Grid(clip, grid_bits(events.sums.noise_multiplier), query.norm)
         sums = query.netted(data.sums(grid, indicator=query.indicator))
@@ -231,7 +218,6 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         split,
         charge.guarantee,
         replace(query.metadata, care=tuple(care), **learned),
-        None if chosen is None else chosen.take(row),
         query.everyone,
         result is None or result.seen,
     )

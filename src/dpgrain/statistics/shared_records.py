@@ -19,13 +19,12 @@ from dpgrain.accounting.calibration import calibrate_additive
 from dpgrain.accounting.events.additive import ADDITIVE, Additive
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.noise.additive import noise_by_name
+from dpgrain.noise.additive_noise import noise_by_name
 from dpgrain.publishing import Charge, Plan, Promise, Query, in_budget
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected, compose, present
-from dpgrain.shared_records.bound import BoundSearch
-from dpgrain.shared_records.extension import extension
+from dpgrain.shared_records.extension import BoundSearch, extension
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.intervals import at_least
 from dpgrain.statistics.plan import clip_rule, grid_bits, guarantee_of, noise_sd

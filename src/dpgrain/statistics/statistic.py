@@ -128,24 +128,25 @@ class Statistic:
         """
         return "records" if value is None else _filled(self.of, value)
 
-    def estimate_of(self, value: str | None) -> str:
+    def estimate_of(self, value: str | None, rows: str = "records") -> str:
         """Return the name of one estimate.
 
         Args:
             value: the numeric column; None if other things are counted.
+            rows: the noun for rows, in the plural.
         """
-        words = self.estimate or f"{self.heading} {self.of}"
+        words = (self.estimate or f"{self.heading} {self.of}").replace("records", rows)
         if value is not None:
             return _filled(words, value)
-        return "records" if VALUE in words else words
+        return rows if _VALUE in words else words
 
 
-VALUE = "{value}"
+_VALUE = "{value}"
 
 
 def _filled(words: str, value: str) -> str:
     # format() is not used, because the name of a column may contain braces.
-    return words.replace(VALUE, value)
+    return words.replace(_VALUE, value)
 
 
 HISTOGRAM = Statistic(

@@ -19,7 +19,7 @@ from dpgrain.accounting import (
 )
 from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
-from dpgrain.noise.additive import noise_by_name
+from dpgrain.noise.additive_noise import noise_by_name
 from dpgrain.publishing import Charge, Plan, Promise, Query, in_budget
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
@@ -452,6 +452,8 @@ class SumsQuery(Query[Published]):
         if self.statistic.of_parts and self.bounds is None:
             kind = "thresholds" if self.statistic.stepped else "edges"
             facts.append(Fact(kind, (self.measure.corners - 1, self.value or "")))
+        if self.measure.pair:
+            facts.append(Fact("clamped-pair", self.measure.pair))
         if isinstance(self.bounds, tuple):
             facts.append(Fact("clamped-numbers", self.bounds))
         elif isinstance(self.bounds, AutoRange):
@@ -489,7 +491,8 @@ class SumsQuery(Query[Published]):
             self.blocks,
             self.noise,
             by=self.keys,
-            value=self._value_text,
+            value=self.value,
+            pair=self.measure.pair,
             each=each,
             bounds=self.bounds if isinstance(self.bounds, tuple) else None,
             public_items=len(self.public[0]) if self.public is not None and self.keys else None,
@@ -508,13 +511,6 @@ class SumsQuery(Query[Published]):
         if self.public is None or self.blocks.key is None or self.blocks.alone:
             return None
         return int(self.public[1].sizes.size)
-
-    @property
-    def _value_text(self) -> str | None:
-        """Numeric column; a pair of columns with their ranges."""
-        if self.value is None or not self.statistic.paired:
-            return self.value
-        return self.table.derived[self.value].text
 
     @property
     def _over(self) -> Over:

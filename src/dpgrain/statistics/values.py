@@ -48,6 +48,7 @@ class Measure:
         counting: number of a group's first corners that add up to the count of its records.
         far: treatment of distant numbers for a privately chosen range.
         of_ranks: True if the noise of one record changes a rank, for any range.
+        pair: two columns with their public ranges, if records are pairs of numbers.
     """
 
     corners: int = 1
@@ -61,6 +62,7 @@ class Measure:
     counting: int = 1
     far: Far = "cut"
     of_ranks: bool = False
+    pair: tuple[str | float, ...] = ()
 
     def split(self, low: float, high: float) -> Split:
         """Return the split of numbers in a range."""

@@ -11,6 +11,7 @@ import pyarrow.compute
 
 from dpgrain._types import BoolArray, IntArray
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.long_labels import SHOWN, is_replacement
 from dpgrain.tables.arrow_arrays import number_array
 
 
@@ -86,6 +87,13 @@ class Groups:
                 "both with the same public domain."
             )
         return np.array([place[row] for row in rows], dtype=np.int64)
+
+    @property
+    def beginning_of_long_labels(self) -> int | None:
+        """Number of characters before the hash in labels of long texts; None without such labels."""
+        texts = (key for column in self.columns for key in column.unique().to_pylist())
+        found = any(isinstance(text, str) and is_replacement(text) for text in texts)
+        return SHOWN if found else None
 
     def table(self) -> pa.Table:
         """Return the keys as a table."""

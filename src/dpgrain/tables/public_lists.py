@@ -14,6 +14,25 @@ from dpgrain.tables.elements import read_file
 from dpgrain.tables.table import UserTable
 
 
+def read_domain(stated: Any, keys: Sequence[str], rows: UserTable, folder: Path = Path()) -> Any:
+    """Return the public items of the keys: a list, a file, or one of these for each key."""
+    if isinstance(stated, str):
+        return read_public_list(folder / stated, keys, rows)
+    if isinstance(stated, dict):
+        return {
+            key: read_public_list(folder / values, [key], rows)
+            if isinstance(values, str)
+            else values
+            for key, values in stated.items()
+        }
+    if isinstance(stated, list):
+        return [tuple(item) if isinstance(item, list) else item for item in stated]
+    raise ParameterError(
+        "domain must be a file, a list, or a table of them by column, not "
+        f"{_validate.describe(stated)}."
+    )
+
+
 def read_public_list(path: Path, keys: Sequence[str], rows: UserTable) -> list[Any]:
     """Return the public items of a Parquet, CSV or text file, in the types of the keys."""
     if len(keys) == 1:

@@ -24,6 +24,7 @@ from dpgrain.tables.engines.derived_columns import (
     DerivedSource,
     FilteredSource,
     base_source,
+    calendar_period,
     compile_condition,
 )
 from dpgrain.tables.expression import is_expression
@@ -499,6 +500,13 @@ class TableRows:
         """Return whether records without a cell in this column of cells are dropped."""
         return column in self.cells and self.cells[column].elements.missing == "drop"
 
+    def is_month(self, column: str) -> bool:
+        """Return whether the values of a column are first days of months."""
+        if column in self.cells:
+            return self.cells[column].elements.period == "month"
+        period = calendar_period(self.derived[column].node) if column in self.derived else None
+        return period is not None and period[0] == "month"
+
     def value_of_label(self, label: Any, column: str, role: str) -> int | str:
         """Return the value of a column for a public label, by :mod:`dpgrain.inputs.labels`."""
         result: int | str | None
@@ -514,8 +522,7 @@ class TableRows:
                 result = None
         if result is None:
             said = str(form or _TEXT)
-            months = column in self.derived and self.derived[column].text.startswith("month(")
-            if months and _PERIOD.fullmatch(str(label)):
+            if self.is_month(column) and _PERIOD.fullmatch(str(label)):
                 first = f"{label}-01" if "-" in str(label) else f"{label}-01-01"
                 said = f"{_DAYS.holds}; write {first}, the first day"
             raise ParameterError(

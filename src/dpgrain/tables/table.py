@@ -17,7 +17,7 @@ from dpgrain.inputs.labels import Key, key
 from dpgrain.scope.provenance import after_derivation, combine
 from dpgrain.tables.domain import listed_values
 from dpgrain.tables.engines.check import check, format_counts
-from dpgrain.tables.engines.derived_columns import CompiledExpression, base_source
+from dpgrain.tables.engines.derived_columns import CompiledExpression, nested_sources
 from dpgrain.tables.engines.joins import UserJoin, join_public
 from dpgrain.tables.engines.memory import MIN_BYTES
 from dpgrain.tables.engines.per_user import (
@@ -33,6 +33,7 @@ from dpgrain.tables.engines.sql import TextFormat
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.shared_table import SharedTable, drop_unreadable_owners
 from dpgrain.tables.sources.csv_files import CsvFiles
+from dpgrain.tables.sources.csv_rows import UTF8
 from dpgrain.tables.sources.read_arguments import resolve_address, source_provenance
 from dpgrain.tables.sources.typed_columns import TypedSource, with_types
 
@@ -358,10 +359,14 @@ class UserTable(TableRows):
         days = {name: asdict(column) for name, column in self.days.items()}
         where = {} if self.scope.everything else self.scope.to_dict()
         facts = [fact.to_dict() for fact in derivation_facts(self)]
-        parts = {"where": where, "cells": cells, "days": days, "derivation": facts}
-        source = base_source(self.source)
-        if isinstance(source, TypedSource) and source.written != TextFormat():
-            parts["text"] = {k: v for k, v in asdict(source.written).items() if v}
+        parts: dict[str, Any] = {"where": where, "cells": cells, "days": days, "derivation": facts}
+        for each in nested_sources(self.source):
+            if isinstance(each, TypedSource) and each.written != TextFormat():
+                parts.setdefault("text", []).append(
+                    {k: v for k, v in asdict(each.written).items() if v}
+                )
+            if isinstance(each, CsvFiles) and each.encoding != UTF8:
+                parts.setdefault("encoding", []).append(each.encoding)
         known = {"user": self.user, "n_users": self.n_users, "columns": dict(self.schema)}
         return {**known, **{name: part for name, part in parts.items() if part}}
 

@@ -12,13 +12,13 @@ from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.torch import losses
-    from dpgrain.torch.adaptive import AdaptiveNorm
-    from dpgrain.torch.engine import PrivacyEngine
+    from dpgrain.torch.adaptive_clipping import AdaptiveNorm
     from dpgrain.torch.linear_maps import through_linear_maps
     from dpgrain.torch.loader import PrivateLoader
     from dpgrain.torch.losses import record_losses
     from dpgrain.torch.optimizer import PrivateOptimizer
     from dpgrain.torch.privacy_arguments import PrivacyArguments
+    from dpgrain.torch.privacy_engine import PrivacyEngine
     from dpgrain.torch.trainer import Trainer
     from dpgrain.torch.training import train
     from dpgrain.torch.training_result import Training, TrainingHistory
@@ -42,8 +42,8 @@ lazy_package(
     __name__,
     {
         "dpgrain.torch": ("losses",),
-        "dpgrain.torch.adaptive": ("AdaptiveNorm",),
-        "dpgrain.torch.engine": ("PrivacyEngine",),
+        "dpgrain.torch.adaptive_clipping": ("AdaptiveNorm",),
+        "dpgrain.torch.privacy_engine": ("PrivacyEngine",),
         "dpgrain.torch.loader": ("PrivateLoader",),
         "dpgrain.torch.losses": ("record_losses",),
         "dpgrain.torch.linear_maps": ("through_linear_maps",),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpgrain._types import IndexArray
-from dpgrain.inputs.blocks import ArrangedRows
+from dpgrain.inputs.array_blocks import ArrangedRows
 from dpgrain.torch.layout import BlockLayout
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from dpgrain.torch.gradient_precision import is_half
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
-from dpgrain.torch.precision import is_half
 
 # Entries per slice, for block gradients that are formed only for their norms.
 _SLICE_ENTRIES = 1 << 19

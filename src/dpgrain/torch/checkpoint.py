@@ -19,7 +19,7 @@ from dpgrain._files import atomic_write, flush_to_disk
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.means import ClippedMean
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.torch.adaptive import AdaptiveNorm
+from dpgrain.torch.adaptive_clipping import AdaptiveNorm
 from dpgrain.torch.library import torch
 from dpgrain.units import Level
 

@@ -25,9 +25,9 @@ from dpgrain.torch.block_gradients import (
     combined,
     inner_products,
 )
+from dpgrain.torch.gradient_precision import precisely
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
-from dpgrain.torch.precision import precisely
 
 #: Largest error of a matrix product, as a share of the sum of the norms of its terms, by type of
 #: number: 128 roundings in one direction. Measured by tests.

@@ -12,8 +12,8 @@ from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.torch import losses
 from dpgrain.torch.experts import check_router_loss
-from dpgrain.torch.outputs import IGNORED_LABEL
 from dpgrain.torch.preflight import evaluating
+from dpgrain.torch.tracked_outputs import IGNORED_LABEL
 
 # Losses by the suffix of a model's class name.
 _CLASS_LOSSES = {

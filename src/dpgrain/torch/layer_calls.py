@@ -10,12 +10,12 @@ from typing import Any
 
 from dpgrain.errors import ParameterError
 from dpgrain.torch.block_gradients import StoredGradients, Use, Uses, add_use, to_single
+from dpgrain.torch.gradient_precision import precisely
 from dpgrain.torch.layers import ACCEPT_HALF, RULES, Rule, is_frozen_norm
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
-from dpgrain.torch.outputs import Pass
 from dpgrain.torch.per_record import PerRecordMode, Recording
-from dpgrain.torch.precision import precisely
+from dpgrain.torch.tracked_outputs import Pass
 
 # Input dimensions of layers that run on the rows of all records at once, by type; see also
 # `_input_dims`.

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 from dpgrain.errors import ParameterError
 from dpgrain.torch.block_gradients import Filters, Lookup, Outer, StoredGradients, Use
+from dpgrain.torch.gradient_precision import precisely
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
-from dpgrain.torch.precision import precisely
 from dpgrain.torch.randomness import seeded_randomness
 
 nn, functional = torch.nn, torch.nn.functional

@@ -9,8 +9,8 @@ from typing import Any
 from dpgrain import _validate
 from dpgrain.torch.batches import BlockRows, PhysicalBatch
 from dpgrain.torch.library import torch
-from dpgrain.torch.run import Run
 from dpgrain.torch.steps import Draws
+from dpgrain.torch.training_run import Run
 
 
 class PrivateLoader:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
-from dpgrain.torch.outputs import IGNORED_LABEL, is_rows, plain_rows, within_classes
+from dpgrain.torch.tracked_outputs import IGNORED_LABEL, is_rows, plain_rows, within_classes
 
 __all__ = ["causal_lm", "classification", "masked_lm", "seq2seq"]
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
+from dpgrain.torch.gradient_precision import halves_inputs
 from dpgrain.torch.library import torch
-from dpgrain.torch.precision import halves_inputs
 
 # Maximum number of inspected items in a container.
 _MOST_ENTRIES = 1000

@@ -8,7 +8,7 @@ from dpgrain import _validate
 from dpgrain._validate import MISFIT_ERRORS
 from dpgrain.errors import ParameterError
 from dpgrain.torch.library import torch
-from dpgrain.torch.run import Run
+from dpgrain.torch.training_run import Run
 
 
 class PrivateOptimizer(torch.optim.Optimizer):

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from dpgrain.errors import ParameterError
 from dpgrain.torch.guards import check_saved, hooks_on_saved
 from dpgrain.torch.library import torch
-from dpgrain.torch.outputs import Output, map_outputs
+from dpgrain.torch.tracked_outputs import Output, map_outputs
 
 functional = torch.nn.functional
 # Attribute of tensors computed from records; it refers to their pass.

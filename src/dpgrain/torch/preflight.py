@@ -25,11 +25,11 @@ from dpgrain._types import FloatArray
 from dpgrain.errors import DpgrainError, ParameterError
 from dpgrain.torch.block_gradients import StoredGradients, Uses
 from dpgrain.torch.clipping import FloatSum, clipped_sums, mean_gradient
+from dpgrain.torch.gradient_precision import is_half
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
-from dpgrain.torch.noise import split
-from dpgrain.torch.precision import is_half
 from dpgrain.torch.randomness import seeded_randomness
+from dpgrain.torch.steps import split
 
 #: Number of synthetic records if a batch does not determine it.
 FEW_RECORDS = 4

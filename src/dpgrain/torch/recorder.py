@@ -19,6 +19,7 @@ from dpgrain._formatting import shorten
 from dpgrain.errors import ParameterError
 from dpgrain.torch import hf_labels
 from dpgrain.torch.block_gradients import Lookup, Outer, Use, Uses
+from dpgrain.torch.gradient_precision import half_mean, halves_inputs, is_half, whole_products
 from dpgrain.torch.guards import check_backward_hooks, check_saved
 from dpgrain.torch.layer_calls import (
     CopyTap,
@@ -34,11 +35,17 @@ from dpgrain.torch.layers import Rule, find_rule, is_frozen_norm, own_parameters
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
 from dpgrain.torch.module_state import ModuleState, call_form, module_structure
-from dpgrain.torch.outputs import Output, Pass, Reduction, map_outputs, plain, unclipped_gradient
 from dpgrain.torch.per_record import PerRecordMode, run_backward, run_per_record
-from dpgrain.torch.precision import half_mean, halves_inputs, is_half, whole_products
 from dpgrain.torch.preflight import check_separation, keeping_modes, repeated, synthetic_inputs
 from dpgrain.torch.randomness import seeded_randomness
+from dpgrain.torch.tracked_outputs import (
+    Output,
+    Pass,
+    Reduction,
+    map_outputs,
+    plain,
+    unclipped_gradient,
+)
 
 functional = torch.nn.functional
 # Maximum number of different batch sizes for which a network is tested.

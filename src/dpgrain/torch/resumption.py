@@ -22,7 +22,7 @@ from dpgrain.torch.library import torch
 from dpgrain.torch.local_data import LocalData
 from dpgrain.torch.processes import Processes
 from dpgrain.torch.randomness import device_rng_states, restore_device_rng
-from dpgrain.torch.run import Run
+from dpgrain.torch.training_run import Run
 
 
 def labels_name(labels: Any) -> str | None:

@@ -8,16 +8,16 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from dpgrain._types import IndexArray
+from dpgrain._types import FloatArray, IndexArray
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.blocks import ArrangedRows
+from dpgrain.inputs.array_blocks import ArrangedRows
 from dpgrain.inputs.population import check_population_size, population_indices
 from dpgrain.means import ClippedMean, Mean, Vectors
 from dpgrain.means.bands import Correlated
 from dpgrain.means.grid import grid_step, noised_steps
-from dpgrain.means.protocol import Drawn, Rounds
-from dpgrain.publishing.draws import CountedSource, one_draw
-from dpgrain.torch.adaptive import AdaptiveNorm
+from dpgrain.means.mean_protocol import Drawn, Rounds
+from dpgrain.publishing.draws import CountedSource, Normals, one_draw
+from dpgrain.torch.adaptive_clipping import AdaptiveNorm
 from dpgrain.torch.block_gradients import Uses
 from dpgrain.torch.clipping import (
     ExactSum,
@@ -29,7 +29,31 @@ from dpgrain.torch.clipping import (
 )
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
-from dpgrain.torch.noise import in_floating_point, split
+
+
+def in_floating_point(
+    sums: FloatSum,
+    parameters: Sequence[Any],
+    noise: Normals,
+    correlated: Sequence[Correlated] | None = None,
+) -> Iterator[tuple[Any, Any]]:
+    """Yield each parameter and its noisy sum, in double precision.
+
+    In single precision, PyTorch's noise is bounded by 5.8 standard deviations, and its generator
+    has only 2^32 seeds, few enough to try them all.
+    """
+    for place, parameter in enumerate(parameters):
+        drawn = noise.draw(parameter.numel(), correlated[place].next if correlated else None)
+        total = sums.sums[parameter].double()
+        yield parameter, total + torch.from_numpy(drawn).reshape(parameter.shape).to(total.device)
+
+
+def split(vector: FloatArray, parameters: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield each parameter and its part of a vector; later entries are ignored."""
+    ends = np.cumsum([parameter.numel() for parameter in parameters])
+    for parameter, part in zip(parameters, np.split(vector, ends), strict=False):
+        yield parameter, torch.from_numpy(part).reshape(parameter.shape).to(parameter.device)
+
 
 # Maximum number of parameters; the vectors of 1,000 blocks then need 0.5 GB.
 _MOST_PARAMETERS = 2**16

@@ -33,26 +33,28 @@ from dpgrain.torch.collation import (
     synthetic_record,
     synthetic_rows,
 )
-from dpgrain.torch.engine import PrivacyEngine
-from dpgrain.torch.hf_datasets import DatasetColumn, RecordHashes, shares_rows
-from dpgrain.torch.hf_labels import base_model, decoder_inputs, losses_on, record_loss
-from dpgrain.torch.hf_loop import (
+from dpgrain.torch.gradient_precision import is_half
+from dpgrain.torch.hf_adapters import (
     RUN_FOLDER,
+    DatasetColumn,
     PrivateStep,
+    RecordHashes,
     StepLoader,
     SteppedOptimizer,
     run_file,
+    shares_rows,
     write_guarantee,
 )
+from dpgrain.torch.hf_labels import base_model, decoder_inputs, losses_on, record_loss
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
-from dpgrain.torch.precision import is_half
 from dpgrain.torch.preflight import FEW_RECORDS, evaluating, is_close
 from dpgrain.torch.privacy_arguments import (
     PrivacyArguments,
     check_training_arguments,
     number_of_steps,
 )
+from dpgrain.torch.privacy_engine import PrivacyEngine
 from dpgrain.torch.training_result import EVALUATED
 
 require("transformers")

@@ -13,21 +13,21 @@ from dpgrain._files import exists
 from dpgrain._formatting import shorten
 from dpgrain._progress import Progress
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.blocks import default_unit
+from dpgrain.inputs.array_blocks import default_unit
 from dpgrain.means import ClippedMean
 from dpgrain.noise import RandomState
 from dpgrain.optimize import Average, Weighted
 from dpgrain.publishing.publish import annotate_interrupt
-from dpgrain.torch.adaptive import AdaptiveNorm
-from dpgrain.torch.engine import PrivacyEngine
+from dpgrain.torch.adaptive_clipping import AdaptiveNorm
 from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.losses import Loss, inputs_and_target, moved, record_losses
 from dpgrain.torch.observer import Evaluate, Observer
 from dpgrain.torch.preflight import evaluating
-from dpgrain.torch.query import check_dataset, check_module
-from dpgrain.torch.run import RecordTemplate
+from dpgrain.torch.privacy_engine import PrivacyEngine
+from dpgrain.torch.training_query import check_dataset, check_module
 from dpgrain.torch.training_result import EVALUATED, Training
+from dpgrain.torch.training_run import RecordTemplate
 from dpgrain.units import Relation, Unit
 
 # Default sampling: a tenth of all blocks, within these limits of blocks per step. With the same

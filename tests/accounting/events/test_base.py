@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import math
 import subprocess
 import sys
@@ -373,9 +374,18 @@ def test_the_tradeoff_is_that_of_the_profile(event: Event) -> None:
 
 
 def test_json_tells_all(event: Event) -> None:
-    again = Event.from_json(event.to_json())
+    text = event.to_json()
+    # Strict JSON: no Infinity, no NaN.
+    assert json.loads(text, parse_constant=pytest.fail) == event.to_dict()
+    again = Event.from_json(text)
     assert again == event
+    assert hash(again) == hash(event)
     assert again.epsilon(DELTA) == event.epsilon(DELTA)
+
+
+def test_events_are_frozen(event: Event) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        event.count = 7  # type: ignore[attr-defined]
 
 
 # -------------------------------------------------------------------------------------- composition

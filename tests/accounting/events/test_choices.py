@@ -161,15 +161,6 @@ def test_units_move_the_queries() -> None:
     assert elements.epsilon(unit=User()) == math.inf
 
 
-def test_several_runs_are_as_many_events() -> None:
-    event = AboveThreshold(20.0, 40.0, one_way=True)
-    many = AboveThreshold(20.0, 40.0, one_way=True, count=50)
-    added = sum((event.loss() for _ in range(50)), type(event.loss())())
-    assert many.loss().pure == pytest.approx(added.pure)
-    assert many.loss().rho == pytest.approx(added.rho)
-    assert many.epsilon(1e-6) < 0.6 * many.epsilon()
-
-
 # ------------------------------------------------------------------------------------ close users
 
 
@@ -377,15 +368,6 @@ def test_elements_inside_a_user_are_an_exchange() -> None:
     assert RUN.epsilon(0.2) < exchanged
     for unit in (Element(), Record()):
         assert RUN.epsilon(0.2, units=3, unit=unit) == exchanged
-
-
-def test_events_are_written_and_read() -> None:
-    for event in (
-        AboveThreshold(1.5, 2.0, one_way=True),
-        AboveThreshold(1.0, 2.0, 0.5, noise="laplace"),
-        RUN,
-    ):
-        assert Event.from_json(event.to_json()) == event
 
 
 @pytest.mark.parametrize(

@@ -129,24 +129,6 @@ def test_users_who_pile_up_on_an_item_keep_the_claim_and_nearly_attain_it() -> N
             assert found == pytest.approx(claim.leak, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("bug", "before", "after"),
-    [
-        (lambda c: published(c, 1.0, 4, passes=3), (0,), (1,)),
-        (lambda c: published(c, 2.0, 4), (4,), (5,)),
-        (lambda c: published(c, 1.0, 3), (0,), (1,)),
-        # The noisy count must not be published where only the name was to be.
-        (lambda c: {c + 4: 1.0} if c > 1 else published(c, 1.0, 4), (4,), (5,)),
-    ],
-    ids=["at the cutoff, too", "half the noise", "a lower cutoff", "the count without noise"],
-)
-def test_a_wrong_mechanism_is_caught(
-    bug: Callable[[int], Law], before: tuple[int, ...], after: tuple[int, ...]
-) -> None:
-    event = TruncatedGeometric(1.0, 4)
-    assert published_delta(before, after, 1.0, bug) > event.delta(1.0) * 1.5
-
-
 def optimal_passes(count: int, epsilon: float, delta: float) -> float:
     """The largest probability that an (ε, δ)-DP rule can give (Desfontaines et al. 2022)."""
     passes = 0.0
@@ -369,18 +351,6 @@ def test_no_neighbours_break_the_claim(level: Level, relation: Relation) -> None
     assert attained >= 0.4 * searched
 
 
-def test_a_smaller_claim_would_be_broken() -> None:
-    """One element of a user-bounded block takes one item out and lets another in: two changes."""
-    contribution = Contribution(block="user")
-    rows: list[Row] = [(0, 0, 1), (0, 0, 2)]
-    before = counts_of(rows, contribution, 1, single=False)
-    after = counts_of(rows[1:], contribution, 1, single=False)
-    assert (dict(before), dict(after)) == ({1: 1}, {2: 1})
-    event = TruncatedGeometric(1.0, 5, 1, contribution)
-    assert event.loss(1, "zero_out", Record()).pure == 2.0
-    assert moved_delta(1.0, 5, (1, 1), 1.0) > 2 * event.delta(1.0, unit=User())
-
-
 @pytest.mark.parametrize(
     ("contribution", "items", "unit", "relation", "units", "changes"),
     [
@@ -572,17 +542,6 @@ def test_names_of_two_rounds_cost_no_more_than_claimed(event: AdaptiveSelection,
     for epsilon in EPSILONS:
         for p, q in ((there, gone), (gone, there)):
             assert np.maximum(p - math.exp(epsilon) * q, 0).sum() <= loss.delta(epsilon) + 1e-4
-
-
-def test_the_search_of_two_rounds_sees_a_second_round_that_is_not_paid_for() -> None:
-    event = IN_ROUNDS[2]
-    there, gone = (outcomes(event, here, RULES["by need"]) for here in (True, False))
-    loss = event.first.loss()
-    worst = max(
-        np.maximum(there - math.exp(epsilon) * gone, 0).sum() - loss.delta(epsilon)
-        for epsilon in EPSILONS
-    )
-    assert worst > 1e-3
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 40, 3000])

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from dpgrain.papers.winsorized.winsorized import Winsorized
-from dpgrain.testing.mean import BLOCKS, DIMENSION, Array
+from dpgrain.testing.mean_contract import BLOCKS, DIMENSION, Array
 from dpgrain.units import Relation
 
 # Each assertion on random numbers fails by chance with probability below this.

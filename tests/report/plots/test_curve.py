@@ -15,16 +15,6 @@ from dpgrain.report.plots import plot_curve
 from dpgrain.units import Level
 
 
-def test_the_curve_is_the_guarantee() -> None:
-    event = Gaussian(3.7306, Contribution(coordinates="nonnegative"))
-    promise = dg.Guarantee("element", "'word'", "replace", 1e-5, event)
-    ax = plot_curve(promise, Figure().subplots(), max_units=20)
-    removed, exchanged = ax.lines
-    assert cases.x(removed) == [1, 2, 5, 10, 20]
-    assert cases.y(removed)[0] == pytest.approx(1.0, abs=1e-3)
-    assert cases.y(exchanged)[-1] == promise.epsilon(units=20)
-
-
 def test_the_curve_ends_at_the_cells() -> None:
     event = Gaussian(3.0, Contribution(cells=7))
     promise = dg.Guarantee("element", "'word'", "zero_out", 1e-5, event)

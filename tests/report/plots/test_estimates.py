@@ -53,16 +53,6 @@ def test_quantiles_stay_in_the_given_order(scores: dg.UserTable) -> None:
     assert cases.y(ax.lines[0]) == [float(over.estimate[1]), float(over.estimate[0])]
 
 
-def test_one_number_is_written(scores: dg.UserTable) -> None:
-    release = dg.mean(scores, "score", bounds=(0, 100), **cases.BUDGET)
-    ax = release.plot(Figure().subplots())
-    assert not ax.lines
-    shown = [text.get_text() for text in ax.texts]
-    assert float(shown[0]) == pytest.approx(release.value, abs=0.06)
-    assert shown[1] == "mean of score (records clipped)"
-    assert shown[2].startswith("95% interval ")
-
-
 def test_means_are_not_drawn_from_zero(scores: dg.UserTable) -> None:
     release = dg.mean(
         scores, "score", by="year", domain=[2023, 2024], bounds=(0, 100), **cases.BUDGET

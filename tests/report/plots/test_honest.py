@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 from tests.report import sums
 
-from dpgrain.planning.shuffled import (
+from dpgrain.planning.shuffle_plans import (
     honest_curve,
 )
 
@@ -27,12 +27,3 @@ def test_the_plot_holds_the_curve(name: str, written: dict[str, sums.Written]) -
     assert list(np.asarray(marked.get_xdata())) == [protocol.honest_fraction]
     assert list(np.asarray(marked.get_ydata())) == [protocol.guarantee.epsilon()]
     assert len(ax.patches) == (len(curve) < len(honest_curve(protocol)))
-
-
-def test_a_plot_without_any_promise_says_so() -> None:
-    from dpgrain.planning.shuffled import Honest
-    from dpgrain.report.shuffle import plot_honest
-
-    ax = plot_honest([Honest(1.0, 5, math.inf, promised=True)], 1e-6, Figure().subplots())
-    assert [text.get_text() for text in ax.texts] == ["no guarantee at this δ"]
-    assert not ax.lines

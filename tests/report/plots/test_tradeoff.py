@@ -10,7 +10,7 @@ import pytest
 from tests.refusals import refuses
 
 from dpgrain.accounting import Gaussian
-from dpgrain.auditing.bounds import ScoreCounts
+from dpgrain.auditing.epsilon_bounds import ScoreCounts
 from dpgrain.auditing.verdict import Audit, AuditLine, Bound
 from dpgrain.report.plots.tradeoff import claimed_power, plot_tradeoff, save_audits
 

@@ -16,14 +16,14 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.learn import test_distributed as fits_there
-from tests.means import test_distributed as means_there
+from tests.means import test_distributed_mean as means_there
 from tests.releases import cases
 from tests.tables.engines.spark_cluster import free_port, process
 
 import dpgrain as dg
 from dpgrain.tables.engines.spark_session import SparkRunner
 from dpgrain.testing import EngineContract
-from dpgrain.testing.engine import RELEASES, SCHEMA, some_rows
+from dpgrain.testing.engine_contract import RELEASES, SCHEMA, some_rows
 
 #: Tests by their names.
 Tests: TypeAlias = Mapping[str, Callable[[], None]]

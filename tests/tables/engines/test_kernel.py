@@ -466,14 +466,6 @@ def test_nobody_moves_the_second_round_farther_than_a_vector_of_norm_one(seed: i
         assert worst[0] > 0.99 * limit
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_the_search_sees_whoever_gives_more(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = kernel._Blocks.clip
-    monkeypatch.setattr(kernel._Blocks, "clip", lambda *rest: real(*rest) * 5 // 4)
-    if guidance(seed).items.size:
-        assert farthest(4, seed, [])[0] > (1 << 12) ** 2
-
-
 def plainly_routed(items: list[int], routes: Routes, most: int) -> dict[int, Fraction]:
     """The squared share of each item that one person gives to, by the rule in words."""
     first = items[:most]

@@ -31,7 +31,7 @@ from dpgrain.tables.engines.spark_tasks import SliceSums
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.user_sums import UserContributions
 from dpgrain.testing import EngineContract
-from dpgrain.testing.engine import RELEASES, UNITS, some_rows
+from dpgrain.testing.engine_contract import RELEASES, UNITS, some_rows
 from dpgrain.units import Element, User
 
 

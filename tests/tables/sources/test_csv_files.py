@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.conftest import Command
 
 import dpgrain as dg
 from dpgrain.learn.features import FeatureEncoding, NumberColumn, load_rows
@@ -68,6 +69,18 @@ def test_a_file_is_advised_to_be_checked_once_whatever_its_rows(
         told.append(capsys.readouterr().err)
     assert told[0] == told[1]
     assert told[0].count("rows.csv: values and lines that cannot be read are dropped silently") == 1
+
+
+def test_a_file_that_is_being_checked_prints_no_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+) -> None:
+    (tmp_path / "rows.csv").write_bytes(b"who,item\n1,a\n")
+    monkeypatch.delenv("DPGRAIN_QUIET")
+    words = ("count", tmp_path / "rows.csv", "--user", "who")
+    checked = command(*words, "--check")
+    assert (checked.returncode, checked.stderr) == (0, "")
+    published = command(*words, "--unit", "user", "--epsilon", "1", "--delta", "1e-6")
+    assert "dropped silently" in published.stderr
 
 
 def test_an_unknown_encoding_raises(tmp_path: Path) -> None:

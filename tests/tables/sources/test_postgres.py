@@ -29,7 +29,7 @@ from dpgrain.tables.sources.loading import load_rows
 from dpgrain.tables.sources.postgres import PostgresSession, PostgresSource, contains_password
 from dpgrain.tables.table import UserTable
 from dpgrain.testing import EngineContract
-from dpgrain.testing.engine import SCHEMA, EngineRow, topic_of
+from dpgrain.testing.engine_contract import SCHEMA, EngineRow, topic_of
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "all is there")
 

@@ -12,7 +12,7 @@ from dpgrain.accounting.events.base import Event, Neighbours
 from dpgrain.accounting.losses.loss import Loss
 from dpgrain.accounting.losses.rounding import product_up
 from dpgrain.errors import ParameterError
-from dpgrain.noise.additive import GAUSSIAN, LAPLACE, AdditiveNoise
+from dpgrain.noise.additive_noise import GAUSSIAN, LAPLACE, AdditiveNoise
 from dpgrain.units import Level
 
 

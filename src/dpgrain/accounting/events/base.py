@@ -40,7 +40,7 @@ _HOMES = {
         "best_of": ("SelectBest",),
         "choices": ("AboveThreshold", "BoundedRange", "ExponentialMechanism", "SoftCore"),
         "approximate": ("StatisticallyClose",),
-        "regions": ("Scoped",),
+        "region_events": ("Scoped",),
     }.items()
     for kind in kinds
 }

@@ -32,11 +32,11 @@ from dpgrain.accounting.losses.zcdp import (
 
 if TYPE_CHECKING:
     from dpgrain.accounting.losses import composition
-    from dpgrain.accounting.losses import tradeoff as tradeoffs
+    from dpgrain.accounting.losses import tradeoff_bounds as tradeoffs
 else:
     # Closed forms need no numerical composition, so the transforms are imported only when needed.
     composition = lazy_import("dpgrain.accounting.losses.composition")
-    tradeoffs = lazy_import("dpgrain.accounting.losses.tradeoff")
+    tradeoffs = lazy_import("dpgrain.accounting.losses.tradeoff_bounds")
 
 # ((order, divergence), …), in increasing order.
 _Renyi: TypeAlias = tuple[tuple[float, float], ...]

@@ -9,7 +9,7 @@ from pathlib import Path
 from dpgrain import _validate
 from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import ParameterError
-from dpgrain.ledger.stores.protocol import Store
+from dpgrain.ledger.stores.store_protocol import Store
 
 _POSTGRES = ("postgres://", "postgresql://")
 # Prefix of an environment variable that contains the place, such as an address with a password.
@@ -17,8 +17,8 @@ _VARIABLE = "env:"
 # An address in another form, which is not shown because it may contain a password.
 _ADDRESS = re.compile(r"://|password\s*=", re.IGNORECASE)
 
-sqlite = lazy_import("dpgrain.ledger.stores.sqlite")
-postgres = lazy_import("dpgrain.ledger.stores.postgres")
+sqlite = lazy_import("dpgrain.ledger.stores.sqlite_store")
+postgres = lazy_import("dpgrain.ledger.stores.postgres_store")
 
 
 def store_at(place: str | Path) -> Store:

@@ -22,7 +22,7 @@ from dpgrain._lazy_import import lazy_package
 if TYPE_CHECKING:
     from dpgrain.papers.floors.hypotheses import min_excess_of_choice
     from dpgrain.papers.floors.orders import choice_order, convex_order, mean_order
-    from dpgrain.papers.floors.sums import min_error, min_noise_of_clipped_sums
+    from dpgrain.papers.floors.sum_floors import min_error, min_noise_of_clipped_sums
     from dpgrain.papers.floors.two_points import min_users_with_item
     from dpgrain.papers.floors.worlds import (
         PENALTIES,
@@ -54,7 +54,7 @@ lazy_package(
             "convex_order",
             "mean_order",
         ),
-        "dpgrain.papers.floors.sums": (
+        "dpgrain.papers.floors.sum_floors": (
             "min_error",
             "min_noise_of_clipped_sums",
         ),

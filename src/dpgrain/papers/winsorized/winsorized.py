@@ -24,11 +24,11 @@ from dpgrain.accounting import (
 from dpgrain.accounting.contribution import ONE_EACH
 from dpgrain.errors import ParameterError
 from dpgrain.means.grid import tiles
+from dpgrain.means.mean_protocol import Central, Contributions, CountedRounds
 from dpgrain.means.problem import SMALLEST, Candidate, Method, Problem
-from dpgrain.means.protocol import Central, Contributions, CountedRounds
 from dpgrain.noise import RandomSource
 from dpgrain.numerics.row_clipping import clipped
-from dpgrain.papers.winsorized.ranges import PrivateRange
+from dpgrain.papers.winsorized.median_ranges import PrivateRange
 from dpgrain.papers.winsorized.rotation import Rotation, padded
 from dpgrain.publishing.draws import counted, range_event
 from dpgrain.publishing.facts import Fact

@@ -5,7 +5,6 @@ Each draws on the axes of its caller. Without axes it uses pyplot, so that a not
 
 from __future__ import annotations
 
-from dpgrain.report.guarantee_facts import contributions
 from dpgrain.report.plots.bounds import plot_bounds
 from dpgrain.report.plots.coefficients import plot_coefficients
 from dpgrain.report.plots.comparison import plot_comparison
@@ -16,6 +15,7 @@ from dpgrain.report.plots.tradeoff import plot_tradeoff, save_audits
 from dpgrain.report.plots.training import plot_measure, plot_training
 from dpgrain.report.plots.units import plot_units, save_units
 from dpgrain.report.plots.windows import plot_timeline, plot_used
+from dpgrain.words.odds import contributions
 
 __all__ = [
     "contributions",

@@ -17,6 +17,7 @@ from dpgrain.report.axes import (
     grid,
     write_message,
 )
+from dpgrain.words.quantities import quantity_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +30,7 @@ _MANY_BOUNDS = 24
 def plot_bounds(release: Histogram, ax: Axes | None = None) -> Axes:
     """Draw the number of items for each clipping bound, in bins of equal ratio."""
     ax = axes_for(ax, 7.0, 2.8)
-    ax.set_xlabel(f"clipping bound ({fitting(release.metadata.quantity, ax)})")
+    ax.set_xlabel(f"clipping bound ({fitting(quantity_name(release.metadata), ax)})")
     ax.set_ylabel("items" if release.statistic.of_items else "groups")
     bounds = np.asarray(release.clip, dtype=np.float64)
     if bounds.size == 0:

@@ -18,7 +18,7 @@ from dpgrain.report.axes import (
     legend_above,
     write_message,
 )
-from dpgrain.report.wording import label, text
+from dpgrain.words.headings import label, text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

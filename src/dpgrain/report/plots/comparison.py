@@ -20,9 +20,9 @@ from dpgrain.report.axes import (
     write_message,
 )
 from dpgrain.report.plots.estimates import quantity
-from dpgrain.report.wording import label
-from dpgrain.statistics.formatting import format_keys, shown
 from dpgrain.statistics.release import Histogram, Release
+from dpgrain.words.headings import label
+from dpgrain.words.release_text import format_keys, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

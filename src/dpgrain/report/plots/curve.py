@@ -27,9 +27,9 @@ from dpgrain.report.axes import (
     save,
     write_message,
 )
-from dpgrain.report.guarantee_facts import covered_units
-from dpgrain.report.wording import CHANGES, UNITS
 from dpgrain.units import RELATIONS, Level, Relation
+from dpgrain.words.guarantee_text import CHANGES, UNITS
+from dpgrain.words.odds import covered_units
 
 if TYPE_CHECKING:
     from pathlib import Path

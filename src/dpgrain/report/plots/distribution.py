@@ -19,9 +19,9 @@ from dpgrain.report.axes import (
     legend_above,
     log_ticks,
 )
-from dpgrain.report.wording import label
-from dpgrain.statistics.formatting import format_keys
 from dpgrain.statistics.release import Release
+from dpgrain.words.headings import label
+from dpgrain.words.release_text import format_keys
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

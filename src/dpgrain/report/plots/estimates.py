@@ -31,8 +31,10 @@ from dpgrain.report.axes import (
 )
 from dpgrain.report.plots.distribution import draw_distribution, in_steps
 from dpgrain.report.plots.times import draw_over_time, lines_over_time
-from dpgrain.report.wording import is_one, label, ranks, value_of
-from dpgrain.statistics.formatting import (
+from dpgrain.statistics.release import Histogram, Release
+from dpgrain.words import quantities
+from dpgrain.words.headings import is_one, label, ranks, value_of
+from dpgrain.words.release_text import (
     format_bins,
     format_key,
     format_keys,
@@ -40,7 +42,6 @@ from dpgrain.statistics.formatting import (
     in_order,
     shown,
 )
-from dpgrain.statistics.release import Histogram, Release
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +67,7 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
     ax = axes_for(ax, 7.0, height)
     if len(release) and np.isnan(release.estimate).all():
         ax.set_axis_off()
-        what = fitting(release.metadata.quantity, ax)
+        what = fitting(quantities.quantity_name(release.metadata), ax)
         return write_message(ax, f"{what}: not published,\nno value stood out from the noise")
     if is_one(release):
         return _write_number(release, ax)
@@ -130,7 +131,7 @@ def quantity(release: Release, ax: Axes) -> str:
     """Return the name of an estimate, with a mark if it may be clipped."""
     records = release.statistic.ratio and release.metadata.is_clipped
     clipped = " (records clipped)" if records else ", clipped"
-    what = fitting(release.metadata.quantity, ax)
+    what = fitting(quantities.quantity_name(release.metadata), ax)
     if release.statistic.stepped and len(release):
         least = format_key(release.groups.columns[-1][0].as_py())
         what = f"share with {fitting(value_of(release), ax)} at least {least}"

@@ -26,7 +26,7 @@ from dpgrain.report.axes import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dpgrain.planning.shuffled import Honest
+    from dpgrain.planning.shuffle_plans import Honest
 
 _SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 

@@ -26,8 +26,8 @@ from dpgrain.report.axes import (
     value_axis,
     within_sight,
 )
-from dpgrain.statistics.formatting import has_order
 from dpgrain.statistics.release import Histogram, Release
+from dpgrain.words.release_text import has_order
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

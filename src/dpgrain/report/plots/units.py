@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from dpgrain.planning.units import UnitErrors, UnitsPlan
+    from dpgrain.planning.count_error import UnitErrors, UnitsPlan
 
 # Ratio of the largest ε to the planned one, and of that to the smallest; number of points.
 _REACH, _STEPS = 10.0, 21

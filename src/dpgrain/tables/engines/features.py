@@ -41,19 +41,6 @@ Function: TypeAlias = Literal[
 FUNCTIONS: tuple[Function, ...] = ("size", "count", "sum", "mean", "min", "max", "nunique")
 # Aggregates that are 0 for users without rows.
 _ZERO_WITHOUT_ROWS = ("size", "count", "sum", "nunique")
-# Words before the column.
-_WORDS: Mapping[Function, str] = {
-    "count": "number of records with a value of",
-    "sum": "sum of",
-    "mean": "mean of",
-    "min": "smallest",
-    "max": "largest",
-    "nunique": "number of different values of",
-    "first": "first",
-    "last": "last",
-    "most": "most frequent",
-    "median": "median of",
-}
 # Bits of the integer part and of the fraction in a sum: 2^63 rows add up in 128 bits.
 _BITS = 62
 _LARGEST_SUM = 2**63 - 1
@@ -219,17 +206,6 @@ class Aggregate:
             limit = f"{_LARGEST_SUM}::HUGEINT"
             return f"CAST(greatest(least({total}, {limit}), -{limit}) AS BIGINT)"
         return total
-
-    @property
-    def words(self) -> str:
-        """Words for a user's value, such as "sum of paid"."""
-        of, where = (self.of or "").strip(), (self.where or "").strip()
-        if self.function in ("any", "all"):
-            return f"value of {self.function}({where})"
-        records = self.function == "size" or self.of is None
-        words = "number of records" if records else f"{_WORDS[self.function]} {of}"
-        words += "" if self.order is None else f" by {self.order.strip()}"
-        return f"{words} where {where}" if where else words
 
     def __str__(self) -> str:
         if self.text:

@@ -184,7 +184,7 @@ def _looked_up(name: str, on: str, kind: str, table: pa.Table, title: str) -> Co
             if 0 < len(distinct) <= _MAX_DOMAIN:
                 values = tuple(sorted(value for value in distinct.to_pylist() if _fits(value)))
     return CompiledExpression(
-        f"{name} of {title} by {on}", kind, quoted(name), node, values=values or None
+        f"{name} of {title} by {on} (#{mark[:8]})", kind, quoted(name), node, values=values or None
     )
 
 

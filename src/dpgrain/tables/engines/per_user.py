@@ -130,14 +130,11 @@ class PerUser:
         """Return whether a column is a count."""
         return any(each.name == column and each.is_count for each in self.numbers)
 
-    def meanings(self, columns: Sequence[str | None]) -> tuple[tuple[str, str], ...]:
-        """Return the columns among these that are computed, each with the words for its values."""
-        per = f" per {', '.join(self.by)}" if self.by else ""
-        words = {each.name: each.words for each in self.numbers}
-        words |= {name: column.text for name, column in self.derived}
-        return tuple(
-            (name, f"each person's {words[name]}{per}") for name in columns if name in words
-        )
+    def meanings(self, columns: Sequence[str | None]) -> tuple[tuple[str, ...], ...]:
+        """Return the computed columns among these, as in the metadata of a release."""
+        known = {each.name: tuple(part or "" for part in each.meaning) for each in self.numbers}
+        known |= {name: ("", column.text, "", "") for name, column in self.derived}
+        return tuple((name, *known[name], *self.by) for name in columns if name in known)
 
     @property
     def fact(self) -> Fact:

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -43,6 +44,8 @@ from dpgrain.tables.sources.read_errors import translate_errors, unwritable_erro
 
 # Environment variable that hides advice, and the files about which this process has given it.
 _QUIET, _advised = "DPGRAIN_QUIET", set[str]()
+#: True while files are read in order to be checked, so that advice to do this is hidden.
+checking: ContextVar[bool] = ContextVar("checking", default=False)
 # Bytes of DuckDB's buffer, twice the longest row: DuckDB drops a row that does not fit and resumes
 # at an arbitrary place.
 _BUFFER_BYTES = 2 * MAX_ROW_BYTES
@@ -80,7 +83,7 @@ class CsvFiles(FileSource):
 
     def advise(self) -> None:
         """Advise to check the files, once per process and file, whatever their rows are."""
-        if self.paths[0] in _advised or os.environ.get(_QUIET):
+        if self.paths[0] in _advised or os.environ.get(_QUIET) or checking.get():
             return
         _advised.update(self.paths)
         print(

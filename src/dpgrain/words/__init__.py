@@ -1,0 +1,1 @@
+"""Words: sentences about queries, plans and releases, built from their numbers."""

@@ -1,0 +1,483 @@
+"""A release as text: its title, a few rows and notes, for ``print``, the terminal and notebooks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpgrain import _validate
+from dpgrain._formatting import (
+    POINTER,
+    Paragraphs,
+    abbreviate,
+    align_columns,
+    format_facts,
+    format_number,
+    one_line,
+    quantity,
+    sentence,
+    shorten,
+    useful_decimals,
+)
+from dpgrain._types import IntArray
+from dpgrain.words.guarantee_text import filters
+from dpgrain.words.quantities import (
+    bounds_effect,
+    clamping_effect,
+    clipping_effect,
+    clipping_examples,
+    covers,
+    dropped_rows,
+    estimand,
+    format_limit,
+    keys_text,
+    post_processing,
+    ranking_effect,
+    unclipped,
+    warnings,
+)
+from dpgrain.words.risk_text import privacy_sections
+
+if TYPE_CHECKING:
+    from dpgrain.statistics.release import Release
+    from dpgrain.statistics.release_metadata import ReleaseMetadata
+
+# Number of printed rows, and maximum number of characters of a key.
+_ROWS, _LETTERS = 5, 39
+_CHOSEN = (
+    "to estimate the unclipped {unclipped} instead, pass a clip= that few contributions exceed; "
+    "this adds noise"
+)
+# Bins of other columns have a width.
+_ONE_INTEGER = (
+    "quantiles are integers: where std_error is 0, the interval contains only one, although others are "
+    "possible"
+)
+_COUNTS = ("count", "count_error")
+# Days and months are printed in chronological order …
+_MONTH = re.compile(r"(?<=-[0-9]{2})-01$")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}(-[0-9]{2})?")
+# … and the groups of bins(x, 0, 10, 100) by their lower end.
+_BIN = re.compile(r"(?:(?P<first>below) \S+|(?P<low>\S+) to \S+|(?P<last>\S+) and above)")
+# Integers are in order if at least this part of those between their ends are keys, like ages.
+_WITHOUT_GAPS = 0.5
+# Numbers with more digits keep all of them in CSV.
+_DIGITS = 15
+
+
+@dataclass(frozen=True)
+class PrintedRow:
+    """Row of a release, as printed."""
+
+    keys: tuple[str, ...]
+    estimate: str
+    std_error: str
+    low: str
+    high: str
+    more: tuple[str, ...] = ()
+
+    def numbers(self, release: Release) -> list[str]:
+        """Return the numbers of the row, without empty columns."""
+        named = zip(release.more, self.more, strict=True)
+        known = extra_columns(release)
+        own = [self.estimate, self.std_error, self.low, self.high]
+        return own + [text for name, text in named if name in known]
+
+
+def format_rows(release: Release, places: IntArray, *, letters: int) -> list[PrintedRow]:
+    """Format rows of a release, with the number of decimals that the noise allows."""
+    columns = (release.estimate, release.std_error, release.low, release.high)
+    values = np.stack([column[places] for column in columns], axis=1)
+    more = {name: column[places] for name, column in release.more.items()}
+    divided = "count" in more
+    # Noise on integers is an integer.
+    whole = not divided and bool((values[:, 0] == np.rint(values[:, 0])).all())
+    known = values[np.isfinite(values[:, 1]), 1]
+    usual = useful_decimals(float(np.median(known))) if known.size else None
+    lines = []
+    for row, keys in enumerate(format_keys(release, places, letters=letters)):
+        decimals = useful_decimals(float(values[row, 1]))
+        if divided and usual is not None:
+            # Equal decimals for all ratios, except for much smaller or larger errors.
+            near = decimals is None or abs(decimals - usual) < 2
+            decimals = usual if near else decimals
+        estimate, error, low, high = (format_number(float(v), decimals) for v in values[row])
+        if whole:
+            estimate = format_number(float(values[row, 0]), 0)
+        own = tuple(
+            format_number(float(column[row]), 0 if name in _COUNTS else decimals)
+            for name, column in more.items()
+        )
+        lines.append(PrintedRow(keys, estimate, error, low, high, own))
+    return lines
+
+
+def shown(release: Release, count: int) -> IntArray:
+    """Return the indices of the rows to print: the largest, or the first in a fixed order."""
+    count = _validate.integer(minimum=1, top=count)
+    if release.statistic.in_order or not release.groups.names:
+        return np.arange(min(count, len(release)))
+    if (order := _key_order(release)) is not None:
+        return order[:count]
+    return np.argsort(-release.estimate, kind="stable")[:count]
+
+
+def in_order(release: Release) -> bool:
+    """Return True if rows have a fixed order, such as days."""
+    return release.statistic.in_order or _key_order(release) is not None
+
+
+def _key_order(release: Release) -> IntArray | None:
+    """Return the indices of the rows in the order of their first key; None if it has no order."""
+    if not release.groups.names or not len(release):
+        return None
+    keys, order = release.groups.columns[0].to_pylist(), release.groups.order()
+    if all(isinstance(key, str) and _DATE.fullmatch(key) is not None for key in keys):
+        return order
+    if release.statistic.of_items:
+        # The largest items are of interest.
+        return None
+    if has_order(keys):
+        return order
+    lows = [_lower_end(key) for key in keys]
+    if any(low is None for low in lows):
+        return None
+    return order[np.argsort(np.array(lows, dtype=np.float64)[order], kind="stable")]
+
+
+def has_order(keys: Sequence[Any]) -> bool:
+    """Return True if keys are integers without large gaps, such as ages or hours.
+
+    >>> has_order([18, 19, 20, 22]), has_order([7, 4096]), has_order(["a"]), has_order([3])
+    (True, False, False, False)
+    """
+    known = set(keys)
+    if len(known) < 2 or not all(type(key) is int for key in known):
+        return False
+    return bool(len(known) >= _WITHOUT_GAPS * (max(known) - min(known) + 1))
+
+
+def _lower_end(key: Any) -> float | None:
+    """Return the lower end of a group of bins; None for other keys."""
+    found = _BIN.fullmatch(key) if isinstance(key, str) else None
+    if found is None:
+        return None
+    try:
+        return (
+            -np.inf if found["first"] else float((found["low"] or found["last"]).replace(",", ""))
+        )
+    except ValueError:
+        return None
+
+
+def rounded(release: Release, table: pa.Table) -> pa.Table:
+    """Return the table of a release with numbers rounded to two digits of their error.
+
+    Lower ends and bounds are rounded down, upper ends and errors up. Estimates that were made to
+    add up keep all digits.
+    """
+    errors = dict.fromkeys(("estimate", "std_error", "low", "high", "at_least"), "std_error")
+    errors |= dict.fromkeys(_COUNTS, "count_error")
+    decimals = {
+        error: [useful_decimals(value) for value in table.column(error).to_pylist()]
+        for error in set(errors.values()) & set(table.column_names)
+    }
+    for name in set(errors) & set(table.column_names):
+        if errors[name] not in decimals or (name == "estimate" and release.metadata.processed):
+            continue
+        way = _ROUNDING.get(name, ROUND_HALF_EVEN)
+        values = zip(table.column(name).to_pylist(), decimals[errors[name]], strict=True)
+        column = pa.array([_rounded(value, digits, way) for value, digits in values], pa.float64())
+        table = table.set_column(table.column_names.index(name), name, column)
+    return table
+
+
+_ROUNDING = {
+    "low": ROUND_FLOOR,
+    "at_least": ROUND_FLOOR,
+    "high": ROUND_CEILING,
+    "std_error": ROUND_CEILING,
+    "count_error": ROUND_CEILING,
+}
+
+
+def _rounded(value: float | None, decimals: int | None, way: str) -> float | None:
+    """Return a number with these decimals, or unchanged if it has more digits than a double."""
+    if value is None or decimals is None or not np.isfinite(value):
+        return value
+    made = Decimal(value).quantize(Decimal(1).scaleb(-decimals), way, _ALL_DIGITS)
+    # Adding 0 turns −0 into 0.
+    return float(made) + 0.0 if len(made.as_tuple().digits) <= _DIGITS else value
+
+
+# A double has at most this many digits before and after the point that are written out.
+_ALL_DIGITS = Context(prec=350)
+
+
+def key_headings(release: Release) -> tuple[str, ...]:
+    """Return the headings of the keys, which describe what :func:`format_keys` prints."""
+    if release.statistic.of_bins:
+        return ("counted", "per user")
+    if release.statistic.stepped:
+        return (*release.key_names[:-1], release.metadata.value or "value")
+    return release.key_names
+
+
+def format_keys(release: Release, places: IntArray, *, letters: int) -> list[tuple[str, ...]]:
+    """Format the keys of the groups at these indices, each with a limited number of characters."""
+    columns = [column.to_pylist() for column in release.groups.take(places).columns]
+    for place, name in enumerate(release.groups.names):
+        if name in release.metadata.months:
+            columns[place] = [_MONTH.sub("", str(key)) for key in columns[place]]
+    statistic = release.statistic
+    if statistic.of_bins:
+        values = f"values of {keys_text(release.metadata)}"
+        counted = [values if kind == "elements" else kind for kind in columns[0]]
+        columns = [counted, format_bins(release, columns[1])]
+    elif statistic.stepped:
+        columns[-1] = [f"≥ {format_key(least)}" for least in columns[-1]]
+    elif statistic.binned:
+        columns[-2] = ["−∞" if end is None else end for end in columns[-2]]
+        columns[-1] = ["∞" if end is None else end for end in columns[-1]]
+    texts = [abbreviate([format_key(key) for key in column], letters) for column in columns]
+    return list(zip(*texts, strict=True)) or [()] * len(places)
+
+
+def format_key(key: Any) -> str:
+    """Format one key."""
+    if isinstance(key, float):
+        return f"{key:.10g}"
+    return "none" if key is None else one_line(key)
+
+
+def format_bins(release: Release, most: Sequence[int | None]) -> list[str]:
+    """Format bins as intervals; each is given by its largest number, or None for the last."""
+    edges = sorted({edge for edge in release.groups.columns[1].to_pylist() if edge is not None})
+    names: dict[int | None, str] = {}
+    before = 0
+    for edge in edges:
+        names[edge] = f"{edge:,}" if edge == before + 1 else f"{before + 1:,}–{edge:,}"
+        before = edge
+    names[None] = f"over {before:,}"
+    return [names[edge] for edge in most]
+
+
+def extra_columns(release: Release) -> list[str]:
+    """Return the names of the additional columns with a known number."""
+    return [name for name, column in release.more.items() if not np.isnan(column).all()]
+
+
+def number_headings(release: Release) -> tuple[str, ...]:
+    """Return the names of the numeric columns with a known number."""
+    return ("estimate", "std_error", "low", "high", *extra_columns(release))
+
+
+def counts_are_clipped(release: Release) -> bool:
+    """Return True if the counts next to estimates are clipped."""
+    return release.metadata.is_clipped and release.metadata.over != "everyone"
+
+
+def title(release: Release) -> str:
+    """Return the title of a release: quantity, keys, clipping, number of groups and filter."""
+    only = (f"only {each}" for each in filters(release.guarantee))
+    return ", ".join([_title(release), *only])
+
+
+def _title(release: Release) -> str:
+    metadata = release.metadata
+    words = one_line(estimand(metadata))
+    words = f"{words[:1].upper()}{words[1:]}"
+    if not release.groups.names or release.statistic.of_bins:
+        return words
+    points = len(release.groups.columns[-1].unique()) if release.statistic.pointwise else 1
+    noun = "bin" if release.statistic.binned else release.statistic.noun
+    groups = len(release) // max(points, 1)
+    number = quantity(groups, noun)
+    if metadata.selected and release.statistic.holders:
+        return f"{words} (the {groups:,} largest, chosen privately; others are missing)"
+    if metadata.selected_groups is not None:
+        whole = quantity(metadata.selected_groups, noun)
+        return f"{words} (the {groups:,} largest of {whole} chosen privately)"
+    if metadata.selected:
+        return f"{words} ({number}, chosen privately; rare ones are missing)"
+    if metadata.public_items is None or noun == "bin":
+        return words if (groups, noun) == (1, "group") else f"{words} ({number})"
+    public = f"{metadata.public_items:,} public {noun}{'s' * (metadata.public_items != 1)}"
+    some = f"the {groups:,} largest of " if release.statistic.holders else f"{groups:,} of "
+    return f"{words} ({some if groups < metadata.public_items else ''}{public})"
+
+
+def notes(release: Release) -> list[str]:
+    """Return at most two notes on this release: the quantity of the intervals, and warnings."""
+    metadata = release.metadata
+    if not len(release):
+        return [
+            "No group passed the threshold: ask the curator to check the columns for unreadable "
+            "values (--check), or pass domain= or a larger epsilon=."
+        ]
+    parts = [
+        _intervals(release),
+        clipping_effect(metadata),
+        clamping_effect(metadata),
+    ]
+    parts.append(dropped_rows(metadata))
+    if np.isnan(release.estimate).any():
+        parts.append("blank estimates did not stand out from the noise")
+    if release.statistic.ranked and (release.std_error == 0).any():
+        parts.append(_ONE_INTEGER)
+    lines = [" ".join(sentence(part) for part in parts if part)]
+    return [*lines, f"Warning: {warnings(metadata)}."] if metadata.care else lines
+
+
+def explanation(release: Release) -> Paragraphs:
+    """Describe every column, the clipping, the noise and the guarantee."""
+    privacy = privacy_sections(release.guarantee, release.shares)
+    return format_facts(title(release), {**column_meanings(release), **privacy})
+
+
+def column_meanings(release: Release) -> dict[str, str]:
+    """Describe each column, clipping, noise and other facts, by name."""
+    metadata, statistic = release.metadata, release.statistic
+    facts = {
+        "clipping": _clipping(release),
+        "rows": dropped_rows(metadata),
+        "values": bounds_effect(metadata) or clamping_effect(metadata),
+        "average": _average(release),
+        "ranking": ranking_effect(metadata),
+        "labels": _long_labels(release),
+        "negatives": "negative estimates were set to 0, so small ones are biased upwards"
+        if getattr(release, "nonnegative", False)
+        else "",
+        "noise": metadata.noise or getattr(release, "noise", "gaussian"),
+        "warning": warnings(metadata),
+    }
+    columns = {
+        "estimate": f"the {covers(metadata)}, plus noise",
+        "std_error": "standard error of the noise",
+        "low, high": _intervals(release).replace(" (low to high)", "").partition("; ")[0],
+        "at_least": f"95% lower bound for the unclipped {unclipped(metadata)}. No private release can "
+        "give an upper bound, because one person may contribute any amount",
+        "count": _count(release),
+        "count_error": "standard error of count",
+    }
+    if statistic.ratio:
+        columns["estimate"] = f"the {covers(metadata)}, computed from noisy sums"
+        columns["std_error"] = "approximate standard error that the noise causes"
+    if metadata.processed:
+        columns["estimate"] = (
+            f"the {covers(metadata)}, after post-processing ({post_processing(metadata)})"
+        )
+        columns["std_error"] = "approximate standard error after post-processing"
+    known = ("low, high", *number_headings(release))
+    texts = {name: text for name, text in columns.items() if name in known}
+    texts |= {name.capitalize(): text for name, text in facts.items() if text}
+    return texts
+
+
+def _intervals(release: Release) -> str:
+    """Describe the quantity of the intervals and the limits."""
+    metadata, known = release.metadata, extra_columns(release)
+    text = f"95% interval (low to high) for the {covers(metadata)}"
+    if metadata.statistic.stepped:
+        text = f"95% band (low to high) for all {covers(metadata)}s of a group at once"
+    if metadata.processed:
+        text = f"approximate {text}, after post-processing ({post_processing(metadata)})"
+    if metadata.statistic.holders:
+        text += "; it ignores the ranking, which raises the largest slightly"
+    if limits := _limits(metadata):
+        text += f"; it covers the noise only, not the {limits}"
+    if "at_least" in known:
+        text += f"; at_least: 95% lower bound for the unclipped {unclipped(metadata)}"
+    if "count" in known:
+        text += f"; count: {_count(release)}"
+    return text
+
+
+def _limits(metadata: ReleaseMetadata) -> str:
+    """Name the limits whose effect no interval covers."""
+    less = " (which lets users with many records count less)" * metadata.statistic.ratio
+    clamped = "clamping" if "clamped" in unclipped(metadata) else ""
+    return " and ".join(filter(None, (clamped, f"clipping{less}" if metadata.is_clipped else "")))
+
+
+def _count(release: Release) -> str:
+    """Describe the counts behind ratios."""
+    if release.metadata.over == "everyone":
+        return "public number of people"
+    clipped = "clipped " if counts_are_clipped(release) else ""
+    return f"{clipped}number of {release.metadata.rows}, plus noise"
+
+
+def _clipping(release: Release) -> str:
+    """Describe the effect of clipping, and how to avoid it."""
+    metadata = release.metadata
+    if not metadata.is_clipped:
+        if metadata.max_elements is not None:
+            limit = quantity(metadata.max_elements, "element")
+            return f"at most {limit} of each user were kept; nothing was clipped"
+        return "contributions were not clipped"
+    chosen = metadata.chosen and not metadata.statistic.ratio
+    more = sentence(_CHOSEN.format(unclipped=unclipped(metadata))) if chosen else ""
+    bounds = getattr(release, "clip", np.zeros(0))
+    bound = (
+        f"the chosen bound is {format_limit(bounds[0])}" if chosen and len(set(bounds)) == 1 else ""
+    )
+    parts = map(
+        sentence,
+        (bound, clipping_effect(metadata), clipping_examples(metadata), more),
+    )
+    return " ".join(filter(None, parts)).rstrip(".")
+
+
+def _average(release: Release) -> str:
+    """Describe the average of a ratio."""
+    if not release.statistic.ratio:
+        return ""
+    if release.metadata.rows == "people":
+        return "the numbers describe the average person"
+    return (
+        "the numbers describe the average record, not the average person; if a few people have "
+        "extreme values, the unclipped quantity can be far outside of the interval"
+    )
+
+
+def _long_labels(release: Release) -> str:
+    """Describe labels of long texts, if the release has any."""
+    letters = release.groups.beginning_of_long_labels
+    if letters is None:
+        return ""
+    return f"a long text is shown as its first {letters} characters, … and its SHA-256 hash"
+
+
+def summary(release: Release) -> str:
+    """Return a release as printed: title, a few rows, notes and the short guarantee."""
+    table = _table(release) if len(release) else []
+    return "\n".join([title(release), *table, *notes(release), release.guarantee.summary, POINTER])
+
+
+def _table(release: Release) -> list[str]:
+    """Return the first or the largest rows of a release as lines of equal width."""
+    places = shown(release, _ROWS)
+    rows = [
+        [*line.keys, *line.numbers(release)]
+        for line in format_rows(release, places, letters=_LETTERS)
+    ]
+    heads = [shorten(one_line(name), _LETTERS) for name in key_headings(release)]
+    lines = align_columns([[*heads, *number_headings(release)], *rows])
+    if footer := table_footer(release, len(places)):
+        lines.append(f"[{footer}]")
+    return lines
+
+
+def table_footer(release: Release, count: int) -> str:
+    """Return the note below a table with some rows: the number of rows, long labels."""
+    order = "first" if in_order(release) else "largest"
+    lines = [f"{len(release):,} rows, {count} {order} shown; all: .to_pandas()"]
+    lines = lines if len(release) > count else []
+    return "; ".join([*lines, *filter(None, [_long_labels(release)])])

@@ -1,0 +1,85 @@
+"""A copy that is sent to a process of before tells it what was open where the copy was made."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import dpgrain as dg
+from dpgrain.learn import LinearRegression
+from dpgrain.publishing.origins import PickleOrigin
+
+X = np.random.default_rng(0).normal(size=(30, 2))
+
+
+def model() -> LinearRegression:
+    return LinearRegression(epsilon=50.0, clip=1.0, rounds=1, n_users=30, unit=dg.Record())
+
+
+def fitted(sent: bytes, copies: int = 0) -> str:
+    """Fit what was sent, or a copy of it, and return what it promises or why it is refused."""
+    found: Any = pickle.loads(sent)
+    for _ in range(copies):
+        found = clone(pickle.loads(pickle.dumps(found)))
+    try:
+        return str(found.fit(X, X[:, 0]).guarantee_)
+    except dg.ParameterError as error:
+        return str(error)
+
+
+@pytest.fixture(scope="module")
+def earlier() -> Iterator[ProcessPoolExecutor]:
+    """A process that was started before anything was opened, as those of a pool are."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        assert pool.submit(abs, -1).result() == 1
+        yield pool
+
+
+@pytest.mark.parametrize("copies", [0, 1, 2])
+def test_a_fit_is_refused_where_the_budget_is_not_charged(
+    earlier: ProcessPoolExecutor, copies: int
+) -> None:
+    with dg.budget(1.0, 1e-6) as spent:
+        sent = pickle.dumps(model())
+        said = earlier.submit(fitted, sent, copies).result()
+    assert "sent here while a budget was open in another process" in said
+    assert spent.guarantee is None
+
+
+@pytest.mark.slow
+def test_a_fit_is_refused_where_the_ledger_is_not_open(
+    earlier: ProcessPoolExecutor, tmp_path: Path
+) -> None:
+    promises = [dg.LastingPromise.of(dg.Record(), 1.0, 1e-6)]
+    ledger = dg.Ledger.create(tmp_path / "ledger", name="visits", promises=promises)
+    with ledger:
+        sent = pickle.dumps(model())
+        assert str(ledger.place) not in sent.decode("latin-1")
+        said = earlier.submit(fitted, sent).result()
+        # One that is started now charges it.
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            charged = pool.submit(fitted, sent).result()
+    assert "sent here while a ledger was open in another process" in said
+    assert "the ledger 'visits' promises one record" in charged
+
+
+def test_what_was_made_here_is_fitted_here() -> None:
+    with dg.budget(100.0, 1e-3) as spent:
+        sent = pickle.dumps(model())
+        assert "Record-level" in fitted(sent, copies=1)
+    assert spent.guarantee is not None
+    assert "Record-level" in fitted(sent)
+    assert PickleOrigin.current() is None
+
+
+@pytest.mark.slow
+def test_where_nothing_is_open_nothing_is_said(earlier: ProcessPoolExecutor) -> None:
+    assert "Record-level" in earlier.submit(fitted, pickle.dumps(model()), 1).result()

@@ -1,0 +1,3 @@
+"""Public facts in sentences."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Plans in words."""
+
+from __future__ import annotations

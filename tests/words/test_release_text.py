@@ -1,0 +1,787 @@
+"""A printed release shows its numbers, their quantity, and the effect of clipping."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from tests.statistics import releases
+
+import dpgrain as dg
+from dpgrain._formatting import POINTER
+from dpgrain.words.quantities import clipping_effect, format_limit, limit_text
+from dpgrain.words.release_text import (
+    column_meanings,
+    format_rows,
+    in_order,
+    notes,
+    number_headings,
+    rounded,
+    shown,
+    title,
+)
+
+ITEMS = list(range(1, 41))
+OPTIONS: dict[str, Any] = {"unit": dg.User(), "epsilon": 2.0, "delta": 1e-4, "random_state": 1}
+
+
+@pytest.fixture(scope="module")
+def skewed() -> dg.Histogram:
+    """Items, most of them invisible when bounds were chosen."""
+    generator = np.random.default_rng(1)
+    item = np.minimum(generator.geometric(0.3, 4000), 40)
+    who, paid = generator.integers(0, 900, 4000), 5 + generator.pareto(2, 4000)
+    table = dg.read(pa.table({"who": who, "item": item, "paid": paid}), user="who")
+    return dg.histogram(
+        table, "item", weight="paid", domain=ITEMS, **{**OPTIONS, "unit": dg.Element("item")}
+    )
+
+
+@pytest.mark.parametrize("kind", ["expression", "derived", "cells"])
+def test_months_are_printed_without_a_day(kind: str, tmp_path: Path) -> None:
+    rows = {"who": [*range(400)] * 2, "day": ["2025-01-03", "2025-02-04"] * 400}
+    table = dg.read(pa.table(rows), user="who", types={"day": "DATE"})
+    if kind == "derived":
+        table = table.derive(month="month(day)")
+    if kind == "cells":
+        table = table.with_cells("month", "day", dg.Elements.from_period("month"))
+    key = "month(day)" if kind == "expression" else "month"
+    release = dg.count(table, by=key, **OPTIONS)
+    assert [line.split()[0] for line in repr(release).splitlines()[1:4]] == [
+        key, "2025-01", "2025-02",
+    ]  # fmt: skip
+    again = dg.Release.load(release.save(tmp_path / "months.parquet"))
+    assert repr(again) == repr(release)
+    assert again.groups.columns[0].to_pylist() == ["2025-01-01", "2025-02-01"]
+    page = again.report(tmp_path / "page.html").read_text()
+    assert "2025-01<" in page
+    assert "2025-01-01<" not in page
+    # Days and labels that look like days are unchanged.
+    table = dg.read(pa.table({**rows, "first": ["2025-01-01"] * 800}), user="who")
+    assert "2025-01-01 " in repr(dg.count(table, by="first", **OPTIONS))
+
+
+def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
+    head, columns, first, *rest = repr(skewed).splitlines()
+    assert head == (
+        "Sum of paid above 0 per item, each user's contribution to each item clipped (scaled "
+        "down) to at most a bound per item, chosen privately (40 public items)"
+    )
+    assert columns.split() == ["item", "estimate", "std_error", "low", "high", "at_least"]
+    line = format_rows(skewed, shown(skewed, 1), letters=40)[0]
+    assert first.split() == [
+        *line.keys, line.estimate, line.std_error, line.low, line.high, *line.more,
+    ]  # fmt: skip
+    assert len({len(row) for row in (columns, first, *rest[:4])}) == 1, "columns are of one width"
+    assert rest[4] == "[40 rows, 5 largest shown; all: .to_pandas()]"
+    assert rest[-2:] == [skewed.guarantee.summary, POINTER]
+    assert str(skewed) == repr(skewed)
+
+
+def test_notes_state_interval_and_clipping(skewed: dg.Histogram) -> None:
+    (said,) = notes(skewed)
+    assert said.startswith(
+        "95% interval (low to high) for the clipped total; it covers the noise only, not the clipping; "
+        "at_least: 95% lower bound for the unclipped total. The effect of clipping was not estimated. "
+        "Rows without a value in 'who' or 'item' are dropped"
+    )
+    assert said in repr(skewed)
+    known = replace(skewed, metadata=replace(skewed.metadata, above=0.031))
+    estimate = "A rough estimate: about 3.1% of users' contributions to one item were clipped."
+    assert estimate in notes(known)[0]
+    (after,) = notes(skewed.shrunk())
+    assert after.startswith(
+        "Approximate 95% interval (low to high) for the clipped total, after post-processing (shrunk)"
+    )
+
+
+PRINTED: dict[str, Any] = {
+    "count": lambda t, **o: dg.count(t, **o),
+    "count per month": lambda t, **o: dg.count(t, by="month", domain=[1, 2], **o),
+    "sum": lambda t, **o: dg.sum(t, "paid", bounds=(0, 30), **o),
+    "sum, range found": lambda t, **o: dg.sum(t, "paid", **o),
+    "histogram": lambda t, **o: dg.histogram(t, "item", domain=ITEMS, **o),
+    "names": lambda t, **o: dg.histogram(t, "name", **o),
+    "bins": lambda t, **o: dg.histogram(t, "paid", edges=[5, 10], **o),
+    "mean": lambda t, **o: dg.mean(t, "paid", bounds=(0, 30), **o),
+    "mean, range found": lambda t, **o: dg.mean(t, "paid", by="month", domain=[1, 2], **o),
+    "std": lambda t, **o: dg.std(t, "paid", bounds=(0, 30), **o),
+    "correlation": lambda t, **o: dg.correlation(
+        t, "paid", "item", bounds=(0, 30), other_bounds=(0, 9), **o
+    ),
+    "quantiles": lambda t, **o: dg.quantiles(t, "paid", bounds=(0, 30), **o),
+    "distribution": lambda t, **o: dg.distribution(t, "paid", [5, 10], **o),
+    "top": lambda t, **o: dg.top(t, "name", **o),
+}
+UNITS: dict[str, Any] = {"record": dg.Record(), "element": dg.Element("name"), "user": dg.User()}
+NUMBERS = ("estimate", "std_error", "low", "high", "at_least", "count", "count_error")
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 2.0])
+@pytest.mark.parametrize("clip", ["auto", 2.0])
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("name", PRINTED)
+def test_any_release_prints_four_notes_and_explains_each_column(
+    name: str, unit: str, clip: Any, epsilon: float, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {**OPTIONS, "unit": UNITS[unit], "epsilon": epsilon}
+    if name != "top" and (unit != "record" or name.startswith("sum")):
+        options["clip"] = clip
+    release = PRINTED[name](releases.shop(), **options)
+    variants = [release, release.largest(1)] if len(release) else [release]
+    if isinstance(release, dg.Histogram) and len(release) > 1:
+        variants += [release.shrunk(), release.without_negatives()]
+    for each in variants:
+        title, *lines = str(each).splitlines()
+        rows = min(len(each), 5) + 1 if len(each) else 0
+        below = [line for line in lines[rows:] if not line.startswith("[")]
+        assert len(below) <= 4, below
+        assert below[-2:] == [each.guarantee.summary, POINTER]
+        numbers = each.to_arrow().column_names[len(each.groups.names) :]
+        assert [column for column in numbers if column != "take care"] == [
+            column for column in NUMBERS if column in numbers
+        ]
+        told = column_meanings(each)
+        explained = {column.strip() for names in told for column in names.split(",")}
+        shown_columns = lines[0].split()[-len(number_headings(each)) :] if len(each) else []
+        assert set(shown_columns) <= explained
+        assert " ".join(str(each.guarantee).split()) in " ".join(each.explain().split())
+        # The text has the clipping, its unit and the quantity of the interval.
+        if len(each):
+            assert each.covers in below[0]
+        first_items = re.search("the first [0-9]* ?items? in", title) is not None
+        assert ("clipped" in title or first_items) == each.covers.startswith("clipped")
+        _covers_in_every_format(each, tmp_path)
+
+
+def _covers_in_every_format(release: dg.Release, folder: Path) -> None:
+    covers = release.covers
+    assert release.to_arrow().schema.metadata == {b"covers": covers.encode()}
+    assert release.to_pandas().attrs["covers"] == covers
+    written = pq.read_table(release.write(folder / "out.parquet"))
+    saved = pq.read_table(release.save(folder / "saved.parquet"))
+    for table in (written, saved):
+        assert table.schema.metadata[b"covers"] == covers.encode()
+    rows = json.loads(release.write(folder / "out.json").read_text())
+    assert all(list(row)[-1] == "covers" and row["covers"] == covers for row in rows)
+    lines = release.write(folder / "out.csv").read_text().splitlines()
+    assert lines[0].endswith(',"covers"')
+    assert all(line.endswith(f',"{covers}"') for line in lines[1:])
+    assert dg.Release.load(folder / "saved.parquet").covers == covers
+
+
+COVERS = {
+    ("count", "user"): "clipped total",
+    ("count", "record"): "total",
+    ("sum", "user"): "clipped total of clamped values",
+    ("sum, range found", "user"): "clipped total of clamped values",
+    ("mean", "record"): "mean of clamped values",
+    ("quantiles", "user"): "clipped quantile of clamped values",
+    ("std", "record"): "standard deviation of clamped values",
+    ("distribution", "user"): "clipped share",
+    ("top", "element"): "total",
+}
+
+
+@pytest.mark.parametrize(("name", "unit"), COVERS)
+def test_covers_names_the_quantity(name: str, unit: str) -> None:
+    release = PRINTED[name](releases.shop(), **{**OPTIONS, "unit": UNITS[unit]})
+    assert release.covers == COVERS[name, unit]
+
+
+def test_different_long_keys_look_different() -> None:
+    urls = [
+        f"https://example.org/catalogue/nineteenth-century/works/{n:02}/index.html"
+        for n in range(5)
+    ]
+    long = "https://example.org/" + "x" * 300
+    rows = pa.table({"who": range(360), "url": [[*urls, long][n % 6] for n in range(360)]})
+    table = dg.read(rows, user="who")
+    release = dg.histogram(table, "url", domain=urls, unit=dg.User(), clip=1.0, epsilon=9.0,
+                           delta=1e-6)  # fmt: skip
+    keys = [line.split()[0] for line in str(release).splitlines()[2:7]]
+    assert len(set(keys)) == 5
+    assert all(len(key) <= 39 and key.startswith("https://") for key in keys)
+    said = "a long text is shown as its first 190 characters"
+    assert said not in str(release) + release.explain()
+    with_long = dg.histogram(table, "url", unit=dg.Element("url"), epsilon=9.0, delta=1e-6)
+    assert said in str(with_long)
+    assert said in with_long.explain().replace("A long", "a long")
+
+
+CHOSEN = "each user's contribution clipped (scaled down) to at most …, chosen privately"
+GROUPS = CHOSEN.replace("contribution", "contributions to all groups").replace("n)", "n together)")
+ASKED: dict[str, tuple[Any, str]] = {
+    "count": (
+        lambda t: dg.count(t, **OPTIONS),
+        f"clipped count of records, {CHOSEN}",
+    ),
+    "count of records": (
+        lambda t: dg.count(t, by="month", domain=[1], **{**OPTIONS, "unit": dg.Record()}),
+        "number of records per month",
+    ),
+    "stated per month": (
+        lambda t: dg.count(t, by="month", domain=[1, 2], clip=3.0, noise="gaussian", **OPTIONS),
+        "clipped count of records per month, each user's contributions to all 2 groups clipped "
+        "(scaled down together) to at most l2 norm 3",
+    ),
+    "stated": (
+        lambda t: dg.count(t, clip=3.0, **OPTIONS),
+        "clipped count of records, each user's contribution clipped (scaled down) to at most 3 records",
+    ),
+    "sum": (
+        lambda t: dg.sum(t, "paid", bounds=(0, 30), by="month", domain=[1, 2], **OPTIONS),
+        f"sum of paid clamped to [0, 30] per month, {GROUPS.replace('all', 'all 2')}",
+    ),
+    "mean": (
+        lambda t: dg.mean(t, "paid", bounds=(0, 30), by=["month", "item"], **OPTIONS),
+        f"mean of paid clamped to [0, 30] per month, item, over records, {GROUPS}",
+    ),
+    "mean of records": (
+        lambda t: dg.mean(t, "paid", bounds=(0, 30), **{**OPTIONS, "unit": dg.Record()}),
+        "mean of paid clamped to [0, 30], over records",
+    ),
+    "variance": (
+        lambda t: dg.variance(t, "paid", bounds=(0, 30), **OPTIONS),
+        f"variance of paid clamped to [0, 30], over records, {CHOSEN}",
+    ),
+    "quantiles": (
+        lambda t: dg.quantiles(t, "paid", bounds=(0, 30), clip=4.0, **OPTIONS),
+        "quantiles of paid clamped to [0, 30], over records, each user's contribution clipped "
+        "(scaled down) to at most l2 norm 4",
+    ),
+    "top": (
+        lambda t: dg.top(t, "name", **OPTIONS),
+        f"clipped count of users with each name, {GROUPS.replace('groups', 'items')}",
+    ),
+    "top by names": (
+        lambda t: dg.top(t, "name", method="gaussian", counts=False, **OPTIONS),
+        "score per name for ranking, not a number of people: each user adds 1/√k to each of k "
+        "items, which are all of its items or the first 200 items in a fixed public order",
+    ),
+    "top at once": (
+        lambda t: dg.top(t, "name", method="truncated", max_items=3, **OPTIONS),
+        "clipped count of users with each name, counting only the first 3 items in a fixed public "
+        "order of each user",
+    ),
+    "elements per user": (
+        lambda t: dg.elements_per_user(t, "item", **OPTIONS),
+        "number of users by how many values of item, and how many records, each has",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ASKED)
+def test_the_estimand_is_named_in_every_channel(name: str, tmp_path: Path) -> None:
+    make, words = ASKED[name]
+    release = make(releases.shop())
+    if release.metadata.bound is not None:
+        words = words.replace("…", limit_text(release.metadata, release.metadata.bound))
+        assert format_limit(release.metadata.bound) in words
+    assert release.estimand == words
+    assert words[1:] in repr(release).splitlines()[0]
+    page = release.report(tmp_path / "page.html").read_text(encoding="utf-8").replace("&#39;", "'")
+    plain = release.metadata.statistic.of_bins or release.metadata.statistic.holders
+    assert plain or f"<strong>{words}</strong>" in page
+    again = dg.Release.load(release.save(tmp_path / "release.parquet"))
+    assert again.estimand == words
+    assert repr(again) == repr(release)
+    assert again.to_arrow().equals(release.to_arrow())
+
+
+def test_counts_of_people_show_the_bound_and_no_share() -> None:
+    """Norms of k items, √k, are edges of the bins for the choice of a bound."""
+    who, item = np.divmod(np.arange(4 * 900), 4)
+    table = dg.read(pa.table({"who": who, "item": (who + item) % 8}), user="who")
+    release = dg.top(table, "item", domain=list(range(8)), method="gaussian", **OPTIONS)
+    bound = format_limit(float(release.clip[0]))
+    said = f"(scaled down together) to at most l2 norm {bound} (√k for k items), chosen "
+    assert said in title(release)
+    assert notes(release)[0].count("%") == notes(release)[0].count("95%") == 2
+    assert "affected" not in str(release)
+
+
+def test_titles_of_two_columns_show_both_ranges() -> None:
+    for ask in (dg.covariance, dg.correlation):
+        pair = ask(releases.shop(), "paid", "item", bounds=(1, 30), other_bounds=(0, 5), **OPTIONS)
+        assert " of paid clamped to [1, 30] and item clamped to [0, 5], over records" in title(pair)
+        assert "a finite number in both columns are dropped" in notes(pair)[0]
+
+
+def test_bounds_of_cells_are_not_called_bounds_of_elements() -> None:
+    shop, cells = releases.shop(), {"a": "x", "b": "x", "c": "y"}
+    counted = dg.count(
+        shop, by="name", domain=list("abc"), **{**OPTIONS, "unit": dg.Element(cells)}
+    )
+    partition = counted.guarantee.partition
+    assert partition is not None
+    assert partition.brief == f"public cells #{partition.rules[0].mark} of 'name'"
+    said = (
+        "each user's contributions to all groups in one of 2 public cells of 'name' clipped (scaled "
+        "down together) to at most a bound per cell, chosen"
+    )
+    assert said in title(counted)
+    assert f"per element ({partition.brief}; " in str(counted)
+    some = dg.count(shop, by="name", domain=list("abc"), **{**OPTIONS, "unit": dg.User(2)})
+    assert (
+        "from at most 2 values of name per user (the first 2 in a fixed public order; others "
+        in title(some)
+    )
+    one = dg.count(shop, by="name", domain=list("abc"), **{**OPTIONS, "unit": dg.User(1)})
+    assert "from at most 1 value of name per user (the first in a fixed public order;" in title(one)
+
+
+def test_titles_show_filters() -> None:
+    rows = releases.shop().filter("paid > 6").where(month=[1, 2])
+    counted = dg.count(rows, by="name", domain=list("abc"), clip=2.0, **OPTIONS)
+    assert title(counted).endswith(
+        " (3 public groups), only rows with month from 1 to 2, only rows where paid > 6"
+    )
+    assert "only" not in title(dg.count(releases.shop(), **OPTIONS))
+
+
+def test_notes_state_which_rows_are_dropped() -> None:
+    shop = releases.shop()
+    for release, missing in (
+        (dg.count(shop, **OPTIONS), "a value in 'who'"),
+        (
+            dg.sum(shop, "paid", bounds=(0, 30), **OPTIONS),
+            "a value in 'who' or a finite number in 'paid'",
+        ),
+        (dg.top(shop, "name", **OPTIONS), "a value in 'who' or 'name'"),
+    ):
+        assert notes(release)[0].endswith(f" Rows without {missing} are dropped.")
+    mail = {"sender": ["a", "b"], "receiver": ["b", None], "size": [1.0, 2.0]}
+    owned = dg.sum(
+        dg.read(pa.table(mail), user=["sender", "receiver"]),
+        "size",
+        bounds=(0, 9),
+        clip=2.0,
+        **OPTIONS,
+    )
+    assert notes(owned)[0].endswith(
+        " Rows with neither 'sender' nor 'receiver', or without a finite number in 'size', are dropped."
+    )
+    assert title(owned) == (
+        "Sum of size clamped to [0, 9], each record counted once for all its users, or less where "
+        "needed to clip each user's contribution to at most 18"
+    )
+    assert "; users 'sender' and 'receiver'; " in owned.guarantee.summary.replace(
+        "(users", "; users"
+    )
+
+
+def test_means_are_told_of_the_average_record() -> None:
+    release = dg.mean(releases.shop(), "paid", bounds=(0, 30), by="month", domain=[1, 2], **OPTIONS)
+    assert "the average record, not the average person" in column_meanings(release)["Average"]
+    assert {"count", "count_error"} == set(release.more)
+    assert "count_error" in repr(release)
+    one = dg.mean(releases.shop(), "paid", bounds=(0, 30), **OPTIONS)
+    assert repr(one).splitlines()[2].split()[-1] == f"{one.more['count_error'][0]:,.0f}"
+
+
+RANGED: dict[str, Any] = {
+    "sum": lambda t, **o: dg.sum(t, "paid", **o),
+    "mean": lambda t, **o: dg.mean(t, "paid", **o),
+    "variance": lambda t, **o: dg.variance(t, "paid", **o),
+    "std": lambda t, **o: dg.std(t, "paid", **o),
+    "quantiles": lambda t, **o: dg.quantiles(t, "paid", **o),
+}
+
+
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("name", RANGED)
+def test_what_stated_bounds_cut_off_is_said_to_be_in_no_interval(name: str, tmp_path: Path) -> None:
+    stated = RANGED[name](releases.shop(), bounds=(1, 30), **OPTIONS)
+    said = "alues are clamped to [1, 30]; intervals do not include the effect of this"
+    assert column_meanings(stated)["Values"] == f"v{said}"
+    assert "of clamped values" in repr(stated)
+    assert "clamped to [1, 30]" in repr(stated)
+    assert "the nearer bound" in stated.report(tmp_path / "page.html").read_text() or (
+        f"V{said}" in (tmp_path / "page.html").read_text()
+    )
+    found = " ".join(notes(RANGED[name](releases.shop(), **OPTIONS)))
+    assert found.count("n average over users, at most ") == 1
+    assert found.count(" and clamped, by an unknown amount. ") == 1
+
+
+@pytest.mark.parametrize("ask", [dg.covariance, dg.correlation])
+def test_what_two_stated_bounds_cut_off_is_said_to_be_in_no_interval(ask: Any) -> None:
+    pair = ask(releases.shop(), "paid", "item", bounds=(1, 30), other_bounds=(0, 5), **OPTIONS)
+    assert column_meanings(pair)["Values"].startswith(
+        "values are clamped to the given bounds; intervals"
+    )
+    assert "of clamped values" in notes(pair)[0]
+
+
+def test_nothing_is_said_to_be_cut_off_where_numbers_lie_in_bins_or_are_counted() -> None:
+    shop = releases.shop()
+    in_bins = dg.histogram(shop, "paid", edges="auto", **OPTIONS)
+    assert in_bins.metadata.found is not None
+    for release in (in_bins, dg.distribution(shop, "paid", **OPTIONS), dg.count(shop, **OPTIONS)):
+        assert "clamped" not in str(release)
+        assert "Values" not in column_meanings(release)
+
+
+def test_columns_of_one_table_have_names_of_their_own() -> None:
+    release = dg.histogram(releases.shop(), "paid", edges=[5, 10], **OPTIONS)
+    columns = repr(release).splitlines()[1]
+    assert columns.split() == release.to_arrow().column_names
+    assert columns.split()[:3] == ["from", "below", "estimate"]
+    rows = releases.shop().with_cells("clipped_share", "name", str)
+    counted = dg.count(rows, by="clipped_share", domain=["a"], **OPTIONS)
+    assert counted.to_arrow().column_names[0] == "key clipped_share"
+
+
+def test_what_users_hold_is_headed_as_a_range_and_not_as_a_limit() -> None:
+    release = dg.elements_per_user(releases.shop(), "item", edges=[1, 3], **OPTIONS)
+    head, columns, *rows = repr(release).splitlines()
+    assert head == "Number of users by how many values of item, and how many records, each has"
+    assert columns.split() == ["counted", "per", "user", "estimate", "std_error", "low", "high"]
+    assert [row.split()[:4] for row in rows[:2]] == [
+        ["values", "of", "item", "1"],
+        ["values", "of", "item", "2–3"],
+    ]
+
+
+def test_explain_states_the_effect_of_ranking() -> None:
+    shop, said = releases.shop(), " tend to be overestimated; intervals do not allow for this"
+    ranked = f"items are ranked by their noisy counts, so counts at the top{said}"
+    selected = (
+        "items are ranked and selected by their noisy counts, so counts at the top and just above the "
+        f"threshold{said}"
+    )
+    options = {**OPTIONS, "unit": dg.Element("name")}
+    for expected, how in (
+        (selected, {"method": "truncated"}),
+        (selected, {"method": "gaussian", "counts": False}),
+        (ranked, {"method": "gaussian"}),
+        (ranked, {"domain": ["a", "b"]}),
+    ):
+        release = dg.top(shop, "name", **how, **options)
+        if "counts" in how:
+            expected = expected.replace("counts", "scores")
+        assert column_meanings(release)["Ranking"] == expected
+        assert "it ignores the ranking, which raises the largest slightly" in notes(release)[0]
+    assert "Ranking" not in column_meanings(dg.histogram(shop, "name", **options))
+
+
+def test_files_leave_blanks(skewed: dg.Histogram, tmp_path: Path) -> None:
+    names = ["item", "estimate", "std_error", "low", "high", "at_least"]
+    blank = np.arange(len(skewed)) % 3 == 0
+    skewed = replace(skewed, at_least=np.where(blank, np.nan, skewed.more["at_least"]))
+    rows = json.loads(skewed.write(tmp_path / "out.json").read_text())
+    assert list(rows[0]) == [*names, "covers"]
+    assert [row["at_least"] is None for row in rows] == blank.tolist()
+    table = pyarrow.csv.read_csv(skewed.write(tmp_path / "out.csv"))
+    assert table.column_names == [*names, "covers"]
+    assert table["at_least"].null_count == blank.sum()
+    assert "nan" not in (tmp_path / "out.csv").read_text().lower()
+    written = pq.read_table(skewed.write(tmp_path / "out.parquet"))
+    assert written["at_least"].null_count == blank.sum()
+    frame = skewed.to_pandas()
+    assert (frame["at_least"].isna() == blank).all()
+
+
+@pytest.mark.slow
+def test_a_file_without_limits_is_read(skewed: dg.Histogram, tmp_path: Path) -> None:
+    path = skewed.save(tmp_path / "old.parquet")
+    table = pq.read_table(path)
+    about = json.loads(table.schema.metadata[b"dpgrain"])
+    about["fields"] = ["estimate", "std_error", "clip"]
+    for fact in ("above", "bound", "cell", "max_elements"):
+        del about["facts"][fact]
+    del about["facts"]["clip"]["takes"]
+    old = table.drop_columns(["at_least"])
+    metadata = {b"dpgrain": json.dumps(about).encode()}
+    pq.write_table(old.replace_schema_metadata(metadata), path)
+    again = dg.Release.load(path)
+    assert not again.more
+    assert np.array_equal(again.estimate, skewed.estimate)
+    assert "at_least" not in repr(again)
+    assert again.report(tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize("column", ["up_to", "steps"])
+def test_a_file_of_0_1_with_former_columns_is_read(
+    skewed: dg.Histogram, tmp_path: Path, column: str
+) -> None:
+    path = skewed.save(tmp_path / "old.parquet")
+    table = pq.read_table(path)
+    about = json.loads(table.schema.metadata[b"dpgrain"])
+    about["about"]["chain"] = {"secret": "00", "rung": 0}
+    clipped = {name: f"capped_{name}" for name in ("estimate", "low", "high")}
+    fields = {name: clipped.get(name, name) for name in about["fields"]}
+    named = table.rename_columns([clipped.get(name, name) for name in table.column_names])
+    for old, said in ((named, {**fields, column: column}), (table, [*about["fields"], column])):
+        metadata = {b"dpgrain": json.dumps({**about, "fields": said}).encode()}
+        old = old.append_column(column, old.columns[1])
+        pq.write_table(old.replace_schema_metadata(metadata), path)
+        again = dg.Release.load(path)
+        assert again.hash == skewed.hash
+        assert again.to_arrow().equals(skewed.to_arrow())
+
+
+@pytest.mark.slow
+def test_the_page_and_the_plot_name_the_capped_sum(skewed: dg.Histogram, tmp_path: Path) -> None:
+    page = skewed.report(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert '<th scope="col" class="number">At least (95%)</th>' in page
+    assert '<th scope="col" class="number">95% low</th>' in page
+    assert "No private release can give an upper bound" in " ".join(page.split())
+    assert clipping_effect(skewed.metadata) in page.replace("&#39;", "'")
+    from matplotlib.figure import Figure
+
+    assert "(sum of paid above 0, clipped)" in skewed.plot(Figure().subplots()).get_xlabel()
+
+
+@pytest.mark.parametrize("form", ["2026-01-{:02}", "2026-{:02}"], ids=["days", "months"])
+def test_days_and_months_are_shown_in_their_order(form: str) -> None:
+    days = [form.format(place) for place in range(1, 13)]
+    rows = pa.table({"who": range(120), "day": [days[min(i % 17, 11)] for i in range(120)]})
+    made = dg.count(
+        dg.read(rows, user="who"), by="day", unit=dg.User(), clip=1.0, epsilon=1e5, delta=1e-6,
+        domain=days,
+    )  # fmt: skip
+    shown = [line.split()[0] for line in str(made).splitlines() if line.startswith("2026")]
+    assert shown == days[:5]
+    assert in_order(made)
+    pages = dg.count(
+        dg.read(rows, user="who").with_cells("page", "day", lambda day: f"p{day[-1]}"), by="page",
+        unit=dg.User(), clip=1.0, epsilon=1e5, delta=1e-6, domain=["p1", "p2"],
+    )  # fmt: skip
+    assert not in_order(pages)
+
+
+@pytest.fixture(scope="module")
+def many_items() -> Any:
+    users, items = 300, 12
+    columns = {
+        "who": np.repeat(np.arange(users), items),
+        "item": np.tile(np.arange(items), users).astype(str),
+    }
+    return dg.read(pa.table(columns), user="who")
+
+
+def test_items_of_dropped_elements_are_not_covered(many_items: Any) -> None:
+    kept = dg.top(
+        many_items,
+        "item",
+        unit=dg.User(max_elements=1),
+        domain=[str(i) for i in range(12)],
+        epsilon=20.0,
+        delta=1e-4,
+    )
+    assert kept.covers == "total of kept elements"
+    assert "at most 1 element of each user were kept" in " ".join(kept.explain().lower().split())
+
+
+def test_items_beyond_the_limit_of_a_weighted_count_are_not_covered(many_items: Any) -> None:
+    weighted = dg.top(
+        many_items,
+        "item",
+        unit=dg.User(),
+        epsilon=20.0,
+        delta=1e-4,
+        max_items=4,
+        counts=False,
+        method="gaussian",
+    )
+    assert weighted.covers == "clipped score"
+    assert title(weighted).startswith(
+        "Score per item for ranking, not a number of people: each user adds 1/√k to each of k "
+        "items, which are all of its items or the first 4 items in a fixed public order ("
+    )
+    assert "at most 4 items of one unit are used" in str(weighted.guarantee)
+
+
+def test_a_column_name_with_a_line_break_forges_no_line() -> None:
+    table = dg.read(pa.table({"who": [1, 2], "a\nε = 0 per user": [1.0, 2.0]}), user="who")
+    found = dg.sum(table, "a\nε = 0 per user", bounds=(0, 5), unit=dg.User(), epsilon=1.0)
+    assert "\\n" in title(found)
+    assert "\n" not in title(found)
+
+
+def test_titles_of_the_largest_and_of_shares() -> None:
+    table = releases.shop()
+    names = ["a", "b", "c"]
+    element = {**OPTIONS, "unit": dg.Element("name")}
+    picked = dg.top(table, "name", k=2, domain=names, **element)
+    assert title(picked) == "Number of users with each name (the 2 largest of 3 public items)"
+    unknown = dg.top(table, "name", k=2, **OPTIONS)
+    assert "largest, chosen privately; others are missing)" in title(unknown)
+    counted = dg.count(table, by="month", domain=[1, 2, 3], clip=3.0, **OPTIONS)
+    assert title(counted).endswith("(3 public groups)")
+    assert title(counted.largest(2)).endswith("(2 of 3 public groups)")
+    chosen = dg.count(table, by="name", **OPTIONS)
+    assert title(chosen).endswith(" groups, chosen privately; rare ones are missing)")
+    few = chosen.largest(2)
+    assert title(few).endswith(f"(the 2 largest of {len(chosen)} groups chosen privately)")
+    assert title(few.largest(1)).endswith(
+        f"(the 1 largest of {len(chosen)} groups chosen privately)"
+    )
+    assert title(chosen.largest(len(chosen))) == title(chosen)
+    people = table.per_user(visits="count()")
+    shares = dg.distribution(people, "visits", [1, 3], **OPTIONS)
+    assert title(shares).startswith(
+        "Share of people with visits (each person's number of records) at or above each value, over "
+    )
+    rows = dg.distribution(table, "paid", [5, 10], by="month", domain=[1, 2], **OPTIONS)
+    assert title(rows).startswith(
+        "Share of records with paid at or above each value per month, each user's contribution"
+    )
+
+
+def test_explain_shows_the_chosen_bound() -> None:
+    total = dg.sum(releases.shop(), "paid", bounds=(0, 30), **OPTIONS)
+    said = f"The chosen bound is {format_limit(float(total.clip[0]))}."
+    assert said in " ".join(total.explain().split())
+    stated = dg.sum(releases.shop(), "paid", bounds=(0, 30), clip=2.0, **OPTIONS)
+    assert "chosen bound" not in stated.explain()
+
+
+def test_ranges_report_the_average_over_units() -> None:
+    shop = releases.shop()
+    made = {
+        "On average over users, at most ": dg.sum(shop, "paid", **OPTIONS),
+        "On average over users and months, at most ": dg.sum(
+            shop, "paid", by="month", domain=[1, 2], **{**OPTIONS, "unit": dg.Element("month")}
+        ),
+        "On average over users and cells, among the kept elements, at most ": dg.sum(
+            shop, "paid", **{**OPTIONS, "unit": dg.User(1, by="month")}
+        ),
+    }
+    for said, release in made.items():
+        assert said in notes(release)[0]
+        weighted = "; users with varied values weigh more)" in notes(release)[0]
+        assert weighted == (release.noise == "gaussian")
+    rows = dg.sum(shop, "paid", **{**OPTIONS, "unit": dg.Record()})
+    assert "n average over" not in notes(rows)[0]
+    assert "% of all values of paid were outside [" in notes(rows)[0]
+
+
+def test_titles_describe_the_values_of_people() -> None:
+    shop = releases.shop()
+    people = shop.per_user(
+        visits="count()",
+        spent="total(paid, month = 1)",
+        usual="most(name)",
+        last=("paid", "max"),
+        each="total(paid) / count()",
+    )
+    for column, words in {
+        "visits": "number of records",
+        "spent": "sum of paid where month = 1",
+        "last": "largest paid",
+        "each": "total(paid) / count()",
+    }.items():
+        mean = dg.mean(people, column, bounds=(0, 9), **OPTIONS)
+        assert title(mean).startswith(f"Mean of {column} (each person's {words}) clamped to [0, 9]")
+    counted = dg.count(people, by="usual", domain=["a"], **OPTIONS)
+    assert title(counted).startswith(
+        "Number of people per usual (each person's most frequent name) ("
+    )
+    some = dg.top(people, "usual", domain=["a", "b"], **OPTIONS)
+    assert "with each usual (each person's most frequent name) (" in title(some)
+    monthly = shop.per_user(by="month", spent="total(paid)")
+    mean = dg.mean(monthly, "spent", by="month", domain=[1], bounds=(0, 9), **OPTIONS)
+    assert " of spent (each person's sum of paid per month) clamped" in title(mean)
+
+
+def test_an_error_of_zero_is_explained() -> None:
+    people = releases.shop().per_user(visits="count()")
+    said = "Quantiles are integers: where std_error is 0, "
+    sure = {**OPTIONS, "epsilon": 100.0}
+    assert said in notes(dg.quantile(people, "visits", bounds=(0, 8), **sure))[0]
+    other = dg.quantile(releases.shop(), "paid", bounds=(0, 50), **sure)
+    assert said not in notes(other)[0]
+    assert other.std_error > 0
+
+
+def counts(keys: list[Any], std_error: float = 24.4) -> dg.Histogram:
+    """Counts by one key; the largest is in the middle."""
+    table = dg.read(pa.table({"who": [1], "key": pa.array(keys[:1])}), user="who")
+    options = {**OPTIONS, "clip": 1.0, "domain": keys}
+    made = dg.count(table, by="key", **options)
+    numbers = 100.0 + np.arange(len(keys)) % 3
+    error = np.full(len(keys), std_error)
+    return replace(made, estimate=numbers, std_error=error)
+
+
+@pytest.mark.parametrize(
+    ("keys", "ordered"),
+    [
+        ([20, 18, 19, 22], [18, 19, 20, 22]),
+        ([1, 2, 300, 4000], None),
+        (["100 and above", "1,000 to 2,000", "below -5", "-5 to 0", "0 to 100"],
+         ["below -5", "-5 to 0", "0 to 100", "100 and above", "1,000 to 2,000"]),
+        (["100 and above", "below 0", "others"], None),
+        (["a to b", "c to d", "e to f"], None),
+        (["2025-03-01", "2025-01-01"], ["2025-01-01", "2025-03-01"]),
+    ],
+)  # fmt: skip
+def test_keys_with_an_order_are_printed_in_it(keys: list[Any], ordered: list[Any] | None) -> None:
+    release = counts(keys)
+    found = release.groups.take(shown(release, len(keys))).columns[0].to_pylist()
+    assert in_order(release) == (ordered is not None)
+    if ordered is None:
+        assert release.estimate[shown(release, 1)] == release.estimate.max()
+    else:
+        assert found == ordered
+
+
+def test_csv_numbers_are_rounded_to_their_error(skewed: dg.Histogram, tmp_path: Path) -> None:
+    """No interval and no bound becomes narrower, and other files have all digits."""
+    table = skewed.to_arrow()
+    read = pyarrow.csv.read_csv(skewed.write(tmp_path / "out.csv"))
+    for name, way in (("low", -1), ("at_least", -1), ("high", 1), ("std_error", 1)):
+        exact, near = (each.column(name).to_numpy() for each in (table, read))
+        known = np.isfinite(exact)
+        moved = way * (near.astype(float) - exact)[known]
+        assert moved.min() >= 0, name
+        assert (moved < np.maximum(0.11 * table.column("std_error").to_numpy()[known], 1)).all()
+    assert all(
+        len(f"{value:g}".replace(".", "")) <= 4 for value in read.column("std_error").to_pylist()
+    )
+    exact, near = (each.column("estimate").to_numpy() for each in (table, read))
+    assert (near != exact).any()
+    assert np.abs(near - exact).max() <= 0.5
+    whole = pq.read_table(skewed.write(tmp_path / "out.parquet")).column("low")
+    assert whole.to_pylist() == table.column("low").to_pylist()
+    values = json.loads(skewed.write(tmp_path / "out.json").read_text())
+    assert [row["low"] for row in values] == table.column("low").to_pylist()
+
+
+def test_rounded_numbers_keep_signs_and_large_digits() -> None:
+    release = counts([1, 2, 3, 4], 0.012)
+    names = ("estimate", "std_error", "low", "high")
+    for value, low, high in (
+        (-0.0004, -0.001, 0.0), (1.2345, 1.234, 1.235), (1e20 + 2**20, 1e20 + 2**20, 1e20 + 2**20),
+        (-12.0, -12.0, -12.0), (float("nan"), None, None), (float("inf"), math.inf, math.inf),
+    ):  # fmt: skip
+        row = {name: [value] for name in ("estimate", "low", "high")} | {"std_error": [0.012]}
+        found = rounded(release, pa.table({name: row[name] for name in names})).to_pylist()[0]
+        if low is None:
+            assert math.isnan(found["low"])
+        else:
+            assert (found["low"], found["high"]) == (low, high)
+            assert math.copysign(1, found["high"]) == math.copysign(1, high)
+
+
+def test_reconciled_totals_add_up_in_csv(tmp_path: Path) -> None:
+    table = dg.read(pa.table({"who": [1, 2, 3], "key": [1, 2, 3]}), user="who")
+    options = {**OPTIONS, "clip": 1.0, "epsilon": 1.0}
+    of_keys = dg.count(table, by="key", domain=[1, 2, 3], **options)
+    parts, total = of_keys.reconciled(dg.count(table, **options))
+    read = [pyarrow.csv.read_csv(each.write(tmp_path / f"{place}.csv")).column("estimate")
+            for place, each in enumerate((parts, total))]  # fmt: skip
+    assert sum(read[0].to_pylist()) == pytest.approx(sum(read[1].to_pylist()), rel=1e-12)
