@@ -3,7 +3,9 @@
 Usage: python benchmarks/top.py [--rows 40000000] [--repeats 3]
 
 Each run is a process of its own; the best of the repeats counts. The non-private work is DuckDB's
-COUNT(DISTINCT user_id) GROUP BY item, with the same threads and memory.
+number of different users of each item, with the same threads and memory: it counts the rows of
+SELECT DISTINCT, which it can spill, because COUNT(DISTINCT user_id) keeps a set of users for each
+item in memory and fails with 1.2 GB.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ PLAIN = """
 import duckdb
 con = duckdb.connect()
 con.execute("SET threads={threads}; SET memory_limit='1200MB'")
-rows = con.sql("SELECT item, count(DISTINCT user_id) FROM '{path}' GROUP BY item").fetchnumpy()
+con.execute("SET temp_directory='{path}.spill'")
+pairs = "SELECT DISTINCT item, user_id FROM '{path}' WHERE user_id IS NOT NULL"
+rows = con.sql(f"SELECT item, count(*) FROM ({{pairs}}) GROUP BY item").fetchnumpy()
 """
 
 PRIVATE = """
@@ -37,7 +41,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.parquet"
         write_rows(path, options.rows, as_text=False, skew=False)
-        works = {"plain COUNT(DISTINCT)": PLAIN.format(path=path, threads=THREADS)}
+        works = {"plain count of pairs": PLAIN.format(path=path, threads=THREADS)}
         for name, unit in (("one item", "dg.Element('item')"), ("whole user", "dg.User()")):
             works[f"private, {name}"] = PRIVATE.format(
                 path=path, threads=THREADS, memory=MEMORY, unit=unit
@@ -51,7 +55,7 @@ def main() -> None:
     best = {name: tuple(min(run[name][i] for run in runs) for i in range(2)) for name in works}
     for name, (wall, cpu) in best.items():
         peak = max(run[name][2] for run in runs)
-        ratio = wall / best["plain COUNT(DISTINCT)"][0]
+        ratio = wall / best["plain count of pairs"][0]
         print(f"{name:24}{wall:8.2f}{cpu:8.2f}{peak:9.2f}{ratio:12.2f}")
 
 

@@ -7,8 +7,9 @@ not import every package with a page.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpgrain._lazy_import import is_installed
 
@@ -138,6 +139,28 @@ class LedgerReportMixin(ReportMixin):
 
 class ReleasesReportMixin(PageMixin):
     """The releases of a file, on one page."""
+
+
+class BudgetReportMixin:
+    """A budget, with its releases on one page."""
+
+    def report(self, path: str | Path, releases: Mapping[str, Any]) -> Path:
+        """Write one self-contained HTML file about several releases of the budget; return its path.
+
+        Args:
+            path: where to write.
+            releases: the releases, fitted models and per-user means by their names on the page.
+
+        Raises:
+            ParameterError: if there are none, or one was not charged to this budget.
+            DataError: if the file cannot be written.
+
+        The guarantee of the page is the promise of the budget, which also covers releases that the
+        page does not show.
+        """
+        from dpgrain.report import report
+
+        return report(self, path, releases=releases)
 
 
 class GuaranteeReportMixin(NotebookMixin, ReportMixin):

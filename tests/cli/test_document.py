@@ -69,6 +69,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "ledger show": ("LEDGER",),
     "ledger verify": ("LEDGER",),
     "ledger export": ("LEDGER", "--output", "OUT.json"),
+    "ledger import": ("LEDGER", "MOVED"),
     "ledger report": ("LEDGER", "--output", "OUT.html"),
     "fit": ("linear", *FIT, "--output", "OUT.json"),
     "predict": ("MODEL", "VISITS", "--output", "OUT.csv"),
@@ -77,6 +78,7 @@ RUNS: dict[str, tuple[str, ...]] = {
 # Other documents of the same commands.
 VARIANTS: dict[str, tuple[str, ...]] = {
     "run --dry-run": ("FILE", "--dry-run", "--ledger", "LEDGER"),
+    "run --check": ("FILE", "--check"),
     "guarantee RELEASE": ("SAVED",),
     "count --check": (*OF_USERS, "--by", "topic", "--check"),
     "fit --check": ("linear", *FIT, "--check"),
@@ -117,6 +119,7 @@ def files(tmp_path: Path, command: Command) -> dict[str, Path]:
         "FILE": cases.written(tmp_path, table + cases.BUDGET + listed),
         "MODEL": tmp_path / "model.json",
         "SAVED": tmp_path / "saved.parquet",
+        "MOVED": tmp_path / "moved.ledger",
     }
 
 

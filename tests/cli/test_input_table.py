@@ -237,7 +237,9 @@ def test_the_curator_is_told_how_numbers_are_written(tmp_path: Path, command: Co
 
     assert counts()["non-numeric cells of 'paid' (dropped)"] == 3
     assert counts()["of these look like numbers with a decimal comma: pass --decimal ,"] == 2
-    assert counts()["of these have thousands separators: write the numbers without them"] == 2
+    assert (
+        counts()["of these have thousands separators: pass --thousands , or the mark they use"] == 2
+    )
     assert counts("--decimal", ",")["non-numeric cells of 'paid' (dropped)"] == 2
     assert "pass --decimal ,\n" in command(*words, "--check").stdout
     # Who did not check is told where to look.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -214,3 +215,46 @@ def test_a_run_states_the_share_beyond_stated_bounds(tmp_path: Path, command: Co
     assert "two: share beyond the stated bounds: at most 1" in said
     assert "two: warning: values outside of the stated bounds were clamped (at least " in said
     assert "not estimated" in (tmp_path / "one.csv").read_text(encoding="utf-8")
+
+
+def test_a_check_counts_faults_of_each_release_and_publishes_nothing(
+    tmp_path: Path, command: Command
+) -> None:
+    (tmp_path / "visits.csv").write_text(
+        'who,page,paid,age\nann,a,"1,5",x\nann,,2.5,1\nbob,c,3.5,1\n,a,4.5,1\n', encoding="utf-8"
+    )
+    path = cases.written(
+        tmp_path,
+        'report = "all.html"\n[table]\nsource = "visits.csv"\nuser = "who"\n'
+        'types = {paid = "double", age = "double"}\n'
+        '[budget]\nunit = "user"\nepsilon = 1.0\ndelta = 1e-6\n'
+        '[release.pages]\nstatistic = "count"\nby = "page"\ndomain = ["a", "b"]\nshare = 0.5\n'
+        '[release.spent]\nstatistic = "sum"\nvalue = "paid"\nbounds = [0, 3]\nshare = 0.25\n'
+        'output = "spent.json"\n'
+        '[release.model]\nfit = "linear"\ntarget = "paid"\nfeatures = ["age"]\nshare = 0.25\n'
+        'target_bound = 3\nrange = {age = [0, 3]}\nrounds = 2\nwhere = {page = "a"}\n',
+    )
+    place, before = tmp_path / "visits.ledger", sorted(tmp_path.iterdir())
+    dg.Ledger.create(
+        place, name="visits", promises=[dg.LastingPromise.of(dg.User(), 5.0, 1e-5)]
+    ).close()
+    ledger = place.read_bytes()
+    done = command("run", path, "--check", "--ledger", place)
+    assert done.returncode == 0, done.stderr
+    pages, spent, model = re.split(r"^(?:pages|spent|model): For internal use only.*\n", done.stdout,
+                                   flags=re.MULTILINE)[1:]  # fmt: skip
+    for text, lines in (
+        (pages, ["1  rows without a user", "1  rows without an item", "1  rows with page outside"]),
+        (spent, ["1  non-numeric cells of 'paid' (dropped)", "2  cells of 'paid' beyond the bounds",
+                 "1  of these look like numbers with a decimal comma"]),
+        (model, ["2  rows\n", "1  non-numeric cells of 'paid' (dropped)",
+                 "1  non-numeric cells of 'age' (treated as 0)"]),
+    ):  # fmt: skip
+        for line in lines:
+            assert f" {line}" in text, (line, text)
+    assert "Together" not in done.stdout
+    assert [each for each in sorted(tmp_path.iterdir()) if "ledger" not in each.name] == before
+    assert place.read_bytes() == ledger
+    document = json.loads(command("run", path, "--check", "--json").stdout)
+    assert document["private"] is False
+    assert document["counts"]["model"]["rows"] == 2

@@ -118,7 +118,7 @@ def test_bash_completes_commands_options_and_values(shell: dict[str, str]) -> No
     wanted = {
         "hi": ["histogram"],
         "plan u": ["units"],
-        "ledger ": ["init", "promise", "renew", "show", "verify", "export", "report"],
+        "ledger ": ["init", "promise", "renew", "show", "verify", "export", "import", "report"],
         "count x --eps": ["--epsilon"],
         "histogram x --unit ": ["record", "element", "user"],
         "mean x --noise l": ["laplace"],

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+import yaml
 from tests.docs.pages import ROOT
 
 import dpgrain as dg
@@ -246,7 +247,10 @@ def test_the_model_of_dbt_publishes_a_day_once(folder: Path) -> None:
     """dbt is not here: what it passes to a model is its settings and its reference."""
     names: dict[str, Any] = {}
     exec((NIGHTLY / "dbt_model.py").read_text(), names)
-    settings: dict[str, Any] = {"folder": str(folder), "day": DAY}
+    stated = yaml.safe_load((NIGHTLY / "schema.yml").read_text())["models"][0]
+    assert stated["name"] == "dbt_model"
+    assert stated["config"].keys() == {"folder"}
+    settings: dict[str, Any] = {**stated["config"], "folder": str(folder), "day": DAY}
 
     class Config:
         def __call__(self, **options: Any) -> None:
@@ -264,6 +268,7 @@ def test_the_model_of_dbt_publishes_a_day_once(folder: Path) -> None:
         made = names["model"](dbt, session)
         assert made.column("page").to_pylist() == ["/news", "/sport"]
         assert set(made.column("day").to_pylist()) == {DAY}
+        assert {column["name"] for column in stated["columns"]} <= set(made.column_names)
         with pytest.raises(dg.RefusedError):
             names["model"](dbt, session)
     assert settings["materialized"] == "incremental"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.refusals import refuses
 from tests.releases import cases as files
 from tests.report import cases
 from tests.report.test_hashes import checks, computed
@@ -112,3 +114,60 @@ def test_where_users_do_not_agree_the_page_says_so(tmp_path: Path) -> None:
     made = dg.releases(files.written(tmp_path, text), table, random_state=1)
     made.report(tmp_path / "all.html")
     assert "There is no mean." in (tmp_path / "all.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def whole() -> tuple[dg.Budget, dict[str, Any]]:
+    table = files.table()
+    with dg.budget(1.0, 1e-6) as whole:
+        visits = dg.count(table, by="topic", domain=["t0", "t1"], unit=dg.User(), share=0.3)
+        spent = dg.mean(table, "seconds", unit=dg.User(), bounds=(0, 200), share=0.3)
+    return whole, {"visits": visits, "<i>spent": spent}
+
+
+def test_releases_of_a_budget_are_on_one_page(
+    whole: tuple[dg.Budget, dict[str, Any]], tmp_path: Path
+) -> None:
+    budget, releases = whole
+    page = budget.report(tmp_path / "all.html", releases).read_text(encoding="utf-8")
+    assert "2 releases of" in page
+    assert "ε = 1, δ = 10⁻⁶ per user" in page
+    assert "60% spent, 40% left" in page
+    assert "fixed and charged as one" not in page
+    assert "<i>spent" not in page
+    assert len(re.findall(r'<section class="release" id="release-\d+">', page)) == 2
+    found = checks(page)
+    assert list(found) == ["visits", "&lt;i&gt;spent", "Guarantee"]
+    saved = releases["visits"].save(tmp_path / "saved.parquet")
+    hash_, how = found["visits"]
+    assert computed(how, path=saved) == hash_
+
+
+def test_the_promise_of_a_budget_holds_for_all_of_its_releases(
+    whole: tuple[dg.Budget, dict[str, Any]],
+) -> None:
+    budget, releases = whole
+    assert dg.budget(1.0, 1e-6).promise is None
+    promise = budget.promise
+    assert promise is not None
+    assert (promise.epsilon(), promise.delta, promise.level) == (1.0, 1e-6, "user")
+    assert promise.user == "who"
+    assert budget.guarantee is not None
+    assert budget.guarantee.epsilon() < promise.epsilon()
+    assert promise.provenance == releases["visits"].guarantee.provenance
+
+
+def test_other_releases_are_not_on_the_page_of_a_budget(
+    whole: tuple[dg.Budget, dict[str, Any]], tmp_path: Path
+) -> None:
+    budget, releases = whole
+    visits = releases["visits"]
+    with dg.budget(1.0, 1e-6):
+        other = dg.count(files.table(), by="topic", domain=["t0", "t1"], unit=dg.User(), share=0.3)
+    assert other.guarantee == visits.guarantee
+    loaded = dg.Estimates.load(visits.save(tmp_path / "saved.parquet"))
+    for given in ({}, 3, [visits], {1: visits}, {"x": 3}, {"o": other}, {"l": loaded}):
+        with refuses("releases"):
+            budget.report(tmp_path / "none.html", given)  # type: ignore[arg-type]
+    budget.report(tmp_path / "some.html", {"all": visits, "largest": visits.largest(1)})
+    assert not (tmp_path / "none.html").exists()

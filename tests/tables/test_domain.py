@@ -170,3 +170,26 @@ def test_a_suggested_option_is_quoted_for_the_shell() -> None:
     table = dg.read(pa.table({"who": [1], "paid (EUR)": ["1"]}), user="who")
     with pytest.raises(dg.SchemaError, match=r"--type 'paid \(EUR\)=double'"):
         dg.sum(table, "paid (EUR)", unit=dg.User(), epsilon=1.0, delta=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "listed"),
+    [
+        ("bins(x, 0, 10)", ["0 to 10", "10 and above"]),
+        ("bins(x, 0.0, 10)", ["0.0 to 10", "10 and above"]),
+        ("bins(x, 5, 10)", ["below 5", "5 to 10", "10 and above"]),
+        ("bins(x, -5, 0)", ["below -5", "-5 to 0", "0 and above"]),
+    ],
+)
+def test_bins_from_0_have_no_group_below_it(text: str, listed: list[str]) -> None:
+    rows = dg.read(pa.table({"who": [1, 2, 3], "x": [-1.0, 4.0, 12.0]}), user="who")
+    options: dict[str, Any] = {"unit": dg.User(), "epsilon": 100.0, "clip": 1.0, "random_state": 1}
+    found = dg.count(rows.derive(band=text), by="band", **options)
+    assert found.groups.columns[0].to_pylist() == listed
+    first = listed[0] if "below" in listed[0] else f"below {listed[0].split()[0]}"
+    every = dg.count(rows.derive(band=text), by="band", domain=[first, listed[-1]], **options)
+    assert round(every.estimate[0]) == {"below 5": 2, "below -5": 0}.get(first, 1)
+    query = dg.count.query(rows.derive(band=text), unit=dg.Element("band"), epsilon=1.0, clip=1.0)
+    (rule,) = query.blocks.partition.rules
+    # Rows below 0 are still a separate cell, as are rows without a value.
+    assert rule.cells == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from dpgrain.words.release_text import (
     in_order,
     notes,
     number_headings,
+    rounded,
     shown,
     title,
 )
@@ -730,3 +732,83 @@ def test_sums_of_both_signs_say_why_they_have_no_least() -> None:
     for text in (str(stated), stated.explain()):
         assert reason not in " ".join(text.split())
     assert stated.at_least is not None
+
+
+def counts(keys: list[Any], std_error: float = 24.4) -> dg.Histogram:
+    """Counts by one key; the largest is in the middle."""
+    table = dg.read(pa.table({"who": [1], "key": pa.array(keys[:1])}), user="who")
+    options = {**OPTIONS, "clip": 1.0, "domain": keys}
+    made = dg.count(table, by="key", **options)
+    numbers = 100.0 + np.arange(len(keys)) % 3
+    error = np.full(len(keys), std_error)
+    return replace(made, estimate=numbers, std_error=error)
+
+
+@pytest.mark.parametrize(
+    ("keys", "ordered"),
+    [
+        ([20, 18, 19, 22], [18, 19, 20, 22]),
+        ([1, 2, 300, 4000], None),
+        (["100 and above", "1,000 to 2,000", "below -5", "-5 to 0", "0 to 100"],
+         ["below -5", "-5 to 0", "0 to 100", "100 and above", "1,000 to 2,000"]),
+        (["100 and above", "below 0", "others"], None),
+        (["a to b", "c to d", "e to f"], None),
+        (["2025-03-01", "2025-01-01"], ["2025-01-01", "2025-03-01"]),
+    ],
+)  # fmt: skip
+def test_keys_with_an_order_are_printed_in_it(keys: list[Any], ordered: list[Any] | None) -> None:
+    release = counts(keys)
+    found = release.groups.take(shown(release, len(keys))).columns[0].to_pylist()
+    assert in_order(release) == (ordered is not None)
+    if ordered is None:
+        assert release.estimate[shown(release, 1)] == release.estimate.max()
+    else:
+        assert found == ordered
+
+
+def test_csv_numbers_are_rounded_to_their_error(skewed: dg.Histogram, tmp_path: Path) -> None:
+    """No interval and no bound becomes narrower, and other files have all digits."""
+    table = skewed.to_arrow()
+    read = pyarrow.csv.read_csv(skewed.write(tmp_path / "out.csv"))
+    for name, way in (("low", -1), ("at_least", -1), ("high", 1), ("std_error", 1)):
+        exact, near = (each.column(name).to_numpy() for each in (table, read))
+        known = np.isfinite(exact)
+        moved = way * (near.astype(float) - exact)[known]
+        assert moved.min() >= 0, name
+        assert (moved < np.maximum(0.11 * table.column("std_error").to_numpy()[known], 1)).all()
+    assert all(
+        len(f"{value:g}".replace(".", "")) <= 4 for value in read.column("std_error").to_pylist()
+    )
+    exact, near = (each.column("estimate").to_numpy() for each in (table, read))
+    assert (near != exact).any()
+    assert np.abs(near - exact).max() <= 0.5
+    whole = pq.read_table(skewed.write(tmp_path / "out.parquet")).column("low")
+    assert whole.to_pylist() == table.column("low").to_pylist()
+    values = json.loads(skewed.write(tmp_path / "out.json").read_text())
+    assert [row["low"] for row in values] == table.column("low").to_pylist()
+
+
+def test_rounded_numbers_keep_signs_and_large_digits() -> None:
+    release = counts([1, 2, 3, 4], 0.012)
+    names = ("estimate", "std_error", "low", "high")
+    for value, low, high in (
+        (-0.0004, -0.001, 0.0), (1.2345, 1.234, 1.235), (1e20 + 2**20, 1e20 + 2**20, 1e20 + 2**20),
+        (-12.0, -12.0, -12.0), (float("nan"), None, None), (float("inf"), math.inf, math.inf),
+    ):  # fmt: skip
+        row = {name: [value] for name in ("estimate", "low", "high")} | {"std_error": [0.012]}
+        found = rounded(release, pa.table({name: row[name] for name in names})).to_pylist()[0]
+        if low is None:
+            assert math.isnan(found["low"])
+        else:
+            assert (found["low"], found["high"]) == (low, high)
+            assert math.copysign(1, found["high"]) == math.copysign(1, high)
+
+
+def test_reconciled_totals_add_up_in_csv(tmp_path: Path) -> None:
+    table = dg.read(pa.table({"who": [1, 2, 3], "key": [1, 2, 3]}), user="who")
+    options = {**OPTIONS, "clip": 1.0, "epsilon": 1.0}
+    of_keys = dg.count(table, by="key", domain=[1, 2, 3], **options)
+    parts, total = of_keys.reconciled(dg.count(table, **options))
+    read = [pyarrow.csv.read_csv(each.write(tmp_path / f"{place}.csv")).column("estimate")
+            for place, each in enumerate((parts, total))]  # fmt: skip
+    assert sum(read[0].to_pylist()) == pytest.approx(sum(read[1].to_pylist()), rel=1e-12)

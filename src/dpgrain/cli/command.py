@@ -54,7 +54,8 @@ def command(*examples: str) -> Callable[[Callable[..., None]], Command]:
     """Make a command of a function, with its name."""
 
     def decorate(function: Callable[..., None]) -> Command:
-        return Command(function, function.__name__.replace("_", "-"), examples)
+        # The name of a function cannot be a word of Python, such as import.
+        return Command(function, function.__name__.rstrip("_").replace("_", "-"), examples)
 
     return decorate
 
@@ -230,7 +231,7 @@ class CommandGroup:
 
     def build(self) -> Any:
         """Return the group for the parser."""
-        homes = {name: f"{self.module}:{name}" for name in self.names}
+        homes = {name.rstrip("_"): f"{self.module}:{name}" for name in self.names}
         app = group(self.summary, {"Commands": homes}, add_completion=False)
         app.callback()(_only_help)
         return get_command(app)

@@ -32,7 +32,7 @@ else:
 ledger = CommandGroup(
     "Keep account of releases and budgets.",
     __name__,
-    ("init", "promise", "renew", "show", "verify", "export", "report"),
+    ("init", "promise", "renew", "show", "verify", "export", "import_", "report"),
 )
 
 _PERIODS: tuple[Literal["day", "week", "month", "year"], ...] = ("day", "week", "month", "year")
@@ -263,6 +263,21 @@ def export(
     finish(lambda: fields, output)
 
 
+@command(
+    "dpgrain ledger import visits.ledger env:LEDGER_ADDRESS",
+    "dpgrain ledger import postgresql://nightly@db/ledgers visits.ledger",
+)
+def import_(
+    source: Annotated[str, argument("The ledger to move: a file or an address.", "SOURCE")],
+    place: Annotated[str, argument("The empty file or database to move it to.", "LEDGER")],
+) -> None:
+    """Move a ledger from a file to PostgreSQL, or back; the source accepts no charges afterwards.
+
+    Repeat an interrupted import with the same places.
+    """
+    _print(dg.Ledger(source).move(place))
+
+
 @command("dpgrain ledger report visits.ledger --output visits.html")
 def report(
     place: Place,
@@ -299,6 +314,8 @@ def _print(opened: dg.Ledger) -> None:
     """Print the promises of a ledger and their remaining budget."""
     finish(lambda: _described(opened))
     say(f"The ledger {opened.name!r}, id {opened.id}.")
+    if (moved := opened.moved_to) is not None:
+        say(f"It was moved to {moved!r} and accepts no charges here.", style="yellow")
     rows = [
         (str(one), str(number), percent(opened.left(number), up=False))
         for number, one in opened.promises.items()

@@ -84,7 +84,7 @@ def declared(name: str, hint: Any, default: Any) -> ParameterOption:
 
 def reading_options() -> list[ParameterOption]:
     """Return the options for parameters of :func:`dpgrain.read` about the format of files."""
-    own = {"delimiter": Delimiter, "decimal": Decimal, "dates": Dates}
+    own = {"delimiter": Delimiter, "decimal": Decimal, "thousands": Thousands, "dates": Dates}
     return [
         declared(name, own.get(name, Annotated[str, _rare(one.help)]), one.default)
         for name, one in parameters_of("dpgrain.tables.table", "read").items()
@@ -190,6 +190,10 @@ Where: TypeAlias = Annotated[
 ]
 Mark: TypeAlias = Literal[".", ","]
 Decimal: TypeAlias = Annotated[Mark, _rare("Decimal separator in columns of --type.")]
+Thousands: TypeAlias = Annotated[
+    str,
+    _rare("Mark between groups of three digits in columns of --type, such as ,.", metavar="MARK"),
+]
 Form: TypeAlias = Literal[
     "2025-12-31", "31.12.2025", "31/12/2025", "31-12-2025", "12/31/2025", "20251231"
 ]

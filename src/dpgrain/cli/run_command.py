@@ -20,7 +20,7 @@ from dpgrain.cli.document import (
     release_as_json,
 )
 from dpgrain.cli.options import argument, option
-from dpgrain.cli.printing import plain, print_table, say
+from dpgrain.cli.printing import as_json, plain, print_table, say
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.releases.table_options import sides_of
 
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from dpgrain.learn import summary
     from dpgrain.means import user_mean
     from dpgrain.releases import run as running
+    from dpgrain.tables.engines import check as checking
     from dpgrain.words import quantities
     from dpgrain.words import release_text as formatting
 else:
+    checking = lazy_import("dpgrain.tables.engines.check")
     formatting, summary = (
         lazy_import("dpgrain.words.release_text"),
         lazy_import("dpgrain.learn.summary"),
@@ -54,6 +56,7 @@ def run(
             "Only print the plan: the guarantee and expected error of each release.", "--dry-run"
         ),
     ] = False,
+    check: given.Check = False,
     where: given.Where = None,
     folder: Annotated[
         Path | None,
@@ -75,6 +78,9 @@ def run(
     The whole file is checked and all releases are charged before any row is read. docs/releases.md
     describes the format.
     """
+    if check:
+        _check(dg.plan_releases(file, where=sides_of(where or []), folder=folder))
+        return
     with nullcontext() if ledger is None else dg.Ledger(ledger) as opened:
         plan = dg.plan_releases(file, where=sides_of(where or []), folder=folder)
         say(str(plan))
@@ -85,6 +91,18 @@ def run(
     _print(published)
     say(str(published.promise))
     finish(lambda: {"plan": _plan_as_json(plan), **releases_as_json(published)}, *plan.file.outputs)
+
+
+def _check(plan: dg.PlannedReleases) -> None:
+    """Print the exact counts of invalid values that each release would read."""
+    counts = {
+        name: {spelled_inside(text): count for text, count in each.items()}
+        for name, each in plan.check_counts().items()
+    }
+    if not as_json.get():
+        for name, each in counts.items():
+            say(f"{plain(name)}: {checking.format_counts(each)}")
+    finish(lambda: {"private": False, "counts": counts})
 
 
 def _print(published: dg.Releases) -> None:

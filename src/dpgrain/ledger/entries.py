@@ -35,7 +35,9 @@ class LedgerEntry:
 
     @property
     def kind(self) -> str:
-        """Type of line: ``"ledger"``, ``"promise"`` or ``"release"``."""
+        """Type of line: ``"ledger"``, ``"promise"``, ``"release"``, ``"moved"`` (the last line of a
+        ledger that another place continues) or ``"continued"`` (the line after it there).
+        """
         return str(self.line.field("kind"))
 
     @property

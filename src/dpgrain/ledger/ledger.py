@@ -12,7 +12,7 @@ from dpgrain import _validate
 from dpgrain._formatting import percent, powers, rounded_up
 from dpgrain._report_mixins import LedgerReportMixin
 from dpgrain.errors import DataError, ParameterError, RefusedError
-from dpgrain.ledger import accounts
+from dpgrain.ledger import accounts, move
 from dpgrain.ledger.accounts import AlreadyReleasedError, BudgetExceededError, Charged
 from dpgrain.ledger.entries import LedgerEntry, seed_note
 from dpgrain.ledger.lasting_promise import LastingPromise, scope_key, split_planned
@@ -21,7 +21,7 @@ from dpgrain.ledger.messages import refusal_text, remaining_text
 from dpgrain.ledger.price_units import Units
 from dpgrain.ledger.stores import store_at
 from dpgrain.ledger.stores.sqlite_store import memory_transaction
-from dpgrain.ledger.stores.store_protocol import FORMAT, Transaction
+from dpgrain.ledger.stores.store_protocol import FORMAT, MOVED, Transaction
 from dpgrain.ledger.window import Meeting
 from dpgrain.publishing import ledgers
 from dpgrain.publishing.budget import open_budget
@@ -147,7 +147,7 @@ class Ledger(LedgerReportMixin):
         result = page.format()
         if result is None:
             raise DataError(f"{self._store.name!r} contains no ledger; create a new one.")
-        if result > FORMAT:
+        if result > FORMAT and result != MOVED:
             raise self._too_new()
 
     def _too_new(self) -> DataError:
@@ -313,8 +313,8 @@ class Ledger(LedgerReportMixin):
         _check_users(self._user, promise.plan)
 
         def noted(page: Transaction, last: StoredLine) -> StoredLine:
-            # Without charges, every line except the first is a promise.
-            if last.values.get("kind") == "release" or len(page.in_force()) < last.number:
+            # A renewal counts the renewed promise as spent.
+            if any("charged" in each.values or "renews" in each.values for each in page.lines()):
                 raise ParameterError(
                     "promise must be added before anything is charged, because it would not "
                     "count that; renew a promise, or create another ledger, which adds its "
@@ -357,6 +357,49 @@ class Ledger(LedgerReportMixin):
 
         return self._entry(self._append(noted))
 
+    def move(self, place: str | Path) -> Ledger:
+        """Move the ledger to an empty file or database, such as from a file to PostgreSQL.
+
+        Args:
+            place: the new file, address or ``env:NAME``, as for :class:`Ledger`.
+
+        Returns:
+            The ledger at the new place, with the same id, lines and receipts.
+
+        Raises:
+            ParameterError: if the new place is not empty.
+            DataError: if a place cannot be written, or the ledger was moved to another place.
+
+        A final line closes this ledger before the new one opens, so at no moment both accept
+        charges. After an interruption, call it again with the same place. Do not delete the old
+        file before: an older copy of it would accept charges. Source: docs/theory, "Ledgers".
+
+        >>> import tempfile
+        >>> from dpgrain import User
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> made = Ledger.create(
+        ...     folder / "visits.ledger", name="visits",
+        ...     promises=[LastingPromise.of(User(), 1.0, 1e-6)])
+        >>> moved = made.move(folder / "people.ledger")
+        >>> moved.id == made.id, made.moved_to == str(folder / "people.ledger")
+        (True, True)
+        """
+        target = store_at(place)
+        if self.moved_to is None:
+            token = secrets.token_hex(16)
+            move.reserve(target, token)
+            self._append(
+                lambda page, last: move.closing_line(page, last, _now(), target.name, token)
+            )
+        move.copy(self._store, target, _now())
+        return Ledger(place)
+
+    @property
+    def moved_to(self) -> str | None:
+        """Place to which the ledger was moved; None if it was not."""
+        with self._store.reading() as page:
+            return None if page.format() != MOVED else str(self._last(page).field("to"))
+
     def _append(
         self, noted: Callable[[Transaction, StoredLine], StoredLine], *, durable: bool = True
     ) -> StoredLine:
@@ -365,6 +408,8 @@ class Ledger(LedgerReportMixin):
             with self._store.writing() as page:
                 self._check_format(page)
                 last = self._last(page)
+                if page.format() == MOVED:
+                    raise self._moved(last)
                 line = noted(page, last)
                 page.append(line)
                 if not durable:
@@ -373,6 +418,12 @@ class Ledger(LedgerReportMixin):
             return line
         self._seen = line
         return line
+
+    def _moved(self, last: StoredLine) -> DataError:
+        return DataError(
+            f"{self._store.name!r} was moved to {last.field('to')!r}; use that ledger, because this "
+            "one accepts no charges."
+        )
 
     def _last(self, page: Transaction) -> StoredLine:
         """Return the last line; raise if it was changed, or precedes a line seen before."""

@@ -6,7 +6,7 @@ import math
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from dpgrain import _validate
 from dpgrain._formatting import percent, powers, rounded_down
-from dpgrain.accounting import Loss, gaussian_epsilon
+from dpgrain._report_mixins import BudgetReportMixin
+from dpgrain.accounting import ApproximateDP, Loss, gaussian_epsilon
 from dpgrain.errors import ParameterError, RefusedError
 from dpgrain.publishing.caps import Caps, remaining_delta
 from dpgrain.publishing.guarantee import Guarantee, check_guarantee
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from dpgrain.publishing.query import Query
 
 
-class Budget:
+class Budget(BudgetReportMixin):
     """A shared (ε, δ) for all releases while it is open; created by :func:`budget`.
 
     Args:
@@ -78,6 +79,7 @@ class Budget:
         loss = sum(losses, Loss())
         self._caps = Caps.with_defaults(self.epsilon, self.delta, pure, leak, loss)
         self._guarantee: Guarantee | None = None
+        self._charged: list[Guarantee] = []
         self._spent = Price()
         self._lock = threading.Lock()
 
@@ -105,6 +107,36 @@ class Budget:
         if self._guarantee is None:
             return None
         return replace(self._guarantee, delta=self._delta)
+
+    @property
+    def promise(self) -> Guarantee | None:
+        """The promise of the budget as a guarantee, also for releases that depend on earlier ones.
+
+        None before the first release, which determines the unit.
+        """
+        like = self.guarantee
+        if like is None:
+            return None
+        event = ApproximateDP(self.epsilon, self.delta, like.level, like.relation)
+        return replace(like, event=event)
+
+    def require_charged(self, guarantees: Mapping[str, Guarantee]) -> None:
+        """Raise unless guarantees are those of releases charged to this budget.
+
+        Args:
+            guarantees: the guarantee of each release, by its name in the error.
+
+        Raises:
+            ParameterError: if one is not, even if it is equal to one that is.
+        """
+        for name, guarantee in guarantees.items():
+            # An equal guarantee may be of a release that another budget was charged for.
+            if not any(each is guarantee for each in self._charged):
+                raise ParameterError(
+                    f"releases {name!r} was not charged to this budget; pass releases that were "
+                    "published while it was open.",
+                    name="releases",
+                )
 
     @property
     def spent(self) -> Price:
@@ -175,6 +207,7 @@ class Budget:
             published = _with_receipt(guarantee, ledger, parts, mark, again=again)
             self._planned[guarantee.event] -= planned
             self._spent, self._guarantee = spent, together
+            self._charged.append(published)
         return published
 
     def _with(self, guarantee: Guarantee, share: float | None) -> Price:

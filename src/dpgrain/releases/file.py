@@ -17,7 +17,13 @@ from dpgrain._files import check_folder, check_outputs, check_page, guarantee_pa
 from dpgrain.errors import DataError, DpgrainError, ParameterError
 from dpgrain.publishing import Query
 from dpgrain.publishing.parameters import COLUMNS, Parameter, parameters_of
-from dpgrain.releases.functions import FUNCTIONS, endings, keys_of_function, query_of
+from dpgrain.releases.functions import (
+    FUNCTIONS,
+    check_arguments,
+    endings,
+    keys_of_function,
+    query_of,
+)
 from dpgrain.releases.keys import check_keys, keys_of, wrong
 from dpgrain.releases.table_options import OPTIONS, TableOption, Tables, keys, read_keys
 from dpgrain.releases.validation_errors import ValidationErrors
@@ -137,23 +143,34 @@ class File:
         guarantees = [None if path is None else guarantee_path(path) for path in outputs]
         return [path for path in (*outputs, *guarantees, self.report) if path is not None]
 
-    def query(
-        self, entry: ReleaseEntry, epsilon: float, delta: float, random_state: Any = None
-    ) -> Query[Any]:
-        """Return the query of a release."""
+    def rows(self, entry: ReleaseEntry) -> UserTable:
+        """Return the rows that a release reads, with the columns of its expressions."""
         rows, unit = self.tables[entry.table], self.units[entry.table]
         rows = rows.where(entry.where) if entry.where else rows
         for name in (*(name for _, name in entry.column_names), unit):
             # Errors are reported later, with the release.
             with suppress(DpgrainError):
                 rows = rows.with_expressions(getattr(name, "by", name))
+        return rows
+
+    def check_counts(self, entry: ReleaseEntry) -> dict[str, int]:
+        """Count invalid values that a release would read exactly, for internal use only."""
+        rows, unit = self.rows(entry), self.units[entry.table]
+        return rows.check_counts(
+            **check_arguments(entry.word, rows, entry.own, self.path.parent, unit)
+        )
+
+    def query(
+        self, entry: ReleaseEntry, epsilon: float, delta: float, random_state: Any = None
+    ) -> Query[Any]:
+        """Return the query of a release."""
         return query_of(
             entry.word,
             entry.function,
-            rows,
+            self.rows(entry),
             entry.own,
             self.path.parent,
-            unit=unit,
+            unit=self.units[entry.table],
             relation=self.whole.relation,
             epsilon=epsilon,
             delta=delta,
@@ -323,7 +340,8 @@ def _table(
     tables = Tables(folder, errors)
     rows = tables.open("[table]", source, known)
     for option, value in changes.items():
-        checked = _parts(option, value, errors) if option.parts is not dict else value
+        named = value if isinstance(value, Mapping) else {option.key: value}
+        checked = _parts(option, named, errors) if option.parts is not dict else named
         rows = None if rows is None else option.applied(rows, checked, tables)
     if rows is None:
         return None

@@ -96,6 +96,36 @@ def query_of(
     return made
 
 
+def check_arguments(
+    word: str, table: UserTable, own: Mapping[str, Any], folder: Path, unit: Unit
+) -> dict[str, Any]:
+    """Return the arguments of :meth:`~dpgrain.UserTable.check` for the columns of a release."""
+    items, values = _listed(own, "by", "item"), _listed(own, "value", "other")
+    known = {name: own[name] for name in ("weight", "bounds") if name in own}
+    if "domain" in own:
+        known["domain"] = _domain(own, folder, table)
+    if "edges" in own and "item" in own:
+        items, values = [], items
+    if word == "fit":
+        known = {"zero": _listed(own, "features")}
+        items, values = ([own["target"]], []) if "classes" in own else ([], [own["target"]])
+        if items:
+            labels = table_queries.column_labels(own["classes"], table.schema[own["target"]])
+            known["domain"] = {own["target"]: labels}
+    elif "columns" in own:
+        known["zero"] = _listed(own, "columns")
+    element = getattr(unit, "by", None)
+    if not (items or values) and isinstance(element, str):
+        items = [element]
+    return {"item": items, "value": values, **known}
+
+
+def _listed(own: Mapping[str, Any], *names: str) -> list[str]:
+    """Return the columns of some keys: each is missing, one column or a list of them."""
+    stated = [own.get(name, ()) for name in names]
+    return [column for value in stated for column in ([value] if isinstance(value, str) else value)]
+
+
 def _domain(own: Mapping[str, Any], folder: Path, table: UserTable) -> Any:
     """Return the public domain of a release, from lists or files."""
     keys = own.get("by", own.get("item", ()))

@@ -130,6 +130,37 @@ class PlannedReleases:
         """
         return running.run(self, again=again, random_state=random_state, progress=progress)
 
+    def check_counts(self) -> dict[str, dict[str, int]]:
+        """Count invalid values for the curator: **not private, not to be published**.
+
+        Returns:
+            The counts of :meth:`UserTable.check_counts` for the columns of each release, by its name;
+            nothing is charged.
+
+        Raises:
+            DataError: if the table cannot be read.
+
+        >>> import pyarrow as pa
+        >>> from tempfile import TemporaryDirectory
+        >>> from dpgrain import read
+        >>> rows = read(pa.table({"who": [1, 2], "page": ["a", None]}), user="who")
+        >>> with TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "releases.toml"
+        ...     _ = path.write_text('''
+        ...         [budget]
+        ...         unit = "user"
+        ...         [release.pages]
+        ...         statistic = "count"
+        ...         by = "page"
+        ...         epsilon = 1.0
+        ...         delta = 1e-6
+        ...     ''')
+        ...     counts = plan_releases(path, rows).check_counts()
+        >>> counts["pages"]["rows without an item (dropped)"]
+        1
+        """
+        return {each.entry.name: self.file.check_counts(each.entry) for each in self.releases}
+
     @property
     def spending(self) -> str:
         """Description of the guarantee of all releases together, and of the budget of the file."""

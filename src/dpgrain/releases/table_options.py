@@ -144,9 +144,8 @@ class TableOption:
         return self.flag.removeprefix("--").replace("-", "_")
 
     def applied(self, rows: UserTable, value: Any, tables: Tables) -> UserTable:
-        """Return the table changed by the value of the key, or by pairs of names and values."""
-        named = {self.key: value} if isinstance(value, str) else value
-        for name, part in named.items() if isinstance(named, Mapping) else named:
+        """Return the table changed by names and their values, as a mapping or as pairs."""
+        for name, part in value.items() if isinstance(value, Mapping) else value:
             with tables.errors.collecting(self.place.format(name)):
                 rows = self.apply(rows, name, part, tables)
         return rows
@@ -318,5 +317,16 @@ OPTIONS = (
         lambda rows, _, condition, _tables: rows.filter(condition),
         "[table] filter:",
         "CONDITION",
+    ),
+    TableOption(
+        "distinct",
+        str | Sequence[str],
+        "--distinct",
+        "Use the first of a user's rows with the same values of columns, such as 'case id'; '*' uses "
+        "rows equal in all columns once.",
+        lambda stated, _: [("distinct", list(stated))] if stated else [],
+        lambda rows, _, columns, _tables: rows.distinct(columns),
+        "[table] distinct:",
+        "COLUMN …",
     ),
 )

@@ -9,6 +9,7 @@ numbers and cost no budget.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial, singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from dpgrain._lazy_import import require
 from dpgrain._report_mixins import (
     PACKAGES,
     AuditReportMixin,
+    BudgetReportMixin,
     GuaranteeReportMixin,
     LedgerReportMixin,
     ModelReportMixin,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from dpgrain.learn import LinearModel
     from dpgrain.ledger import Ledger
     from dpgrain.planning.count_error import UnitsPlan
+    from dpgrain.publishing.budget import Budget
     from dpgrain.publishing.guarantee import Guarantee
     from dpgrain.releases.run import Releases
     from dpgrain.shuffle.protocol import ShuffledSum
@@ -48,6 +51,7 @@ __all__ = [
     "notebook_html",
     "plot",
     "report",
+    "write_budget_report",
     "write_fit_report",
     "write_guarantee_report",
     "write_ledger_report",
@@ -114,6 +118,26 @@ def write_guarantee_report(guarantee: Guarantee, path: str | Path) -> Path:
     from dpgrain.report.page import guarantee_page, write_page
 
     return write_page(path, partial(guarantee_page, guarantee))
+
+
+@report.register(BudgetReportMixin)
+def write_budget_report(budget: Budget, path: str | Path, releases: Mapping[str, Any]) -> Path:
+    """Write several releases of one budget: one guarantee for all, and the numbers of each.
+
+    Args:
+        budget: the budget, open or closed.
+        path: where to write; the folder must exist.
+        releases: the releases by their names on the page.
+
+    Raises:
+        ParameterError: if there are none, or one was not charged to the budget.
+        DataError: if the file cannot be written.
+    """
+    from dpgrain.report.page import write_page
+    from dpgrain.report.releases import budget_page, require_releases
+
+    require_releases(budget, releases)
+    return write_page(path, partial(budget_page, budget, releases))
 
 
 @report.register(ModelReportMixin)

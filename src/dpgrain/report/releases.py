@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from markupsafe import Markup
 
-from dpgrain._formatting import format_number, useful_decimals
+from dpgrain import _validate
+from dpgrain._formatting import format_number, powers, rounded_up, useful_decimals
+from dpgrain.errors import ParameterError
 from dpgrain.learn.model import LinearModel
 from dpgrain.means.problem import get_method
 from dpgrain.means.user_mean import MeanOfUsers
+from dpgrain.publishing.budget import Budget
+from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.releases.plan import COLUMNS
-from dpgrain.releases.run import Releases
+from dpgrain.releases.run import Releases, guarantee_of
 from dpgrain.report.fit import fit_part, model_check
 from dpgrain.report.page import Check, PageFacts, Part, hash_numbers
 from dpgrain.report.release import release_check, release_part
+from dpgrain.statistics.release import Release
 from dpgrain.words.headings import text
 
 # Maximum length of a guarantee; only long names of a caller reach it.
@@ -61,6 +67,56 @@ def releases_page(releases: Releases) -> str:
     )
 
 
+def require_releases(budget: Budget, releases: Mapping[str, Any]) -> None:
+    """Raise ParameterError unless these are releases that were charged to the budget."""
+    named = _validate.mapping(releases=releases)
+    if not named or not all(isinstance(name, str) for name in named):
+        raise ParameterError(
+            "releases must be a mapping of names and releases, such as {'visits': visits}, not "
+            f"{_validate.describe(releases)}.",
+            name="releases",
+        )
+    for name, release in named.items():
+        if not isinstance(release, Release | LinearModel | MeanOfUsers):
+            raise ParameterError(
+                f"releases {name!r} must be a release, a fitted model or a per-user mean, not "
+                f"{_validate.describe(release)}.",
+                name="releases",
+            )
+    budget.require_charged({name: guarantee_of(each) for name, each in named.items()})
+
+
+def budget_page(budget: Budget, releases: Mapping[str, Any]) -> str:
+    """Return the report of releases of a budget as HTML."""
+    guarantees = {name: guarantee_of(release) for name, release in releases.items()}
+    promise = budget.promise
+    assert promise is not None  # noqa: S101 - releases were charged
+    promise = replace(promise, private=all(each.private for each in guarantees.values()))
+    page = _FileFacts(
+        of="release",
+        guarantee=promise,
+        short=replace(promise, public=(Fact("with-each"),)),
+        distorted="noise and clipping",
+        hashes=tuple(_check(text(name, 60), each) for name, each in releases.items()),
+    )
+    parts = [
+        (text(name, 60), _part({"columns": None}, release, place))
+        for place, (name, release) in enumerate(releases.items())
+    ]
+    return page.html(
+        "releases.html",
+        table="one budget",
+        file="",
+        heads=["Release", "Publishes", "ε", "δ"],
+        rows=[
+            [name, text(part.title, 120), rounded_up(each.epsilon()), powers(each.delta)]
+            for (name, part), each in zip(parts, guarantees.values(), strict=True)
+        ],
+        spending=f"{budget}.",
+        parts=parts,
+    )
+
+
 def _check(name: str, release: Any) -> Check:
     """Return the hash that identifies a release."""
     if isinstance(release, LinearModel):
@@ -81,8 +137,10 @@ def _part(own: Any, release: Any, place: int) -> Part:
     return release_part(release, salt)
 
 
-def _mean_part(mean: MeanOfUsers, columns: list[str]) -> Part:
-    """Return the numbers of a per-user mean."""
+def _mean_part(mean: MeanOfUsers, columns: list[str] | None) -> Part:
+    """Return the numbers of a per-user mean; without columns, coordinates have numbers."""
+    if columns is None:
+        columns = [f"coordinate {place}" for place in range(1, mean.value.size + 1)]
     page = PageFacts(
         of="release",
         guarantee=mean.guarantee,

@@ -41,7 +41,7 @@ from dpgrain.statistics.statistic import Statistic
 from dpgrain.tables.groups import Groups
 from dpgrain.words import quantities
 from dpgrain.words.quantities import format_limit
-from dpgrain.words.release_text import explanation, format_keys, summary
+from dpgrain.words.release_text import explanation, format_keys, rounded, summary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -305,7 +305,10 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         """Write the table of :meth:`to_arrow` as Parquet, CSV or JSON, by the path's ending.
 
         In CSV and JSON, :attr:`covers` is the last column, after ``beyond_bounds`` for stated
-        bounds; in Parquet, both are fields of the metadata.
+        bounds; in Parquet, both are fields of the metadata. CSV numbers are rounded to two digits
+        of their error: ``low`` and ``at_least`` down, ``high`` and errors up, but no estimates of
+        :meth:`reconciled` or other post-processing, which would no longer add up. JSON and Parquet
+        have all digits.
 
         Raises:
             ParameterError: if the path has another ending.
@@ -324,7 +327,7 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
             elif path.suffix == ".csv":
                 import pyarrow.csv
 
-                pyarrow.csv.write_csv(table, part)
+                pyarrow.csv.write_csv(rounded(self, table), part)
             else:
                 part.write_text(
                     json.dumps(json_values(table.to_pylist()), ensure_ascii=False, indent=1)

@@ -45,10 +45,10 @@ from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.dictionary import GroupCells
 from dpgrain.tables.domain import GroupDomain, public_domain
 from dpgrain.tables.engines.per_user import (
+    depends_on_users,
     derivation_facts,
     known_user_count,
     per_user_source,
-    whole_user_source,
 )
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.shared_table import reject_table
@@ -350,7 +350,7 @@ class SumsQuery(Query[Published]):
         chosen: ItemChoice = calibrate_bounded_range(
             promise.epsilon / 2, part, count=self.best, level=promise.level, relation=relation
         )
-        if whole_user_source(self.table) is not None:
+        if depends_on_users(self.table):
             # Removing one record may move the person's row to another item.
             chosen = ExponentialMechanism(chosen.scale, one_way=True, count=chosen.count)
         # Largest ε of the counts for which both parts meet the guarantee.
@@ -387,7 +387,7 @@ class SumsQuery(Query[Published]):
         if self.public is not None:
             items = self.best or int((self.public[1].codes >= 0).sum()) * self.measure.corners
         known = self.record_norm
-        if self.measure.net or whole_user_source(self.table) is not None:
+        if self.measure.net or depends_on_users(self.table):
             # One record may change the whole row of its person.
             known = None
         return calibrate_sums(

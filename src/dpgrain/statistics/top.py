@@ -35,7 +35,7 @@ from dpgrain.statistics.run import NoisySums, groups_in_data, select_and_count
 from dpgrain.statistics.statistic import TOP
 from dpgrain.statistics.sums_query import SumsQuery
 from dpgrain.tables.blocks import UnitBlocks
-from dpgrain.tables.engines.per_user import whole_user_source
+from dpgrain.tables.engines.per_user import depends_on_users
 from dpgrain.tables.table import UserTable
 from dpgrain.tables.user_sums import UserContributions
 from dpgrain.units import Record, Relation, Unit
@@ -192,7 +192,7 @@ def _known(query: TopQuery, method: Method, counts: bool) -> TopQuery:
     if not counts:
         raise ParameterError("counts=False is for unknown items; leave out domain=.")
     # One element of a per-user table may move a person between items.
-    moves = whole_user_source(query.table) is not None and query.blocks.block == "element"
+    moves = depends_on_users(query.table) and query.blocks.block == "element"
     if method == "gumbel" and moves:
         raise ParameterError(
             "method='gumbel' requires unit=User() for a per-user table; or use method='gaussian'.",

@@ -20,6 +20,7 @@ from dpgrain.scope.regions import Region, Span
 from dpgrain.tables.arrow_arrays import number_array, text_array
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.derived_columns import CompiledExpression
+from dpgrain.tables.expression import CallNode, ConstantNode
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import TableRows
 
@@ -167,6 +168,18 @@ def _known_values(table: TableRows, key: str) -> pa.Array | None:
     return _column(list(dict.fromkeys(labels)), table, key)
 
 
+def _listed_values(derived: CompiledExpression) -> tuple[Any, ...] | None:
+    """Return all values of a derived column; for bins from 0, the group below 0 is not listed.
+
+    Rows below 0 are then outside the domain, and dropped like all others outside of it.
+    """
+    node, values = derived.node, derived.values
+    if values is None or not isinstance(node, CallNode) or node.function != "bins":
+        return values
+    first = node.parts[1]
+    return values[1:] if isinstance(first, ConstantNode) and first.value == 0 else values
+
+
 def public_values(derived: CompiledExpression, region: Region) -> tuple[Any, ...] | None:
     """Return all values of a derived column over a region if they are public and few.
 
@@ -177,7 +190,7 @@ def public_values(derived: CompiledExpression, region: Region) -> tuple[Any, ...
     ['2024-03-01', '2024-04-01']
     """
     if derived.period is None:
-        return derived.values
+        return _listed_values(derived)
     period, zone = derived.period
     side = next((side for side in region.sides if side.column == derived.inputs[0]), None)
     if side is None or side.missing or not isinstance(side.values, Span):

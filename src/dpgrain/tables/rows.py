@@ -45,6 +45,7 @@ from dpgrain.tables.sources.column_types import (
     is_readable,
 )
 from dpgrain.tables.sources.day_columns import DayColumnSource
+from dpgrain.tables.sources.distinct_rows import DistinctRows
 from dpgrain.tables.sources.region_source import RegionSource, all_rows
 from dpgrain.tables.sources.source import RowSource, SourceWrapper
 from dpgrain.tables.sources.typed_columns import TypedSource
@@ -273,6 +274,67 @@ class TableRows:
         """
         return self._filtered(compile_condition(condition, self.own_columns))
 
+    def distinct(self, columns: str | Sequence[str] = "*") -> Self:
+        """Return the table without repeated rows.
+
+        Args:
+            columns: ``"*"``, the default, uses one of the rows that are equal in all columns. A
+                column such as a case id, an expression, or a list of them uses the first of a
+                user's rows with the same values, in the order of a hash of all its values. Rows
+                without one of these values are all used.
+
+        Raises:
+            ParameterError: if columns are stated for a table without ``user=``, or the rows are
+                per-user rows or distinct already.
+            SchemaError: if a column is missing, or is a column of cells.
+
+        With stated columns, only users are protected, and elements by one of these columns: a row
+        with another case may be the first in place of a removed one. Columns with an unsupported
+        type are dropped.
+
+        Formal guarantee: rows equal in all columns belong to one record, element and user, so a
+        guarantee for any of these units also holds for the original table. The first rows of a
+        user, or of an element, depend on this user's or element's rows only. Source: docs/theory,
+        "Repeated rows".
+
+        >>> import pyarrow as pa
+        >>> from dpgrain import read
+        >>> rows = read(pa.table({"who": [1, 1, 2], "case": ["a", "a", "b"]}), user="who")
+        >>> rows.distinct("case").per_user(cases="count()").schema
+        {'who': 'BIGINT', 'cases': 'BIGINT'}
+        """
+        self.require_distinct()
+        stated: list[Any] = (
+            [columns] if isinstance(columns, str) else _validate.sequence(columns=columns)
+        )
+        if not stated:
+            raise ParameterError(
+                "columns must be '*', a column or a list of columns, not empty.", name="columns"
+            )
+        stated = [] if stated == ["*"] else stated
+        if stated and self.user is None:
+            raise ParameterError(
+                f"distinct({stated[0]!r}) requires user ids; pass user= to dg.read, or omit the "
+                "columns: rows equal in all columns are then used once.",
+                name="columns",
+            )
+        rows = self.with_expressions(stated)
+        for name in stated:
+            rows.require_readable(name, "columns")
+            if name in rows.cells:
+                raise SchemaError(
+                    f"columns must not contain the column of cells {name!r}; use "
+                    f"{rows.cells[name].of!r}, or create the column with derive.",
+                    name="columns",
+                )
+        kinds = {name: kind for name, kind in rows.own_columns.items() if is_readable(kind)}
+        keys = tuple(dict.fromkeys([self.user, *stated])) if stated else ()
+        source = DistinctRows(rows.source, kinds, tuple(key for key in keys if key is not None))
+        return rows.replaced(source=source, schema={**kinds, **dict.fromkeys(rows.cells, TEXT)})
+
+    def require_distinct(self) -> None:
+        """Raise unless repeated rows can be dropped."""
+
     def with_expressions(self, *names: Any) -> Self:
         """Return the table with a column for each expression, named by its text.
 
@@ -339,8 +401,8 @@ class TableRows:
         region: Region = getattr(source, "region", EVERYTHING)
         return region
 
-    def require_records(self) -> None:
-        """Raise unless rows are single records, which a region requires."""
+    def require_records(self, columns: Iterable[str]) -> None:
+        """Raise unless a region of these columns contains a row or not by this row only."""
 
     def where(self, columns: Mapping[str, Any] | None = None, /, **more: Any) -> Self:
         """Return the rows of a public region; nothing is read yet.
@@ -364,8 +426,8 @@ class TableRows:
             The table; a second region is intersected with the first.
 
         Raises:
-            ParameterError: if a value does not fit its column, the region is empty, or the table
-                has per-user rows.
+            ParameterError: if a value does not fit its column, the region is empty, the table has
+                per-user rows, or the column is not one of :meth:`distinct`.
             SchemaError: if a column is missing, or its type does not support regions.
 
         >>> import pyarrow as pa
@@ -374,8 +436,9 @@ class TableRows:
         >>> print(read(rows, user="who").where(year=(2020, 2024), country=["FR", None]).scope)
         country FR or missing, year from 2020 to 2024
         """
-        self.require_records()
-        region = parse_region(self, {**_validate.mapping(columns=columns), **more})
+        stated = {**_validate.mapping(columns=columns), **more}
+        self.require_records(stated)
+        region = parse_region(self, stated)
         region = intersect(self.scope, region)
         return self.replaced(source=RegionSource(all_rows(self.source), region, self.schema, {}))
 

@@ -239,6 +239,18 @@ class SharedTable:
             "column."
         )
 
+    def distinct(self, *_: Any) -> NoReturn:
+        """Raise ParameterError: a record of one person would replace those of others.
+
+        Raises:
+            ParameterError: always.
+        """
+        raise ParameterError(
+            "distinct does not support records with several owners: removing one person would "
+            "change the rows of others. Read the table with one user column, or drop repeated rows "
+            "before the table is read."
+        )
+
     def refuse(self, statistic: str) -> NoReturn:
         """Raise ParameterError for a statistic without support for several owners.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Real
 from typing import Any, Literal, cast, overload
@@ -23,6 +23,7 @@ from dpgrain.tables.engines.memory import MIN_BYTES
 from dpgrain.tables.engines.per_user import (
     PerUser,
     derivation_facts,
+    first_rows_source,
     per_user_source,
     whole_user_source,
 )
@@ -69,20 +70,38 @@ class UserTable(TableRows):
         """True if the rows are on a cluster, whose engine aggregates them there."""
         return bool(getattr(resolve_engine(self.engine), "distributed", False))
 
-    def require_records(self) -> None:
-        """Raise unless rows are single records, which a region requires.
+    def require_records(self, columns: Iterable[str]) -> None:
+        """Raise unless a region of these columns contains a row or not by this row only.
 
-        One record may move a person's row to another region, but would be charged for only one of
-        them.
+        Otherwise one record may move a person's row to another region, but would be charged for
+        only one of them.
 
         Raises:
-            ParameterError: if rows come from :meth:`per_user` or :meth:`join`.
+            ParameterError: if rows come from :meth:`per_user` or :meth:`join`, or from
+                :meth:`distinct` by other columns.
         """
         if whole_user_source(self) is not None:
             raise ParameterError(
                 "where must be called before per_user and join: it selects the records from "
                 "which a person's rows are derived."
             )
+        first = first_rows_source(self)
+        others = [] if first is None else [name for name in columns if name not in first.keys]
+        if others:
+            raise ParameterError(
+                f"where must be called before distinct, or use one of its columns, not {others[0]!r}: "
+                f"the first row of a person may be outside the region; add {others[0]!r} to the "
+                "columns of distinct."
+            )
+
+    def require_distinct(self) -> None:
+        """Raise unless repeated rows can be dropped.
+
+        Raises:
+            ParameterError: if rows come from :meth:`per_user` or :meth:`distinct`.
+        """
+        if isinstance(whole_user_source(self), PerUser) or first_rows_source(self) is not None:
+            raise ParameterError("distinct must be called once, and before per_user.")
 
     def per_user(
         self,
@@ -343,7 +362,9 @@ class UserTable(TableRows):
         parts: dict[str, Any] = {"where": where, "cells": cells, "days": days, "derivation": facts}
         for each in nested_sources(self.source):
             if isinstance(each, TypedSource) and each.written != TextFormat():
-                parts.setdefault("text", []).append(asdict(each.written))
+                parts.setdefault("text", []).append(
+                    {k: v for k, v in asdict(each.written).items() if v}
+                )
             if isinstance(each, CsvFiles) and each.encoding != UTF8:
                 parts.setdefault("encoding", []).append(each.encoding)
         known = {"user": self.user, "n_users": self.n_users, "columns": dict(self.schema)}
@@ -398,6 +419,7 @@ def read(
     delimiter: str = ",",
     encoding: str = "utf-8",
     decimal: str = ".",
+    thousands: str = "",
     dates: str = "2025-12-31",
     memory: str | int = "1GB",
     threads: int | None = None,
@@ -419,6 +441,7 @@ def read(
     delimiter: str = ",",
     encoding: str = "utf-8",
     decimal: str = ".",
+    thousands: str = "",
     dates: str = "2025-12-31",
     memory: str | int = "1GB",
     threads: int | None = None,
@@ -439,6 +462,7 @@ def read(
     delimiter: str = ",",
     encoding: str = "utf-8",
     decimal: str = ".",
+    thousands: str = "",
     dates: str = "2025-12-31",
     memory: str | int = "1GB",
     threads: int | None = None,
@@ -474,6 +498,9 @@ def read(
             never guessed. A release drops a row if a value that it reads is invalid in it.
         decimal: the decimal mark of text with a declared numeric type: ``"."`` or ``","``. With a
             comma, points may group digits in threes: ``1.234,56``.
+        thousands: the mark between groups of three digits in such text, ``","``, ``"."``, ``" "`` or
+            ``"'"``, as in ``1,234.56``; by default none, or ``"."`` with a decimal comma. In other
+            positions it makes the text a null.
         dates: the format of text with a declared date or timestamp type, by an example:
             ``"2025-12-31"``, ``"31.12.2025"``, ``"31/12/2025"``, ``"31-12-2025"``, ``"12/31/2025"`` or
             ``"20251231"``. Text in another format is a null.
@@ -522,7 +549,7 @@ def read(
         result = drop_unreadable_owners(result, original, owners)
     if getattr(result, "may_end", False):
         provenance = "as given"
-    stated = with_types(result, types, decimal, dates)
+    stated = with_types(result, types, TextFormat(decimal, dates, thousands))
     loaded = UserTable(
         stated,
         None if owners is not None else cast("str | None", user),

@@ -27,6 +27,8 @@ SENTENCES = MappingProxyType(
         "column": "the column {!r} is {}",
         "person": "one row per person, with {}",
         "person-by": "one row per person and {}, with {}",
+        "first-rows": "only the first of a person's rows with the same {} is used",
+        "distinct-rows": "rows that are equal in all columns are used once",
         "paired-row": "rows of {} are paired with one row of the same person in {}",
         "paired-rows": "rows of {} are paired with at most {:,} rows of the same person in {}",
         "items": "the list of {:,|item}",

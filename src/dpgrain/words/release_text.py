@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain._formatting import (
@@ -66,9 +68,15 @@ _NO_LEAST = (
     "bounds= from 0 to get one"
 )
 _COUNTS = ("count", "count_error")
-# Days and months are printed in chronological order.
+# Days and months are printed in chronological order …
 _MONTH = re.compile(r"(?<=-[0-9]{2})-01$")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}(-[0-9]{2})?")
+# … and the groups of bins(x, 0, 10, 100) by their lower end.
+_BIN = re.compile(r"(?:(?P<first>below) \S+|(?P<low>\S+) to \S+|(?P<last>\S+) and above)")
+# Integers are in order if at least this part of those between their ends are keys, like ages.
+_WITHOUT_GAPS = 0.5
+# Numbers with more digits keep all of them in CSV.
+_DIGITS = 15
 
 
 @dataclass(frozen=True)
@@ -130,22 +138,101 @@ def shown(release: Release, count: int) -> IntArray:
     count = _validate.integer(minimum=1, top=count)
     if release.statistic.in_order or not release.groups.names:
         return np.arange(min(count, len(release)))
-    if _of_dates(release):
-        return release.groups.order()[:count]
+    if (order := _key_order(release)) is not None:
+        return order[:count]
     return np.argsort(-release.estimate, kind="stable")[:count]
 
 
 def in_order(release: Release) -> bool:
     """Return True if rows have a fixed order, such as days."""
-    return release.statistic.in_order or _of_dates(release)
+    return release.statistic.in_order or _key_order(release) is not None
 
 
-def _of_dates(release: Release) -> bool:
-    """Return True if the first key of each row is a day or a month."""
+def _key_order(release: Release) -> IntArray | None:
+    """Return the indices of the rows in the order of their first key; None if it has no order."""
     if not release.groups.names or not len(release):
+        return None
+    keys, order = release.groups.columns[0].to_pylist(), release.groups.order()
+    if all(isinstance(key, str) and _DATE.fullmatch(key) is not None for key in keys):
+        return order
+    if release.statistic.of_items:
+        # The largest items are of interest.
+        return None
+    if has_order(keys):
+        return order
+    lows = [_lower_end(key) for key in keys]
+    if any(low is None for low in lows):
+        return None
+    return order[np.argsort(np.array(lows, dtype=np.float64)[order], kind="stable")]
+
+
+def has_order(keys: Sequence[Any]) -> bool:
+    """Return True if keys are integers without large gaps, such as ages or hours.
+
+    >>> has_order([18, 19, 20, 22]), has_order([7, 4096]), has_order(["a"]), has_order([3])
+    (True, False, False, False)
+    """
+    known = set(keys)
+    if len(known) < 2 or not all(type(key) is int for key in known):
         return False
-    keys = release.groups.columns[0].to_pylist()
-    return all(isinstance(key, str) and _DATE.fullmatch(key) is not None for key in keys)
+    return bool(len(known) >= _WITHOUT_GAPS * (max(known) - min(known) + 1))
+
+
+def _lower_end(key: Any) -> float | None:
+    """Return the lower end of a group of bins; None for other keys."""
+    found = _BIN.fullmatch(key) if isinstance(key, str) else None
+    if found is None:
+        return None
+    try:
+        return (
+            -np.inf if found["first"] else float((found["low"] or found["last"]).replace(",", ""))
+        )
+    except ValueError:
+        return None
+
+
+def rounded(release: Release, table: pa.Table) -> pa.Table:
+    """Return the table of a release with numbers rounded to two digits of their error.
+
+    Lower ends and bounds are rounded down, upper ends and errors up. Estimates that were made to
+    add up keep all digits.
+    """
+    errors = dict.fromkeys(("estimate", "std_error", "low", "high", "at_least"), "std_error")
+    errors |= dict.fromkeys(_COUNTS, "count_error")
+    decimals = {
+        error: [useful_decimals(value) for value in table.column(error).to_pylist()]
+        for error in set(errors.values()) & set(table.column_names)
+    }
+    for name in set(errors) & set(table.column_names):
+        if errors[name] not in decimals or (name == "estimate" and release.metadata.processed):
+            continue
+        way = _ROUNDING.get(name, ROUND_HALF_EVEN)
+        values = zip(table.column(name).to_pylist(), decimals[errors[name]], strict=True)
+        column = pa.array([_rounded(value, digits, way) for value, digits in values], pa.float64())
+        table = table.set_column(table.column_names.index(name), name, column)
+    return table
+
+
+_ROUNDING = {
+    "low": ROUND_FLOOR,
+    "at_least": ROUND_FLOOR,
+    "high": ROUND_CEILING,
+    "std_error": ROUND_CEILING,
+    "count_error": ROUND_CEILING,
+}
+
+
+def _rounded(value: float | None, decimals: int | None, way: str) -> float | None:
+    """Return a number with these decimals, or unchanged if it has more digits than a double."""
+    if value is None or decimals is None or not np.isfinite(value):
+        return value
+    made = Decimal(value).quantize(Decimal(1).scaleb(-decimals), way, _ALL_DIGITS)
+    # Adding 0 turns −0 into 0.
+    return float(made) + 0.0 if len(made.as_tuple().digits) <= _DIGITS else value
+
+
+# A double has at most this many digits before and after the point that are written out.
+_ALL_DIGITS = Context(prec=350)
 
 
 def key_headings(release: Release) -> tuple[str, ...]:

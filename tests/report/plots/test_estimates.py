@@ -58,8 +58,8 @@ def test_means_are_not_drawn_from_zero(scores: dg.UserTable) -> None:
         scores, "score", by="year", domain=[2023, 2024], bounds=(0, 100), **cases.BUDGET
     )
     ax = release.plot(Figure().subplots())
-    assert ax.get_xlim()[0] > 0
-    assert "mean of score" in ax.get_xlabel()
+    assert ax.get_ylim()[0] > 0
+    assert "mean of score" in ax.get_ylabel()
 
 
 @pytest.mark.parametrize("units", [0, 1.5])

@@ -18,7 +18,7 @@ import dpgrain as dg
 from dpgrain.report.plots import plot_estimates
 from dpgrain.report.plots.times import lines_over_time, parse_time
 from dpgrain.statistics.release_metadata import ReleaseMetadata
-from dpgrain.statistics.statistic import MEAN, QUANTILES
+from dpgrain.statistics.statistic import COUNT, MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
 
 
@@ -155,3 +155,26 @@ def test_the_page_draws_lines_and_names_them(tmp_path: Any) -> None:
     page = cases.page(_counts(hostile, np.arange(6.0).tolist()), tmp_path)
     cases.check_safe(page)
     assert "<script>" not in page.replace('<script>"use strict"', "").replace("<script>", "", 1)
+
+
+def test_integers_without_gaps_are_a_line() -> None:
+    ages = list(range(18, 70))
+    release = _counts({"age": ages[::-1]}, [float(age) for age in ages[::-1]])
+    assert lines_over_time(release) is None, "items are in the order of their numbers"
+    release = replace(release, metadata=replace(release.metadata, statistic=COUNT))
+    lines = lines_over_time(release)
+    assert lines is not None
+    assert not lines.dates
+    ax = _drawn(release)
+    (line,) = _lines(ax)[:1]
+    x, y = line.get_data()
+    assert list(x) == list(y) == ages
+    assert ax.get_xlabel().startswith("age")
+    assert all(float(tick).is_integer() for tick in ax.get_xticks())
+    several = _counts({"age": [1, 2, 3, 1, 2], "sex": ["f", "f", "f", "m", "m"]}, [5.0, 6, 7, 1, 2])
+    several = replace(several, metadata=replace(several.metadata, statistic=COUNT))
+    assert [len(line) for line in lines_over_time(several).lines] == [3, 2]  # type: ignore[union-attr]
+    single = _counts({"age": [1, 2], "sex": ["f", "m"]}, [5.0, 6.0])
+    assert lines_over_time(replace(single, metadata=several.metadata)) is None
+    sparse = _counts({"shop": [1, 70, 4000]}, [1.0, 2.0, 3.0])
+    assert lines_over_time(replace(sparse, metadata=release.metadata)) is None

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.effort import Effort
+from tests.refusals import refuses
 
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.tables.engines.derived_columns import CompiledExpression, compile_condition
@@ -385,7 +386,7 @@ def test_days_beyond_those_that_python_counts_end_nothing(text: str) -> None:
         ("total(x)", ParameterError, "use it in per_user"),
         ("sum(x)", ParameterError, "in per_user one of count, any, all, total"),
         ("q + 1", SchemaError, "uses 'q', which is not a column"),
-        ("month(s)", SchemaError, "declare the type of a text column"),
+        ("month(s)", SchemaError, "declare its type, such as"),
         ("m > '2025-01-01'", SchemaError, "use day(…, 'Europe/Paris')"),
         ("month(m, '')", ParameterError, "a zone must be text"),
         ("s + 1", SchemaError, "to text, but it requires"),
@@ -438,6 +439,7 @@ def test_a_column_of_another_type_is_refused() -> None:
     [
         ("weekday(d)", tuple(range(1, 8))),
         ("hour(t)", tuple(range(24))),
+        # Rows below 0 are a value, and an element, that the default domain does not list.
         ("bins(x, 0, 10)", ("below 0", "0 to 10", "10 and above")),
         ("x > 1", (False, True)),
         ("if(b, 'in', 'out')", ("in", "out")),
@@ -501,3 +503,13 @@ def test_a_column_like_an_unknown_function_needs_backquotes() -> None:
         Translator({"EUR": "DOUBLE", "Paid (EUR)": "DOUBLE"}, "paid(EUR)").translate(
             parsed("Paid (EUR)")
         )
+
+
+@pytest.mark.parametrize("text", ["year(s)", "month(s)", "year(s) + 1"])
+def test_text_in_a_function_of_times_names_the_type_to_declare(text: str) -> None:
+    with refuses(
+        "the expression", "types={'s': 'DATE'}", "--type s=date", kind=SchemaError
+    ) as caught:
+        CompiledExpression.parse(text, {"s": "VARCHAR"})
+    years = "if it contains years such as 2025, use 's' without the function"
+    assert (years in str(caught.value)) == text.startswith("year")

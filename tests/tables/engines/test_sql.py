@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -69,3 +70,31 @@ def test_text_is_a_number_in_its_format_or_null(
     assert asked(cast_sql('a "b"', "DOUBLE", TextFormat(decimal)), literal(written)) == expected
     if decimal == "." and len(written) < LONGEST_LABEL:
         assert asked(number_sql('a "b"'), literal(written)) == expected
+
+
+@pytest.mark.parametrize(
+    ("mark", "decimal", "written", "expected"),
+    [
+        (",", ".", "1,234.56", 1234.56),
+        (",", ".", " -12,345,678 ", -12345678.0),
+        (",", ".", "1,5", None),
+        (",", ".", "12,34,567", None),
+        (",", ".", "1234,567", None),
+        (",", ".", "1234.5", 1234.5),
+        ("'", ".", "1'234", 1234.0),
+        (" ", ",", "1 234,5", 1234.5),
+        (" ", ",", "1.234,5", None),
+        (".", ",", "1.234,5", 1234.5),
+        ("", ".", "1,234", None),
+    ],
+)
+def test_marks_between_thousands_have_one_place(
+    mark: str, decimal: str, written: str, expected: float | None
+) -> None:
+    form = TextFormat(decimal, thousands=mark)
+    assert asked(cast_sql('a "b"', "DOUBLE", form), literal(written)) == expected
+    assert asked(cast_sql('a "b"', "DECIMAL(20,2)", form), literal(written)) == (
+        None if expected is None else Decimal(str(expected))
+    )
+    assert (mark in form.describe("DOUBLE")) == bool(mark) or not mark
+    assert form.describe("DATE") == ""

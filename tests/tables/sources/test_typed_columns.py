@@ -14,6 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from tests.conftest import Command
+from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.learn.features import FeatureEncoding, NumberColumn, load_rows
@@ -313,3 +314,17 @@ def test_pandas_objects_are_text() -> None:
         np.isnan(load_rows(table, FeatureEncoding((NumberColumn("x"),)), Curator()).X["x"]).sum()
         == 1
     )
+
+
+def test_marks_of_numbers_differ() -> None:
+    rows = pa.table({"who": [1, 2], "paid": ["1,234.5", "7"]})
+    types = {"paid": "DOUBLE"}
+    for options in ({"thousands": "."}, {"thousands": ",", "decimal": ","}, {"thousands": "-"}):
+        with refuses("thousands"):
+            dg.read(rows, user="who", types=types, **options)
+    table = dg.read(rows, user="who", types=types, thousands=",")
+    assert table.check_counts(value="paid")["non-numeric cells of 'paid' (dropped)"] == 0
+    plain = dg.read(rows, user="who", types=types)
+    assert "thousands" in str(table.input_schema())
+    assert "text" not in plain.input_schema()
+    assert table.read_as("paid") != plain.read_as("paid"), "another partition"

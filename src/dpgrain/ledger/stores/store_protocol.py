@@ -14,6 +14,8 @@ from dpgrain.ledger.price_units import Units
 START, END = -(1 << 62), 1 << 62
 # Version of the format of accounts; older accounts are rebuilt from the lines.
 FORMAT = 4
+#: Format of a ledger that was moved, which every version refuses to charge.
+MOVED = 1_000_000
 
 
 @dataclass(frozen=True)

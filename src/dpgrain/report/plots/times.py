@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from matplotlib.ticker import MaxNLocator
 
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.report.axes import (
@@ -25,6 +27,7 @@ from dpgrain.report.axes import (
     within_sight,
 )
 from dpgrain.statistics.release import Histogram, Release
+from dpgrain.words.release_text import has_order
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +43,7 @@ _MANY_POINTS = 40
 
 @dataclass(frozen=True)
 class TimeSeries:
-    """The rows of a release as lines over time.
+    """The rows of a release as lines over time, or over integers without large gaps.
 
     Args:
         key: the name of the time key.
@@ -49,6 +52,7 @@ class TimeSeries:
         times: (V,) days since 1970 of each row.
         places: (V,) positions on a calendar with equal months if all times begin a month.
         step: the usual distance of positions; larger ones are gaps.
+        dates: True for times; False for integers, such as ages.
     """
 
     key: str
@@ -57,6 +61,7 @@ class TimeSeries:
     times: FloatArray
     places: FloatArray
     step: float
+    dates: bool = True
 
     @property
     def gaps(self) -> bool:
@@ -83,7 +88,7 @@ def parse_time(key: object) -> datetime | None:
 
 
 def lines_over_time(release: Release) -> TimeSeries | None:
-    """Return the lines of a release with a time key; None for other releases."""
+    """Return the lines of a release with times or ordered integers; None for other releases."""
     return _time_series(release) if len(release) > 1 and not _in_rows(release) else None
 
 
@@ -99,19 +104,23 @@ def _in_rows(release: Release) -> bool:
 
 
 def _time_series(release: Release) -> TimeSeries | None:
-    column = next((i for i, keys in enumerate(release.groups.columns) if _has_times(keys)), None)
-    if column is None:
-        return None
+    dates = [i for i, keys in enumerate(release.groups.columns) if _has_times(keys)]
     columns = [column.to_pylist() for column in release.groups.columns]
-    known: dict[Any, datetime | None] = {key: parse_time(key) for key in set(columns[column])}
-    rows = [known[key] for key in columns[column]]
-    times = np.array([(time - _EPOCH) / timedelta(days=1) for time in rows if time is not None])
-    months = all(time == datetime(time.year, time.month, 1) for time in known.values() if time)
-    places = np.array([12.0 * t.year + t.month for t in rows if t]) if months else times
+    special = release.statistic.of_items or release.statistic.binned
+    numbers = [i for i, keys in enumerate(columns) if not special and has_order(keys)]
+    if not dates and not numbers:
+        return None
+    column = (dates or numbers)[0]
+    times, places = (
+        _positions(columns[column]) if dates else (np.array(columns[column], float),) * 2
+    )
     others = columns[:column] + columns[column + 1 :]
     series: dict[tuple[Any, ...], list[int]] = {}
     for row in np.argsort(times, kind="stable"):
         series.setdefault(tuple(keys[row] for keys in others), []).append(int(row))
+    if not dates and len(series) == len(release):
+        # Every line would be a point.
+        return None
     # Unpublished dates add nothing to a sum; a mean ignores them.
     size = np.sum if isinstance(release, Histogram) else np.mean
     sizes = {keys: size(np.nan_to_num(release.estimate[rows])) for keys, rows in series.items()}
@@ -124,7 +133,17 @@ def _time_series(release: Release) -> TimeSeries | None:
         times,
         places,
         float(steps.min()) if steps.size else 1.0,
+        bool(dates),
     )
+
+
+def _positions(keys: Sequence[Any]) -> tuple[FloatArray, FloatArray]:
+    """Return days since 1970, and positions on a calendar with equal months if all begin one."""
+    known: dict[Any, datetime | None] = {key: parse_time(key) for key in set(keys)}
+    rows = [known[key] for key in keys]
+    times = np.array([(time - _EPOCH) / timedelta(days=1) for time in rows if time is not None])
+    months = all(time == datetime(time.year, time.month, 1) for time in known.values() if time)
+    return times, np.array([12.0 * t.year + t.month for t in rows if t]) if months else times
 
 
 def _has_times(keys: pa.Array) -> bool:
@@ -168,7 +187,10 @@ def draw_over_time(
         name = "total at least (95%)"
         ax.plot(lines.times[rows], least[rows], "^", color=ORANGE, markersize=3.5, label=name)
     narrow = axes_width(ax) < NARROW
-    date_ticks(ax.xaxis, 4 if narrow else 8)
+    if lines.dates:
+        date_ticks(ax.xaxis, 4 if narrow else 8)
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     start = value_axis(ax, "y", low, high, zero=isinstance(release, Histogram))
     ax.set_xlabel(f"{fitting(lines.key, ax)}{start}")
     ax.set_ylabel(f"{what}\nwith 95% interval")

@@ -271,7 +271,7 @@ def _number_counts(
         )
     if text:
         grouped = f"regexp_matches({quoted(column)}::VARCHAR, {literal(_THOUSANDS)})"
-        counts["of these have thousands separators: write the numbers without them"] = (
+        counts["of these have thousands separators: pass thousands=',' or the mark they use"] = (
             f"count(*) FILTER ({parsed} IS NULL AND {grouped})"
         )
     counts[f"NaN or infinite cells of {name} ({unused})"] = (

@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import pairwise
+from shlex import quote
 from typing import Any
 
 from dpgrain._formatting import suggest_columns
@@ -203,9 +204,11 @@ class Translator:
         """Return the error for an invalid part."""
         return ParameterError(f"the expression {stated(self.text)} is invalid: {why}.")
 
-    def type_error(self, node: CallNode, part: TypedSql, wanted: str) -> SchemaError:
+    def type_error(
+        self, node: CallNode, part: TypedSql, wanted: str, remedy: str = ""
+    ) -> SchemaError:
         """Return the error for an argument of the wrong type."""
-        remedy = _TEXT_REMEDY if part.kind == TEXT and part.constant is None else ""
+        remedy = (remedy or _TEXT_REMEDY) if part.kind == TEXT and part.constant is None else ""
         return SchemaError(
             f"the expression {stated(self.text)} applies {node.function!r} to "
             f"{_TYPE_NAMES[part.kind]}, but it requires {wanted}{remedy}."
@@ -304,6 +307,19 @@ def _logical(translator: Translator, node: CallNode, parts: list[TypedSql]) -> T
     return TypedSql(BOOLEAN, f"({sql})", values=(False, True))
 
 
+def _time_remedy(node: CallNode, time: TypedSql) -> str:
+    """Return the remedy for a column of text in a function of times; empty for other parts."""
+    of = node.parts[0]
+    if time.kind != TEXT or not isinstance(of, ColumnNode):
+        return ""
+    remedy = (
+        f"; declare its type, such as types={{{of.name!r}: 'DATE'}} or 'TIMESTAMP' in dg.read "
+        f"(--type {quote(f'{of.name}=date')})"
+    )
+    years = f"; if it contains years such as 2025, use {of.name!r} without the function"
+    return f"{remedy}{years}" if node.function == "year" else remedy
+
+
 def _local_time(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
     """Return the local time argument of a calendar function."""
     if not parts or len(parts) > 2:
@@ -313,7 +329,7 @@ def _local_time(translator: Translator, node: CallNode, parts: list[TypedSql]) -
         )
     time = parts[0]
     if time.kind not in (DAY, *TIMES):
-        raise translator.type_error(node, time, "dates or timestamps")
+        raise translator.type_error(node, time, "dates or timestamps", _time_remedy(node, time))
     if (time.kind == MOMENT) != (len(parts) == 2):
         problem = f"requires a zone: {node.function}(…, 'Europe/Paris')" if len(parts) == 1 else ""
         raise translator.error(

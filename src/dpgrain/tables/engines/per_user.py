@@ -20,6 +20,7 @@ from dpgrain.tables.engines.sql import key_sql, quoted
 from dpgrain.tables.expression import is_expression
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import TEXT
+from dpgrain.tables.sources.distinct_rows import DistinctRows
 from dpgrain.tables.sources.source import SourceWrapper
 from dpgrain.units import Element, Unit, User
 
@@ -256,6 +257,21 @@ def whole_user_source(table: TableRows) -> PerUser | UserJoin | None:
     return source if isinstance(source, PerUser | UserJoin) else None
 
 
+def first_rows_source(table: TableRows) -> DistinctRows | None:
+    """Return the source of first rows for values of columns; None without one."""
+    source: Any = table.source
+    while isinstance(source, SourceWrapper):
+        if isinstance(source, DistinctRows) and source.keys:
+            return source
+        source = source.source
+    return None
+
+
+def depends_on_users(table: TableRows) -> bool:
+    """Return whether a row depends on more than one row of its user."""
+    return whole_user_source(table) is not None or first_rows_source(table) is not None
+
+
 def derivation_facts(table: TableRows) -> list[Fact]:
     """List public facts about the derivation of a table's rows from those of the source."""
     people, whole = per_user_source(table), whole_user_source(table)
@@ -275,9 +291,20 @@ def derivation_facts(table: TableRows) -> list[Fact]:
     return [
         *derived,
         *filters,
+        *_distinct_facts(table.source),
         *joined,
         *(fact for rows in below for fact in derivation_facts(rows)),
     ]
+
+
+def _distinct_facts(source: Any) -> list[Fact]:
+    """List the fact about dropped repetitions of rows."""
+    while isinstance(source, SourceWrapper):
+        if isinstance(source, DistinctRows):
+            columns = ", ".join(map(repr, source.stated))
+            return [Fact("first-rows", (columns,)) if columns else Fact("distinct-rows")]
+        source = source.source
+    return []
 
 
 def known_user_count(table: TableRows, column: str | None) -> int | None:
@@ -299,11 +326,21 @@ def require_whole_users(table: TableRows, unit: Unit) -> None:
     Raises:
         ParameterError: if the unit is smaller.
     """
-    if whole_user_source(table) is None or unit == User():
+    if not depends_on_users(table) or unit == User():
         return
     by = unit.by if isinstance(unit, Element) else None
     if isinstance(by, str) and rows_in_cells(table, by) is not None:
         return
+    first = first_rows_source(table)
+    if first is not None and whole_user_source(table) is None:
+        columns = list(first.stated)
+        element = f"; add {by!r} to the columns of distinct" if isinstance(by, str) else ""
+        raise ParameterError(
+            f"unit must be User(), or Element of one of {columns}, if distinct uses the first of a "
+            f"user's rows with the same {columns}, not {_validate.describe(unit)}{element}; or "
+            "call distinct without columns, which drops rows equal in all columns.",
+            name="unit",
+        )
     raise ParameterError(
         "unit must be User() if each row is derived from all of a person's data, not "
         f"{_validate.describe(unit)}; to protect elements, derive each row from one of them: "
@@ -313,14 +350,15 @@ def require_whole_users(table: TableRows, unit: Unit) -> None:
 
 
 def rows_in_cells(table: TableRows, column: str) -> TableRows | None:
-    """Return the records of a per-user table with ``column`` as a grouping column; None otherwise.
+    """Return the records of rows computed within one cell of a column; None otherwise.
 
-    Each row of such a table is computed within one cell of the column.
+    These are the rows of a per-user table with ``column`` as a grouping column, and the first rows
+    for values of columns that include it.
     """
-    people = per_user_source(table)
+    people, first = per_user_source(table), first_rows_source(table)
+    if first is not None:
+        inside = column in first.keys and whole_user_source(table) is None
+        return table if inside else None
     if people is None or column not in people.by:
         return None
-    rows = people.rows
-    if whole_user_source(rows) is not None:
-        return rows_in_cells(rows, column)
-    return rows
+    return rows_in_cells(people.rows, column) if depends_on_users(people.rows) else people.rows

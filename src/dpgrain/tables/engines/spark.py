@@ -58,6 +58,7 @@ from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import CellColumn, TableRows
 from dpgrain.tables.sources.column_types import is_readable, read_as
 from dpgrain.tables.sources.day_columns import DayColumnSource
+from dpgrain.tables.sources.distinct_rows import DistinctRows
 from dpgrain.tables.sources.folders import CSV_ENDINGS
 from dpgrain.tables.sources.frames import ArrowSource
 from dpgrain.tables.sources.read_arguments import resolve_source
@@ -274,6 +275,8 @@ class Spark:
                 source, source.rows.user, None, source.columns(), source.rows.memory, threads=1
             )
             return self._query_with_schema(people, names, question)
+        if isinstance(source, DistinctRows):
+            return self._distinct_rows(source, names)
         if not isinstance(source, ArrowSource):
             raise ParameterError(
                 f"{source.name} cannot be read by Spark; pass a Spark DataFrame, a path of "
@@ -282,6 +285,21 @@ class Spark:
         table = _decoded(source.read(names), [f"c{i}" for i in range(len(names))])
         self._require_types(source.columns(), names, table.schema)
         return self._session.frame(table), table.schema
+
+    def _distinct_rows(
+        self, source: DistinctRows, names: list[str]
+    ) -> tuple[sql.DataFrame, pa.Schema]:
+        """Return columns of distinct rows; rows of a user, or equal rows, move to one task."""
+        columns, user = list(source.kinds), self.table.user
+        rows = TableRows(source.source, None, None, source.kinds, self.table.memory, threads=1)
+        question = ColumnQuery(tuple((name, "as it is") for name in columns))
+        frame, kinds = self._query_with_schema(rows, columns, question)
+        moved = self._session.by_user(frame, f"c{columns.index(user) if user in columns else 0}")
+        distinct = replace(rows, source=replace(source, source=PartitionStream()))
+        question = ColumnQuery(tuple((name, "as it is") for name in names))
+        task = QueryTask(distinct, tuple(columns), question)
+        schema = task.schema(kinds)
+        return self._session.map(moved, task, schema), schema
 
     def _joined(self, join: UserJoin, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
         """Join rows with another table's rows of the same user; columns are named c0, c1 and so on.
@@ -540,7 +558,9 @@ def _public_part(rows: TableRows) -> TableRows:
 
 def _base_source(source: RowSource) -> RowSource:
     """Return the source of all rows, without regions and declared types."""
-    return _base_source(source.source) if isinstance(source, SourceWrapper) else source
+    if isinstance(source, DistinctRows) or not isinstance(source, SourceWrapper):
+        return source
+    return _base_source(source.source)
 
 
 def _restrict(source: RowSource, names: set[str]) -> tuple[RowSource, set[str]]:

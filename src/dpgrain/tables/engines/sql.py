@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -85,8 +86,10 @@ def number_sql(column: str) -> str:
     return f"TRY_CAST({quoted(column)} AS DOUBLE)"
 
 
-# A number with a point between groups of three digits, such as 1.234,56.
-_GROUPED = r"^\s*[+-]?\d{1,3}(\.\d{3})+(,\d*)?\s*$"
+#: Marks between groups of three digits.
+MARKS = (",", ".", " ", "'")
+# A number with a mark between groups of three digits, such as 1.234,56.
+_GROUPED = r"^\s*[+-]?\d{{1,3}}({mark}\d{{3}})+({decimal}\d*)?\s*$"
 
 
 @dataclass(frozen=True)
@@ -96,10 +99,13 @@ class TextFormat:
     Args:
         decimal: decimal separator, a point or a comma.
         dates: the last day of 2025 in the date format.
+        thousands: mark between groups of three digits; empty for none, or for a point with a
+            decimal comma.
     """
 
     decimal: str = "."
     dates: str = ISO
+    thousands: str = ""
 
     def describe(self, kind: str) -> str:
         """Describe the format of a type, if it is not the default.
@@ -109,20 +115,26 @@ class TextFormat:
         """
         if self._is_day(kind):
             return f" written like {self.dates}"
-        comma = self.decimal == "," and is_number(read_as(kind))
-        return " with a decimal comma" if comma else ""
+        if not is_number(read_as(kind)):
+            return ""
+        comma = " with a decimal comma" if self.decimal == "," else ""
+        return f"{comma} with {self.thousands!r} between thousands" if self.thousands else comma
 
     def _is_day(self, kind: str) -> bool:
         return read_as(kind) in (DAY, *TIMES) and self.dates != ISO
 
     def cast(self, written: str, kind: str) -> str:
         """Return the SQL that converts a text, given as SQL, to a type; invalid values are null."""
-        if self.decimal == "," and is_number(kind):
-            # Points group digits in threes. Elsewhere they are invalid: 1.5 becomes 1,5.
+        mark = self.thousands or ("." if self.decimal == "," else "")
+        if mark and is_number(kind):
+            signs = {"mark": re.escape(mark), "decimal": re.escape(self.decimal)}
             written = (
-                f"translate(CASE WHEN regexp_matches({written}, '{_GROUPED}') "
-                f"THEN replace({written}, '.', '') ELSE {written} END, '.,', ',.')"
+                f"CASE WHEN regexp_matches({written}, {literal(_GROUPED.format(**signs))}) "
+                f"THEN replace({written}, {literal(mark)}, '') ELSE {written} END"
             )
+        if self.decimal == "," and is_number(kind):
+            # Other points are invalid: 1.5 becomes 1,5.
+            written = f"translate({written}, '.,', ',.')"
         if self._is_day(kind):
             form, day = DATES[self.dates]
             # Other formats are invalid, including the default one.

@@ -9,7 +9,7 @@ import duckdb
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError, SchemaError
-from dpgrain.tables.engines.sql import DATES, ISO, TextFormat, cast_sql, quoted
+from dpgrain.tables.engines.sql import DATES, MARKS, TextFormat, cast_sql, quoted
 from dpgrain.tables.sources.column_names import column_hint
 from dpgrain.tables.sources.column_types import (
     TEXT,
@@ -50,16 +50,22 @@ class TypedSource(SourceWrapper):
 
 
 def with_types(
-    source: RowSource, types: Mapping[str, str] | None, decimal: str = ".", dates: str = ISO
+    source: RowSource, types: Mapping[str, str] | None, written: TextFormat = TextFormat()
 ) -> RowSource:
-    """Return the source with explicit types of text columns; `dates` is an example, 2025-12-31.
+    """Return the source with explicit types of text columns, which are written in a format.
 
     Raises:
         SchemaError: if a column does not exist or is not text.
-        ParameterError: if a type, the decimal mark or the date format is unknown.
+        ParameterError: if a type, a mark or the date format is unknown.
     """
-    _validate.one_of((".", ","), decimal=decimal)
-    _validate.one_of(tuple(DATES), dates=dates)
+    _validate.one_of((".", ","), decimal=written.decimal)
+    _validate.one_of(("", *MARKS), thousands=written.thousands)
+    if written.thousands == written.decimal:
+        raise ParameterError(
+            f"thousands must differ from the decimal mark, {written.decimal!r}; set both.",
+            name="thousands",
+        )
+    _validate.one_of(tuple(DATES), dates=written.dates)
     types = _validate.mapping(types=types)
     if not types:
         return source
@@ -84,7 +90,7 @@ def with_types(
         for column, kind in explicit.items()
         if columns[column] == TEXT and kind != TEXT
     }
-    return TypedSource(source, changed, TextFormat(decimal, dates)) if changed else source
+    return TypedSource(source, changed, written) if changed else source
 
 
 def _sql_type(column: str, kind: str) -> str:

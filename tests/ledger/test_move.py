@@ -1,0 +1,197 @@
+"""A ledger moves to another place, and at no moment both places accept charges."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.ledger import cases
+from tests.refusals import refuses
+
+import dpgrain as dg
+from dpgrain.errors import DataError, DpgrainError
+from dpgrain.ledger import move
+from dpgrain.ledger.stores import store_at
+from dpgrain.ledger.stores.ledger_tables import SqlTransaction
+from dpgrain.ledger.stores.store_protocol import FORMAT, MOVED
+
+TINY = cases.of_users(1000.0)
+# Calls of a transaction, before each of which a move is killed.
+CALLS = ("append", "set_mark", "set_format", "clear_accounts", "marked", "last", "line", "in_force")
+
+
+@pytest.fixture(params=["file to file", "file to server", "server to file"])
+def places(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+    """The old place and the new one."""
+    names = request.param.split(" to ")
+    server = request.getfixturevalue("server") if "server" in names else ""
+    made = [cases.schema_of(server) if name == "server" else str(tmp_path / f"{place}.ledger")
+            for place, name in enumerate(names)]  # fmt: skip
+    return made[0], made[1]
+
+
+def accepts(place: str) -> bool:
+    try:
+        dg.Ledger(place).charge(TINY)
+    except DpgrainError:
+        return False
+    return True
+
+
+def in_process(work: Callable[[], Any]) -> int:
+    """Run work in a forked process, and return how it ended."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1]
+
+
+def killed_at(call: int, source: str, target: str) -> None:
+    counter = itertools.count()
+
+    def counted(real: Any) -> Any:
+        def method(*arguments: Any) -> Any:
+            if next(counter) == call:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*arguments)
+
+        return method
+
+    opened = dg.Ledger(source)
+    for name in CALLS:
+        setattr(SqlTransaction, name, counted(getattr(SqlTransaction, name)))
+    opened.move(target)
+
+
+def test_a_moved_ledger_goes_on_where_it_ended(places: tuple[str, str]) -> None:
+    source, target = places
+    made = cases.made(source, cases.USERS, cases.OF_DAYS)
+    receipt = made.charge(TINY, mark="once")
+    left = made.left(1)
+    moved = made.move(target)
+    assert moved.id == made.id
+    assert moved.left(1) == left
+    assert moved.moved_to is None
+    assert moved.contains(receipt)
+    assert moved.verify().number == made.verify().number + 1 == receipt.number + 2
+    assert [entry.kind for entry in moved.entries[-2:]] == ["moved", "continued"]
+    assert made.moved_to in (target, store_at(target).name)
+    for opened in (made, dg.Ledger(source)):
+        with refuses(repr(store_at(source).name), "was moved to", kind=DataError):
+            opened.charge(TINY)
+        with refuses(repr(store_at(source).name), "was moved to", kind=DataError):
+            opened.rehearse(TINY)
+        with refuses(repr(store_at(source).name), "was moved to", kind=DataError):
+            opened.renew(1, cases.USERS)
+    with pytest.raises(DpgrainError):
+        moved.charge(TINY, mark="once", again=False)
+    assert moved.charge(TINY).number == receipt.number + 3
+    assert dg.Ledger(source).move(target).id == made.id
+
+
+def test_a_ledger_moves_twice_and_adds_promises_before_charges(tmp_path: Path) -> None:
+    made = cases.made(tmp_path / "0")
+    moved = made.move(tmp_path / "1").move(tmp_path / "2")
+    moved.add(cases.OF_DAYS)
+    assert len(moved.promises) == 2
+    assert [accepts(str(tmp_path / name)) for name in "012"] == [False, False, True]
+    with refuses("promise", "before anything is charged"):
+        moved.add(cases.OF_DAYS)
+    moved.verify()
+
+
+def test_a_ledger_moves_to_one_empty_place_only(tmp_path: Path) -> None:
+    made, other = cases.made(tmp_path / "0"), cases.made(tmp_path / "1")
+    with refuses(repr(str(tmp_path / "1")), "already exists"):
+        made.move(tmp_path / "1")
+    made.charge(TINY)
+    made.move(tmp_path / "2")
+    with refuses(repr(str(tmp_path / "0")), "and not to", kind=DataError):
+        made.move(tmp_path / "1")
+    move.reserve(store_at(tmp_path / "3"), "another")
+    with refuses(repr(str(tmp_path / "0")), "and not to", kind=DataError):
+        made.move(tmp_path / "3")
+    assert not accepts(str(tmp_path / "3"))
+    assert other.charge(TINY).number == 2
+
+
+def test_earlier_versions_refuse_a_moved_ledger(tmp_path: Path) -> None:
+    """They know no such line, and refuse every format above their own."""
+    made = cases.made(tmp_path / "0")
+    made.move(tmp_path / "1")
+    formats = []
+    for name in ("0", "1"):
+        with store_at(tmp_path / name).reading() as page:
+            formats.append(page.format())
+    assert formats == [MOVED, FORMAT]
+    assert MOVED > FORMAT
+
+
+@pytest.mark.slow(cases=2)
+def test_a_killed_move_leaves_one_ledger_at_most_and_can_be_repeated(
+    places: tuple[str, str], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    for call in itertools.count():
+        source, target = (
+            cases.schema_of(request.getfixturevalue("server"))
+            if place.startswith("postgres")
+            else str(tmp_path / f"{call} {number}")
+            for number, place in enumerate(places)
+        )
+        made = cases.made(source, cases.USERS, cases.OF_DAYS)
+        receipt = made.charge(TINY, mark="once")
+        made.close()
+        ended = in_process(lambda: killed_at(call, source, target))  # noqa: B023
+        if not os.WIFSIGNALED(ended):
+            assert ended == 0
+            break
+        assert os.WTERMSIG(ended) == signal.SIGKILL
+        new = accepts(target)
+        assert not (accepts(source) and new), call
+        moved = dg.Ledger(source).move(target)
+        assert moved.contains(receipt)
+        assert moved.verify()
+        assert accepts(target)
+        assert not accepts(source)
+    assert call > 10
+
+
+def charging(place: str, started: Any, done: Any) -> None:
+    opened, count = dg.Ledger(place), 0
+    started.wait(60)
+    try:
+        while True:
+            opened.charge(TINY)
+            count += 1
+    except DataError:
+        done.put(count)
+
+
+@pytest.mark.slow(cases=1)
+def test_no_charge_of_other_processes_is_lost(places: tuple[str, str]) -> None:
+    source, target = places
+    cases.made(source).close()
+    context = multiprocessing.get_context("fork")
+    started, done = context.Barrier(3), context.Queue()
+    workers = [context.Process(target=charging, args=(source, started, done)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    started.wait(60)
+    time.sleep(0.3)
+    moved = dg.Ledger(source).move(target)
+    counts = [done.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join(60)
+    assert sum(bool(entry.guarantees) for entry in moved.entries) == sum(counts) > 0
+    moved.verify()
