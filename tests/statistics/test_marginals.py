@@ -298,7 +298,6 @@ def test_release_has_bounds_and_the_clipped_share() -> None:
     ]
     release = published(cases.table_of(rows), clip=2.0)
     assert release.clipped_share == pytest.approx(1 / 3, abs=0.2)
-    assert release.metadata.above == release.clipped_share
     assert (
         "clipped share"
         in dg.marginals.query(

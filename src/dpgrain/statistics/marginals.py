@@ -645,7 +645,6 @@ class MarginalsQuery(Query[Marginals]):
             public_items=len(groups),
             clip=Clip(None if auto else bound, "release", self.is_clipped),
             bound=bound if auto else None,
-            above=clipped,
             care=care,
         )
         return Marginals(
