@@ -168,7 +168,7 @@ def test_integers_without_gaps_are_a_line() -> None:
     ax = _drawn(release)
     (line,) = _lines(ax)[:1]
     x, y = line.get_data()
-    assert list(x) == list(y) == ages
+    assert np.asarray(x).tolist() == np.asarray(y).tolist() == ages
     assert ax.get_xlabel().startswith("age")
     assert all(float(tick).is_integer() for tick in ax.get_xticks())
     several = _counts({"age": [1, 2, 3, 1, 2], "sex": ["f", "f", "f", "m", "m"]}, [5.0, 6, 7, 1, 2])

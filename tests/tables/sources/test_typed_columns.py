@@ -319,9 +319,9 @@ def test_pandas_objects_are_text() -> None:
 def test_marks_of_numbers_differ() -> None:
     rows = pa.table({"who": [1, 2], "paid": ["1,234.5", "7"]})
     types = {"paid": "DOUBLE"}
-    for options in ({"thousands": "."}, {"thousands": ",", "decimal": ","}, {"thousands": "-"}):
+    for thousands, decimal in ((".", "."), (",", ","), ("-", ".")):
         with refuses("thousands"):
-            dg.read(rows, user="who", types=types, **options)
+            dg.read(rows, user="who", types=types, thousands=thousands, decimal=decimal)
     table = dg.read(rows, user="who", types=types, thousands=",")
     assert table.check_counts(value="paid")["non-numeric cells of 'paid' (dropped)"] == 0
     plain = dg.read(rows, user="who", types=types)
