@@ -1,10 +1,10 @@
-"""Check that no file's English gets worse: the rate of awkward shapes per 1,000 words may only fall.
+"""Check that no file's English gets worse: the number of awkward shapes in it may only fall.
 
     python -m shipping.prose            # in make check: name the files above their limit
     python -m shipping.prose --write    # lower the limits in shipping/prose.json
 
-Docstrings, comments and pages are read; code, links and inline code are not. A file that the list
-lacks may have 8 hits per 1,000 words; each file may have two hits, however short it is.
+Docstrings, comments and pages are read; code, links and inline code are not. Every file may have two
+hits, or 8 per 1,000 words; ``prose.json`` lists the files with more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from math import ceil
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -86,9 +85,9 @@ def found(path: Path, text: str) -> tuple[list[str], int]:
     return hits, words
 
 
-def allowed(words: int, rate: int) -> int:
-    """Return the largest number of hits for a number of words."""
-    return max(FREE, rate * words // 1000)
+def allowed(words: int) -> int:
+    """Return the number of hits that a file with this number of words may have."""
+    return max(FREE, USUAL * words // 1000)
 
 
 def files() -> dict[str, tuple[list[str], int]]:
@@ -104,21 +103,20 @@ def main(arguments: list[str] | None = None) -> int:
     """Name the files that are above their limit, or lower the limits."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "--write", action="store_true", help="lower the limits to the present rates"
+        "--write", action="store_true", help="lower the limits to the present numbers"
     )
     write = parser.parse_args(arguments).write
     limits = json.loads(LIMITS.read_text(encoding="utf-8")) if LIMITS.exists() else {}
-    worse, rates = [], {}
+    worse, listed = [], {}
     for name, (hits, words) in files().items():
-        limit = limits.get(name, USUAL)
-        if len(hits) > allowed(words, limit):
-            worse.append(f"{name}: {len(hits)} hits in {words} words, limit {limit} per 1,000")
+        usual, limit = allowed(words), limits.get(name, 0)
+        if len(hits) > max(usual, limit):
+            worse.append(f"{name}: {len(hits)} hits in {words} words, limit {max(usual, limit)}")
             worse += [f"    {hit[:150]}" for hit in hits[-3:]]
-        rate = ceil(1000 * len(hits) / max(words, 1))
-        if rate > USUAL and len(hits) > FREE:
-            rates[name] = min(rate, limits.get(name, rate)) if limits else rate
+        if len(hits) > usual:
+            listed[name] = min(len(hits), limit) if limits else len(hits)
     if write:
-        LIMITS.write_text(json.dumps(rates, indent=0, sort_keys=True) + "\n", encoding="utf-8")
+        LIMITS.write_text(json.dumps(listed, indent=0, sort_keys=True) + "\n", encoding="utf-8")
         return 0
     print("\n".join(worse), end="\n" if worse else "")
     return min(len(worse), 1)

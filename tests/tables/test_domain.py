@@ -20,6 +20,7 @@ from tests.refusals import refuses
 import dpgrain as dg
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.labels import as_integer
+from dpgrain.statistics.sums_query import SumsQuery
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.domain import public_domain
 from dpgrain.tables.groups import Groups
@@ -190,6 +191,8 @@ def test_bins_from_0_have_no_group_below_it(text: str, listed: list[str]) -> Non
     every = dg.count(rows.derive(band=text), by="band", domain=[first, listed[-1]], **options)
     assert round(every.estimate[0]) == {"below 5": 2, "below -5": 0}.get(first, 1)
     query = dg.count.query(rows.derive(band=text), unit=dg.Element("band"), epsilon=1.0, clip=1.0)
+    assert isinstance(query, SumsQuery)
+    assert query.blocks.partition is not None
     (rule,) = query.blocks.partition.rules
     # Rows below 0 are still a separate cell, as are rows without a value.
     assert rule.cells == 4
