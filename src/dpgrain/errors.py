@@ -163,8 +163,8 @@ class CareWarning(UserWarning):
     >>> import warnings
     >>> import numpy as np
     >>> from dpgrain.learn import LinearRegression
-    >>> model = LinearRegression(intervals=0.2, n_users=50, epsilon=1.0, random_state=0)
-    >>> X, users = np.ones((50, 3)), np.arange(50)
+    >>> model = LinearRegression(intervals=0.2, n_users=100, epsilon=1.0, random_state=0)
+    >>> X, users = np.ones((100, 3)), np.arange(100)
     >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always")
     ...     _ = model.fit(X, X[:, 0], users=users)

@@ -283,7 +283,8 @@ def mean_of_users(
 
     >>> rng = np.random.default_rng(0)
     >>> X, users = 5 + rng.normal(size=(40_000, 3)), np.repeat(np.arange(4000), 10)
-    >>> mean = mean_of_users(X, users=users, bound=100.0, epsilon=1.0, delta=1e-6)
+    >>> mean = mean_of_users(
+    ...     X, users=users, bound=100.0, epsilon=1.0, delta=1e-6, random_state=1)
     >>> mean.method, mean.value.round().tolist(), mean.std_error < 0.01
     ('recentred', [5.0, 5.0, 5.0], True)
     """

@@ -90,7 +90,7 @@ class Plan:
         >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who")
         >>> plan = count.query(visits, unit=User(), epsilon=1.0, delta=1e-6).plan
         >>> {part: round(share, 2) for part, share in plan.shares.items()}
-        {'bounds': 0.15, 'sums': 0.85}
+        {'bounds': 0.28, 'clipped units': 0.05, 'sums': 0.67}
         """
         relation, unit = self.guarantee.relation, PLAIN_UNITS[self.guarantee.level]
         losses = {name: part.loss(1, relation, unit) for name, part in self.parts.items()}

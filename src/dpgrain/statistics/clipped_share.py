@@ -34,7 +34,7 @@ class ClippedUnits:
 
     >>> units = ClippedUnits(np.array([990.0, 0.0]), np.array([5.0, 160.0]), 4.0)
     >>> units.low.round(3), units.high.round(3), units.is_small
-    (array([0.   , 0.941]), array([0.012, 1.   ]), array([ True, False]))
+    (array([0.  , 0.96]), array([0.012, 1.   ]), array([ True, False]))
     """
 
     complete: FloatArray

@@ -120,7 +120,7 @@ def quantiles(
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, read
-    >>> table = read(pa.table({"who": [1, 1, 2], "score": [70, 90, 50]}), user="who")
+    >>> table = read(pa.table({"who": range(900), "score": [70, 90, 50] * 300}), user="who")
     >>> release = quantiles(table, "score", [0.1, 0.9], bounds=(0, 100), unit=User(), epsilon=1,
     ...                     delta=1e-6)
     >>> bool(release.estimate[0] <= release.estimate[1])
@@ -222,11 +222,9 @@ def quantile(table: UserTable, value: str, q: float = 0.5, **options: Any) -> Qu
 
     Formal guarantee, source and exceptions: as :func:`dpgrain.quantiles`.
 
-    Formal guarantee, source, and what is raised: as :func:`dpgrain.quantiles`.
-
     >>> import pyarrow as pa
     >>> from dpgrain import User, read
-    >>> table = read(pa.table({"who": [1, 1, 2], "score": [70, 90, 50]}), user="who")
+    >>> table = read(pa.table({"who": range(900), "score": [70, 90, 50] * 300}), user="who")
     >>> median = quantile(table, "score", bounds=(0, 100), unit=User(), epsilon=1, delta=1e-6)
     >>> 0 <= median.value <= 100
     True
