@@ -98,7 +98,7 @@ class SumsNoise:
       share of the budget that chooses clipping bounds: 14%
     Clipping adds a bias that depends on the data.
     >>> round(noise.share_of(noise.bounds), 2), noise.event.epsilon(1e-6) <= 1.0
-    (0.15, True)
+    (0.14, True)
     """
 
     level: Level

@@ -65,6 +65,8 @@ _RESERVED = (
 )  # fmt: skip
 # Reason of an empty cell of a sum.
 _HIDDEN = "no estimate, because no contributions stood out from the noise"
+# Characters of a printed key that is not abbreviated.
+_WHOLE = 1 << 20
 # Endings of other file types.
 _NOT_SAVED = (".csv", ".json", ".xlsx", ".html", ".pdf")
 
@@ -733,17 +735,17 @@ class Histogram(Release):
     def _place(self, name: str, group: Any) -> int:
         """Return the index of a group."""
         keys = group if isinstance(group, tuple) else (group,)
-        columns = [column.to_pylist() for column in self.groups.columns]
-        rows = list(zip(*columns, strict=True))
-        try:
-            return rows.index(keys)
-        except (ValueError, TypeError):
-            listed = ", ".join(self.groups.names) or "no key"
-            raise ParameterError(
-                f"{name} must be a group of this release, by {listed}, not "
-                f"{_validate.describe(group)}.",
-                name=name,
-            ) from None
+        rows = list(zip(*(column.to_pylist() for column in self.groups.columns), strict=True))
+        # Months may also be stated as they are printed.
+        printed = format_keys(self, np.arange(len(self)), letters=_WHOLE)
+        for known, wanted in ((rows, keys), (printed, tuple(map(str, keys)))):
+            if wanted in known:
+                return known.index(wanted)
+        listed = ", ".join(self.groups.names) or "no key"
+        raise ParameterError(
+            f"{name} must be a group of this release, by {listed}, not {_validate.describe(group)}.",
+            name=name,
+        )
 
     def _processed(
         self,

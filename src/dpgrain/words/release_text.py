@@ -366,13 +366,11 @@ def _clipping_warning(release: Release) -> str:
         least = f"at least {100 * low[0]:.2g}% and " if low[0] > 0 else ""
         share = f"{least}at most {rounded_up(100 * high[0], 2)}%"
         return f"{share} of {clipped_units(release.metadata)} were clipped, by an unknown amount"
-    number = f"{many:,} of {len(release):,} {release.statistic.noun}s"
-    where = f"clipping may matter in {number} (see clipped_share)"
-    worst = int(np.argmax(low * units.clipped))
-    if low[worst] == 0:
-        return where
-    (names,) = format_keys(release, np.array([worst]), letters=_LETTERS)
-    return f"{where}; publish {' '.join(names)} separately, or pass a larger clip="
+    noun = release.statistic.noun
+    return (
+        f"clipping may matter in {many:,} of {len(release):,} {noun}s (see clipped_share): pass a "
+        f"larger clip=, or publish {noun}s with a large share separately, with their own clip="
+    )
 
 
 def has_no_least(release: Release) -> bool:
