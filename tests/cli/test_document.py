@@ -52,8 +52,9 @@ RUNS: dict[str, tuple[str, ...]] = {
     ),
     "distribution": (*OF_USERS, "--value", "seconds", "--at", "10,50"),
     "elements-per-user": (*OF_USERS, "--element", "topic", "--save", "OUT.parquet"),
+    "marginals": (*OF_USERS, "--by", "topic", "--domain", "TOPICS"),
     "run": ("FILE",),
-    "audit": ("FILE", "--units", "1", "--seconds", "3", "--plot", "OUT.svg"),
+    "audit": ("FILE", "--units", "1", "--seconds", "20", "--plot", "OUT.svg"),
     "guarantee": ("--noise-multiplier", "4", "--delta", "1e-6"),
     "plan units": (*PROMISE, "--n-users", "9000", "--records", "9"),
     "plan recurrent": (*PROMISE, "--periods", "30", "--returns", "9"),
@@ -113,6 +114,7 @@ def files(tmp_path: Path, command: Command) -> dict[str, Path]:
     table = '[table]\nsource = "visits.parquet"\nuser = "who"\nn_users = 600\n'
     names = ["count", "mean_of_users", "fit"]
     listed = "\n".join(cases.releases(f'share = 0.3\noutput = "{n}.json"', [n]) for n in names)
+    (tmp_path / "topics.txt").write_text("jobs\nnews\n", encoding="utf-8")
     return {
         "VISITS": tmp_path / "visits.parquet",
         "LEDGER": tmp_path / "visits.ledger",
@@ -120,6 +122,7 @@ def files(tmp_path: Path, command: Command) -> dict[str, Path]:
         "MODEL": tmp_path / "model.json",
         "SAVED": tmp_path / "saved.parquet",
         "MOVED": tmp_path / "moved.ledger",
+        "TOPICS": tmp_path / "topics.txt",
     }
 
 

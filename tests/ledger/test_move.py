@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -124,6 +125,48 @@ def test_a_ledger_moves_to_one_empty_place_only(tmp_path: Path) -> None:
         made.move(tmp_path / "3")
     assert not accepts(str(tmp_path / "3"))
     assert other.charge(TINY).number == 2
+
+
+def test_a_copy_of_the_reserved_place_is_not_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new, other = (tmp_path / name for name in ("a.ledger", "b.ledger", "c.ledger"))
+    made = dg.Ledger.create(old, name="a", promises=[dg.LastingPromise.of(dg.User(), 5.0, 1e-5)])
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(move, "copy", killed)
+        with pytest.raises(KeyboardInterrupt):
+            made.move(new)
+    shutil.copy(new, other)
+    assert dg.Ledger(old).move(new).id == made.id
+    with pytest.raises(dg.DataError, match="was moved to"):
+        dg.Ledger(old).move(other)
+
+
+def test_an_upgrade_keeps_a_ledger_moved_in_the_meantime_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = tmp_path / "a.ledger", tmp_path / "b.ledger"
+    promise = dg.LastingPromise.of(dg.User(), 5.0, 1e-5)
+    made = dg.Ledger.create(old, name="a", promises=[promise])
+    with store_at(old).writing() as page:
+        page.set_format(FORMAT - 1)
+    real = dg.Ledger._rebuild_accounts
+
+    def raced(self: dg.Ledger) -> None:
+        monkeypatch.undo()
+        real(self)
+        made.move(new)
+        real(self)
+
+    monkeypatch.setattr(dg.Ledger, "_rebuild_accounts", raced)
+    opened = dg.Ledger(old)
+    assert opened.moved_to == str(new)
+    with pytest.raises(dg.DataError, match="was moved to"):
+        opened.add(promise)
 
 
 def test_earlier_versions_refuse_a_moved_ledger(tmp_path: Path) -> None:

@@ -316,11 +316,9 @@ def uses() -> list[Use]:
                 continue
             if role == "weight" and "weight" not in taken:
                 continue
-            # Groups that are selected need a statistic that can; and the mean of users has one unit.
-            if (
-                role == "selected"
-                and taken.get("domain", _NEEDED).default is inspect.Parameter.empty
-            ):
+            # Selected groups need a statistic that selects; the mean of users has one unit.
+            needed = taken.get("domain", _NEEDED).default is inspect.Parameter.empty
+            if role == "selected" and (needed or name == "marginals"):
                 continue
             if role == "cell" and name == "mean of columns":
                 continue

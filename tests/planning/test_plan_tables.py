@@ -122,9 +122,9 @@ def test_query_table_has_the_error_of_each_query_at_each_epsilon() -> None:
 
 def test_query_table_shows_warnings_with_the_name_of_the_query() -> None:
     model = dg.learn.LogisticRegression(
-        unit=User(), epsilon=1.0, delta=1e-6, n_users=20, classes=[0, 1], intervals=0.2
+        unit=User(), epsilon=1.0, delta=1e-6, n_users=80, classes=[0, 1], intervals=0.2
     )
-    query = model.query(np.zeros((20, 2)), np.arange(20) % 2, users=np.arange(20))
+    query = model.query(np.zeros((80, 2)), np.arange(80) % 2, users=np.arange(80))
     (warning,) = query.plan.care
     result = plan_table({"model": query}, [1.0, 1.0])
     assert result.notes == (f"model: {warning}",)

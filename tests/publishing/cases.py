@@ -52,7 +52,8 @@ LABELS = (VECTORS[:, 0] > 0).astype(int)
 
 
 def fitted(**options: Any) -> dg.Guarantee:
-    model = dg.learn.LogisticRegression(classes=[0, 1], rounds=5, n_users=200, **options)
+    options = {"n_users": 200, **options}
+    model = dg.learn.LogisticRegression(classes=[0, 1], rounds=5, **options)
     return model.fit(VECTORS, LABELS, users=OWNERS).guarantee_
 
 
@@ -89,7 +90,7 @@ ARRAYS: dict[str, Callable[..., dg.Guarantee]] = {
     "fit": fitted,
     "fit on samples": fitted_on_samples,
     "fit by a recipe": by_recipe,
-    "fit with intervals": lambda **o: fitted(intervals=0.2, **o),
+    "fit with intervals": lambda **o: fitted(intervals=0.2, n_users=900, **o),
     "fit without a roster": lambda **o: (
         dg.learn.LinearRegression(rounds=4, **o).fit(VECTORS, LABELS, users=OWNERS).guarantee_
     ),

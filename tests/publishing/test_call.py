@@ -35,9 +35,9 @@ STORED = [name for name in PUBLISHERS if name != "dpgrain.select"]
 ENDS = (0, -1)
 # … except for impossible combinations.
 EXCEPT: Mapping[str, Mapping[str, Any]] = {
-    "dpgrain.count": {"unit": dg.Element("item")},
-    "dpgrain.sum": {"unit": dg.Element("item")},
-    "dpgrain.histogram": {"clip": 3.0, "unit": dg.User()},
+    "dpgrain.count": {"unit": dg.Element("item"), "estimate_clipping": False},
+    "dpgrain.sum": {"unit": dg.Element("item"), "estimate_clipping": False},
+    "dpgrain.histogram": {"clip": 3.0, "unit": dg.User(), "estimate_clipping": False},
     "dpgrain.top": {"domain": None, "method": "gaussian", "unit": dg.User()},
     "dpgrain.learn.minimise": {"sampling_rate": None},
     "estimators": {"sampling_rate": None},

@@ -77,8 +77,9 @@ def test_plan_lists_the_budget_shares_of_its_parts() -> None:
     assert "\nShares of the budget: selection 30%, range 15%, " in str(plan)
     laplace = dg.count.query(cases.table(), noise="laplace", **options).plan
     assert {part: round(share, 3) for part, share in laplace.shares.items()} == {
-        "bounds": 0.15,
-        "sums": 0.85,
+        "bounds": 0.285,
+        "clipped units": 0.05,
+        "sums": 0.665,
     }
     # A choice by Gumbel noise has no share of μ².
     items: dict[str, Any] = {"domain": ["a", "b"], "k": 1, "method": "gumbel"}

@@ -80,6 +80,7 @@ def test_whatever_is_changed_changes_the_hash(change: dict[str, Any]) -> None:
 def test_what_is_not_known_is_the_same_after_it_was_saved(tmp_path: Path) -> None:
     release = replace(
         cases.histogram(["yo", "bro"]),
+        estimate=np.array([90.0, 90.0]),
         at_least=np.array([np.nan, -0.0]),
     )
     assert dg.Release.load(release.save(tmp_path / "r.parquet")).hash == release.hash

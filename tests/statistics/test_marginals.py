@@ -427,3 +427,18 @@ def test_bound_is_near_the_best_in_hindsight() -> None:
 
     best = min(error(float(clip)) for clip in (1, 2, 4, 6, 8, 12, 16, 24))
     assert error("auto") < 2 * best
+
+
+def test_cells_with_correlated_noise_are_not_compared_or_combined() -> None:
+    rows = [row for user in range(90) for row in cases.heavy(user, [("a", "p")], 1.0, 1)]
+    release = published(cases.table_of(rows), clip=2.0)
+    items = release.marginal("item")
+    for combine in (
+        lambda: items.difference("a", "b"),
+        lambda: items.ratio("a", "b"),
+        lambda: release.marginal("item", "cell").reconciled(items),
+        items.consistent,
+        items.shrunk,
+    ):
+        with pytest.raises(dg.ParameterError, match="cells of marginals share noise"):
+            combine()

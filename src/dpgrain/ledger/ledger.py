@@ -179,6 +179,10 @@ class Ledger(LedgerReportMixin):
         """Rebuild the accounts in the format of this version; lines are unchanged."""
         try:
             with self._store.writing() as page:
+                known = page.format()
+                if known is None or known >= FORMAT:
+                    # Another process has converted the ledger since, and may have moved it.
+                    return
                 page.clear_accounts()
                 accounts.rebuild(page, page.lines())
                 page.set_format(FORMAT)

@@ -46,7 +46,8 @@ def copy(source: Store, target: Store, at: str) -> None:
         known = page.line(final.number)
         if known is not None and known.hash == final.hash:
             return
-        if page.last() is not None or page.marked(str(final.field("token"))) is None:
+        is_other = str(final.field("to")) != target.name
+        if is_other or page.last() or page.marked(str(final.field("token"))) is None:
             raise DataError(
                 f"{source.name!r} was moved to {final.field('to')!r} and not to {target.name!r}; "
                 "use that place."

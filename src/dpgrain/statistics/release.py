@@ -597,6 +597,7 @@ class Histogram(Release):
         are then those of the fitted prior distribution instead of the noise. For counts and
         non-negative sums.
         """
+        self._require_independent("shrunk")
         law = "laplace" if self.noise == "geometric" else self.noise
         known = ~np.isnan(self.estimate)
         if prior is not None and np.shape(prior) == known.shape:
@@ -616,6 +617,7 @@ class Histogram(Release):
         Raises:
             ParameterError: if the total is negative.
         """
+        self._require_independent("consistent")
         estimate, known = self.estimate.copy(), ~np.isnan(self.estimate)
         estimate[known] = consistent(estimate[known], self.std_error[known], total)
         return self._processed(["consistent"], estimate, self.std_error, nonnegative=True)
@@ -637,11 +639,13 @@ class Histogram(Release):
                 statistics or the same release, or have different clipping bounds, or their guarantees
                 are for different units.
         """
+        self._require_independent("reconciled")
         if not isinstance(totals, Histogram) or _measured(totals) != _measured(self):
             raise ParameterError(
                 f"totals must be a release of the same statistic, {_measured(self)}, not of "
                 f"{_measured(totals) if isinstance(totals, Release) else type(totals).__name__}."
             )
+        totals._require_independent("reconciled")
         if totals.hash == self.hash:
             raise ParameterError(
                 "totals must be another release, not this one, because its noise would be "
@@ -674,7 +678,7 @@ class Histogram(Release):
 
         Raises:
             ParameterError: if a group is missing, the estimates were post-processed or selected as
-                the largest, or clipping bounds differ.
+                the largest, clipping bounds differ, or the groups are cells of marginals.
 
         The noise of different groups is independent. The interval is for clipped quantities; no
         lower bound exists for unclipped ones.
@@ -710,7 +714,16 @@ class Histogram(Release):
         """
         return self._compared("ratio", a, b)
 
+    def _require_independent(self, operation: str) -> None:
+        """Reject cells of marginals, whose noise is correlated."""
+        if self.statistic.stacked:
+            raise ParameterError(
+                f"{operation} requires groups with independent noise, but cells of marginals share "
+                "noise; use the covariance of the marginals."
+            )
+
     def _compared(self, operation: Literal["difference", "ratio"], a: Any, b: Any) -> Comparison:
+        self._require_independent(operation)
         if self.metadata.processed or self.nonnegative or self.statistic.holders:
             raise ParameterError(
                 f"{operation} requires estimates without post-processing or ranking, because their "

@@ -200,7 +200,10 @@ def rounded(release: Release, table: pa.Table) -> pa.Table:
     errors = dict.fromkeys(("estimate", "std_error", "low", "high", "at_least"), "std_error")
     errors |= dict.fromkeys(_COUNTS, "count_error")
     decimals = {
-        error: [useful_decimals(value) for value in table.column(error).to_pylist()]
+        error: [
+            None if value is None else useful_decimals(value)
+            for value in table.column(error).to_pylist()
+        ]
         for error in set(errors.values()) & set(table.column_names)
     }
     for name in set(errors) & set(table.column_names):
