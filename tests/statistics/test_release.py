@@ -386,6 +386,18 @@ def test_comparisons_are_of_clipped_quantities(by_both: dg.Histogram) -> None:
     assert "at_least" not in str(found)
 
 
+def test_a_month_is_stated_as_it_is_printed() -> None:
+    days = ["2025-01-03"] * 300 + ["2025-02-07"] * 500
+    table = dg.read(pa.table({"who": range(800), "day": days}), user="who", types={"day": "DATE"})
+    release = dg.count(
+        table, by="month(day)", domain=["2025-01-01", "2025-02-01"], clip=1, unit=dg.User(),
+        epsilon=1, delta=1e-6, random_state=1,
+    )  # fmt: skip
+    found = release.difference("2025-02", "2025-01")
+    assert abs(found.estimate - 200) < 40
+    assert found.estimate == release.estimate[1] - release.estimate[0]
+
+
 def test_groups_that_cannot_be_compared_are_rejected(by_item: dg.Histogram) -> None:
     with refuses("a", "99"):
         by_item.difference(99, 1)

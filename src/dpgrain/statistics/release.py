@@ -6,6 +6,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -752,7 +753,8 @@ class Histogram(Release):
         # Months may also be stated as they are printed.
         printed = format_keys(self, np.arange(len(self)), letters=_WHOLE)
         for known, wanted in ((rows, keys), (printed, tuple(map(str, keys)))):
-            if wanted in known:
+            # A group that is not listed, or an array, whose comparison has no truth value.
+            with suppress(ValueError):
                 return known.index(wanted)
         listed = ", ".join(self.groups.names) or "no key"
         raise ParameterError(
