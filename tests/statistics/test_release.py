@@ -401,6 +401,8 @@ def test_a_month_is_stated_as_it_is_printed() -> None:
 def test_groups_that_cannot_be_compared_are_rejected(by_item: dg.Histogram) -> None:
     with refuses("a", "99"):
         by_item.difference(99, 1)
+    with refuses("a", "'1'"):
+        by_item.difference("1", 2)
     with refuses("b", "another"):
         by_item.ratio(1, 1)
     with refuses("difference", "post-processing"):

@@ -749,13 +749,14 @@ class Histogram(Release):
     def _place(self, name: str, group: Any) -> int:
         """Return the index of a group."""
         keys = group if isinstance(group, tuple) else (group,)
-        rows = list(zip(*(column.to_pylist() for column in self.groups.columns), strict=True))
-        # Months may also be stated as they are printed.
-        printed = format_keys(self, np.arange(len(self)), letters=_WHOLE)
-        for known, wanted in ((rows, keys), (printed, tuple(map(str, keys)))):
+        known = [list(zip(*(column.to_pylist() for column in self.groups.columns), strict=True))]
+        if self.metadata.months:
+            # Months may also be stated as they are printed.
+            known.append(format_keys(self, np.arange(len(self)), letters=_WHOLE))
+        for rows in known:
             # A group that is not listed, or an array, whose comparison has no truth value.
             with suppress(ValueError):
-                return known.index(wanted)
+                return rows.index(keys)
         listed = ", ".join(self.groups.names) or "no key"
         raise ParameterError(
             f"{name} must be a group of this release, by {listed}, not {_validate.describe(group)}.",
