@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,7 @@ def test_a_small_share_is_no_warning() -> None:
     assert release.units is not None
     assert release.units.is_small.all()
     assert len(notes(release)) == 1
+    assert "≤0%" not in str(replace(release, clipped_units=np.array([-900.0])))
     assert "take care" not in release.to_arrow().column_names
 
 

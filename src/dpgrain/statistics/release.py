@@ -62,7 +62,7 @@ COLUMNS = (
 )  # fmt: skip
 _TEXTS = ("covers", "beyond_bounds", "take care")
 _RESERVED = (
-    *COLUMNS, *_TEXTS, "lower", "upper", "clip", "complete_units", "clipped_units"
+    *COLUMNS, *_TEXTS, "lower", "upper", "clip", "complete_units", "clipped_units", "clamped"
 )  # fmt: skip
 # Reason of an empty cell of a sum.
 _HIDDEN = "no estimate, because no contributions stood out from the noise"
@@ -128,6 +128,11 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         return {}
 
     @property
+    @abstractmethod
+    def row_warnings(self) -> list[str]:
+        """Warnings and reasons of empty cells of each row; empty text if there are none."""
+
+    @property
     def covers(self) -> str:
         """Quantity that ``low`` and ``high`` cover, such as "clipped total", "total" or "mean".
 
@@ -176,14 +181,18 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
     def to_arrow(self) -> pa.Table:
         """Return keys, ``estimate``, ``std_error``, ``low``, ``high`` and the columns of ``more``.
 
-        Unknown numbers are null. The metadata field ``covers`` is :attr:`covers`, and
-        ``beyond_bounds`` the share of values outside of stated bounds, if there are any.
+        Warnings and reasons of empty cells are the column ``take care``, if there are any. Unknown
+        numbers are null. The metadata field ``covers`` is :attr:`covers`, and ``beyond_bounds`` the
+        share of values outside of stated bounds, if there are any.
         """
         own = zip(COLUMNS, (self.estimate, self.std_error, self.low, self.high), strict=False)
         columns = {name: as_column(column) for name, column in (*own, *self.more.items())}
         keys = dict(zip(self.key_names, self.groups.columns, strict=True))
         outside = quantities.beyond_bounds(self.metadata)
         facts = {"covers": self.covers, **({"beyond_bounds": outside} if outside else {})}
+        warnings = [text or None for text in self.row_warnings]
+        if any(warnings) and "take care" not in keys:
+            columns["take care"] = pa.array(warnings)
         return pa.table({**keys, **columns}, metadata=facts)
 
     def to_pandas(self) -> pd.DataFrame:
@@ -489,6 +498,8 @@ class Histogram(Release):
             None if they were not counted.
         clipped_units: (V,) the noisy numbers of units whose contribution was clipped, or None.
         units_error: the standard error of both numbers; None like these.
+        clamped: (V,) twice the likely part of the sum beyond a privately chosen range, which the
+            interval includes on one side; None if it was not estimated.
 
     >>> from dpgrain import User, histogram, read
     >>> rows = pa.table({"who": list(range(900)), "page": ["jobs"] * 600 + ["news"] * 300})
@@ -513,6 +524,7 @@ class Histogram(Release):
     complete_units: FloatArray | None = None
     clipped_units: FloatArray | None = None
     units_error: float | None = None
+    clamped: FloatArray | None = None
 
     @property
     def units(self) -> ClippedUnits | None:
@@ -526,14 +538,19 @@ class Histogram(Release):
     @property
     def low(self) -> FloatArray:
         """Lower end of a 95% interval for the sum of clipped contributions, (V,)."""
-        low = self.estimate - radius(self.noise, self.std_error)
+        low = self.estimate - radius(self.noise, self.std_error) + np.minimum(self._beyond, 0.0)
         return np.maximum(low, 0.0) if self.nonnegative else low
 
     @property
     def high(self) -> FloatArray:
         """Upper end of a 95% interval for the sum of clipped contributions, (V,)."""
-        high = self.estimate + radius(self.noise, self.std_error)
+        high = self.estimate + radius(self.noise, self.std_error) + np.maximum(self._beyond, 0.0)
         return np.maximum(high, 0.0) if self.nonnegative else high
+
+    @property
+    def _beyond(self) -> FloatArray:
+        """Clamped part, or 0, (V,)."""
+        return np.zeros(len(self)) if self.clamped is None else self.clamped
 
     @property
     def more(self) -> dict[str, FloatArray]:
@@ -548,22 +565,18 @@ class Histogram(Release):
             columns["clipped_share"] = self.units.high
         return {name: column for name, column in columns.items() if column is not None}
 
-    def to_arrow(self) -> pa.Table:
-        """Add to :meth:`Release.to_arrow` warnings of rows, as ``take care``.
-
-        They state that many units may be clipped, or the reason of an empty cell.
-        """
-        table, blank = super().to_arrow(), np.isnan(self.estimate)
+    @property
+    def row_warnings(self) -> list[str]:
+        """Warnings of each row, of many clipped units, and reasons of empty cells."""
+        blank, care = np.isnan(self.estimate), quantities.warnings(self.metadata)
         many = np.zeros(len(self), np.bool_) if self.units is None else ~self.units.is_small
-        if not (many | blank).any() or "take care" in table.column_names:
-            return table
-        texts = np.select([blank, many], [_HIDDEN, quantities.CLIPPING_WARNING], "")
-        return table.append_column("take care", pa.array([text or None for text in texts.tolist()]))
+        reasons = np.select([blank, many], [_HIDDEN, quantities.CLIPPING_WARNING], "")
+        return ["; ".join(filter(None, (care, reason))) for reason in reasons.tolist()]
 
     def _columns(self) -> dict[str, FloatArray]:
         own = {"estimate": self.estimate, "std_error": self.std_error, "clip": self.clip}
         units = {"complete_units": self.complete_units, "clipped_units": self.clipped_units}
-        more = {"at_least": self.at_least, **units}
+        more = {"at_least": self.at_least, **units, "clamped": self.clamped}
         return {**own, **{name: column for name, column in more.items() if column is not None}}
 
     def _about(self) -> dict[str, Any]:
@@ -636,9 +649,9 @@ class Histogram(Release):
             both releases together, because each then depends on both. No further budget is spent.
 
         Raises:
-            ParameterError: if the keys do not fit, a group is missing, the two are of different
-                statistics or the same release, or have different clipping bounds, or their guarantees
-                are for different units.
+            ParameterError: if the keys do not fit, a group is missing or blank, the two are of
+                different statistics or the same release, or have different clipping bounds, or their
+                guarantees are for different units.
         """
         self._require_independent("reconciled")
         if not isinstance(totals, Histogram) or _measured(totals) != _measured(self):
@@ -659,6 +672,11 @@ class Histogram(Release):
                 "totals must have the clipping bound of the parts, not bounds from "
                 f"{format_limit(bounds[0])} to {format_limit(bounds[-1])}, because clipped parts then "
                 "add up to less than their total; pass the same clip= for both."
+            )
+        if np.isnan(self.estimate).any() or np.isnan(totals.estimate).any():
+            raise ParameterError(
+                "totals and parts must have all estimates, but some are blank, because nothing stood "
+                "out from the noise; pass bounds= or a larger epsilon= for both."
             )
         both = self.guarantee + totals.guarantee
         group = self.groups.codes_in(totals.groups)
@@ -848,19 +866,9 @@ class Estimates(Release):
         """Upper end of a 95% interval for the noise-free estimate, (V,)."""
         return self.upper
 
-    def to_arrow(self) -> pa.Table:
-        """Add to :meth:`Release.to_arrow` the count and any warnings, as ``take care``.
-
-        They include the reason of an empty cell.
-        """
-        table, warnings = super().to_arrow(), self.row_warnings
-        if not any(warnings) or "take care" in table.column_names:
-            return table
-        return table.append_column("take care", pa.array(warnings))
-
     @property
     def row_warnings(self) -> list[str]:
-        """Warnings and reasons of empty cells of each row; empty text if there are none."""
+        """Warnings and reasons of empty cells of each row."""
         empty = [np.isnan(self.estimate), np.isinf(self.lower), np.isinf(self.upper)]
         kinds = np.select(empty, ["no-estimate", "no-low", "no-high"], "")
         return [quantities.warnings(self.metadata, kind) for kind in kinds.tolist()]

@@ -30,6 +30,8 @@ _CAUTIONS = {
     "user first (per_user), or pass a larger clip= or epsilon=",
     "clamped": "values outside of the stated bounds were clamped (at least {:,.2g}%, 95% "
     "confidence), so the interval may miss the statistic of all values",
+    "far-numbers": "values outside of the chosen range may be a large part of the result, and are "
+    "too few to be visible in the noise: pass bounds= or a larger epsilon=",
     "no-estimate": "no estimate, because the noise allows almost any value",
     "no-low": "no lower end, because smaller values may be invisible in the noise",
     "no-high": "no upper end, because larger values may be invisible in the noise",
