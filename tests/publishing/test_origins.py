@@ -68,7 +68,10 @@ def test_a_fit_is_refused_where_the_ledger_is_not_open(
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
             charged = pool.submit(fitted, sent).result()
     assert "sent here while a ledger was open in another process" in said
-    assert "the ledger 'visits' promises one record" in charged
+    assert (
+        "the ledger 'visits' (which promises ε = 1, δ = 10⁻⁶ per record (zero_out)) has no room"
+        in charged
+    )
 
 
 def test_what_was_made_here_is_fitted_here() -> None:

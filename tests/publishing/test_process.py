@@ -79,7 +79,7 @@ def test_a_budget_is_one_in_the_process_that_made_it() -> None:
                 with b:
                     return False
             except dg.ParameterError as error:
-                return "made in another process" in str(error)
+                return "is a copy from another process" in str(error)
 
         print(in_child(enters))
         with b:
