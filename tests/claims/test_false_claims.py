@@ -172,7 +172,7 @@ def test_the_bound_below_corollary_2_5_is_half_of_the_divergence(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("elements", "proved"), [(5, 12.6), (30, 43.1)])
+@pytest.mark.parametrize(("elements", "proved"), [(5, 11.28), (30, 43.13)])
 def test_the_smallest_epsilon_that_is_proved_for_the_figure_of_the_network(
     elements: int, proved: float
 ) -> None:
