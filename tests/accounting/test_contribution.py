@@ -33,7 +33,7 @@ SLACK = 1e-9
 
 @dataclass(frozen=True)
 class World:
-    """A sum over one person's records and a way in which that person's data may change."""
+    """A sum over one person's records, and a change of that person's data."""
 
     contribution: Contribution
     level: Level
@@ -88,7 +88,7 @@ class World:
         return float(self.norm(one - other)[0])
 
     def shaped(self, vectors: FloatArray) -> FloatArray:
-        """Vectors that one record may hold."""
+        """Possible vectors of one record."""
         if self.contribution.coordinates != "signed":
             vectors = np.abs(vectors)
         size = self.contribution.record_size
@@ -190,7 +190,7 @@ def crafted(world: World) -> Iterator[Pair]:
         if not zero_out:
             yield pair(*kept, *((c, opposite, ADDED) for c, _, _ in kept))
     if world.level == "record":
-        # One record outweighs, in k cells, what is left of its block.
+        # One record outweighs, in k cells, the rest of its block.
         heavy = [(c, 1e3 * large[0], REMOVED) for c in range(k)]
         yield pair(*heavy, *((c, opposite, COMMON) for c in range(cells)))
         yield pair(*heavy, *((c, opposite, COMMON) for c in range(k, cells)))
@@ -204,11 +204,11 @@ def crafted(world: World) -> Iterator[Pair]:
             )
             landing = [(c, 1e3 * large[0], ADDED) for c in range(k, min(2 * k, cells))]
             yield pair(*heavy, *landing, *((c, opposite, COMMON) for c in range(cells)))
-            # A block flips, a new one appears and a kept one is pushed out.
+            # A block flips, a new one appears and a counted one is displaced.
             front = [(c, 1e3 * large[0], ADDED) for c in range(k)]
             flips = [(c + k, 1e3 * large[0], REMOVED) for c in range(k) if c + k < cells]
             yield pair(*front, *flips, *((c, opposite, COMMON) for c in range(k, cells)))
-        # A small record beside a block that just reaches its bound.
+        # A small record in a block that just reaches its bound.
         size = world.contribution.record_size
         if math.isfinite(size) and d > 1:
             beside = [(0, size * np.eye(d)[0], REMOVED) for _ in range(world.units)]
@@ -255,7 +255,7 @@ def test_blocks_of_users_are_never_moved_farther(
     worlds = itertools.product(COORDINATES, LAYOUTS, (None, 2), (math.inf, 0.25, 0.02))
     for coordinates, layout, maximum, size in effort.some(worlds):
         if coordinates == "one" and layout == "disjoint":
-            continue  # a user's block of one number lies on one coordinate
+            continue  # a user's block of one number is on one coordinate
         c = Contribution("user", layout, coordinates, norm, maximum, record_size=size)
         for units in (1,) if level == "user" else (1, 2, 4):
             assert_bounded(World(c, level, relation, units), random=60, climb=40)
@@ -468,7 +468,9 @@ def released(mean: float, sd: float) -> FloatArray:
 
 
 def named(value: float, event: Selection) -> FloatArray:
-    """The law of an item that only the changed units hold: absent, or named with its count."""
+    """Distribution of the output for an item of only the changed units: absent, or selected with
+    its count.
+    """
     law = released(value, event.noise_multiplier)
     first = int(np.searchsorted(CUTS, event.threshold - SLACK))
     assert CUTS[first] == pytest.approx(event.threshold)
@@ -513,7 +515,7 @@ def test_selecting_an_item_of_one_unit_alone_leaks_no_more_than_claimed(event: S
         someone = released(1 / math.sqrt(t), event.noise_multiplier)
         assert_covered(event.loss(), there, gone)
         if t > 1:
-            # One of the unit's t items is held by others as well.
+            # Other users also have one of the unit's t items.
             assert_covered(event.loss(), joint(someone, there), joint(nobody, gone))
             # Replaced: its own item is another one, and so are the shares of the common items.
             assert_covered(
@@ -524,7 +526,7 @@ def test_selecting_an_item_of_one_unit_alone_leaks_no_more_than_claimed(event: S
 
 
 def named_or_not(t: int, event: Selection) -> FloatArray:
-    """Whether an item held with t − 1 others by one block is named; t = 0: held by nobody."""
+    """Whether an item is selected if one block has it with t − 1 others; t = 0: none has it."""
     if t == 0:
         return np.array([0.0, 1.0])
     law = named(1 / math.sqrt(t), event)
@@ -601,7 +603,7 @@ def test_selection_charges_the_whole_leak_where_nothing_bounds_the_blocks() -> N
 
 
 def test_the_leak_is_billed_in_both_directions() -> None:
-    # An item that one unit alone holds, named half of the time: absence has likelihood ½.
+    # An item of only one unit, selected half of the time: absence has likelihood ½.
     event = Selection(1.0, threshold=1.0, max_items=1)
     assert selection_leak(1.0, 1.0, 1) == pytest.approx(0.5)
     assert event.loss().leak == 1.0

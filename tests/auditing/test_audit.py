@@ -1,4 +1,4 @@
-"""Audits find planted errors, and refute no claim that holds."""
+"""Audits find planted errors, and refute no true claim."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_keys_that_clean_text_are_audited() -> None:
 
 @pytest.mark.slow
 def test_more_than_what_was_asked_for_is_found() -> None:
-    """The event says what the noise costs, and the promise asked for less."""
+    """The event states the cost of the noise; the guarantee requested less."""
     query: Any = QUERIES["users"]()
     richer: Any = query.with_promise(replace(query.promise, epsilon=3.0))
     query.request.__dict__["plan"] = richer.request.plan
@@ -132,7 +132,7 @@ def test_more_than_what_was_asked_for_is_found() -> None:
 
 
 def unreadable(patch: pytest.MonkeyPatch) -> dg.UserTable:
-    """A table whose rows cannot be read."""
+    """A table with unreadable rows."""
     opened = table()
     read = ArrowSource.read
 

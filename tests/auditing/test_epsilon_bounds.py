@@ -1,4 +1,4 @@
-"""Lower bounds hold as often as they say, and are as large as draws allow."""
+"""Lower bounds have the stated coverage, and are as large as draws allow."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_bound_is_wrong_as_seldom_as_it_says() -> None:
 
 
 def test_draws_that_choose_a_threshold_do_not_decide_on_the_bound() -> None:
-    """The first half tells the neighbours apart by chance, and the second does not."""
+    """The first half separates the neighbours by chance, and the second does not."""
     one, other = np.ones(2000), -np.ones(2000)
     one[1::2] = other[1::2] = np.tile([1.0, -1.0], 500)
     found = ScoreCounts.empty().add_scores(one, other, 2.0)
@@ -72,7 +72,8 @@ def test_nothing_drawn_bounds_nothing() -> None:
 
 
 def test_an_outcome_of_one_neighbour_alone_is_infinite_in_the_limit() -> None:
-    """A threshold that leaks: what is named with one person's record is never named without."""
+    """A leaking threshold: an item selected with one person's record is never selected without
+    it."""
     one = np.r_[np.ones(5000), np.zeros(5000)]
     np.random.default_rng(1).shuffle(one)
     found = ScoreCounts.empty().add_scores(one, np.zeros(10_000), 2.0)

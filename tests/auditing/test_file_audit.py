@@ -42,7 +42,7 @@ def test_each_release_is_audited_or_says_why_not(tmp_path: Path) -> None:
     assert visits.lines[0].claim == pytest.approx(
         dg.plan_releases(path, dg.read(ROWS, user="who")).releases[0].guarantee.epsilon()
     )
-    # All bounds of both together hold with the confidence of the whole.
+    # All bounds of both together have the confidence of the whole.
     assert visits.confidence == pytest.approx(0.995)
     assert found.verdict == "not audited"
     assert "visits: Lower bounds on ε of users" in str(found)

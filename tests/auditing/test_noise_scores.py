@@ -1,4 +1,4 @@
-"""Scores are those of the named law, of the outcomes that a charge draws."""
+"""Scores follow the charge's named distribution and outcomes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dpgrain.publishing.guarantee import Guarantee
 
 STEP = 2.0**-20
 ONE = 2**20
-# Each ticket with the sums of two neighbours, and what it costs to tell them apart: (μ, ε).
+# Each ticket with the sums of two neighbours, and the cost of distinguishing them: (μ, ε).
 DRAWS: dict[str, tuple[Any, str, Any, Any, tuple[Any, ...], tuple[float, float]]] = {
     "gaussian": (Gaussian(2.0), "noisy", [5 * ONE, 0], [4 * ONE, 0], (float(ONE),), (0.5, 0)),
     "laplace": (Laplace(2.0), "noisy", [5 * ONE, 7], [4 * ONE, 7], (float(ONE),), (0, 0.5)),
@@ -66,7 +66,7 @@ def test_sums_that_are_farther_apart_cost_more(name: str) -> None:
 
 
 def test_a_name_that_one_neighbour_alone_holds_is_seen() -> None:
-    """A threshold that is too low names the one item which only one person holds."""
+    """A threshold that is too low selects the one item of only one person."""
     part = Selection(1.0, 2.0, 1, Contribution())
     first, second = (
         Ticket("select", part, np.array(sums), (float(ONE), STEP), None)

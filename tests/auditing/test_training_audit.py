@@ -40,7 +40,7 @@ def test_guesses_of_a_pure_mechanism_exceed_the_bound_as_rarely_as_said(
 
 
 def test_what_is_given_away_is_allowed_for() -> None:
-    # With δ each of many canaries may be told outright: a few right guesses refute nothing.
+    # With δ each of many canaries may be revealed outright: a few right guesses refute nothing.
     assert one_run_epsilon(5, 5, 10_000, 1e-2, 0.05) == 0.0
     assert one_run_epsilon(40, 40, 10_000, 1e-9, 0.05) > 2
     assert one_run_epsilon(40, 40, 10_000, 1e-2, 0.05) < one_run_epsilon(40, 40, 100, 0.0, 0.05)
@@ -94,7 +94,7 @@ def test_the_distance_of_two_laws_is_bounded_as_often_as_said(distance: float) -
 
 
 class Towards:
-    """A loss whose gradient is the record itself: canaries in the space of gradients."""
+    """A loss with the record as its gradient: canaries in gradient space."""
 
     def value(self, theta: Any, X: Any, y: Any) -> Any:
         return X @ theta
@@ -136,7 +136,7 @@ def test_a_descent_keeps_its_claim_and_comes_near(
 
 
 def sums(noise: float, said: float, seed: int) -> Any:
-    """One noisy sum of unit vectors, whose noise is ``noise`` and is said to be ``said``."""
+    """One noisy sum of unit vectors, with noise ``noise`` and claimed noise ``said``."""
 
     def train(rows: Canaries) -> tuple[Any, Guarantee]:
         total = np.random.default_rng(seed).normal(0, noise, rows.gradients.shape[1])

@@ -1,4 +1,4 @@
-"""Verdicts follow from claims, bounds and what these would have seen."""
+"""Verdicts follow from claims, bounds and the power of the audit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Neighbours differ by as many units as they say, and by nothing else."""
+"""Neighbours differ by the stated number of units, and by nothing else."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def rows_of(table: pa.Table) -> Counter[tuple[Any, ...]]:
 
 
 def units_of(name: str, table: pa.Table, rows: Counter[tuple[Any, ...]]) -> set[Any]:
-    """The units that hold some rows of a table."""
+    """The units of some rows of a table."""
     place = {column: n for n, column in enumerate(n for n in table.column_names if n != "odd")}
     found = set()
     for n, row in enumerate(rows.elements()):
@@ -80,7 +80,7 @@ def test_neighbours_differ_by_units(name: str, units: int, relation: Relation) -
         changed = units_of(name, pair.one, more) | units_of(name, pair.other, less)
         assert len(changed) <= units, pair.description
         if name != "user":
-            # Those of one person, who is nobody else.
+            # One person's rows and no one else's.
             people = pair.one.column_names.index("who")
             assert len({row[people] for row in (*more, *less)}) <= 1
 
@@ -109,7 +109,7 @@ def test_cells_are_as_many_as_the_partition_has() -> None:
 
 @pytest.mark.parametrize("zone", [None, "Europe/Paris"])
 def test_days_of_times_are_cells_of_their_own(zone: str | None) -> None:
-    """There are more of them than the fewest values of any column, of which "ok" has two."""
+    """There are more of them than the fewest values of any column; "ok" has two."""
     moments = pa.array([0, 1], pa.timestamp("us", "UTC" if zone else None))
     rows = ROWS.set_column(ROWS.column_names.index("at"), "at", moments)
     table = dg.read(rows, user="who").with_days("date", of="at", zone=zone)

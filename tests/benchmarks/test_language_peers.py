@@ -1,4 +1,4 @@
-"""Others' ways of clipping add up what ours does, where they take a model."""
+"""Other libraries' clipping gives the same sums as ours, if they accept the model."""
 
 from __future__ import annotations
 

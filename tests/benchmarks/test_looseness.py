@@ -1,4 +1,4 @@
-"""The benchmark of looseness has cases of every event, and no claim lies below a lower bound."""
+"""The looseness benchmark has cases of every event, and no claim is below a lower bound."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.effort import Effort
 
 looseness: Any = importlib.import_module("benchmarks.looseness")
 
-# What rounding may take off a claim, or add to a lower bound.
+# Rounding error of a claim or a lower bound.
 _ROUNDING = 1e-6
 
 

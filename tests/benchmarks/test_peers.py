@@ -1,4 +1,4 @@
-"""The page of the comparison says what its results say, with the versions that were installed."""
+"""The comparison page matches its results and the installed versions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _change(found: Any) -> None:
 
 
 def test_every_version_is_the_one_that_is_asked_for() -> None:
-    """A pin that is moved wants new results."""
+    """A changed pin requires new results."""
     made = page.results()["environments"]
     for environment, needs in environments.NEEDS.items():
         versions = {name.lower(): of for name, of in made[environment]["versions"].items()}
@@ -100,8 +100,8 @@ def test_the_best_error_is_bold_and_what_failed_is_told() -> None:
         },
     }
     lines = page._errors(tasks, ("x", "y", "dpgrain")).splitlines()[2:]
-    # Beside the figures stand the error that is printed, and how often each was drawn; what chance
-    # may have made is as good.
+    # The table also has the printed error and the number of draws; a result within chance is marked
+    # as best.
     assert lines == [
         "| a | 2 | **1** | – | – | 20; y 2 |",
         "| b | **3** | fails | – | – | 5 |",

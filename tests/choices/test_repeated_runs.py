@@ -1,4 +1,4 @@
-"""The best of a random number of runs: what is kept, what is printed, and what it costs."""
+"""The best of a random number of runs: the result, the printed text, and the cost."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_best_prints_what_was_found_and_promised() -> None:
     assert first == "the best of several runs, score 0.25: (0, 1, 2, 3, …)."
     assert promise.startswith("User-level differential privacy with ε = 0.233283 and δ = 0:")
     assert "5 runs on average (their number and time are not published)" in promise
-    # Without a δ there is no promise: the sentence says which one it is of.
+    # Without a δ there is no guarantee: the message names the affected guarantee.
     assert "and δ = 10⁻⁶:" in best(Gaussian(10.0, Contribution("user")))
     assert "NOT PRIVATE" in best(PureDP(0.1), SeededSource(1))
     nothing = best_of(
@@ -79,7 +79,9 @@ def test_where_nothing_is_run_the_default_is_kept() -> None:
 @pytest.mark.slow
 @pytest.mark.proof("audit", "SelectBest")
 def test_runs_that_are_not_counted_are_caught() -> None:
-    """A rare result below a less rare one: of many runs its chance moves by more than that of one."""
+    """A rare result below a less rare one: with many runs its probability changes by more than with
+    one.
+    """
     epsilon = 0.8
     # Chances of the best result, and of the one below it, on two neighbours.
     laws = [(0.1, 0.01), (0.1 * math.exp(-epsilon), 0.01 * math.exp(epsilon))]
@@ -101,12 +103,12 @@ def test_runs_that_are_not_counted_are_caught() -> None:
     one, two = np.array([0]), np.array([1])
     claim = SelectBest(PureDP(epsilon), 20.0).epsilon()
     assert epsilon / 3 < cases.measured(stopped, one, two, 1500) < claim
-    # A number of runs that is not drawn, and not counted: as if there was one run.
+    # A fixed number of runs that is not accounted for: as if there was one run.
     assert cases.measured(fixed, one, two, 3000) > 1.2 * epsilon
 
 
 def test_a_budget_does_not_count_the_runs() -> None:
-    # Each run would be charged, for too little, and their number is not to be told.
+    # Each run would be charged, for too little, and their number must stay secret.
     def run(source: RandomSource) -> tuple[float, int]:
         raise AssertionError("nothing is run")
 

@@ -1,4 +1,4 @@
-"""Totals of scores move no farther than is promised, whatever one unit's losses are."""
+"""Totals of scores change by no more than claimed, whatever one unit's losses are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpgrain.choices.scores import STEPS, BlockLosses, sum_losses
 from dpgrain.inputs.array_blocks import arrange
 from dpgrain.units import Record, Relation, Unit, User
 
-# One user's records, and what they may be exchanged for.
+# One user's records, and possible replacements.
 HOLDINGS: list[list[float]] = [
     [],
     [0.0],
@@ -58,7 +58,7 @@ def test_what_is_no_number_counts_most_and_users_without_records_nothing() -> No
 
 
 def test_one_complex_loss_changes_nobody_elses() -> None:
-    # As arithmetic with records makes it, of which one is complex.
+    # As computed by arithmetic with records, one of them complex.
     losses = np.linspace(0, 1, 50).astype(np.complex128)
     losses[7] += 1j
     blocks = BlockLosses(arrange(50, None, None, User()), 0.0, 1.0)

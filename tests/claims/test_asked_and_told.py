@@ -1,4 +1,4 @@
-"""What is promised is what was asked for, over the product of what every public function takes."""
+"""Guarantees match their requests, over the product of the options of every public function."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tests.test_docstrings import PUBLIC
 import dpgrain as dg
 from dpgrain.errors import ParameterError
 
-# Functions that publish only where PyTorch is installed; tests/torch asks them.
+# Functions that publish only with PyTorch; tests/torch covers them.
 _NETWORKS = {"dpgrain.torch.train"}
 # Base classes, which fit nothing themselves.
 _BASES = {"dpgrain.learn.LinearModel"}
-# Rounding of ε between what is calibrated and what its event answers.
+# Rounding of ε between calibration and the event's ε.
 _ROUNDING = 1e-9
-# Requests of which pairs of options meet in an audit, not triples: each fit is calibrated anew.
+# An audit tries pairs of options, not triples, because each fit is calibrated separately.
 _SLOW = {"estimators"}
-# Combinations that are drawn for a value that was refused with all others.
+# Combinations tried for a value that was rejected with all others.
 _TRIES = 300
 
 
@@ -35,7 +35,7 @@ def _budget() -> Any:
 
 
 def _wrong(publisher: Publisher, strength: int | None) -> list[str]:
-    """Return the combinations whose promise is another than was asked for, and values that none has."""
+    """Return the combinations with a wrong guarantee, and values rejected in all combinations."""
     wrong = []
     product = publisher.product(PROMISES)
     unseen = {(name, place) for name in publisher.options for place in range(len(product[name]))}
@@ -60,7 +60,7 @@ def _wrong(publisher: Publisher, strength: int | None) -> list[str]:
 def _combinations(
     product: Mapping[str, Sequence[Any]], strength: int | None, unseen: set[tuple[str, int]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield a covering array, and then combinations of values that were refused with all others."""
+    """Yield a covering array, then combinations of values that were rejected with all others."""
     yield from covering(product, strength)
     draw = random.Random(0)
     for name, place in sorted(unseen):
@@ -72,7 +72,8 @@ def _combinations(
 
 
 def _publishes(value: Any) -> bool:
-    """Whether a public class or function publishes: a share of a budget may stand in place of ε."""
+    """Whether a public class or function publishes; it may take a share of a budget instead of
+    ε."""
     if not (inspect.isfunction(value) or is_dataclass(value)):
         return False
     called: tuple[Any, ...] = (value, *filter(None, [getattr(value, "simulate", None)]))
@@ -93,7 +94,7 @@ def test_what_is_told_is_what_was_asked(name: str, effort: Effort) -> None:
 
 
 def test_a_promise_for_another_relation_is_seen() -> None:
-    """A function that forgets the relation, and promises what was asked for, is caught."""
+    """A function that ignores the relation and repeats the request is caught."""
     right = PUBLISHERS["dpgrain.count"]
 
     def forgets(relation: str, **asked: Any) -> Any:

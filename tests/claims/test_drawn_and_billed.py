@@ -1,4 +1,4 @@
-"""All noise together is billed: no neighbour moves what is drawn on farther than the event says."""
+"""The charge covers all noise: no neighbour changes a sum by more than the event's sensitivity."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HEAVY = 999
 
 
 def _rows(x: float, held: str) -> People:
-    """Rows of one user who holds some items, often."""
+    """Rows of one user with some items, repeated."""
     places = [(item, cell) for item in held for cell in "pq" for _ in range(20)]
     items, chosen = (np.array(column, dtype=str) for column in zip(*places, strict=True))
     numbers = np.tile([x, -x], (len(places), 1))
@@ -53,7 +53,7 @@ def _cut(people: People, which: Any) -> People:
 
 
 def neighbours(unit: Unit, relation: Relation) -> Iterator[tuple[People, People]]:
-    """Yield people who differ in one unit of somebody who holds much."""
+    """Yield people who differ in one unit of a user with many."""
     for x, held, others in ((4.0, "abc", "abc"), (-0.3, "a", "b")):
         mine, new = _rows(x, held), _rows(-x, others)
         if unit.level == "record":
@@ -85,7 +85,9 @@ def share_of_bill(one: list[Draw], two: list[Draw], event: Event, asked: dict[st
 def _found(
     name: str, asked: dict[str, Any], bill: Callable[[Event], Event] = lambda event: event
 ) -> float | None:
-    """The largest share of the bill that neighbours show; None where the function refuses."""
+    """The largest share of the sensitivity among neighbours; None if the function rejects the
+    input.
+    """
     worst = 0.0
     for left, right in neighbours(asked["unit"], asked["relation"]):
         one, two = publishers(left)[name], publishers(right)[name]
@@ -102,7 +104,7 @@ def _found(
     return worst
 
 
-# Options of what is billed by more than the moves of its sums: samples, and tests that end a run.
+# Options with a larger charge than the sums' changes: samples, and stopping tests.
 _PLAIN = {"sampling": ("full",), "sampling_rate": (None,)}
 _PLAIN_OF = {"dpgrain.mean_of_users": {"method": ("clip",), "radius": (None, 0.5)}}
 

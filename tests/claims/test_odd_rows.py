@@ -1,7 +1,8 @@
-"""One odd row tells nobody: the same outcome with it as with one that says nothing, or without it.
+"""One malformed row reveals no user: the outcome equals the one with an uninformative row, or
+without it.
 
-A search over the product of what a table is (lists, arrays, frames, Arrow, files), what one cell of one
-person holds, and where it enters. A seeded sample of the product is tried, all of it with slow tests.
+A search over the product of table form (lists, arrays, frames, Arrow, files), the contents of one
+person's cell, and its position. A seeded sample of the product is tried, all of it with slow tests.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ CELLS = dict(odd_objects())
 def silently(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        # What public numbers alone say is no one's row.
+        # Errors that follow from public numbers depend on no row.
         warnings.simplefilter("ignore", dg.CareWarning)
         return call(*args, **options)
 
@@ -90,7 +91,7 @@ def rows(cell: Any) -> list[list[Any]]:
 
 
 def one_column(cell: Any, kind: Any) -> pd.DataFrame:
-    """A frame whose second column has a type that may not fit the cell."""
+    """A frame with a second column of a type that may not fit the cell."""
     column = pd.Series(list(objects(cell)[:, 1]), dtype=object)
     return pd.DataFrame({"a": NUMBERS[:, 0], "b": column.astype(kind)})
 
@@ -122,14 +123,14 @@ def complexes(cell: Any) -> Array:
 
 
 def thin(cell: Any) -> Any:
-    """A sparse matrix, which holds numbers of one type."""
+    """A sparse matrix, which has numbers of one type."""
     full = NUMBERS.astype(np.complex128 if isinstance(cell, complex) else np.float64)
     full[ODD, 1] = cell if isinstance(cell, float | complex) else np.inf
     return sparse.csr_array(full)
 
 
 GAP = [None if i == ODD else x for i, x in enumerate(NUMBERS[:, 1].tolist())]
-#: How a table of numbers is given, from the one odd cell.
+#: Builds a table of numbers from the one malformed cell.
 FORMS: dict[str, Callable[[Any], Any]] = {
     "rows": rows,
     "tuples": lambda cell: tuple(map(tuple, rows(cell))),
@@ -169,10 +170,10 @@ def fit(model: Any) -> Callable[[Any, Any], Array]:
 
 
 def mean(X: Any, _: Any) -> Array:
-    # Of a list the number of cells in a row is stated.
+    # The number of cells in a row of a list is public.
     options: dict[str, Any] = {**SEEDED, "dimension": D if isinstance(X, list | tuple) else None}
     found = dg.mean_of_users(X, bound=2.0, epsilon=1.0, delta=1e-6, method="clip", **options)
-    # The sum is what a row moves: what it is divided by follows from a noisy number of users.
+    # A row changes the sum; the divisor follows from a noisy number of users.
     return found.value * found.n_users / M
 
 
@@ -184,7 +185,7 @@ def minimum(X: Any, y: Any) -> Array:
 
 
 def chosen(X: Any, _: Any) -> Array:
-    """A loss that asks each record, whatever it is."""
+    """A loss evaluated on every record."""
 
     def loss(candidate: float, records: Any) -> list[float]:
         if isinstance(records, pd.DataFrame):
@@ -228,7 +229,7 @@ SAMPLE = random.Random(5).sample(PRODUCT, 700)
 
 
 def made(form: Callable[[Any], Any], cell: Any) -> Any:
-    """The table, or None where a table of that kind cannot hold the cell."""
+    """The table, or None if a table of that type cannot represent the cell."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -243,7 +244,7 @@ def check_numbers(form: str, cell: str, door: str) -> bool:
     if given is None:
         return False
     if form == "string" and door in ESTIMATORS:
-        # The type of the column is public, and is no type of numbers, whatever is in a cell.
+        # The type of the column is public, and is never numeric, whatever a cell contains.
         with pytest.raises(
             ParameterError, match="X must be numbers, not text as in its column 'b'"
         ):
@@ -293,7 +294,7 @@ def test_one_odd_target_moves_its_own_row_alone(cell: str, door: str) -> None:
 
 
 def not_utf8() -> pa.Array:
-    """Text in rows of one letter, mine of a byte that is no letter."""
+    """Text in rows of one letter; my row is a byte outside UTF-8."""
     raw = bytearray(b"1" * M)
     raw[ODD] = 0xFF
     ends = pa.array(range(M + 1), pa.int32()).buffers()[1]
@@ -426,12 +427,12 @@ def test_the_shape_of_a_mean_does_not_follow_one_record_of_a_list() -> None:
         assert "as most rows" not in str(found.guarantee)
 
 
-# -- tables: dg.read and what is released --
+# -- tables: dg.read and releases --
 
 NAMES = ["ann", "ann", "bob", "čen", "bob", "dan", "eve", "ann"]
 WORDS = ["yo", "bro", "yo", "yo", "bro", "yo", "bro", "yo"]
 AMOUNTS = [1.0, 2.0, 3.0, 0.5, 0.25, 4.0, 1.5, 2.5]
-# Nobody else has a row like the fifth of these: without it Dan is gone.
+# No other row equals the fifth of these: without it Dan is gone.
 MINE = 5
 COLUMNS: dict[str, list[Any]] = {"who": NAMES, "word": WORDS, "n": AMOUNTS}
 
@@ -503,7 +504,7 @@ class Files:
         return path
 
     def several(self, column: str, cell: Any) -> list[Path]:
-        """My row in a file of its own, with the type that it has alone."""
+        """My row in a separate file, with the type of that row."""
         whole = pa.table(COLUMNS)
         mine = pa.table({name: [value[MINE]] for name, value in with_cell(column, cell).items()})
         paths = [self.folder / f"{name}.parquet" for name in "abc"]
@@ -578,7 +579,7 @@ ALONE = pa.table(
 TABLE_CASES = [
     (form, column, cell, door)
     for form, column, cell, door in itertools.product(TABLES, COLUMNS, CELLS, RELEASES)
-    # The types of numbers are asked for where numbers are: text there is refused by the schema.
+    # Numeric types are required for numbers: the schema rejects text.
     if column != "n"
     or (door in ("weights", "mean", "spent") and form.startswith("CSV"))
     or door in ("histogram",)
@@ -615,7 +616,7 @@ def check_table(files: Files, form: str, column: str, cell: str, door: str) -> b
     try:
         found = silently(released, door, given, types)
     except dg.SchemaError as refused:
-        # What a column's type says is public, and says the same without my row.
+        # Errors from a column's type are public, and equal without my row.
         said = str(refused)
         with pytest.raises(dg.SchemaError, match=re.escape(said)):
             released(door, without_mine(given), types)
@@ -656,7 +657,8 @@ def test_one_odd_cell_of_a_table_moves_its_own_user_alone_for_the_whole_product(
 
 
 def test_files_of_several_types_have_the_widest(tmp_path: Path) -> None:
-    """From schemas alone, whichever file comes first; the value that does not fit was quoted once."""
+    """From schemas only, whichever file comes first; the error used to quote the mismatched
+    value."""
     kinds: list[tuple[list[Any], str]] = [
         ([pa.int32(), pa.int64()], "BIGINT"),
         ([pa.int64(), pa.uint64()], "HUGEINT"),
@@ -680,7 +682,7 @@ def test_files_of_several_types_have_the_widest(tmp_path: Path) -> None:
             assert dg.read(paths).schema == {"x": expected.format(*own)}
 
 
-#: One value of each type whose labels are one, where they have a text alone, and a text.
+#: One value of each label type, including types that appear only as text, and a text.
 SEVEN: dict[str, pa.Array] = {
     "int8": pa.array([7], pa.int8()),
     "int64": pa.array([7], pa.int64()),
@@ -718,7 +720,7 @@ MIXED: list[Any] = [1, 2, 1.5, "x", True, Decimal("2.50"), datetime.date(2020, 1
 
 @pytest.mark.parametrize("cell", MIXED, ids=str)
 def test_the_type_of_categories_is_not_taken_from_one_of_them(cell: Any) -> None:
-    """pandas takes it from the values: 1 and 2 are whole numbers until somebody is 1.5."""
+    """pandas infers it from the values: 1 and 2 are integers until one user has 1.5."""
     frames = []
     for values in ([1, 2, cell], [1, 2, None]):
         column = pd.Series(values, dtype=object).astype("category")
@@ -749,7 +751,7 @@ def test_users_in_files_of_several_types_are_who_they_were(tmp_path: Path) -> No
         found = dg.histogram(
             table, "w", domain=["a", "b"], unit=User(), clip=1.0, epsilon=1e6, delta=1e-6
         )
-        # User 1 holds a alone, once clipped; 2**40 as well; 2 and 3 hold b.
+        # User 1 has a only once clipped, and 2**40; users 2 and 3 have b.
         assert found.estimate == pytest.approx([2.0, 2.0], abs=0.01)
     pq.write_table(pa.table({"w": ["a"]}), paths[1])
     with refuses("file", "'u'", kind=dg.SchemaError):
@@ -757,7 +759,7 @@ def test_users_in_files_of_several_types_are_who_they_were(tmp_path: Path) -> No
 
 
 def test_the_types_of_the_value_that_does_not_fit_are_named_and_no_value(tmp_path: Path) -> None:
-    """What a query raises in the middle is not quoted, nor shown beside our own sentence."""
+    """An error in the middle of a query is not quoted, nor shown next to our own message."""
     import duckdb
 
     relation: Any = duckdb.sql("SELECT * FROM (VALUES (1, 'a'), (2, 'secret')) t(u, w)")
@@ -803,7 +805,7 @@ def test_an_empty_table_is_fitted_as_that_of_one_person_is(form: str) -> None:
         elements: Any = None if model.unit in (None, Record()) else []
         targets: list[Any] = [[], np.zeros(0), np.zeros(0, dtype=object)]
         for labels in targets:
-            # Who is asked in which round is told by places in the roster.
+            # Positions in the list of users decide the users of each round.
             needed = model.trust != "central" or model.unit not in (None, Record())
             asked: list[Any] = [[]] if needed else [None, []]
             for users in asked:
@@ -839,7 +841,7 @@ def test_an_empty_table_has_a_mean_a_choice_and_a_minimum(form: str) -> None:
             assert np.isfinite(end.theta).all()
 
     def loss(_: float, records: Any) -> Array:
-        # Of none it knows no mean.
+        # The mean of no records is undefined.
         return np.full(len(records), 1 / len(records))
 
     for method in ("permute_and_flip", "exponential", "repeat"):
@@ -876,7 +878,7 @@ def test_a_stated_number_of_features_is_that_of_an_array() -> None:
 
 
 def test_no_message_counts_rows_or_quotes_one() -> None:
-    """Of two tables, one with a row more, what is said is the same."""
+    """Two tables that differ in one row have the same messages."""
     rng = np.random.default_rng(0)
     wrong: list[Callable[[int], Any]] = [
         lambda m: LinearRegression().fit(rng.normal(size=m), np.zeros(m)),
@@ -930,7 +932,7 @@ def test_no_message_counts_rows_or_quotes_one() -> None:
 
 
 class Panic(BaseException):
-    """What a library raises whose core has panicked."""
+    """An error of a library after a panic in its core."""
 
 
 FAILURES: dict[str, Callable[[], Any]] = {
@@ -977,7 +979,7 @@ def test_a_loss_that_fails_on_one_record_counts_most_there(failure: str, method:
 
 @dataclass(frozen=True)
 class Fragile:
-    """Squared errors, but for a record of which it fails, or finds something of another shape."""
+    """Squared errors that fail for one record, or return another shape for it."""
 
     odd: float
     failure: Callable[[], Any]

@@ -1,4 +1,5 @@
-"""No fit promises more than its rows say: without users a row is what is protected, at every door."""
+"""No fit guarantees more than its rows allow: without users the unit is a row, in every
+function."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ DOORS: dict[str, Door] = {
     "minimise": minimised,
     "select": selected,
 }
-# Elements come with the rows.
+# The rows contain the elements.
 WHOLE: dict[str, tuple[Any, dict[str, Any]]] = {
     "users": (dg.User(), {}),
     "some elements": (dg.User(max_elements=2), {"elements": CELLS}),

@@ -1,4 +1,4 @@
-"""The code of docs/deployment.md runs as it stands, and its reports are what it says."""
+"""The code of docs/deployment.md runs unchanged, and its reports match the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The map of the rooms is of the imports as they are, and lines lead down."""
+"""The package map shows the current imports, and lines lead down."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ SLOW = (SPARK, WAREHOUSE)
 
 @pytest.fixture
 def visits_there(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The table of PostgreSQL that a page speaks of, whose address is in the environment."""
+    """The PostgreSQL table of a page, with its address in the environment."""
     if missing():
         pytest.skip(missing())
     pytest.importorskip("adbc_driver_sqlite", reason="needs adbc-driver-sqlite")

@@ -39,7 +39,7 @@ _PAPERS = {
     "user-level-sco": "SCO",
 }
 _SHORT = {"Cor.": "Corollary", "Prop.": "Proposition", "App.": "Appendix"}
-# Equations that say a false theorem's bound, or a proof's conclusion, again.
+# Equations that repeat a false theorem's bound, or a proof's conclusion.
 _AGAIN = {"Equation 10", "Equation 11", "Equation 16", "Lemma 3.6"}
 
 
@@ -98,7 +98,7 @@ def test_every_theorem_has_its_file_and_its_test(page: Path) -> None:
 
 
 def _items(page: Path, heading: str) -> list[list[str]]:
-    """The rows of a page's list: items, state, call, what is to know, and the paper's name."""
+    """The rows of a page's list: items, state, call, note, and the paper's name."""
     section = page.read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
     lines = re.findall(r"^\| (.*) \|$", section, re.M)
     return [[cell.strip() for cell in line.split(" | ")] for line in lines[1:]]
@@ -133,7 +133,7 @@ def test_every_call_of_a_list_is_there(page: Path) -> None:
         rows = _items(page, heading)
         calls = [call for row in rows for call in _CALL.findall(row[2])]
         assert [call for call in calls if not _is_there(call)] == []
-        # Who has no call is a step of a proof, or false without anything in its place.
+        # Items without a call are steps of a proof, or false without a replacement.
         assert [row for row in rows if not _CALL.search(row[2]) and row[2] != "–"] == []
     assert not _is_there("dg.nothing")
 

@@ -1,4 +1,4 @@
-"""The page of what stands behind each event is of the tree as it is, and nothing is missing."""
+"""The page on the evidence for each event matches the current tree, and is complete."""
 
 from __future__ import annotations
 

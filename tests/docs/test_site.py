@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "build" / "site"
-# What a browser fetches by itself: scripts, pictures, styles and fonts; not links that are followed.
+# Resources that a browser fetches automatically: scripts, pictures, styles and fonts; not links.
 _FETCHED = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*?\b(?:src|href)=["']([^"']+)""")
 
 built = pytest.mark.skipif(not (SITE / "index.html").exists(), reason="make docs has not run")

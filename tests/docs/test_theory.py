@@ -1,4 +1,4 @@
-"""What code and documents refer to in the theory is there."""
+"""References to the theory in code and documents resolve."""
 
 from __future__ import annotations
 

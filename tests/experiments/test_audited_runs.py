@@ -1,4 +1,6 @@
-"""Audits of fits, means, sums, choices and scores: claims are kept, and half of the noise is seen."""
+"""Audits of fits, means, sums, choices and scores: claims are true, and half of the noise is
+detected.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +40,14 @@ def page() -> dict[str, str]:
 
 
 VERDICTS = page()
-# The runs of which the best is kept are of a law of their own, not noise.
+# The number of runs has a separate distribution, and is not noise.
 OF_RUNS = "best_of, user"
 KEPT = [name for name in CASES if VERDICTS[name] == "kept" and name != OF_RUNS]
 
 
 @pytest.fixture
 def halved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All noise has half of the scale that is asked for."""
+    """All noise has half of the requested scale."""
     counts = vars(draws)["draw_counts"]
 
     def half(module: Any, name: str, place: int) -> None:
@@ -57,7 +59,7 @@ def halved(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, less)
 
     def fewer(law: Any, size: int, source: Any) -> Any:
-        # A quarter of all coins, and as many ones for sure as the others show on average.
+        # A quarter of all coins, and the average number of the others' heads as fixed ones.
         quarter = (
             BinomialDistribution(law.trials // 4, law.probability)
             if isinstance(law, BinomialDistribution)
@@ -131,7 +133,7 @@ def test_canaries_that_are_not_clipped_are_refuted(
 ) -> None:
     module, function = UNCLIPPED[name]
     clip = vars(module)[function]
-    # The bound is the last of what is passed.
+    # The bound is the last argument.
     monkeypatch.setattr(module, function, lambda *given: clip(*given[:-1], 2 * given[-1]))
     assert CASES[name].way.line(runs.EPSILON, SMALL)[1].verdict == "violated"
 

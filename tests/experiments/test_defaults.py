@@ -1,4 +1,4 @@
-"""The experiment on defaults measures what it says, at a small size."""
+"""The experiment on defaults runs and measures correctly at a small size."""
 
 from __future__ import annotations
 

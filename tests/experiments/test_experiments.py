@@ -28,7 +28,7 @@ mpl.use("Agg")
 
 @pytest.fixture(scope="module")
 def words() -> Any:
-    """Sixty users and thirty words: few people say much."""
+    """Sixty users and thirty words: few people write much."""
     generator = np.random.default_rng(3)
     rate = generator.lognormal(2, 1.5, (60, 1)) * generator.dirichlet(np.ones(30), 60) * 30
     counts = generator.poisson(rate)
@@ -61,7 +61,7 @@ def test_words_at_a_small_size(words: Any, tmp_path: Path) -> None:
 
 
 def test_the_single_bound_is_what_the_library_releases(words: Any) -> None:
-    # Hardly any noise: the computed error of clipping is that of a release.
+    # Almost no noise: the computed clipping error equals a release's.
     matrix = words.matrix()
     halves = wf.Halves.of(matrix, 2)
     for cells in (1, 5, 30):
@@ -179,7 +179,7 @@ def test_errors_at_a_small_size(tmp_path: Path) -> None:
     for row in covered:
         assert row.upper >= row.lower
         assert 0.6 < row.over_lower < 1.6
-    # Clipped far below what the proposition asks for, the error is mostly bias.
+    # Clipped far below the proposition's bound, the error is mostly bias.
     assert max(row.over_lower for row in rows) > 1.6
     wf.write(tmp_path, "errors", rows, wf.draw_errors(rows))
     written(tmp_path, "errors", len(rows))
@@ -268,7 +268,7 @@ def test_what_runs_cost_lies_between_a_test_of_neighbours_and_what_is_proved() -
 
 
 def small_tables(folder: Path) -> None:
-    """Thirty users a table, in which something can be learnt."""
+    """Thirty users per table, enough to learn something."""
     g = np.random.default_rng(4)
     m = 600
     balls = g.integers(0, 4, m)
@@ -313,14 +313,14 @@ def test_models_of_small_tables(tmp_path: Path) -> None:
     assert [p.X.shape[1] for p in (game, score, good)] == [15, 28, 28]
     for problem in (game, score, good):
         assert np.isfinite(problem.X).all()
-        # The bound that is called public holds, with no look at the data.
+        # The nominally public bound is valid, without access to the data.
         assert np.linalg.norm(problem.X, axis=1).max() <= problem.bound + 1e-5
         test = problem.held_out(0)
         assert not set(problem.users[test]) & set(problem.users[~test])
         assert len(set(problem.users[test])) == 6
         zero, best = pm.reference(problem, test)
         assert best < zero
-    # Hardly any noise, and no block is clipped: nearly all of the gain is kept.
+    # Almost no noise, and no block is clipped: nearly all of the gain remains.
     test = game.held_out(0)
     zero, best = pm.reference(game, test)
     for unit in ("record", "element (pitcher)", "user"):

@@ -54,7 +54,7 @@ def test_the_loss_of_a_message_follows_from_its_own_tokens() -> None:
     each = ft.record_losses(module, tokens)
     alone = [ft.record_losses(module, tokens[i : i + 1])[0] for i in range(7)]
     assert each == pytest.approx(alone, rel=1e-5)
-    # The loss of all tokens is that of the known ones and of the secret.
+    # The loss of all tokens is the loss of the known ones plus the secret's.
     known = tokens.clone()
     known[:, 5:] = ft.LEFT_OUT
     secret = ft.record_losses(module, tokens, first=5)
@@ -154,7 +154,7 @@ def test_groups_are_billed_more_than_what_was_run(noise: float, members: int) ->
     else:
         assert found.epsilon > 1.001 * exact
         assert found.noise_multiplier > 1.001 * noise
-    # With the noise that the rule asks for it proves the promise, no more and hardly less.
+    # With the rule's noise it proves the guarantee, no more and barely less.
     asked = ft.ByGroups.of(
         found.noise_multiplier, 0.01, 50, promised=exact, members=members
     ).epsilon
@@ -165,7 +165,7 @@ def test_the_rule_for_groups_is_followed_to_the_digit() -> None:
     found = ft.ByGroups.of(1.3, 0.01, 50, promised=2.0, members=4)
     one = found.epsilon / 4
     delta = ft.DELTA * math.expm1(one) / math.expm1(4 * one)
-    # The δ of one message at which its ε is a quarter is the one that the rule needs.
+    # The rule needs the δ of one message at a quarter of its ε.
     least = SampledGaussian(1.3, 0.01, 50).epsilon(delta, unit=Element())
     assert least == pytest.approx(one, rel=1e-2)
 

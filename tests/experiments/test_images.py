@@ -19,7 +19,7 @@ networks: Any = experiment("networks")
 
 
 def pictures(rows: int, seed: int = 0) -> Any:
-    """Noise, with a bright half that tells the class."""
+    """Noise, with a bright half that identifies the class."""
     generator = torch.Generator().manual_seed(seed)
     pixels = torch.randint(0, 100, (rows, 3, 32, 32), generator=generator, dtype=torch.uint8)
     labels = torch.arange(rows) % 10
@@ -49,7 +49,7 @@ def test_users_have_pictures_of_k_elements(k: int) -> None:
 
 
 def test_elements_are_made_of_public_pictures_alone() -> None:
-    """The same public pictures make the same partition, whatever users hold."""
+    """The same public pictures give the same partition, whatever users have."""
     torch.set_num_threads(1)
     held, public = pictures(60, 1), pictures(40, 2)
     found = im.elements_of(held, public, epochs=1, elements=5)
@@ -75,7 +75,7 @@ def test_a_user_is_a_block_or_has_k_of_them() -> None:
     user, element = (cell.asked(1.0, 12.0, 400) for cell in cells)
     assert (user.blocks_per_user, element.blocks_per_user) == (1, 5)
     for asked in (user, element):
-        # As many pictures are read, whatever the number of steps is.
+        # The number of pictures read does not depend on the number of steps.
         assert asked.rate * asked.steps * 40 * im.PICTURES == pytest.approx(8000)
     # Blocks of more users a step need less noise each, so that whole users have fewer steps.
     assert user.steps <= element.steps

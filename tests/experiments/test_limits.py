@@ -1,4 +1,4 @@
-"""The experiment on limits counts what it says: on amounts whose limits are known to hold, and not."""
+"""The experiment on limits counts correctly, on amounts with known valid and invalid limits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_totals_are_those_before_clipping() -> None:
 def test_lower_limits_hold_on_public_tables() -> None:
     for case in limits.cases(data_folder()):
         row = limits.limits(case, 1.0, 1)
-        # Of the 12 cells of the smallest table one may lie below.
+        # One of the 12 cells of the smallest table may be below.
         assert row.least >= 0.95 - 4 * math.sqrt(0.95 * 0.05 / row.cells)
 
 

@@ -24,7 +24,7 @@ def records(n: int = 40, m: int = 10, k: int = 5) -> Any:
 
 
 class Line:
-    """Numbers that a line tells: y = 2x."""
+    """The numbers of a line: y = 2x."""
 
     def __init__(self, rows: int = 400) -> None:
         torch.manual_seed(0)
@@ -59,7 +59,7 @@ def test_noise_keeps_the_promise(unit: Any) -> None:
 
 
 def test_bills_where_users_are_drawn() -> None:
-    """With one element a user there is nothing to tell that the user was drawn."""
+    """With one element per user nothing reveals whether the user was sampled."""
     noise = nw.noise_for(Element(), 2.0, 50, 0.1)
     assert nw.pairs_drawn(noise, 50, 0.1, Element()) == pytest.approx(2.0, abs=0.01)
     assert nw.with_users_drawn(noise, 50, 0.1, 1) == pytest.approx(2.0, abs=0.01)
@@ -84,7 +84,7 @@ def test_a_plan_has_the_steps_of_the_longest_reach() -> None:
     for steps in (plan.steps // 2, plan.steps * 2):
         other = replace(asked, steps=steps, rate=plan.rate * plan.steps / steps)
         assert other.reach(400) <= plan.reach(400)
-    # Where noise is all that there is to lose, the plan is the same without it.
+    # If noise is the only error, the plan is the same without it.
     silent = replace(asked, epsilon=math.inf).planned(400)
     assert (silent.steps, silent.rate, silent.epsilon) == (plan.steps, plan.rate, math.inf)
     # With more noise that may move the weights, the learning rate is the limit for longer.
@@ -132,7 +132,7 @@ def test_a_run_repeats_and_noise_is_felt() -> None:
 
 
 def test_steps_without_records_are_counted() -> None:
-    """With hardly anybody drawn, most steps hand out nothing."""
+    """With almost no one sampled, most steps return nothing."""
     asked = nw.Asked(User(), math.inf, 40, 1, 50, 0.002)
     data = Line()
     curve = nw.private(line(), data.loss, data.figure, records(), asked, seed=3, points=5)

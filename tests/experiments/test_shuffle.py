@@ -37,7 +37,7 @@ def test_local_messages_have_the_mean_of_their_vector(d: int, norm: float) -> No
 
 
 def test_local_messages_keep_to_epsilon_and_use_it() -> None:
-    # The likeliest tell: on which half the message lies, for x and −x.
+    # The likeliest reveal which half contains the message, for x and −x.
     count, epsilon = 400_000, 0.7
     mechanism = sb.LocalSphere(4, 2.0, epsilon)
     ends = np.tile([0.0, 2.0, 0.0, 0.0], (count, 1))
@@ -135,7 +135,7 @@ def test_proximal_steps_are_where_gradients_say() -> None:
         ends = loss.proximal(theta, X, np.zeros(50), step)
         left = np.linalg.norm(ends - X, axis=1) > 1e-9
         slopes = np.array([loss.gradient(v, X[i : i + 1], None)[0] for i, v in enumerate(ends)])
-        # Where it does not end at the kink, the step is one against the gradient at its end.
+        # If it does not end at the kink, the step follows the negative gradient at its end.
         assert slopes[left] == pytest.approx((theta - ends)[left] / step)
         assert (np.linalg.norm(theta - X[~left], axis=1) <= 0.7 * step + 1e-9).all()
     assert left.any()
@@ -157,7 +157,7 @@ def test_a_run_is_that_of_minimise(name: str) -> None:
         **promise,
     )  # fmt: skip
     source = SeededSource(5)
-    # A number that no recipe here asks for.
+    # A number that no recipe here uses.
     source.words(1)
     program = recipe.plan(sh.papers.Task.of(n, tuple(problem.start), 2.0, 1e-6, "replace"))
     theta = sh.follow(program, problem.loss, (X, y), problem.start, source)
@@ -187,7 +187,7 @@ def excess_row(method: str, n: int, excess: float, **changed: Any) -> Any:
 def test_slopes_are_fitted_where_privacy_costs() -> None:
     rows = [excess_row(sh.AGD, n, 2000 * n**-0.8) for n in (10_000, 30_000, 100_000)]
     rows = [replace(row, excess=row.excess / 10) for row in rows]
-    # Not counted: at the start, batches that vary more than their noise, what sampling costs alone.
+    # Not counted: at the start, batches that vary more than their noise, because of sampling.
     rows.append(excess_row(sh.AGD, 100, 0.9))
     rows.append(excess_row(sh.AGD, 300_000, 1e-3, users=10**6))
     rows.append(excess_row(sh.AGD, 10**6, 1e-5))

@@ -67,7 +67,7 @@ def test_the_centre_is_that_of_the_law(share: float) -> None:
     cell = ul.Cell(n=20_000, m=100, d=3, heterogeneity=share)
     for seed in (0, 1):
         far = cell.draw(seed).mean(axis=0) - cell.centre(seed)
-        # Two million records whose coordinates have sd 1, or 2 where they are mixed.
+        # Two million records with coordinates of sd 1, or 2 if they are mixed.
         assert np.abs(far).max() < 5.4 * 2 / math.sqrt(2e6)
 
 
@@ -97,7 +97,7 @@ def test_evaluations_are_rounds_times_records_of_the_phase() -> None:
     known = ul.Task(problem, 10**5, 4).known
     promise = ul.papers.Task.of(10**5, tuple(problem.start), 4.0, ul.DELTA, "replace")
     program = ul.papers.PhasedErmSco(known, count=2).plan(promise)
-    # What is left of the halving is in the first phase.
+    # The remainder of the halving is in the first phase.
     first, second = (stage.mean.rounds for stage in program.stages)
     assert ul.evaluations(program, 4) == 4 * (first * 75_000 + second * 25_000)
 
@@ -136,7 +136,7 @@ def test_missing_tables_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def table(seed: int = 0) -> Any:
-    """Two hundred users of thirty rows, three classes that a row of length 1 tells apart."""
+    """Two hundred users with thirty rows, and three classes that a row of norm 1 distinguishes."""
     generator = np.random.default_rng(seed)
     y, users = generator.integers(0, 3, 6000), np.repeat(np.arange(200), 30)
     rows = np.eye(3)[y] + 0.5 * generator.standard_normal((6000, 3))
@@ -176,7 +176,7 @@ def test_the_mean_is_as_good_as_asked_for() -> None:
     errors = {row.method: row.error for row in rows}
     assert errors["auto"] <= 0.5 * errors[ul.PLAIN]
     assert errors["auto"] <= errors[ul.PRINTED] / 50
-    # Asked for is 1.5, which four releases of a hundred coordinates tell to 4%.
+    # The requested value is 1.5, which four releases of a hundred coordinates measure to 4%.
     assert errors["auto"] <= 1.7 * errors[ul.CENTRE]
 
 

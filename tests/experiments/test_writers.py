@@ -1,4 +1,4 @@
-"""The experiment on digits by writers: whose images are whose, its table, and a tiny run."""
+"""The experiment on digits by writers: the writers of images, its table, and a tiny run."""
 
 from __future__ import annotations
 

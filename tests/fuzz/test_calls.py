@@ -1,4 +1,4 @@
-"""Whatever public functions are given, they answer, or refuse in a sentence, and quote no row."""
+"""For any arguments public functions return or raise a clear error, and quote no row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever the room of networks is given, it answers, or refuses in a sentence, and quotes no row.
+"""For any arguments the network package returns or raises a clear error, and quotes no row.
 
 ``make test-torch`` runs this file: it needs PyTorch and Hugging Face's libraries.
 """
@@ -12,7 +12,7 @@ from tests.effort import Effort
 from tests.fuzz import calls, networks
 
 PUBLIC = calls.public(calls.NETWORKS)
-# Of all odd inputs, a public name of networks gets one in this many.
+# A public name of the network package gets one in this many of all malformed inputs.
 _ONE_IN = 50
 
 

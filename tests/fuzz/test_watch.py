@@ -1,4 +1,4 @@
-"""What watches calls sees each fault, and lets results and refusals through."""
+"""The watcher of calls detects each fault, and passes results and valid errors."""
 
 from __future__ import annotations
 

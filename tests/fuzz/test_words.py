@@ -1,4 +1,4 @@
-"""Whatever words a command is given, it ends with a code and one sentence, and leaves nothing."""
+"""For any words, a command ends with a code and one message, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.fuzz import words
 from tests.fuzz.watch import CANARY, Fault
 from tests.fuzz.words import Ended, Line, Place
 
-# Of all odd inputs of a run, the share that command lines are.
+# The share of command lines among the malformed inputs of a run.
 SHARE = 0.03
 COMMANDS = tuple(words.commands())
 # Commands that make and publish a whole table, or search for seconds; few lines of each are run.
@@ -48,7 +48,7 @@ def test_what_the_help_of_a_command_shows_can_be_run(name: str, place: Place) ->
 def test_whatever_words_a_command_is_given_it_ends_in_a_sentence(
     name: str, effort: Effort, place: Place
 ) -> None:
-    """A fault is told by the number of its line: tests.fuzz.words.line(NAME, NUMBER) is the line."""
+    """A fault names the number of its line: tests.fuzz.words.line(NAME, NUMBER) is the line."""
     faults, shown = [], len(words.commands()[name])
     for number in range(shown, shown + max(round(effort.inputs * SHARE / len(COMMANDS)), 1)):
         try:
@@ -73,7 +73,7 @@ FOUND = (
     ("count", f"{COUNT} --domain {LONG}.csv"),
     ("count", f"{COUNT} --element {LONG}.csv"),
     ("run", f"releases.toml --folder {LONG}"),
-    # What was published was charged before, and lost.
+    # Published releases were charged before, and lost.
     ("count", f"{COUNT} --ledger visits.ledger --output \udcff.csv"),
     ("count", f"{COUNT} --ledger visits.ledger --report p.csv"),
     ("fit", f"{FIT} --ledger visits.ledger --report p.csv"),
@@ -117,7 +117,7 @@ def test_each_fault_of_a_command_is_seen(
     monkeypatch.setattr(words, "run", run)
     with pytest.raises(Fault, match=what):
         place.run(Line(("count",), ()))
-    # What was changed is there no longer.
+    # The changed data no longer exist.
     assert words.contents(place.folder) == words.contents(place.made)
 
 

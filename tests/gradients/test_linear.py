@@ -164,7 +164,7 @@ def test_people_with_nothing_but_zeros_change_nobody(
     kind: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A person's contribution beside any number of people of any size whose gradients are 0."""
+    """A person's contribution with any number of other people with zero gradients."""
     monkeypatch.setattr(tiles, "_TILE_BYTES", 1 << 14)
     monkeypatch.setattr(tiles, "_TILE_BYTES_OF_SEVERAL", 1 << 14)
     rng = np.random.default_rng(d + size)
@@ -217,7 +217,7 @@ def test_empty_blocks_and_nothing_drawn() -> None:
 def test_blocks_whose_gradients_cancel_stay_within_the_clip(
     cancel: float, size: int, outputs: int, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Records far longer than their mean: in single precision the norm alone has no digits left."""
+    """Records with far larger norms than their mean: single precision loses all digits."""
     if not kept:
         monkeypatch.setattr(tiles, "_KEPT_BYTES", 0)
     worst = 0.0
@@ -233,10 +233,10 @@ def test_blocks_whose_gradients_cancel_stay_within_the_clip(
 def cancelling(
     cancel: float, size: int, outputs: int, seed: int
 ) -> tuple[Array, Array, Array, Array, MarginLoss]:
-    """One block of records that nearly cancel; what is left is about as long as the clip."""
+    """One block of nearly cancelling records; the remainder has about the norm of the clip."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(size, 400)) * cancel
-    # At θ = 0 slopes are the same up to a sign by class; their sum is made small.
+    # At θ = 0 slopes are equal up to a sign by class; their sum is small by construction.
     X -= X.mean(axis=0)
     X += rng.normal(size=400) / 20 * 3
     loss: MarginLoss = Logistic() if outputs == 1 else Softmax(outputs)
@@ -259,7 +259,7 @@ def test_what_is_not_finite_does_not_poison_the_sum() -> None:
             blocks = LinearBlocks.arrange(spoiled, targets, codes, intercept=False)
             found = LinearGradients(blocks, loss, theta).clipped_sum(1.0)
             assert np.isfinite(found).all()
-            # All other blocks are as they were.
+            # All other blocks are unchanged.
             others = codes > codes[2]
             rest = LinearBlocks.arrange(X[others], y[others], codes[others], intercept=False)
             expected = LinearGradients(rest, loss, theta).clipped_sum(1.0)
@@ -347,7 +347,7 @@ def test_other_peoples_blocks_do_not_change_with_ones_rows(
 ) -> None:
     """Records that are huge, or cancel; a neighbour has one row more, and another size of block.
 
-    Blocks of few features are gathered, and those of many multiplied.
+    Blocks of few features are gathered, blocks of many are multiplied.
     """
     users, loss = 300, (Squared() if outputs == 1 else Softmax(3))
     for size in (1, 5, 16):
@@ -362,7 +362,7 @@ def test_other_peoples_blocks_do_not_change_with_ones_rows(
                 both(X[rows], y[rows], codes[rows], loss, users + 1, exact=False)
                 for rows in (keep, fewer)
             )
-            # The block itself moves the sum by 1; rounding by next to nothing.
+            # The block itself moves the sum by 1; rounding has almost no effect.
             assert np.linalg.norm(one - other) <= 1 + (1e-2 if kind == np.float32 else 1e-6)
             one, other = (
                 both(X[rows], y[rows], codes[rows], loss, users + 1, exact=True)
@@ -444,7 +444,7 @@ def test_products_that_are_kept_are_those_that_are_made(
 
 
 def longest(kind: Any) -> float:
-    """The longest clipped gradient of blocks whose records cancel, beside the bound."""
+    """Largest norm of a clipped gradient of cancelling blocks, with the bound."""
     worst = 0.0
     for cancel in (1e2, 1e3, 1e4, 1e5):
         for seed in range(4):

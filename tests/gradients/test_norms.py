@@ -1,4 +1,4 @@
-"""Histograms of norms: what one unit moves, and the bound that follows from them."""
+"""Histograms of norms: the effect of one unit, and the resulting bound."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_the_error_of_a_share_is_that_of_all_bins_beyond() -> None:
     made = [NormHistogram(exact + rng.normal(0, sd, BINS), sd) for _ in range(4000)]
     for edge in (2.0**8, 2.0**11):
         shares, told = np.array([one.share_beyond(edge) for one in made]).T
-        # The number of blocks is noisy as well, which counts for little beside so many of them.
+        # The number of blocks is also noisy, with little effect at this number.
         assert np.std(shares) == pytest.approx(told.mean(), rel=0.12)
 
 

@@ -1,4 +1,4 @@
-"""Rows arranged by block and cut into tiles: who is where, and what is copied."""
+"""Rows arranged by block and cut into tiles: positions and copies."""
 
 from __future__ import annotations
 
@@ -76,5 +76,5 @@ def test_features_are_copied_once(kind: Any) -> None:
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert blocks.X.dtype == kind
-    # Rows have a few numbers of eight bytes beside their features, and some rows are in hand.
+    # Rows have a few 8-byte numbers in addition to their features, and some rows are in memory.
     assert most < X.nbytes + 40 * len(X) + 4 * (1 << 22)

@@ -71,7 +71,7 @@ CELLS = ("a", "b", "c", "d", "e", None)
 
 
 def kept_of(pairs: list[tuple[int, str | None]], most: int) -> dict[int, set[str | None]]:
-    """The cells that each user keeps, of whom each row of such a cell counts."""
+    """The cells that each user contributes; each row of such a cell counts."""
     users, cells = [user for user, _ in pairs], [cell for _, cell in pairs]
     rows = arrange(len(pairs), users, cells, User(max_elements=most))
     kept: dict[int, set[str | None]] = {user: set() for user in users}
@@ -92,7 +92,7 @@ def kept_of(pairs: list[tuple[int, str | None]], most: int) -> dict[int, set[str
 def test_a_user_keeps_no_more_elements_than_are_paid_for(
     pairs: list[tuple[int, str | None]], most: int
 ) -> None:
-    # Somebody who holds all cells shows their order, in which everybody keeps the first ones.
+    # A user with all cells shows their order; everyone contributes the first ones.
     witness: list[tuple[int, str | None]] = [(9, cell) for cell in CELLS]
     order: list[str | None] = []
     for number in range(1, len(CELLS) + 1):

@@ -1,4 +1,4 @@
-"""A caller's function that fails on one record fails on that record alone, and silently."""
+"""A callback that fails on one record fails only there, and silently."""
 
 from __future__ import annotations
 

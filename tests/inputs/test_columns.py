@@ -40,7 +40,7 @@ def test_a_frame_tells_its_users_apart_as_an_array_does() -> None:
     )
     told = pd.factorize(np.array(rows, dtype=object))[0]
     valid = np.array([row is not None for row in rows])
-    # What is no UTF-8 is nobody's in a table; all others are told apart alike.
+    # Bytes outside UTF-8 have no user in a table; all others are distinguished equally.
     assert {users[i] for i in np.flatnonzero((found >= 0) & ~valid)} <= {"a\ud800", "x\ud800"}
     assert not valid[found < 0].any()
     for i, j in itertools.combinations(np.flatnonzero(valid).tolist(), 2):

@@ -1,4 +1,4 @@
-"""Numbers of cells: what is none counts as nothing, and changes nobody else."""
+"""Numeric cells: an invalid one counts as zero, and affects no other user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.untouched import Untouched
 from dpgrain.inputs.columns import objects
 from dpgrain.inputs.numbers import numbers, numeric_array, numeric_table, table_and_shape
 
-#: One row among others, from one like all of them to what is none.
+#: One row among others, from a typical one to invalid ones.
 ROWS: dict[str, Any] = {
     "plain": [3.0, 4.0],
     "short": [3.0],

@@ -1,4 +1,4 @@
-"""All rows of a user come in one table; where rows are users, a batch is enough."""
+"""All rows of a user arrive in one table; if rows are users, a batch is enough."""
 
 from __future__ import annotations
 

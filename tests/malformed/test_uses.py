@@ -13,8 +13,8 @@ from tests.malformed.uses import FUNCTIONS, ROLES, Use, outcome, uses
 
 @pytest.mark.slow
 def test_every_statistic_is_used() -> None:
-    """What the registry knows is published by one of the functions, or this list has a hole."""
-    # In a process of its own: tests register statistics, too.
+    """Every statistic of the registry is published by a function in this list."""
+    # In a separate process: tests also register statistics.
     code = "\n".join(
         [
             "from dpgrain import statistics",

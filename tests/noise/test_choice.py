@@ -40,7 +40,7 @@ def test_another_rate_and_sizes_that_are_ignored_are_told() -> None:
 
 
 class Scripted:
-    """A source that gives the words it is told to."""
+    """A source with fixed words."""
 
     private = False
 
@@ -66,7 +66,7 @@ def test_uniform_numbers_on_the_brink_are_decided_by_more_bits(
     for brink in brinks:
         words = [brink >> (192 - 64 * i) & top for i in range(4)]
         if brink == 0 or brink >> 256 or not 0 < words[1] < top or words[2] in (0, top):
-            continue  # no score lies below, or none above
+            continue  # no score is below, or none above
         for tail in (
             [words[1] - 1],
             [words[1] + 1],
@@ -85,7 +85,7 @@ def test_floating_point_and_long_integers_agree(monkeypatch: pytest.MonkeyPatch)
     sizes = rng.integers(0, 10 ** rng.integers(1, 12, (300, 1)), (300, 30)) + 1
     sizes[::3, :12] = 0
     fast = choose_scores(sizes, 0.4, source=SeededSource(6))
-    # Beyond every error: all are decided exactly. Those with more bits than 64 are not needed.
+    # Beyond every error: all are decided exactly. More than 64 bits are not needed.
     monkeypatch.setattr(choice, "RELATIVE_ERROR", 2.0)
     assert np.array_equal(fast, choose_scores(sizes, 0.4, source=SeededSource(6)))
     assert fast.std() > 1
@@ -110,7 +110,7 @@ def test_sums_of_weights_are_far_more_accurate_than_is_relied_on() -> None:
 def test_whole_numbers_are_uniform() -> None:
     drawn = uniform_below(np.full(70_000, 7), source=SeededSource(1))
     assert cases.is_law(np.bincount(drawn, minlength=7), np.full(7, 1 / 7))
-    # Three quarters of 2^64: a remainder alone would make the lower third twice as likely.
+    # Three quarters of 2^64: a plain remainder would make the lower third twice as likely.
     large = uniform_below(np.full(40_000, 3 << 60), source=SeededSource(2))
     assert cases.is_law(np.bincount(large // (1 << 60), minlength=3), np.full(3, 1 / 3))
     incomplete = uniform_below(np.array([3]), source=Scripted([2**64 - 1, 5]))

@@ -26,7 +26,7 @@ def goodness_of_fit(kind: cases.Kind, samples: IntArray, scale: float) -> float:
     """The p-value of a chi-square test of integer samples against the exact law."""
     width = max(round(scale / 8), 1)
     bins = math.ceil(5 * scale / width)
-    # Bin i holds the integers k with edges[i−1] ≤ k < edges[i]; the outermost are the tails.
+    # Bin i contains the integers k with edges[i−1] ≤ k < edges[i]; the outermost are the tails.
     edges = np.arange(-bins, bins + 1) * width
     mass = -np.diff(kind.tail(edges.astype(np.float64), scale), prepend=1.0, append=0.0)
     keep = samples.size * np.minimum(mass[1:], mass[:-1]) >= 8
@@ -99,7 +99,7 @@ def test_moments_tails_and_symmetry(kind: cases.Kind, scale: float) -> None:
         assert abs(count - n * chance) < 4.5 * math.sqrt(n * chance) + 0.5
     positive, negative = int((samples > 0).sum()), int((samples < 0).sum())
     assert abs(positive - negative) < 4 * math.sqrt(positive + negative)
-    # The sign says nothing about the size.
+    # The sign reveals nothing about the size.
     size = np.abs(samples[samples != 0])
     median = np.median(size)
     up = samples[samples != 0] > 0
@@ -185,7 +185,7 @@ def test_the_truncated_law_is_the_one_stated(epsilon: float, cutoff: int) -> Non
     assert truncated_fit(samples, epsilon / 1.02, cutoff) < 1e-5
     if epsilon * cutoff > 8:
         return
-    # What is beyond the cutoff is drawn again, not moved to it.
+    # Values beyond the cutoff are drawn again, not moved to it.
     plain = discrete_laplace(1 / epsilon, 1_000_000, source=SeededSource(11))
     assert truncated_fit(np.clip(plain, -cutoff, cutoff), epsilon, cutoff) < 1e-5
 

@@ -1,4 +1,4 @@
-"""Permute-and-flip has its law, and coins that floating point cannot tell are decided by more bits."""
+"""Permute-and-flip has its distribution, and more bits decide coins that floating point cannot."""
 
 from __future__ import annotations
 

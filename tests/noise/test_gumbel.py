@@ -1,4 +1,4 @@
-"""The order of scores with Gumbel noise is that of choices one after the other, decided exactly."""
+"""The order of scores with Gumbel noise equals sequential choices, decided exactly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpgrain.noise import SeededSource, gumbel, inversion
 from dpgrain.noise.gumbel import gumbel_order, gumbel_orders
 
 
-# Gumbel noise, of which the order is published.
+# Gumbel noise with a published order.
 def order_fit(scores: list[int], scale: float, count: int, draws: int, claimed: float) -> float:
     """The p-value of a chi-square test against choices one after the other."""
     source = SeededSource(13)
@@ -97,19 +97,19 @@ def test_extreme_words_are_ordered_too(word: int) -> None:
 
 def test_a_word_of_zeros_may_be_a_very_large_key() -> None:
     for later, first in (([1, 1], 0), ([2**63, 2**63], 1)):
-        # V of 2^-128, whose key is 88.7, or of 2^-65, whose key is 45, against a key of 60.4.
+        # V of 2^-128 with key 88.7, or of 2^-65 with key 45, against a key of 60.4.
         source = cases.Scripted([0, 2**63 - 1, *later])
         assert gumbel_order(np.array([0, 60]), 1.0, 1, source=source).tolist() == [first]
 
 
 def test_the_unread_bits_decide_where_they_can() -> None:
-    """Two keys that agree in all that 64 bits tell: later bits put either of them first."""
+    """Two keys with the same 64 bits: later bits put either of them first."""
     with mpmath.workprec(200):
         # V′ = 1 − (1 − V)^e has the same key with a score that is one higher.
         own = int(mpmath.ldexp(mpmath.mpf("0.9"), 64)) + 2
         same = mpmath.ldexp(1 - (1 - mpmath.ldexp(own, -64)) ** mpmath.e, 64)
         other = int(mpmath.floor(same))
-        # What is unread of V moves the threshold by a twentieth of a step.
+        # The unread bits of V move the threshold by a twentieth of a step.
         assert same - other < 0.9
     for later, first in ((0, 1), (2**64 - 1, 0)):
         source = cases.Scripted([own, other, later, later])
@@ -147,7 +147,7 @@ def test_orders_of_nothing_and_of_everything() -> None:
     assert gumbel_order(np.array([], dtype=np.int64), 1.0, 0).tolist() == []
     assert gumbel_order(np.array([5]), 1.0, 0).tolist() == []
     assert sorted(gumbel_order(np.arange(300), 50.0, 300).tolist()) == list(range(300))
-    # Scores far apart keep their order.
+    # Distant scores keep their order.
     assert gumbel_order(np.array([-(2**52), 0, 2**52]), 1.0, 3).tolist() == [2, 1, 0]
 
 

@@ -1,4 +1,4 @@
-"""A uniform number becomes noise by the exact inverse of its law, whatever words it is made of."""
+"""A uniform number becomes noise by the exact inverse of its distribution, for any words."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Draw: TypeAlias = Callable[[Any], Any]
 
 
 class Words:
-    """A source that gives the words it is told to, and after them ones, for the second of two."""
+    """A source with fixed words, followed by ones, for the second of two."""
 
     private = False
 
@@ -37,7 +37,7 @@ class Words:
         return np.array(given, dtype=np.uint64)
 
 
-# A draw from a source, words before the one that is looked at, and two words with different draws.
+# A draw from a source, the words before the relevant one, and two words with different draws.
 SAMPLERS: dict[str, tuple[Draw, list[int], int, int]] = {
     "gaussian": (lambda s: int(rounded_gaussian(3.7, 1, source=s)[0]), [], 2**60, 2**63),
     "wide-gaussian": (lambda s: int(rounded_gaussian(2.0**40, 1, source=s)[0]), [], 2**60, 2**63),

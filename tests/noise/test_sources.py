@@ -1,4 +1,4 @@
-"""Random words come from the system, or from a seed that says that it is not private."""
+"""Random words come from the system, or from a seed that is marked as not private."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FloatArray = NDArray[np.float64]
 
 @pytest.fixture
 def draws() -> None:
-    """What the operating system draws is drawn here."""
+    """Use the operating system's draws in this module."""
 
 
 def test_a_seeded_source_is_reproducible_and_says_that_it_is_not_private() -> None:
@@ -53,7 +53,7 @@ def test_a_seeded_source_goes_on_where_it_stood(kind: str) -> None:
 def test_a_state_beyond_what_was_drawn_ahead_is_refused(
     kind: str, place: str, first: int, end: int
 ) -> None:
-    """NumPy takes it, and reads the memory that lies there, or ends the process."""
+    """NumPy accepts it, and reads memory beyond the buffer, or crashes the process."""
     written = SeededSource(np.random.Generator(getattr(np.random, kind)(3))).state()
     for inside in (first, end):
         SeededSource.from_state(re.sub(rf'"{place}": \d+', f'"{place}": {inside}', written)).words(

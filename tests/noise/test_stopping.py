@@ -21,7 +21,7 @@ def number_law(event: SelectBest, most: int = 400) -> dict[int, float]:
     eta, gamma, weight = event.eta, event.gamma, 1.0
     law = {}
     for k in range(1, most):
-        # η cancels in the quotients, so that 0 is no special case.
+        # η cancels in the quotients, so that 0 is not a special case.
         law[k] = weight
         weight *= (1 - gamma) * (k + eta) / (k + 1)
     whole = sum(law.values())
@@ -65,7 +65,7 @@ def module_number(event: SelectBest, source: RandomSource) -> int:
 
 
 def test_ties_in_the_number_of_runs_are_decided_by_more_bits() -> None:
-    # Geometric with γ = ½: the first word says exactly ½, or 1 − 2^-64 and more.
+    # Geometric with γ = ½: the first word is exactly ½, or 1 − 2^-64 and more.
     half = 2**63
     assert negative_binomial(1.0, 0.5, source=scripted.Scripted([half, 5])) == 2
     assert negative_binomial(1.0, 0.5, source=scripted.Scripted([half - 1, 2**64 - 2**40])) == 1

@@ -1,4 +1,4 @@
-"""Clipping of rows: each by itself, whatever its size, and no longer than the bound."""
+"""Row clipping: each row separately, at any size, and never above the bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A row's numbers depend on the row alone: to the last bit, at any place, among any others."""
+"""A row's numbers depend only on the row: to the last bit, at any position, among any others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KERNELS = ("Haswell", "Sandybridge", "Nehalem", "Katmai")
 
 
 def moved(way: Made, X: Array, W: Array, firsts: list[int]) -> list[tuple[int, int]]:
-    """Return the ranges of rows that have other bits by themselves than among all."""
+    """Return the ranges of rows that change bits when computed separately."""
     everybody = np.ascontiguousarray(way(X, W))
     found = []
     for rows in range(1, 66):
@@ -51,7 +51,7 @@ def test_a_rows_bits_depend_on_the_row_alone(
     rng = np.random.default_rng(columns)
     X = (rng.normal(size=(73, columns)) * 10.0 ** rng.uniform(-3, 3, (73, 1))).astype(kind)
     W = rng.normal(size=(classes, columns)).astype(kind)
-    # Rows that begin at any number of a line of the cache, or stand in an array of more columns.
+    # Rows at any offset of a cache line, or in an array with more columns.
     odd = np.empty(X.size + 1, dtype=kind)[1:].reshape(X.shape)
     wide = np.empty((len(X), columns + 1), dtype=kind)[:, :-1]
     odd[:], wide[:] = X, X

@@ -1,4 +1,4 @@
-"""Averages are the weighted means that they say."""
+"""Averages are the stated weighted means."""
 
 from __future__ import annotations
 

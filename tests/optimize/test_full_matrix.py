@@ -1,4 +1,4 @@
-"""Steps along principal axes are those of full matrices, and know no axes or scales beforehand."""
+"""Steps along principal axes equal full-matrix steps, with unknown axes and scales."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Oracle = Callable[[Array], Array]
 def valley(
     dimension: int, condition: float, seed: int = 0
 ) -> tuple[Oracle, Callable[[Array], float]]:
-    """The gradient of a turned quadratic whose axes all matter the same, and its excess."""
+    """The gradient of a rotated quadratic with equally important axes, and its excess."""
     rng = np.random.default_rng(seed)
     turn = np.linalg.qr(rng.normal(size=(dimension, dimension)))[0]
     bends = np.geomspace(1, 1 / condition, dimension)
@@ -38,7 +38,7 @@ def noisy(gradient: Oracle, sd: float, seed: int = 1) -> Oracle:
 
 
 def dense(solver: FullMatrixAdagrad, oracle: Oracle, start: Array, rounds: int) -> list[Array]:
-    """The iterates by (p, p) matrices and their eigenvectors, as the formulas say."""
+    """The iterates by (p, p) matrices and their eigenvectors, by the formulas."""
     p, theta = len(start), start
     total, squares, won = np.zeros(p), np.zeros((p, p)), np.zeros((p, p))
     iterates = [theta]

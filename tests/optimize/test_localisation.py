@@ -1,4 +1,4 @@
-"""Phases: who takes part, what is added to the loss, and that localising pays."""
+"""Phases: participants, the added loss, and the benefit of localisation."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_without_phases_and_pull_it_is_a_plain_run() -> None:
 
 
 def test_restarts_make_a_convex_solver_fast_on_strongly_convex_losses() -> None:
-    # AC-SA takes 1/T², with restarts it halves its error every so many steps.
+    # AC-SA converges as 1/T²; restarts halve its error every fixed number of steps.
     rng = np.random.default_rng(0)
     bends, best = np.linspace(0.2, 1.0, 30), rng.normal(size=30)
 
@@ -139,6 +139,6 @@ def test_plans_with_empty_phases_are_refused(make: Any) -> None:
 
 @pytest.mark.parametrize("plan", PLANS, ids=repr)
 def test_plans_hold_public_numbers_only(plan: Any) -> None:
-    # The same plan, whoever the users are: a frozen object that is equal and hashes alike.
+    # The same plan for any users: a frozen object with equality and a hash.
     assert hash(plan) == hash(eval(repr(plan)))
     assert plan == eval(repr(plan))

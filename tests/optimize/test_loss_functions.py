@@ -182,7 +182,7 @@ def test_proximal_slopes_solve_their_equation_at_any_scale(loss: MarginLoss, len
     slope = loss.proximal_slope(z, y, t)
     wide = t if loss.outputs == 1 else t[:, None]
     end = z - wide * slope
-    # Monotone: the slope at the end, a rounding error aside, has the found slope in between.
+    # Monotone: the found slope is between the slopes next to the end, up to rounding.
     aside = 1e-9 * (1 + np.abs(end)) + 1e-12 * wide
     if loss.outputs == 1:
         low, high = loss.slope(end - aside, y), loss.slope(end + aside, y)

@@ -1,4 +1,4 @@
-"""Steps of models against a minimiser, their order, and what bad records do to them."""
+"""Steps of models against a minimiser, their order, and the effect of malformed records."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_squared_loss_has_a_closed_form() -> None:
 def test_bad_records_raise_nothing_and_move_nothing_that_is_not_finite(
     loss: MarginLoss, domain: Domain, bad: float
 ) -> None:
-    # An error or a warning (an error in these tests) would tell of somebody's value.
+    # An error or a warning (an error in these tests) would reveal a user's value.
     for m in (1, 4):
         theta, X, y = block(loss, m)
         X[0, 1] = bad

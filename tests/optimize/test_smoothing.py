@@ -34,7 +34,7 @@ name = lambda loss: type(loss).__name__  # noqa: E731
 
 
 class Own:
-    """A loss of one's own, without margins: ‖θ − x‖."""
+    """A custom loss, without margins: ‖θ − x‖."""
 
     def value(self, theta: Array, X: Array, y: Array) -> Array:
         return np.asarray(np.linalg.norm(theta - X, axis=1))
@@ -152,7 +152,7 @@ def test_each_record_gets_the_gradient_at_a_point_of_its_own(loss: LossFunction)
 
 @dataclass(frozen=True)
 class Ridged:
-    """A loss with a ridge that nothing knows of: it is asked at points of the ball, as any other."""
+    """A loss with an unknown ridge: it is evaluated at points of the ball, like any other."""
 
     loss: LossFunction
     strength: float

@@ -1,4 +1,4 @@
-"""What every kind of event must keep to, whatever it is; a new kind only needs an example here."""
+"""Requirements on every type of event; a new type only needs an example here."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from dpgrain.units import Element, Record, Relation, Unit, User
 
 DELTA = 1e-5
 RELATIONS: tuple[Relation, ...] = ("zero_out", "replace")
-# What pairs that are composed numerically may lose, and closed forms may round, relative to ε.
+# Relative loss of ε in numerical composition of pairs, and in rounding of closed forms.
 NUMERIC, CLOSED = 3e-4, 1e-8
 _ORDERS = tuple(float(a) for a in (*range(2, 33), 48, 64, 128, 256))
 
@@ -89,7 +89,7 @@ EVENTS: dict[str, Event] = {
         (1, 1, None),
     ),
 }
-# Of events that are added, each answers for an element.
+# Sums of events each answer for an element.
 ADDED = [name for name, event in EVENTS.items() if event.level == "element"]
 
 
@@ -321,7 +321,7 @@ def test_the_profile_decreases_and_says_what_delta_says(event: Event, units: int
     assert found[3] == event.delta(float(grid[3]), units=units)
 
 
-# Users of whom some elements are kept: the mixture dominates, and is not attained.
+# Users with a limited number of elements: the mixture dominates, and is not attained.
 FROM_ABOVE = (EVENTS["users-kept"], EVENTS["banded-users"])
 
 
@@ -337,7 +337,7 @@ def test_bounds_enclose_the_answer(event: Event) -> None:
 
 @pytest.mark.slow
 def test_bounds_enclose_what_is_known_exactly() -> None:
-    # Of one round: δ(ε) = q·δ_G(ln(1 + (e^ε − 1)/q)).
+    # For one round: δ(ε) = q·δ_G(ln(1 + (e^ε − 1)/q)).
     for rate, noise in ((0.01, 0.8), (0.3, 2.0)):
         for epsilon in (0.3, 2.5):
             inner = math.log1p(math.expm1(epsilon) / rate)
@@ -347,7 +347,7 @@ def test_bounds_enclose_what_is_known_exactly() -> None:
             assert lower <= epsilon <= upper
             assert upper <= epsilon * (1 + NUMERIC)
             assert one.delta(epsilon) >= delta * (1 - 1e-9)
-    # A part of which only the curve is known, besides a Gaussian.
+    # A part known only by its curve, with a Gaussian.
     groups = Parallel((Gaussian(4.0), Gaussian(5.0))) + Gaussian(4.0)
     exact = Gaussian(4.0, count=2).epsilon(1e-6)
     lower, upper = groups.epsilon(1e-6, bounds=True)
@@ -357,7 +357,7 @@ def test_bounds_enclose_what_is_known_exactly() -> None:
 @pytest.mark.slow
 def test_the_tradeoff_is_that_of_the_profile(event: Event) -> None:
     alphas = np.linspace(0.0, 1.0, 21)
-    # Of what is composed numerically, one kind stands for all: of several units it takes long.
+    # One type represents all numerically composed ones: several units take long.
     several = closed(event, units=3) or event == EVENTS["pairs"]
     for units in (1, 3) if several else (1,):
         found = event.tradeoff(alphas.tolist(), units=units)
@@ -391,7 +391,7 @@ def test_events_are_frozen(event: Event) -> None:
 # -------------------------------------------------------------------------------------- composition
 
 
-# A pure part beside one that concentrates: both are put into one divergence, which may cost more.
+# A pure part with a concentrated one: both enter one divergence, which may cost more.
 _PURE = {"laplace", "pure", "approximate", "truncated-geometric"}
 _SAMPLED = {"pairs-disjoint", "users", "users-disjoint", "users-kept"}
 
@@ -411,7 +411,7 @@ def test_two_events_cost_more_than_either_and_no_more_than_their_sum(one: str, t
 @pytest.mark.slow
 def test_a_curve_beside_a_renyi_part_pays_for_both() -> None:
     known = RDP((8.0,), (0.5,), "element")
-    # Of one round the curve is a closed form, which is quick at the many ε of a chord.
+    # For one round the curve is a closed form, which is quick at the many ε of a chord.
     curve = Parallel((Gaussian(4.0), SampledGaussian(1.5, 0.02)))
     assert isinstance(curve.loss().pairs[0][0], CurvePair)
     assert (curve + known).epsilon(1e-5) > known.epsilon(1e-5)
@@ -460,7 +460,7 @@ def test_a_kept_bound_costs_an_element_what_an_exchange_costs(
     for units in (1, 3, 9):
         exchanged = free.epsilon(1e-6, units=min(units, 4), relation="replace", max_elements=4)
         assert event.epsilon(1e-6, units=units) == exchanged
-    # A user who leaves admits nobody, and what is not kept cannot cost.
+    # A removed user admits no other, and unused elements cannot cost.
     everything = event.epsilon(1e-6, unit=User())
     assert everything == free.epsilon(1e-6, unit=User(max_elements=4))
     assert event.epsilon(1e-6, unit=User(max_elements=9)) == everything

@@ -41,7 +41,7 @@ LAWS: dict[str, SelectBest] = {
 
 
 def numbers(event: SelectBest) -> Array:
-    """P(so many runs), for 0, 1, 2, …, from the definition of the law."""
+    """Probabilities of 0, 1, 2, … runs, by definition."""
     rate = event.gamma if event.stopping == "negative_binomial" else 0.5
     k = np.arange(0, math.ceil(40 / rate + 20), dtype=np.float64)
     law: Array
@@ -75,7 +75,7 @@ def hockey_stick(p: Array, q: Array, epsilon: float) -> float:
 
 
 def exceeds(event: SelectBest, p: Array, q: Array, claim: Callable[[float], float]) -> bool:
-    """Whether the best of runs with laws p, q is further apart than a claimed δ(ε)."""
+    """Whether the best of runs with distributions p, q violates a claimed δ(ε)."""
     one, two = best_of(event, p), best_of(event, q)
     return any(
         max(hockey_stick(one, two, x), hockey_stick(two, one, x)) > claim(x) + ROUNDING
@@ -96,7 +96,7 @@ def test_the_mean_is_that_of_the_law(name: str) -> None:
 
 
 def pure_pairs(epsilon: float) -> list[tuple[Array, Array]]:
-    """Pairs of laws of several results that are ε-DP, as far apart as that allows."""
+    """Pairs of distributions over several results that are ε-DP with equality."""
     found = []
     for rare in (0.5, 0.1, 0.01, 1e-4):
         for signs in itertools.product((-1, 0, 1), repeat=3):
@@ -193,7 +193,7 @@ def test_no_gaussian_candidate_exceeds_the_claim(name: str, order: str, mu: floa
     event = with_events(name, Gaussian(1 / mu))
     p, q = gaussian(mu, order)
     assert not exceeds(event, p, q, event.delta)
-    # Each of the bounds holds on its own.
+    # Each of the bounds is valid independently.
     best = [best_of(event, x) for x in (p, q)]
     for loss in event.loss().alternatives:
         assert not exceeds(event, p, q, loss.delta)
@@ -205,7 +205,7 @@ def test_no_gaussian_candidate_exceeds_the_claim(name: str, order: str, mu: floa
 @pytest.mark.proof("search", "SelectBest")
 @pytest.mark.parametrize("name", LAWS)
 def test_no_leaking_candidate_exceeds_the_claim(name: str) -> None:
-    # Everything is told with probability 0.001, the best or the worst result.
+    # Everything is revealed with probability 0.001, as the best or the worst result.
     leak, odds = 1e-3, 1 / (1 + math.exp(-0.4))
     event = with_events(name, ApproximateDP(0.4, leak))
     for places in itertools.permutations(range(4)):
@@ -290,7 +290,7 @@ def test_the_answer_for_a_delta_has_no_larger_delta(stopping: Stopping, delta: f
     """A sum of two ε is rounded up: where δ is small, it falls by much within one rounding."""
     for odds, mean in ((0.267, 933.3), (1.139, 22063.5), (6.63, 12.75)):
         event = SelectBest(PureDP(odds), mean, stopping, eta=0.5)
-        # The curve alone, without the other bounds, which hold as well.
+        # Only the curve, without the other valid bounds.
         for way in event.loss().others:
             epsilon = way.epsilon(delta)
             assert epsilon == math.inf or way.delta(epsilon) <= delta
@@ -378,12 +378,12 @@ def test_a_rare_result_of_pure_runs_is_covered(eta: float, epsilon: float) -> No
 def test_what_runs_give_away_is_given_away_as_often() -> None:
     curve = BestOfCurve(ApproximateDP(0.1, 1e-6).loss(), runs("geometric"))
     assert curve.delta(400.0) == pytest.approx(10 * 1e-6, rel=1e-3)
-    # Runs that tell everything are best with a probability of 1.
+    # Runs that reveal everything are best with probability 1.
     assert BestOfCurve(Loss(leak=1.0), runs("geometric")).delta(1.0) == 1.0
 
 
 def test_one_run_is_one_run() -> None:
-    # A number of runs that is hardly ever above 1.
+    # A number of runs that rarely exceeds 1.
     curve = BestOfCurve(Gaussian(2.0).loss(), RunCount(1 + 1e-9, 1 - 1e-9, 1.0))
     for epsilon in (0.0, 0.5, 2.0):
         one = Gaussian(2.0).delta(epsilon)
@@ -402,7 +402,7 @@ def test_one_run_is_one_run() -> None:
     ],
 )
 def test_steps_between_weights_are_rounded_up(law: RunCount) -> None:
-    """A difference of two numbers near 1 loses what small chances are made of."""
+    """A difference of two numbers near 1 cancels small probabilities."""
     chances = np.append(0.0, np.geomspace(1e-20, 1.0, 200))
     with mpmath.workdps(60):
         gamma = mpmath.mpf(law.gamma)

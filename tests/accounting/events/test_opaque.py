@@ -1,4 +1,4 @@
-"""Mechanisms of which only the promise is known: composition and groups."""
+"""Opaque mechanisms, known only by their guarantee: composition and groups."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def test_a_finer_unit_inside_a_block_is_billed_as_a_replacement() -> None:
 
 # -- groups: chains of neighbours ---
 
-# The unit and the relation that are known to be protected, what is asked about, and the number of
-# neighbours of the known kind that lead from one data set to the other.
+# The protected unit and relation, the requested unit, and the number of protected steps between the
+# two data sets.
 CHAINS: list[tuple[Level, Relation, int, Unit, Relation, int]] = [
     ("user", "zero_out", 1, User(), "zero_out", 1),
     ("user", "zero_out", 3, User(), "zero_out", 3),
@@ -93,7 +93,7 @@ EPSILONS = (0.0, 0.2, 0.5, 0.9, 1.4, 2.0, 3.0)
 
 
 def chains(steps: int, epsilon: float, delta: float) -> Iterator[tuple[float, float]]:
-    """Chances of an outcome at the ends of chains whose neighbours are all just (ε, δ) apart."""
+    """Probabilities of an outcome along chains of neighbours that are exactly (ε, δ)-DP."""
     even = 1 / (1 + math.exp(steps * epsilon))
     for last in (0.0, 1e-3, 0.05, even, 0.5, 0.8, 1 - delta):
         chance = last
@@ -132,7 +132,7 @@ def test_no_chain_of_gaussians_exceeds_what_is_known_of_their_divergences(
     events: list[Event] = [ZCDP(mu**2 / 2, level, relation), RDP(orders, known, level, relation)]
     for event in events:
         loss = event.loss(units, asked, unit)
-        # Each step moves the mean as far as the known divergences allow.
+        # Each step changes the mean by the most that the known divergences allow.
         assert all(order * (steps * mu) ** 2 / 2 <= most * (1 + 1e-9) for order, most in loss.renyi)
         for at in EPSILONS:
             assert gaussian_delta(at, steps * mu) <= loss.delta(at) + 1e-12
@@ -146,7 +146,7 @@ def divergence(one: Array, other: Array, order: float) -> float:
 
 
 def on_points(*means: tuple[float, float]) -> Array:
-    """A mixture ((weight, mean), …) of unit Gaussians, put together on 400 points."""
+    """A mixture ((weight, mean), …) of unit Gaussians, merged on 400 points."""
     ends = np.concatenate([[-np.inf], np.linspace(-8.0, 12.0, 399), [np.inf]])
     mass: Array = sum(weight * np.diff(ndtr(ends - mean)) for weight, mean in means)
     return mass
@@ -182,14 +182,14 @@ BESIDE: dict[str, tuple[Event, tuple[Array, Array]]] = {
 
 
 def in_bins(one: Array, other: Array) -> list[Array]:
-    """Two laws after outcomes of about the same odds are put together, which hides a little."""
+    """Two distributions with outcomes of similar odds merged, which loses little."""
     loss = np.log(np.maximum(one, 1e-300)) - np.log(np.maximum(other, 1e-300))
     bins = np.digitize(loss, np.linspace(-20.0, 20.0, 2000))
     return [np.bincount(bins, law).astype(np.float64) for law in (one, other)]
 
 
 def zcdp_of(one: Array, other: Array) -> float:
-    """The least ρ of two laws on a few points, as near as a thousand orders tell."""
+    """Smallest ρ of two distributions on a few points, over a thousand orders."""
     orders = 1 + np.geomspace(1e-3, 1e3, 1000)
     both = ((one, other), (other, one))
     return 1.001 * max(divergence(*pair, float(at)) / float(at) for at in orders for pair in both)
@@ -253,7 +253,7 @@ def test_no_chain_of_laws_exceeds_what_is_known_of_their_divergences(
 
 
 def test_steps_whose_divergences_are_all_known_cost_what_they_do() -> None:
-    """Of a Gaussian, k steps are one of k times the distance, where all orders are known."""
+    """For a Gaussian with all orders known, k steps equal one of k times the distance."""
     orders = tuple(float(order) for order in range(2, 200))
     event = RDP(orders, tuple(order * 0.01 for order in orders))
     for steps in (2, 3, 7, 50):
@@ -261,7 +261,7 @@ def test_steps_whose_divergences_are_all_known_cost_what_they_do() -> None:
             # Below the smallest known order its value stands for all.
             if order * steps >= steps + 2:
                 assert value == pytest.approx(order * steps**2 * 0.01, rel=1e-9)
-    # Of very many steps the sum is bounded by an integral, which is hardly more.
+    # For many steps an integral bounds the sum, and is only slightly larger.
     many = RDP((1e5,), (0.3,))
     exact = sum(1e5 / (1e5 - j) for j in range(50_000)) * 0.3
     assert exact <= many.loss(50_000).renyi[0][1] <= exact * (1 + 1e-4)

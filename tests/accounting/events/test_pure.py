@@ -1,4 +1,4 @@
-"""An ε without a δ is one that holds at δ = 0."""
+"""An ε without a δ is valid at δ = 0."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def answer(event: Event, **asked: Any) -> float | None:
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", list(EVENTS))
 def test_epsilon_without_delta_holds_at_zero(name: str, relation: Relation) -> None:
-    """Of every event and of every pair of events, for each unit and several k."""
+    """For every event and every pair of events, for each unit and several k."""
     event = EVENTS[name]
     sums = {(name, other): event + EVENTS[other] for other in list(EVENTS) if other >= name}
     for (names, whole), k, unit in itertools.product(

@@ -83,7 +83,7 @@ def test_the_ratio_is_what_its_definition_says(name: str) -> None:
 
 
 def test_a_shift_that_leaves_the_support_costs_everything() -> None:
-    # P(Bin < 4) = 0.008: nothing, or something, below 4 tells the neighbours apart.
+    # P(Bin < 4) = 0.008: whether anything falls below 4 distinguishes the neighbours.
     event = Binomial(100, 0.1, 4, 1, 1e-6)
     assert event.ratio(4) == math.inf
     assert event.epsilon(1e-3) == math.inf
@@ -104,7 +104,7 @@ def test_many_coins_are_as_good_as_a_gaussian() -> None:
     )
     assert event.ratio(grid) * event.deviation == pytest.approx(1.0, abs=1e-4)
     assert event.epsilon(1e-6, relation="replace") == pytest.approx(1.0, abs=2e-3)
-    # Noise in units of the largest norm, which is half of what the grid spans.
+    # Noise in units of the largest norm, which is half of the grid's range.
     assert event.deviation * 2 / grid == pytest.approx(9.3, abs=0.05)
 
 
@@ -215,7 +215,7 @@ def test_probabilities_are_accurate_far_from_the_mean() -> None:
 def test_large_numbers() -> None:
     event = Binomial(10**7, 0.5, 1000, 100, 1e-9)
     assert event.ratio(1000) * event.deviation == pytest.approx(1.0, abs=1e-4)
-    # Of very large shifts some are looked at, for all.
+    # Some of the very large shifts represent all.
     wide = event.ratio(40_000)
     assert event.ratio(1000) <= wide <= 1.01 * event.ratio(2000) + 0.4 / event.deviation
     assert len(_shifts(40_000)) < 9000

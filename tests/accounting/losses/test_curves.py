@@ -19,7 +19,7 @@ from dpgrain.accounting.losses.curves import (
 
 @dataclass(frozen=True)
 class Exponential:
-    """δ(ε) = e^{−rate·ε}/2, a curve whose inverse is known."""
+    """δ(ε) = e^{−rate·ε}/2, a curve with a known inverse."""
 
     rate: float
 

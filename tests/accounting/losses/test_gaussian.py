@@ -96,7 +96,7 @@ def test_the_curve_is_monotone(epsilon: float, mu: float, other: float, delta: f
 def test_the_curve_agrees_with_googles_accountant(sd: float) -> None:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    # Rounded up and down: the exact curve lies between the two.
+    # Rounded up and down: the exact curve is between the two.
     above, below = (
         pld.from_gaussian_mechanism(sd, value_discretization_interval=1e-4, pessimistic_estimate=up)
         for up in (True, False)
@@ -149,7 +149,7 @@ def test_the_curve_refuses_nonsense(mu: float) -> None:
 
 
 def test_its_inverses_refuse_nonsense() -> None:
-    """A δ that is no number would be above all others, and allow anything."""
+    """A NaN as δ would be above all others, and allow anything."""
     with refuses("delta"):
         gaussian_epsilon(math.nan, 1.0)
     with refuses("delta"):

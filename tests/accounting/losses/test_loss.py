@@ -97,7 +97,7 @@ def test_extreme_losses() -> None:
 def test_small_and_huge_losses_are_not_rounded_away() -> None:
     assert PureDP(1e-17).epsilon(0.0) == 1e-17
     assert PureDP(630.0).epsilon(0.0) == 630.0
-    # The smallest float: what is larger than 0 is not called 0.
+    # The smallest float: positive values are not reported as 0.
     assert Gaussian(1e200).delta(1.0) == 5e-324
     assert Gaussian(1e-200).delta(1.0) == 1.0
 

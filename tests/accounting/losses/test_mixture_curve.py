@@ -111,7 +111,7 @@ def test_a_loss_that_is_bounded_in_one_order_only_is_large_in_the_other() -> Non
     event = SampledGaussian(0.02, 0.5)
     for delta in (1e-5, 1e-30, 1e-200):
         epsilon = event.epsilon(delta)
-        # The other block is not drawn with probability ½, and the sum lies at most 60 sd too far.
+        # The other block is not sampled with probability ½, and the sum is at most 60 sd away.
         assert 50**2 / 2 - 50 * 60 < epsilon < 50**2 / 2 + 50 * 60
         assert delta * (1 - 1e-6) < event.delta(epsilon) <= delta
 
@@ -122,7 +122,7 @@ def test_a_loss_that_is_bounded_in_one_order_only_is_large_in_the_other() -> Non
 def test_more_than_the_chance_to_take_part_pays_for_all(
     rate: float, sd: float, relation: Relation
 ) -> None:
-    """Between the two blocks the loss of next to no noise is flat."""
+    """Between the two blocks the loss of negligible noise is flat."""
     event = SampledGaussian(sd, rate)
     for delta in (0.5, 1.01 * rate):
         assert event.epsilon(delta, relation=relation) == 0

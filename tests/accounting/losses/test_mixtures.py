@@ -1,4 +1,4 @@
-"""One round on mixtures is the integral of its mixtures, and two directions are asked."""
+"""One round on mixtures is the integral of its mixtures, in both directions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def test_total_masses(pair: MixturePair, step: float, tail: float) -> None:
 
 
 def test_swapped_is_the_other_way_round() -> None:
-    # Outputs of (Q, P) are those of (P, Q) with the laws exchanged: H_γ(Q‖P) = 1 − γ + γ·H_{1/γ}(P‖Q).
+    # Outputs of (Q, P) equal outputs of (P, Q) with the distributions swapped: H_γ(Q‖P) = 1 − γ +
+    # γ·H_{1/γ}(P‖Q).
     pair = MixturePair(((0.9, 0.0), (0.1, 2.0)), ((1.0, 0.0),))
     assert pair.swapped != pair
     assert pair.swapped.swapped == pair

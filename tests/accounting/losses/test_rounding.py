@@ -1,4 +1,4 @@
-"""Sums, products and roots are rounded up, and what arithmetic cannot answer is the worst."""
+"""Sums, products and roots are rounded up, and undefined arithmetic gives the worst value."""
 
 from __future__ import annotations
 

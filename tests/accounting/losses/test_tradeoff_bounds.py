@@ -133,7 +133,7 @@ def test_no_attacker_beats_the_limits_of_a_sampled_run(relation: Relation) -> No
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", EVENTS)
 def test_every_event_has_limits_in_order(name: str, relation: Relation) -> None:
-    """The limits of more units are larger, and none is above what the profile says."""
+    """The limits of more units are larger, and none exceeds the profile."""
     event = EVENTS[name]
     before = [0.0, 0.0, 0.0]
     for units in (1, 3):
