@@ -1,4 +1,4 @@
-"""The lines of a ledger, for those who read it."""
+"""The lines of a ledger, for readers."""
 
 from __future__ import annotations
 

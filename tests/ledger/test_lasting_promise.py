@@ -1,4 +1,4 @@
-"""What a ledger promises: units, windows, caps."""
+"""A ledger's guarantee: units, windows, limits."""
 
 from __future__ import annotations
 
@@ -137,7 +137,8 @@ def test_a_renewed_promise_is_to_the_same_units() -> None:
 
 
 def test_hours_that_hold_a_part_of_a_block_pay_for_a_part() -> None:
-    """A block that loses a part may move twice as far as one that leaves, where signs may differ."""
+    """If signs may differ, a block that loses a part may move twice as far as one that is
+    removed."""
     promise = LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyHours(720, "at"))
     event = Gaussian(10.0, Contribution(block="user", coordinates="signed"))
     asked = dg.Guarantee("user", "", "zero_out", 1e-9, event)
@@ -175,7 +176,7 @@ def test_the_whole_is_what_is_promised(unit: Any, plan: list[dg.Guarantee]) -> N
     rest = Gaussian(1 / promise.caps.mu, Contribution(block=plan[0].level))
     together = reduce(add, plan) + dataclasses.replace(plan[0], event=rest)
     assert 0.99 < together.epsilon(1e-6 - promise.caps.leak) <= 1 + 1e-6
-    # What is planned leaves more than it would if it were charged.
+    # Plans leave more budget than charges.
     bare = LastingPromise.of(unit, 1.0, 1e-6)
     charged = reduce(add, map(bare.price, plan)).rest_of(bare.caps)
     assert promise.caps.mu >= charged.mu * (1 - 1e-5)
@@ -222,7 +223,7 @@ def test_a_plan_that_breaks_the_promise_is_not_read() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class OneWay(Event):
-    """An event whose pair differs between the orders, for exchanged data as well."""
+    """An event with different orders of its pair, also for replaced data."""
 
     level = "record"
 
@@ -241,7 +242,7 @@ def test_orders_that_may_mix_are_refused() -> None:
 
 
 def test_a_renewal_comes_on_top_of_the_plan() -> None:
-    """► two of (1, 10⁻⁶) by Gaussians alone: ε = 1.403 at 2·10⁻⁶, planned or not."""
+    """► two of (1, 10⁻⁶) with only Gaussians: ε = 1.403 at 2·10⁻⁶, planned or not."""
     one = LastingPromise.of(dg.User(), 1.0, 1e-6, leak=0.0, plan=NOISY)
     two = one.renewed(1.0, 1e-6, leak=0.0, plan=NOISY[:1])
     assert (len(one.plan), len(two.plan)) == (3, 1)
@@ -284,7 +285,7 @@ def test_another_release_is_charged(other: dict[str, Any], tmp_path: Any) -> Non
     one = dataclasses.replace(NOISY[0], **other)
     (charged,) = made.projected_charges(1, one)
     assert (charged.planned, charged.price.mu > 0) == (None, True)
-    # What is said of it, and the δ at which it is told, is no other release.
+    # Its description, and the δ of the report, do not make it another release.
     told = dataclasses.replace(NOISY[0], public=(dg.Fact("bins"),), delta=1e-7)
     assert made.projected_charges(1, told)[0].planned == 0
 
@@ -407,7 +408,7 @@ def test_a_function_may_be_planned(place: str) -> None:
 
 
 def test_who_comes_second_is_charged(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other takes what is planned after this one has looked, and before it writes."""
+    """The other uses the planned release after this one has read, and before it writes."""
     made = cases.made(place, LastingPromise.of(dg.User(), 1.0, 1e-6, plan=NOISY[2:]))
     append, turns = dg.Ledger._append, iter([1])
 
@@ -494,15 +495,15 @@ def publish(page: Transaction, promise: LastingPromise, guarantee: dg.Guarantee)
 
 
 def allowed(promise: LastingPromise) -> Callable[[int], Left]:
-    """What is allowed of a day after so many small releases, the planned ones first."""
+    """The allowance of a day after n small releases, the planned ones first."""
 
     def left(done: int) -> Left:
         with page_of(promise) as page:
             for turn in range(done):
-                # Plan releases read the day alone, the others any region that meets it.
+                # Planned releases read only the day, the others any region that meets it.
                 scope = DAY if turn < len(promise.plan) else REGIONS[turn % len(REGIONS)]
                 publish(page, promise, dataclasses.replace(SMALL, scope=scope))
-            # The last release comes with all that is planned still.
+            # The last release has all planned ones still ahead.
             planned = len(promise.plan) - len(page.used_plan(1))
             rest = largest(page, promise, lambda mu: Gaussian(1 / mu, ONE), 1.0)
             return Left(

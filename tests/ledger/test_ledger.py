@@ -1,4 +1,4 @@
-"""What a ledger charges, refuses and keeps, in each store."""
+"""A ledger's charges, rejections and lines, in each store."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_release_that_does_not_fit_is_refused_before_anything_is_read(place: s
         assert said.endswith(".")
         assert len(made.entries) == before
         assert made.left(1) == 1.0
-        # What it says would fit does fit, and is not above the promise.
+        # The reported remaining release fits, and does not exceed the guarantee.
         epsilon = float(said.split("ε ≤ ")[-1].split(" ")[0])
         assert epsilon <= made.promises[1].epsilon
         dg.count(tables.table(), unit=dg.User(), clip=5.0, epsilon=epsilon, delta=9.9e-8)
@@ -205,7 +205,7 @@ def test_a_budget_inside_is_a_narrower_promise(place: str) -> None:
             dg.count(tables.unread(), **{**FEW, "epsilon": 0.49, "delta": 1e-7})
         assert (len(made.entries), budget.spent) == (3, spent)
     assert [receipt.number for receipt in one.guarantee.receipts] == [2]
-    # What the ledger refuses takes nothing of the budget.
+    # A rejected release uses nothing of the budget.
     with made, dg.budget(5.0, 1e-5) as wide:
         with pytest.raises(dg.ParameterError, match="the ledger 'visits'"):
             dg.count(tables.unread(), **{**FEW, "epsilon": 1.2})
@@ -373,7 +373,7 @@ def test_accounts_of_an_older_format_are_made_again(place: str) -> None:
 
 
 def test_accounts_that_an_older_format_overcharged_are_not_opened(place: str) -> None:
-    """Days of text were users of their own to a promise of any days, up to the third format."""
+    """Up to the third format, text days were users of their own in a guarantee for any days."""
     promise = LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(2, "day"))
     day = Region((Side("day", LabelSet(("2026-03-01",))),))
     made = cases.made(place, promise)
@@ -402,7 +402,7 @@ def test_a_line_that_was_changed_is_found(place: str) -> None:
         made.verify()
     with pytest.raises(dg.DataError, match="line 3"):
         dg.Ledger(place)
-    # A charge looks at the last line alone.
+    # A charge reads only the last line.
     made.charge(cases.of_users())
 
 
@@ -461,7 +461,7 @@ def test_a_forged_line_breaks_the_chain(place: str) -> None:
 def test_a_line_whose_hash_fits_and_which_no_ledger_writes_is_refused(
     kind: str, noted: dict[str, Any], place: str
 ) -> None:
-    """Whoever may write the file can make a chain that fits."""
+    """Anyone with write access to the file can compute a consistent chain."""
     made = cases.made(place)
     with made._store.writing() as page:
         last = page.last()
@@ -519,12 +519,12 @@ def test_an_older_copy_is_noticed_by_whoever_saw_a_later_line(tmp_path: Any) -> 
         made.charge(cases.of_users())
     with refuses("expected", "older", kind=dg.DataError):
         dg.Ledger(tmp_path / "l", expected=receipt.hash)
-    # Nobody else can know.
+    # No one else can know.
     dg.Ledger(tmp_path / "l").verify()
 
 
 def test_an_older_copy_that_went_on_is_noticed_by_its_lines(tmp_path: Path) -> None:
-    # The copy has as many lines by now, of which the last one is about another release.
+    # The copy now has the same number of lines, and its last one describes another release.
     made = cases.made(tmp_path / "l")
     before = (tmp_path / "l").read_bytes()
     made.charge(cases.of_users())
@@ -564,7 +564,7 @@ def charging(place: str, times: int, noise_multiplier: float, results: Any) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("charges", [1000, 200])
 def test_processes_race_and_none_is_lost(place: str, charges: int) -> None:
-    """8 processes ask for more charges than fit: as many as fit are made, and each is recorded."""
+    """8 processes request more charges than fit: exactly the fitting ones are made and recorded."""
     cases.made(place)
     fit = charges * 7 // 10
     noise = math.sqrt(fit) / cases.USERS.caps.mu
@@ -648,7 +648,7 @@ def test_a_mark_is_looked_up_in_the_transaction_of_the_charge(
     with charged_before(2):
         made.charge(cases.of_users(), mark="January", again=False)
     assert made.verify().number == 2
-    # Another mark, or the same one again where that is asked for, is charged.
+    # Another mark, or a requested repetition, is charged.
     for mark, again in (("February", False), ("January", True), ("", False), ("", False)):
         made.charge(cases.of_users(), mark=mark, again=again)
     with charged_before(4):
@@ -701,7 +701,7 @@ def test_marks_of_lines_are_made_again_and_checked(place: str) -> None:
     cases.tamper(made, "DELETE FROM marks")
     with pytest.raises(dg.DataError, match=r"accounts of .* do not match its lines"):
         made.verify()
-    # Ledgers of the second format have no marks beside their lines.
+    # Ledgers of the second format have no marks for their lines.
     cases.tamper(made, "DROP TABLE marks")
     with made._store.writing() as page:
         page.set_format(2)
@@ -812,7 +812,7 @@ def brute(promise: LastingPromise, charges: list[tuple[dg.Guarantee, Any]], cell
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_accounts_are_what_each_cell_met(seed: int, place: str) -> None:
-    """Random regions of days and countries: each cell's account is the sum over what it met."""
+    """Random regions of days and countries: each cell's account is the sum of its charges."""
     import random
 
     draw = random.Random(seed)
@@ -842,7 +842,7 @@ def test_accounts_are_what_each_cell_met(seed: int, place: str) -> None:
 
 
 def test_any_days_have_an_account_for_each_start(place: str) -> None:
-    """A person in any 3 days: what lies within 3 days adds up, and nothing else."""
+    """A person in any 3 days: releases within 3 days add up, and no others."""
     promise = LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(3, "day"))
     made = cases.made(place, promise)
     third = math.sqrt(3) / promise.caps.mu
@@ -886,7 +886,7 @@ def of_moments(noise: float, number: int, coordinates: Any) -> dg.Guarantee:
 def test_daily_releases_for_any_30_days_and_720_hours(
     window: Any, coordinates: str, mu: float, tmp_path: Any
 ) -> None:
-    """► (1, 10⁻⁶) by Gaussians alone: 30 whole days, or 29 and two parts, which cost s² each."""
+    """► (1, 10⁻⁶) with only Gaussians: 30 whole days, or 29 and two parts, at a cost of s² each."""
     promise = LastingPromise.of(dg.User(), 1.0, 1e-6, window=window, leak=0.0)
     assert promise.caps.mu == pytest.approx(0.2367, abs=5e-5)
     part = {"one": 1, "nonnegative": 2, "signed": 4}[coordinates]
@@ -897,7 +897,7 @@ def test_daily_releases_for_any_30_days_and_720_hours(
     with made:
         for number in range(40):
             made.charge(of_moments(1 / most, number, coordinates))
-            # Each stretch is full after as many days as it can meet, and later days fill later ones.
+            # Each window is full after its number of days, and later days fill later ones.
             assert (made.left(1) < 1e-9) == (number + 1 >= (30 if whole == 30 else 31))
         with no_room():
             made.charge(of_moments(1000 / most, 20, coordinates))
@@ -916,7 +916,7 @@ def test_daily_releases_for_any_30_days_and_720_hours(
 def test_each_stretch_of_hours_pays_for_what_it_holds_of_each_release(
     seed: int, tmp_path: Any
 ) -> None:
-    """Whatever hours are released: the account of a start is the sum of what it costs, and not less."""
+    """For any released hours, the account of a start is exactly the sum of its charges."""
     draws, hour = random.Random(seed), 3600 * 10**6
     length = draws.choice([5, 24, 30])
     promise = LastingPromise.of(dg.User(), 30.0, 1e-6, window=AnyHours(length, "at"))
@@ -980,7 +980,7 @@ def test_columns_that_are_read_in_two_ways_are_charged_wholly(tmp_path: Any) -> 
 
 @pytest.mark.parametrize("number", [-(2**63), -(2**62) - 1, 2**62 - 1, 2**62, 2**63 + 5, 10**30])
 def test_numbers_of_any_size_are_charged(number: int, tmp_path: Any) -> None:
-    """Hashes are numbers beyond those that a store can count."""
+    """Hashes are numbers beyond the range of a store."""
     made = cases.made(tmp_path / "l", LastingPromise.of(dg.Record(), 1.0, 1e-6))
     event = Gaussian(1 / made.promises[1].caps.mu, Contribution(block="record", coordinates="one"))
     scope = Region((Side("hash", Span("whole", number, number + 1)),))

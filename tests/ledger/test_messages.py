@@ -1,4 +1,4 @@
-"""A refusal tells what a release would take of a promise, and how much more noise it would need."""
+"""A rejection reports the release's cost to the guarantee, and the required noise."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_delta_for_names_that_runs_short_is_named_with_its_remedy(tmp_path: Path
     assert f"of the {powers(leak)} that the ledger reserves for this" in said
     assert said.endswith("or create a ledger with a larger leak=.")
     assert "would fit" not in said
-    # Where noise runs short as well, a larger leak would not help.
+    # If noise is also too small, a larger leak would not help.
     both = dg.Guarantee(
         "user", "", "zero_out", 1e-9, ApproximateDP(0.0, leak / 2) + cases.of_users(1.0).event
     )
@@ -132,7 +132,7 @@ def test_a_line_that_has_read_a_column_as_another_type_is_named(tmp_path: Path) 
             " Line 2 reads 'day' as DATE, and this release as VARCHAR, so the two regions are charged "
             "as if they overlapped: declare one type for all releases."
         )
-        # What reads the column alike, or another one, is not told so.
+        # Releases that read the column in the same way, or another column, get no such note.
         with pytest.raises(dg.RefusedError, match=r"would fit[^:]*\.$"):
             count(days, day="2026-03-01")
         with pytest.raises(dg.RefusedError, match=r"would fit[^:]*\.$"):

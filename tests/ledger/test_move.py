@@ -170,7 +170,7 @@ def test_an_upgrade_keeps_a_ledger_moved_in_the_meantime_closed(
 
 
 def test_earlier_versions_refuse_a_moved_ledger(tmp_path: Path) -> None:
-    """They know no such line, and refuse every format above their own."""
+    """They do not know this line, and reject every format above their own."""
     made = cases.made(tmp_path / "0")
     made.move(tmp_path / "1")
     formats = []

@@ -1,4 +1,4 @@
-"""Windows of any so many days, on clocks of any zone."""
+"""Windows of any n days, on clocks of any zone."""
 
 from __future__ import annotations
 

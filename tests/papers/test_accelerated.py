@@ -66,8 +66,8 @@ def test_strongly_convex_ac_sa_keeps_its_bound(problem: str, noise: float, round
 def scaled_excess(rounds: int, factor: float, radius: float, d: int, seed: int = 0) -> Array:
     """(400,) excess·T²/(βD²) of AC-SA as printed, L_t = factor·β/(t + 1), on quadratics of β = 1.
 
-    Start and minimum lie in the ball of diameter D = 1, to which iterates are brought back if they are
-    farther than the radius from its centre.
+    Start and minimum are in the ball of diameter D = 1; iterates farther than the radius from its
+    centre are projected onto it.
     """
     rng = np.random.default_rng(seed)
     bends = np.exp(rng.uniform(-6, 0, (400, d)))
@@ -91,7 +91,7 @@ def scaled_excess(rounds: int, factor: float, radius: float, d: int, seed: int =
 
 @pytest.mark.parametrize("d", [2, 4, 8])
 def test_the_steps_printed_for_ac_sa_keep_their_rate_inside_of_the_domain(d: int) -> None:
-    # Theorem 4.3 of the shuffle paper, without noise: what it promises is O(βD²/T²).
+    # Theorem 4.3 of the shuffle paper, without noise: it claims O(βD²/T²).
     for rounds in (80, 320, 1280):
         printed = scaled_excess(rounds, 1.0, 0.5, d)
         sound = scaled_excess(rounds, 2.0, 0.5, d)
@@ -111,7 +111,7 @@ def test_steps_of_ac_sa_need_twice_the_smoothness_where_nothing_is_projected() -
 
 
 def test_strongly_convex_ac_sa_does_not_rest_on_the_strength() -> None:
-    # With next to none its steps must be as short as those of AC-SA.
+    # With almost no strong convexity its steps must be as short as AC-SA's.
     p = cases.quadratic([0.9, 0.3], [1.0, 1.0])
     end = run(StronglyConvexAcSa(1.0, 1e-9), p.gradient, np.zeros(2), 80)
     assert p.excess(end) <= 2 * 2 / (80 * 81)

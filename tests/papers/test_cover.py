@@ -1,4 +1,4 @@
-"""Covers of balls reach every point, and none is made that is too large."""
+"""Covers of balls reach every point, and oversized ones raise an error."""
 
 from __future__ import annotations
 

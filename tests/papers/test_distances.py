@@ -15,7 +15,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.papers.distances import d_element, d_user
 
 WORDS = "abcde"
-TOPIC = {"a": "x", "b": "x", "c": "y", "d": "z"}  # "e" is a cell of its own
+TOPIC = {"a": "x", "b": "x", "c": "y", "d": "z"}  # "e" is a separate cell
 CELLS: list[Callable[[Any], Hashable] | dict[str, str] | None] = [
     None,
     TOPIC,
@@ -31,7 +31,7 @@ rosters = st.integers(0, 4).flatmap(
 
 
 def brute_d_user(x: Sequence[str], y: Sequence[str], cell: Any) -> int:
-    """The number of cells whose sorted records differ, cell by cell."""
+    """Number of cells with different sorted records."""
     named = (
         (lambda word: word)
         if cell is None
@@ -85,7 +85,7 @@ def test_the_order_that_looks_best_at_first_is_not_always_taken() -> None:
 
 
 def test_the_examples_of_the_paper() -> None:
-    # Figure 1: transcripts that differ in how often "yo" and "bro" are said are at distance 2.
+    # Figure 1: transcripts that differ in the counts of "yo" and "bro" are at distance 2.
     one = ["hello"] + ["yo"] * 3 + ["bro"] * 3
     two = ["hello"] + ["yo"] * 50 + ["bro"]
     assert d_user(one, two) == 2

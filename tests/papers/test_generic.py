@@ -70,7 +70,7 @@ def test_audit_of_the_release(wrong: float, caught: bool) -> None:
     """Many coordinates, each the same difference: a lower bound on μ that half the noise exceeds."""
     size = 20_000
     values = np.zeros((2, size))
-    # One coordinate may move by `sensitivity`, so each one by itself is an audit of the promise.
+    # One coordinate may move by `sensitivity`, so each one separately audits the guarantee.
     release = release_mean(values, sensitivity=1.0, epsilon=1.0, delta=1e-6, random_state=3)
     claimed = 1 / release.guarantee.event.noise_multiplier  # type: ignore[attr-defined]
     # In units of the sensitivity of one coordinate, without the √d steps of truncation.
@@ -93,7 +93,7 @@ def test_truncation_moves_no_sum_farther_than_noise_is_for(
     for law in ("rounded_gaussian", "discrete_laplace"):
         monkeypatch.setattr(noisy_sums, law, drawn)
     order, step = (1 if noise == "laplace" else 2), 2.0**-28
-    # One value lies just below a step in each coordinate, and the other as far away as is stated.
+    # One value is just below a step in each coordinate, and the other at the stated distance.
     least = np.full((1, d), step * (1 - 2.0**-20))
     far = np.full((1, d), 1.0 / (d if noise == "laplace" else math.sqrt(d)))
     away = np.ceil((least + far * (1 - 2.0**-24)) / step - 1) * step

@@ -1,4 +1,4 @@
-"""Pan-private means under the contract of all means, what their stream keeps, and their audit."""
+"""Pan-private means under the contract of all means, the state of their stream, and their audit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CLIP = 2.0
 
 
 class Contract(MeanContract):
-    """What pan-private means have in common: a user's two blocks are added up."""
+    """Common properties of pan-private means: a user's two blocks are added up."""
 
     attained = 0.6
     options: ClassVar[dict[str, Any]] = {}
@@ -55,7 +55,7 @@ class Contract(MeanContract):
         return other
 
     def test_more_rounds_cost_more(self) -> None:
-        # They cost the same, as no user is in two; but each has fewer users.
+        # They cost the same, because no user is in two; but each has fewer users.
         few, many = (self.make(rounds=rounds) for rounds in (2, 6))
         assert few.event == many.event
         assert self.sd(many) == pytest.approx(3 * self.sd(few))
@@ -74,7 +74,7 @@ class TestBatchesOfTwoSizes(Contract):
 
 
 class TestMuchNoise(Contract):
-    # On a coarser grid, so that integers hold the noise.
+    # On a coarser grid, so that integers can represent the noise.
     options: ClassVar[dict[str, Any]] = {"noise_multiplier": 2.0**29}
 
 
@@ -103,7 +103,7 @@ def test_blocks_of_a_user_are_clipped_together() -> None:
     run = mean.start(SeededSource(1), np.zeros(3, dtype=int))
     found = run.estimate(Vectors([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]], dimension=2))
     assert np.allclose(found, [0.6, 0.8], atol=0.02)
-    # What overflows counts as zero, without a word.
+    # Overflowing values silently count as zero.
     run = mean.start(SeededSource(1), np.zeros(2, dtype=int))
     assert np.abs(run.estimate(Vectors([[1e308, 1.0], [1e308, 1.0]], dimension=2))).max() < 0.02
 
@@ -119,7 +119,7 @@ def test_a_stream_publishes_what_a_run_does() -> None:
     run = mean.start(SeededSource(4), np.flatnonzero(there))
     expected = [run.estimate(Vectors(vectors[there])) for _ in range(6)]
     assert np.array_equal([found for found in sent if found is not None], expected)
-    # Whoever has no data is as a user whose vector is not finite, or zero.
+    # A user without data equals one with a non-finite or zero vector.
     assert [found is not None for found in sent] == [
         place + 1 in {mean.first(t) for t in range(7)} for place in range(20)
     ]
@@ -152,16 +152,16 @@ def test_an_array_of_another_shape_changes_nothing(shape: tuple[int, ...]) -> No
     assert stream.to_json() == before
 
 
-# -- what is kept between two users --
+# -- the state between two users --
 
 
 def steps_of(mean: PanPrivate, vectors: Array) -> NDArray[np.int64]:
-    """What users add to a state, worked out apart from it."""
+    """Users' contributions to a state, computed separately."""
     return on_grid(clipped(vectors, mean.clip), mean.clip, mean.step)
 
 
 def _public(draws: CountedSource) -> dict[str, Any]:
-    """What counts draws, without the generator and the lock."""
+    """The count of draws, without the generator and the lock."""
     return {name: each for name, each in vars(draws).items() if name not in ("_source", "_lock")}
 
 
@@ -173,7 +173,7 @@ def test_a_state_holds_public_numbers_and_noisy_integers_only() -> None:
     assert kept.pop("mean") == {"clip": 1.5, "noise_multiplier": 2.0, "n_users": 5, "rounds": 2}
     assert kept.pop("state") == stream.state.tolist()
     assert kept == {"format": "dpgrain pan-private stream", "version": 1, "received": 1}
-    # The object has nothing besides but the operating system's generator, which has no state.
+    # Otherwise the object has only the operating system's generator, which has no state.
     other = {name: value for name, value in vars(stream).items() if name != "_state"}
     assert set(other) == {"mean", "_source", "_draws", "_received"}
     source = stream._source._source
@@ -184,7 +184,7 @@ def test_a_state_holds_public_numbers_and_noisy_integers_only() -> None:
     twin.receive(None)
     for kept, same in ((stream._source, twin._source), (stream._draws, twin._draws)):
         assert _public(kept) == _public(same)
-    # The state that is shown is a copy.
+    # The shown state is a copy.
     stream.state[:] = 0
     assert stream.state.any()
 
@@ -235,7 +235,7 @@ def test_going_on_from_json_is_going_on(at: int) -> None:
     stream = PanPrivateStream(mean, 2, SeededSource(7))
     for vector in vectors[:at]:
         stream.receive(vector)
-    # The random state is not written: whoever repeats a run carries it along.
+    # The random state is not written: a repeated run needs it as well.
     source = copy.deepcopy(stream._source._source)
     other = PanPrivateStream.from_json(stream.to_json(), source)
     assert (other.mean, other.received) == (stream.mean, at)
@@ -298,7 +298,7 @@ def test_what_is_no_json_is_refused(text: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 def test_no_neighbour_moves_a_look_and_what_follows_farther(relation: Relation) -> None:
-    # With the noise fixed, a user moves the state that is seen or what is added later, not both.
+    # With fixed noise, a user changes the visible state or the later additions, not both.
     rng, largest = np.random.default_rng(5), 0.0
     mean = PanPrivate(CLIP, 1.0, 9, 3)
     bound = (1 if relation == "zero_out" else 2) * CLIP
@@ -350,7 +350,7 @@ def test_calibration_keeps_the_promise(relation: Relation) -> None:
 
 
 def test_the_noise_is_below_the_printed_one() -> None:
-    # Algorithm 6: ζ² = 8·L²·log(2/δ)/(b·ε)² for users who are exchanged.
+    # Algorithm 6: ζ² = 8·L²·log(2/δ)/(b·ε)² for replaced users.
     mean = PanPrivate.calibrate(epsilon=1.0, delta=1e-6, n_users=10, rounds=1, relation="replace")
     printed = math.sqrt(8 * math.log(2e6))
     assert 1.25 < printed / mean.noise_multiplier < 1.3
@@ -390,12 +390,12 @@ def test_owners_are_places_in_the_roster(owners: Any) -> None:
         mean.start(SystemSource(), owners)
     with refuses("owners", "one user per block"):
         mean.start(SystemSource(), np.arange(3)).estimate(Vectors(np.zeros((2, 1))))
-    # Where nobody has data there is noise.
+    # Without any data there is noise.
     nobody: NDArray[Any] = np.array([])
     assert mean.start(SystemSource(), nobody).estimate(Vectors(np.zeros((0, 1)))).all()
 
 
-# -- a statistical audit of what is seen of the state together with what is published --
+# -- a statistical audit of the visible state together with the output --
 
 
 AUDITED = PanPrivate(2.0, 1.0, 401, 1)
@@ -408,8 +408,8 @@ def claimed_mu(mean: PanPrivate) -> float:
 def views(mean: PanPrivate, looks: tuple[int, ...], runs: int = 16) -> tuple[Array, Array]:
     """(2, looks + 1, trials) what is seen and published in clips, with a user there or not.
 
-    Each user is alone in a coordinate, with all of the clip: a run is as many trials as users. Nobody
-    is the last, so that all can have come before the batch ends.
+    Each user has a separate coordinate, with the whole clip: a run has one trial per user. The last
+    position is empty, so that all users can precede the end of the batch.
     """
     d, seen = mean.n_users - 1, []
     for there in (1.0, 0.0):
@@ -429,19 +429,19 @@ def views(mean: PanPrivate, looks: tuple[int, ...], runs: int = 16) -> tuple[Arr
 
 
 def audit(mean: PanPrivate, looks: tuple[int, ...]) -> float:
-    """A lower bound on the distance in sds of all that is seen, from differences in time."""
+    """A lower bound on the distance in sds of all visible values, from differences in time."""
     present, absent = views(mean, looks)
     tests = [np.diff(rows, axis=0, prepend=0.0) for rows in (present, absent)]
     bounds = []
     for some, none in zip(
         [*tests[0], tests[0].sum(axis=0)], [*tests[1], tests[1].sum(axis=0)], strict=True
     ):
-        # Half of what a user adds: no choice of the threshold that looks at the outcome.
+        # Half of a user's contribution: the threshold does not depend on the outcome.
         bounds.append(mu_below(some, none, 0.5, CHANCE / (len(looks) + 2)))
     return max(bounds)
 
 
-# All users come after the look, or all before it.
+# All users come after the visible state, or all before it.
 BEFORE, AFTER = 0, 400
 
 
@@ -458,5 +458,6 @@ def test_audit_of_the_means_alone_finds_less() -> None:
 
 @pytest.mark.slow
 def test_two_looks_break_the_claim() -> None:
-    # What a user adds lies open between a look before and one after: that is why it is one.
+    # A user's contribution is exposed between a state before and one after: hence only one is
+    # shown.
     assert audit(AUDITED, (BEFORE, AFTER)) > 3 * claimed_mu(AUDITED)

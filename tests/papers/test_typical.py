@@ -31,7 +31,7 @@ def test_scores_move_one_way_and_by_one() -> None:
         scores = papers.middle_scores(held, candidates)
         without = papers.middle_scores(np.delete(held, someone), candidates)
         moved |= set((without - scores).tolist())
-        # Who has no records is not there.
+        # Users without records do not participate.
         assert np.array_equal(papers.middle_scores(np.append(held, 0), candidates), scores)
         other = held.copy()
         other[someone] = rng.integers(0, 600)
@@ -66,7 +66,7 @@ def test_the_promise_of_a_typical_number(relation: Relation, epsilon: float) -> 
     assert found.guarantee.epsilon() == pytest.approx(epsilon)
     assert found.guarantee.delta == 0
     assert found.guarantee.private
-    # Nothing depends on how many users there are, and nothing is said of them unless it is stated.
+    # Nothing depends on the number of users, and it is not reported unless it was stated.
     assert "roster" not in str(found.guarantee)
     stated = papers.typical_records(cases.USERS, epsilon=epsilon, relation=relation, n_users=400)
     assert "400 enrolled users" in str(stated.guarantee)

@@ -1,4 +1,4 @@
-"""Plans of releases that come back tell the noise and the costs that such releases have."""
+"""Plans of recurring releases show the noise and the costs of such releases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EPSILON, DELTA = 1.0, 1e-6
 
 
 def counts(came: tuple[int, ...], schedule: ReleaseSchedule, counting: str) -> np.ndarray:
-    """What one person adds to each release, from the definition."""
+    """One person's contribution to each release, by definition."""
     days = np.array(came)
     starts = range(0, len(days), schedule.every)
     parts = [
@@ -28,9 +28,9 @@ def counts(came: tuple[int, ...], schedule: ReleaseSchedule, counting: str) -> n
 
 
 def moved(schedule: ReleaseSchedule, counting: str, periods: int, span: int, visits: int) -> float:
-    """The farthest that data of so many periods within a span move the releases, by trying all.
+    """The largest change of the releases by data of n periods within a span, by exhaustive search.
 
-    Other data of the same person may be there: where people count, it hides what is removed.
+    The same person may have other data: if people are counted, they mask the removed data.
     """
     farthest = 0.0
     for came in itertools.product((0, 1), repeat=periods):

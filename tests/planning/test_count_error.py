@@ -1,4 +1,4 @@
-"""Plans of counts under each privacy unit tell the errors that releases then have."""
+"""Plans of counts under each privacy unit predict the errors of the releases."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_finer_unit_costs_less_and_hides_less() -> None:
 
 @pytest.mark.parametrize("skew", [1.0, 2.5])
 def test_no_bound_does_better(skew: float) -> None:
-    """Against a search over bounds, with what is lost drawn at random."""
+    """Compared with a search over bounds, with randomly drawn losses."""
     plan = plan_units(1.0, 1e-6, n_users=3000, records=60, elements=2, cells=10, skew=skew)
     spread = math.sqrt(2 * math.log(skew))
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Plans from public numbers, and the floors under the error that stand beside them."""
+"""Plans from public numbers, with lower bounds on the error."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def test_numbers_are_rounded_to_the_safe_side() -> None:
 
 
 def test_a_floor_of_zero_says_that_there_is_none() -> None:
-    # With so many users δ lets any two data sets be told apart; with δ = 0 the floor underflows.
+    # With this many users δ lets any two data sets be distinguished; with δ = 0 the floor
+    # underflows.
     for plan in (
         plan_sco(1.0, 1e-6, n_users=4000, dimension=5),
         plan_select(1.0, n_users=4000, hypotheses=9),

@@ -1,4 +1,4 @@
-"""One budget for several releases: what is charged, what is refused, and when."""
+"""One budget for several releases: charges, rejections, and their order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from dpgrain.units import RELATIONS, Relation
 UPPER = dg.Elements.from_function(str.upper)
 
 
-# Every statistic, as asked with the ε and δ of a share.
+# Every statistic, as requested with the ε and δ of a share.
 ASKED: dict[str, Callable[..., Any]] = {
     "histogram": lambda t, **o: dg.histogram(t, "page", domain=cases.PAGES, **o),
     "count": lambda t, **o: dg.count(t, noise="gaussian", **o),
@@ -70,7 +70,7 @@ def test_what_a_budget_does_not_hold_is_refused_before_anything_is_read(name: st
         assert str(caught.value).endswith(".")
         assert "\n" not in str(caught.value)
         assert (b.guarantee, b.spent, repr(b)) == (before, spent, shown)
-        # And there is still room for what fits.
+        # And a smaller release still fits.
         dg.count(cases.table(), clip=5.0, **cases.USER, share=0.5)
     with dg.budget(1.0, 1e-6) as b, pytest.raises(dg.ParameterError, match="is left"):
         ASKED[name](cases.unread(), **cases.USER, epsilon=1.01, delta=1e-6)
@@ -101,7 +101,7 @@ def laplace(rows: dg.UserTable, **options: Any) -> Any:
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", [*ASKED, "laplace"])
 def test_a_share_is_what_is_taken(name: str, relation: Relation) -> None:
-    """Whatever the noise, a release takes nearly its whole share, and not more."""
+    """For any noise, a release uses almost its whole share, and not more."""
     ask: Callable[..., Any] = ASKED.get(name, laplace)
     with dg.budget(1.0, 1e-6) as b:
         ask(cases.table(), **cases.USER, share=0.3, relation=relation)
@@ -134,7 +134,7 @@ def test_shares_that_add_up_to_1_are_held_in_any_order(
 
 
 def test_a_share_of_gaussians_alone_loses_nothing_without_a_leak() -> None:
-    """►: noise of a budget of Gaussians, beside that of one release with all of it."""
+    """►: noise of a budget of Gaussians, compared with one release that uses all of it."""
     alone = dg.count(
         cases.table(), clip=5.0, **cases.USER, epsilon=1.0, delta=1e-6, noise="gaussian"
     )
@@ -174,7 +174,8 @@ def test_what_arrays_publish_takes_a_share_and_no_more(name: str) -> None:
 
 
 def test_a_choice_inside_a_budget_is_made_by_the_exponential_mechanism() -> None:
-    """Its price is that of half its range: with a share it has twice the ε of permute-and-flip."""
+    """Its price follows from half its range: with a share it has twice the ε of
+    permute-and-flip."""
 
     def chosen(**options: Any) -> float:
         with dg.budget(1.0, 1e-6):
@@ -237,7 +238,7 @@ def test_refusal_of_pure_noise_names_gaussian_noise_that_fits(spent: float) -> N
         named = re.search(r"use Gaussian noise, .* ε = ([\d.]+) at δ", str(told.value))
         assert named is not None
         dg.count(cases.table(), clip=5.0, **cases.USER, epsilon=float(named[1]), delta=9.9e-8)
-        # Where there is no room, none is named.
+        # Without remaining δ, no item is selected.
         with pytest.raises(dg.RefusedError) as told:
             dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=0.4)
         assert "Gaussian noise" not in str(told.value)
@@ -258,7 +259,7 @@ def test_another_budget_inside_is_refused() -> None:
             raise AssertionError("opened")
         with pytest.raises(dg.ParameterError, match="already open"), b:
             raise AssertionError("opened")
-        # The refusal leaves the outer one in force.
+        # A rejection leaves the outer budget in force.
         assert in_budget()
         dg.count(cases.table(), clip=5.0, **cases.USER, share=0.5)
         assert b.guarantee is not None
@@ -331,7 +332,7 @@ def test_a_budget_is_closed_after_an_exception_in_its_block() -> None:
 
 
 def test_no_thread_is_outside_of_a_budget() -> None:
-    """Threads that a library starts begin with an empty context: a budget of theirs would be none."""
+    """Threads of a library start with an empty context: a budget there would not count."""
     ask = {**cases.USER, "epsilon": 0.6, "delta": 1e-7}
 
     def release(_: int) -> bool:
@@ -353,13 +354,13 @@ def test_no_thread_is_outside_of_a_budget() -> None:
         assert "already open" in pool.submit(another).result()
         assert pool.submit(in_budget).result()
     assert b.guarantee is not None
-    # As many as the budget holds, and each of them charged.
+    # As many as fit into the budget, each of them charged.
     assert len(b.guarantee.event.parts) == sum(made) < 8
     assert b.guarantee.epsilon(1e-6) <= 1.0
 
 
 def test_two_threads_do_not_both_take_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The first one is held where the budget has been asked, and not yet been charged.
+    # The first one pauses after the budget's check, and before its charge.
     module = import_module("dpgrain.publishing.budget")
     usual, asked, other = module._with_receipt, threading.Event(), threading.Event()
 

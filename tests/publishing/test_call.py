@@ -371,7 +371,7 @@ def test_a_release_keeps_the_budget_shares_of_its_parts(tmp_path: Path) -> None:
     used = budget_text(release.shares)
     assert "Budget       Range " in release.explain()
     assert f"How the budget is used: {used}." in release.report(tmp_path / "a.html").read_text()
-    # A part alone uses all of the budget, and post-processing has no plan.
+    # A single part uses all of the budget, and post-processing has no plan.
     one = dg.count(VISITS, clip=1.0, **PROMISE)
     assert one.shares == {"sums": 1.0}
     for unknown in (one, release.largest(1)):

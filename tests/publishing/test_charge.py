@@ -89,7 +89,7 @@ def test_nothing_is_drawn_or_opened_once_the_release_is_made(
 
 @pytest.mark.parametrize("law", [Gaussian, Laplace])
 def test_noise_has_the_scale_that_was_charged(law: Any) -> None:
-    """The multiplier is the part's; the radius alone is the caller's, one number or one a sum."""
+    """The multiplier belongs to the part; the caller sets only the radius, one or one per sum."""
     size, radius = 40_000, 2.0**20
     part = law(3.0)
     sd = 3.0 * (math.sqrt(2.0) if law is Laplace else 1.0)
@@ -103,7 +103,7 @@ def test_noise_has_the_scale_that_was_charged(law: Any) -> None:
 
 
 def test_names_need_the_threshold_and_somebody_who_holds_them() -> None:
-    """Over many counts at the threshold half pass; of nobody's counts none does."""
+    """Half of many counts at the threshold pass; none passes without users."""
     part, step = Selection(0.5, 4.0, 1), 2.0**-20
     for count, least, most in (
         (4.0, 0.48, 0.52),
@@ -123,21 +123,21 @@ def test_names_need_the_threshold_and_somebody_who_holds_them() -> None:
 
 @pytest.mark.slow
 def test_a_choice_has_the_scale_that_was_charged() -> None:
-    """Of two scores one apart the larger wins with the odds that the event says, at any radius."""
+    """With two scores one apart, the larger wins with the event's odds, at any radius."""
     part, flip = ExponentialMechanism(2.0, one_way=True), ApproximateDP(0.5)
     many = ExponentialMechanism(2.0, count=2 * 6000, one_way=True)
     for radius in (1.0, 2.0**24):
         scores = np.array([0, radius], dtype=np.int64)
         source = SystemSource()
         chosen = [int(charge_of(part, source).order(part, scores, radius)[0]) for _ in range(1000)]
-        # Of Gumbel noise: 1 / (1 + exp(-1/2)), within 5 standard errors.
+        # Gumbel noise: 1 / (1 + exp(-1/2)), within 5 standard errors.
         assert np.mean(chosen) == pytest.approx(1 / (1 + math.exp(-0.5)), abs=0.078)
-        # Of one order of all, each larger score stands before its own smaller one with these odds.
+        # In an order of all, each larger score precedes its smaller one with these odds.
         places = np.argsort(charge_of(many, source).order(many, scores.repeat(6000), radius))
         before = places[6000:] < places[:6000]
         assert np.mean(before) == pytest.approx(1 / (1 + math.exp(-0.5)), abs=0.033)
         flipped = [charge_of(flip, source).flip(flip, scores, radius) for _ in range(3000)]
-        # Permute-and-flip: the smaller one wins if it comes first and its coin says so.
+        # Permute-and-flip: the smaller one wins if it comes first and its coin agrees.
         assert np.mean(flipped) == pytest.approx(1 - math.exp(-0.5) / 2, abs=0.042)
 
 
@@ -189,7 +189,7 @@ def test_one_of_several_in_parallel_is_drawn_for_the_worst_of_them() -> None:
         inner.noisy(two, SUMS, 2.0**20)
     whole = one + two
     assert charge_of(whole, SeededSource(1)).one_of(one, one).left == tickets(one)
-    # Of a sum both are drawn, so that one of them is no stand-in for it.
+    # Both parts of a sum are drawn, so one of them cannot replace it.
     with pytest.raises(RuntimeError, match="not part of the charge"):
         charge_of(SelectBest(whole, 5.0), SeededSource(1)).one_of(SelectBest(whole, 5.0), whole)
 

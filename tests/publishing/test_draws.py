@@ -63,7 +63,7 @@ VECTORS = Vectors(np.full((N, D), 0.3))
 
 
 def started(mean: Mean, charged: Mean | None = None) -> Any:
-    """A run of a mean, within the charge of another one or of its own."""
+    """A run of a mean, within the charge of another one or its own."""
     event = (mean if charged is None else charged).event
     return mean.start(charge_of(event, SystemSource()).rounds(event), np.arange(N))
 
@@ -76,7 +76,7 @@ def test_mean_draws_no_further_round(name: str) -> None:
     # A mean that does not count its rounds itself.
     run._done = 0
     getattr(run, "radii", []).clear()
-    # The state of a pan-private mean counts users, too.
+    # The state of a pan-private mean also counts users.
     pan = isinstance(run, PanPrivateRounds)
     with pytest.raises(RuntimeError, match=ENDED):
         _ = run.source.group(0, N) if pan else run.estimate(VECTORS)
@@ -87,7 +87,7 @@ def test_mean_draws_no_smaller_noise(name: str) -> None:
     mean: Any = MEANS[name]
     weaker = replace(mean, noise_multiplier=mean.noise_multiplier / 3)
     run = started(weaker, mean)
-    # A first round with less noise may take the precision of others, where nothing is sampled.
+    # A first round with less noise may use the precision of others, if nothing is sampled.
     with pytest.raises(RuntimeError, match=ENDED):
         _ = [run.estimate(VECTORS) for _ in range(mean.rounds)]
 

@@ -1,4 +1,4 @@
-"""Functions and methods that publish what their queries ask for."""
+"""Functions and methods that publish the results of their queries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VECTORS, USERS = np.ones((20, 2)), np.arange(20)
 
 
 class People:
-    """Whose vectors are published by a method."""
+    """Users with vectors that a method publishes."""
 
     def __init__(self, vectors: Any) -> None:
         self.vectors = vectors

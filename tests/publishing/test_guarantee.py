@@ -1,4 +1,4 @@
-"""The promise in one sentence and as a curve."""
+"""The guarantee as one sentence and as a curve."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_wrong_arguments() -> None:
 
 
 def test_parts_of_one_element_in_two_releases_compose() -> None:
-    # Monday and Tuesday lie in one week, which is the element: whoever is in both pays for both.
+    # Monday and Tuesday are in one week, the element: a user in both is charged for both.
     weeks = Partition((Rule("day", "week"),))
 
     def of_a_day(day: str) -> Guarantee:

@@ -1,4 +1,4 @@
-"""A copy that is sent to a process of before tells it what was open where the copy was made."""
+"""A copy sent to an earlier process reports the budgets that were open at copying."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def model() -> LinearRegression:
 
 
 def fitted(sent: bytes, copies: int = 0) -> str:
-    """Fit what was sent, or a copy of it, and return what it promises or why it is refused."""
+    """Fit the received object, or a copy of it, and return its guarantee or the error."""
     found: Any = pickle.loads(sent)
     for _ in range(copies):
         found = clone(pickle.loads(pickle.dumps(found)))
@@ -37,7 +37,7 @@ def fitted(sent: bytes, copies: int = 0) -> str:
 
 @pytest.fixture(scope="module")
 def earlier() -> Iterator[ProcessPoolExecutor]:
-    """A process that was started before anything was opened, as those of a pool are."""
+    """A process started before any budget was opened, like a pool's."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         assert pool.submit(abs, -1).result() == 1
         yield pool
@@ -64,7 +64,7 @@ def test_a_fit_is_refused_where_the_ledger_is_not_open(
         sent = pickle.dumps(model())
         assert str(ledger.place) not in sent.decode("latin-1")
         said = earlier.submit(fitted, sent).result()
-        # One that is started now charges it.
+        # A process started now charges it.
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
             charged = pool.submit(fitted, sent).result()
     assert "sent here while a ledger was open in another process" in said

@@ -1,4 +1,4 @@
-"""An event of one's own is charged as the library's are; what is none is refused in a sentence."""
+"""A custom event is charged like the library's; invalid ones raise a clear error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters read from source equal those of the function: names, types and defaults."""
+"""Parameters read from source equal the function's: names, types and defaults."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOORS: dict[tuple[str, str], Any] = {
 
 
 def known(hint: Any) -> Any:
-    """A type in words, where a class of another package or of this one is its name."""
+    """A type as text, with classes shown by their names."""
     if get_origin(hint) in (Union, types.UnionType):
         return frozenset(map(known, get_args(hint)))
     if get_args(hint) and get_origin(hint) not in (ndarray, Solver):

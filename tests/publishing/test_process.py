@@ -1,4 +1,5 @@
-"""A budget is one, in the process that made it; its children publish nothing of their own."""
+"""A budget is valid in the process that created it; child processes publish nothing
+independently."""
 
 from __future__ import annotations
 
@@ -106,7 +107,7 @@ def test_what_is_noted_is_not_written() -> None:
 
 @pytest.mark.slow
 def test_spawned_children_publish_nothing_of_their_own() -> None:
-    """They are told by a mark in their environment, also when the budget is closed meanwhile."""
+    """A mark in their environment stops them, even if the budget is closed by then."""
     said = run(
         """
         import subprocess

@@ -1,4 +1,4 @@
-"""What a promise refuses, and what it knows."""
+"""A guarantee's errors and knowledge."""
 
 from __future__ import annotations
 

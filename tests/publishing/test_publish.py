@@ -1,4 +1,4 @@
-"""Releases that are reserved are charged as one, before any of them reads anything."""
+"""Reserved releases are charged as one, before any of them reads anything."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_what_fails_was_charged() -> None:
         with pytest.raises(AssertionError, match="rows were read"):
             held.publish(_count(cases.unread(), 0.3))
         assert whole.spent.mu > 0
-        # What was reserved and not made is not given back.
+        # A reservation without a release is not refunded.
         with no_room():
             dg.publish(_count(cases.unread(), 1.05))
 
@@ -85,7 +85,9 @@ def test_a_plan_takes_them_out_as_one() -> None:
 def test_the_price_of_all_is_no_less_than_their_composition(
     epsilons: tuple[float, float, float],
 ) -> None:
-    """A budget that holds them keeps its promise: its caps are no less than what was made."""
+    """A budget with these limits satisfies its guarantee: they are no less than the releases'
+    costs.
+    """
     guarantees = _guarantees(*epsilons)
     together = reduce(add, guarantees)
     with dg.budget(3.0, 1e-5) as whole:

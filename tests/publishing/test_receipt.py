@@ -1,4 +1,4 @@
-"""Receipts are shown to whoever collects them, whichever thread publishes."""
+"""Receipts are passed to every collector, whichever thread publishes."""
 
 from __future__ import annotations
 

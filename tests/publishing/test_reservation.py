@@ -1,4 +1,4 @@
-"""What was reserved is made once, by the process that reserved it."""
+"""A reserved release is published once, by the process that reserved it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The risk of a unit in a release, as a guarantee states it."""
+"""The risk of a unit in a release, as stated by a guarantee."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_wrong_arguments_are_rejected() -> None:
 
 
 def test_the_calibrated_risk_of_a_promise_is_that_of_its_mu() -> None:
-    """Gaussian noise for ε = 1 and δ = 10⁻⁶ has a risk far below that of (ε, δ) alone."""
+    """Gaussian noise for ε = 1 and δ = 10⁻⁶ has a risk far below the bound from (ε, δ)."""
     mu = gaussian_mu(1.0, 1e-6)
     found = of(Gaussian(1 / mu, Contribution("user"))).risk()
     assert found.guess == pytest.approx(norm.cdf(mu / 2), abs=1e-6)

@@ -1,4 +1,4 @@
-"""The terms on which releases share a promise: shares, leaks, epsilon and delta."""
+"""The terms of releases that share a guarantee: shares, leaks, epsilon and delta."""
 
 from __future__ import annotations
 

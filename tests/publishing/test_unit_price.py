@@ -1,4 +1,4 @@
-"""What a release costs a promised unit that is not its own block, case by case."""
+"""The cost of a release for a protected unit other than its block, case by case."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ONE_DAY, ONE_WEEK = (
     Region((Side("day", days("2026-01-05", end)),)) for end in ("2026-01-05", "2026-01-11")
 )
 TOPICS = Region((Side("topic", LabelSet(("a", "b", "c"))),))
-# The squares s² of what an exchanged block of each kind moves.
+# The squares s² of a replaced block's change, by type.
 SQUARES: dict[Any, int] = {"one": 1, "nonnegative": 2, "signed": 4}
 
 
@@ -84,7 +84,7 @@ def test_blocks_and_parts_of_blocks(
     # An exchanged unit moves its blocks as an exchange of each does.
     exchanged = square(disjoint, promised, relation="replace")
     assert exchanged == pytest.approx(SQUARES[coordinates] * blocks)
-    # Where a bound is kept, a part that empties its block lets another one in.
+    # With a contribution bound, a part that empties its block admits another one.
     kept = release(own, coordinates=coordinates, max_elements=100)
     assert square(kept, promised) == pytest.approx(max(2, SQUARES[coordinates]) * blocks)
 
@@ -94,7 +94,7 @@ def test_users_and_parts_of_users(coordinates: Any) -> None:
     made = release(None, level="user", coordinates=coordinates)
     assert square(made, None) == pytest.approx(1)
     assert square(made, DAY) == pytest.approx(SQUARES[coordinates])
-    # All that a user has on a day lies in the day, and in every stretch that meets it.
+    # A user's data of a day belong to the day, and to every window that meets it.
     daily = release(None, level="user", coordinates=coordinates, scope=ONE_DAY)
     for cells in (DAY, WEEK, any_days(30), Partition((Rule("day"),))):
         assert square(daily, cells) == pytest.approx(1), cells
@@ -206,7 +206,7 @@ def test_a_partition_that_is_known_in_words_alone() -> None:
 
 
 def test_bounds_of_users_are_blocks_as_well() -> None:
-    """A user with at most M elements: a day is part of up to M blocks, which are kept."""
+    """A user with at most M elements: a day is part of up to M counted blocks."""
     event = Gaussian(1.0, Contribution(max_elements=3))
     made = release(TOPIC, event, level="user")
     assert square(made, None) == pytest.approx(3)

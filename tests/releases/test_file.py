@@ -1,4 +1,6 @@
-"""Each mistake in a file is found, alone and with all the others, and told with its remedy."""
+"""Each mistake in a file is found, individually and with all the others, and reported with its
+remedy.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +125,7 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
     "twice": ('"all.html"', '"pages.csv"', "is already used in this command; choose another file"),
     "overwrites": ('"pages.csv"', '"visits.parquet"', "is already used in this command; choose"),
 }
-# These change other lines than any other of them, so that they can all be made at once.
+# These change different lines, so that they can all be made at once.
 TOGETHER = (
     *(
         "report",
@@ -171,7 +173,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     told = _told(tmp_path, text).splitlines()
     missed = [name for name in TOGETHER if not any(MISTAKES[name][2] in line for line in told)]
     assert missed == []
-    # Nothing else is told, but that an item is missing where its key is misspelt.
+    # The only other report is that an item is missing if its key is misspelt.
     assert len(told) - 1 == len(TOGETHER) + 1
     assert sum("item is required" in line for line in told) == 1
     assert told[0].endswith(f"has {len(told) - 1} mistakes; nothing was read or charged:")

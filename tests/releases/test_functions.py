@@ -19,7 +19,7 @@ from dpgrain.publishing import Query
 from dpgrain.releases.functions import FUNCTIONS, keys_of_function, query_of
 from dpgrain.units import Unit
 
-# What the file says of all releases, or the run decides; and what no text can state.
+# Options that the file sets for all releases, or the run decides; and those without a text form.
 ELSEWHERE = {
     *("table", "unit", "relation", "epsilon", "delta", "share", "random_state", "progress"),
     *("X", "users", "dimension", "n_users"),

@@ -68,7 +68,7 @@ def test_a_run_is_one_line_whose_receipt_all_releases_have(place: Path, tmp_path
         for release in made.values():
             assert release.guarantee.receipts == made.guarantee.receipts == (line.receipt,)
         left = ledger.left(1)
-        # Another month costs nobody's day anything more.
+        # Another month adds nothing to any day's cost.
         dg.releases(path, days(), where=FEBRUARY, again=True)
         assert ledger.left(1) == pytest.approx(left)
         assert ledger.verify().number == line.number + 1

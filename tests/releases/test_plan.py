@@ -42,7 +42,7 @@ def test_all_together_spend_the_budget_and_no_more(tmp_path: Path) -> None:
     plan = _plan(tmp_path, cases.BUDGET + cases.releases(EACH))
     assert 2.0 * 0.999 <= plan.guarantee.epsilon() <= 2.0
     assert plan.guarantee.delta == 1e-6
-    # Gaussian noise has all of δ: none of it is kept for leaks that nobody has.
+    # Gaussian noise has all of δ: none of it is reserved for unneeded leaks.
     only = _plan(tmp_path, cases.BUDGET + cases.releases("share = 0.5", ["count", "mean"]))
     mu = only.guarantee.event.loss(1, "zero_out", dg.User()).mu
     assert mu == pytest.approx(gaussian_mu(2.0, 1e-6), rel=1e-3)
@@ -184,7 +184,7 @@ def test_the_error_to_expect_is_that_of_the_release(tmp_path: Path) -> None:
 
 
 def test_no_mistake_is_made_up_behind_another(tmp_path: Path) -> None:
-    """A column that stands in for a misspelt one is not named as if the file had named it."""
+    """A substitute for a misspelt column is not reported as if the file had contained it."""
     rows = {"person": ["a", "b"], "branch": ["x", "y"], "minutes": [1.0, 2.0]}
     path = tmp_path / "releases.toml"
     path.write_text(

@@ -1,4 +1,4 @@
-"""Releases of a file are those of the single functions, charged as one whatever happens."""
+"""Releases of a file equal the single functions' releases, and are always charged as one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _fitted(table: dg.UserTable) -> learn.LinearModel:
     return dg.publish(model.query(ColumnRows(table, encoding, "bought"), None))
 
 
-# The single functions, inside a budget, as the law of noise that is chosen depends on that.
+# The single functions, inside a budget, because the noise distribution depends on it.
 SINGLE: dict[str, Any] = {
     "histogram": lambda table: dg.histogram(table, "page", **USER),
     "top": lambda table: dg.top(table, "page", k=3, **USER),
@@ -108,7 +108,7 @@ def test_a_release_keeps_its_query(name: str, made: dg.Releases) -> None:
 @pytest.mark.usefixtures("spark")
 def test_releases_that_spark_reads_are_those_of_duckdb(tmp_path: Path) -> None:
     cases.parquet(tmp_path)
-    # A cluster fits exactly and with all blocks, whatever is asked for.
+    # A cluster fits exactly and with all blocks, for any request.
     fit = 'rounds = 5\nexact = true\nsampling = "full"'
     listed = cases.STATED + cases.releases(SPEND).replace("rounds = 5", fit)
     made = []
@@ -155,7 +155,7 @@ def test_outputs_are_written_with_their_guarantees(tmp_path: Path) -> None:
     assert rows.column("estimate").to_pylist() == made["mean"].estimate.tolist()
     assert json.loads((tmp_path / "count.json").read_text())[0]["topic"] == "t0"
     assert learn.load(tmp_path / "fit.json").guarantee_ == made["fit"].guarantee_
-    # Together they are what was planned.
+    # Together they equal the plan.
     assert made.guarantee == made.plan.guarantee
     assert (
         "fixed in advance: 600 enrolled users; the facts in the guarantee of each release."
@@ -221,7 +221,7 @@ def test_what_was_made_before_a_failure_stands(tmp_path: Path) -> None:
         "releases.toml",
     ]
     before = (tmp_path / "count.csv").read_text()
-    # Nothing is published a second time without being asked for.
+    # Nothing is published a second time without a request.
     with pytest.raises(
         dg.RefusedError,
         match=r"exists already, so an earlier run was probably charged .*again=True \(--again\)",
@@ -270,7 +270,7 @@ def test_a_killed_run_leaves_whole_files_and_is_not_run_again_unasked(tmp_path: 
 def test_a_run_that_is_killed_while_it_replaces_leaves_no_foreign_guarantee(
     tmp_path: Path,
 ) -> None:
-    """Each table and model has its own guarantee beside it, or none, wherever the run ends."""
+    """Each table and model has its own guarantee next to it, or none, wherever the run ends."""
     endings = {"count": "csv", "fit": "json"}
     rows, kept = cases.table(engine=InMemory), tmp_path / "kept"
     kept.mkdir()
@@ -317,7 +317,7 @@ def test_an_output_beside_the_guarantee_of_another_is_refused_when_it_is_read(
         with pytest.raises(dg.DataError, match="guarantee file for other numbers"):
             read(two)
         read(one)
-    # Who writes something else in its place takes the guarantee away.
+    # A replaced file loses its guarantee.
     made.save(two)
     assert not guarantee_path(two).exists()
     learn.load(two)

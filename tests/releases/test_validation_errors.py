@@ -1,4 +1,4 @@
-"""Mistakes are told together, each on a line of its own."""
+"""Mistakes are reported together, each on a separate line."""
 
 from __future__ import annotations
 

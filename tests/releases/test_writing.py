@@ -1,4 +1,4 @@
-"""A mean of users is written with a statement of what its numbers cover, in every format."""
+"""A per-user mean is written with a statement of its coverage, in every format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page tells what people hold of what is promised."""
+"""A report shows the contributions per protected unit."""
 
 from __future__ import annotations
 

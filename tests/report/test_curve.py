@@ -43,7 +43,7 @@ def _promise(name: str, relation: Relation = "zero_out") -> dg.Guarantee:
 def test_no_number_of_units_is_told_less_than_it_costs(name: str, relation: Relation) -> None:
     promise = _promise(name, relation)
     table = curve_table(promise)
-    # What is composed numerically takes its time.
+    # Numerical composition is slow.
     slow = name == "sampled"
     columns = [table.own] if slow else range(len(table.deltas))
     for units in [1, 3, 40] if slow else range(1, table.max_units + 1):

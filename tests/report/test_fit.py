@@ -1,4 +1,4 @@
-"""The page of a fit tells the least error that there can be."""
+"""The report of a fit shows the smallest possible error."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TestLimitsOfAFit:
         part = page[
             page.index("<summary>Limits</summary>") : page.index("<summary>Public facts</summary>")
         ]
-        # What sums were divided by: as stated, or as released.
+        # The divisor of sums: as stated, or as released.
         n = model.n_users_
         assert f"for {n:,} users" in part
         cells = [re.findall(r'<td class="number">([^<]*)', row) for row in part.split("<tr>")[2:]]

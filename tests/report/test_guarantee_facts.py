@@ -1,4 +1,4 @@
-"""Odds and granularities of a promise, as a page tells them."""
+"""Odds and granularities of a guarantee, as reports show them."""
 
 from __future__ import annotations
 

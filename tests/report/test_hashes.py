@@ -1,4 +1,4 @@
-"""The hashes on a sheet are those that whoever has the release computes, by the words beside them."""
+"""The hashes on a sheet equal the recipient's computation by the instructions next to them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dpgrain.tables.groups import Groups
 
 
 def checks(page: str) -> dict[str, tuple[str, str]]:
-    """What is hashed on a page, with its hash and how to compute it."""
+    """The hashed objects of a report, with their hashes and instructions."""
     found = re.findall(
         r">([^<>]*), SHA-256</th><td><code>([0-9a-f]{64})</code><small><code>(.*?)</code>", page
     )

@@ -1,4 +1,4 @@
-"""The page of a ledger tells what is promised, what is left, and what was released when."""
+"""The report of a ledger shows the guarantee, the remaining budget, and past releases by time."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_each_promise_stands_with_what_is_left(ledger: dg.Ledger, tmp_path: Path
 def test_what_is_used_beyond_the_stated_windows_is_told(ledger: dg.Ledger, tmp_path: Path) -> None:
     sentence = "Used outside of the figure: at most 0% for day to 2025-12-31"
     assert page_of(ledger, tmp_path).count(sentence) == 2
-    # A later release of all days from one on is used there, and not before.
+    # A later release of all days after one is used there, and not before.
     on = cases.on("2026-01-03")
     (side,) = on.sides
     later = Span("date", side.values.low)  # type: ignore[union-attr]

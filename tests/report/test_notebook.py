@@ -1,4 +1,4 @@
-"""What a notebook shows of a release and of a promise: picture, rows, sentence; names are text."""
+"""Notebook output of a release and of a guarantee: picture, rows, sentence; names are escaped."""
 
 from __future__ import annotations
 

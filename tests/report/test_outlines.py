@@ -1,7 +1,7 @@
 """The pages and the plots keep their structure: headings, tables, figures; axes, lines and labels.
 
-Each outline is a file in `outlines/`. After a change that is meant,
-`python -m tests.report.test_outlines` writes them again, and the difference is there to be read.
+Each outline is a file in `outlines/`. After an intended change, `python -m
+tests.report.test_outlines` writes them again, and the difference must be read.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def _shortly(value: float) -> str:
 
 
 def _drawing(ax: Axes) -> str:
-    """What is on axes, in words and numbers."""
+    """The contents of axes, as text and numbers."""
     lines = [
         f"x: {ax.get_xscale()}, {ax.get_xlabel()!r}",
         f"y: {ax.get_yscale()}, {ax.get_ylabel()!r}",

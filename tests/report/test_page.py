@@ -1,4 +1,4 @@
-"""A page loads nothing, runs one script of its own, and is written whole or not at all."""
+"""A report loads nothing, runs one script, and is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def test_it_is_whole_without_scripts(tmp_path: Path) -> None:
     release = cases.histogram([f"w{place}" for place in range(40)])
     page = cases.page(release, tmp_path)
     text = " ".join(cases.told(page).split())
-    # All that the script moves over, sorts or finds stands on the page already.
+    # The page already contains all text that the script shows, sorts or finds.
     for place in range(40):
         assert f'<td class="name">w{place}</td>' in page
     assert text.index("Estimates") < text.index("Guarantee")
     assert text.index("Guarantee") < text.index("What is not guaranteed")
     assert re.search(r'<tr data-units="100"><th scope="row">100</th>', page)
-    # What only the script can do is not seen without it.
+    # Elements that need the script are hidden without it.
     assert re.search(r'<div class="ask"[^>]* hidden>', page)
     assert 'class="find"' not in page.replace(cases.SCRIPT.read_text(encoding="utf-8"), "")
 

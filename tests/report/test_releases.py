@@ -1,4 +1,4 @@
-"""The page of a file of releases: each release once, nothing loaded, and safe whatever names are."""
+"""The report of a release file: each release once, nothing loaded, and safe for any names."""
 
 from __future__ import annotations
 

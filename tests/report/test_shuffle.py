@@ -1,4 +1,4 @@
-"""The page, the plot and the plan of shuffled sums: numbers are the protocol's own, whatever it is."""
+"""The report, plot and plan of shuffled sums: numbers match any protocol."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VOID = {"br", "col", "hr", "img", "input", "link", "meta"}
 
 
 class _Page(HTMLParser):
-    """Whether tags nest, and what a page could load."""
+    """Whether tags nest, and the resources that a page could load."""
 
     def __init__(self) -> None:
         super().__init__()

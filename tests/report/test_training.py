@@ -1,4 +1,4 @@
-"""The page of a network: what was measured, what a step cost, and nothing that is private."""
+"""The report of a network: measurements, the cost of a step, and nothing private."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_page_tells_the_epsilon_of_the_first_steps(tmp_path: Path) -> None:
     assert list(spent) == ["1 step", "10 steps", "40 steps"]
     epsilons = [float(value) for value in spent.values()]
     assert epsilons == sorted(epsilons)
-    # What is printed is not below the true number.
+    # The printed number is not below the true one.
     assert 0 <= epsilons[-1] - training.guarantee.epsilon() < 1e-2
     alone = replace(networks.MEAN, rounds=1).event.epsilon(1e-6)
     assert 0 <= epsilons[0] - alone < 1e-2

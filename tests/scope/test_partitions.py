@@ -1,4 +1,4 @@
-"""Partitions in each other: what is said of any cell holds for all of them, day by day."""
+"""Nested partitions: a statement on any cell is true for all of them, day by day."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpgrain.ledger import AnyDays
 from dpgrain.scope.partitions import Overlap, Partition, Rule, clock_days, period_of
 from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side, Span, days, microseconds
 
-# Twenty-nine years hold every calendar: each weekday begins a leap year and a common one.
+# Twenty-nine years contain every calendar: each weekday begins a leap year and a common one.
 DAYS = [date(2000, 1, 1) + timedelta(days=i) for i in range(29 * 366)]
 PERIODS = ("day", "week", "month", "year")
 PARIS = ZoneInfo("Europe/Paris")
@@ -37,7 +37,7 @@ def _of(kind: str) -> list[date]:
 def measured(
     records: list[Any], own: Callable[[Any], Hashable], promised: Callable[[Any], Hashable]
 ) -> Overlap:
-    """How cells of a promised partition lie in cells of another, among all records there are."""
+    """Overlaps of a protected partition's cells with another's, among all possible records."""
     met: Mapping[Hashable, set[Hashable]] = defaultdict(set)
     owner: Mapping[Hashable, set[Hashable]] = defaultdict(set)
     for record in records:
@@ -138,7 +138,7 @@ def test_cells_of_a_region_are_counted_and_rounded_out(kind: str, zone: str) -> 
             before, begun = (_EPOCH + timedelta(microseconds=(end or 0) + by) for by in (-1, 0))
             assert cell(before) != cell(begun)
         assert Partition((rule,)).cells_in(Region((side,))) == len(set(map(cell, inside)))
-        # Times of another kind tell nothing.
+        # Times of another type are incomparable.
         other: Any = "time" if zone else "instant"
         wrong = Region((Side("t", Span(other, span.low, span.high)),))
         assert Partition((rule,)).cells_in(wrong) is None
@@ -159,7 +159,7 @@ TOPICS = Region((Side("topic", LabelSet(("a", "b", "c"))),))
         ([("day", "day"), ("topic", "label")], [("day", "day")], TOPICS, Overlap(3)),
         ([("day", "day"), ("topic", "label")], [("day", "week")], TOPICS, Overlap(21)),
         ([("topic", "label")], [("day", "day")], EVERYTHING, None),
-        # A region of a single day lies in one promised cell.
+        # A region of a single day is within one protected cell.
         ([("topic", "label")], [("day", "day")], Region((*SUNDAY.sides, *TOPICS.sides)), Overlap(3)),
         ([("day", "week")], [("day", "day")], JANUARY, Overlap(1, False)),
         ([("day", "week")], [("day", "day")], SUNDAY, Overlap(1)),
@@ -249,7 +249,7 @@ def test_every_day_that_clocks_show_is_met(zone: str, back: datetime) -> None:
         assert (last - first).days <= 1
         starts = AnyDays(1, "at", zone).starts(span)
         assert starts == (first.toordinal() - 719_163, last.toordinal() - 719_163 + 1)
-    # An interval without an end begins on the day that is shown again.
+    # An interval without an end begins on the repeated day.
     later = Span("instant", microseconds(back - timedelta(seconds=30)))
     assert clock_days(later, zone) == ((back).astimezone(ZoneInfo(zone)).date(), None)
 

@@ -1,4 +1,4 @@
-"""Guarantees state where rows come from: of several, what assumes the most; of old ones, nothing."""
+"""Guarantees state the origin of rows: the weakest of several, and none for old ones."""
 
 from __future__ import annotations
 

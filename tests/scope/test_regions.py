@@ -50,7 +50,7 @@ regions = st.builds(
 
 
 def lies_in(record: tuple[int | None, ...], region: Region) -> bool:
-    """Whether a record lies in a region, by the definition."""
+    """Whether a record is in a region, by definition."""
     for column, value in zip(COLUMNS, record, strict=True):
         side = region.side(column)
         if side is not None and not (side.missing if value is None else value in side.values):
@@ -69,7 +69,7 @@ def apart(parts: tuple[Region, ...]) -> set[Any]:
     return set(found)
 
 
-# Of an interval without a label two parts are left, from which another column is cut off, too.
+# An interval without a label has two parts; another column is removed from them as well.
 TWO_PARTS = (
     Region((Side("a", Span("whole", 0, 6), kind="BIGINT"),)),
     Region((Side("a", LabelSet((2,), but=True)), Side("b", LabelSet((1,)), kind="BIGINT"))),
@@ -82,7 +82,7 @@ def test_operations_are_those_of_sets(one: Region, two: Region) -> None:
     assert apart(one.both(two)) == held(one) & held(two)
     assert apart(one.minus(two)) == held(one) - held(two)
     assert held(one.around(two)) >= held(one) | held(two)
-    # Certainty is about all whole numbers, of which the records hold a few.
+    # Certainty covers all integers; the records contain only a few.
     if not one.meets(two):
         assert not held(one) & held(two)
     if one.within(two):
@@ -122,7 +122,7 @@ def test_a_column_that_is_read_in_two_ways_tells_nothing_apart() -> None:
     assert not texts.within(numbers)
     assert comparable_regions([texts, numbers]) == [Region((Side("b", LabelSet(("x",))),))] * 2
     assert len(atoms([texts, numbers])) == 1
-    # What is no number is missing among numbers, and a value among texts.
+    # Non-numeric values are missing among numbers, and values among texts.
     missing = Region((Side("a", LabelSet(), missing=True, kind="BIGINT"),))
     assert not missing.meets(numbers)
     assert missing.meets(texts)

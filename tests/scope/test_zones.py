@@ -1,4 +1,4 @@
-"""Days in time zones are those that zoneinfo knows, at every change of every clock."""
+"""Days in time zones equal zoneinfo's, at every change of every clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def offset(moment: int, zone: str) -> int:
 
 
 def ahead(moment: int, zone: str) -> int:
-    """What the changes say of a moment."""
+    """The offset at an instant, from the list of changes."""
     if moment >= zones.RULE_BEGINS:
         moment = zones.RULE_BEGINS + (moment - zones.RULE_BEGINS) % zones.RULE_LASTS
     known = zones.offsets(zone)

@@ -1,4 +1,4 @@
-"""Each process has a connection of its own, which one thread has at a time."""
+"""Each process has a separate connection, used by one thread at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpgrain.ledger.stores.connections import Connections
 
 
 class Told:
-    """A connection that tells who uses it, and that it was closed."""
+    """A connection that records its users and its closing."""
 
     opened = 0
 
@@ -69,7 +69,7 @@ def test_a_forked_process_neither_uses_nor_closes_what_it_inherits() -> None:
     with made.connected() as parents:
         child = os.fork()
         if child == 0:
-            # The lock is held by the parent, and the child has one of its own.
+            # The parent has the lock, and the child has a separate one.
             made.close()
             own = -1
             with made.connected() as childs:

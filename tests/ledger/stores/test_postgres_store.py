@@ -1,4 +1,4 @@
-"""A ledger in PostgreSQL: servers that lose what they commit, rights, and a server that dies."""
+"""A ledger in PostgreSQL: servers that lose commits, rights, and a server that dies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHOWN = (
         ("postgresql://a:1,b:2/db", "postgresql://a,b:1,2/db"),
         ("postgres://me:secret@host/db?sslmode=require", "postgresql://me@host/db"),
         ("postgresql:///db?host=/run/here&user=me", "postgresql://me@/run/here/db"),
-        # Where a password was not escaped, a part of it stands in the place of another word.
+        # If a password is not escaped, a part of it appears as another part of the address.
         ("postgresql://me:a@b@host/db", "postgresql://…"),
         ("postgresql://me:12/34@host/db", "postgresql://…"),
     ],
@@ -63,7 +63,7 @@ def test_messages_show_what_is_public_of_an_address(place: str, shown: str) -> N
     ],
 )
 def test_no_error_holds_a_secret_wherever_it_stands_in_an_address(place: str) -> None:
-    """Neither its sentence, nor what a traceback prints below it, nor what is shown of the object."""
+    """Neither its message, nor the traceback below it, nor the object's repr."""
     pytest.importorskip("psycopg")
     with pytest.raises(dg.DpgrainError) as caught:
         dg.Ledger(place)
@@ -242,7 +242,7 @@ def test_what_was_charged_is_there_after_the_server_was_killed(tmp_path: Path) -
         _sql(address, "CHECKPOINT")
         held += [made.charge(cases.of_users()).hash for _ in range(5)]
         cases.crash(address)
-        # The connection is gone: the first charge says so, and the next one has another.
+        # The connection is gone: the first charge reports it, and the next one opens another.
         with pytest.raises(dg.DataError, match="could not be reached"):
             made.charge(cases.of_users())
         made.charge(cases.of_users())

@@ -27,13 +27,13 @@ ROOT = Path(__file__).parents[3]
 
 
 def surroundings() -> dict[str, Any]:
-    """Where a process of its own runs, and finds the modules of tests."""
+    """The environment of a separate process that finds the test modules."""
     path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
     return {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": path}}
 
 
 def python(code: str, *words: Any, before: tuple[str, ...] = (), **more: Any) -> Any:
-    """A process of its own that runs some code."""
+    """A separate process that runs some code."""
     command = [*before, sys.executable, "-c", code, *map(str, words)]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=500, check=False, **surroundings(), **more
@@ -66,7 +66,7 @@ def test_publishers_killed_at_many_points_leave_no_release_unrecorded(
 ) -> None:
     kills = len(effort.some(range(200)))
     published, recorded, _ = killed(tmp_path, kills, 2)
-    # Some were killed between the charge and the release: what was charged counts.
+    # Some were killed between the charge and the release: they are charged.
     assert kills / 10 < published < recorded
 
 
@@ -75,7 +75,7 @@ def test_publishers_killed_at_many_points_leave_no_release_unrecorded(
 
 @pytest.fixture(params=["of this version", "of an earlier version"])
 def left(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, set[str]]:
-    """A folder that holds a ledger with all its files, and the hashes that were confirmed."""
+    """A folder with a ledger and all its files, and the confirmed hashes."""
     folder = tmp_path / "left"
     folder.mkdir()
     if request.param == "of this version":
@@ -92,7 +92,7 @@ def left(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, set[str]
 
 
 class Dying(sqlite3.Connection):
-    """A connection whose process is killed before the statement of a number, once that is stated."""
+    """A connection that kills its process before the statement with a given number."""
 
     left: int | None = None
 
@@ -105,7 +105,8 @@ class Dying(sqlite3.Connection):
 
 
 def charged_and_killed(place: Path, statement: int) -> str | None:
-    """Charge a ledger in a process that is killed before a statement; return what it has confirmed."""
+    """Charge a ledger in a process that is killed before a statement; return its confirmed
+    hashes."""
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
@@ -148,7 +149,7 @@ def test_a_charge_killed_before_any_statement_loses_nothing_confirmed(
         moved = shutil.copytree(place.parent, tmp_path / f"{statement}-moved") / "l"
         found = hashes(place)
         assert confirmed | ({told} if told else set()) <= found
-        # What is moved with all its files is the same ledger.
+        # If all files move together it is the same ledger.
         assert hashes(moved) == found
         lengths.append(len(found))
         if told:
@@ -159,8 +160,8 @@ def test_a_charge_killed_before_any_statement_loses_nothing_confirmed(
     assert set(lengths) == {4, 5}
 
 
-# A process that has loaded all that it needs before it forks children, which charge. The one number
-# at which strace kills is that of any of their calls, as each makes some that change nothing first.
+# A process that loads all modules before it forks children, which charge. strace counts the calls
+# of each child separately, because each first makes some that change nothing.
 FORKING = """
 import os, sys
 from contextlib import suppress
@@ -197,13 +198,14 @@ for line in sys.stdin:
     print(os.waitpid(child, 0)[1], flush=True)
 """
 CALLS = ("pwrite64", "fdatasync,fsync", "unlink", "openat")
-# Number of system calls of a name on a ledger's files, beyond what any charge makes.
+# Number of system calls with a name on a ledger's files, beyond any charge's.
 LAST = 120
 
 
 @contextmanager
 def killing(place: Path, name: str) -> Iterator[Callable[[int], bool]]:
-    """Charge in processes that are killed at a system call on the ledger's files; False if it ends."""
+    """Charge in processes killed at a system call on the ledger's files; False if it ends
+    normally."""
     files = [word for end in ("", "-journal", "-wal", "-shm") for word in ("-P", f"{place}{end}")]
     rule = f"inject={name}:signal=KILL:when={LAST}"
     words = ("strace", "-f", *files, "-P", str(place.parent), "-e", rule, "-o", os.devnull)
@@ -285,7 +287,7 @@ def test_an_opening_that_only_reads_leaves_an_earlier_ledger_as_it_is(tmp_path: 
     before = (tmp_path / "l").read_bytes()
     assert confirmed <= hashes(tmp_path / "l")
     assert (tmp_path / "l").read_bytes() == before
-    # As long as it is open elsewhere nothing can be charged, and the reason is stated.
+    # While it is open elsewhere nothing can be charged, and the reason is stated.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys.modules[sqlite_store.SqliteStore.__module__], "_PATIENCE_SECONDS", 0.2)
         with pytest.raises(dg.DataError, match="open in a process of an earlier version"):
@@ -378,7 +380,7 @@ def test_a_file_that_is_put_back_is_charged_again(tmp_path: Path) -> None:
 
 
 def test_a_file_of_two_names_is_refused(tmp_path: Path) -> None:
-    """What a killed process leaves beside one name is not found by the other."""
+    """The other name does not find the files that a killed process leaves next to one name."""
     opened = cases.made(tmp_path / "l")
     (tmp_path / "m").hardlink_to(tmp_path / "l")
     for use in (lambda: opened.charge(cases.of_users()), lambda: dg.Ledger(tmp_path / "m")):
@@ -419,7 +421,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[
 def opens(
     folder: Path, database: bytes, log: bytes | None, *, verified: bool = True
 ) -> set[str] | None:
-    """The hashes of the lines of a ledger made of these bytes; None if it is refused."""
+    """The line hashes of a ledger with these bytes; None if it is rejected."""
     for old in folder.glob("p*"):
         old.unlink()
     (folder / "p").write_bytes(database)
@@ -470,7 +472,7 @@ def check_prefixes_of_the_database(
     database = (folder / "whole").read_bytes()
     published = {digest for _, digest in lengths}
     assert not (folder / "whole-wal").exists()
-    # The first bytes of the last page say how the rest of it, which is empty, is to be read.
+    # The first bytes of the last page define how the rest of it, which is empty, is read.
     last = range(len(database) - 4096, len(database) - 4080)
     for end in sorted({*prefixes(len(database), step, some), *last}):
         found = opens(folder, database[:end], None)
@@ -508,7 +510,7 @@ def test_every_prefix_of_the_database_is_refused(
 def test_a_prefix_of_the_database_with_its_log_is_whole_or_refused(
     written: Any, tmp_path: Path
 ) -> None:
-    """As a crash leaves it that cuts off what is being copied from the log to the database."""
+    """As after a crash during the copy from the log to the database."""
     source, lengths = written
     database, log = (source / "copy-l").read_bytes(), (source / "copy-l-wal").read_bytes()
     published = {digest for _, digest in lengths}
@@ -642,7 +644,7 @@ def test_a_full_disk_publishes_nothing_and_loses_nothing(tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 def test_a_full_file_system_publishes_nothing_and_loses_nothing(tmp_path: Path) -> None:
-    """A small file system in memory, seen by one process alone."""
+    """A small file system in memory, visible to only one process."""
     code = f"""
 import os, subprocess, sys
 folder = {str(tmp_path)!r}
@@ -749,7 +751,7 @@ except dg.DataError as error: print(error)
 
 @pytest.mark.slow
 def test_damage_anywhere_is_refused_or_changes_nothing(tmp_path: Path) -> None:
-    """A byte that is changed is told, or it belongs to nothing that a ledger holds."""
+    """A changed byte is reported, or belongs to no content of the ledger."""
     made = cases.made(tmp_path / "l")
     for _ in range(3):
         made.charge(cases.of_users())

@@ -58,5 +58,5 @@ def test_the_envelope_balances_what_is_left(recipe: Recipe) -> None:
     exact = AcSa(solver.smoothness, rounds, 0.0, 2.0)
     assert exact.excess() == pytest.approx(1.0 / (2 * solver.smoothness))
     assert isinstance(stage.mean, PanPrivate | Shuffled)
-    # Not doubled, as the envelope's gradients are no longer than the loss's.
+    # Not doubled, because the envelope's gradients are no larger than the loss's.
     assert stage.mean.clip == 1.0

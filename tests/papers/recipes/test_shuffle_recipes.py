@@ -1,4 +1,5 @@
-"""The shuffle paper's algorithms: promises, who is asked when, their theorems' exponents, and trust."""
+"""The shuffle paper's algorithms: guarantees, users by round, their theorems' exponents, and
+trust."""
 
 from __future__ import annotations
 
@@ -93,11 +94,11 @@ def test_a_budget_is_charged_once_and_before_anything_runs(name: str) -> None:
             programs.run(programs.RECIPES[name])
 
 
-# -- who is asked when --
+# -- users by round --
 
 
 def asked(recipe: Recipe, users: Any, who: Any) -> list[set[float]]:
-    """Who was asked in each round."""
+    """The users of each round."""
     seen, numbers = cases.Seen(), np.asarray(who, dtype=float)
     options: dict[str, Any] = {"users": users, "epsilon": 8.0, "n_users": 400}
     rows = np.zeros((len(numbers), 2))
@@ -107,7 +108,7 @@ def asked(recipe: Recipe, users: Any, who: Any) -> list[set[float]]:
 
 
 def expected(recipe: Recipe) -> list[set[float]]:
-    """Who is to be asked in each round, if everybody has records."""
+    """The expected users of each round, if all have records."""
     program, found = recipe.plan(programs.TASK), []
     for phase, stage in zip(program.localisation.phases(), program.stages, strict=True):
         places, mean = list(phase.users), stage.mean
@@ -129,7 +130,7 @@ def test_who_else_has_records_moves_nobody_to_another_round(name: str) -> None:
     rounds = expected(recipe)
     assert asked(recipe, everybody, everybody) == rounds
     if name not in programs.FULL:
-        # Nobody is asked twice.
+        # No user participates twice.
         assert sum(map(len, rounds)) == len(set().union(*rounds)) > 300
     some = np.random.default_rng(0).permutation(400)[:300]
     assert asked(recipe, some, some) == [asked_all & set(some.tolist()) for asked_all in rounds]
@@ -157,7 +158,7 @@ def test_a_roster_has_to_be_stated() -> None:
 
 
 def test_more_users_than_the_protocol_is_made_for_are_no_error() -> None:
-    # An id too many may be one odd label of a person.
+    # An additional id may be one malformed label of a person.
     for name in ("gd", "betting", "agd"):
         assert programs.run(programs.RECIPES[name], n_users=399).guarantee.epsilon() <= 8.0
 
@@ -263,7 +264,7 @@ def test_they_learn(name: str) -> None:
     assert np.mean(errors) < 0.4 * cases.excess(np.zeros(2), rows)
     last = recipe.plan(Task.of(3000, (0.0, 0.0), 4.0, 1e-6)).stages[-1]
     if isinstance(last.solver, AcSa):
-        # The bound by which rounds are chosen holds.
+        # The bound that selects the number of rounds is valid.
         changed = 1 / (2 * last.smoothing) if last.smoothing else 0.0
         assert np.mean(errors) < last.solver.excess() + changed
 

@@ -1,4 +1,4 @@
-"""Private ranges: the law of the bins that are chosen, and what a choice costs."""
+"""Private ranges: the distribution of the selected bins, and the cost of a choice."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_scores_of_all_bins_move_one_way_if_a_user_is_removed() -> None:
 
 @pytest.mark.parametrize("rate", [0.01, 0.5, 2.0, 8.0])
 def test_a_choice_is_no_easier_to_tell_than_the_gaussians_it_is_charged_as(rate: float) -> None:
-    # Every choice of bounded range is a mixture of tests with two outcomes, log odds rate apart.
+    # Every choice of bounded range is a mixture of tests with two outcomes and log odds rate apart.
     middle = np.linspace(-30, 30, 4001)
     p, q = (norm.ppf(1 / (1 + np.exp(-(middle + x)))) for x in (rate / 2, -rate / 2))
     moved = (p - q)[np.isfinite(p) & np.isfinite(q)]
@@ -100,7 +100,7 @@ def test_no_neighbour_of_a_choice_exceeds_its_event(relation: Relation, rate: fl
 
 
 def chosen_apart(rate: float, asked: float, relation: Relation) -> float:
-    """A lower bound on δ(0) of one choice, over what is claimed."""
+    """A lower bound on δ(0) of one choice, over the claimed δ."""
     bins, trials = PrivateRange(1.0, 1.0, asked), 300_000
     one = [-1.0, -1.0, 1.0, 1.0, 1.0]
     two = one[:-1] if relation == "zero_out" else [*one[:-1], -1.0]

@@ -1,4 +1,4 @@
-"""Rotations keep lengths, are undone, and treat each row alone."""
+"""Rotations preserve norms, are invertible, and treat each row separately."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_rotated_coordinates_are_within_the_radius_that_is_counted_on() -> None:
     mean = cases.mean_of(dimension=200, n_users=50, rounds=1, failure=0.5)
     rng, outside, times = np.random.default_rng(1), 0, 300
     for seed in range(times):
-        # Of one long coordinate, two, …: the worst for signs are few of them.
+        # With one large coordinate, two, …: few of them are the worst case for signs.
         vectors = np.zeros((50, 200))
         some = rng.integers(1, 9)
         vectors[:, :some] = cases.RADIUS / math.sqrt(some)

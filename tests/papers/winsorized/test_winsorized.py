@@ -225,20 +225,20 @@ def test_vectors_of_another_length_are_refused() -> None:
         cases.mean_of().start(SystemSource()).estimate(Vectors(np.ones((2, 4))))
 
 
-# -- a statistical audit: without a rotation every coordinate is a trial of its own --
+# -- a statistical audit: without a rotation every coordinate is a separate trial --
 
 
 SIZE, TIMES = 2**14, 2
 # The noise of one coordinate's sum, in half widths.
 NOISE, RATE, USERS = 1.5, 0.5, 41
 AUDITED = Winsorized(20.0, 6.0, SIZE, NOISE / math.sqrt(SIZE), RATE, USERS, TIMES, failure=0.01)
-# What one coordinate costs by itself.
+# The separate cost of one coordinate.
 CLAIM = Gaussian(NOISE, ONE_EACH) + range_event(RATE, 1)
 FAR = 5.9
 
 
 class Straight:
-    """No rotation: coordinates are repeated until there are as many as are padded to."""
+    """No rotation: coordinates are repeated up to the padded number."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -253,7 +253,7 @@ class Straight:
 @pytest.fixture
 def straight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Rotation, "draw", lambda dimension, source: Straight(padded(dimension)))
-    # Rows stand for many trials: their norm is not what is audited.
+    # Rows represent many trials: their norm is not audited.
     monkeypatch.setattr(winsorized, "clipped", lambda vectors, bound: vectors)
 
 
@@ -421,7 +421,7 @@ def test_the_printed_mean_is_not_private_beyond_it() -> None:
     assert printed.refuted(180.0, 0.1, 1024)
     assert printed.proved(448.0, 1e-6, 1024) <= 448
     assert printed.proved(460.0, 1e-6, 1024) > 460
-    # In few coordinates basic composition is enough, whatever ε is.
+    # In few coordinates basic composition is enough, for any ε.
     for epsilon in (1.0, 1e3, 1e4):
         assert printed.proved(epsilon, 1e-6, 64) <= epsilon
         assert not printed.refuted(epsilon, 1e-6, 64)

@@ -1,4 +1,4 @@
-"""The curve that is drawn is the guarantee."""
+"""The drawn curve is the guarantee."""
 
 from __future__ import annotations
 

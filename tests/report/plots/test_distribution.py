@@ -1,4 +1,4 @@
-"""A distribution is drawn as steps, with a band that holds between thresholds as well."""
+"""A distribution is drawn as steps, with a band that is also valid between thresholds."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class TestWhereTheAxisBegins:
         # Every interval is whole on the axis, and takes a good part of it.
         assert 89_000 < begin <= 90_000.0 - 1.96 * 7.25
         assert ax.get_xlim()[1] >= 90_400.0 + 1.96 * 7.25
-        # No line stands where a 0 would be.
+        # No line appears instead of a 0.
         assert [0.0, 0.0] not in [cases.x(line) for line in ax.lines]
 
 

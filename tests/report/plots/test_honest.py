@@ -1,4 +1,4 @@
-"""The plot of a protocol holds the curve of its honest devices."""
+"""The plot of a protocol contains the curve of its honest devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trade-off of an audit, beside the claim."""
+"""The trade-off of an audit, with the claim."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def audit(mu: float, claimed: float) -> Audit:
 
 
 def lowest(found: Audit) -> float:
-    """By how much the drawn curve is above the claimed one, where it is least."""
+    """The smallest distance of the drawn curve above the claimed one."""
     claim, drawn, _ = plot_tradeoff(found).lines
     x, y = (np.asarray(part, dtype=np.float64) for part in drawn.get_data())
     alarms, misses = (np.asarray(part, dtype=np.float64) for part in claim.get_data())

@@ -1,4 +1,4 @@
-"""The norms of gradients, of a fit or a network, against noise alone."""
+"""The norms of gradients, for a fit or a network, compared with pure noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The picture of a plan: each unit's error over ε, computed anew, and what it leaves a person."""
+"""The picture of a plan: each unit's error over ε, recomputed, and the remaining budget of a
+person.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def test_each_unit_has_its_curve() -> None:
         assert x[0] == pytest.approx(0.05)
         assert x[-1] == pytest.approx(5.0)
         assert (np.diff(y) < 0).all()
-        # One point is asked anew, with all that the plan was asked about.
+        # One point is recomputed, with all arguments of the plan.
         again = plan_units(
             x[3], 1e-6, n_users=5000, records=60, elements=4, cells=20, relation="replace"
         )

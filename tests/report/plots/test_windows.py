@@ -1,4 +1,4 @@
-"""Windows of a ledger are drawn where they lie, as full as they are."""
+"""Windows of a ledger are drawn at their positions and fill levels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.ledger import cases
 from dpgrain.report.plots.windows import Timeline, WindowSpan, plot_timeline, plot_used
 
 _DAY = 24 * 60 * 60 * 10**6
-# This many days lie between 1970 and the first of January 2026.
+# Number of days between 1970 and the first of January 2026.
 _FIRST = 20454
 
 
