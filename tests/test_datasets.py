@@ -1,4 +1,4 @@
-"""The generated table: the same for a seed, and with the form that it says."""
+"""The generated table: the same for a seed, and with the stated form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors are also those of Python's that callers catch, and know their parameter."""
+"""Errors are also Python's types that callers catch, and know their parameter."""
 
 from __future__ import annotations
 
@@ -81,6 +81,6 @@ def test_messages_are_sentences_of_one_line() -> None:
         for line, end in ends_of_messages(path)
     }
     assert len(found) > 600
-    # A question asks for what may be the remedy.
+    # A question suggests the likely remedy.
     assert [place for place, end in found.items() if not end.endswith((".", "?"))] == []
     assert [place for place, end in found.items() if "\n" in end] == []

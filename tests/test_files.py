@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and never over what a command reads."""
+"""Files are written completely or not at all, and never over a command's input."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ OLD, NEW = "1.0", "2.0"
 
 
 def pair(path: Path, numbers: str) -> None:
-    """Write numbers whose guarantee names them."""
+    """Write numbers with a guarantee that names them."""
     with _files.atomic_write(path, promise={"about": numbers}) as part:
         part.write_text(numbers)
 
 
 def alone(path: Path, numbers: str) -> None:
-    """Write numbers without a guarantee beside them."""
+    """Write numbers without a guarantee."""
     with _files.atomic_write(path) as part:
         part.write_text(numbers)
 
 
 def check_pair(path: Path) -> str:
-    """Check that no guarantee stands beside other numbers; return what stands there."""
+    """Check that no guarantee is next to other numbers; return the contents."""
     beside = _files.guarantee_path(path)
     numbers = path.read_text() if path.exists() else ""
     promised = ""
@@ -84,7 +84,7 @@ def test_a_killed_writer_leaves_no_guarantee_beside_other_numbers(
             break
     assert number > 3
     assert check_pair(path) == (f"{NEW} {NEW}" if write is pair else NEW)
-    # What was there stands until all that takes its place is written.
+    # The old files remain until all of their replacements are written.
     assert ("" if before is None else f"{OLD} {OLD}" if before is pair else OLD) in seen
 
 

@@ -1,4 +1,4 @@
-"""Interleavings that are forced: races are seen at their line, and locks are heeded."""
+"""Forced interleavings: races are found at their line, and locks are respected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.interleaving import Interleaving
 
 
 class Counter:
-    """A number that is raised in two lines."""
+    """A number that is increased in two lines."""
 
     def __init__(self, lock: Any) -> None:
         self.lock, self.total = lock, 0
@@ -28,7 +28,7 @@ class Counter:
 
 
 def totals(pair: Interleaving, add: Callable[[Counter], int], lock: Callable[[], Any]) -> set[int]:
-    """What two who add come to, wherever the first pauses."""
+    """The totals of two adders for every pause of the first."""
     found = set()
     for seam in pair.lines(lambda: add(Counter(lock()))):
         counter = Counter(lock())

@@ -1,4 +1,4 @@
-"""Covering arrays hold every meeting of values, and few combinations."""
+"""Covering arrays contain every combination of values, and few cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown of long work: words on a terminal and in a notebook, and nothing where it is piped."""
+"""Progress of long work: text on a terminal and in a notebook, and nothing in a pipe."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WHOLE, TEXT = "i % 100000", "'user ' || i % 100000"
 
 
 class Terminal:
-    """A process whose terminal the test holds."""
+    """A process with a terminal controlled by the test."""
 
     def __init__(self, code: str, folder: Path) -> None:
         self.screen = b""
@@ -58,7 +58,7 @@ class Terminal:
         os.close(given)
 
     def read(self, until: str | None = None, seconds: float = 60.0) -> str:
-        """Return what is on the screen once it holds a text, or the process has ended."""
+        """Return the screen once it contains a text, or the process has ended."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and (until is None or until not in self.text):
             if not select.select([self._hold], [], [], 0.1)[0]:

@@ -1,4 +1,4 @@
-"""What `import dpgrain` offers, and what it costs."""
+"""The contents of `import dpgrain`, and its cost."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ PUBLIC = [
     "variance",
 ]
 
-# The packages that need nothing beside the library's own requirements.
+# The packages that need only the library's own requirements.
 PACKAGES = (
     "accounting",
     "learn",
@@ -129,7 +129,7 @@ def test_the_public_names_are_these() -> None:
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_is_there_and_described(name: str) -> None:
-    """What else a docstring has is asked in ``test_docstrings.py``."""
+    """``test_docstrings.py`` checks the rest of a docstring."""
     value: Any = getattr(dg, name)
     assert value if name == "__version__" else value.__doc__
 
@@ -156,7 +156,7 @@ def test_import_loads_few_modules() -> None:
         "import sys; before = set(sys.modules); import dpgrain; print(*set(sys.modules) - before)"
     )
     own = {name for name in run(code).split() if name.split(".")[0] == "dpgrain"}
-    # Its other modules are those of the standard library that dataclasses need.
+    # Its other modules are the standard library's, needed by dataclasses.
     assert own == {
         "dpgrain",
         *(

@@ -1,4 +1,4 @@
-"""What tests ask of refusals tells them from others: another name, an heir, half a sentence."""
+"""The checks on errors distinguish them from others: another name, a subclass, half a message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draws are recorded and replayed, and what differs between two runs is refused."""
+"""Draws are recorded and replayed, and differences between two runs raise an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command loads: nothing that it does not use, in a process of its own."""
+"""Modules loaded by a command: none that it does not use, in a separate process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from dpgrain.cli.app import app
 
-# What takes long to import, and no command needs for its help or for a guarantee in numbers.
+# Slow imports that no command needs for its help or for a guarantee in numbers.
 LATE = (
     "scipy.stats",
     "scipy.signal",
@@ -89,7 +89,7 @@ def test_the_first_answer_of_a_sampled_run_loads_no_library_of_statistics() -> N
 
 @pytest.mark.slow
 def test_estimators_load_nothing_beside_what_scikit_learn_does() -> None:
-    # What scikit-learn loads by itself depends on its version.
+    # scikit-learn's own imports depend on its version.
     code = "import sys, sklearn.base\nbefore = set(sys.modules)\n"
     code += "from dpgrain.learn import LogisticRegression\n"
     code += "for name in before - {'sys'}: del sys.modules[name]"
@@ -117,7 +117,7 @@ PACKAGES = (
 )
 
 
-# What each extra installs, and calls that need it.
+# The packages of each extra, and calls that need it.
 _NEED_AN_EXTRA = (
     ("torch", "torch", ("dpgrain.torch.train", "dpgrain.torch.losses.causal_lm")),
     (
@@ -133,7 +133,7 @@ _NEED_AN_EXTRA = (
 
 
 def printed_without(package: str, code: str) -> str:
-    """Run code in a process in which a package is not installed, and return what it prints."""
+    """Run code in a process without an installed package, and return its output."""
     missing = f"""import sys
 from importlib.machinery import PathFinder
 class Without(PathFinder):

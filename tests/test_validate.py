@@ -56,7 +56,7 @@ def test_limits_of_numbers(
             check(wanted=value)
 
 
-# What each family of refusals says: all that follows the name of the parameter.
+# The message of each family of errors: the text after the parameter's name.
 SAID: dict[str, tuple[Callable[..., object], dict[str, Any], Any, str]] = {
     "text": (_validate.real, {}, "1", "must be a number, not '1'."),
     "huge": (_validate.real, {}, 10**400, "must be a number below 10^308."),

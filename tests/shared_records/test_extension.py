@@ -1,4 +1,4 @@
-"""Nobody moves the extension by more than the bound: all small hypergraphs, both relations."""
+"""No one changes the extension by more than the bound: all small hypergraphs, both relations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _twice(rows: Sequence[Row], bound: int) -> float:
 def test_no_neighbours_are_farther_apart_than_the_bound(
     people: int, amounts: tuple[int, ...], bound: int
 ) -> None:
-    # Exchanged rows: tables that agree in what a person does not own.
+    # Replaced rows: tables that agree on rows without the person.
     ends: dict[tuple[int, tuple[Row, ...]], list[float]] = defaultdict(list)
     known: dict[tuple[Row, ...], float] = {}
     for rows in all_tables(people, 4, 2, amounts):
@@ -66,7 +66,7 @@ def test_it_is_the_truth_where_nobody_has_more_than_the_bound() -> None:
     assert _twice(rows, 7) == 2 * 11
 
 
-# -- rules that keep some rows by what others hold are not stable --
+# -- rules that count a row depending on other users' rows are not stable --
 
 
 def _first_of_each(rows: Sequence[Row], bound: int) -> list[Row]:
@@ -82,7 +82,7 @@ def _first_of_each(rows: Sequence[Row], bound: int) -> list[Row]:
 
 
 def _while_there_is_room(rows: Sequence[Row], bound: int) -> list[Row]:
-    """Keep a row while all of its owners have room; only rows that are kept take it."""
+    """Count a row while all of its owners have room; only counted rows use it up."""
     seen: dict[int, int] = defaultdict(int)
     kept = []
     for row in rows:
@@ -122,7 +122,7 @@ def test_a_name_that_goes_from_rows_that_stay_is_not_covered() -> None:
     assert (_twice(rows, 1), _twice(named, 1)) == (2, 200)
 
 
-# Capacities at which a type of 32 bits, or a float, loses something.
+# Capacities at which a 32-bit type, or a float, loses digits.
 SIZES = (7, 2**31 - 1, 2**31, 2**33, 2**53 + 1, 2**62)
 
 
@@ -196,7 +196,7 @@ def _pairs(rows: list[Row] | tuple[Row, ...], unit: float = 1.0) -> OwnedRows:
 
 
 def _looks(search: BoundSearch, pairs: OwnedRows) -> list[int]:
-    """The numbers of people, in 2^-11ths, to which noise is added."""
+    """The numbers of people, in 2^-11ths, that receive noise."""
     seen = []
 
     def noisy(sums: np.ndarray, scale: float, *, source: object) -> np.ndarray:
@@ -242,7 +242,8 @@ def test_one_person_moves_a_look_by_the_sensitivity(
 def test_one_person_may_move_a_look_by_two_people_and_an_exchange_by_three() -> None:
     # Both are full at 1 and have room for a shared row at 2: a person with two such rows adds 2 to q.
     full: list[Row] = [((1,), 1), ((2,), 1)]
-    # Person 3 has room at 1, where the other two are full, and none at 2: a row with it takes 1 of q.
+    # Person 3 has room at 1, although the other two are full, and none at 2: a row with it uses 1
+    # of q.
     full_later: list[Row] = [((4,), 1), ((5,), 1), ((3, 4), 1), ((3, 5), 1)]
     rest = [*full, *full_later]
     more: list[Row] = [((0, 1), 1), ((0, 2), 1)]
@@ -308,7 +309,7 @@ TRIALS, LOOKS = 40_000, 8
 
 
 def all_fail(search: BoundSearch, people: int) -> int:
-    """In how many cells, in which so many people have much, no look of several passes."""
+    """In how many cells, with n people of many rows each, all of several queries fail."""
     owners = np.arange(people * TRIALS)
     pairs = OwnedRows.of(
         owners,

@@ -1,4 +1,4 @@
-"""Rows that were read become whole amounts with bounds."""
+"""Read rows become integer amounts with bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would break callers since the last tag is told, and nothing else."""
+"""Breaking changes since the last tag are reported, and nothing else."""
 
 from __future__ import annotations
 

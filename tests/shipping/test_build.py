@@ -1,4 +1,4 @@
-"""A version is ready only if its files agree and its archives hold what they should."""
+"""A version is ready only if its files agree and its archives are complete."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_operators_constants_comparisons_and_statements_are_changed(root: Path) 
         ("once", "5", "(6)"),
         ("once", "return y", "return None"),
     } <= found
-    # A constant outside of functions would need a process of its own.
+    # A constant outside of functions would need a separate process.
     assert not [edit for edit in found if edit[1] == "2" and edit[0] == "FACTOR"]
 
 

@@ -1,4 +1,4 @@
-"""Bugs are seeded where they are said to be, and tests that run their lines catch them."""
+"""Mutants change the stated lines, and tests that run these lines catch them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def names(coverage: Coverage, of: Mutant) -> list[str]:
 def test_tests_of_a_line_come_first_and_red_ones_never(coverage: Coverage) -> None:
     found = names(coverage, mutant("once", "return x + 1", "return x"))
     assert found[0] == "test_large"
-    # Those of the mirrored file follow; nothing catches that fails without a bug, or starts Spark.
+    # Tests of the mirrored file follow; tests that fail without a mutant, or start Spark, cannot
+    # catch one.
     assert set(found[1:]) == {"test_doubled", "test_doubled_again", "test_waits"}
 
 

@@ -66,7 +66,7 @@ new = '''3 * x'''
 
 
 def tree(folder: Path, **changes: tuple[str, str, str]) -> Path:
-    """A tree with files as above, of which some change: file, text, and what stands in its place."""
+    """A tree with files as above and some replacements: file, text, new text."""
     files = dict(FILES)
     for file, old, new in changes.values():
         assert old in files[file]
@@ -87,7 +87,7 @@ def test_a_chain_is_read_off_the_tree(tmp_path: Path) -> None:
     chain = the_chain(tree(tmp_path))
     assert chain.missing == ()
     assert (chain.event, chain.says) == ("Noise", "Noise on a sum")
-    # What a report says of an event publishes nothing, and another Noise is another thing.
+    # A report about an event publishes nothing, and another class Noise is unrelated.
     assert chain.mechanisms == ("dpgrain.means.mean", "dpgrain.sums")
     assert [(one.page, one.anchor) for one in chain.theorems] == [
         ("curve.md", ""),

@@ -59,7 +59,7 @@ def test_the_promise_is_kept_and_not_by_much(
     )
     assert 0.97 * epsilon < protocol.guarantee.epsilon() <= epsilon
     assert protocol.guarantee.relation == relation
-    # All being honest, as much noise as the honest would have added alone, and more.
+    # With all devices honest, at least the noise that the honest ones would have added.
     least = 2.0 * central(epsilon, 1e-6, relation) * math.sqrt(rounds)
     assert least < protocol.noise_sd < 1.06 * least / math.sqrt(honest)
 
@@ -105,7 +105,7 @@ def test_fewer_honest_devices_are_promised_less() -> None:
     assert curve[2] < 0.75
     assert "500 devices" in str(protocol.guarantee)
     assert "at least 250 devices" in str(protocol.guarantee_with(0.25))
-    # Half of the devices: the noise of the other half comes on top.
+    # Half of the devices: the noise of the other half is additional.
     assert protocol.noise_sd == pytest.approx(
         math.sqrt(2) * VectorSum(**cases.HEADLINE).noise_sd, rel=0.02
     )
@@ -121,7 +121,7 @@ def allocations(protocol: ShuffledSum) -> Iterator[tuple[str, list[int]]]:
 
 
 def shifted(law: BinomialDistribution, shift: int) -> PrivacyLossDistribution:
-    """The privacy loss of a count that moves by so many, from its two mass functions."""
+    """The privacy loss of a count that moves by n, from its two mass functions."""
     sd = math.sqrt(law.variance)
     first, last = int(law.mean - 12 * sd), int(law.mean + 12 * sd) + shift
     x = np.arange(first, last + 1, dtype=np.float64)
@@ -142,7 +142,7 @@ def test_another_accountant_agrees(number: int) -> None:
     for part in parts[1:]:
         whole = whole.compose(part)
     epsilon = whole.get_epsilon_for_delta(protocol.delta)
-    # The discretisation of the reference rounds up, too.
+    # The reference's discretisation also rounds up.
     assert 0.85 < epsilon <= 1.0 + 2e-3
     assert epsilon <= protocol.guarantee.epsilon() * (1 + 2e-3)
 

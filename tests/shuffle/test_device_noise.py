@@ -62,7 +62,7 @@ def test_simulations_have_the_law_of_all_messages(kind: type[VectorSum]) -> None
             )
             table = table[:, table.sum(axis=0) > 10]
             assert chi2_contingency(table).pvalue > cases.CHANCE
-    # And it can be told from another: one device less.
+    # And it differs from a smaller design: one device less.
     less = np.array([protocol.estimate([vectors], 2, source) for _ in range(times)])[:, 0]
     edges = np.unique(np.quantile(ways[0][:, 0], np.linspace(0.05, 0.95, 8)))
     pair = [

@@ -1,4 +1,6 @@
-"""Codes move no farther than is billed, are without bias, and every small report is read or refused."""
+"""Codes change by no more than is charged, are unbiased, and every small report is read or
+rejected.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def test_who_is_long_is_shortened_and_who_is_broken_has_no_data() -> None:
 @pytest.mark.parametrize("centred", [True, False])
 @pytest.mark.parametrize("value", [5e-324, 1e-310, 1e308])
 def test_no_value_raises_a_floating_point_error(centred: bool, value: float) -> None:
-    # With such settings of NumPy an error would reveal somebody's vector.
+    # With such NumPy settings an error would reveal a user's vector.
     encoding = VectorEncoding(bound=1.0, grid=10, dim=2, centred=centred)
     with np.errstate(all="raise"):
         codes = encoding.codes(np.array([[value, 0.5], [0.0, -value]]), SeededSource(1))

@@ -1,4 +1,5 @@
-"""Devices, shufflers and the analyzer: who takes part, what is dropped, what no report can break."""
+"""Devices, shufflers and the analyzer: participants, dropped reports, and robustness to any
+report."""
 
 from __future__ import annotations
 
@@ -204,14 +205,14 @@ def test_whatever_bytes_come_the_parties_stay_consistent(kind: type[VectorSum]) 
             report = packing.tag + rng.randbytes(packing.size - len(packing.tag))
         report = bytes(report)
         if len(report) == packing.size and report.startswith(packing.tag):
-            # Each has a number of its own, as of another device.
+            # Each has a separate number, like another device.
             start = len(packing.tag)
             report = report[:start] + rng.randbytes(16) + report[start + 16 :]
         known = packing.unpack(report)
         accepted = shuffler.receive(report)
         assert accepted == (known is not None)
         if known is not None:
-            # Whatever is taken is a report that a device can send.
+            # Every accepted report is one that a device can send.
             assert packing.pack(known, packing.nonce(report)) == report
             counted += 1
     assert consistent(shuffler, packing)

@@ -1,4 +1,4 @@
-"""What corrupt and lost devices of a simulation are stated by."""
+"""Parameters of corrupt and lost devices in a simulation."""
 
 from __future__ import annotations
 

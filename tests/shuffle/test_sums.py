@@ -1,4 +1,4 @@
-"""Shuffled sums: what the three parties do, what they promise, and what breaks the promise."""
+"""Shuffled sums: the work of the three parties, their guarantees, and attacks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_other_releases_share_the_promise() -> None:
     assert protocol.guarantee.epsilon() < 0.95
 
 
-# -- the simulation is what all messages are --
+# -- the simulation equals the sum of all messages --
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_scalars() -> None:
     found = [protocol.simulate(x, random_state=seed) for seed in range(40)]
     assert abs(np.mean(found) - 2005) < cases.SURE * protocol.noise_sd / math.sqrt(40)
     assert protocol.guarantee.epsilon() <= 1.0
-    # A removed user moves it as far as a replaced one.
+    # A removed user changes it by as much as a replaced one.
     assert protocol.guarantee.epsilon(relation="replace") == protocol.guarantee.epsilon()
 
 
@@ -189,15 +189,15 @@ def test_counts_of_single_devices_are_not_private_even_without_names() -> None:
 
 
 def test_messages_of_both_signs_are_not_private() -> None:
-    # Skellam noise from +1 and −1 messages, of the variance that PoissonSum has: a user's own ones go
-    # to the +1s, whose count the analyzer sees with half of that noise.
+    # Skellam noise from +1 and −1 messages with PoissonSum's variance: a user's own messages are
+    # +1s, and the analyzer sees their count with half of that noise.
     protocol = PoissonSum(n_users=30, dim=1, l2_bound=1.0, epsilon=8.0, delta=1e-5)
     half = PoissonNoise(protocol.design.noise.law(1).mean / 2).law(30)
     grid = protocol.design.grid
     plus = draw_counts(half, TRIALS, SystemSource()).astype(np.float64)
     again = draw_counts(half, TRIALS, SystemSource()).astype(np.float64)
     assert mu_below(plus + grid, again) > claimed(protocol, "replace")
-    # The difference alone, as a secure sum would show it, hides the user as well as promised.
+    # The difference, as a secure sum would show it, protects the user as stated.
     minus = draw_counts(half, TRIALS, SystemSource())
     more = draw_counts(half, TRIALS, SystemSource())
     assert mu_below(plus + grid - minus, again - more) <= claimed(protocol, "replace")

@@ -1,4 +1,4 @@
-"""What people hold is counted exactly, and moves no farther than billed."""
+"""People's contributions are counted exactly, and change by no more than is charged."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_without_noise_they_are_those_of_numpy(law: str, engine: Any) -> None:
 
 
 def test_a_record_adds_1_however_its_numbers_lie() -> None:
-    """No record's norm is above 1, and both numbers are found again in what it adds."""
+    """No record's norm exceeds 1, and its contribution determines both numbers."""
     rng = np.random.default_rng(1)
     ends = np.array([0, 1, PAIRED // 2, PAIRED - 1, PAIRED])
     x = np.concatenate([np.repeat(ends, 5), rng.integers(0, PAIRED + 1, 500)])
@@ -125,7 +125,7 @@ def missed(law: str, n: int, z: float = 1.96, runs: int = 4000) -> tuple[float, 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("n", [150, 400, 1000, 10_000])
 def test_intervals_hold_the_truth_without_noise(law: str, n: int) -> None:
-    """Of 4,000 draws 5% miss by chance, ± 0.35%; first-order intervals may miss a little more."""
+    """Of 4,000 draws 5% miss by chance, ± 0.35%; first-order intervals may miss slightly more."""
     assert max(missed(law, n)) < 0.065
 
 
@@ -139,7 +139,7 @@ def test_where_nothing_stands_out_every_value_is_possible() -> None:
     assert (ratio.low[0], ratio.high[0]) == (-1.0, 1.0)
     found = dg.covariance(table, "x", "y", **asked)
     assert (found.low[0], found.high[0]) == (-10.0, 10.0)
-    # All of one value have no correlation, and none is said of them.
+    # Equal values have no correlation, and none is reported.
     many = dg.read(pa.table({"who": range(3000), "x": [1.0] * 3000, "y": [2.0] * 3000}), user="who")
     ratio = dg.correlation(many, "x", "y", **{**asked, "epsilon": 100})
     assert (ratio.low[0], ratio.high[0]) == (-1.0, 1.0)

@@ -1,4 +1,4 @@
-"""Shares are exact without noise, fall from threshold to threshold, and lie within their band."""
+"""Shares are exact without noise, decrease over thresholds, and stay within their band."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TestBinned(StatisticContract):
 
 
 def visits(sizes: Any, n_users: int | None = None) -> dg.UserTable:
-    """The people of a table in which each has so many rows."""
+    """The people of a table with given numbers of rows."""
     who = np.repeat(np.arange(len(sizes)), sizes)
     return dg.read(pa.table({"who": who}), user="who", n_users=n_users, threads=1).per_user(
         n="count"

@@ -1,4 +1,4 @@
-"""What a release states of its numbers holds as often as it says, also where few hold most."""
+"""Statements of a release have the stated coverage, also if few people dominate."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def sums(bounds: FloatArray) -> FloatArray:
 
 @pytest.mark.parametrize("promise", [PROMISE, PURE], ids=["gaussian", "laplace"])
 def test_limits_hold_as_often_as_they_say(promise: dict[str, Any]) -> None:
-    """Intervals and lower limits are exact for capped sums, and limits hold for totals, too."""
+    """Intervals and lower limits are exact for clipped sums, and limits are also valid for
+    totals."""
     inside, above = [], []
     total = sums(np.full(ITEMS, np.inf))
     for seed in range(6):
@@ -195,7 +196,7 @@ def test_what_is_not_known_is_blank() -> None:
     below = dg.sum(table, "amount", bounds=(-100, 0), unit=dg.User(), **PROMISE)
     for release in (signed, below):
         assert np.isnan(release.more["at_least"]).all()
-    # Elements beyond so many are left out, whatever the bound.
+    # Elements beyond a number are dropped, whatever the bound.
     some = dg.count(table, unit=dg.User(2, by="item"), **PROMISE)
     assert "from at most 2 cells of 'item' per user (the first 2 in a " in some.estimand
     few = dg.read(pa.table({"who": [1, 2], "item": [1, 2]}), user="who")
@@ -217,7 +218,7 @@ def test_post_processing_keeps_the_limits() -> None:
 
 
 def drowning(event: object, sums: Any, scale: FloatArray, source: RandomSource) -> Any:
-    """Return noise beside which nothing is left of the sums."""
+    """Return noise that dominates the sums completely."""
     values = np.rint(scale * (3 + np.arange(scale.size) % 11))
     return values.astype(np.int64).reshape(sums.shape)
 
@@ -239,7 +240,7 @@ PUBLISHED: dict[str, Callable[..., dg.Release]] = {
 def test_all_that_is_published_is_made_of_noisy_numbers(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tables that differ, with the same noisy numbers, are published alike to the last bit."""
+    """Different tables with the same noisy numbers have bit-identical results."""
     monkeypatch.setattr(draws, "with_noise", drowning)
     made = []
     for kept in (ROWS["who"].to_numpy() >= 0, ROWS["who"].to_numpy() != 3):

@@ -1,4 +1,4 @@
-"""Sums, means and variances are those of pandas; means lie within their bounds."""
+"""Sums, means and variances equal pandas' results; means stay within their bounds."""
 
 from __future__ import annotations
 
@@ -158,14 +158,15 @@ def test_deviations_are_the_roots_of_variances(by: str | None) -> None:
         ("mean", 0.8, 1.5),
         # A number anywhere in the range: at its middle noise moves a variance less.
         ("variance", 0.8, 1.6),
-        # An error that is not small beside the deviation is printed as what its interval allows.
+        # An error that is large relative to the deviation is printed as its interval allows.
         ("std", 0.8, 2.0),
     ],
 )
 def test_plans_expect_the_errors_that_are_printed(
     name: str, least: float, most: float, epsilon: float, unit: Unit, skewed: bool
 ) -> None:
-    """In the units of the statistic, by the number of records; one person may hold a third of all."""
+    """In the units of the statistic, by the number of records; one person may have a third of
+    all."""
     rng = np.random.default_rng(0)
     who = rng.zipf(1.6, 20_000) % 3000 if skewed else rng.integers(0, 3000, 20_000)
     rows = {"who": who, "g": rng.integers(0, 5, 20_000), "x": rng.gamma(2, 10, 20_000).clip(0, 100)}
@@ -208,7 +209,7 @@ def test_means_of_mostly_clipped_users_are_flagged() -> None:
 
 
 def incomes() -> dg.UserTable:
-    """8,000 people, of whom 100 have more than 200,000."""
+    """8,000 people; 100 of them have more than 200,000."""
     rng = np.random.default_rng(4)
     x = np.minimum(rng.lognormal(9.4, 0.6, 8000), 199_999)
     x[:100] = 400_000

@@ -12,7 +12,7 @@ import dpgrain as dg
 from dpgrain.statistics import sums_query as sums_module
 from dpgrain.units import RELATIONS, Level, Relation
 
-# The columns of distinct, the unit of the release, and the units whose curve is searched.
+# The columns of distinct, the unit of the release, and the units of the searched curves.
 FORMS: dict[str, tuple[Any, str, tuple[Level, ...]]] = {
     "all for records": ("*", "record", ("record",)),
     "all for elements": ("*", "column", ("record", "element")),
@@ -62,7 +62,7 @@ def test_no_unit_changes_a_sum_by_more_than_is_charged(
 
 
 def swapped(ask: cases.Ask) -> float:
-    """The ratio for a record whose removal makes another row of its user the first."""
+    """The ratio for a record that, if removed, makes another row of its user the first."""
     rows = [cases.heavy(0, cases.PLACES[:1], x, 1) for x in (3.0, -3.0)]
     asked = cases.Asked("record", "zero_out", 1)
     pairs = [(rows[0] + rows[1], rows[place]) for place in (0, 1)]

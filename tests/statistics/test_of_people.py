@@ -141,7 +141,7 @@ def test_the_search_comes_close_to_what_is_billed(name: str, law: str) -> None:
 
 
 def test_people_without_records_are_added_after_the_noise() -> None:
-    """They follow from the stated number and from noisy counts: the sums that are noised lack them."""
+    """They follow from the stated number and from noisy counts: the noisy sums exclude them."""
     rows = cases.heavy(1, cases.PLACES[:1], 3.0, 2)
 
     def ask(table: dg.UserTable) -> Any:

@@ -1,4 +1,4 @@
-"""Misordered pairs are those of the definition."""
+"""The number of misordered pairs equals its definition."""
 
 from __future__ import annotations
 

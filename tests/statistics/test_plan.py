@@ -1,4 +1,4 @@
-"""A plan is what is done: what it bills, and what it refuses before any row is read."""
+"""A plan matches its release: its charges, and its errors before any row is read."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ UNITS: tuple[Unit, ...] = (dg.Record(), dg.Element(), dg.User(), dg.User(3))
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(
     ("noise", "items"),
-    # Items are selected with Gaussian noise alone.
+    # Items are selected with only Gaussian noise.
     [("gaussian", None), *itertools.product(("gaussian", "laplace"), (1, 50))],
 )
 @pytest.mark.parametrize("unit", UNITS, ids=repr)

@@ -1,4 +1,4 @@
-"""Ranges that are found: hardly ever in noise, and wide enough for what is there."""
+"""Estimated ranges: rarely from noise, and wide enough for the data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dpgrain.words.quantities import warnings
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_false_bins_hardly_widen_the_range(law: Law) -> None:
-    """Numbers from 1 to 8, and noise in 120 bins: now and then a range is wide, and hardly ever far."""
+    """Numbers from 1 to 8, and noise in 120 bins: ranges are sometimes wide, and rarely extreme."""
     rule, rng = AutoRange(), np.random.default_rng(4)
     counts = np.zeros(rule.edges.size - 1)
     one = int(np.flatnonzero(rule.edges == 1)[0])
@@ -38,7 +38,7 @@ def test_false_bins_hardly_widen_the_range(law: Law) -> None:
 
 
 def test_far_numbers_are_weighed_against_the_noise() -> None:
-    """Less noise, or a farther tail, and the range reaches farther; either sign by itself."""
+    """With less noise, or a longer tail, the range extends farther; each sign separately."""
     rule = AutoRange()
     counts = np.zeros(rule.edges.size - 1)
     one = int(np.flatnonzero(rule.edges == 1)[0])
@@ -66,7 +66,7 @@ NUMBERS: dict[str, Any] = {
 @pytest.mark.parametrize("tail", NUMBERS)
 @pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
 def test_bounds_of_sums_are_near_the_best(tail: str, scale: float) -> None:
-    """Noise and what is cut off add up to little more than at the best bound, for any tail."""
+    """Noise and truncation add up to little more than at the best bound, for any tail."""
     rule, rng = AutoRange(signed=False), np.random.default_rng(7)
     numbers, sd, noise = NUMBERS[tail](rng), 9.4 * scale, 1.7 * scale
 
@@ -98,7 +98,7 @@ def test_a_guess_beyond_what_is_seen_is_no_more_than_counts_leave_likely() -> No
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 @pytest.mark.parametrize("signed", [True, False])
 def test_a_range_is_hardly_ever_seen_in_noise(law: Law, signed: bool) -> None:
-    """Bins alone and windows of them pass with at most 2·10⁻⁵ a bin; 20,000 tables see 2% more."""
+    """Bins and windows of bins pass with at most 2·10⁻⁵ per bin; 20,000 tables resolve 2% more."""
     rule, rng = AutoRange(signed=signed), np.random.default_rng(5)
     bins, tables = rule.edges.size - 1, 20_000
     seen = 0
@@ -113,14 +113,14 @@ def test_a_range_is_hardly_ever_seen_in_noise(law: Law, signed: bool) -> None:
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_neighbours_stand_out_together(law: Law, sign: int) -> None:
-    """Four bins of 3.5 deviations each are no noise, though none of them is seen alone."""
+    """Four bins of 3.5 deviations each are not noise, though none of them is visible separately."""
     rule = AutoRange()
     counts = np.zeros(rule.edges.size - 1)
     one = int(np.flatnonzero(rule.edges == 1)[0])
     counts[one : one + 4] = 70.0
     found = rule.choose(counts[::sign], 20.0, law)
     assert found == ((1.0, 16.0) if sign > 0 else (-16.0, -1.0))
-    # As far apart as that they are not told from noise, nor is one of them.
+    # At this distance they look like noise, and so does each of them.
     counts[one : one + 4] = [70.0, 0.0, 0.0, 0.0]
     counts[one + 8 :: 8] = 70.0
     assert not rule.is_detectable(counts[::sign], 20.0, law)
@@ -177,7 +177,7 @@ def test_narrow_numbers_get_bins_of_their_own_and_wide_ones_all_magnitudes() -> 
     wide = rule.choose(nodes(np.exp(rng.normal(0, 4, 5000)), rule, 20.0, rng), 20.0)
     assert wide == (0.0, rule.largest)
     assert rule.near(*wide) == rule.smallest
-    # Bins of equal width never hold all magnitudes.
+    # Bins of equal width never contain all magnitudes.
     even = AutoTree.like(rule, "even")
     assert even.choose(nodes(np.exp(rng.normal(0, 4, 5000)), even, 20.0, rng), 20.0)[1] < 1e8
 
@@ -210,7 +210,7 @@ TAILS = {
 def test_intervals_of_quantiles_without_bounds_hold_them(
     tail: str, people: int, epsilon: float
 ) -> None:
-    """Of 671 people the tail is not seen: the interval has no end then, in place of a wrong one."""
+    """With 671 people the tail is invisible: then the interval is open, not wrong."""
     rng, ranks = np.random.default_rng(11), [0.5, 0.9, 0.99]
     held, off = [], []
     for seed in range(8):
@@ -262,7 +262,7 @@ UNITS: dict[str, Any] = {"record": dg.Record(), "element": dg.Element("g"), "use
 
 
 def first_look(rows: dict[str, list[Any]], unit: Any, **options: Any) -> tuple[Any, FloatArray]:
-    """The event by which a range is found, and what it is asked to hide, in units of its noise."""
+    """The event of an estimated range, and its sensitivities in units of the noise."""
     looks: list[tuple[Any, FloatArray]] = []
     real = Charge.noisy
 

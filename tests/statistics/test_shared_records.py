@@ -1,4 +1,4 @@
-"""Counts and sums of records that people share: what one unit moves, and what is refused."""
+"""Counts and sums of shared records: the effect of one unit, and errors."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_a_bound_that_is_found_suits_the_rows() -> None:
 def test_estimates_are_of_what_is_bounded() -> None:
     rows: list[Row] = [(("a", "b"), "x", 4.0)] * 6 + [(("b",), "y", 2.0)] * 2 + [((), "x", 1.0)]
     one, release = _exact(_one, rows, unit=dg.User(), clip=2.0)
-    # b has two rows of 2 alone, and shares what is left of 8 with a: nothing of a's is left out.
+    # b has two own rows of 2, and shares the other 8 with a: all of a's rows count.
     assert one[0] * release.std_error[0] == pytest.approx(8.0)
     count, told = _exact(lambda t, **o: dg.count(t, "amount", **o), rows, unit=dg.User(), clip=5.0)
     assert count[0] * told.std_error[0] == pytest.approx(5.0)

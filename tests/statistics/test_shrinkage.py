@@ -52,7 +52,7 @@ def test_shrinkage_beats_raw_and_zeros_on_heavy_tails(level: float, noise: str) 
     found = squared(better, truth, sd)
     assert found < 0.9 * raw
     assert found < zeros
-    # Far below what non-negativity alone brings, where most is noise.
+    # Far below the effect of non-negativity only, if most is noise.
     if level >= 30:
         assert found < 0.2 * squared(np.maximum(noisy, 0), truth, sd)
 
@@ -63,7 +63,7 @@ def test_only_noise_becomes_nearly_zeros(items: int, noise: str) -> None:
     generator = np.random.default_rng(items)
     sd = generator.choice([1.0, 100.0], items)
     better, error = shrink(draws(noise, generator, sd), sd, noise=noise)
-    # Of the energy of the noise, 1 an item; a few items leave room for a wrong law.
+    # Relative to the noise's energy, 1 per item; a few items allow a wrong distribution.
     assert squared(better, np.zeros(items), sd) < {30: 0.2, 1000: 0.05, 20_000: 0.01}[items] * items
     assert (error**2 / sd**2).mean() < 0.3
 
@@ -79,7 +79,7 @@ def test_far_above_the_noise_nothing_changes() -> None:
 
 @pytest.mark.parametrize("distance", [2.0, 4.0, 8.0, 16.0])
 def test_never_much_worse_than_raw(distance: float) -> None:
-    """All true values alike, at any distance from 0: the unfriendly case for an atom at 0."""
+    """All true values equal, at any distance from 0: the unfavourable case for an atom at 0."""
     generator = np.random.default_rng(3)
     noisy = distance + generator.normal(0, 1, 3000)
     better, _ = shrink(noisy, np.ones(3000))
@@ -91,7 +91,7 @@ def test_the_stated_error_is_that_measured() -> None:
     truth = np.where(generator.random(20_000) < 0.7, 0, generator.exponential(5, 20_000))
     better, error = shrink(truth + generator.normal(0, 1, 20_000), np.ones(20_000))
     assert squared(better, truth) == pytest.approx((error**2).sum(), rel=0.05)
-    # Not one number for all: what stands clear of 0 is as uncertain as its noise.
+    # Not one number for all: values clear of 0 are as uncertain as their noise.
     assert error[better < 0.2].mean() < 0.6
     assert error[better > 8].mean() == pytest.approx(1, abs=0.05)
 
@@ -143,7 +143,7 @@ def test_a_wrong_prior_moves_nothing_far() -> None:
     better, _ = shrink(noisy, np.ones(4000), generator.permutation(truth))
     assert (np.abs(better - np.maximum(noisy, 0)) <= 3 + 1e-9).all()
     assert squared(better, truth) < 1.1 * squared(noisy, truth)
-    # Also where the law is sure: by far most items lie at 0.
+    # Also if the distribution is certain: almost all items are at 0.
     noisy = generator.normal(0, 1, 20_000)
     better, _ = shrink(noisy, np.ones(20_000), np.ones(20_000))
     assert noisy.max() > 3.5

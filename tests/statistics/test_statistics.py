@@ -1,4 +1,4 @@
-"""Every statistic: the worst neighbours show what is billed, and what it says is right."""
+"""Every statistic: the worst neighbours reach the charge, and its statements are right."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def shapes_of(rng: np.random.Generator, statistic: str, name: str, count: int) -
     return [shapes[i] for i in rng.permutation(len(shapes))[:count]]
 
 
-# Statistic, unit, keys, domain and clip; what changes; the share of the bill that is at least seen.
+# Statistic, unit, keys, domain and clip; the change; the smallest visible share of the charge.
 OF_ITEMS = [
     ("count", "user", ("item",), "public", 2.5),
     ("sum", "user", (), "public", 2.5),
@@ -72,7 +72,7 @@ SELECTED = [
 ]
 CRAFTED: list[Any] = [
     *((case, (cases.own_level(case[1]), "zero_out", 1), 0.5) for case in OF_ITEMS),
-    # Cells of one item and two corners are vectors: a unit that is exchanged may turn by 90°.
+    # Cells of one item and two corners are vectors: a replaced unit may rotate them by 90°.
     *((case, (cases.own_level(case[1]), "replace", 1), 0.98) for case in OF_ITEMS),
     *((case, (cases.own_level(case[1]), "zero_out", 1), 0.5) for case in IN_RANGES),
     *((case, ("user", "zero_out", 1), 0.5) for case in SELECTED),
@@ -164,7 +164,7 @@ COVERED: dict[str, tuple[Callable[..., Any], list[str]]] = {
 
 
 def coverage(name: str, noise: str, runs: int, epsilon: float) -> float:
-    """How often the 95% interval holds what the estimate would be without noise."""
+    """The coverage of the 95% interval for the noiseless estimate."""
     ask, _ = COVERED[name]
     table = cases.table_of(cases.clean(), threads=1, engine=InMemory)
     options: dict[str, Any] = {"unit": dg.User(), "epsilon": epsilon, "delta": 1e-6, "noise": noise}

@@ -1,4 +1,4 @@
-"""Wrong questions are refused in one sentence, before anything is read."""
+"""Invalid queries raise a one-sentence error, before anything is read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def unread(**options: Any) -> dg.UserTable:
 
 
 GOOD: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
-# Each called with whatever is wrong.
+# Each is called with the invalid argument.
 SUM: Any = dg.sum
 MEAN: Any = dg.mean
 QUANTILES: Any = dg.quantiles
@@ -195,10 +195,10 @@ def test_table_without_users_counts_records(ask: Any) -> None:
     ("unit", "by", "law"),
     [
         (dg.User(), None, "laplace"),
-        # 2 corners of so many groups: (2·5)^¼·√2 is below the Gaussian's 4.22, (2·60)^¼·√2 is not.
+        # 2 corners of n groups: (2·5)^¼·√2 is below the Gaussian's 4.22, (2·60)^¼·√2 is not.
         (dg.User(), 5, "laplace"),
         (dg.User(), 60, "gaussian"),
-        # Laplace noise for 20 elements of a user costs 20, not √20, times that of one.
+        # Laplace noise for 20 elements of a user costs 20, not √20, times the noise for one.
         (dg.User(max_elements=20), 5, "gaussian"),
         (dg.Element("item"), 5, "gaussian"),
         (dg.Record(), 60, "laplace"),

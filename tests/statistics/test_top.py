@@ -1,4 +1,4 @@
-"""The largest items count different users; no item is named that nobody holds."""
+"""The largest items count different users; no item without users is selected."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ def test_what_may_have_been_rounded_up_to_the_threshold_does_not_pass(
     options: dict[str, Any] = {"unit": dg.User(), "epsilon": epsilon, "delta": 1e-6, "max_items": 1}
     event = NAMING[way](rows, **options).guarantee.event.parts[0]
     steps = 2.0 ** grid_bits(event.noise_multiplier)
-    # The count and its noise, in steps of the grid: what rounds to the last is half a step beyond.
+    # The count and its noise, in steps of the grid: values that round to the last are half a step
+    # beyond.
     threshold = event.threshold * steps
     for noisy, named in ((math.floor(threshold), 0), (math.ceil(threshold) + 1, 1)):
         with monkeypatch.context() as patch:
@@ -94,7 +95,7 @@ def test_what_may_have_been_rounded_up_to_the_threshold_does_not_pass(
 
 @pytest.mark.parametrize("way", NAMING)
 def test_no_item_is_named_that_nobody_adds_to(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # One user holds many; beyond max_items they count 0, and so does what has no number.
+    # One user has many; beyond max_items they count 0, like items without a number.
     rows: dict[str, Any] = {"who": np.ones(500, np.int64), "item": np.arange(500) % 100,
                             "x": np.where(np.arange(500) % 100 < 50, np.nan, 1.0)}  # fmt: skip
     table = dg.read(pa.table(rows), user="who", threads=1)
@@ -125,7 +126,7 @@ def test_top_counts_different_users(
     if method == "gumbel":
         options["epsilon"] = 1e4
     release = dg.top(table, keys, k=3, max_items=1 if method == "names" else 20, **options)
-    # What has no number is held all the same.
+    # Items without a number still count as present.
     held = [
         row[:3] for row in cases.BAD if row[0] is not None and None not in row[1 : 1 + len(keys)]
     ]
@@ -147,7 +148,7 @@ def test_top_counts_different_users(
 
 
 def held_by_many(engine: Any = InMemory, **options: Any) -> dg.UserTable:
-    """800 users who hold 20 items that all hold, and 6 of 50 others: most weight is wasted."""
+    """800 users with 20 common items and 6 of 50 others each: most weight is wasted."""
     rng = np.random.default_rng(5)
     who = np.repeat(np.arange(800), 26)
     others = np.stack([20 + rng.permutation(50)[:6] for _ in range(800)])
@@ -223,8 +224,8 @@ def test_what_does_not_fit_the_memory_is_routed_all_the_same(
 def test_a_second_round_on_other_rows_than_the_first_names_nothing(
     monkeypatch: pytest.MonkeyPatch, engine: Any
 ) -> None:
-    # Whoever newly holds an item is told whether another one gave to it in the first round, and the
-    # weight of all who newly hold it would turn with it.
+    # A new user of an item reveals whether another one gave to it in the first round, and the
+    # weight of all its new users would turn with it.
     con = duckdb.connect()
     con.execute("CREATE TABLE people AS SELECT range % 800 AS who FROM range(20000)")
     rows = con.sql("SELECT who, (random() * 60)::INT AS item FROM people")
@@ -266,7 +267,7 @@ def test_what_is_beyond_everybodys_first_items_does_not_go_on(
 def test_an_item_that_goes_on_is_named_whether_or_not_anybody_gives_to_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Who gives to it depends on one person's rows, so that zeros must be drawn on like others.
+    # One person's rows decide the recipients, so zeros must receive noise like other values.
     guarantee = named_by("adaptive", counts=False).guarantee
     part: Any = guarantee.event.parts[1]
     monkeypatch.setattr(draws, "with_gaussian", lambda sums, *_, **__: sums + 10**9)
@@ -304,7 +305,7 @@ def test_with_one_history_a_user_moves_both_rounds_no_farther_than_is_billed(
     for moved, part in zip(lost, event.parts, strict=True):
         billed = part.loss(1, relation).mu ** 2
         assert 0.5 * billed < moved <= billed * (1 + 1e-9)
-    # What is below the floor, named, or beyond everybody's first items takes no part.
+    # Items below the floor, already selected, or beyond a user's first ones do not participate.
     first: Any = event.parts[0]
     second: Any = event.parts[1]
     counts = draws[0].answer * (first.noise_multiplier / draws[0].scale[0])
@@ -313,7 +314,7 @@ def test_with_one_history_a_user_moves_both_rounds_no_farther_than_is_billed(
 
 
 class History:
-    """A charge whose first noisy counts are stated for each item, and which keeps the sums."""
+    """A charge with stated first noisy counts of each item, which records the sums."""
 
     def __init__(self, items: list[int], counts: dict[int, float]) -> None:
         self.items, self.counts, self.sums = items, counts, list[dict[int, float]]()
@@ -353,8 +354,8 @@ def sums_of_two_rounds(
 def test_items_that_one_side_alone_holds_turn_nobody_elses_weight(
     seed: int, relation: Relation
 ) -> None:
-    # In one history of the items that both sides give to, whatever the counts of the others are: how
-    # many items there are, and go on, differs then.
+    # In one history of the items of both sides, for any counts of the others: then the number of
+    # items, and of remaining ones, differs.
     rng = np.random.default_rng(seed)
     engine = (InMemory, "duckdb")[seed % 2]
     counts = dict(enumerate(rng.uniform(0.0, 13.0, 60)))

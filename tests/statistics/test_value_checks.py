@@ -1,4 +1,4 @@
-"""Arrays that are no noisy values are refused."""
+"""Arrays without valid noisy values are rejected."""
 
 from __future__ import annotations
 

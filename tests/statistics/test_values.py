@@ -1,4 +1,4 @@
-"""What a record adds to each sum is billed."""
+"""Each record's contribution to each sum is charged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrow arrays are what pyarrow would make, and pandas stays where it is."""
+"""Arrow arrays equal pyarrow's, and pandas objects are unchanged."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_other_keys_have_the_same_blocks(
     for clip in (0.7, 1.5, 100.0):
         expected = cases.expected_sums(second, cell, cases.OWN, clip)
         cases.assert_same(cases.found_sums(table, other, groups, clip, public=public), expected)
-    # Asked again it is the same, of the table with the column too.
+    # A repeated call returns the same, also for the table with the column.
     assert blocks.for_keys(second, table) == (table, other)
     shared = other.contribution(items=None, cells=None, single=False, norm="l2").layout == "shared"
     assert shared == (other.of not in second)
@@ -75,7 +75,7 @@ def test_a_cell_that_holds_several_groups_is_none_of_them(cell: str) -> None:
     blocks = UnitBlocks.of_unit(unit, table, ("page", "month"), "page")
     for keys in (("page",), ("month",), ("code",)):
         _, other = blocks.for_keys(keys, table)
-        # Only where groups are cells may it be said that a block is one of them.
+        # Only if groups are cells may the text equate a block with one of them.
         assert other.alone == ([blocks.of] == list(keys) and blocks.elements is None)
 
 
@@ -116,7 +116,7 @@ def test_the_same_mapping_of_two_columns_makes_two_partitions() -> None:
 
 @pytest.mark.parametrize("taken", ["cell of page", "Cell of Page"])
 def test_a_column_that_is_there_is_not_taken_for_the_cells(taken: str) -> None:
-    # All of a user's records would seem to lie in one cell, or in as many as somebody likes.
+    # All of a user's records would seem to be in one cell, or in any number of cells.
     plain = cases.table_of(pa.table({**cases.ROWS, taken: ["one"] * 13}))
     made = cases.table_of().with_cells(taken, of="page", by=lambda _: "one")
     other = cases.table_of().with_cells(taken, of="code", by=lambda _: "one")

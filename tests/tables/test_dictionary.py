@@ -1,4 +1,4 @@
-"""Groups have a public order, which follows from each group's own names alone."""
+"""Groups have a public order, which follows only from each group's names."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_domains_are_of_the_column_s_own_keys() -> None:
             pa.array([True]),
             "contains 'yes', .* contains booleans; write true and false",
         ),
-        # A month is no day, and its count would be noise alone.
+        # A month is not a day, and its count would be pure noise.
         (
             ["2025-01", "2025-02"],
             days,

@@ -266,7 +266,7 @@ def test_cells_that_python_holds_equal_are_one() -> None:
 
 @pytest.mark.parametrize("by", [lambda i: int(i) % 3 if int(i) % 2 else str(int(i) % 3), None])
 def test_order_depends_on_each_item_alone(by: Any) -> None:
-    # What is kept when a bound is enforced may not depend on what else is in the table.
+    # The rows selected by a contribution bound must not depend on other rows in the table.
     items = [str(i) for i in range(60)]
     elements = None if by is None else Elements.from_function(by)
     with table().open_engine() as engine:
@@ -293,7 +293,7 @@ def test_cell_codes_of_unknown_items_need_no_error_rule() -> None:
 
 @pytest.mark.parametrize("values", [["30.01.2024", "31.01.2024"], [20240130, 20240131]])
 def test_periods_of_what_is_no_day_are_refused(values: list[Any]) -> None:
-    """Each text would be a cell of its own, where the sentence promises the cell of a month."""
+    """Each text would be a separate cell, but the guarantee covers the cell of a month."""
     table = dg.read(pa.table({"who": [1, 2], "at": values}), user="who")
     month, said = (
         dg.Elements.from_period("month"),

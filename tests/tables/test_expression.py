@@ -1,4 +1,4 @@
-"""The grammar of expressions: what is read, how it is written again, and what is refused."""
+"""The grammar of expressions: parsing, printing, and errors."""
 
 from __future__ import annotations
 

@@ -70,12 +70,12 @@ NUMBER: dict[str, int] = {"a": 7, "b": 8, "c": 9, "d": 10, "e": 11}
 
 
 def labels(table: dg.UserTable, of: str, name: str) -> dict[Any, str]:
-    """What a column of cells holds for the values of another column."""
+    """The values of a column of cells for values of another column."""
     with table.open_engine() as engine:
         return dict(cases.rows_of(engine.distinct([of, name])))
 
 
-# How a column of cells may be made (of which column, by what), and what it holds for each page.
+# How a column of cells may be derived (from a column, by a rule), and its values for each page.
 MADE: dict[str, tuple[str, Callable[[], Any], dict[str, str]]] = {
     "function": ("page", lambda: cases.TOPICS.get, cases.OWN),
     "failing": ("page", lambda: cases.fails_on_d, cases.OWN),
@@ -186,7 +186,7 @@ def test_a_function_that_fails_on_private_values_is_silent(function: Any, missin
     table = cases.table_of(rows).with_cells("topic", of="page", by=elements)
     rest = {} if missing == "drop" else {"bro": "own: bro"}
     assert labels(table, "page", "topic") == {"yo": "cell", "hello": "cell", **rest}
-    # The cell of an item is the same where the item itself tells it.
+    # The cell of an item is the same if the item determines it.
     groups = Groups.of(["page"], [pa.array(["yo", "bro", "hello"])])
     cells = UnitBlocks.of_unit(dg.Element("topic"), table, ["page"]).cells(groups, public=False)
     yo, bro, hello = cells.codes.tolist()
@@ -294,7 +294,7 @@ def test_check_counts_what_has_no_cell() -> None:
         "topic", of="page", by=dg.Elements.from_mapping(cases.TOPICS, missing="drop")
     )
     assert "rows without an item (dropped)" in table.check("topic")
-    # d, e and null: five rows of users, none of nobody's.
+    # d, e and null: five rows of users, and none without a user.
     assert "5  rows without an item (dropped)" in table.check("topic")
 
 
@@ -367,7 +367,7 @@ def test_a_key_may_be_called_anything() -> None:
 
 
 def test_public_mappings_tell_their_domain() -> None:
-    # A mapping that drops the rest tells all cells; the keys of a unit's mapping are the items.
+    # A mapping that drops the rest reveals all cells; the keys of a unit's mapping are the items.
     assert cases.rows_of(domain_of(None, ["topic"]).groups()) == [("x",), ("y",)]
     mixed = domain_of(None, ["month", "topic"])
     assert mixed.selected == ("month",)

@@ -1,4 +1,4 @@
-"""Regions that callers state: what lies inside, by the definition, in every source and engine."""
+"""Explicit regions: their rows by definition, in every source and engine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UTC = dt.UTC
 
 
 def rows(number: int = 200) -> pa.Table:
-    """Rows whose cells are missing now and then, in every column that a region may be of."""
+    """Rows with occasional missing cells, in every possible region column."""
     rng = np.random.default_rng(8)
     spans = rng.integers(0, 70, number)
     columns: dict[str, Any] = {
@@ -56,7 +56,7 @@ def rows(number: int = 200) -> pa.Table:
 TABLE = rows()
 AT = dt.datetime(2026, 1, 9, 12)
 
-# What is stated, the side that it is, and the rows inside by the definition.
+# The condition, its side, and the rows inside by definition.
 STATED: dict[str, tuple[dict[str, Any], Side, Callable[[dict[str, Any]], bool]]] = {
     "days": (
         {"day": ("2026-01-01", "2026-01-31")},
@@ -230,7 +230,7 @@ def test_rows_inside_are_those_of_the_definition(source: str, engine: Any, tmp_p
     table = dg.read(data, user="who", engine=engine, **options)
     for name, (stated, _, inside) in STATED.items():
         if source == "CSV" and ("moment" in stated or name in ("texts or none", "the empty text")):
-            # CSV does not tell an empty text from none.
+            # CSV does not distinguish an empty text from a missing one.
             continue
         expected = [row["n"] for row in TABLE.to_pylist() if inside(row)]
         with table.where(stated).open_engine() as opened:

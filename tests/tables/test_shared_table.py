@@ -48,7 +48,7 @@ def _bounded(
 
 def test_rows_count_for_all_of_their_owners() -> None:
     table = dg.read(MAIL, user=OWNERS)
-    # The row of nobody is left out; that of cy and cy has one owner.
+    # The row without an owner is dropped; the row of cy and cy has one owner.
     assert _bounded(table, 9) == [5.0]
     assert _bounded(table, 1) == [2.0]
     assert _bounded(table, 9, value="size") == [10.0]
@@ -115,7 +115,7 @@ def test_one_row_of_each_user_is_refused() -> None:
 
 @pytest.mark.slow
 def test_rows_with_an_owner_whose_name_cannot_be_read_are_left_out(tmp_path: Path) -> None:
-    """Such an owner would be nobody, whose rows all stay for the others: 100 where the bound is 1."""
+    """Such an owner would be missing, and all its rows would count for others: 100 with bound 1."""
     count = 100
     senders, long = [f"u{place}" for place in range(count)], "x" * (1 << 16) + "y"
     broken = pa.Array.from_buffers(
@@ -134,7 +134,7 @@ def test_rows_with_an_owner_whose_name_cannot_be_read_are_left_out(tmp_path: Pat
             table = dg.read(source, user=["s", "r"], engine=engine)
             assert _bounded(table, 1) == [0.0]
             assert _bounded(table.filter("known(s)"), 1) == [0.0]
-    # One that is missing owns nothing, and the row is the other's alone.
+    # A missing one owns nothing, and the row belongs only to the other.
     table = dg.read(pa.table({"s": senders, "r": pa.nulls(count, pa.string())}), user=["s", "r"])
     assert _bounded(table, 1) == [float(count)]
 
@@ -152,7 +152,7 @@ def test_the_curator_is_told_of_owners() -> None:
     assert counts["rows"] == 5
     assert counts["rows without an owner (dropped)"] == 1
     assert counts["rows with an unreadable owner name (dropped; counted over all rows)"] == 1
-    # Whoever owns both sides of a record owns one.
+    # An owner of both sides of a record owns one.
     assert (counts["owners with a record"], counts["most records of one owner"]) == (4, 2)
     assert counts["non-numeric cells of 'cost' (dropped)"] == 2
     some = table.filter("cost < 2")

@@ -1,4 +1,4 @@
-"""Reading tables: every source gives the same sums, every refusal is one sentence, rows never fail."""
+"""Reading tables: all sources give the same sums, every error is one sentence, rows never fail."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def opened_sources(folder: Path) -> dict[str, Callable[[], Any]]:
 
 
 class Stream:
-    """Something that hands out its rows by Arrow's protocol alone, as a cursor of a database does."""
+    """An object that only returns its rows by Arrow's protocol, like a database cursor."""
 
     def __init__(self, rows: pa.Table) -> None:
         self._rows = rows
@@ -220,7 +220,7 @@ def test_cells_of_many_types(cells: Any) -> None:
     "kind", [pa.timestamp("us"), pa.timestamp("s"), pa.time64("us"), pa.duration("s")]
 )
 def test_times_do_not_name_things(kind: pa.DataType) -> None:
-    """One value beyond what text can hold would end the release: the type is refused instead."""
+    """One value beyond the range of text would end the release: the type is rejected instead."""
     rows = pa.table(
         {"who": [1, 2], "item": ["x", "y"], "cell": pa.array([1, 2], pa.int64()).cast(kind)}
     )
@@ -316,7 +316,7 @@ def _parquet_of(column: str) -> bytes:
     return held.getvalue()
 
 
-# A file of one column, whose name has a byte that no UTF-8 text has once it is replaced.
+# A one-column file; its name has a byte that is never in UTF-8 text once it is replaced.
 NAMED = _parquet_of("named")
 
 
@@ -351,8 +351,8 @@ def test_wrong_files(
 
 
 def test_a_first_line_that_is_no_text_is_not_held_by_the_error(tmp_path: Path) -> None:
-    """Of a file without a header the first line is a row."""
-    # The name does not stand in this line, which a traceback shows.
+    """In a file without a header the first line is a row."""
+    # This line, which a traceback shows, does not contain the name.
     path = a_file(tmp_path, "a.csv", CANARY.encode() + b",17 May,\xff\n")
     with pytest.raises(dg.DataError, match="check that it is UTF-8 text") as caught:
         dg.read(path)
@@ -441,7 +441,7 @@ def test_wrong_columns(item: str, weight: str | None, unit: Unit, words: str) ->
 
 @pytest.fixture(autouse=True)
 def _own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every test leaves its spill folder empty, whatever fails."""
+    """Every test leaves its spill folder empty, even after a failure."""
     (tmp_path / "spill").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "spill"))
     yield
@@ -462,7 +462,7 @@ def test_safe_settings_are_in_force() -> None:
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
             "allow_community_extensions": "false",
-            "threads": "1",  # of 3, as many as its memory is enough for
+            "threads": "1",  # of 3, as many as fit into its memory
         }
         assert {name: settings[name] for name in wanted} == wanted
         assert settings["memory_limit"] == "125.8 MiB"  # 33% of 400 MB
@@ -577,7 +577,7 @@ def test_bad_values_follow_the_fixed_rules(
         release_all(table, "n")
         release_all(table, None)
         release_all(dg.read(pa.table(BAD).slice(0, 0), user="who"), "n")
-    # A session of Spark that other tests have left in this process tells what it lets go of.
+    # A session of Spark left by other tests in this process logs what it releases.
     assert [line for line in caplog.records if not line.name.startswith("py4j")] == []
     assert capfd.readouterr() == ("", "")
 
@@ -668,7 +668,7 @@ def test_check_tells_of_cells_that_are_not_of_their_type() -> None:
 
 
 def test_check_tells_that_a_column_reads_as_nothing() -> None:
-    """Of all rows, whatever the region, and before anything is spent."""
+    """For all rows, whatever the region, and before any charge."""
     rows = pa.table({"who": ["a"] * 3, "at": ["31.12.2025"] * 2 + [None], "n": ["1,5", "2,5", "x"],
                      "day": ["2025-12-31"] * 3, "none": pa.nulls(3, pa.string())})  # fmt: skip
     types = {"at": "DATE", "n": "DOUBLE", "day": "DATE", "none": "DATE"}
@@ -685,7 +685,7 @@ def test_check_tells_that_a_column_reads_as_nothing() -> None:
     nothing_read = [words for words in counts if "none of which" in words]
     assert not any("'at'" in words or "'n'" in words for words in nothing_read)
     assert counts["cells of 'n' that cannot be read as DOUBLE (dropped)"] == 1
-    # Also of a number whose type nobody stated.
+    # Also for a number without a declared type.
     counts = dg.read(rows, user="who").check_counts(value="n")
     assert counts[told.format("'n'", "number")] == 3
 
@@ -766,7 +766,7 @@ def test_repr_shows_no_rows() -> None:
 
 
 def test_repr_says_how_rows_are_made() -> None:
-    """Whoever joins persons with their visits, and not visits with persons, sees what is left."""
+    """Joining persons with visits, instead of visits with persons, shows what is dropped."""
     visits = dg.read(ROWS, user="who").filter("n > 1")
     persons = dg.read(pa.table({"id": ["a"], "born": [1950]}), user="id")
     shown = repr(persons.join(visits))
@@ -792,7 +792,7 @@ def test_one_user_with_ten_million_rows_in_bounded_memory(weighted: bool, tmp_pa
         dg.histogram(table, "item", unit=dg.Element("item"), epsilon=1, delta=1e-6, clip=1.0)
         print(pathlib.Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
     """
-    # The peak of this process alone: what getrusage tells begins with that of the one which made it.
+    # The peak of only this process: getrusage starts from the parent's.
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(done.stdout) * 1024 < 1.5e9

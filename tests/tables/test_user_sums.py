@@ -1,4 +1,4 @@
-"""What users hold: sums of indicators, and the candidates that occur."""
+"""Users' contributions: sums of indicators, and the occurring candidates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mean from outside of the library: what is promised to whoever writes one."""
+"""A mean from outside the library: the guarantees for its author."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dpgrain.units import Level, Relation
 
 @dataclass(frozen=True)
 class Boxed(Central):
-    """The mean of vectors whose coordinates are cut to [-1, 1]: of a cube, not of a ball."""
+    """The mean of vectors with coordinates clamped to [-1, 1]: a cube, not a ball."""
 
     noise_multiplier: float
     n_users: int
@@ -89,7 +89,7 @@ class TestBoxed(MeanContract):
 
 
 class TestWhatIsTooLong(TestBoxed):
-    """The contract sees a mean that cuts numbers to twice of what it says."""
+    """The contract detects a mean that clips at twice the stated bound."""
 
     def make(self, rounds: int = 3, **options: Any) -> Mean:
         return Boxed(0.5, BLOCKS, rounds, side=2.0)

@@ -1,4 +1,4 @@
-"""An engine from elsewhere is one file: lists of tuples, and a class in place of a name."""
+"""An external engine is one file: lists of tuples, and a class instead of a name."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Lists:
 
 
 def _inside(row: Any, region: Region) -> bool:
-    """Whether a row lies in a region, which the engine has to read by itself."""
+    """Whether a row is in a region, which the engine has to evaluate itself."""
     for side in region.sides:
         value = row[side.column]
         if isinstance(value, date):
@@ -214,7 +214,7 @@ def test_an_engine_is_chosen_by_name_or_as_a_class() -> None:
         assert type(engine) is ENGINES["duckdb"]
     assert isinstance(dg.read(rows, user="who", engine=Lists).open_engine(), Lists)
     assert dg.read(rows, user="who").engine == "duckdb"
-    # It stays the engine of every table that is made of this one.
+    # It stays the engine of every table derived from this one.
     table = dg.read(rows, user="who", engine=Lists).with_cells("few", of="who", by=lambda who: "x")
     assert isinstance(table.open_engine(), Lists)
 

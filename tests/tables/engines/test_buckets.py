@@ -1,4 +1,4 @@
-"""Buckets hold the same keys in fewer bits, and give them back sorted, whole users together."""
+"""Buckets contain the same keys in fewer bits, and return them sorted, whole users together."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_same_keys_come_back_sorted(
     seed: int, users: int, shift: int, rows: int, staged: int, size: int
 ) -> None:
     generator = np.random.default_rng(seed)
-    # Some users hold many of the rows, and the last one is there.
+    # Some users have many of the rows, and the last one is present.
     user = np.minimum(generator.geometric(3 / users, rows), users - 1) if users > 3 else 0
     user = np.where(generator.random(rows) < 0.1, users - 1, user)
     keys = (user << shift) | generator.integers(0, 1 << shift, rows)

@@ -1,4 +1,4 @@
-"""Columns that are made of others, and rows that are kept: engines, regions, partitions and people."""
+"""Derived columns, and filtered rows: engines, regions, partitions and people."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def visits(count: int = 400) -> pa.Table:
 
 
 def counts(table: UserTable, by: str, **asked: Any) -> dict[Any, int]:
-    """Counts by a column, with next to no noise."""
+    """Counts by a column, with negligible noise."""
     found = dg.count(table, by=by, clip=1e4, **{**USER, **asked})
     return {
         key: round(count)
@@ -195,7 +195,7 @@ def test_a_condition_without_a_column_is_rejected(condition: str) -> None:
 
 
 def test_partitions_are_those_of_days() -> None:
-    """A ledger distinguishes partitions by what they are made of, and by no name."""
+    """A ledger distinguishes partitions by their definition, and not by name."""
     table = dg.read(visits(), user="who")
     dated = table.with_days("day2", of="at").with_cells(
         "m", of="day2", by=dg.Elements.from_period("month", missing="drop")
@@ -240,7 +240,7 @@ def test_rows_of_people_keep_whole_users() -> None:
             dg.count(people, by="many", **{**USER, "unit": unit})
     found = counts(people, "many")
     assert sum(found.values()) == len(set(visits()["who"].to_pylist()))
-    # Who has no row counts 0, but not where a condition may have taken the row.
+    # A user without rows counts 0, unless a condition may have removed the row.
     everyone = dg.mean(people, "n", bounds=(0, 50), **USER).value
     assert everyone == pytest.approx(4.0, rel=0.01)
     some = dg.mean(people.filter("n > 0"), "n", bounds=(0, 50), **USER).value

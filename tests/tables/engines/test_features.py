@@ -1,4 +1,4 @@
-"""What is made of all rows of one person, against pandas, and what is refused."""
+"""Features from all rows of one person, against pandas, and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DAYS = [dt.date(2025, 1, d) for d in (1, 2, 3, 9)] + [None]
 
 
 def drawn(rng: np.random.Generator, users: int = 40) -> pd.DataFrame:
-    """Rows of odd values; few of several kinds, so that many tie."""
+    """Rows of malformed values; few of several types, so that many tie."""
     who = rng.integers(0, users, 6 * users)
     size = len(who)
 
@@ -212,7 +212,7 @@ def any_feature(rng: np.random.Generator) -> str:
     conditions = ["ok", "n > 0", "known(paid)", "kind in ('er', 'gp')", "day >= '2025-01-02'"]
     name = str(rng.choice(sorted(AGGREGATES)))
     own = AGGREGATES[name]
-    # Numbers with a fraction have no text, by which different values are told apart.
+    # Fractional numbers have no text that distinguishes different values.
     parts = [str(rng.choice(of[:1] if name == "distinct" else of)) for _ in range(own)]
     if own == 0 or rng.random() < 0.5:
         parts.append(str(rng.choice(conditions)))
@@ -220,7 +220,7 @@ def any_feature(rng: np.random.Generator) -> str:
 
 
 def test_random_features_are_those_of_each_person_alone(effort: Effort) -> None:
-    """What a table says of a person is what a table of this person's rows says."""
+    """A person's features in a table equal those in a table of only this person's rows."""
     rng = np.random.default_rng(2)
     for _ in effort.some(range(16)):
         asked: dict[str, Any] = {}
@@ -232,7 +232,7 @@ def test_random_features_are_those_of_each_person_alone(effort: Effort) -> None:
         frame = drawn(rng, 6)
         together = made(table_of(frame), asked)
         for who, mine in frame.groupby("who"):
-            # By its text, as a number that is none equals itself then.
+            # By its text, because NaN equals itself then.
             alone = made(table_of(mine.sample(frac=1, random_state=1)), asked)
             for name, text in asked.items():
                 assert repr(alone[who][name]) == repr(together[who][name]), (text, who)

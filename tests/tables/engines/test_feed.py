@@ -22,7 +22,7 @@ GRID = Grid(np.array([2.0, 3.5, 100.0]), 24)
 
 
 class FakeScan:
-    """Rows in memory, handed out in chunks, in another order each time."""
+    """Rows in memory, returned in chunks, in another order each time."""
 
     def __init__(
         self, keys: IntArray, totals: FloatArray | None, size: int, shift: int = SHIFT
@@ -52,7 +52,7 @@ def direct(keys: IntArray, totals: FloatArray | None) -> IntArray:
 
 def rows_of(seed: int, users: int, rows: int, weighted: bool) -> tuple[IntArray, FloatArray | None]:
     rng = np.random.default_rng(seed)
-    # Heavy users: the first holds about half of all rows.
+    # Heavy users: the first has about half of all rows.
     user = np.minimum(rng.geometric(0.5, rows) * rng.integers(1, users + 1, rows), 2**40)
     keys = (user.astype(np.int64) << SHIFT) | rng.integers(0, LAYOUT.items, rows)
     return keys, rng.integers(0, 2**50, rows).astype(np.float64) if weighted else None
@@ -82,7 +82,7 @@ def test_same_integers_however_it_is_read(
 ) -> None:
     keys, totals = rows_of(seed, users, rows, weighted)
     scan = FakeScan(keys, totals, size)
-    # Keys without totals may be kept in buckets, if it is known how large they are.
+    # Keys without totals may be stored in buckets, if their size is known.
     bucketed = staged is not None and not weighted
     largest = int(keys.max(initial=0)) >> SHIFT if bucketed else None
     with pytest.MonkeyPatch.context() as patch:
@@ -260,7 +260,7 @@ def test_narrowed_keys_are_those_of_the_kept_coordinates(weighted: bool) -> None
     before = feed.is_cached
     list(feed)
     assert (before, feed.is_cached) == (False, True)
-    # Every third coordinate is kept, in its order: 22 of them, which need 5 bits.
+    # Every third coordinate is used, in order: 22 of them, which need 5 bits.
     codes = np.full(64, -1, dtype=np.int64)
     codes[::3] = np.arange(22)
 

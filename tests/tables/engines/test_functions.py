@@ -1,4 +1,4 @@
-"""The functions of expressions: against plain Python on odd values, and what is refused."""
+"""The functions of expressions: against plain Python on malformed values, and errors."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ KINDS = {
 
 
 def rows(rng: np.random.Generator, count: int) -> list[dict[str, Any]]:
-    """Rows of odd values."""
+    """Rows of malformed values."""
     picked = {
         name: [cells[k] for k in rng.integers(len(cells), size=count)]
         for name, (_, cells) in CELLS.items()
@@ -102,7 +102,7 @@ def finite(value: Any) -> Any:
 
 
 def whole(value: Any) -> Any:
-    """A whole number, missing where 64 bits do not hold it."""
+    """An integer, or missing beyond 64 bits."""
     return value if value is not None and -(2**63) <= value < 2**63 else None
 
 
@@ -240,7 +240,7 @@ PLAIN: Mapping[str, Callable[..., Any]] = {
 
 
 def by_python(node: Node, row: Mapping[str, Any]) -> Any:
-    """The value of an expression, by a plain reading of what its functions say."""
+    """The value of an expression, by a plain implementation of its functions."""
     if isinstance(node, ConstantNode):
         return node.value
     if isinstance(node, ColumnNode):
@@ -328,7 +328,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def test_programs_say_what_plain_python_says(effort: Effort) -> None:
-    """A year before 1 and what Python counts as one is left to the tests of days."""
+    """Years before 1 and outside Python's range are left to the tests of days."""
     rng = np.random.default_rng(9)
     told = 0
     for make in effort.some([real, truth, label, calendar] * 50):
@@ -354,7 +354,7 @@ def test_each_function_is_in_the_comparison() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["x + 1", "i * 2", "prefix(s, 2)", "month(d)", "hour(t)", "x > 1"])
 def test_other_rows_move_no_value(text: str) -> None:
-    """A value is of its own row, whatever odd values stand beside it, and in which order."""
+    """A value depends only on its row, with any malformed values nearby, and in any order."""
     rng = np.random.default_rng(0)
     some = rows(rng, 50)
     table = pa.table(
@@ -482,12 +482,12 @@ def test_a_call_with_a_text_in_braces() -> None:
 
 @pytest.mark.parametrize("odd", ODD)
 def test_a_text_is_never_read_as_sql(odd: str) -> None:
-    """A condition once stood in a template, whose places its texts could hold."""
+    """A condition was once formatted into a template, and its texts could contain placeholders."""
     table = pa.table({"s": ["{0}", "x", "'"]})
     for text in (
         f"if(s = {odd} or s = '{{0}}', {odd}, ' || (SELECT max(s) FROM rows_of) || ')",
         f"if(s != {odd}, ' || (SELECT max(s) FROM rows_of) || ', {odd})",
-        # This one has told how many rows there are.
+        # This one revealed the number of rows.
         f"if(s = '{{0}}', ') THEN s END) || (SELECT count(*)::VARCHAR FROM rows_of) || "
         f"TRY(CASE WHEN (1 = 1 or s = ', {odd})",
         f"coalesce(if(s = {odd}, s, {odd}), ' = s or s = ')",

@@ -1,4 +1,4 @@
-"""The engine in memory keeps to the contract of engines, whatever it reads."""
+"""The engine in memory satisfies the contract of engines, whatever it reads."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_what_arrow_reads_otherwise_is_read_by_duckdb(
 
 
 def test_columns_of_one_row_stay_together() -> None:
-    """A query that is run again may give its rows in another order; here user 0 alone holds a."""
+    """A rerun query may return its rows in another order; here only user 0 has a."""
     connection = duckdb.connect()
     connection.execute(
         "CREATE TABLE t AS SELECT 0 AS who, 'a' AS item FROM range(300000) "

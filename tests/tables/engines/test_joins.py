@@ -1,4 +1,4 @@
-"""Rows stand beside what is public of them, or beside more of the same person's, and nothing else."""
+"""Rows are joined with public data about them, or with the same person's rows, and nothing else."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rows_of(table: dg.UserTable) -> list[tuple[Any, ...]]:
 
 
 def of_people(rows: list[tuple[Any, ...]]) -> dict[Any, list[tuple[Any, ...]]]:
-    """What each person has; the user is the first column."""
+    """Each person's rows; the user is the first column."""
     held: dict[Any, list[tuple[Any, ...]]] = {}
     for who, *rest in rows:
         held.setdefault(who, []).append(tuple(rest))
@@ -71,7 +71,7 @@ def test_public_columns_are_found_by_their_key(engine: Any) -> None:
     table = visits(engine).join_public(AREAS, on="zip")
     assert list(table.schema)[-3:] == ["canton", "heads", "wide"]
     found = dg.count(table, by="canton", clip=1e4, **USER)
-    # Its values are the domain, as all of the table is public.
+    # Its values are the domain, because all of the table is public.
     assert found.items.to_pylist() == ["GE", "ZH"]
     assert [round(n) for n in found.estimate] == [1, 2]
     total = dg.sum(table.filter("heads > 5"), "wide", clip=1e4, bounds=(0, 10), **USER)
@@ -118,7 +118,7 @@ def test_a_public_file_is_read_as_text_unless_its_types_are_stated(tmp_path: Pat
     typed = dg.read(path, types={"heads": "BIGINT"})
     table = visits().join_public(typed, on=("zip", "plz"))
     assert table.schema["heads"] == "BIGINT"
-    # A key may be made of what stands there.
+    # A key may be derived from its columns.
     short = pa.table({"first": ["8", "1"], "side": ["east", "west"]})
     table = visits().join_public(short, on=("prefix(zip, 1)", "first"))
     found = dg.count(table, by="side", clip=1e4, **USER)
@@ -151,10 +151,10 @@ def test_a_persons_rows_are_paired_with_that_persons_rows(engine: Any, pairs: in
         found.setdefault((who, rest[0]), []).append(rest[3:])
     older, younger = [1940, "b"], [1950, "a"]
     assert found[1, "8001"] == found[1, "1200"]
-    # Of one alone, whichever comes first in the order of a hash: that of every engine.
+    # From a single one, the first in hash order: the same on every engine.
     assert found[1, "8001"] == [younger] if pairs == 1 else [older, younger]
     assert found[2, "8001"] == [[1980, "c"]]
-    # Whoever is in one table alone has no value of the other; nobody owns a row without a user.
+    # Users in only one table have no value in the other; rows without a user have no owner.
     assert found[3, "99"] == found[4, None] == found[None, "8400"] == [[None, None]]
     assert len(rows_of(table)) == (6 if pairs == 1 else 8)
 
@@ -194,7 +194,7 @@ def bits(left: pd.DataFrame, right: pd.DataFrame, pairs: int, **options: Any) ->
 
 
 def test_nobody_elses_rows_move_by_a_bit(effort: Effort) -> None:
-    """Whatever one person holds in either table, and in whatever order both are read."""
+    """Whatever one person has in either table, and whatever the order of reading."""
     rng = np.random.default_rng(0)
     for _ in effort.some(range(40)):
         left, right = (drawn(rng, 6, most) for most in (3, 9))
@@ -242,7 +242,7 @@ def test_only_whole_users_are_protected_in_rows_that_were_paired() -> None:
 
 
 def test_a_row_that_is_made_in_one_cell_may_have_elements() -> None:
-    """Each row of a person is made of one day, so that a day moves its rows alone."""
+    """Each row of a person is derived from one day, so a day changes only its rows."""
     promise: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "bounds": (0, 10)}
     days = visits().per_user(by="day", spent="total(cost)", n="count()")
     of_records = dg.count(visits(), by="day", unit=dg.Element("day"), epsilon=1, delta=1e-6)
@@ -374,7 +374,7 @@ def test_what_cannot_be_joined_is_refused_in_a_sentence(
 
 @pytest.mark.slow
 def test_a_cluster_joins_as_one_machine_does() -> None:
-    """The same integers: of joins, of what is made of them, and of tables of people."""
+    """The same integers: for joins, derived columns, and tables of people."""
     rng = np.random.default_rng(4)
     left, right = drawn(rng, 40, 12), drawn(rng, 40, 6)
     found = []
@@ -422,7 +422,7 @@ def test_cells_of_the_first_table_stay() -> None:
 
 
 def test_rows_without_a_value_are_a_cell_in_every_region() -> None:
-    """A key that the public table lacks, and a division by 0, lie inside a region of the data."""
+    """A key missing from the public table, and a division by 0, are inside a region of the data."""
     rows = dg.read(pa.table({"who": [1, 1], "item": ["a", "b"], "n": [0, 80]}), user="who")
     public = pa.table({"item": ["a"], "pub": ["A"]})
     promise: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "clip": 1.0, "noise": "gaussian"}
@@ -442,7 +442,7 @@ def test_rows_without_a_value_are_a_cell_in_every_region() -> None:
 
 
 def test_days_of_public_times_are_no_days_of_the_data() -> None:
-    """Of two public tables the same records would lie in regions that have nothing in common."""
+    """With two public tables the same records would be in disjoint regions."""
     public = pa.table({"zip": ["8001"], "at": [dt.datetime(2026, 1, 1)]})
     table = visits().join_public(public, on="zip")
     with pytest.raises(SchemaError, match="must be a column of the data"):
@@ -455,7 +455,7 @@ def test_days_of_public_times_are_no_days_of_the_data() -> None:
 
 @pytest.mark.slow
 def test_one_person_with_many_rows_ends_nothing() -> None:
-    """More than the memory holds, in the other table; and one that is spread over many people."""
+    """More than the memory, in the other table; and one spread over many people."""
     count, size = 60_000, 2000
     raw = np.random.default_rng(0).integers(97, 122, count * size, dtype=np.uint8)
     ends = pa.py_buffer((np.arange(count + 1) * size).astype(np.int32))
@@ -503,7 +503,7 @@ def test_rows_that_are_alike_are_as_many_as_they_are() -> None:
 
 @pytest.mark.slow
 def test_pairs_of_many_people_are_found_in_little_memory() -> None:
-    """Numbers of rows are not set aside for each person, whether or not they have as many."""
+    """Row counts are not stored for each person, whether or not they have this number."""
     who = np.arange(4_000) % 2_000
     table = dg.read(
         pa.table({"who": who, "t": [f"item {i % 7}" for i in range(4_000)]}),

@@ -1,4 +1,4 @@
-"""A person's numbers are made of that person's rows alone, bit for bit."""
+"""A person's features depend only on that person's rows, bit for bit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dpgrain.tables.engines.features import FUNCTIONS
 from dpgrain.tables.engines.per_user import PerUser
 
 ENGINES = ("duckdb", InMemory)
-# Sums of these depend on their order in floating point, and least numbers of two zeros do, too.
+# Floating-point sums depend on their order, and so do minima of two zeros.
 HARD = [1e16, 1.0, -1e16, 0.1, 1e-3, 3.0, 2.5, 1e300, -1e300, 0.0, -0.0, math.nan, math.inf, None]
 
 
@@ -67,7 +67,7 @@ def of_numbers(table: dg.UserTable) -> list[dict[str, Any]]:
 
 
 def mixed(people: dict[int, list[Any]]) -> Iterator[list[dict[str, Any]]]:
-    """The same people in other orders, threads and engines, and beside others."""
+    """The same people in other orders, threads and engines, and with others."""
     others = {user + 10_000: mine for user, mine in hard_people(900, 9).items()}
     for seed, threads, engine in itertools.product(range(3), (1, 2, 4), ENGINES):
         beside = {**others, **people} if seed == 2 else people
@@ -236,7 +236,7 @@ def test_only_whole_users_are_protected(unit: Any) -> None:
 
 
 def test_a_region_is_of_records_and_stays_with_the_people_that_are_made_of_them() -> None:
-    """A row of a person is made of what lies inside, and no region is cut out of such rows."""
+    """A person's row is derived from records inside, and no region cuts such rows."""
     columns = {"who": [1, 1, 2], "year": [2024, 2025, 2025]}
     for engine in ENGINES:
         table = table_of(columns, engine=engine)

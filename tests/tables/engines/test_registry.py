@@ -1,4 +1,4 @@
-"""An engine is asked for by its name, its address or its class, and nothing else."""
+"""An engine is selected by its name, its address or its class, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark gives the integers of DuckDB, whatever happens to its tasks."""
+"""Spark returns DuckDB's integers, whatever happens to its tasks."""
 
 from __future__ import annotations
 
@@ -54,13 +54,14 @@ class TestAllOfSpark(EngineContract):
 
 @pytest.mark.slow
 class TestInOneProcess(EngineContract):
-    """The engine and its tasks, without Spark: rows lie in several places, some of them empty."""
+    """The engine and its tasks, without Spark: rows are in several partitions, some of them
+    empty."""
 
     engine = Cluster()
     users = 12
     one_in = 7
     one_release_in = 2
-    # Those that Spark itself is not asked for in an audit.
+    # The cases not run on Spark itself in an audit.
     first_release = 1
 
 
@@ -152,7 +153,7 @@ def test_slices_of_two_runs_on_other_rows_are_never_added_up(which: int) -> None
 
 
 def test_without_fingerprints_a_person_would_add_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The seeded bug: slices of two runs are added up, and are longer than the bound together."""
+    """The mutant: slices of two runs are added up, and together exceed the bound."""
     monkeypatch.setattr(SliceSums, "_mark", lambda *_: b"")
     torn = Cluster(size=1, again=lambda _, place: place == 0, source=_other_rows)
     assert _norm(_wide_sums(torn, _ends())) == pytest.approx(2**0.5, abs=0.01)
@@ -194,7 +195,7 @@ ITEMS = [str(item) for item in range(30)]
 
 
 def _records(count: int) -> pa.Table:
-    """Records of which one user has half, with users and items missing."""
+    """Records, half of them of one user, with users and items missing."""
     rng = np.random.default_rng(count)
     who = np.where(rng.random(count) < 0.5, 0, rng.integers(1, 90, count))
     item = rng.integers(0, 30, count).astype(str)
@@ -388,7 +389,7 @@ def test_sums_of_many_coordinates_are_added_up_by_tasks(spark: Any) -> None:
 
 
 def _program(name: str, *words: object) -> list[str]:
-    """The lines that a program beside this one prints, in a process of its own."""
+    """The lines printed by a program in this folder, in a separate process."""
     command = [sys.executable, "-m", f"tests.tables.engines.{name}", *map(str, words)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
     assert ended.returncode == 0, ended.stderr[-2000:]
@@ -399,12 +400,12 @@ def _program(name: str, *words: object) -> list[str]:
 @pytest.mark.usefixtures("pyspark_and_java")
 @pytest.mark.parametrize("kills", [1, 2])
 def test_workers_that_are_killed_change_nothing(tmp_path: Path, kills: int) -> None:
-    """A cluster of two workers on this machine, where slow tasks are run twice besides."""
+    """A cluster of two workers on this machine that also runs slow tasks twice."""
     lines = _program("spark_cluster", tmp_path, kills)
     assert lines.count("KILLED") == kills
     refused = any(line.startswith("NOTHING RELEASED") for line in lines)
     assert ("SAME" in lines) is not refused, lines
-    # A ledger has charged the release, whatever came of it.
+    # A ledger has charged the release, whatever its outcome.
     assert "CHARGED" in lines, lines
     if kills == 2:
         assert any("Spark has lost its executors" in line for line in lines), lines
@@ -416,7 +417,7 @@ def test_workers_that_are_killed_change_nothing(tmp_path: Path, kills: int) -> N
 def test_what_is_kept_and_lost_is_made_again_and_gives_the_same(
     tmp_path: Path, published: str
 ) -> None:
-    """A worker is killed between two looks at what both keep: rounds of a fit, passes of others."""
+    """A worker is killed between two passes over cached data: rounds of a fit, passes of others."""
     lines = _program("spark_lost", tmp_path, published, 1)
     assert re.fullmatch(r"LOST [1-9]\d* of 12", lines[1]), lines
     assert [lines[0], *lines[2:]] == ["KILLED", "SAME", "CHARGED"]
@@ -425,7 +426,7 @@ def test_what_is_kept_and_lost_is_made_again_and_gives_the_same(
 @pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("pyspark_and_java")
 def test_blocks_that_are_not_made_again_of_the_same_rows_are_told_of(tmp_path: Path) -> None:
-    """The seeded bug: a source gives other numbers when it is read again, so that blocks differ."""
+    """The mutant: a source returns other numbers on rereading, so that blocks differ."""
     lines = _program("spark_lost", tmp_path, "fit", 1, "changes")
     assert lines[-2:] == ["OTHER", "CHARGED"], lines
 
@@ -442,14 +443,14 @@ def test_a_fit_that_loses_all_workers_publishes_nothing_and_is_charged(tmp_path:
 @pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("pyspark_and_java")
 def test_a_checkpoint_whose_rows_are_lost_publishes_nothing(tmp_path: Path) -> None:
-    """Such rows cannot be made again, and a fit goes not on with those that are left."""
+    """Such rows cannot be rebuilt, and a fit does not continue with the remaining ones."""
     lines = _program("spark_lost", tmp_path, "fit", 1, "checkpoint")
     assert lines[-2].startswith("NOTHING RELEASED: The frame of Spark cannot be read to"), lines
     assert lines[-1] == "CHARGED"
 
 
 def _through_connect(folder: Path, *names: str) -> list[str]:
-    """The tests that are kept through a server, of which this interpreter is only a client."""
+    """The tests that pass through a server; this interpreter is only a client."""
     if find_spec("grpc") is None:
         pytest.skip("Spark Connect is absent: pip install 'pyspark[connect]'")
     return [line.removeprefix("KEPT ") for line in _program("spark_connect", folder, *names)]

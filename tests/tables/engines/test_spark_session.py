@@ -1,4 +1,4 @@
-"""Which session of Spark is meant, and what is said where it fails."""
+"""The selection of the session of Spark, and errors if it fails."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_without_spark_connect_the_remedy_is_told(monkeypatch: pytest.MonkeyPatc
 
 
 class Failing:
-    """A session in which everything fails; it is its own context."""
+    """A session that always fails; it is also its context."""
 
     def __init__(self) -> None:
         self.tags = list[str]()
@@ -163,7 +163,7 @@ def test_a_master_goes_with_spark_alone(command: Command, tmp_path: Any) -> None
 
 
 class Tracked:
-    """What Spark tells of its stages: at each look, the number of tasks that run in each."""
+    """Spark's report on its stages: at each call, the number of running tasks in each."""
 
     def __init__(self, looks: list[list[int]], before: str) -> None:
         self.looks, self.now, self.before = looks, list[int](), before
@@ -186,7 +186,7 @@ class Tracked:
 
 
 def _ended(monkeypatch: pytest.MonkeyPatch, looks: list[list[int]], before: str = "FAILED") -> str:
-    """What is said of work that goes on until it is ended, or for a quarter of a second."""
+    """The outcome of work that continues until it is ended, or for a quarter of a second."""
     pyspark = pytest.importorskip("pyspark.errors")
     monkeypatch.setattr(spark_session, "_POLL_SECONDS", 0.005)
     monkeypatch.setattr(spark_session, "LOST_SECONDS", 0.05)
@@ -235,7 +235,7 @@ def test_a_thread_without_a_session_of_its_own_is_refused_another_address(spark:
     said: list[str] = []
 
     def other() -> None:
-        # As in a thread in which nobody has begun one.
+        # As in a thread without a session.
         spark._jvm.SparkSession.clearActiveSession()
         try:
             SparkRunner.at("local[7]")
@@ -252,7 +252,7 @@ def test_a_thread_without_a_session_of_its_own_is_refused_another_address(spark:
 
 @pytest.mark.slow
 def test_a_small_frame_is_kept_in_few_parts(spark: Any) -> None:
-    """Without being told, Spark keeps as many parts as its settings say, which are three here."""
+    """By default, Spark stores as many parts as its settings state, three here."""
     from pyspark.sql import functions
 
     def parts(keep: Any) -> int:

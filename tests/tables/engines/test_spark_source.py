@@ -1,4 +1,4 @@
-"""Frames and files that Spark reads: their types, and what is refused before anything is read."""
+"""Frames and files that Spark reads: their types, and errors before anything is read."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_files_that_are_absent_are_told(spark: Any, tmp_path: Path) -> None:
 def test_files_that_one_value_may_end_are_as_given(
     kind: pa.DataType, raw: Any, provenance: str, spark: Any, tmp_path: Path
 ) -> None:
-    """Where Spark ends at a value, the guarantee says that nobody's is assumed to be such."""
+    """If a value can make Spark fail, the guarantee states the assumption that none does."""
     said: list[int | str] = []
     for hers in ([], [raw]):
         path = tmp_path / f"{len(hers)}.parquet"
@@ -98,7 +98,7 @@ def test_files_that_one_value_may_end_are_as_given(
 
 
 def column(kind: pa.DataType, more: list[Any]) -> pa.Array:
-    """Two nulls and more values, which are stored as they are."""
+    """Two nulls and more values, in the stored form."""
     if pa.types.is_decimal(kind):
         stored = b"".join(each.to_bytes(16, "little", signed=True) for each in [0, 0, *more])
         return pa.Array.from_buffers(kind, 2 + len(more), [None, pa.py_buffer(stored)])

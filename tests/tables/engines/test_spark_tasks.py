@@ -1,4 +1,4 @@
-"""What tasks answer, without Spark: slices that are added up, rows that are read, versions."""
+"""The answers of tasks, without Spark: added slices, read rows, versions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_tasks_add_up_slices_in_any_order(parts: int, random: object) -> None:
     random.shuffle(order)  # type: ignore[attr-defined]
     found = SliceSums()
     for place in range(slice_count(size)):
-        # All slices of one place come to one task, with those of other places.
+        # All slices of one place reach one task, with other places' slices.
         mine = [i for i in order if rows["slice"][i].as_py() == place]
         for batch in AddSlicesTask()(rows.take(pa.array(mine)).to_batches()):
             assert batch.schema == SUMS
@@ -102,7 +102,7 @@ def test_a_task_reads_the_rows_that_come_under_their_own_names() -> None:
 
 
 def test_text_that_is_no_text_is_missing_and_fails_nothing() -> None:
-    """A value that cannot be decoded would end the release, and tell that somebody has it."""
+    """An undecodable value would end the release, and reveal that some user has it."""
     odd = pa.Array.from_buffers(
         pa.string(), 2, [None, pa.py_buffer(np.array([0, 1, 2], np.int32)), pa.py_buffer(b"\xffz")]
     )

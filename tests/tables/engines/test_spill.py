@@ -1,4 +1,4 @@
-"""What is spilled to disk goes with the release, and with the process, however that ends."""
+"""Spilled data are removed with the release, and with the process, however it ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpgrain.tables.engines.spill import SpillFolder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals and locks")
 
-#: A release that spills, told to stay where it has something on disk.
+#: A spilling release that pauses with data on disk.
 RUNNING = """
     import signal, sys, time
     {before}
@@ -89,7 +89,7 @@ def test_what_a_killed_process_left_goes_with_the_next_release(
     alive = started(tmp_path)
     (of_the_living,) = tmp_path.iterdir()
     try:
-        # A second one, beside which the first one's folder stays.
+        # A second one; the first one's folder remains.
         text = textwrap.dedent(RUNNING).format(
             before="", host="", busy=WAITING, start=parts.get("start", "work()")
         )
@@ -122,7 +122,7 @@ def test_the_signal_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
         second.remove()
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-        # One that the host sets meanwhile is the host's.
+        # One set by the host in the meantime is the host's.
         third = SpillFolder()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         third.remove()

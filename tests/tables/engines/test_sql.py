@@ -26,7 +26,7 @@ LONG = "x" * (LONGEST_LABEL + 1)
 
 
 def asked(sql: str, value: str) -> Any:
-    """Return what an expression of the column ``a "b"`` is for a value."""
+    """Return the value of an expression of the column ``a "b"`` for an input."""
     return duckdb.execute(f"SELECT {sql} FROM (SELECT {value} AS {QUOTED})").fetchall()[0][0]
 
 

@@ -1,4 +1,4 @@
-"""Every type of column that there is, for every use: refused by its schema, or read alike by all."""
+"""Every existing column type, for every use: rejected by its schema, or read equally by all."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ RAW = [0, -1, 86_399_999_999_999, 10**15, 2**62, -(2**62), 2**63 - 1, 1 - 2**63,
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "Europe/Paris"])
 def test_no_number_of_a_time_ends_a_release(unit: str, zone: str | None, tmp_path: Path) -> None:
-    """Whatever a time is stored as, each source and engine has the same day of it, or none."""
+    """For any stored time, each source and engine has the same day of it, or none."""
     rows = {
         "who": pa.array(range(len(RAW))),
         "at": pa.array(RAW, pa.int64()).view(pa.timestamp(unit, zone)),
@@ -186,7 +186,7 @@ def test_no_number_of_a_time_ends_a_release(unit: str, zone: str | None, tmp_pat
     table = pa.table(rows)
     sources: list[Any] = [table]
     if unit != "s":
-        # Arrow writes seconds as milliseconds, and refuses what does not fit.
+        # Arrow writes seconds as milliseconds, and rejects overflow.
         pq.write_table(table, tmp_path / "t.parquet")
         pq.write_table(table, tmp_path / "u.parquet", write_statistics=False)
         sources += [tmp_path / "t.parquet", tmp_path / "u.parquet"]
@@ -294,7 +294,7 @@ def test_many_long_texts_end_no_release_of_a_relation() -> None:
         f"w VARCHAR GENERATED ALWAYS AS (repeat('x', {size}) || k)); "
         "INSERT INTO t(who, k) SELECT i, i % 2 FROM range(33000) r(i)"
     )
-    # Its texts are made as they are read, so that they need no room before.
+    # Its texts are created during reading, so that they need no memory before.
     table = dg.read(made.table("t"), user="who", rows="as given", memory="256MB", threads=1)
     domain = ["x" * size + end for end in "01"]
     release = dg.count(table, by="w", domain=domain, **ASKED)

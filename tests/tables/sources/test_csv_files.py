@@ -89,7 +89,7 @@ def test_an_unknown_encoding_raises(tmp_path: Path) -> None:
         dg.read(tmp_path / "rows.csv", encoding="utf-16")
 
 
-#: Lines that somebody may have written; none of them is a row with item b.
+#: Lines that a user may have written; none of them is a row with item b.
 ODD = [
     b"1,a\n", b"1,a,2,3,4\n", b"\n", b'1,a"b"c,2\n', b'1,"a"b,2\n', b"1,\xe9,2\n", b"1,a,\x00\n",
     b'1,"x\ny",2\n', b"1,\xc3,2\n", b"\x00\xff\xfe\n", b"1,a,2\r", b"\r\n", b'1,"a""b",2\n',
@@ -99,9 +99,9 @@ ODD = [
 
 @pytest.mark.parametrize("seed", range(12))
 def test_odd_lines_do_not_touch_others(seed: int, tmp_path: Path) -> None:
-    """Whatever lines stand between them, all good rows are read, by any number of threads."""
+    """With any lines between them, all good rows are read, by any number of threads."""
     chance = random.Random(seed)
-    # Of some files, each thread reads a part.
+    # For some files, each thread reads a part.
     size = chance.choice([50, 50, 50, 400_000])
     good = b"".join(b"%d,b,1\n" % i for i in range(size))
     raw = b"who,item,x\n"
@@ -141,9 +141,9 @@ def test_lines_that_are_dropped_are_told_to_the_curator(types: Any, tmp_path: Pa
 
 # -- rows that others' buffers cut ---
 
-#: Bytes between places where a reader may begin anew; all buffers of DuckDB are multiples of it.
+#: Bytes between possible restart points of a reader; DuckDB's buffers are all multiples of it.
 STEP = 1 << 20
-#: Well-formed rows of one person, of which each is one row, whatever it holds.
+#: Well-formed rows of one person; each is one row, whatever its contents.
 OWN_ROWS: dict[str, bytes] = {
     "none": b"",
     "plain": b"eve,b,x\n",
@@ -176,7 +176,7 @@ def with_quotes_at_each_step(end: bytes, size: int) -> list[bytes]:
 def test_no_row_is_read_otherwise_for_another(
     own: str, end: bytes, ending: str, tmp_path: Path
 ) -> None:
-    """Of files longer than several buffers, whose quotes hold line ends at each boundary."""
+    """In files longer than several buffers, with quoted line ends at each boundary."""
     size = 20 * STEP if own in ("none", "of many buffers") else 3 * STEP
     rows = with_quotes_at_each_step(end, size)
     expected = Counter(row.split(b",", 1)[0].decode() for row in rows)

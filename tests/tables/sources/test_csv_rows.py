@@ -1,4 +1,4 @@
-"""Rows of CSV that are too long are left out by themselves; where rows end is DuckDB's own opinion."""
+"""Too long CSV rows are dropped individually; DuckDB decides where rows end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.sources.csv_files import csv_reader
 from dpgrain.tables.sources.csv_rows import MAX_ROW_BYTES, QuoteNormalizer, RowSplitter
 
-#: All that matters to where a row ends; and what might, but does not.
+#: Everything that determines the end of a row; and some text that does not.
 MATTERS, STRANGE = b'",\n\r x', b'",\n\0\xff'
 Read = dict[bytes, list[tuple[Any, ...]]]
 
@@ -31,7 +31,7 @@ def words_of(alphabet: bytes, most: int) -> list[bytes]:
 
 
 def as_read(words: list[bytes], columns: list[str], folder: Path) -> Read:
-    """What DuckDB reads of files that hold a header and one word."""
+    """DuckDB's result for files with a header and one word."""
     paths = []
     for place, word in enumerate(words):
         paths.append(folder / f"{place}.csv")
@@ -64,7 +64,7 @@ def split(word: bytes, delimiter: str = ",") -> list[bytes]:
 def test_rows_end_where_duckdb_ends_them(
     alphabet: bytes, most: int, columns: list[str], tmp_path: Path
 ) -> None:
-    """Of all short words: each row is read alone as it is among others, and is one row."""
+    """For all short words: each row is read the same with and without others, and is one row."""
     read = as_read(words_of(alphabet, most), columns, tmp_path)
     for word, values in read.items():
         rows = split(word)
@@ -96,7 +96,7 @@ def test_pieces_do_not_matter(odd: float, delimiter: str) -> None:
             assert splitter.ends(text[low:high]) == expected
 
 
-#: Rows of one person, as long as asked for, before their ends.
+#: Rows of one person with the requested length, without their line ends.
 OWN_ROWS = {
     "plain": lambda size: b"eve,b," + b"x" * (size - 6),
     "rows of others": lambda size: b'eve,b,"' + (b"u1,a,1\n" * (size // 7))[: size - 8] + b'"',
@@ -124,7 +124,7 @@ def counted(paths: list[Path], threads: int) -> dict[tuple[str, str], int]:
 def test_a_long_row_is_left_out_by_itself(
     ending: str, own: str, place: str, tmp_path: Path
 ) -> None:
-    """Up to the greatest length it is read, above it is not, and nobody else's row changes."""
+    """Up to the largest length it is read, above it is not, and no other row changes."""
     others = Counter(row.split(b",", 1)[0].decode() for row in OTHERS)
     cut = {"start": 0, "middle": len(OTHERS) // 3, "end": len(OTHERS)}[place]
     lengths = [MAX_ROW_BYTES - 1, MAX_ROW_BYTES, MAX_ROW_BYTES + 1, 2 * MAX_ROW_BYTES + 7]
@@ -184,7 +184,7 @@ MARK = b"\xef\xbb\xbf"
 def test_a_mark_of_the_byte_order_belongs_to_no_value(
     header: str, row: str, ending: str, tmp_path: Path
 ) -> None:
-    """A file says the same with a mark in front of its first name as without."""
+    """A file reads the same with and without a mark before its first name."""
     read = []
     for mark in (b"", MARK):
         raw = mark + "\n".join([header, "1,a", row, "2,b"]).encode()
@@ -220,7 +220,8 @@ def mended(text: bytes, cuts: tuple[int, ...] = ()) -> tuple[bytes, int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [["a"], ["a", "b"]], ids=["one column", "two columns"])
 def test_a_row_is_mended_to_what_it_says(columns: list[str], tmp_path: Path) -> None:
-    """Of all short words: each row is left out, or DuckDB reads it mended as it reads it alone."""
+    """For all short words: each row is dropped, or DuckDB reads the repaired row like the
+    original."""
     words = words_of(MATTERS, 5)
     rows = sorted({row for word in words for row in split(word)})
     fixed = {row: mended(row) for row in rows}
@@ -241,7 +242,7 @@ def odd_of(text: bytes, cuts: tuple[int, ...] = ()) -> bool:
     splitter = RowSplitter(",")
     for low, high in itertools.pairwise([0, *cuts, len(text)]):
         splitter.ends(text[low:high])
-    # What follows the last quote is known at the end only.
+    # The text after the last quote is known only at the end.
     splitter.ends(b"\n")
     return splitter.irregular or splitter.open
 

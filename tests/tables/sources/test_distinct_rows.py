@@ -62,7 +62,7 @@ def rows_of(rows: dg.UserTable) -> Counter[Row]:
 
 
 def digest(row: Row) -> int:
-    """The hash in whose order a row is the first."""
+    """The hash that orders a user's rows."""
 
     def text(value: Any) -> str:
         if value is None:
@@ -257,7 +257,7 @@ def test_a_region_is_one_of_the_columns_or_comes_first(effort: Effort) -> None:
 
 
 def test_a_region_never_reads_a_row_outside_of_it() -> None:
-    """A long text is compared as it was written, and not as its label."""
+    """A long text is compared in its original form, and not as its label."""
     long = "a" * 5000
     rows = pa.table({"who": [1, 1, 2], "case": [long, long, "b"]})
     found = dg.read(rows, user="who").distinct("case").where(case=[long])

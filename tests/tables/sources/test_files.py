@@ -1,4 +1,4 @@
-"""What is found in a file is forgotten when the file changes."""
+"""Cached facts on a file are forgotten when the file changes."""
 
 from __future__ import annotations
 

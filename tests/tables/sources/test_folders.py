@@ -1,4 +1,4 @@
-"""Folders of files: which are read, and what the names of folders say of rows."""
+"""Folders of files: the read ones, and the values in folder names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTHING = "__HIVE_DEFAULT_PARTITION__"
 
 
 def lake(root: Path, *folders: str, ending: str = "parquet", **columns: Any) -> Path:
-    """Write a file below each folder, whose rows are of one person a folder."""
+    """Write a file below each folder, with rows of one person per folder."""
     for who, folder in enumerate(folders):
         place = root / folder
         place.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ def lake(root: Path, *folders: str, ending: str = "parquet", **columns: Any) -> 
 
 
 def held(source: Any, column: str = "month", **options: Any) -> dict[Any, Any]:
-    """Who has which value in a column."""
+    """The users of each value in a column."""
     table = dg.read(source, user="who", types={"who": "BIGINT"}, **options)
     with DuckDB(table) as engine:
         found = engine.query(f'SELECT DISTINCT who, "{column}" AS x FROM source', [column])
@@ -70,7 +70,8 @@ def test_rows_of_a_partition_are_published(tmp_path: Path) -> None:
 def test_no_column_stands_for_the_place_of_a_file(
     ending: str, values: list[Any], column: str, tmp_path: Path
 ) -> None:
-    """A column of DuckDB's own has that name: a text would end a release, and numbers tell a month."""
+    """A DuckDB column has that name: a text would end a release, and numbers would reveal a
+    month."""
     root = lake(tmp_path / "lake", "month=a!", "month=b!", "month=c", ending=ending,
                 **{column: values})  # fmt: skip
     assert held(root) == {0: "a!", 1: "b!", 2: "c"}
@@ -127,7 +128,7 @@ def test_no_name_of_a_folder_ends_a_release(tmp_path: Path) -> None:
 
 @given(st.text(max_size=9).filter(lambda name: not set("/\0") & set(name)))
 def test_names_that_duckdb_reads_are_read_alike(name: str) -> None:
-    """What is said to be plain is neither encoded nor a path's."""
+    """Plain names are neither encoded nor paths."""
     try:
         folder = f"month={name}"
         folder.encode()
@@ -153,7 +154,7 @@ def test_a_column_of_the_files_is_read_from_them(tmp_path: Path) -> None:
 
 
 def test_files_with_odd_times_keep_their_partition(tmp_path: Path) -> None:
-    """Such a file is read from a copy, whose folder has another name."""
+    """Such a file is read from a copy in a folder with another name."""
     root = tmp_path / "lake"
     for who, month in enumerate(("1", "2")):
         place = root / f"month={month}"

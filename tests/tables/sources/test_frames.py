@@ -1,4 +1,4 @@
-"""Columns in memory whose every value can be read."""
+"""Columns in memory with only readable values."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_what_can_be_read_stays_as_it_is() -> None:
 
 
 class Raising(float):
-    """A number whose own methods fail."""
+    """A number with failing methods."""
 
     def __ne__(self, other: object) -> bool:
         raise ValueError("secret")

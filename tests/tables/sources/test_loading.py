@@ -1,4 +1,4 @@
-"""The real rows of a table, as they were given."""
+"""The real rows of a table, unchanged."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_files_of_both_kinds_are_one_table(engine: Any, tmp_path: Path) -> None:
 def test_days_and_nanoseconds_are_read_or_copied(
     raw: list[int | None], unit: str, far: list[str], tmp_path: Path
 ) -> None:
-    """A day out of range is a null, and all others are read as they are in files without one."""
+    """A day out of range is a null, and all others are read like in files without one."""
     path = written(tmp_path / "t.parquet", raw, unit, use_deprecated_int96_timestamps=True)
     assert sorted(out_of_range_int96(path)) == far
     for engine in ("duckdb", InMemory):

@@ -1,4 +1,6 @@
-"""A query needs its author's word, whatever was done to its rows; a table and rows in memory do not."""
+"""A query needs its author's confirmation, whatever was done to its rows; a table and rows in
+memory do not.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from dpgrain.releases.table_queries import mean_of_columns
 from dpgrain.scope.provenance import Provenance
 from dpgrain.tables.sources.read_arguments import source_provenance
 
-#: What a query may do to rows of others.
+#: Possible effects of a query on other users' rows.
 DONE = {
     "nothing": "SELECT * FROM visits",
     "LIMIT": "SELECT * FROM visits LIMIT 3",
@@ -85,7 +87,7 @@ def test_a_query_needs_its_author_s_word(
     assert "such as ORDER BY amount DESC LIMIT 1000" in told
     for remedy in ("con.table('visits')", "where", "per_user", "rows='as given'"):
         assert remedy in told
-    # The error is the same for every table, and whatever was done to its rows.
+    # The error is the same for every table, and for any later step.
     connection.execute("UPDATE visits SET n = -n, x = 'secret'")
     assert refused(source, engine=engine) == told
     assert (
@@ -146,7 +148,7 @@ def test_a_table_that_was_narrowed_is_a_query(
     assert "source must be a table, not a query" in refused(source)
 
 
-#: What may happen under the name of a table that is open, so that it stands for something else.
+#: Changes under the name of an open table, so that it denotes something else.
 ANOTHER: dict[str, str] = {
     "a query in its place": (
         "ALTER TABLE visits RENAME TO kept; "
@@ -191,7 +193,7 @@ def test_a_name_stands_for_the_table_that_was_opened(
         released()
 
 
-#: Names of one file, of which the first is its own.
+#: Names of one file; the first is the original.
 SEVERAL: dict[str, list[str]] = {
     "alike": ["visits.parquet", "./visits.parquet"],
     "absolute": ["visits.parquet", "{folder}/visits.parquet"],
@@ -209,7 +211,7 @@ SEVERAL: dict[str, list[str]] = {
 def test_a_file_is_read_once_whatever_names_it_has(
     names: str, ending: str, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A record that is read twice would move a count by two, and be billed as one."""
+    """A record read twice would change a count by two, and be charged as one."""
     monkeypatch.chdir(tmp_path)
     if ending == "csv":
         ROWS.to_pandas().to_csv("visits.csv", index=False)
@@ -244,7 +246,7 @@ def count(source: Any, **options: Any) -> Any:
 
 
 def test_one_person_moves_a_count_by_a_thousand_through_a_limit() -> None:
-    """The promise to whole users holds of the rows that come; a query lets one person choose them."""
+    """The user-level guarantee covers the incoming rows; a query lets one person choose them."""
     others = "SELECT 1 + i AS who, 1 AS amount FROM range(2000) r(i)"
     mine = "SELECT 0, 10 FROM range(1000)"
     largest = "SELECT * FROM ({}) ORDER BY amount DESC LIMIT 1000"
@@ -312,7 +314,7 @@ def test_a_query_that_a_row_ends_is_not_quoted(kind: str) -> None:
 
 PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 3}
 ENCODING = FeatureEncoding((NumberColumn("seconds", (0, 200)), NumberColumn("age", (0, 100))))
-#: From a table to the guarantee of what is published of it.
+#: From a table to the guarantee of its release.
 DOORS: dict[str, Callable[[dg.UserTable], dg.Guarantee]] = {
     "count": lambda table: dg.count(table, unit=dg.User(), **PROMISE).guarantee,
     "top": lambda table: dg.top(table, "page", k=2, unit=dg.User(3), **PROMISE).guarantee,
@@ -417,7 +419,7 @@ def test_a_frame_of_spark_is_a_query(spark: Any, tmp_path: Path) -> None:
 def test_a_table_that_computes_a_column_as_it_is_read_is_a_query(
     named: str, connection: duckdb.DuckDBPyConnection
 ) -> None:
-    """A column that numbers the rows is cut off by ``where`` as by LIMIT, under a table's name."""
+    """``where`` on a row-numbering column truncates rows like LIMIT, under a table's name."""
     connection.execute("CREATE SEQUENCE places")
     connection.execute("CREATE TABLE numbered (who INT, place BIGINT AS (nextval('places')))")
     connection.execute("INSERT INTO numbered (who) VALUES (1), (2), (3)")

@@ -1,4 +1,4 @@
-"""What is no source is refused by one sentence, before anything is read."""
+"""Invalid sources raise a one-sentence error, before anything is read."""
 
 from __future__ import annotations
 

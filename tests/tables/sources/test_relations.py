@@ -1,4 +1,4 @@
-"""A relation is read again by each query, and is that which was opened."""
+"""Each query reads a relation again, and it is the opened one."""
 
 from __future__ import annotations
 

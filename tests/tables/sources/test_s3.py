@@ -1,4 +1,4 @@
-"""Parquet files of S3, on a server of its own on this machine."""
+"""Parquet files of S3, on a separate server on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEY, SECRET = "AKIACANARY7", "canary-secret-44"
 
 
 class Bucket:
-    """A bucket, and the addresses of what is in it."""
+    """A bucket, and the addresses of its contents."""
 
     def __init__(self, port: int) -> None:
         self.options = f"?endpoint_override=127.0.0.1:{port}&scheme=http&region=us-east-1"

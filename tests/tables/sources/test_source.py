@@ -1,4 +1,4 @@
-"""A wrapper hands on what its source has; a transaction is that of the innermost source."""
+"""A wrapper delegates to its source; the innermost source has the transaction."""
 
 from __future__ import annotations
 
