@@ -127,7 +127,7 @@ def test_the_command_goes_on_where_it_was(
 
 def recorded_bills() -> dict[tuple[int, str, str, str], str]:
     """The ε of a whole user in each row of elements in the tables of pictures, by plan."""
-    text = (Path(__file__).parents[2] / "experiments" / "README.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "experiments" / "networks.md").read_text(encoding="utf-8")
     rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines())
     return {
         (int(row[1].partition(" / ")[0]), row[3], row[4], row[5]): row[12]
