@@ -170,8 +170,7 @@ def exact(case: Case, repeats: int) -> dict[str, float]:
 
 
 def memory(case: Case) -> float:
-    """Return the additional peak memory of a fit in this process, divided by the bytes of the
-    data."""
+    """Return the additional peak memory of a fit in this process over the bytes of the data."""
     # Late imports and NumPy's caches are loaded first.
     few = Case(2000, case.d, case.size, case.kind).data()
     model().fit(few[0], few[1], users=few[2])

@@ -1,5 +1,4 @@
-"""The cost of clipping by block for a linear model, compared with the plain gradient and PyTorch's
-methods.
+"""Cost of clipping by block for a linear model, compared with PyTorch's methods.
 
 Run ``python benchmarks/glm.py [--threads 1 2] [--windows 7] [--only WORDS] [--tuned]``. The peers
 come with ``pip install dpgrain[bench]`` (Opacus needs PyTorch); missing ones are skipped.

@@ -209,8 +209,7 @@ def log_binomial(count: int, chance: float) -> Array:
 
 
 def responses(epsilon: float, count: int, leak: float) -> Curve:
-    """Return the curve of ``count`` randomised responses that each reveal all with a
-    probability."""
+    """Return the curve of ``count`` randomised responses that reveal all with a probability."""
     p = binomial(count, math.exp(-epsilon) / (1 + math.exp(-epsilon)))
     told = -math.expm1(count * math.log1p(-leak))
     inner = outcomes(p, p[::-1].copy())
@@ -488,8 +487,7 @@ def above_threshold() -> Iterator[Case]:
 
 
 def _choice(spread: float, count: int) -> Callable[[float], float]:
-    """Return the ε of choices between two, with log odds that move by a spread, at the worst
-    odds."""
+    """Return the ε of choices between two, with log odds that move by a spread, at worst odds."""
     bounds = []
     for odds in (0.0, 0.5, 2.0, 8.0, 20.0):
         sides = (1 / (1 + math.exp(odds - moved)) for moved in (0.0, spread))

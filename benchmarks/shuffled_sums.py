@@ -1,5 +1,4 @@
-"""One simulated round of a shuffled sum compared with the plain clipped sum, and the parties'
-times.
+"""One simulated round of a shuffled sum over the plain sum, and the parties' times.
 
 Usage: OMP_NUM_THREADS=1 python benchmarks/shuffled_sums.py [--users 100000] [--dim 1000]
 

@@ -1,5 +1,4 @@
-"""The cost of clipping by block for a network, compared with the plain step and PyTorch's own
-methods.
+"""Cost of clipping by block for a network, compared with PyTorch's methods.
 
 Run ``python benchmarks/torch_step.py [--windows 5] [--only WORDS] [--blocks 1 5 20 ragged]``. It needs
 PyTorch (``pip install dpgrain[torch]``). With ``--device cuda --times 40`` it runs on a GPU, which is

@@ -393,8 +393,7 @@ def drawn_scores(
 
 
 def log_ratio(fresh: Array, column: Array, mean: ClippedMean) -> Array:
-    """Return (users,) log likelihood ratios of one round, in which a user of the part may be
-    sampled.
+    """Return (users,) log likelihood ratios of one round with possibly sampled users.
 
     Args:
         fresh: (rounds, users) sums affected by the round, as multiples of the bound.

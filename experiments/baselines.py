@@ -267,8 +267,7 @@ def printed_corollary(
 
 
 def gaussian_radius(n: int, m: int, d: int, failure: float) -> float:
-    """τ of per-user means of m standard normal records: all n are this close except with a
-    probability.
+    """τ of per-user means of m standard normal records: the distance of all n, up to failure.
 
     >>> gaussian_radius(10**4, 100, 100, 0.01) < 1.6
     True

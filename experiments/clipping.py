@@ -352,9 +352,7 @@ def new(norms: Norms, mu: float, rng: np.random.Generator) -> Outcome:
 
 
 def before(norms: Norms, mu: float, rng: np.random.Generator) -> Outcome:
-    """Choose like the earlier library: each cell separately, 10% of the budget for one bound, else
-    25%.
-    """
+    """Choose like the earlier library: by cell, 10% of the budget for one bound, else 25%."""
     share = 0.1 if norms.cells == 1 else 0.25
     left, sd = 1 / (mu * math.sqrt(1 - share)), 1 / (mu * math.sqrt(share))
     edges = LOW * 4.0 ** np.arange(14.0)

@@ -696,8 +696,7 @@ class Row:
 
 
 def curve(way: Way, run: Run, steps: int) -> tuple[float, ...]:
-    """The ε of UNITS blocks of a run (of one person, or of several users), and of a whole
-    person."""
+    """The ε of UNITS blocks of a run (one person's, or several users'), and of a person."""
     noise, rate = run.noise_multiplier, run.sampling_rate
     kept = way.unit.max_elements if isinstance(way.unit, User) else None
     level: Level = "user" if way.unit == User() else "element"

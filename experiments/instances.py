@@ -224,8 +224,7 @@ class Packing:
         return (2 * bits - 1).astype(np.int8)
 
     def members(self, generator: np.random.Generator) -> NDArray[np.int8]:
-        """(at least e^{d/8}, d) sign vectors with pairwise differences in at least d/4
-        coordinates."""
+        """(at least e^{d/8}, d) sign vectors that pairwise differ in at least d/4 coordinates."""
         d = self.coordinates
         found = np.empty((0, d), dtype=np.int8)
         while len(found) < math.exp(d / 8):

@@ -185,9 +185,7 @@ class Features:
         return functional.cross_entropy(module(self.x[places]), self.y[places])
 
     def figure(self, module: Any, whole: bool) -> float:
-        """The share of the test with its class among the first ones, during training on a fifth of
-        it.
-        """
+        """Share of the test with its class among the first ones; on a fifth during training."""
         most = len(self.test_y) if whole else len(self.test_y) // 5
         return accuracy(module, self.test_x[:most], self.test_y[:most], top=self.top, rows=1000)
 

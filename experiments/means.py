@@ -259,8 +259,7 @@ def rows(
 
 
 def summary(table: pd.DataFrame) -> str:
-    """Return, by number of users, the error of ``auto`` relative to clipping's and to the printed
-    one.
+    """Return, by number of users, the error of ``auto`` over clipping's and over the printed one.
 
     Args:
         table: the rows of the table.

@@ -1,5 +1,4 @@
-"""Shared code of the experiments with networks: a private run at a given cost, its curve, and its
-ε.
+"""Shared code for networks: a private run at a given cost, its curve, and its ε.
 
 It needs PyTorch (``pip install dpgrain[torch]``). Every run uses
 :class:`dpgrain.torch.PrivacyEngine`; random numbers are seeded, so results repeat on one machine; a

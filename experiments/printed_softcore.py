@@ -1,5 +1,4 @@
-"""The private mean of close users as printed by Asi & Liu, compared with ours on distinguishing
-data.
+"""The private mean of close users as printed by Asi & Liu, compared with ours.
 
     python experiments/printed_softcore.py [--users 1000] [--rounds 1000] [--epsilon 1] [--delta 1e-6]
 
@@ -61,8 +60,7 @@ class PrintedSoftCore:
 
     @property
     def scales(self) -> tuple[float, float]:
-        """Scales of the Laplace noise on the threshold and on each score: AboveThreshold with
-        ε/2."""
+        """Scales of the Laplace noise on threshold and scores: AboveThreshold with ε/2."""
         return 4 / self.epsilon, 8 / self.epsilon
 
     def score(self, vectors: Array) -> float:

@@ -1,5 +1,4 @@
-"""The winsorized mean as printed (Levy et al. 2021, Algorithm 2), compared with ours: privacy and
-noise.
+"""The winsorized mean as printed (Levy et al. 2021, Algorithm 2), compared with ours.
 
 Usage: python experiments/printed_winsorized.py [--delta 1e-6] [--dimensions 64 1024 16384]
 
@@ -98,9 +97,7 @@ def private_up_to(delta: float, dimension: int, queries: int = 1) -> float:
 
 
 def false_from(delta: float, dimension: int) -> float:
-    """The least ε, to a hundredth, with a refutation of the printed claim; infinite if none to
-    2^14.
-    """
+    """The least refuted ε of the printed claim, to a hundredth; infinite if none to 2^14."""
     grid = 2.0 ** np.arange(0, 14, 0.0144)
     return next((float(e) for e in grid if refuted(float(e), delta, dimension)), math.inf)
 

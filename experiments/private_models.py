@@ -1,5 +1,4 @@
-"""The cost of privacy for a linear model on real data: records, elements and users at three
-budgets.
+"""Cost of privacy for a linear model on real data, by unit and budget.
 
 Two tables with natural users, three targets, every unit the tables have:
 

@@ -333,8 +333,7 @@ class Gradients:
 def follow(
     program: papers.Program, loss: Any, data: Data, start: FloatArray, source: RandomSource
 ) -> FloatArray:
-    """The solution of a program, with row i of user i: :func:`dpgrain.learn.minimise` without
-    labels.
+    """The solution of a program with one row per user: :func:`dpgrain.learn.minimise` unlabelled.
 
     Labels of users are not read, which takes longer than many a run here.
     """

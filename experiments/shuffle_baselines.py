@@ -260,8 +260,7 @@ def tree_ftrl(
     delta: float,
     generator: np.random.Generator,
 ) -> FloatArray:
-    """Follow the regularised leader on a tree of noisy sums: central trust, one participation per
-    user.
+    """Follow the regularised leader on a tree of noisy sums, with one participation per user.
 
     Args:
         loss: of a record.
@@ -377,9 +376,7 @@ class PrintedSum:
 
     @property
     def influence(self) -> float:
-        """The largest change of the sum by one corrupt device, l2: with any counts instead of its
-        own.
-        """
+        """The largest change of the sum by one corrupt device, l2, with any counts."""
         step = 2 * self.l2_bound / self.scale
         return (self.scale + self.bits) * step * math.sqrt(self.dim)
 

@@ -663,8 +663,7 @@ def _by_m(rows: Sequence[ConvexRow], problem: str, name: str) -> list[ConvexRow]
 
 
 def not_best(rows: Sequence[ConvexRow]) -> list[str]:
-    """Cells in which another recipe has the lower excess, or nearly as few evaluations as
-    ``sgd``."""
+    """Cells in which another recipe has the lower excess, or nearly as few evaluations."""
     lines = []
     for ours in (row for row in rows if row.recipe == CONCENTRATED):
         cell = (ours.problem, ours.n, ours.m, ours.d, ours.heterogeneity)

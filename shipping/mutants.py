@@ -174,8 +174,7 @@ def _extent(tree: ast.AST, function: str) -> tuple[int, int]:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """The statements of a node, and those in its branches, but not in functions and classes in
-    it."""
+    """The statements of a node and its branches, without functions and classes in it."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt):
             yield child
@@ -580,8 +579,7 @@ def tried_together(
     workers: int,
     told: Callable[[Outcome], None],
 ) -> list[Outcome]:
-    """Run the tests of mutants in forks of one process; return the outcomes of mutants that fit a
-    fork.
+    """Run the tests of mutants in forks of one process; return the outcomes.
 
     Args:
         root: the folder of the repository.

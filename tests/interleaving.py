@@ -153,9 +153,7 @@ class Interleaving:
             actor.touches(asks)
 
     def wait(self) -> bool:
-        """Let the other actor continue; False if no actor runs, so that there is no one to wait
-        for.
-        """
+        """Let the other actor continue; False if no actor runs, so no one can wait."""
         if (actor := self._mine()) is None:
             return False
         actor.pauses()

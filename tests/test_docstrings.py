@@ -31,8 +31,7 @@ _NAMES = re.compile(r"^    ((?:\*{0,2}\w+, )*\*{0,2}\w+): ", re.M)
 
 
 def _rooms() -> Iterator[ModuleType]:
-    """Yield the public modules, without the network package if PyTorch or transformers is
-    missing."""
+    """Yield the public modules, without the network package if its libraries are missing."""
     yield dg
     offered = [name for name in dg.__all__ if inspect.ismodule(getattr(dg, name))]
     for name in (*offered, *_BESIDE):

@@ -1,5 +1,4 @@
-"""dpgrain compared with its peers: ``python -m benchmarks.peers [--make] [--run PART …] [--runs
-200]``.
+"""Compare dpgrain: ``python -m benchmarks.peers [--make] [--run PART …] [--runs 200]``.
 
 ``--make`` creates an environment for each library under ``build/peers`` (some gigabytes; Tumult
 needs Java 17), ``--run`` measures parts and stores them in ``results.json``; every call then

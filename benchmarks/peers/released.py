@@ -1,6 +1,4 @@
-"""Statistics of users, of records and of elements: errors at one guarantee, and the cost of a
-release.
-"""
+"""Statistics of users, records and elements: errors at one guarantee, and costs."""
 
 from __future__ import annotations
 
@@ -98,8 +96,7 @@ def drawn(
     known: Callable[[list[Any]], bool],
     limits: Limits,
 ) -> list[dict[str, Any]]:
-    """Return a library's answers: enough to determine its figure, or one that states why there is
-    none.
+    """Return a library's answers: enough to determine its figure, or the reason for none.
 
     Args:
         process: the process of the library.
@@ -135,8 +132,7 @@ def _off(errors: Sequence[float]) -> float:
 def _figures(
     answers: list[dict[str, Any]], error: Callable[..., float], bounds: dict[str, Any]
 ) -> dict[str, Any]:
-    """The root of the mean squared error, and medians of the cost of a run; or why there is
-    none."""
+    """The root mean squared error, and medians of the cost of a run; or the reason for none."""
     failed = [answer["failed"] for answer in answers if "failed" in answer]
     if failed:
         return {"failed": failed[0]}

@@ -468,9 +468,7 @@ def released(mean: float, sd: float) -> FloatArray:
 
 
 def named(value: float, event: Selection) -> FloatArray:
-    """Distribution of the output for an item of only the changed units: absent, or selected with
-    its count.
-    """
+    """Output distribution for an item of only the changed units: absent, or with its count."""
     law = released(value, event.noise_multiplier)
     first = int(np.searchsorted(CUTS, event.threshold - SLACK))
     assert CUTS[first] == pytest.approx(event.threshold)

@@ -72,8 +72,7 @@ def test_nothing_drawn_bounds_nothing() -> None:
 
 
 def test_an_outcome_of_one_neighbour_alone_is_infinite_in_the_limit() -> None:
-    """A leaking threshold: an item selected with one person's record is never selected without
-    it."""
+    """A leaking threshold: an item selected with one person's record, never without it."""
     one = np.r_[np.ones(5000), np.zeros(5000)]
     np.random.default_rng(1).shuffle(one)
     found = ScoreCounts.empty().add_scores(one, np.zeros(10_000), 2.0)

@@ -79,9 +79,7 @@ def test_where_nothing_is_run_the_default_is_kept() -> None:
 @pytest.mark.slow
 @pytest.mark.proof("audit", "SelectBest")
 def test_runs_that_are_not_counted_are_caught() -> None:
-    """A rare result below a less rare one: with many runs its probability changes by more than with
-    one.
-    """
+    """A rare result below a less rare one: many runs change its probability by more."""
     epsilon = 0.8
     # Chances of the best result, and of the one below it, on two neighbours.
     laws = [(0.1, 0.01), (0.1 * math.exp(-epsilon), 0.01 * math.exp(epsilon))]

@@ -1,5 +1,4 @@
-"""People with secret names and numbers that appear only in their rows, and the releases from
-them."""
+"""People with secret names and numbers only in their rows, and the releases from them."""
 
 from __future__ import annotations
 

@@ -72,8 +72,7 @@ def _combinations(
 
 
 def _publishes(value: Any) -> bool:
-    """Whether a public class or function publishes; it may take a share of a budget instead of
-    ε."""
+    """Whether a public class or function publishes; it may take a share instead of ε."""
     if not (inspect.isfunction(value) or is_dataclass(value)):
         return False
     called: tuple[Any, ...] = (value, *filter(None, [getattr(value, "simulate", None)]))

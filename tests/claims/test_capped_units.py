@@ -280,8 +280,7 @@ def neighbour(
 def some(
     rng: np.random.Generator, among: Sequence[Any], count: int, order: Callable[[Any], Any]
 ) -> list[Any]:
-    """This number of them: the first ones in the public order, which make room for others, or
-    any."""
+    """This number of them: the first ones in public order, which make room, or any."""
     if rng.random() < 0.5:
         return sorted(among, key=order)[:count]
     return [among[i] for i in rng.permutation(len(among))[:count]]
@@ -617,8 +616,7 @@ def clipped_sum(rows: Sequence[tuple[int, str, tuple[float, float]]], unit: Unit
 
 
 def billed_move(unit: Unit, shape: Shape, asked: Asked) -> float:
-    """The charged sensitivity of the sum; a sampled sum has its own event, with everyone
-    sampled."""
+    """The charged sensitivity of the sum; a sampled sum has its own event."""
     kept = getattr(unit, "max_elements", None)
     level: Level = "element" if kept is not None else unit.level
     own = PLAIN_UNITS[asked.level]

@@ -48,9 +48,7 @@ def test_where_a_row_stands_in_the_file_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("header", ['who,"item', 'who, "item', 'who,"item" "'])
 def test_a_header_ends_where_its_line_does(header: str, tmp_path: Path) -> None:
-    """A quote left open by the header does not end at a user's quote: the file is rejected without
-    rows.
-    """
+    """A quote left open by the header is never closed by a user's row: the file is rejected."""
     said = []
     for hers in ("", '3,z"\n'):
         path = tmp_path / "rows.csv"

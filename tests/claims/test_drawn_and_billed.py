@@ -85,9 +85,7 @@ def share_of_bill(one: list[Draw], two: list[Draw], event: Event, asked: dict[st
 def _found(
     name: str, asked: dict[str, Any], bill: Callable[[Event], Event] = lambda event: event
 ) -> float | None:
-    """The largest share of the sensitivity among neighbours; None if the function rejects the
-    input.
-    """
+    """The largest share of the sensitivity among neighbours; None if rejected."""
     worst = 0.0
     for left, right in neighbours(asked["unit"], asked["relation"]):
         one, two = publishers(left)[name], publishers(right)[name]

@@ -127,9 +127,7 @@ AUDITED = {
 
 
 def outcomes(one: Array, two: Array) -> Iterator[tuple[int, int]]:
-    """The frequencies of some outcomes on each input: at or above a value, below it, and equal to
-    it.
-    """
+    """Frequencies of some outcomes on each input: at or above, below, and equal to a value."""
     both = np.unique(np.concatenate([one, two]))
     for value in np.unique(np.quantile(both, np.linspace(0, 1, 40), method="nearest")):
         for mine, theirs in ((one, two), (two, one)):

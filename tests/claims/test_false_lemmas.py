@@ -84,9 +84,7 @@ def test_lemma_2_5_of_asi_and_liu_is_reversed() -> None:
 
 
 def published(epsilon: float, delta: float, holders: int) -> float:
-    """The largest probability that an (ε, δ)-DP rule publishes an item with n users, if it never
-    publishes one with none.
-    """
+    """Largest probability of an (ε, δ)-DP rule for an item with n users, if 0 without users."""
     found = 0.0
     for _ in range(holders):
         rise = math.exp(epsilon) * found + delta

@@ -1,5 +1,4 @@
-"""One malformed row reveals no user: the outcome equals the one with an uninformative row, or
-without it.
+"""One malformed row reveals no user: the outcome equals the one without it.
 
 A search over the product of table form (lists, arrays, frames, Arrow, files), the contents of one
 person's cell, and its position. A seeded sample of the product is tried, all of it with slow tests.
@@ -657,8 +656,7 @@ def test_one_odd_cell_of_a_table_moves_its_own_user_alone_for_the_whole_product(
 
 
 def test_files_of_several_types_have_the_widest(tmp_path: Path) -> None:
-    """From schemas only, whichever file comes first; the error used to quote the mismatched
-    value."""
+    """From schemas only, in any order of files; the error used to quote the mismatched value."""
     kinds: list[tuple[list[Any], str]] = [
         ([pa.int32(), pa.int64()], "BIGINT"),
         ([pa.int64(), pa.uint64()], "HUGEINT"),

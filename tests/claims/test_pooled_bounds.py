@@ -146,9 +146,7 @@ def neighbours(world: World, rng: np.random.Generator) -> tuple[Rows, Rows]:
 def _records(
     world: World, rng: np.random.Generator, changed: IntArray, others: IntArray, rest: Rows
 ) -> tuple[Rows, Rows]:
-    """A pair in which each of k records makes a block small or empty, and if replaced, another
-    block large.
-    """
+    """A pair: each of k records makes one block small and, if replaced, another large."""
     small, large = rng.permutation(SIZES[1:-1])[:2]
     keep = rng.random() < 0.6
     staying = [world.block(c, small, item=1) for c in changed] if keep else []

@@ -68,9 +68,7 @@ def cells_for(held: float, narrowed: float) -> int:
 
 
 def draws_for(spread: float) -> int:
-    """Number of draws needed to distinguish a scale from one 2% smaller, given the coefficient of
-    variation.
-    """
+    """Number of draws that detect a scale 2% too small, by coefficient of variation."""
     return math.ceil(((_ALARM_SDS + _MISS_SDS) * spread / (1 - SHRUNK)) ** 2)
 
 
@@ -89,8 +87,7 @@ def too_many(holds: NDArray[np.bool_], share: float) -> bool:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statistic published for many cells, and the coverage of its intervals for the noiseless
-    value.
+    """A statistic published for many cells, and the coverage of its intervals.
 
     Args:
         publish: publishes it, of a table.
@@ -716,9 +713,7 @@ def test_runs_stop_by_their_law(stopping: Any, eta: float, mean: float) -> None:
     strata = 500
 
     def apart(times: float) -> float:
-        """Largest distance between the shares of runs of at most k and the distribution with this
-        multiple of the mean.
-        """
+        """Largest distance of shares of runs from the distribution with a scaled mean."""
         numbers = numbers_of_runs(SelectBest(PureDP(1.0), times * mean, stopping, eta), strata)
         seen = np.bincount(numbers, minlength=400)[:400] / strata
         return float(np.abs(np.cumsum(seen - law_of_runs(stopping, eta, mean))).max())

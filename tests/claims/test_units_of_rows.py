@@ -1,5 +1,4 @@
-"""No fit guarantees more than its rows allow: without users the unit is a row, in every
-function."""
+"""No fit guarantees more than its rows allow: without users the unit is a row."""
 
 from __future__ import annotations
 

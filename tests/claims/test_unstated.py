@@ -374,9 +374,7 @@ def test_what_labels_cost(unit: Unit, relation: Relation) -> None:
 
 
 def test_a_block_counts_for_one_label() -> None:
-    """However many labels a user has, one of them counts, with probability proportional to its
-    rows.
-    """
+    """One of a user's labels counts, with probability proportional to its rows."""
     event = Selection(1e-6, 0.5, 1)
     # Each of 400 users has three rows with 0 and one with 1.
     users, y = np.repeat(np.arange(400), 4), np.tile([0, 0, 0, 1], 400)

@@ -1,5 +1,4 @@
-"""Audits of networks: every training loop satisfies its claim, and half of the noise is
-detected."""
+"""Audits of networks: all training loops satisfy their claims; halved noise is detected."""
 
 from __future__ import annotations
 

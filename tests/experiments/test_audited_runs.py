@@ -1,6 +1,4 @@
-"""Audits of fits, means, sums, choices and scores: claims are true, and half of the noise is
-detected.
-"""
+"""Audits of fits, means, sums and choices: claims are true; halved noise is detected."""
 
 from __future__ import annotations
 

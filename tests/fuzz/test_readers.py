@@ -1,5 +1,4 @@
-"""For any contents, a file is read or rejected with a clear message in time, and no row is
-quoted."""
+"""Files with any contents are read or rejected clearly, in time, and no row is quoted."""
 
 from __future__ import annotations
 

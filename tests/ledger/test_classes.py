@@ -247,8 +247,7 @@ class Met:
 
 
 def taking(world: World, asked: dg.Guarantee) -> Callable[[Hashable], Units]:
-    """A release's charge per unit that it meets; for hours by whether it is entirely inside
-    them."""
+    """A release's charge per unit; for hours by whether it is entirely inside them."""
     promise, window = world.promise, world.promise.window
 
     @cache

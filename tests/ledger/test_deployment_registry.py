@@ -39,8 +39,7 @@ HOSTILE = (
 
 
 def _checked(ledger: dg.Ledger, **more: str) -> dict[str, Any]:
-    """Return the deployment of an entry, if its YAML passes the schema and equals the plain
-    entry."""
+    """Return the deployment of an entry if it passes the schema and equals the plain entry."""
     read: dict[str, Any] = yaml.safe_load(registry_yaml(ledger, **more))
     checker = jsonschema.Draft7Validator.FORMAT_CHECKER
     jsonschema.Draft7Validator(SCHEMA, format_checker=checker).validate(read)

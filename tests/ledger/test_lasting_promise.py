@@ -137,8 +137,7 @@ def test_a_renewed_promise_is_to_the_same_units() -> None:
 
 
 def test_hours_that_hold_a_part_of_a_block_pay_for_a_part() -> None:
-    """If signs may differ, a block that loses a part may move twice as far as one that is
-    removed."""
+    """If signs may differ, losing a part may move a block twice as far as its removal."""
     promise = LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyHours(720, "at"))
     event = Gaussian(10.0, Contribution(block="user", coordinates="signed"))
     asked = dg.Guarantee("user", "", "zero_out", 1e-9, event)

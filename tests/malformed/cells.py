@@ -169,8 +169,7 @@ class System:
         odd: bool | None,
         but: frozenset[tuple[str, str]] = frozenset(),
     ) -> Rows:
-        """Return rows of several people with the tested person's rows between them, one column per
-        type.
+        """Return rows of several people around the tested person's, one column per type.
 
         Args:
             kinds: the types, each of a column of its name.

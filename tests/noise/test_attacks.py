@@ -148,9 +148,7 @@ def _beneath(rows: Any) -> tuple[float, float]:
 
 
 def test_a_sum_in_the_order_of_rows_moves_farther_than_a_row() -> None:
-    """Neighbours that differ in one row of [0, 1] have plain sums 15 apart: ε exceeds 7 instead of
-    1.
-    """
+    """Neighbours that differ in one row of [0, 1] have plain sums 15 apart: ε > 7, not 1."""
     none, one = (attacks.in_order(attacks.rows_of(first)) for first in (0.0, 1.0))
     assert none - one > 14
     attack = attacks.order()
@@ -222,8 +220,7 @@ def test_the_work_of_our_sampler_is_the_same_whatever_it_hides() -> None:
 
 
 def test_sums_decide_nothing_that_a_sampler_does() -> None:
-    """From the same words the same noise results with the same work, also in rare and close
-    draws."""
+    """The same words give the same noise with the same work, also in rare draws."""
     seen = []
     for secret in (0, 1, -(2**62), 2**62):
         sums = np.full(400, secret, dtype=np.int64)

@@ -174,8 +174,7 @@ def test_what_arrays_publish_takes_a_share_and_no_more(name: str) -> None:
 
 
 def test_a_choice_inside_a_budget_is_made_by_the_exponential_mechanism() -> None:
-    """Its price follows from half its range: with a share it has twice the ε of
-    permute-and-flip."""
+    """Its price follows from half its range: it has twice the ε of permute-and-flip."""
 
     def chosen(**options: Any) -> float:
         with dg.budget(1.0, 1e-6):

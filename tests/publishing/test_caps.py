@@ -36,9 +36,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Left:
-    """The remaining allowance of a check: the μ of a Gaussian, the ε of randomised response, a
-    leak.
-    """
+    """The remaining allowance: the μ of a Gaussian, the ε of randomised response, a leak."""
 
     mu: float
     pure: float

@@ -1,5 +1,4 @@
-"""A budget is valid in the process that created it; child processes publish nothing
-independently."""
+"""A budget is valid only in its process; child processes publish nothing independently."""
 
 from __future__ import annotations
 

@@ -85,9 +85,7 @@ def test_a_plan_takes_them_out_as_one() -> None:
 def test_the_price_of_all_is_no_less_than_their_composition(
     epsilons: tuple[float, float, float],
 ) -> None:
-    """A budget with these limits satisfies its guarantee: they are no less than the releases'
-    costs.
-    """
+    """A budget with these limits satisfies its guarantee: they cover the releases' costs."""
     guarantees = _guarantees(*epsilons)
     together = reduce(add, guarantees)
     with dg.budget(3.0, 1e-5) as whole:

@@ -183,8 +183,7 @@ def test_what_passes_through_rows_is_not_quoted() -> None:
 
 
 def test_a_query_may_stand_in_a_plan() -> None:
-    """It is composed exactly, published as the same query, and charged separately the second
-    time."""
+    """It is composed exactly, published as the same query, and charged if repeated."""
     planned = asked(0.5)
     with dg.budget(1.0, 1e-5, plan=[planned]) as whole:
         publish(planned)

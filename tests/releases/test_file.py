@@ -1,6 +1,4 @@
-"""Each mistake in a file is found, individually and with all the others, and reported with its
-remedy.
-"""
+"""Each mistake in a file is found separately and with others, and reported with its remedy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The script of a report, in a browser: it sorts, searches, moves along the curve, and shows
-intervals.
-"""
+"""The script of a report in a browser: sorting, search, curve and intervals."""
 
 from __future__ import annotations
 

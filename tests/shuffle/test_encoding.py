@@ -1,6 +1,4 @@
-"""Codes change by no more than is charged, are unbiased, and every small report is read or
-rejected.
-"""
+"""Codes change by at most the charge, are unbiased, and small reports are read or rejected."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Devices, shufflers and the analyzer: participants, dropped reports, and robustness to any
-report."""
+"""Devices, shufflers and the analyzer: participants, dropped reports, and robustness."""
 
 from __future__ import annotations
 

@@ -97,8 +97,7 @@ def min_error(norms: FloatArray, noise: float) -> float:
 
 @pytest.mark.slow
 def test_one_cell_without_a_sight_gets_the_lowest_edge() -> None:
-    """Then nothing is known, and this is reported; a random distant bin would add unlimited
-    noise."""
+    """Nothing is known then, and this is reported; a distant bin would add unlimited noise."""
     empty = np.zeros((1, ONE.size - 1))
     found = [
         choose_bounds(noisy(empty, seed), ONE, SD, np.ones(1, int), NOISE) for seed in range(3000)
@@ -115,8 +114,7 @@ def test_one_cell_without_a_sight_gets_the_lowest_edge() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_false_bins_far_above_cost_little(law: Law) -> None:
-    """Blocks of about 30 in one cell: noise in some other bin may raise the bound, rarely by
-    much."""
+    """Blocks of about 30 in one cell: noise in another bin rarely raises the bound by much."""
     counts = counted(np.full((1, 4000), 30.0), ONE)
     bounds = []
     for seed in range(1500):

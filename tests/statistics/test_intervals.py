@@ -53,8 +53,7 @@ def sums(bounds: FloatArray) -> FloatArray:
 
 @pytest.mark.parametrize("promise", [PROMISE, PURE], ids=["gaussian", "laplace"])
 def test_limits_hold_as_often_as_they_say(promise: dict[str, Any]) -> None:
-    """Intervals and lower limits are exact for clipped sums, and limits are also valid for
-    totals."""
+    """Intervals and lower limits are exact for clipped sums, and valid for totals."""
     inside, above = [], []
     total = sums(np.full(ITEMS, np.inf))
     for seed in range(6):

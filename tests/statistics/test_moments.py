@@ -165,8 +165,7 @@ def test_deviations_are_the_roots_of_variances(by: str | None) -> None:
 def test_plans_expect_the_errors_that_are_printed(
     name: str, least: float, most: float, epsilon: float, unit: Unit, skewed: bool
 ) -> None:
-    """In the units of the statistic, by the number of records; one person may have a third of
-    all."""
+    """In units of the statistic, by number of records; one person may have a third of all."""
     rng = np.random.default_rng(0)
     who = rng.zipf(1.6, 20_000) % 3000 if skewed else rng.integers(0, 3000, 20_000)
     rows = {"who": who, "g": rng.integers(0, 5, 20_000), "x": rng.gamma(2, 10, 20_000).clip(0, 100)}

@@ -148,8 +148,7 @@ def test_people_without_records_are_the_lowest(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("bounds", [(0, 10**6), None])
 @pytest.mark.parametrize("fraction", [True, False])
 def test_intervals_of_quantiles_hold(fraction: bool, bounds: Any, n_users: int | None) -> None:
-    """For people with few numbers and with many, in at least 95% of releases, up to three
-    errors."""
+    """For people with few or many numbers, in at least 95% of releases, up to three errors."""
     size = np.random.default_rng(5).pareto(1.2, 700) * 3 + 1
     size = size if fraction else np.round(size)
     rows = pa.table({"who": np.arange(700), "x": pa.array(size, None if fraction else pa.int64())})
@@ -190,8 +189,7 @@ def test_intervals_hold_beside_many_empty_bins(
 
 
 def test_a_median_of_2_is_no_5() -> None:
-    """Counts with a long tail between wide bounds: the smallest and largest ranks are also
-    right."""
+    """Counts with a long tail between wide bounds: extreme ranks are also right."""
     size = np.minimum(np.round(np.random.default_rng(6).pareto(1.0, 20_000) * 1.5 + 1), 3000)
     release = dg.quantiles(
         of_numbers(size.astype(int)), "x", [0.5, 0.99], bounds=(0, 10**6), unit=dg.User(), epsilon=1,

@@ -293,9 +293,7 @@ def stops(above: Sequence[int], event: SoftCore) -> Array:
 
 
 def exact_delta(rounds: Sequence[tuple[int, int, float]], event: SoftCore, epsilon: float) -> float:
-    """δ(ε) of rounds (h − H, h' − H, change of the mean), both fixed; an infinite change reveals
-    all.
-    """
+    """δ(ε) of rounds (h − H, h' − H, fixed change of the mean); an infinite one reveals all."""
     p = stops([h for h, _, _ in rounds], event)
     q = stops([h for _, h, _ in rounds], event)
     total, squares = 0.0, 0.0

@@ -40,8 +40,7 @@ def test_an_unknown_event_is_refused_by_name() -> None:
 
 
 def test_composing_different_units_needs_a_unit() -> None:
-    """With its own unit each event would protect no user: a user's cost of both is infinite
-    here."""
+    """With its own unit each event would protect no user: both would cost a user ∞."""
     mixed = Gaussian(3.0, Contribution(block="user")) + Gaussian(3.0)
     with refuses("unit", "different units, element, user"):
         mixed.epsilon(1e-6)

@@ -1,6 +1,4 @@
-"""Sampled Gaussians: no explicit neighbours violate the bound, and extremes neither crash nor
-mislead.
-"""
+"""Sampled Gaussians: no explicit neighbours violate the bound; extremes are handled."""
 
 from __future__ import annotations
 

@@ -105,8 +105,7 @@ class Dying(sqlite3.Connection):
 
 
 def charged_and_killed(place: Path, statement: int) -> str | None:
-    """Charge a ledger in a process that is killed before a statement; return its confirmed
-    hashes."""
+    """Charge a ledger in a process killed before a statement; return its confirmed hashes."""
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
@@ -204,8 +203,7 @@ LAST = 120
 
 @contextmanager
 def killing(place: Path, name: str) -> Iterator[Callable[[int], bool]]:
-    """Charge in processes killed at a system call on the ledger's files; False if it ends
-    normally."""
+    """Charge in processes killed at a ledger's system calls; False if one ends normally."""
     files = [word for end in ("", "-journal", "-wal", "-shm") for word in ("-P", f"{place}{end}")]
     rule = f"inject={name}:signal=KILL:when={LAST}"
     words = ("strace", "-f", *files, "-P", str(place.parent), "-e", rule, "-o", os.devnull)

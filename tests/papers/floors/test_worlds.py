@@ -74,8 +74,7 @@ def best_mechanism(
 
 
 def neighbours(n: int, relation: Relation) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Data sets as (users of world 0, users of world 1), and the pairs that one user
-    distinguishes."""
+    """Data sets as (users of world 0, users of world 1), and pairs that one user distinguishes."""
     if relation == "replace":
         states = [(n - ones, ones) for ones in range(n + 1)]
     else:

@@ -1,5 +1,4 @@
-"""The shuffle paper's algorithms: guarantees, users by round, their theorems' exponents, and
-trust."""
+"""The shuffle paper's algorithms: guarantees, users by round, exponents, and trust."""
 
 from __future__ import annotations
 

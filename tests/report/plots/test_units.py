@@ -1,6 +1,4 @@
-"""The picture of a plan: each unit's error over ε, recomputed, and the remaining budget of a
-person.
-"""
+"""The picture of a plan: each unit's error over ε, and a person's remaining budget."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A cluster in one process that loses tasks on command: Spark's interface without Spark, for its
-engine.
-"""
+"""A cluster in one process that loses tasks on command, with Spark's interface."""
 
 from __future__ import annotations
 

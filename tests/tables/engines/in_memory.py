@@ -177,8 +177,7 @@ class InMemory:
         return self._columns[column, "key"]
 
     def _labels(self, column: str) -> pa.Array:
-        """Return the labels of a column of cells; only existing items are passed to its
-        partition."""
+        """Return the labels of a column of cells; only existing items are passed on."""
         made = self.table.cells[column]
         values = self.distinct([made.of]).columns[0]
         labels = pa.array(cell_labels(made.elements, values.to_pylist()), pa.string())

@@ -1,6 +1,4 @@
-"""``memory=`` bounds the memory of a release in addition to its process, each measured in a
-separate one.
-"""
+"""``memory=`` bounds the additional memory of a release, measured in processes."""
 
 from __future__ import annotations
 

@@ -54,8 +54,7 @@ class TestAllOfSpark(EngineContract):
 
 @pytest.mark.slow
 class TestInOneProcess(EngineContract):
-    """The engine and its tasks, without Spark: rows are in several partitions, some of them
-    empty."""
+    """The engine and its tasks without Spark: rows in several partitions, some empty."""
 
     engine = Cluster()
     users = 12

@@ -220,8 +220,7 @@ def mended(text: bytes, cuts: tuple[int, ...] = ()) -> tuple[bytes, int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [["a"], ["a", "b"]], ids=["one column", "two columns"])
 def test_a_row_is_mended_to_what_it_says(columns: list[str], tmp_path: Path) -> None:
-    """For all short words: each row is dropped, or DuckDB reads the repaired row like the
-    original."""
+    """For all short words: each row is dropped, or its repair reads like the original."""
     words = words_of(MATTERS, 5)
     rows = sorted({row for word in words for row in split(word)})
     fixed = {row: mended(row) for row in rows}

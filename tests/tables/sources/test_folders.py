@@ -70,8 +70,7 @@ def test_rows_of_a_partition_are_published(tmp_path: Path) -> None:
 def test_no_column_stands_for_the_place_of_a_file(
     ending: str, values: list[Any], column: str, tmp_path: Path
 ) -> None:
-    """A DuckDB column has that name: a text would end a release, and numbers would reveal a
-    month."""
+    """A DuckDB column has that name: text would end a release, numbers would reveal a month."""
     root = lake(tmp_path / "lake", "month=a!", "month=b!", "month=c", ending=ending,
                 **{column: values})  # fmt: skip
     assert held(root) == {0: "a!", 1: "b!", 2: "c"}

@@ -487,8 +487,7 @@ def test_a_table_that_changes_is_refused(change: str, server: Database) -> None:
 def test_a_connection_that_drops_is_one_sentence(
     share: float, server: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the middle of the data, after the charge: nothing is published, and the error states
-    it."""
+    """In the middle of the data, after the charge: nothing is published, with an error."""
     name = server.holding(rows_of(3000, 100))
     table = dg.read(server.address, table=name, user="who")
     read = PostgresSession._store

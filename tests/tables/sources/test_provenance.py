@@ -1,6 +1,4 @@
-"""A query needs its author's confirmation, whatever was done to its rows; a table and rows in
-memory do not.
-"""
+"""A query needs its author's confirmation; a table and rows in memory do not."""
 
 from __future__ import annotations
 
