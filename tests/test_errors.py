@@ -29,7 +29,7 @@ from dpgrain.errors import (
         (DataError, OSError),
     ],
 )
-def test_errors_are_those_that_callers_catch(
+def test_errors_are_of_catchable_types(
     kind: type[DpgrainError], of_python: type[Exception]
 ) -> None:
     assert issubclass(kind, DpgrainError)
@@ -50,7 +50,7 @@ def test_nothing_but_an_interrupt_gets_through(error: BaseException) -> None:
         reraise_keyboard_interrupt(KeyboardInterrupt())
 
 
-def test_a_refusal_is_told_apart_and_knows_the_line_that_has_charged_the_same() -> None:
+def test_rejection_is_identifiable_and_knows_the_charged_line() -> None:
     error = RefusedError("it was charged before.", line=2)
     assert isinstance(error, ParameterError)
     assert error.line == 2

@@ -18,7 +18,7 @@ def mutants() -> list[Mutant]:
     return read(FOLDER)
 
 
-def test_each_edit_applies_and_none_stands_twice(mutants: list[Mutant]) -> None:
+def test_each_edit_applies_and_is_unique(mutants: list[Mutant]) -> None:
     """Edits of several extents may be the same bug."""
     bad = set()
     for mutant in mutants:

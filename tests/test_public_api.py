@@ -135,7 +135,7 @@ def test_every_public_name_is_there_and_described(name: str) -> None:
 
 
 @pytest.mark.parametrize("package", [*PACKAGES, "testing", "datasets"])
-def test_a_package_names_what_it_has(package: str) -> None:
+def test_package_lists_its_contents(package: str) -> None:
     room = import_module(f"dpgrain.{package}")
     assert len(set(room.__all__)) == len(room.__all__)
     assert all(getattr(room, name) is not None for name in room.__all__)
@@ -168,7 +168,7 @@ def test_import_loads_few_modules() -> None:
 
 
 @pytest.mark.slow
-def test_names_arrive_when_asked_for() -> None:
+def test_names_are_loaded_on_request() -> None:
     code = """
 import sys, dpgrain
 dpgrain.User(3)

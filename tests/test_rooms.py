@@ -99,7 +99,7 @@ def graph() -> Graph:
 
 
 @pytest.mark.slow
-def test_only_the_door_and_the_command_line_import_the_report(graph: Graph) -> None:
+def test_only_lazy_loader_and_command_line_import_the_report(graph: Graph) -> None:
     found = _into_the_report(graph)
     assert DOOR in found
     assert {module for module in found - {DOOR} if not module.startswith(ABOVE)} == set()
@@ -132,7 +132,7 @@ def test_inputs_know_nothing_of_tables_and_means(graph: Graph) -> None:
     assert [module for module in reached if module.startswith(tuple(above))] == []
 
 
-def test_the_papers_are_plugged_in_by_those_who_name_them(graph: Graph) -> None:
+def test_papers_are_loaded_only_by_name(graph: Graph) -> None:
     # Plans show the least error of any mechanism; all else is loaded on request.
     rooms = {
         module.split(".")[1]
@@ -179,7 +179,7 @@ def _release() -> dg.Histogram:
 
 
 @pytest.mark.slow
-def test_a_page_is_the_same_whoever_is_asked(tmp_path: Path) -> None:
+def test_report_is_equal_from_every_caller(tmp_path: Path) -> None:
     rows = np.random.default_rng(1).normal(size=(30, 2))
     model = learn.LinearRegression(rounds=2).fit(rows, rows[:, 0])
     for thing in (_release(), model, VectorSum(n_users=9, dim=1, epsilon=1.0, delta=1e-6)):
@@ -194,7 +194,7 @@ def test_a_page_is_the_same_whoever_is_asked(tmp_path: Path) -> None:
     ]
 
 
-def test_what_has_no_page_is_refused(tmp_path: Path) -> None:
+def test_objects_without_report_are_rejected(tmp_path: Path) -> None:
     event = _release().guarantee.event
     with refuses("report", "Gaussian"):
         pages.report(event, tmp_path / "a")
@@ -251,7 +251,7 @@ def test_duckdb_is_called_in_engines_and_sources_only() -> None:
     assert all(name.startswith((ENGINES, SOURCES)) for name in calling)
 
 
-def test_only_the_table_knows_which_engines_there_are(graph: Graph) -> None:
+def test_only_the_registry_knows_the_engines(graph: Graph) -> None:
     kinds = {f"{ENGINES}.{name}" for name in ("duckdb", "registry")}
     above = {
         module: targets & kinds

@@ -181,7 +181,7 @@ def test_absurd_fields_of_events_fail_closed(name: str, field: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "field"), FIELDS)
-def test_json_says_what_code_says(name: str, field: str) -> None:
+def test_json_agrees_with_code(name: str, field: str) -> None:
     event = EVENTS[name]
     described = event.to_dict()
     for value in ABSURD:
@@ -241,7 +241,7 @@ def test_absurd_questions_are_answered(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gaussian", "approximate", "zcdp", "binomial"])
-def test_absurd_arguments_are_refused_or_answered(name: str) -> None:
+def test_absurd_arguments_are_rejected_or_answered(name: str) -> None:
     event = EVENTS[name]
     questions: tuple[Callable[[Any], Any], ...] = (
         lambda x: event.epsilon(x),
@@ -265,7 +265,7 @@ def test_absurd_arguments_are_refused_or_answered(name: str) -> None:
         assert found is None or (isinstance(value, bool) and isinstance(found, tuple) == value)
 
 
-def test_absurd_targets_of_calibration_are_refused_or_kept() -> None:
+def test_absurd_calibration_targets_are_rejected_or_met() -> None:
     def gaussian(noise: float) -> Event:
         return Gaussian(noise)
 
@@ -298,7 +298,7 @@ def test_a_truth_is_true_or_false_and_nothing_else(truth: Any) -> None:
             make()
 
 
-def test_what_is_known_to_be_infinite() -> None:
+def test_infinite_answers_are_exactly_the_known_ones() -> None:
     assert SampledGaussian(1e-310, 0.01, 10).epsilon(1e-6) == math.inf
     sampled = SampledGaussian(1.0, 0.01, 10)
     assert (ApproximateDP(1e300, 0.0, "element") + sampled).epsilon(1e-6) >= 1e300
@@ -346,7 +346,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
-def test_json_of_nothing_is_refused_in_a_sentence(text: str) -> None:
+def test_empty_json_raises_a_clear_error(text: str) -> None:
     with pytest.raises(ParameterError) as caught:
         Event.from_json(text)
     assert len(str(caught.value)) < 700
@@ -403,7 +403,7 @@ positive = st.floats(1e-12, 1e12)
 
 
 @given(positive, positive, st.integers(1, 10**9))
-def test_sums_products_and_roots_round_up_by_a_digit_at_most(x: float, y: float, n: int) -> None:
+def test_sums_products_and_roots_round_up_by_one_digit(x: float, y: float, n: int) -> None:
     for found, exact in (
         (sum_up(x, y), Fraction(x) + Fraction(y)),
         (product_up(n, x, y), n * Fraction(x) * Fraction(y)),
@@ -477,7 +477,7 @@ def _random_events() -> Iterator[Event]:
         yield PureDP(float(rng.uniform(0.001, 2)), level="element")
 
 
-def test_sums_of_many_pure_parts_are_not_below_the_exact_one() -> None:
+def test_sums_of_many_pure_parts_are_at_least_exact() -> None:
     parts = list(_random_events())
     whole = Compose(tuple(parts))
     exact = sum(Fraction(part.epsilon()) for part in parts)

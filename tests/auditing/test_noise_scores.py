@@ -48,7 +48,7 @@ def scores(draw: Draw, count: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_scores_tell_neighbours_apart_by_what_the_draw_costs(name: str) -> None:
+def test_scores_distinguish_neighbours_by_the_cost_of_the_draw(name: str) -> None:
     draw, (mu, pure) = draw_of(name), DRAWS[name][-1]
     found = named_loss([draw])
     assert found == pytest.approx((mu, pure))
@@ -61,11 +61,11 @@ def test_scores_tell_neighbours_apart_by_what_the_draw_costs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_sums_that_are_farther_apart_cost_more(name: str) -> None:
+def test_more_distant_sums_cost_more(name: str) -> None:
     assert sum(named_loss([draw_of(name, 3.0)])) > 1.9 * sum(named_loss([draw_of(name)]))
 
 
-def test_a_name_that_one_neighbour_alone_holds_is_seen() -> None:
+def test_one_sided_item_is_detected() -> None:
     """A threshold that is too low selects the one item of only one person."""
     part = Selection(1.0, 2.0, 1, Contribution())
     first, second = (

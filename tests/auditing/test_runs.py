@@ -41,7 +41,7 @@ def test_runs_show_sums_and_radius() -> None:
 
 
 @pytest.mark.slow
-def test_runs_have_the_noise_that_was_charged() -> None:
+def test_runs_have_the_charged_noise() -> None:
     asked, pair, found = twins()
     ((one, _),) = found.draws
     drawn = [
@@ -61,7 +61,7 @@ def test_a_ticket_is_drawn_once() -> None:
             charge.noisy(part, np.zeros(2, dtype=np.int64), 1.0)
 
 
-def test_what_cannot_be_given_is_audited_by_hand() -> None:
+def test_queries_outside_audits_need_manual_audits() -> None:
     asked, pair, _ = twins()
     part = Gaussian(3.0)
     with AuditCharge(asked.plan.guarantee, SeededSource(1), pair.one) as charge:

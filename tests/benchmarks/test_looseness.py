@@ -24,7 +24,7 @@ def test_every_event_has_cases() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(looseness.CASES))
-def test_no_claim_is_below_what_neighbours_show(kind: str, effort: Effort) -> None:
+def test_no_claim_is_below_the_neighbours_bound(kind: str, effort: Effort) -> None:
     for case in effort.some(itertools.islice(looseness.CASES[kind](), 0, None, 5)):
         for found in looseness.measured(case):
             assert found.claim >= found.lower * (1 - _ROUNDING), (case.said, found.delta)

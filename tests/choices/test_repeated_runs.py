@@ -22,7 +22,7 @@ from dpgrain.publishing.budget import budget
 Array = NDArray[Any]
 
 
-def test_the_best_of_all_runs_is_kept() -> None:
+def test_best_of_all_runs_is_returned() -> None:
     source = SeededSource(5)
     made: list[int] = []
 
@@ -37,7 +37,7 @@ def test_the_best_of_all_runs_is_kept() -> None:
     assert best.event == SelectBest(PureDP(0.1), 50.0)
 
 
-def test_what_is_no_number_is_the_smallest() -> None:
+def test_nan_is_the_smallest_score() -> None:
     scores = iter([math.nan, -math.inf, *[math.nan] * 10_000])
     best = best_of(
         lambda _: (next(scores), "first"), event=PureDP(1.0), mean=2.0, source=SeededSource(6)
@@ -45,7 +45,7 @@ def test_what_is_no_number_is_the_smallest() -> None:
     assert best.score == -math.inf
 
 
-def test_the_best_prints_what_was_found_and_promised() -> None:
+def test_best_prints_result_and_guarantee() -> None:
     def best(event: Event, source: RandomSource | None = None) -> str:
         return str(best_of(lambda _: (0.25, np.arange(9)), event=event, mean=5.0, source=source))
 
@@ -63,7 +63,7 @@ def test_the_best_prints_what_was_found_and_promised() -> None:
 
 
 @pytest.mark.proof("audit", "SelectBest")
-def test_where_nothing_is_run_the_default_is_kept() -> None:
+def test_default_is_returned_without_runs() -> None:
     def run(_: RandomSource) -> tuple[float, str]:
         return 1.0, "run"
 
@@ -78,7 +78,7 @@ def test_where_nothing_is_run_the_default_is_kept() -> None:
 
 @pytest.mark.slow
 @pytest.mark.proof("audit", "SelectBest")
-def test_runs_that_are_not_counted_are_caught() -> None:
+def test_uncounted_runs_are_detected() -> None:
     """A rare result below a less rare one: many runs change its probability by more."""
     epsilon = 0.8
     # Chances of the best result, and of the one below it, on two neighbours.

@@ -50,14 +50,14 @@ def test_a_unit_moves_totals_no_farther_than_is_promised(unit: Unit, relation: R
     assert spread == (1.0 if relation == "zero_out" else 2.0)
 
 
-def test_what_is_no_number_counts_most_and_users_without_records_nothing() -> None:
+def test_nan_counts_most_and_missing_users_nothing() -> None:
     assert cases.totals([[math.nan]], User())[0] == STEPS
     assert cases.totals([[-math.inf]], User())[0] == 0
     assert cases.totals([[], [0.5]], User())[0] == STEPS // 2
     assert cases.totals([[1.0] + [0.0] * 3], User())[0] == STEPS // 4
 
 
-def test_one_complex_loss_changes_nobody_elses() -> None:
+def test_one_complex_loss_does_not_affect_others() -> None:
     # As computed by arithmetic with records, one of them complex.
     losses = np.linspace(0, 1, 50).astype(np.complex128)
     losses[7] += 1j

@@ -42,7 +42,7 @@ ODD: list[Any] = [1j, "abc", None, {}, np.complex128(1 + 1j), [1.0], 10**400]
 
 @pytest.mark.parametrize("cell", ODD, ids=lambda cell: repr(cell)[:12])
 @pytest.mark.parametrize("method", ["permute_and_flip", "repeat"])
-def test_one_odd_loss_changes_nobody_elses(cell: Any, method: Any) -> None:
+def test_one_malformed_loss_does_not_affect_others(cell: Any, method: Any) -> None:
     def chosen(cell: Any, listed: Callable[[list[Any]], Any]) -> Choice:
         def loss(candidate: float, records: Array) -> Any:
             # Booleans, which NumPy converts to text or complex numbers in a row with such cells.
@@ -162,7 +162,7 @@ def noisy_totals(losses: Array, draws: int) -> list[module._LossSums]:
     return [exact.noisy(part, True, charge_of(part, source)) for _ in range(draws)]
 
 
-def test_units_are_counted_with_noise_of_their_own() -> None:
+def test_units_are_counted_with_separate_noise() -> None:
     made = noisy_totals(np.full(100, STEPS // 4), 400)
     lost, rest = (np.array([getattr(one, part) for one in made]) for part in ("lost", "rest"))
     assert abs(np.corrcoef(lost, rest)[0, 1]) < 0.3
@@ -171,7 +171,7 @@ def test_units_are_counted_with_noise_of_their_own() -> None:
 
 
 @pytest.mark.slow
-def test_the_error_of_a_loss_over_noisy_units_is_told() -> None:
+def test_loss_error_over_noisy_units_is_reported() -> None:
     made = [one.chosen(0, 4.0, None) for one in noisy_totals(np.full(4000, STEPS // 3), 8000)]
     means = np.array([one.mean for one in made])
     told = np.mean([one.spread for one in made])
@@ -180,7 +180,7 @@ def test_the_error_of_a_loss_over_noisy_units_is_told() -> None:
 
 
 @pytest.mark.parametrize("relation", cases.RELATIONS)
-def test_the_number_of_units_has_noise_of_its_own(relation: Relation) -> None:
+def test_number_of_units_has_separate_noise(relation: Relation) -> None:
     # All lose the maximum, so the mean errs only by the noise of the other users' number.
     made = [
         select(
@@ -223,7 +223,7 @@ def test_an_evaluation_of_ones_own() -> None:
     assert "as stated by the caller" in str(choice.guarantee)
 
 
-def test_a_choice_prints_what_was_found_and_promised() -> None:
+def test_choice_prints_result_and_guarantee() -> None:
     # An explicit list of users: the error of a loss would change with a noisy number of users.
     found = select(
         [0.0, 1.0], lambda c, x: abs(c - x), np.ones(1000), users=np.arange(1000), n_users=1000,
@@ -358,7 +358,7 @@ def test_repeated_evaluations_pay_for_the_number_of_runs() -> None:
 
 
 @pytest.mark.slow
-def test_one_choice_beats_algorithm_5_with_a_hundredth_of_its_evaluations() -> None:
+def test_one_choice_beats_algorithm_5_with_fewer_evaluations() -> None:
     finite = experiment("finite_classes")
     rows = {
         row.method: row

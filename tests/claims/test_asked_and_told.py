@@ -80,14 +80,14 @@ def _publishes(value: Any) -> bool:
     return {"epsilon", "share"} <= takes
 
 
-def test_every_function_that_publishes_is_asked() -> None:
+def test_every_publishing_function_is_covered() -> None:
     found = {name for name, value in PUBLIC.items() if _publishes(value)}
     assert found - _NETWORKS - _BASES == NAMES
 
 
 @pytest.mark.slow(cases=5)
 @pytest.mark.parametrize("name", PUBLISHERS)
-def test_what_is_told_is_what_was_asked(name: str, effort: Effort) -> None:
+def test_guarantees_match_their_requests(name: str, effort: Effort) -> None:
     fewer = 2 if effort.strength and name in _SLOW else effort.strength
     assert not _wrong(PUBLISHERS[name], fewer or 4)
 
@@ -102,7 +102,7 @@ def test_a_promise_for_another_relation_is_seen() -> None:
     assert _wrong(replace(right, query=forgets), 2)
 
 
-def test_a_share_that_is_too_large_is_seen() -> None:
+def test_excessive_share_is_detected() -> None:
     right = PUBLISHERS["dpgrain.count"]
 
     def takes_more(share: float | None = None, **asked: Any) -> Any:
@@ -113,7 +113,7 @@ def test_a_share_that_is_too_large_is_seen() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["epsilon", "delta"])
-def test_a_promise_that_is_too_large_or_too_small_is_seen(name: str) -> None:
+def test_wrong_guarantee_size_is_detected(name: str) -> None:
     right = PUBLISHERS["dpgrain.count"]
     for factor in (0.8, 1.01) if name == "epsilon" else (1.01,):
 

@@ -154,7 +154,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 @pytest.mark.slow(cases=4)
-def test_nothing_of_a_row_is_said_written_or_left(
+def test_row_contents_appear_in_no_text_or_file(
     effort: Effort, tmp_path: Path, temporary: Path
 ) -> None:
     faults = []
@@ -166,7 +166,7 @@ def test_nothing_of_a_row_is_said_written_or_left(
 
 @pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("name", PUBLISHERS)
-def test_nothing_of_a_row_stands_in_pages_plots_and_files(
+def test_row_contents_appear_in_no_report_or_plot(
     name: str, tmp_path: Path, temporary: Path
 ) -> None:
     result = Case(name).publish(tmp_path)
@@ -241,7 +241,7 @@ def source_of(request: pytest.FixtureRequest) -> Iterator[Sources]:
 @pytest.mark.slow
 @pytest.mark.parametrize("ends", _ENDS)
 @pytest.mark.parametrize("name", ["dpgrain.count", "dpgrain.mean", "dpgrain.top"])
-def test_nothing_of_a_row_is_said_by_spark_or_a_database(
+def test_row_contents_appear_in_no_spark_or_database_message(
     name: str, ends: str, source_of: Sources, tmp_path: Path, temporary: Path
 ) -> None:
     faults = list(faults_of(CaseElsewhere(name, ends=ends, source_of=source_of), tmp_path))
@@ -275,7 +275,7 @@ FAILING: Mapping[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("what", FAILING)
-def test_a_function_that_fails_and_quotes_rows_is_not_heard(what: str, temporary: Path) -> None:
+def test_failing_function_cannot_quote_rows(what: str, temporary: Path) -> None:
     watched(FAILING[what])
 
 
@@ -288,6 +288,6 @@ LEAKS: Mapping[str, Callable[[Canaries], Any]] = {
 
 
 @pytest.mark.parametrize("leak", LEAKS)
-def test_what_a_release_hands_on_is_looked_through(leak: str, tmp_path: Path) -> None:
+def test_all_outputs_of_a_release_are_searched(leak: str, tmp_path: Path) -> None:
     result = LEAKS[leak](Canaries.some())
     assert any(quotes(told) for _, told in handed_on(result, tmp_path, pages=False))

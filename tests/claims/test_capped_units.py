@@ -431,7 +431,7 @@ def records_of_many(case: Case) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
-def test_no_neighbours_of_a_sample_of_all_releases_move_them_farther_than_billed() -> None:
+def test_no_neighbours_exceed_the_charge_in_a_sample() -> None:
     sample = [
         case
         for method in METHODS
@@ -447,7 +447,7 @@ def test_no_neighbours_of_a_sample_of_all_releases_move_them_farther_than_billed
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
-def test_no_record_counted_by_its_user_makes_room_for_another() -> None:
+def test_user_record_makes_no_room_for_another() -> None:
     cases = some_cases([case for case in CASES if records_of_many(case)], 80, seed=2)
     worst = largest(cases, seed=2)
     assert min(worst["record", relation, "moved"] for relation in RELATIONS) > 0.99
@@ -456,7 +456,7 @@ def test_no_record_counted_by_its_user_makes_room_for_another() -> None:
 @pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("method", METHODS)
-def test_no_neighbours_of_the_whole_product_move_releases_farther_than_billed(method: str) -> None:
+def test_no_neighbours_exceed_the_charge_in_the_whole_product(method: str) -> None:
     cases = [case for case in CASES if case.method == method]
     # Statistics without selected groups have few releases.
     worst = largest(cases, seed=3, tables=max(300 // len(cases), 1))
@@ -554,7 +554,7 @@ BUGS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[Case], bool]]] 
 @pytest.mark.slow(cases=1)
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("bug", "chosen"), BUGS, ids=lambda one: one.__name__)
-def test_the_search_finds_what_is_seeded(
+def test_search_finds_the_mutants(
     bug: Callable[[pytest.MonkeyPatch], None],
     chosen: Callable[[Case], bool],
     monkeypatch: pytest.MonkeyPatch,
@@ -571,7 +571,7 @@ def test_the_search_finds_what_is_seeded(
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("selected", [("item", "cell"), ("cell",)])
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_a_record_leaves_its_pair_and_lets_no_other_in(
+def test_record_leaves_its_pair_and_admits_no_other(
     relation: Relation, selected: tuple[str, ...]
 ) -> None:
     # The user's first item with one key is removed; another one may enter elsewhere.
@@ -631,9 +631,7 @@ def billed_move(unit: Unit, shape: Shape, asked: Asked) -> float:
 
 @pytest.mark.parametrize("shape", ["signed", "nonnegative", "one"])
 @pytest.mark.parametrize("unit", LEARNED, ids=repr)
-def test_no_neighbours_move_sums_of_kept_vectors_farther_than_billed(
-    unit: Unit, shape: Shape
-) -> None:
+def test_no_neighbours_exceed_the_charge_of_bounded_vectors(unit: Unit, shape: Shape) -> None:
     rng = np.random.default_rng(3)
     vectors = {
         "signed": [(1e6, 0.0), (-1e6, 0.0), (9.0, 0.0), (-9.0, 0.0), (0.0, 0.1)],

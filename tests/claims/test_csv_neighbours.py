@@ -35,7 +35,7 @@ def test_a_value_too_many_changes_no_row_of_others(surplus: bytes, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_where_a_row_stands_in_the_file_changes_nothing(tmp_path: Path) -> None:
+def test_row_position_in_the_file_has_no_effect(tmp_path: Path) -> None:
     """Rows across the end of a chunk are read like all others, wherever it ends."""
     kinds = b'u%07d,"a"zz\n', b'v%07d,5"c\n', b'w%07d,"d\nd"\n'
     several = 8 * csv_rows._PIECE_BYTES // sum(len(kind % 0) for kind in kinds)
@@ -47,7 +47,7 @@ def test_where_a_row_stands_in_the_file_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("header", ['who,"item', 'who, "item', 'who,"item" "'])
-def test_a_header_ends_where_its_line_does(header: str, tmp_path: Path) -> None:
+def test_header_ends_with_its_line(header: str, tmp_path: Path) -> None:
     """A quote left open by the header is never closed by a user's row: the file is rejected."""
     said = []
     for hers in ("", '3,z"\n'):

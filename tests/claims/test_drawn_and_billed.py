@@ -115,7 +115,7 @@ def _product(name: str) -> dict[str, Any]:
 @pytest.mark.proof("search", "Compose")
 @pytest.mark.slow(cases=8)
 @pytest.mark.parametrize("name", NAMES)
-def test_all_draws_together_are_billed(name: str, effort: Effort) -> None:
+def test_all_draws_together_are_charged(name: str, effort: Effort) -> None:
     tried = covering(_product(name), effort.strength or 4)
     random.Random(name).shuffle(tried)
     shares = ((share, asked) for asked in tried if (share := _found(name, asked)) is not None)
@@ -125,7 +125,7 @@ def test_all_draws_together_are_billed(name: str, effort: Effort) -> None:
 
 
 @pytest.mark.slow
-def test_a_bill_that_is_too_small_is_seen() -> None:
+def test_insufficient_charge_is_detected() -> None:
     asked = {"unit": dg.User(), "relation": "replace", "promise": {"epsilon": 1.0, "delta": 1e-6}}
     asked |= {"n_users": 50, "where": False, "clip": 3.0, "noise": "gaussian", "value": None}
     asked |= {"domain": ["a", "b"], "by": "item"}

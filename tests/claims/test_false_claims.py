@@ -90,7 +90,7 @@ def test_sampling_users_does_not_amplify_for_emptied_elements() -> None:
     ("rounds", "sd", "exchanged", "zeroed"),
     [(40_000, 7.94, 37.46, 14.40), (200, 0.84, 39.62, 13.75)],
 )
-def test_many_elements_cost_what_participation_reveals(
+def test_many_elements_cost_revealed_participation(
     rounds: int, sd: float, exchanged: float, zeroed: float
 ) -> None:
     event = SampledGaussian(sd, RATE, rounds, sampling="users")
@@ -112,7 +112,7 @@ def test_ten_elements_are_enough() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rounds", "sd", "true"), RUNS)
-def test_the_library_reports_what_sampling_users_costs(rounds: int, sd: float, true: float) -> None:
+def test_library_reports_the_cost_of_sampling_users(rounds: int, sd: float, true: float) -> None:
     event = SampledGaussian(sd, RATE, rounds, sampling="users")
     p, q = person(0.4)
     lower = at_least(p, q, sd, rounds, DELTA, points=600)
@@ -125,7 +125,7 @@ def test_the_library_reports_what_sampling_users_costs(rounds: int, sd: float, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rounds", "sd", "true"), RUNS)
-def test_sampling_pairs_keeps_what_the_paper_claims(rounds: int, sd: float, true: float) -> None:
+def test_sampling_pairs_satisfies_the_papers_claim(rounds: int, sd: float, true: float) -> None:
     event = SampledGaussian(sd, RATE, rounds, sampling="pairs")
     p, q = sampled(RATE, [1.0]), sampled(RATE, [-1.0])
     lower = at_least(p, q, sd, rounds, DELTA, points=8000)
@@ -136,7 +136,7 @@ def test_sampling_pairs_keeps_what_the_paper_claims(rounds: int, sd: float, true
     assert event.epsilon(DELTA) <= event.epsilon(DELTA, relation="replace")
 
 
-def test_corollary_2_4_is_false_for_users_with_several_elements() -> None:
+def test_corollary_2_4_fails_for_users_with_several_elements() -> None:
     # Each of a user's K bits is published by randomized response with 1-DP; users outside the
     # sample publish fair coins: 1-DP for an element. The sample includes a user with probability
     # 1%.
@@ -160,7 +160,7 @@ def test_corollary_2_4_is_false_for_users_with_several_elements() -> None:
         (RATE, 7.94, 5.0, 1.975),
     ],
 )
-def test_the_bound_below_corollary_2_5_is_half_of_the_divergence(
+def test_bound_below_corollary_2_5_is_half_the_divergence(
     rate: float, sd: float, order: float, ratio: float
 ) -> None:
     # ε_α ≤ q²α/((1−q)σ²) + O(q³/σ³), also for pairs; the leading term is 2αq²·sinh(1/σ²).
@@ -174,9 +174,7 @@ def test_the_bound_below_corollary_2_5_is_half_of_the_divergence(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("elements", "proved"), [(5, 12.6), (30, 43.1)])
-def test_the_smallest_epsilon_that_is_proved_for_the_figure_of_the_network(
-    elements: int, proved: float
-) -> None:
+def test_smallest_proved_epsilon_for_the_network_figure(elements: int, proved: float) -> None:
     # Figure 5: accounted for as ε = 3 for one zeroed element, 40,000 steps, δ = 1e-6.
     billed = calibrate(lambda sd: SampledGaussian(sd, RATE, 40_000), 3.0, 1e-6).parameter
     assert billed == pytest.approx(3.93, abs=0.005)
@@ -184,7 +182,7 @@ def test_the_smallest_epsilon_that_is_proved_for_the_figure_of_the_network(
     assert event.epsilon(1e-6, max_elements=elements) == pytest.approx(proved, abs=0.05)
 
 
-def test_corollary_2_3_adds_too_little_of_what_leaks() -> None:
+def test_corollary_2_3_understates_the_leak() -> None:
     # One mechanism publishes everything with probability 1e-6, and nothing else: (1, 1e-6)-DP.
     epsilon, leak, free = 1.0, 1e-6, 1e-9
     here, there = np.array([1 - leak, leak, 0.0]), np.array([1 - leak, 0.0, leak])
@@ -198,7 +196,7 @@ def test_corollary_2_3_adds_too_little_of_what_leaks() -> None:
 # Sums of whole users.
 
 
-def test_a_user_who_is_exchanged_costs_twice_the_printed_variance() -> None:
+def test_replaced_user_costs_twice_the_printed_variance() -> None:
     # Below Lemma 3.1: m items of a user, present, absent or replaced; the variance m·2log(1/δ)/ε².
     held, epsilon, delta = 50, 1.0, 1e-5
     one, other = np.repeat([[1, 0], [0, 1]], held, axis=1)
@@ -210,7 +208,7 @@ def test_a_user_who_is_exchanged_costs_twice_the_printed_variance() -> None:
     assert gaussian(epsilon, needed) < delta
 
 
-def test_dropping_words_before_clipping_moves_a_user_by_ten_bounds() -> None:
+def test_dropping_words_before_clipping_moves_user_by_ten_bounds() -> None:
     # A user's first 99 words are used, then each cell is clipped to norm 1: cell 0 has 99 words,
     # and 99 other cells have one each. Then cell 0 is emptied.
     def bounded(cells: NDArray[np.int64]) -> Array:
@@ -222,7 +220,7 @@ def test_dropping_words_before_clipping_moves_a_user_by_ten_bounds() -> None:
     assert np.linalg.norm(full - bounded(others)) == pytest.approx(10.0)
 
 
-def test_the_papers_delta_lets_somebody_leak() -> None:
+def test_the_papers_delta_lets_some_user_leak() -> None:
     # Each user's data are published with probability δ = n^(−1.1): (0, δ)-DP.
     n = 8000
     delta = n**-1.1
@@ -256,7 +254,7 @@ def test_one_fixed_size_batch_is_not_a_poisson_sample() -> None:
 
 
 @pytest.mark.slow
-def test_fixed_size_batches_billed_as_poisson_are_understated() -> None:
+def test_fixed_size_batches_accounted_as_poisson_are_understated() -> None:
     # 10 of 1000 users in each of 1000 rounds. All others have -1; one has 1, or -1. Each user has one
     # element, so that Corollary 3.2 claims the same of whole users, K ∧ M being 1.
     rate, sd, rounds, delta = 0.01, 1.0, 1000, 1e-5
@@ -275,7 +273,7 @@ def test_fixed_size_batches_billed_as_poisson_are_understated() -> None:
 
 
 @pytest.mark.parametrize("sampling", ["fixed", "shuffle", "without_replacement"])
-def test_batches_of_a_fixed_size_are_refused(sampling: Any) -> None:
+def test_fixed_size_batches_are_rejected(sampling: Any) -> None:
     with refuses("sampling", "Participation"):
         SampledGaussian(1.0, 0.01, 1000, sampling=sampling)
 
@@ -375,7 +373,7 @@ def test_lemma_3_3_of_asi_and_liu_is_false() -> None:
 # Levy et al., Theorem 7.
 
 
-def test_the_constant_of_theorem_7_of_levy_and_others_is_too_small() -> None:
+def test_constant_of_theorem_7_of_levy_is_too_small() -> None:
     # K hypotheses, one better than all others by the gap; all users agree, so that the means are
     # exact and each evaluation has Laplace noise of scale 8τ/(n·ε/3), which is the unit here.
     def found(hypotheses: int, alpha: float, gap: float) -> float:
@@ -396,7 +394,7 @@ def test_the_constant_of_theorem_7_of_levy_and_others_is_too_small() -> None:
     assert found(hypotheses, alpha, 2 * claimed) == pytest.approx(0.833, abs=5e-4)
 
 
-def test_lemma_3_3_of_cheu_and_others_needs_both_orders() -> None:
+def test_lemma_3_3_of_cheu_needs_both_orders() -> None:
     # A coin that always shows heads against one with probability e^(−ε): the divergence in this
     # direction is ε, the other one is infinite. All 10,000 show heads.
     coins, epsilon, gamma = 10_000, 0.01, 1e-6
@@ -406,7 +404,7 @@ def test_lemma_3_3_of_cheu_and_others_needs_both_orders() -> None:
     assert 1 - math.exp(claimed - coins * epsilon) > 0.999 > gamma
 
 
-def test_lemma_3_1_of_cheu_and_others_is_false_for_one_step() -> None:
+def test_lemma_3_1_of_cheu_fails_for_one_step() -> None:
     delta, n, grid = 1e-6, 1000, 1
 
     def nothing(epsilon: float) -> float:

@@ -39,7 +39,7 @@ def passes(n: int, score: float) -> float:
     return 1 - refused(gap, each, once) if gap >= 0 else refused(-gap, each, once)
 
 
-def test_lemma_3_7_of_asi_and_liu_counts_pairs_within_half_of_what_concentration_allows() -> None:
+def test_lemma_3_7_of_asi_liu_understates_close_pairs() -> None:
     # Within τ of the point 0, at two positions: half of all pairs are 2τ apart.
     users = np.repeat([[-1.0], [1.0]], 500, axis=0)
     printed = printed_softcore.PrintedSoftCore(1.0, 1000, 1, 1.0, 1e-6)
@@ -52,7 +52,7 @@ def test_lemma_3_7_of_asi_and_liu_counts_pairs_within_half_of_what_concentration
     assert (np.abs(users - users.T) <= 2 * printed.radius).sum() / 1000 == 1000
 
 
-def test_theorem_3_2_of_asi_and_liu_asks_for_too_few_users() -> None:
+def test_theorem_3_2_of_asi_liu_needs_more_users() -> None:
     # All at one point, T = 1, γ = 1%: 8·log(T/γ)/ε users, and all of them in the mean but for 2%.
     n = math.ceil(8 * math.log(1 / 0.01))
     assert n == 37
@@ -63,7 +63,7 @@ def test_theorem_3_2_of_asi_and_liu_asks_for_too_few_users() -> None:
         assert rounds * (1 - passes(enough, float(enough))) < 0.01
 
 
-def test_theorem_3_2_of_asi_and_liu_lacks_the_dimension_and_a_factor_in_its_variance() -> None:
+def test_theorem_3_2_of_asi_liu_lacks_the_dimension() -> None:
     n, d, rounds, delta = 1000, 100, 1000, 1e-6
     printed = printed_softcore.PrintedSoftCore(1.0, n, rounds, 1.0, delta)
     promised = rounds * math.log(rounds / delta) * math.log(1 / delta) / n**2
@@ -92,7 +92,7 @@ def published(epsilon: float, delta: float, holders: int) -> float:
     return found
 
 
-def test_lemma_4_5_of_asi_and_liu_is_false_for_a_curator() -> None:
+def test_lemma_4_5_of_asi_liu_fails_for_curators() -> None:
     # Each of U items is published by its number of users; 26 users have at most one item each.
     users, items = 26, 1e18
     # One exchange moves a user from an item to another: (ε, δ) = (1, 1e-5).
@@ -106,7 +106,7 @@ def test_lemma_4_5_of_asi_and_liu_is_false_for_a_curator() -> None:
     assert nobody > delta
 
 
-def test_proposition_4_10_of_asi_and_liu_lacks_a_square() -> None:
+def test_proposition_4_10_of_asi_liu_lacks_a_square() -> None:
     # E‖x₀ − x*‖ ≤ R², R = 10, for |x| from 100: steps of 1, gradients of second moment 1.
     R, rounds = 10.0, 100
     claimed = R**2 / rounds + 1
@@ -141,7 +141,7 @@ def test_lemma_1_of_levy_and_others_lacks_a_factor(
     assert 1 - (1 - 2 * binom.cdf(m / 2 - enough - 1, m, 0.5)) ** n < alpha
 
 
-def test_the_radius_of_corollary_1_of_levy_and_others_is_half_of_what_it_must_be() -> None:
+def test_corollary_1_radius_of_levy_is_half_too_small() -> None:
     # Appendix C.4: means of m vectors in the ball of radius B are within B√(log(2n/γ)/(2m)) but for γ.
     # Here the vectors are fairly B or −B on a line, B = 1, and n = 1, γ = 1%.
     m, gamma = 10_000, 0.01
@@ -155,14 +155,14 @@ def test_the_radius_of_corollary_1_of_levy_and_others_is_half_of_what_it_must_be
     assert farther(2 * radius) < gamma
 
 
-def test_the_radius_of_recipes_holds_where_the_printed_ones_do_not() -> None:
+def test_recipe_radius_is_valid_where_printed_ones_fail() -> None:
     for n, m in ((1, 10_000), (1000, 400)):
         reach = Known(records=m).radius_for(n, 1)
         each = 2 * binom.cdf(m / 2 - math.floor(m * reach / 2) - 1, m, 0.5)
         assert 1 - (1 - each) ** n < 0.01
 
 
-def test_the_bound_of_theorem_1_of_levy_and_others_holds_for_its_data() -> None:
+def test_levy_theorem_1_bound_is_valid_for_its_data() -> None:
     # The worst concentrated data: half of n = 200 users in each of two neighbouring bins of B/τ =
     # 1,000. There c = n/2; elsewhere all users are on one side: c = n; weights e^(−εc/4) with ε/2
     # at ε = 1.
@@ -175,7 +175,7 @@ def test_the_bound_of_theorem_1_of_levy_and_others_holds_for_its_data() -> None:
 # The element-level paper.
 
 
-def test_the_lower_bound_of_proposition_2_fails_for_an_item_that_is_certain() -> None:
+def test_lower_bound_of_proposition_2_fails_for_certain_items() -> None:
     # p_j = 1, so each of n users has it m times, and ρ = m clips no one: all error is noise.
     m, sd = 10, 1.0
     for n, least in ((10**4, 1e3), (10**6, 1e5)):

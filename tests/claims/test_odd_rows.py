@@ -256,12 +256,12 @@ def check_numbers(form: str, cell: str, door: str) -> bool:
 
 
 @pytest.mark.slow
-def test_one_odd_cell_of_numbers_moves_its_own_row_alone() -> None:
+def test_malformed_number_affects_only_its_row() -> None:
     assert sum(check_numbers(*case) for case in SAMPLE) > 0.9 * len(SAMPLE)
 
 
 @pytest.mark.slow(full=True)
-def test_one_odd_cell_of_numbers_moves_its_own_row_alone_for_the_whole_product() -> None:
+def test_malformed_number_affects_only_its_row_in_whole_product() -> None:
     assert sum(check_numbers(*case) for case in PRODUCT) > 0.9 * len(PRODUCT)
 
 
@@ -282,7 +282,7 @@ def targets(cell: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "door", [name for name in DOORS if name not in ("select", "mean_of_users")]
 )
-def test_one_odd_target_moves_its_own_row_alone(cell: str, door: str) -> None:
+def test_malformed_target_affects_only_its_row(cell: str, door: str) -> None:
     call, most = DOORS[door]
     for form, given in targets(CELLS[cell]).items():
         found = silently(call, NUMBERS, given)
@@ -349,7 +349,7 @@ def outcome(call: Callable[[], Any]) -> str:
 
 @pytest.mark.parametrize("name", STORED)
 @pytest.mark.parametrize("door", [name for name in DOORS if name != "select"])
-def test_a_cell_that_python_lacks_decides_nothing(name: str, door: str) -> None:
+def test_cell_without_python_type_has_no_effect(name: str, door: str) -> None:
     call, column = DOORS[door][0], STORED[name]
     nobody = (
         pc.if_else(np.arange(M) == ODD, pa.scalar(None, column.type), column)
@@ -378,7 +378,7 @@ def test_a_cell_that_python_lacks_decides_nothing(name: str, door: str) -> None:
             assert arranged.value.shape == (D,)
 
 
-def test_what_a_refusal_says_of_text_is_not_how_long_it_is() -> None:
+def test_text_error_does_not_reveal_length() -> None:
     said = set()
     for longest in ("3", "3" * 12):
         with refuses("y", "numbers") as caught:
@@ -401,13 +401,13 @@ def test_rows_of_single_precision_are_bounded_as_doubles_are() -> None:
     assert np.allclose(bounded(sparse.csr_array([[3e200, 4e200]]), 1e50).toarray(), [[0.6, 0.8]])
 
 
-def test_a_frame_of_truths_beside_numbers_has_a_mean() -> None:
+def test_boolean_frame_with_numbers_has_a_mean() -> None:
     truths = NUMBERS[:, 0] > 0
     expected = mean(np.column_stack([truths, NUMBERS[:, 1]]), None)
     assert np.array_equal(mean(pd.DataFrame({"a": truths, "b": NUMBERS[:, 1]}), None), expected)
 
 
-def test_the_shape_of_a_mean_does_not_follow_one_record_of_a_list() -> None:
+def test_mean_shape_does_not_follow_one_record_of_list() -> None:
     rows = [[0.1, 0.2]] * 250 + [[0.1, 0.2, 0.3]] * 250
     options: dict[str, Any] = {"bound": 1.0, "epsilon": 1.0, "delta": 1e-6, "n_users": 500}
     users = list(range(500))
@@ -633,7 +633,7 @@ TABLE_SAMPLE = random.Random(6).sample(TABLE_CASES, 60)
 
 
 @pytest.mark.slow
-def test_one_odd_cell_of_a_table_moves_its_own_user_alone(tmp_path: Path) -> None:
+def test_malformed_table_cell_affects_only_its_user(tmp_path: Path) -> None:
     assert sum(check_table(Files(tmp_path), *case) for case in TABLE_SAMPLE) > 0.4 * len(
         TABLE_SAMPLE
     )
@@ -641,7 +641,7 @@ def test_one_odd_cell_of_a_table_moves_its_own_user_alone(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("cell", ["surrogate", "bytes", "return"])
 @pytest.mark.parametrize("form", TABLES)
-def test_text_that_is_none_moves_its_own_user_alone(form: str, cell: str, tmp_path: Path) -> None:
+def test_invalid_text_affects_only_its_user(form: str, cell: str, tmp_path: Path) -> None:
     for column in ("who", "word"):
         check_table(Files(tmp_path), form, column, cell, "histogram")
     if form.startswith("CSV"):
@@ -649,7 +649,7 @@ def test_text_that_is_none_moves_its_own_user_alone(form: str, cell: str, tmp_pa
 
 
 @pytest.mark.slow(full=True)
-def test_one_odd_cell_of_a_table_moves_its_own_user_alone_for_the_whole_product(
+def test_malformed_table_cell_affects_only_its_user_in_product(
     tmp_path: Path,
 ) -> None:
     assert sum(check_table(Files(tmp_path), *case) for case in TABLE_CASES) > 0.4 * len(TABLE_CASES)
@@ -696,7 +696,7 @@ SEVEN: dict[str, pa.Array] = {
 
 
 @pytest.mark.parametrize("kinds", list(itertools.combinations(SEVEN, 3)), ids="+".join)
-def test_files_of_several_types_name_a_thing_once_or_not_at_all(
+def test_files_of_several_types_name_an_item_consistently(
     kinds: tuple[str, ...], tmp_path: Path
 ) -> None:
     paths = []
@@ -717,7 +717,7 @@ MIXED: list[Any] = [1, 2, 1.5, "x", True, Decimal("2.50"), datetime.date(2020, 1
 
 
 @pytest.mark.parametrize("cell", MIXED, ids=str)
-def test_the_type_of_categories_is_not_taken_from_one_of_them(cell: Any) -> None:
+def test_category_type_does_not_depend_on_one_value(cell: Any) -> None:
     """pandas infers it from the values: 1 and 2 are integers until one user has 1.5."""
     frames = []
     for values in ([1, 2, cell], [1, 2, None]):
@@ -736,7 +736,7 @@ def test_the_type_of_categories_is_not_taken_from_one_of_them(cell: Any) -> None
     assert [row["word"] for row in found[0]] == ["1", "2"]
 
 
-def test_users_in_files_of_several_types_are_who_they_were(tmp_path: Path) -> None:
+def test_users_in_files_of_several_types_are_preserved(tmp_path: Path) -> None:
     paths = [tmp_path / "a.parquet", tmp_path / "b.parquet", tmp_path / "c.parquet"]
     pq.write_table(pa.table({"u": pa.array([1, 2], pa.int32()), "w": ["a", "b"]}), paths[0])
     pq.write_table(pa.table({"W": ["a", "a"], "u": [2**40, 1], "more": [1, 2]}), paths[1])
@@ -756,7 +756,7 @@ def test_users_in_files_of_several_types_are_who_they_were(tmp_path: Path) -> No
         dg.read(paths)
 
 
-def test_the_types_of_the_value_that_does_not_fit_are_named_and_no_value(tmp_path: Path) -> None:
+def test_mismatched_types_are_named_without_values(tmp_path: Path) -> None:
     """An error in the middle of a query is not quoted, nor shown next to our own message."""
     import duckdb
 
@@ -798,7 +798,7 @@ MODELS: list[Any] = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", EMPTY)
-def test_an_empty_table_is_fitted_as_that_of_one_person_is(form: str) -> None:
+def test_empty_table_is_fitted_like_one_person(form: str) -> None:
     for model in MODELS:
         elements: Any = None if model.unit in (None, Record()) else []
         targets: list[Any] = [[], np.zeros(0), np.zeros(0, dtype=object)]
@@ -821,7 +821,7 @@ def test_an_empty_table_is_fitted_as_that_of_one_person_is(form: str) -> None:
 
 @pytest.mark.slow(cases=5)
 @pytest.mark.parametrize("form", EMPTY)
-def test_an_empty_table_has_a_mean_a_choice_and_a_minimum(form: str) -> None:
+def test_empty_table_has_mean_choice_and_minimum(form: str) -> None:
     X, steps = EMPTY[form], Sgd(Constant(0.1))
     for method in ("clip", "recentred", "softcore", "winsorized"):
         options: dict[str, Any] = {"method": method, "radius": 0.5, "n_users": 500}
@@ -864,7 +864,7 @@ def test_a_list_of_rows_requires_the_number_of_features(longer: int, form: Any) 
     assert model.coef_.shape == (2,)
 
 
-def test_a_stated_number_of_features_is_that_of_an_array() -> None:
+def test_stated_number_of_features_matches_the_array() -> None:
     model = LinearRegression(n_features=3, rounds=1).fit([], [])
     assert model.n_features_in_ == 3
     with pytest.raises(
@@ -947,7 +947,7 @@ FAILURES: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("method", ["permute_and_flip", "exponential", "repeat"])
-def test_a_loss_that_fails_on_one_record_counts_most_there(failure: str, method: Any) -> None:
+def test_loss_failing_on_one_record_counts_most_there(failure: str, method: Any) -> None:
     records = np.linspace(0, 1, 40)
 
     def chosen(odd: Callable[[], Any]) -> Any:
@@ -1001,7 +1001,7 @@ class Fragile:
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("model", [None, Truncated()])
 @pytest.mark.parametrize("exact", [False, True])
-def test_a_gradient_that_fails_on_one_record_makes_a_zero_of_its_block(
+def test_gradient_failing_on_one_record_zeroes_its_block(
     failure: str, model: Any, exact: bool
 ) -> None:
     y = np.linspace(-1, 1, M)
@@ -1021,7 +1021,7 @@ def test_a_gradient_that_fails_on_one_record_makes_a_zero_of_its_block(
         assert np.allclose(own, found(Squared(), others), atol=1e-12)
 
 
-def test_a_loss_of_the_wrong_shape_is_refused_before_anything_is_charged() -> None:
+def test_loss_of_wrong_shape_is_rejected_before_any_charge() -> None:
     calls: list[int] = []
 
     def loss(_: float, x: Array) -> Array:
@@ -1035,7 +1035,7 @@ def test_a_loss_of_the_wrong_shape_is_refused_before_anything_is_charged() -> No
         select([0.0], lambda c, x: [1 / each for each in x.astype(object)], np.ones(9), epsilon=1.0)
 
 
-def test_records_that_have_no_zeros_are_asked_one_by_one_where_the_loss_fails() -> None:
+def test_records_without_zeros_are_evaluated_individually_after_failure() -> None:
     records: list[Any] = [{"x": 0.25}] * 30
 
     def loss(candidate: float, some: list[dict[str, float]]) -> list[float]:
@@ -1050,7 +1050,7 @@ def test_records_that_have_no_zeros_are_asked_one_by_one_where_the_loss_fails() 
     assert found.loss == pytest.approx(2 / 32, abs=0.01)
 
 
-def test_by_record_asks_few_times() -> None:
+def test_by_record_evaluates_few_times() -> None:
     asked: list[int] = []
 
     def call(first: int, last: int) -> Array:
@@ -1066,7 +1066,7 @@ def test_by_record_asks_few_times() -> None:
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_run_that_fails_has_the_worst_score(failure: str) -> None:
+def test_failing_run_has_the_worst_score(failure: str) -> None:
     rng = np.random.default_rng(0)
     kinds = set()
     for seed in range(40):
@@ -1088,7 +1088,7 @@ def test_a_run_that_fails_has_the_worst_score(failure: str) -> None:
     assert kinds == ({"made"} if failure in ("warns", "overflow") else {"made", "nothing"})
 
 
-def test_an_evaluation_that_fails_is_the_worst() -> None:
+def test_failing_evaluation_is_the_worst() -> None:
     def evaluation(losses: Array, epsilon: float, source: Any) -> float:
         if losses.mean() > 0.4:
             raise ValueError("somebody's record")
@@ -1103,14 +1103,14 @@ def test_an_evaluation_that_fails_is_the_worst() -> None:
     assert found.index == 1
 
 
-def test_blocks_of_records_are_the_same_whether_a_loss_is_asked_once_or_in_parts() -> None:
+def test_record_blocks_do_not_depend_on_evaluation_batches() -> None:
     blocks = RecordBlocks.arrange(NUMBERS, SIDE, np.arange(M) // 3)
     whole = blocks.gradients(Squared(), np.ones(D)).vectors()
     parts = blocks.gradients(Fragile(2.0, FAILURES["raises"]), np.ones(D)).vectors()
     assert np.array_equal(whole, parts)
 
 
-def test_a_partition_that_warns_of_one_item_is_silent() -> None:
+def test_partition_warning_of_one_item_is_suppressed() -> None:
     def by(word: str) -> str:
         if word == "eve":
             warnings.warn("somebody's word", stacklevel=1)
@@ -1124,7 +1124,7 @@ def test_a_partition_that_warns_of_one_item_is_silent() -> None:
     silently(dg.count, columned, by="first", domain=["e"], unit=User(), clip=1.0, **COUNTED)
 
 
-def test_one_odd_value_of_a_user_is_no_error() -> None:
+def test_one_malformed_user_value_is_not_an_error() -> None:
     for odd in CELLS.values():
         found = silently(
             release_mean, [0.5, odd, 1.0], dimension=1, sensitivity=1.0, epsilon=1e5, delta=1e-6

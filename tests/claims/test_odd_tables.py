@@ -45,7 +45,7 @@ ASKED = [*ONE_OF.values(), Use("fit of numbers", "number"), Use("fit of names", 
 
 @pytest.mark.slow
 @every_way
-def test_a_type_is_refused_by_the_schema_or_suits_its_use(
+def test_type_is_rejected_by_schema_or_suits_its_use(
     system: str, way: str, effort: Effort, tmp_path: Path
 ) -> None:
     mine = given(system, way)
@@ -102,7 +102,7 @@ class Reading:
 
 @pytest.mark.slow
 @every_way
-def test_cells_are_read_as_the_definition_says(system: str, way: str, tmp_path: Path) -> None:
+def test_cells_are_read_by_definition(system: str, way: str, tmp_path: Path) -> None:
     """On every engine, with any malformed cells in the other columns."""
     mine = given(system, way)
     rows = mine.rows(mine.readable, odd=True, stated="CSV" in way)
@@ -235,7 +235,7 @@ def check(case: Case, folder: Path, *, brief: bool = False) -> str:
 
 @pytest.mark.slow(cases=4)
 @every_way
-def test_one_odd_row_decides_nothing_and_is_read_as_the_definition_says(
+def test_malformed_row_has_no_effect_when_read_by_definition(
     system: str, way: str, effort: Effort, tmp_path: Path
 ) -> None:
     wrong = []
@@ -273,7 +273,7 @@ SEEN = [
 @pytest.mark.parametrize(
     ("system", "way", "name", "use"), SEEN, ids=[f"{w}-{k}-{u.role}" for _, w, k, u in SEEN]
 )
-def test_what_was_read_wrong_once(
+def test_past_misreadings_stay_fixed(
     system: str, way: str, name: str, use: Use, engine: Any, tmp_path: Path
 ) -> None:
     mine = given(system, way)
@@ -282,9 +282,7 @@ def test_what_was_read_wrong_once(
 
 
 @pytest.mark.parametrize("engine", LOCAL)
-def test_a_column_of_wider_integers_than_arrow_s_is_refused_beside_times(
-    engine: Any, tmp_path: Path
-) -> None:
+def test_integers_wider_than_arrow_are_rejected_with_times(engine: Any, tmp_path: Path) -> None:
     polars = SYSTEMS["Polars"]
     kinds = [polars.kinds[name] for name in ("Int128", "Datetime[us]")]
     source = tmp_path / "rows.parquet"
@@ -401,7 +399,7 @@ def frames(names: Sequence[str], folder: Path) -> dict[str, Callable[[], Any]]:
 
 @pytest.mark.parametrize("names", NAMES, ids=str)
 @pytest.mark.parametrize("engine", LOCAL)
-def test_a_column_is_the_one_of_its_name_or_refused(
+def test_column_is_found_by_its_name_or_rejected(
     names: tuple[str, ...], engine: Any, tmp_path: Path
 ) -> None:
     """Neither types nor values of columns are mixed up."""
@@ -472,7 +470,7 @@ PLAIN, QUOTED = [f"{user},1" for user in range(30)], ['31,"1" x', '32,1"', "33,1
     ],
     ids=["odd rows come", "rows come", "odd rows go", "rows go"],
 )
-def test_a_table_that_is_kept_open_reads_the_file_as_it_is(
+def test_open_table_reads_the_current_file(
     first: list[str], then: list[str], kind: str, engine: Any, tmp_path: Path
 ) -> None:
     path, write = before_and_after(kind, tmp_path)
@@ -494,9 +492,7 @@ def test_a_table_that_is_kept_open_reads_the_file_as_it_is(
 
 
 @pytest.mark.slow(full=True)
-def test_types_of_spark_are_refused_by_the_schema_or_read_as_the_definition_says(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_spark_types_are_rejected_or_read_by_definition(spark: Any, tmp_path: Path) -> None:
     mine = Given(spark_system(spark), "Spark")
     wrong = []
     for place, kind in enumerate(mine.readable):

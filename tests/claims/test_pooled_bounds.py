@@ -205,7 +205,7 @@ POOLS = [(1, 8), (3, 8), (8, 3), (8, 1), (40, 8)]
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("level", ["record", "element", "user"])
-def test_nobody_moves_pooled_counts_farther_than_is_billed(
+def test_no_person_moves_pooled_counts_beyond_the_charge(
     level: Level, relation: Relation, norm: Norm, max_elements: int | None
 ) -> None:
     nearest = 0.0
@@ -276,7 +276,7 @@ def test_the_search_finds_wrong_bills(bug: str) -> None:
 
 
 @pytest.mark.slow
-def test_k_elements_never_cost_more_than_a_tenth_above_their_root() -> None:
+def test_k_elements_cost_at_most_a_tenth_above_root() -> None:
     known = (None, 2, POOL_LEAST, 15, POOL_MOST, POOL_MOST + 1, 1000)
     for cells, share, epsilon in itertools.product(known, (None, 0.02, 0.9), (0.1, 10.0)):
         plan = plan_histogram(

@@ -224,7 +224,7 @@ def holding(
 
 @pytest.mark.slow(cases=8)
 @pytest.mark.parametrize("name", CLAIMS)
-def test_intervals_hold_as_often_as_they_say(name: str) -> None:
+def test_intervals_have_the_stated_coverage(name: str) -> None:
     claim = CLAIMS[name]
     table = table_of(claim.cells, claim.rows)
     publish = partial(claim.publish, table, claim.cells)
@@ -243,7 +243,7 @@ _RANK, _HELD, _NARROWED = 0.501, 0.9805, 0.978
 
 
 @pytest.mark.slow(full=True)
-def test_intervals_of_quantiles_hold_more_often_than_they_say() -> None:
+def test_quantile_intervals_exceed_the_stated_coverage() -> None:
     """They end where bins do, so that what is narrowed is how far a rank may be off."""
     cells = cells_for(_HELD, _NARROWED)
     table = table_of(cells, 4)
@@ -358,7 +358,7 @@ def laplace_noise() -> FloatArray:
 
 
 @pytest.mark.parametrize(("of", "value"), HELD)
-def test_measures_of_predictions_hold_near_their_ends(
+def test_prediction_measures_have_coverage_near_their_ends(
     of: Any, value: float, laplace_noise: FloatArray
 ) -> None:
     measure, share = of(value), HELD[of, value]
@@ -375,7 +375,7 @@ def test_measures_of_predictions_hold_near_their_ends(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
-def test_limits_from_below_hold_as_often_as_they_say(law: Any) -> None:
+def test_lower_limits_have_the_stated_coverage(law: Any) -> None:
     """Lower limits of totals have one-sided coverage 95% if nothing was clipped."""
     shares = {
         "gaussian": stats.norm.cdf(NARROWED * stats.norm.isf(0.05)),
@@ -397,7 +397,7 @@ def laplace_of(size: int) -> FloatArray:
     return np.random.default_rng(2).laplace(scale=math.sqrt(0.5), size=size)
 
 
-def test_truncated_noise_is_held_as_its_law_says() -> None:
+def test_truncated_noise_has_the_coverage_of_its_distribution() -> None:
     """Integers: the limit is the smallest with coverage 95%, so the next lower one has less."""
     cells = 4000
     options: dict[str, Any] = {"method": "truncated", "max_items": 1, "random_state": 1}
@@ -422,7 +422,7 @@ _PART = 1 - (1 - CONFIDENCE) / 6
 _NOISE_PART = 1 - (1 - CONFIDENCE) / 2
 
 
-def test_the_number_of_users_is_held_as_often_as_it_says() -> None:
+def test_number_of_users_has_the_stated_coverage() -> None:
     narrowed = 2 * stats.norm.cdf(NARROWED * stats.norm.isf((1 - _PART) / 2)) - 1
     times, users, sd = cells_for(_PART, narrowed), 1e6, 1e3
     found = users + sd * np.random.default_rng(1).normal(size=times)
@@ -437,7 +437,7 @@ def test_the_number_of_users_is_held_as_often_as_it_says() -> None:
 # The norm of noise in this number of coordinates is covered with these probabilities, all above the
 # part's.
 @pytest.mark.parametrize(("d", "share"), [(1, 0.99235), (3, 0.99425), (30, 0.99609)])
-def test_the_noise_of_a_mean_is_held_more_often_than_it_says(d: int, share: float) -> None:
+def test_noise_of_a_mean_exceeds_the_stated_coverage(d: int, share: float) -> None:
     assert share > _NOISE_PART
     most = UserCount(1.0, 0.0).error(0.0, 1.0, d)
     cells = cells_for(share, float(stats.chi.cdf(NARROWED * most, d)))
@@ -552,7 +552,7 @@ def test_a_law_has_its_scale(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", [dg.shuffle.VectorSum, dg.shuffle.PoissonSum])
-def test_shuffled_sums_scatter_as_they_say(protocol: Any) -> None:
+def test_shuffled_sums_have_the_stated_spread(protocol: Any) -> None:
     """The noise of all devices in each coordinate of one sum; zeros are not rounded."""
     dim = draws_for(stats.norm.std() / math.sqrt(2))
     made = protocol(n_users=10, dim=dim, epsilon=1.0, delta=1e-6, relation="zero_out")
@@ -626,7 +626,7 @@ def fitted(
         pytest.param(40, 0.01, 0.05, id="mostly draws", marks=pytest.mark.slow(full=True)),
     ],
 )
-def test_intervals_of_coefficients_hold_as_often_as_they_say(
+def test_coefficient_intervals_have_the_stated_coverage(
     rounds: int, noise_sd: float, apart: float
 ) -> None:
     rng = np.random.default_rng(1)
@@ -643,7 +643,7 @@ def far_from(numbers: FloatArray, sd: float) -> float:
 
 
 @pytest.mark.slow
-def test_fits_tell_the_noise_that_intervals_are_made_of() -> None:
+def test_fits_report_the_noise_of_their_intervals() -> None:
     """In one fit: of each round's gradient, and of both second moments."""
     enough = math.ceil(((_ALARM_SDS + _MISS_SDS) * math.sqrt(2) / (NARROWED**-2 - 1)) ** 2)
     n, width, rounds = 100, 300, 120
@@ -761,7 +761,7 @@ def all_together(vectors: Any, step: float, squares: Any) -> Any:
 
 @pytest.mark.parametrize("relation", ["replace", "zero_out"])
 @pytest.mark.parametrize("rounds", [1, 5])
-def test_runs_of_users_who_agree_end_as_seldom_as_they_say(
+def test_runs_of_agreeing_users_end_as_rarely_as_stated(
     rounds: int, relation: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The noise at which a round ends, and its probability under the scales of the draws."""
@@ -794,7 +794,7 @@ def test_runs_of_users_who_agree_end_as_seldom_as_they_say(
     assert reaching(gap, [scale / SHRUNK for scale in scales]) > failure / rounds
 
 
-def test_a_radius_is_passed_by_as_seldom_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_radius_is_passed_as_rarely_as_stated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways: a radius at which users agree, and one at which too few do."""
     n, failure, scales = 1500, 0.01, list[float]()
     made = dg.means.Radius.calibrate(

@@ -73,7 +73,7 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("name", "parameter", "value", "rest"), list(cases()))
-def test_every_function_refuses_a_wrong_value_in_the_same_words(
+def test_every_function_rejects_a_wrong_value_with_equal_messages(
     name: str, parameter: str, value: Any, rest: str
 ) -> None:
     publisher = PUBLISHERS[name]

@@ -270,7 +270,7 @@ class Leaking(Publisher):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("leak", LEAKS)
-def test_what_leaks_is_seen(leak: str, tmp_path: Path) -> None:
+def test_leaks_are_detected(leak: str, tmp_path: Path) -> None:
     def leaking(publisher: Publisher) -> Publisher:
         return Leaking(publisher.query, publisher.options, publisher.units, leak)
 

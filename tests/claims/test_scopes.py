@@ -271,7 +271,7 @@ PRODUCT = list(itertools.product(UNITS, SCOPES, KEYS, PROMISED, ("zero_out", "re
 @pytest.mark.proof("search", "Scoped")
 @pytest.mark.slow(cases=8)
 @pytest.mark.parametrize(("unit", "scope", "keys", "promised", "relation"), PRODUCT)
-def test_no_promised_unit_moves_more_than_is_billed(
+def test_no_protected_unit_moves_sums_beyond_the_charge(
     unit: str, scope: str, keys: str, promised: str, relation: Any, effort: Effort
 ) -> None:
     rng = np.random.default_rng(zlib.crc32(f"{unit} {scope} {keys} {promised}".encode()))
@@ -321,7 +321,7 @@ TIGHT = [
 
 
 @pytest.mark.parametrize(("unit", "scope", "keys", "promised", "relation", "expected"), TIGHT)
-def test_what_is_billed_is_reached(
+def test_charge_is_reached(
     unit: str, scope: str, keys: str, promised: str, relation: Any, expected: float
 ) -> None:
     assert billed(unit, scope, keys, 1.0, promised, relation) == pytest.approx(expected)
@@ -340,7 +340,7 @@ def test_what_is_billed_is_reached(
 
 
 @pytest.mark.slow
-def test_a_search_with_a_part_charged_as_a_block_finds_the_pair() -> None:
+def test_search_finds_the_pair_of_an_overcharged_block() -> None:
     """The search would detect a day within a weekly block that is charged as a whole block."""
     honest = billed("week", "everything", "item", 2.0, "a day", "zero_out")
     careless = billed("week", "everything", "item", 2.0, "a week", "zero_out")
@@ -372,7 +372,7 @@ WRITTEN = ["1", "1.0", "true", "2026-01-01", "300", "n/a", "", "2026-01-01 23:59
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:where takes '2026-01-01' as text")
-def test_regions_that_share_a_record_under_two_types_meet(tmp_path: Any) -> None:
+def test_regions_sharing_a_record_under_two_types_overlap(tmp_path: Any) -> None:
     """A record read by two releases is charged twice, whichever types they read."""
     path = tmp_path / "x.csv"
     path.write_text("who,x\n" + "".join(f"{who},{x}\n" for who, x in enumerate(WRITTEN)))
@@ -473,7 +473,7 @@ def test_audit_of_releases_of_two_days() -> None:
 
 
 @pytest.mark.proof("audit", "Scoped")
-def test_audit_of_a_day_that_is_released_again() -> None:
+def test_audit_of_a_day_released_twice() -> None:
     twice = ("monday", "monday")
     nobody = sums_of_days([], present=False, read=twice)[0]
     there, promise = sums_of_days(["monday"], present=True, read=twice)
@@ -485,7 +485,7 @@ def test_audit_of_a_day_that_is_released_again() -> None:
     assert 0.5 * event.loss(1).mu < found <= promise.event.loss(1).mu <= event.loss(1).mu
 
 
-def test_regions_that_split_units_compose_as_before() -> None:
+def test_regions_that_split_units_compose_as_usual() -> None:
     """A user's day may have records in both countries, and a user in both months."""
     table = table_of(some_rows(20), "duckdb")
     promise: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
@@ -544,7 +544,7 @@ def test_public_domains_may_reach_beyond_a_region() -> None:
     assert counted["2024-05-02"] > 10
 
 
-def test_a_column_that_is_read_in_two_ways_makes_two_partitions(tmp_path: Path) -> None:
+def test_column_read_in_two_ways_is_two_partitions(tmp_path: Path) -> None:
     """The texts "7.2" and "6.9" are two cells, and the whole number 7 is one."""
     path = tmp_path / "rows.csv"
     path.write_text("who,x\n1,7.2\n1,6.9\n2,7\n")
@@ -568,7 +568,7 @@ def test_a_column_that_is_read_in_two_ways_makes_two_partitions(tmp_path: Path) 
             budget.charge(number)
 
 
-def test_decimal_marks_are_told_apart(tmp_path: Path) -> None:
+def test_decimal_marks_are_distinguished(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text('who,x\n1,"1,5"\n2,1.5\n')
     types = {"x": "DECIMAL(9,2)"}

@@ -138,9 +138,7 @@ def form_of(call: Callable[[], Any]) -> str:
 @pytest.mark.parametrize("container", [list, tuple])
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("door", DOORS)
-def test_the_form_of_what_is_published_follows_from_no_row(
-    door: str, row: str, container: Any
-) -> None:
+def test_published_form_depends_on_no_row(door: str, row: str, container: Any) -> None:
     call, stated = DOORS[door]
     forms = {
         form_of(partial(call, container(odd), **stated))
@@ -151,7 +149,7 @@ def test_the_form_of_what_is_published_follows_from_no_row(
 
 
 @pytest.mark.parametrize(("door", "row"), list(itertools.product(ASKS, ROWS)))
-def test_what_a_list_does_not_say_is_asked_for_whatever_its_rows_are(door: str, row: str) -> None:
+def test_ambiguous_list_shape_is_required_for_any_rows(door: str, row: str) -> None:
     call, _ = DOORS[door]
     for odd in ([], [ROWS[row]] * M, [[0.5] * D] * M, [0.5] * M):
         assert "dimension is required for a list" in form_of(partial(call, odd))

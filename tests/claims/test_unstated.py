@@ -226,7 +226,7 @@ def published(run: Callable[[], Any]) -> tuple[Any, list[str]]:
         if stated is None or asked.values[2] == "zero_out"
     ],
 )
-def test_one_user_more_changes_nothing_that_is_public(
+def test_additional_user_changes_nothing_public(
     case: Case, unit: Unit, relation: Relation, stated: int | None
 ) -> None:
     # Enough to find labels that half of the users have.
@@ -267,7 +267,7 @@ def everything(found: Any, folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("case", "unit", "relation"), SILENT)
-def test_a_user_who_adds_to_no_sum_is_in_nothing_but_the_noisy_number(
+def test_user_without_contributions_changes_only_the_noisy_number(
     case: Case, unit: Unit, relation: Relation, tmp_path: Path
 ) -> None:
     few = 0
@@ -365,7 +365,7 @@ def test_one_persons_label_is_not_found(unit: Unit, relation: Relation) -> None:
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("unit", unstated.UNITS)
-def test_what_labels_cost(unit: Unit, relation: Relation) -> None:
+def test_cost_of_labels(unit: Unit, relation: Relation) -> None:
     event = plan_selection(Promise(unit, 1.0, 1e-6, relation))
     assert event.loss(1, relation, unit).leak <= SELECTION_DELTA * 1e-6
     assert event.loss(1, relation, unit).leak > 0.9 * SELECTION_DELTA * 1e-6
@@ -406,7 +406,7 @@ def test_labels_by_their_type() -> None:
         LogisticRegression(rounds=1).fit(table.X, pd.Series(table.y, dtype="category"))
 
 
-def test_a_label_without_a_value_is_none() -> None:
+def test_label_without_a_value_is_missing() -> None:
     found = unselected_targets(np.array(["b", None, "a", b"b", np.nan, "b"], dtype=object))
     assert found.labels == (("text", "b"), ("text", "a"))
     assert np.isnan(found.values[[1, 4]]).all()
@@ -473,7 +473,7 @@ def test_a_label_without_a_value_is_none() -> None:
         ),
     ],
 )
-def test_what_needs_the_number_says_so(run: Callable[..., Any], message: str) -> None:
+def test_functions_needing_the_number_state_it(run: Callable[..., Any], message: str) -> None:
     table = unstated.Table(unstated.N)
     with dg.budget(50.0, 1e-3) as budget, pytest.raises(ParameterError, match=message) as told:
         run(table.X, table.y)
@@ -487,7 +487,7 @@ def test_what_needs_the_number_says_so(run: Callable[..., Any], message: str) ->
 
 
 @pytest.mark.slow
-def test_looks_follow_the_number_within_what_was_charged() -> None:
+def test_noisy_queries_follow_the_number_within_the_charge() -> None:
     """Whatever the number, no more is spent than before it was known."""
     number = Gaussian(20.0, ENROLLED)
     for relation, radius in itertools.product(RELATIONS, (None, 0.5)):
@@ -532,7 +532,7 @@ def test_looks_follow_the_number_within_what_was_charged() -> None:
 
 
 @pytest.mark.slow
-def test_the_command_line_tells_no_number(tmp_path: Path) -> None:
+def test_command_line_shows_no_number(tmp_path: Path) -> None:
     told: list[Any] = []
     for n in (unstated.N, unstated.N + 1):
         table, folder = unstated.Table(n), tmp_path / str(n)

@@ -91,5 +91,5 @@ def test_links_within_the_site_stay_there() -> None:
         ("`[a](nothing.md)`\n\n```python\nx[0](nothing)\n```\n", []),
     ],
 )
-def test_a_link_that_leads_nowhere_is_seen(text: str, lost: list[str]) -> None:
+def test_dead_link_is_detected(text: str, lost: list[str]) -> None:
     assert _lost(ROOT / "docs" / "page.md", text) == lost

@@ -148,7 +148,7 @@ def test_the_script_of_cron_charges_a_night_once(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_line_of_cron_ends_with_the_codes_of_the_page(folder: Path) -> None:
+def test_cron_line_ends_with_the_codes_of_the_page(folder: Path) -> None:
     cron = next(line for line in PAGE.splitlines() if line.startswith("15 3 * * * "))
     night = cron.removeprefix("15 3 * * * ").replace("/srv/visits", str(folder))
     # A test that runs past midnight shall not have two yesterdays.
@@ -171,7 +171,7 @@ def test_the_line_of_cron_ends_with_the_codes_of_the_page(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_budget_that_is_spent_says_what_would_fit(folder: Path) -> None:
+def test_spent_budget_states_a_fitting_release(folder: Path) -> None:
     assert run(folder, f"./nightly.sh {DAY}").returncode == 0
     done = run(folder, f"dpgrain run releases.toml --where day={DAY} --folder again --again "
                        "--ledger visits.ledger")  # fmt: skip
@@ -180,7 +180,7 @@ def test_a_budget_that_is_spent_says_what_would_fit(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_container_has_what_it_starts(folder: Path) -> None:
+def test_container_has_its_start_command(folder: Path) -> None:
     text = (NIGHTLY / "Containerfile").read_text()
     copied = re.findall(r"^COPY (.*) \./$", text, re.M)[0].split()
     assert all((NIGHTLY / name).exists() for name in copied)

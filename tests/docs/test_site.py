@@ -44,5 +44,5 @@ def test_every_page_is_built_and_found_by_the_search() -> None:
         ("<img alt='x' src='//example.org/a.png'>", ["//example.org/a.png"]),
     ],
 )
-def test_what_is_fetched_is_seen(html: str, targets: list[str]) -> None:
+def test_fetched_resources_are_detected(html: str, targets: list[str]) -> None:
     assert _fetched(html) == targets

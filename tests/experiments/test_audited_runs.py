@@ -72,7 +72,7 @@ def halved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draws, "draw_counts", fewer)
 
 
-def test_bounds_of_scores_are_wrong_as_rarely_as_said() -> None:
+def test_score_bounds_fail_as_rarely_as_stated() -> None:
     rng, alpha, found = np.random.default_rng(3), 0.2, []
     for _ in range(60):
         one, other = (rng.laplace(at, 1.0, 400) for at in (1.0, 0.0))
@@ -89,14 +89,14 @@ def test_the_page_has_each_query_and_none_is_refuted() -> None:
     assert len(KEPT) > 40
 
 
-def test_each_function_that_publishes_is_audited() -> None:
+def test_each_publishing_function_is_audited() -> None:
     asked = {name.rsplit(".", 1)[1] for name in NAMES} - {*OFFERED}
     assert asked <= {case.query for case in CASES.values()}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*CASES])
-def test_claims_are_kept(name: str) -> None:
+def test_claims_are_satisfied(name: str) -> None:
     _, line = CASES[name].way.line(runs.EPSILON, SMALL)
     assert line.verdict != "violated"
     assert line.claim == pytest.approx(runs.EPSILON, rel=0.01) or line.claim < runs.EPSILON
@@ -112,7 +112,7 @@ def test_half_of_the_noise_is_refuted(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_runs_that_cost_twice_as_much_are_refuted() -> None:
+def test_runs_at_double_cost_are_refuted() -> None:
     one, other, _ = runs.kept(2 * runs.EPSILON, 8000)
     claim = runs.kept(runs.EPSILON, 1)[2].epsilon()
     assert ways.free_epsilon(one, other, 0.0, 1e-3) > claim
@@ -126,9 +126,7 @@ UNCLIPPED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", UNCLIPPED)
-def test_canaries_that_are_not_clipped_are_refuted(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unclipped_canaries_are_refuted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, function = UNCLIPPED[name]
     clip = vars(module)[function]
     # The bound is the last argument.
@@ -136,7 +134,7 @@ def test_canaries_that_are_not_clipped_are_refuted(
     assert CASES[name].way.line(runs.EPSILON, SMALL)[1].verdict == "violated"
 
 
-def test_the_smallest_excess_that_shows_is_found() -> None:
+def test_smallest_detectable_excess_is_found() -> None:
     _, line = ways.audited(CASES["accuracy, user"].way, runs.EPSILON, SMALL)
     assert line.verdict == "kept"
     assert 1.1 <= line.free.seen <= 1.5

@@ -50,7 +50,7 @@ def points(problem: Any, count: int, seed: int = 0) -> FloatArray:
 
 @pytest.mark.parametrize("common", [False, True])
 @pytest.mark.parametrize("delta", [0.0, 0.3])
-def test_means_drawn_as_such_are_those_of_records(delta: float, common: bool) -> None:
+def test_directly_drawn_means_agree_with_records(delta: float, common: bool) -> None:
     # A bound at which clipping is possible, but too rare for this test.
     n, m, d = 40_000, 4, 3
     near, far = 1.0 + math.sqrt(d) + 5.0, 100.0
@@ -84,7 +84,7 @@ def test_all_batches_of_records_are_their_users(n: int, m: int) -> None:
     np.testing.assert_allclose(x, points, rtol=1e-9, atol=1e-12)
 
 
-def test_clipping_acts_where_it_should() -> None:
+def test_clipping_acts_on_outliers() -> None:
     g = np.random.default_rng(1)
     x = it.gaussian_users(2000, 1, 5, g, mean_norm=1.0, bound=1.5)
     norms = np.linalg.norm(x, axis=1)
@@ -214,7 +214,7 @@ def test_heterogeneity_is_the_total_variation(problem: Any) -> None:
     assert len(np.unique(np.column_stack([X, y]), axis=0)) == n * m
 
 
-def test_excess_is_that_of_the_population(problem: Any) -> None:
+def test_excess_agrees_with_the_population(problem: Any) -> None:
     X, y, _ = problem.draw(200, 1000, np.random.default_rng(5))
     X = X.astype(np.float64)
     best = problem.loss.value(problem.minimiser, X, y)
@@ -268,7 +268,7 @@ def test_gradients_keep_their_bounds(problem: Any) -> None:
     assert flattest >= problem.strength * (1 - 1e-9) - 1e-12
 
 
-def test_bad_problems_are_refused() -> None:
+def test_invalid_problems_are_rejected() -> None:
     with pytest.raises(ParameterError, match="dimension"):
         it.MeanProblem(2)
     with pytest.raises(ParameterError, match="heterogeneity"):
@@ -344,7 +344,7 @@ def test_group_property(m: int) -> None:
     assert share >= delta / (m * math.exp((m - 1) * one)) * (1 - 1e-12)
 
 
-def test_the_printed_constant_is_what_the_algorithm_adds() -> None:
+def test_printed_constant_agrees_with_the_algorithm() -> None:
     n, d, epsilon, delta, tau, failure = 5000, 40, 0.7, 1e-7, 1.3, 1e-3
     x = np.empty((n, d))
     found = bl.printed_error(x, epsilon, delta, "replace", radius=tau, failure=failure)
@@ -361,7 +361,7 @@ def test_the_printed_constant_is_what_the_algorithm_adds() -> None:
         bl.printed_error(x, epsilon, delta, "zero_out", radius=tau, failure=failure)
 
 
-def test_all_users_lie_within_the_radius() -> None:
+def test_all_users_are_within_the_radius() -> None:
     n, m, d = 3000, 5, 12
     tau = it.gaussian_users(n, m, d, np.random.default_rng(11))
     far = np.linalg.norm(tau - math.sqrt(d) * it.direction(d), axis=1).max()

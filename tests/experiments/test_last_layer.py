@@ -37,7 +37,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "own.npz"
 
 
-def test_patches_are_told_apart_without_labels() -> None:
+def test_patches_are_distinguished_without_labels() -> None:
     encoder = ll.Encoder.learned(pixels(200), centres=8)
     x = encoder.features(pixels(60, 1))
     assert x.shape == (60, 4 * 8)
@@ -61,7 +61,7 @@ def test_patches_are_white() -> None:
     np.testing.assert_allclose(ll._patches(darker), ll._patches(found), atol=0.15)
 
 
-def test_features_are_scaled_by_public_ones_alone(file: Path) -> None:
+def test_features_are_scaled_only_by_public_ones(file: Path) -> None:
     found = ll.Features.read(file)
     for part in (found.public, found.x.numpy(), found.test_x.numpy()):
         np.testing.assert_allclose(np.linalg.norm(part, axis=1), 1, rtol=1e-5)

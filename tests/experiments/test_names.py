@@ -13,7 +13,7 @@ names = experiment("names")
 
 
 @pytest.mark.slow
-def test_it_counts_the_items_that_are_named() -> None:
+def test_selected_items_are_counted() -> None:
     # 300 users have ten items each: far above every threshold, and there are no others.
     who = np.repeat(np.arange(300), 10)
     rows = pa.table({"user_id": who, "item": pa.array([f"i{i % 10}" for i in range(who.size)])})

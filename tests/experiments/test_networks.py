@@ -58,7 +58,7 @@ def test_noise_keeps_the_promise(unit: Any) -> None:
     assert nw.noise_for(unit, math.inf, 50, 0.1) < 0.001
 
 
-def test_bills_where_users_are_drawn() -> None:
+def test_sampled_users_have_a_larger_epsilon() -> None:
     """With one element per user nothing reveals whether the user was sampled."""
     noise = nw.noise_for(Element(), 2.0, 50, 0.1)
     assert nw.pairs_drawn(noise, 50, 0.1, Element()) == pytest.approx(2.0, abs=0.01)
@@ -67,7 +67,7 @@ def test_bills_where_users_are_drawn() -> None:
     assert nw.pairs_drawn(noise, 50, 0.1, User(max_elements=10)) > 10
 
 
-def test_noise_alone_moves_weights_by_the_drift() -> None:
+def test_noise_moves_weights_by_the_drift() -> None:
     asked = nw.Asked(User(), 1.0, 100, 1, 200, 0.2, clip=0.5, learning_rate=1e9, drift=3.0)
     rate, weights = asked.lowered(400), 400
     rng = np.random.default_rng(0)
@@ -180,7 +180,7 @@ def test_a_finished_cell_is_not_made_again(tmp_path: Path) -> None:
     assert len(made) == 1
 
 
-def test_a_cell_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
+def test_interrupted_cell_leaves_nothing(tmp_path: Path) -> None:
     def broken() -> Any:
         raise KeyboardInterrupt
 

@@ -42,7 +42,7 @@ def test_means_at_a_small_size(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert said.count("met\n") == 8
 
 
-def test_a_refusal_is_a_dash_with_its_reason() -> None:
+def test_rejection_is_a_dash_with_its_reason() -> None:
     cell = ul.Cell(n=100, m=10, d=5)
     row = ul.run_mean("n", cell, "winsorized", 2)
     assert math.isnan(row.error)
@@ -63,7 +63,7 @@ def test_the_error_is_the_distance_to_the_sample_mean() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3])
-def test_the_centre_is_that_of_the_law(share: float) -> None:
+def test_centre_agrees_with_the_distribution(share: float) -> None:
     cell = ul.Cell(n=20_000, m=100, d=3, heterogeneity=share)
     for seed in (0, 1):
         far = cell.draw(seed).mean(axis=0) - cell.centre(seed)
@@ -102,7 +102,7 @@ def test_evaluations_are_rounds_times_records_of_the_phase() -> None:
     assert ul.evaluations(program, 4) == 4 * (first * 75_000 + second * 25_000)
 
 
-def test_what_is_not_best_is_said() -> None:
+def test_worse_cells_are_reported() -> None:
     def row(recipe: str, m: int, excess: float, evaluations: float) -> Any:
         size = ("mean", 300, m, 5, 0.0)
         return ul.ConvexRow(*size, recipe, excess, 0.0, 1.0, 10, evaluations, 0.1)
@@ -126,7 +126,7 @@ def test_choices_at_a_small_size(tmp_path: Path) -> None:
             assert float(row["evaluations"]) in (1000, 1024)
 
 
-def test_missing_tables_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_tables_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="None of the tables is there: let DPGRAIN_DATA"):
         ul.main(["--part", "d", "--data", str(tmp_path), "--out", str(tmp_path / "out")])
     said = capsys.readouterr().out
@@ -169,7 +169,7 @@ def test_clipping_near_the_solution_reads_digits() -> None:
 
 
 @pytest.mark.slow(full=True)
-def test_the_mean_is_as_good_as_asked_for() -> None:
+def test_mean_meets_its_target() -> None:
     cell = ul.Cell(n=10_000, d=100)
     names = ("auto", ul.CENTRE, ul.PLAIN, ul.PRINTED)
     rows = [ul.run_mean("headline", cell, name, 4) for name in names]
@@ -188,6 +188,6 @@ def test_five_hundred_users_suffice_for_a_thousand_rounds() -> None:
 
 
 @pytest.mark.slow(full=True)
-def test_ours_beats_the_recipes_with_a_tenth_of_the_evaluations() -> None:
+def test_ours_beats_the_recipes_with_fewer_evaluations() -> None:
     todo = [ul.Task(one, 2000, 10) for one in ul.problems(10)]
     assert ul.not_best(list(ul.run_convex(todo, 1))) == []

@@ -19,7 +19,7 @@ _TOLD = 8
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
-def test_whatever_is_read_there_is_a_result_or_a_sentence(
+def test_readers_return_or_raise_clearly(
     name: str, effort: Effort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fault names the number of its input: python -m tests.fuzz NAME NUMBER shows it."""

@@ -37,7 +37,7 @@ def test_the_help_of_every_command_shows_a_line() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
-def test_what_the_help_of_a_command_shows_can_be_run(name: str, place: Place) -> None:
+def test_examples_of_command_help_run(name: str, place: Place) -> None:
     for line in words.commands()[name]:
         ended = place.run(line)
         assert ended.code == 0, (line, ended.said)
@@ -45,7 +45,7 @@ def test_what_the_help_of_a_command_shows_can_be_run(name: str, place: Place) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in _SLOW])
-def test_whatever_words_a_command_is_given_it_ends_in_a_sentence(
+def test_commands_end_with_one_message_for_any_words(
     name: str, effort: Effort, place: Place
 ) -> None:
     """A fault names the number of its line: tests.fuzz.words.line(NAME, NUMBER) is the line."""
@@ -82,7 +82,7 @@ FOUND = (
 
 
 @pytest.mark.parametrize(("name", "rest"), FOUND)
-def test_what_was_found_is_refused(name: str, rest: str, place: Place) -> None:
+def test_past_findings_raise_clear_errors(name: str, rest: str, place: Place) -> None:
     assert place.run(Line(tuple(name.split()), tuple(rest.split()))).code in (1, 2)
 
 
@@ -121,7 +121,7 @@ def test_each_fault_of_a_command_is_seen(
     assert words.contents(place.folder) == words.contents(place.made)
 
 
-def test_a_row_that_a_command_prints_or_writes_is_seen(
+def test_row_printed_by_a_command_is_detected(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Fault, match="quotes a row in what is printed"):

@@ -29,7 +29,7 @@ def vectors(loss: MarginLoss, X: Array, y: Array, codes: NDArray[np.int_], theta
 
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("width", [1, 3, 50, 201])
-def test_a_user_who_leaves_changes_nobody(name: str, width: int) -> None:
+def test_removed_user_affects_no_one(name: str, width: int) -> None:
     # Margins cancel, so that only the last digit of a sum is left of them.
     loss, rng = LOSSES[name], np.random.default_rng(width)
     sizes = rng.integers(1, 6, 40)
@@ -53,7 +53,7 @@ class ByProduct(Squared):
         return X @ theta
 
 
-def test_a_user_with_many_records_changes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_with_many_records_affects_no_one(monkeypatch: pytest.MonkeyPatch) -> None:
     # More than a tile: they are added in slices, in another order than others.
     monkeypatch.setattr(module, "_BATCH_ENTRIES", 1 << 12)
     rng, width = np.random.default_rng(1), 20
@@ -81,7 +81,7 @@ def test_blocks_are_taken_in_order() -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_block_has_the_mean_of_its_own_rows(name: str) -> None:
+def test_block_has_the_mean_of_its_rows(name: str) -> None:
     loss, rng = LOSSES[name], np.random.default_rng(1)
     codes = np.repeat([0, 1, 3], [1, 4, 2])
     X, y = rng.normal(size=(7, 3)), rng.integers(0, 2, 7).astype(float)

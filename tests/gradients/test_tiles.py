@@ -22,7 +22,7 @@ def ragged(rows: int = 500, kind: Any = np.float64) -> tuple[Array, Array, Array
 
 
 @pytest.mark.parametrize("made", [np.asarray, sparse.csr_array])
-def test_the_rows_of_a_block_are_together_and_small_blocks_first(made: Any) -> None:
+def test_block_rows_are_together_and_small_blocks_first(made: Any) -> None:
     X, y, codes = ragged()
     blocks = LinearBlocks.arrange(made(X), y, codes, intercept=False, blocks=50)
     assert (np.diff(blocks.sizes) >= 0).all()
@@ -36,7 +36,7 @@ def test_the_rows_of_a_block_are_together_and_small_blocks_first(made: Any) -> N
 
 
 @pytest.mark.parametrize("made", [np.asarray, sparse.csr_array])
-def test_rows_that_count_are_read_by_a_function(made: Any) -> None:
+def test_counted_rows_are_read_by_a_function(made: Any) -> None:
     X, y, codes = ragged()
     kept = np.flatnonzero(np.arange(500) % 3 > 0)
     some = LinearBlocks.arrange(

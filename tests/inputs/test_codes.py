@@ -29,7 +29,7 @@ from dpgrain.units import Element, Record, User
 
 
 @given(st.lists(cases.LABELS, max_size=6), st.randoms(use_true_random=False))
-def test_a_column_tells_labels_apart_each_by_itself(values: list[Any], random: Any) -> None:
+def test_column_distinguishes_its_labels(values: list[Any], random: Any) -> None:
     found, keys = codes(values)
     assert [None if code < 0 else keys[code] for code in found] == [key(value) for value in values]
     # Regardless of other users, and in any order.
@@ -114,7 +114,7 @@ CLASH: list[Any] = ["\ud800", "'\\ud800'", "a", "\udcff", "7", "007", "é", "e\u
 
 
 @pytest.mark.parametrize("form", [np.array, lambda c: np.array(c, dtype="U9"), tuple])
-def test_texts_of_an_array_are_as_many_labels_as_those_of_a_list(form: Any) -> None:
+def test_array_and_list_texts_have_the_same_labels(form: Any) -> None:
     for pair in itertools.permutations(CLASH, 2):
         assert codes(form(pair))[0].tolist() == [0, 1], pair
         assert codes(form(pair))[1] == [key(label) for label in pair]

@@ -68,7 +68,7 @@ def same(a: Any, b: Any) -> bool:
 @example(Decimal("0.1"), 0.1)
 @example(np.float32(0.1), 0.1)
 @example(2**53 + 1, float(2**53))
-def test_keys_are_equal_where_the_rule_says_so(a: Any, b: Any) -> None:
+def test_keys_are_equal_by_the_rule(a: Any, b: Any) -> None:
     for x in (a, b):
         nothing = not isinstance(x, str | bytes) and x != x
         assert (key(x) is None) == nothing
@@ -81,7 +81,7 @@ def test_keys_are_equal_where_the_rule_says_so(a: Any, b: Any) -> None:
 @example(1.0, "1.0")
 @example(1e-5, "1e-05")
 @example(True, "1")
-def test_what_is_stated_matches_its_own_text_and_what_equals_it(stated: Any, cell: Any) -> None:
+def test_stated_label_matches_its_text_and_equals(stated: Any, cell: Any) -> None:
     if key(stated) is None or key(cell) is None:
         return
     matched = match_stated("stated", [stated], [key(cell)])[0] == 0  # type: ignore[list-item]
@@ -275,9 +275,7 @@ LONG: list[Any] = [
 
 
 @pytest.mark.parametrize("label", LONG, ids=lambda label: type(label).__name__)
-def test_a_label_is_read_in_the_time_of_its_length(
-    label: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_label_is_read_in_linear_time(label: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted()
     # The real arithmetic runs with inspected arguments. `isinstance` needs the class itself.
     monkeypatch.setattr(labels, "_fraction", counted)
@@ -333,7 +331,7 @@ def moved(users: Any, rest: Any, values: list[float]) -> float:
     return abs(total(users, values) - total(rest, values[: len(rest)]))
 
 
-def test_persons_who_are_written_alike_are_two() -> None:
+def test_persons_with_equal_spelling_are_distinct() -> None:
     # Each has one record beyond the bound or at the end of it: one removal moves the sum by at most 1.
     assert moved(["007"] * 2 + ["7"] * 3000, ["007"] * 2, [1.0] * 2 + [-1.0] * 3000) < 1.01
 
@@ -371,7 +369,7 @@ def test_users_elements_and_groups_of_tables(spelled: list[str], tmp_path: Path)
         assert np.array_equal(rows.X.to_numpy(), np.eye(n)), name
 
 
-def test_what_files_and_the_command_line_state_is_text(tmp_path: Path) -> None:
+def test_labels_from_files_and_command_line_are_text(tmp_path: Path) -> None:
     """It equals integers by their canonical text, and text directly."""
     listed = tmp_path / "items.txt"
     rows = tmp_path / "rows.parquet"
@@ -414,7 +412,7 @@ def test_a_lone_surrogate_and_its_escape_are_two_persons() -> None:
 @example(Decimal("0.1"), 0.1)
 @example(2**53 + 1, float(2**53))
 @example(Fraction(1, 3), math.inf)
-def test_a_published_label_is_made_from_its_key_alone(a: Any, b: Any) -> None:
+def test_published_label_depends_only_on_its_key(a: Any, b: Any) -> None:
     for label in (a, b):
         name = key(label)
         if name is not None:
@@ -454,5 +452,5 @@ class _Ends:
         raise GeneratorExit("SECRET")
 
 
-def test_a_label_that_ends_programs_is_null() -> None:
+def test_label_crashing_programs_is_null() -> None:
     assert key(_Ends()) is None

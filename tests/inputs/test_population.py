@@ -23,7 +23,7 @@ from dpgrain.units import RELATIONS, Element, Record, Relation, Unit, User
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("unit", unstated.UNITS)
-def test_the_noise_of_the_number_is_what_is_said(unit: Unit, relation: Relation) -> None:
+def test_number_noise_is_as_stated(unit: Unit, relation: Relation) -> None:
     roster = Population.of(None, Promise(unit, 1.0, 1e-6, relation))
     assert roster.event is not None
     # A few per cent of μ², for every unit.
@@ -82,7 +82,7 @@ def test_no_neighbour_moves_the_number_farther(unit: Unit, relation: Relation) -
     assert ENROLLED.sensitivity(3, relation, unit) == many
 
 
-def test_what_the_number_costs_is_in_the_promise() -> None:
+def test_number_cost_is_in_the_guarantee() -> None:
     for unit in unstated.UNITS:
         table = unstated.Table(unstated.N)
         found = unstated.fit(

@@ -104,7 +104,7 @@ def test_no_strategy_over_regions_beats_a_promise(name: str, turns: int) -> None
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_each_cell_of_numbers_is_charged_what_it_met(seed: int) -> None:
+def test_each_cell_of_numbers_has_its_charges(seed: int) -> None:
     # Intervals of numbers with gaps are several parts; each is charged.
     draw = random.Random(seed)
     both = Partition((Rule("day", "day"), Rule("n")))
@@ -131,7 +131,7 @@ def test_each_cell_of_numbers_is_charged_what_it_met(seed: int) -> None:
             assert found == one * sum(region.meets(cell) for region in met), (cell, met)
 
 
-def test_daily_releases_cost_a_day_as_one_and_30_days_as_their_root() -> None:
+def test_daily_releases_cost_30_days_their_root() -> None:
     """► 365 daily releases, element (user, day), M = .2367: a day ε = 1, 30 days 6.58, not 31.0."""
     promise = LastingPromise.of(dg.Element(cases.DAYS), 1.0, 1e-6, leak=0.0)
     with page_of(promise) as page:

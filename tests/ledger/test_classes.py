@@ -345,7 +345,7 @@ WORLDS = worlds()
 @pytest.mark.slow(cases=8)
 @pytest.mark.parametrize("part", range(8))
 @pytest.mark.parametrize("name", WORLDS)
-def test_each_unit_is_charged_what_it_met(name: str, part: int, effort: Effort) -> None:
+def test_each_unit_has_its_charges(name: str, part: int, effort: Effort) -> None:
     with folder_in_memory() as folder:
         for seed in effort.some(range(10)):
             play(WORLDS[name], 10 * part + seed, folder, odd=False)
@@ -354,15 +354,13 @@ def test_each_unit_is_charged_what_it_met(name: str, part: int, effort: Effort) 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(8))
 @pytest.mark.parametrize("name", ["records", "records that are exchanged", "users", "countries"])
-def test_units_whose_columns_are_read_in_two_ways_are_charged_no_less(
-    name: str, part: int, effort: Effort
-) -> None:
+def test_units_read_in_two_ways_are_charged_no_less(name: str, part: int, effort: Effort) -> None:
     with folder_in_memory() as folder:
         for seed in effort.some(range(10)):
             play(WORLDS[name], 10 * part + seed, folder, odd=True)
 
 
-def test_both_parts_of_a_class_that_lacks_a_number_in_between_are_charged() -> None:
+def test_both_parts_of_a_class_with_gap_are_charged() -> None:
     """An interval of codes without one of them is two parts, each of which pays."""
     promise = WORLDS["records"].promise
     scopes = [

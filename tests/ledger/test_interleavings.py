@@ -241,7 +241,7 @@ def pauses(world: World, first: str, effort: Effort) -> list[Seam]:
 
 @pytest.mark.parametrize("shared", [False, True], ids=["processes", "threads"])
 @pytest.mark.parametrize("name", FIRST)
-def test_two_who_do_the_same_come_one_after_the_other(
+def test_two_equal_actions_are_serialized(
     name: str, shared: bool, in_file: World, effort: Effort
 ) -> None:
     assert_one_after_the_other(in_file, (name, name), shared, pauses(in_file, name, effort))
@@ -267,7 +267,7 @@ def test_two_come_one_after_the_other(
         ("charge what is planned", "charge what is planned"), ("charge two", "charge a country"),
     ],
 )  # fmt: skip
-def test_two_threads_come_one_after_the_other_at_every_line(
+def test_two_threads_are_serialized_at_every_line(
     first: str, second: str, in_file: World, effort: Effort
 ) -> None:
     """Shared memory of both threads also matters at lines without a lock or a store."""

@@ -27,7 +27,7 @@ def book(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_blind_sum_of_version_0_1_opens_and_verifies(book: Path) -> None:
+def test_version_0_1_blind_sum_opens_and_verifies(book: Path) -> None:
     opened = dg.Ledger(book)
     assert opened.verify() == opened.entries[-1].receipt
     (guarantee,) = opened.entries[-1].guarantees

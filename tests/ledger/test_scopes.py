@@ -74,7 +74,7 @@ def test_countries_of_one_day_are_one_account(tmp_path: Any) -> None:
             dg.count(last, **daily(epsilon=half, delta=1e-9))
 
 
-def test_a_record_lies_in_one_country(tmp_path: Any) -> None:
+def test_record_is_in_one_country(tmp_path: Any) -> None:
     made = cases.made(tmp_path / "l", LastingPromise.of(dg.Record(), 1.0, 1e-6))
     asked: dict[str, Any] = {"unit": dg.Record(), "noise": "gaussian", "delta": 1e-7}
     with made:
@@ -101,7 +101,7 @@ def test_a_user_of_daily_elements_pays_for_each_day(tmp_path: Any) -> None:
         assert part == pytest.approx(times * (each.price.mu / promise.caps.mu) ** 2, rel=1e-9)
 
 
-def test_what_is_not_read_is_not_charged(tmp_path: Any) -> None:
+def test_unread_region_is_not_charged(tmp_path: Any) -> None:
     made = cases.made(tmp_path / "l", LastingPromise.of(dg.Element("day"), 1.0, 1e-6))
     with made:
         dg.count(table().where(day=("2026-03-20", "2026-03-22")), **daily(epsilon=0.5, delta=1e-9))
@@ -146,7 +146,7 @@ def test_days_of_times_are_elements_windows_and_scopes(zone: str | None, tmp_pat
     made.verify()
 
 
-def test_one_time_of_a_day_is_a_part_of_that_day() -> None:
+def test_one_time_is_part_of_its_day() -> None:
     """A guarantee for single times costs twice as much by days, but not by a column of dates."""
     rows = pa.table(
         {"who": [1, 1], "at": pa.array(MOMENTS[:2], pa.timestamp("us")), "item": [1, 2]}

@@ -80,7 +80,7 @@ def test_noise_has_the_law_s_standard_deviation(law: AdditiveNoise) -> None:
         assert stats.kstest(1.03 * noise / law.sd, KNOWN[law.name].cdf).pvalue < 1e-3
 
 
-def test_a_name_that_is_none_is_refused() -> None:
+def test_unknown_name_is_rejected() -> None:
     with pytest.raises(ParameterError) as refused:
         noise_by_name("uniform")
     assert refused.value.name == "noise"

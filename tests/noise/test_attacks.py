@@ -92,7 +92,7 @@ HOLDS: dict[str, tuple[Attack, Callable[[int], Mechanism], int]] = {
 
 
 @pytest.mark.parametrize("name", WINS)
-def test_bits_of_plain_noise_show_what_is_beneath(name: str) -> None:
+def test_bits_of_plain_noise_reveal_the_value(name: str) -> None:
     """With probability 0.999 the plain mechanism is not even (3, 0)-private, but claims 1."""
     attack, mechanism = WINS[name]
     assert attack.epsilon(mechanism(1), DRAWS) > 3 * EPSILON
@@ -147,7 +147,7 @@ def _beneath(rows: Any) -> tuple[float, float]:
     return float(np.asarray(draw.sums).sum()), float(np.max(draw.scale))
 
 
-def test_a_sum_in_the_order_of_rows_moves_farther_than_a_row() -> None:
+def test_sum_in_row_order_moves_farther_than_a_row() -> None:
     """Neighbours that differ in one row of [0, 1] have plain sums 15 apart: ε > 7, not 1."""
     none, one = (attacks.in_order(attacks.rows_of(first)) for first in (0.0, 1.0))
     assert none - one > 14
@@ -204,13 +204,13 @@ def our_counts(seed: int) -> Callable[[float], float]:
 FEW = 2000
 
 
-def test_the_time_of_coins_tells_the_noise() -> None:
+def test_time_of_coins_reveals_the_noise() -> None:
     """The work of a loop is the size of the noise: its output, with the time, is not (3, 0)-private."""
     attack = attacks.timing()
     assert attack.epsilon(attacks.timed(coins(6)), FEW) > 3 * EPSILON
 
 
-def test_the_work_of_our_sampler_is_the_same_whatever_it_hides() -> None:
+def test_work_of_our_sampler_is_independent_of_its_value() -> None:
     """Each draw makes the same calls; the attack finds no more than the guarantee allows."""
     attack = attacks.timing()
     mechanism = attacks.timed(our_counts(7))
@@ -219,7 +219,7 @@ def test_the_work_of_our_sampler_is_the_same_whatever_it_hides() -> None:
     assert attack.epsilon(mechanism, FEW) <= EPSILON
 
 
-def test_sums_decide_nothing_that_a_sampler_does() -> None:
+def test_sums_do_not_affect_the_sampler() -> None:
     """The same words give the same noise with the same work, also in rare draws."""
     seen = []
     for secret in (0, 1, -(2**62), 2**62):

@@ -32,7 +32,7 @@ def test_scores_are_drawn_in_the_stated_law(sizes: list[int], rate: float) -> No
     assert cases.is_law(counts, law_of(sizes, rate))
 
 
-def test_another_rate_and_sizes_that_are_ignored_are_told() -> None:
+def test_other_rate_and_ignored_sizes_are_distinguished() -> None:
     counts = np.bincount(choose_scores(np.array([[3, 0, 5, 40]] * 100_000), 1.0), minlength=4)
     assert cases.is_law(counts, law_of([3, 0, 5, 40], 1.0))
     assert not cases.is_law(counts, law_of([1, 0, 1, 1], 1.0))
@@ -55,9 +55,7 @@ class Scripted:
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("rate", [0.05, 1.0, 300.0])
-def test_uniform_numbers_on_the_brink_are_decided_by_more_bits(
-    sizes: list[int], rate: float
-) -> None:
+def test_borderline_uniform_numbers_are_decided_by_more_bits(sizes: list[int], rate: float) -> None:
     with mpmath.workprec(1000):
         weights = [n * mpmath.exp(-mpmath.mpf(rate) * i) for i, n in enumerate(sizes)]
         sums = list(itertools.accumulate(weights))
@@ -91,7 +89,7 @@ def test_floating_point_and_long_integers_agree(monkeypatch: pytest.MonkeyPatch)
     assert fast.std() > 1
 
 
-def test_sums_of_weights_are_far_more_accurate_than_is_relied_on() -> None:
+def test_weight_sums_are_more_accurate_than_required() -> None:
     rng = np.random.default_rng(8)
     for rate in (1e-4, 0.03, 1.0, 50.0):
         sizes = rng.integers(0, 2**40, (1, 2000))
@@ -129,6 +127,6 @@ def test_whole_numbers_are_uniform() -> None:
     ],
     ids=["flat", "empty", "large", "rate", "zero", "fraction"],
 )
-def test_wrong_choices_are_refused(call: Any, name: str, word: str) -> None:
+def test_invalid_choices_are_rejected(call: Any, name: str, word: str) -> None:
     with refuses(name, word):
         call()

@@ -100,7 +100,7 @@ def test_a_draw_on_a_jump_is_decided_exactly() -> None:
     assert draw_counts(law, 1, Words(2**63 - 1, then=2**64 - 1)).tolist() == [3]
 
 
-def test_a_jump_between_words_asks_for_more_bits() -> None:
+def test_jump_between_words_needs_more_bits() -> None:
     # F(0) of one coin of probability 1/3, in floating point, is not a multiple of 2^-64 … but of
     # 2^-53.
     law = BinomialDistribution(3, 0.3)
@@ -141,7 +141,7 @@ def test_counts_have_their_law(name: str) -> None:
     assert chisquare(found[keep], expected[keep] * scale).pvalue > CHANCE
 
 
-def test_counts_in_chunks_or_at_once_use_the_same_bits() -> None:
+def test_counts_in_chunks_or_at_once_use_equal_bits() -> None:
     assert draw_binomial(100, 0.5, 5, source=SeededSource(1)).tolist() == (
         draw_binomial(100, 0.5, 5, source=SeededSource(1)).tolist()
     )
@@ -149,7 +149,7 @@ def test_counts_in_chunks_or_at_once_use_the_same_bits() -> None:
     assert len(set(draw_poisson(1e6, 50).tolist())) > 10
 
 
-def test_rounding_is_without_bias_and_moves_as_little_as_it_can() -> None:
+def test_rounding_is_unbiased_and_moves_minimally() -> None:
     values = np.full(200_000, 3.3)
     found = rounded(values, 10, SystemSource())
     assert set(found.tolist()) == {3, 4}

@@ -41,7 +41,7 @@ def goodness_of_fit(kind: cases.Kind, samples: IntArray, scale: float) -> float:
 
 @cases.both
 @pytest.mark.parametrize("scale", cases.SCALES)
-def test_the_law_is_the_one_stated_and_two_percent_more_is_noticed(
+def test_distribution_is_as_stated_and_deviations_are_detected(
     kind: cases.Kind, scale: float
 ) -> None:
     samples = kind.draw(scale, 400_000, source=SeededSource(1))
@@ -141,7 +141,7 @@ def test_sizes(kind: cases.Kind) -> None:
 
 @cases.both
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, MAX_SCALE * 1.0001])
-def test_bad_scales_are_refused_by_value(kind: cases.Kind, bad: float) -> None:
+def test_invalid_scales_are_rejected_by_value(kind: cases.Kind, bad: float) -> None:
     with refuses("scale", f"not {bad!r}"):
         kind.draw(bad, 3)
     with refuses("scale", f"not {bad!r}"):
@@ -190,7 +190,7 @@ def test_the_truncated_law_is_the_one_stated(epsilon: float, cutoff: int) -> Non
     assert truncated_fit(np.clip(plain, -cutoff, cutoff), epsilon, cutoff) < 1e-5
 
 
-def test_the_truncated_law_where_most_draws_are_thrown_away() -> None:
+def test_truncated_distribution_with_mostly_rejected_draws() -> None:
     samples = truncated_geometric(0.01, 1, 30_000, source=SeededSource(12))
     assert truncated_fit(samples, 0.01, 1) > 0.01
     assert truncated_geometric(1.0, 3, 0).shape == (0,)

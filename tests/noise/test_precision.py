@@ -103,7 +103,7 @@ def quick_switches() -> Iterator[None]:
 
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("name", list(SAMPLERS))
-def test_draws_in_many_threads_are_those_of_one(name: str) -> None:
+def test_draws_in_many_threads_equal_one(name: str) -> None:
     draw = SAMPLERS[name][0]
     scripts = brinks(name)
     # Near ties, which more than the first word of each decides.
@@ -143,7 +143,7 @@ def test_draws_in_many_threads_are_those_of_one(name: str) -> None:
     assert wrong == []
 
 
-def test_each_thread_has_arithmetic_of_its_own() -> None:
+def test_each_thread_has_separate_arithmetic() -> None:
     seen: list[Any] = [arithmetic(200)]
     thread = threading.Thread(target=lambda: seen.append(arithmetic(200)))
     thread.start()

@@ -49,7 +49,7 @@ def test_numbers_of_runs_have_their_law(name: str) -> None:
 
 
 @pytest.mark.parametrize("eta", [-0.5, 0.0, 0.3, 1.0, 3.0])
-def test_the_chances_that_are_inverted_are_those_of_the_law(eta: float) -> None:
+def test_inverted_probabilities_agree_with_the_distribution(eta: float) -> None:
     event = SelectBest(PureDP(1.0), 4.0, eta=eta)
     made = stopping._negative_binomial(eta, event.gamma, arithmetic(128))
     for number, chance in number_law(event, 3000).items():
@@ -64,7 +64,7 @@ def module_number(event: SelectBest, source: RandomSource) -> int:
     return negative_binomial(event.eta, event.gamma, source=source)
 
 
-def test_ties_in_the_number_of_runs_are_decided_by_more_bits() -> None:
+def test_ties_in_the_number_of_runs_need_more_bits() -> None:
     # Geometric with γ = ½: the first word is exactly ½, or 1 − 2^-64 and more.
     half = 2**63
     assert negative_binomial(1.0, 0.5, source=scripted.Scripted([half, 5])) == 2

@@ -45,7 +45,7 @@ def moved(way: Made, X: Array, W: Array, firsts: list[int]) -> list[tuple[int, i
 @pytest.mark.parametrize("classes", [1, 3, 10])
 @pytest.mark.parametrize("columns", [1, 2, 3, 8, 17, 33, 100, 490, 8192, 9001])
 @pytest.mark.parametrize("way", list(WAYS))
-def test_a_rows_bits_depend_on_the_row_alone(
+def test_row_bits_depend_only_on_the_row(
     way: str, columns: int, classes: int, threads: int, kind: Any
 ) -> None:
     rng = np.random.default_rng(columns)
@@ -77,7 +77,7 @@ def test_a_plain_product_moves_rows() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_machines_that_round_by_place_multiply_in_another_way(kernel: str) -> None:
+def test_machines_rounding_by_position_multiply_differently(kernel: str) -> None:
     program = (
         "from tests.numerics.test_row_products import of_this_machine; import sys; "
         "sys.exit(of_this_machine())"
@@ -104,7 +104,7 @@ def of_this_machine() -> int:
     )
 
 
-def test_a_place_that_matters_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_position_dependence_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     real = np.matmul
 
     def by_place(*args: Any, **options: Any) -> Any:
@@ -123,7 +123,7 @@ def test_a_place_that_matters_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("columns", [0, 1, 5])
 @pytest.mark.parametrize("rows", [0, 1, 5])
-def test_nothing_is_no_exception(rows: int, columns: int) -> None:
+def test_empty_input_is_handled(rows: int, columns: int) -> None:
     X, W = np.ones((rows, columns)), np.ones((2, columns))
     for way in (row_products.products, row_products.grouped_products):
         assert np.array_equal(way(X, W), np.full((rows, 2), float(columns)))

@@ -17,7 +17,7 @@ from dpgrain.noise import noisy_sums
 from dpgrain.papers.generic import element_sensitivity, release_mean
 
 
-def test_element_sensitivity_of_a_sum_of_blocks_is_the_contribution() -> None:
+def test_element_sensitivity_of_block_sums_equals_the_contribution() -> None:
     # Two cells of two items each; a block is clipped to norm 1.
     unit = [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (math.sqrt(0.5), math.sqrt(0.5))]
     disjoint = element_sensitivity(lambda x: [*x[0], *x[1]], [unit, unit])
@@ -32,7 +32,7 @@ def test_element_sensitivity_is_below_the_global_one() -> None:
     assert element_sensitivity(lambda x: max(x) * 3, blocks) == 3.0
 
 
-def test_what_is_not_finite_counts_zero_in_the_sensitivity_too() -> None:
+def test_non_finite_values_count_zero_in_the_sensitivity() -> None:
     def odd(user: tuple[object, ...]) -> float:
         return math.nan if user[0] is None else float(str(user[0]))
 

@@ -108,7 +108,7 @@ def test_blocks_of_a_user_are_clipped_together() -> None:
     assert np.abs(run.estimate(Vectors([[1e308, 1.0], [1e308, 1.0]], dimension=2))).max() < 0.02
 
 
-def test_a_stream_publishes_what_a_run_does() -> None:
+def test_stream_and_run_publish_the_same() -> None:
     rng = np.random.default_rng(3)
     vectors = rng.normal(size=(20, 4)) * 10.0 ** rng.integers(-3, 4, (20, 1))
     vectors[5, 1] = np.nan
@@ -126,7 +126,7 @@ def test_a_stream_publishes_what_a_run_does() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, np.longdouble("1e400")])
-def test_a_vector_that_is_not_finite_counts_as_zero(bad: Any) -> None:
+def test_non_finite_vector_counts_as_zero(bad: Any) -> None:
     states = []
     for vector in (np.array([0.5, bad]), None, [0, 0]):
         stream = PanPrivateStream(PanPrivate(1.0, 1.0, 2, 1), 2, SeededSource(1))
@@ -136,7 +136,7 @@ def test_a_vector_that_is_not_finite_counts_as_zero(bad: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [[1.0], [[1.0, 2.0]], ["a", "b"], [1.0, None], 3.0, [1j, 2.0]])
-def test_a_vector_that_is_none_has_its_turn_as_zero(wrong: Any) -> None:
+def test_missing_vector_counts_as_zero(wrong: Any) -> None:
     stream = PanPrivateStream(PanPrivate(1.0, 1.0, 2, 1), 2)
     before = stream.state.tolist()
     assert stream.receive(wrong) is None
@@ -165,7 +165,7 @@ def _public(draws: CountedSource) -> dict[str, Any]:
     return {name: each for name, each in vars(draws).items() if name not in ("_source", "_lock")}
 
 
-def test_a_state_holds_public_numbers_and_noisy_integers_only() -> None:
+def test_state_contains_only_public_numbers_and_noisy_integers() -> None:
     mean = PanPrivate(1.5, 2.0, 5, 2)
     stream = PanPrivateStream(mean, 2)
     stream.receive([1.0, 0.5])
@@ -213,7 +213,7 @@ def test_a_state_is_under_fresh_noise_at_any_time(received: int) -> None:
         assert max(abs(np.corrcoef(noise, old)[0, 1]) for old in before) < 6 / math.sqrt(d)
 
 
-def test_a_mean_is_under_two_noises_that_do_not_depend_on_each_other() -> None:
+def test_mean_has_two_independent_noises() -> None:
     d = 40_000
     mean = PanPrivate(CLIP, 1.5, 3, 1)
     stream = PanPrivateStream(mean, d)
@@ -230,7 +230,7 @@ def test_a_mean_is_under_two_noises_that_do_not_depend_on_each_other() -> None:
 
 
 @pytest.mark.parametrize("at", [0, 3, 5, 9, 12])
-def test_going_on_from_json_is_going_on(at: int) -> None:
+def test_resuming_from_json_equals_continuing(at: int) -> None:
     mean, vectors = PanPrivate(1.0, 1.0, 12, 3), np.random.default_rng(2).normal(size=(12, 2))
     stream = PanPrivateStream(mean, 2, SeededSource(7))
     for vector in vectors[:at]:
@@ -273,7 +273,7 @@ WRITTEN: dict[str, Any] = json.loads(
         ({"state": [[1, 2]]}, "damaged"),
     ],
 )
-def test_foreign_json_is_refused(change: dict[str, Any], message: str) -> None:
+def test_foreign_json_is_rejected(change: dict[str, Any], message: str) -> None:
     assert PanPrivateStream.from_json(json.dumps(WRITTEN)).state.tolist() == WRITTEN["state"]
     with refuses("The stream") as told:
         PanPrivateStream.from_json(json.dumps({**WRITTEN, "version": [0] * 3000}))
@@ -286,7 +286,7 @@ def test_foreign_json_is_refused(change: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "null", "5", json.dumps(WRITTEN)[:-9], None, "[" * 10**5]
 )
-def test_what_is_no_json_is_refused(text: Any) -> None:
+def test_invalid_json_is_rejected(text: Any) -> None:
     with refuses("text", "dpgrain"):
         PanPrivateStream.from_json(text)
     for name in WRITTEN:
@@ -297,7 +297,7 @@ def test_what_is_no_json_is_refused(text: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
-def test_no_neighbour_moves_a_look_and_what_follows_farther(relation: Relation) -> None:
+def test_no_neighbour_moves_state_and_output_beyond_the_charge(relation: Relation) -> None:
     # With fixed noise, a user changes the visible state or the later additions, not both.
     rng, largest = np.random.default_rng(5), 0.0
     mean = PanPrivate(CLIP, 1.0, 9, 3)
@@ -356,7 +356,7 @@ def test_the_noise_is_below_the_printed_one() -> None:
     assert 1.25 < printed / mean.noise_multiplier < 1.3
 
 
-def test_facts_say_what_is_public() -> None:
+def test_facts_show_the_public_parameters() -> None:
     assert list(map(str, PanPrivate(1.5, 1.0, 2000, 2).facts)) == [
         "the internal state is seen at most once, at any time between two users",
         "2 rounds with 1,000 users each, in the order of enrolment",
@@ -377,7 +377,7 @@ def test_facts_say_what_is_public() -> None:
         ({"rounds": 11}, "rounds must be at most n_users = 10"),
     ],
 )
-def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_reported(wrong: dict[str, Any], message: str) -> None:
     values: dict[str, Any] = {"clip": 1.0, "noise_multiplier": 1.0, "n_users": 10, "rounds": 2}
     with pytest.raises(ParameterError, match=message):
         PanPrivate(**{**values, **wrong})
@@ -452,7 +452,7 @@ def test_audit_stays_below_the_claim(look: int) -> None:
 
 
 @pytest.mark.slow
-def test_audit_of_the_means_alone_finds_less() -> None:
+def test_audit_of_only_the_means_finds_less() -> None:
     assert 0.35 < audit(AUDITED, ()) / claimed_mu(AUDITED) < 1 / math.sqrt(2)
 
 

@@ -152,14 +152,12 @@ def climb(mean: SoftCoreMean, removed: bool, seed: int, steps: int = 500) -> flo
 @pytest.mark.proof("search", "SoftCore")
 @pytest.mark.parametrize("removed", [False, True], ids=["replaced", "removed"])
 @pytest.mark.parametrize("size", [(12, 9), (12, 10), (20, 14)], ids=["12-9", "12-10", "20-14"])
-def test_no_search_finds_neighbours_that_move_the_mean_farther(
-    size: tuple[int, int], removed: bool
-) -> None:
+def test_no_search_finds_neighbours_beyond_the_bound(size: tuple[int, int], removed: bool) -> None:
     mean = soft_core(n_users=size[0], core=size[1])
     assert 0.2 < max(climb(mean, removed, seed) for seed in (1, 2)) <= 1 + 1e-9
 
 
-def test_a_bound_without_the_ramp_would_be_found_to_be_false() -> None:
+def test_bound_without_the_ramp_is_refuted() -> None:
     # 4τ/H, as if only the changed user's weight could move.
     mean = soft_core()
     for others, here, there in (EXCHANGED, REMOVED):
@@ -170,7 +168,7 @@ def test_a_bound_without_the_ramp_would_be_found_to_be_false() -> None:
         assert there is None or moved > 1.5 * 4 / mean.core
 
 
-def test_weights_are_those_of_the_event() -> None:
+def test_weights_agree_with_the_event() -> None:
     event = soft_core(n_users=41, core=30).event
     counts = np.arange(42)
     exact = np.clip(event.slope * (counts - 41 / 2 - 1), 0, 1)
@@ -203,7 +201,7 @@ def apart(agree: int) -> Vectors:
     return Vectors(np.concatenate([np.zeros(agree), lonely])[:, None])
 
 
-def test_a_run_that_has_ended_publishes_nothing_more() -> None:
+def test_ended_run_publishes_nothing_more() -> None:
     run = soft_core(rounds=5).start(SystemSource())
     assert run.estimate(apart(12)).shape == (1,)
     for _ in range(9):
@@ -212,7 +210,7 @@ def test_a_run_that_has_ended_publishes_nothing_more() -> None:
             run.estimate(apart(7) if run._done < 2 else apart(12))
 
 
-def test_a_run_ends_where_no_weights_are_left() -> None:
+def test_run_ends_without_weights() -> None:
     # The tests' noise passes anything; users without data count nothing.
     run = soft_core(threshold_scale=1e4, query_scale=1e4)
     ended = 0
@@ -223,7 +221,7 @@ def test_a_run_ends_where_no_weights_are_left() -> None:
     assert ended == 20
 
 
-def test_fewer_vectors_than_users_will_do_and_more_will_not() -> None:
+def test_fewer_vectors_than_users_work_but_not_more() -> None:
     run = soft_core().start(SystemSource())
     assert np.isfinite(run.estimate(Vectors(np.zeros((10, 2))))).all()
     with refuses("n_users", "12"):
@@ -272,7 +270,7 @@ def worst(found: Array, expected: Array) -> float:
 
 
 @pytest.mark.slow
-def test_runs_end_with_the_chances_that_the_event_is_for() -> None:
+def test_runs_end_with_the_charged_probabilities() -> None:
     mean = soft_core(4, **NOISY)
     expected = chances(mean, 12)
     assert expected.sum() == pytest.approx(1)
@@ -375,7 +373,7 @@ def test_calibrated_noise() -> None:
     assert noise(10**6) < 2.5 * ideal
 
 
-def test_too_few_users_are_refused_with_a_number_that_suffices() -> None:
+def test_too_few_users_are_rejected_with_a_sufficient_number() -> None:
     with refuses("n_users", "200") as no:
         noise(200)
     suffice = int(str(no.value).split("; use ")[1].split()[0])
@@ -418,7 +416,7 @@ def test_facts_have_sentences() -> None:
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
-def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_reported(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         soft_core(**wrong)
 
@@ -426,7 +424,7 @@ def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
 # --------------------------------------------------------------------------- the printed constants
 
 
-def test_the_printed_constants_break_their_claim_and_ours_do_not() -> None:
+def test_printed_constants_violate_their_claim_and_ours_satisfy_it() -> None:
     printed = printed_softcore.PrintedSoftCore(1.0, 1000, 1000, 1.0, 1e-6)
     assert printed.noise_sd * 1000 == pytest.approx(1559, abs=1)
     assert printed_softcore.printed_delta(printed) > 100 * printed.delta
@@ -435,7 +433,7 @@ def test_the_printed_constants_break_their_claim_and_ours_do_not() -> None:
 
 
 @pytest.mark.slow
-def test_the_printed_algorithm_runs_as_it_was_integrated() -> None:
+def test_printed_algorithm_runs_as_integrated() -> None:
     # How often all rounds but the last one pass, with the user here and there, against the integral.
     printed = printed_softcore.PrintedSoftCore(1.0, 300, 4, 4.0, 1e-6)
     query = printed_softcore.Query(4, ((269, -1.0), (30, 1.0)), 0.0, -3.0)

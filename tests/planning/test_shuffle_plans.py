@@ -46,7 +46,7 @@ def test_the_central_mechanism(relation: Relation) -> None:
     assert 1.0 < deployment(numbers)["times the central noise"] < 1.1
 
 
-def test_shares_of_honest_devices_are_those_of_the_protocol() -> None:
+def test_honest_shares_agree_with_the_protocol() -> None:
     protocol = VectorSum(n_users=1000, dim=5, epsilon=1.0, delta=1e-6)
     for share, epsilon in honest_shares(protocol.guarantee):
         assert epsilon == pytest.approx(protocol.guarantee_with(share).epsilon(), rel=1e-12)

@@ -168,7 +168,7 @@ def of_the_budget(budget: Budget, turn: float) -> Callable[[int], Left]:
         (0.9, 0.087, 1.23e-6, 1.91e-6),
     ],
 )
-def test_recomposing_what_has_happened_is_no_filter(
+def test_recomposing_the_past_is_not_a_filter(
     share: float, pure: float, without: float, with_leak: float
 ) -> None:
     """One Gaussian, then one of two or three ways to fill the budget: far above the promise."""
@@ -183,7 +183,7 @@ def test_recomposing_what_has_happened_is_no_filter(
     assert best_delta(1.0, turn, 1, left, once=True) == pytest.approx(with_leak, rel=0.01)
 
 
-def test_recomposing_by_the_closed_form_is_no_filter_either() -> None:
+def test_closed_form_recomposition_is_not_a_filter() -> None:
     """► After .1 of M² the check δ_G(ε − ε₀; μ) ≤ δ admits ε₀ = .709; δ is 1.66 times as large."""
     whole = gaussian_mu(1.0, 1e-6)
     turn = whole * math.sqrt(0.1)
@@ -207,7 +207,7 @@ def test_recomposing_by_the_closed_form_is_no_filter_either() -> None:
     ("turns", "delta", "times"),
     [(12, 1e-6, 5.0), (40, 1e-6, 9.0), (100, 1e-6, 13.0), (200, 1e-9, 22.0)],
 )
-def test_the_excess_of_recomposing_grows_with_the_turns_and_the_filter_has_none(
+def test_recomposition_excess_grows_with_iterations_but_not_the_filter(
     turns: int, delta: float, times: float
 ) -> None:
     turn = gaussian_mu(1.0, delta) / math.sqrt(turns)
@@ -239,7 +239,7 @@ def test_the_promise_of_caps_of_every_kind() -> None:
 
 @pytest.mark.parametrize("planned", [Loss(), Loss(mu=0.05), Loss(mu=0.02, pure=0.1)])
 @pytest.mark.parametrize("leak", [0.0, 1e-7, 9e-7])
-def test_caps_beside_a_plan_promise_what_they_may_leak_too(planned: Loss, leak: float) -> None:
+def test_caps_with_a_plan_include_its_leak(planned: Loss, leak: float) -> None:
     caps = Caps.of(1.0, 1e-6, 0.0, leak, planned)
     # All releases within the limits: one Gaussian, and one that leaks.
     whole = planned + Loss(mu=caps.price.mu, leak=caps.price.leak)

@@ -76,14 +76,14 @@ def _places(source: Path) -> set[str]:
     return {name for name, found in files.items() if found and not name.startswith(_BEHIND)}
 
 
-def test_rows_are_opened_and_noise_is_drawn_behind_the_gate() -> None:
+def test_rows_and_noise_are_accessed_behind_the_gate() -> None:
     places = _places(SOURCE)
     assert {name for name in places if not name.startswith(_WATCHES)} == set()
     # The finder detects observers.
     assert {name.split("/")[0] + "/" for name in places} == set(_WATCHES)
 
 
-def test_no_release_needs_those_who_watch() -> None:
+def test_no_release_needs_observers() -> None:
     """Only a page shows the verdict of an audit, which has no draws."""
     watches = tuple("dpgrain." + room.removesuffix("/") for room in _WATCHES)
     users = {
@@ -97,7 +97,7 @@ def test_no_release_needs_those_who_watch() -> None:
     assert {name.split(".")[1] for name, _ in users} <= {"report"}
 
 
-def test_who_draws_by_itself_is_seen(tmp_path: Path) -> None:
+def test_ungated_draws_are_detected(tmp_path: Path) -> None:
     seen = {
         "law.py": "from dpgrain.noise.noisy_sums import with_gaussian\n",
         "named.py": "def draw(event, *sums):\n    return event.law.add_noise(*sums)\n",

@@ -44,7 +44,7 @@ def earlier() -> Iterator[ProcessPoolExecutor]:
 
 
 @pytest.mark.parametrize("copies", [0, 1, 2])
-def test_a_fit_is_refused_where_the_budget_is_not_charged(
+def test_fit_without_the_charged_budget_is_rejected(
     earlier: ProcessPoolExecutor, copies: int
 ) -> None:
     with dg.budget(1.0, 1e-6) as spent:
@@ -55,7 +55,7 @@ def test_a_fit_is_refused_where_the_budget_is_not_charged(
 
 
 @pytest.mark.slow
-def test_a_fit_is_refused_where_the_ledger_is_not_open(
+def test_fit_without_the_open_ledger_is_rejected(
     earlier: ProcessPoolExecutor, tmp_path: Path
 ) -> None:
     promises = [dg.LastingPromise.of(dg.Record(), 1.0, 1e-6)]
@@ -71,7 +71,7 @@ def test_a_fit_is_refused_where_the_ledger_is_not_open(
     assert "the ledger 'visits' promises one record" in charged
 
 
-def test_what_was_made_here_is_fitted_here() -> None:
+def test_local_query_is_fitted_locally() -> None:
     with dg.budget(100.0, 1e-3) as spent:
         sent = pickle.dumps(model())
         assert "Record-level" in fitted(sent, copies=1)
@@ -81,5 +81,5 @@ def test_what_was_made_here_is_fitted_here() -> None:
 
 
 @pytest.mark.slow
-def test_where_nothing_is_open_nothing_is_said(earlier: ProcessPoolExecutor) -> None:
+def test_nothing_is_reported_without_open_budgets(earlier: ProcessPoolExecutor) -> None:
     assert "Record-level" in earlier.submit(fitted, pickle.dumps(model()), 1).result()

@@ -154,7 +154,7 @@ def test_prices_of_sampled_runs(event: Event, mu: float, exact: float | None) ->
         assert Caps(Price(mu=found, leak=1e-7)).epsilon(1e-6) == pytest.approx(2.131, abs=0.01)
 
 
-def test_a_curve_is_held_against_the_whole_gaussian_and_not_at_one_point() -> None:
+def test_curve_is_compared_with_the_whole_gaussian() -> None:
     """The Laplace mechanism: its exact curve, on a finer grid than the evaluated one."""
     rate = 0.7
 
@@ -184,11 +184,11 @@ def test_a_curve_is_held_against_the_whole_gaussian_and_not_at_one_point() -> No
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("place", ["pure", "mu", "leak"])
-def test_what_is_no_number_fits_nowhere(place: str, value: float) -> None:
+def test_nan_fits_nowhere(place: str, value: float) -> None:
     assert Price(**{place: value}).share_of(Price(1e300, 1e150, 1.0)) == math.inf
 
 
-def test_an_event_without_a_price_is_refused_by_it() -> None:
+def test_event_without_a_price_is_rejected_by_it() -> None:
     assert price(Gaussian(1e-9, USER), "zero_out", User(), WIDE).share_of(WIDE) > 1
     unbounded = price(Gaussian(5.0), "zero_out", User(), WIDE)
     assert unbounded.share_of(WIDE) == math.inf
@@ -198,7 +198,7 @@ def test_an_event_without_a_price_is_refused_by_it() -> None:
     assert price(run, "zero_out", User(), none).share_of(none) == math.inf
 
 
-def test_prices_of_composed_events_are_those_of_their_parts() -> None:
+def test_composed_prices_follow_from_their_parts() -> None:
     parts = [Gaussian(5.0, USER), PureDP(0.2), ApproximateDP(0.1, 1e-8), ExponentialMechanism(30.0)]
     for some in itertools.combinations(parts, 2):
         both = price(some[0] + some[1], "zero_out", User(), WIDE)
@@ -208,7 +208,7 @@ def test_prices_of_composed_events_are_those_of_their_parts() -> None:
 
 @pytest.mark.parametrize("units", [1, 2, 7])
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_the_price_of_several_units_is_that_of_all(units: int, relation: Relation) -> None:
+def test_price_of_several_units_covers_all(units: int, relation: Relation) -> None:
     shared = Contribution(layout="shared")
     for event in (
         Gaussian(20.0),

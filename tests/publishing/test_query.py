@@ -63,7 +63,7 @@ def test_a_release_is_charged_before_it_runs() -> None:
     assert spent[0] == 1 - whole.left
 
 
-def test_what_is_refused_does_not_run() -> None:
+def test_rejected_query_does_not_run() -> None:
     def never(*_: Any) -> None:
         raise AssertionError("it ran")
 
@@ -98,7 +98,7 @@ def test_more_than_was_charged_is_not_drawn() -> None:
             publish(asked(also=also))
 
 
-def test_a_seed_is_told_by_the_charge() -> None:
+def test_seed_is_reported_by_the_charge() -> None:
     private: list[bool] = []
 
     def noted(charge: Charge, _: Gaussian) -> None:
@@ -124,7 +124,7 @@ def test_a_query_keeps_its_unit_and_relation(promise: Promise) -> None:
     assert asked().with_promise(Promise(dg.User(), 0.5, 1e-6, "zero_out")).promise.epsilon == 0.5
 
 
-def test_a_copy_of_a_mean_of_users_promises_nothing_to_another_unit() -> None:
+def test_copied_mean_of_users_guarantees_nothing_to_other_units() -> None:
     query: Any = dg.mean_of_users.query(
         np.ones((4, 2)), users=[1, 1, 2, 3], bound=2.0, epsilon=1.0, delta=1e-6, n_users=3
     )
@@ -133,7 +133,7 @@ def test_a_copy_of_a_mean_of_users_promises_nothing_to_another_unit() -> None:
             replace(query, promise=replace(query.promise, unit=unit))
 
 
-def test_shares_of_several_parts_are_what_they_are_called() -> None:
+def test_shares_of_several_parts_are_exact() -> None:
     """A share is priced in its part of the limits, as settled, whatever else remains."""
     rows = pa.table({"who": [1, 2, 2], "v": [0.5, 1.0, 0.0]})
     table = dg.read(rows, user="who")
@@ -171,7 +171,7 @@ def _subclasses(cls: type) -> set[type]:
     return {cls}.union(*map(_subclasses, cls.__subclasses__()))
 
 
-def test_what_passes_through_rows_is_not_quoted() -> None:
+def test_errors_passing_through_rows_are_not_quoted() -> None:
     def labels() -> Iterator[str]:
         yield "ann"
         raise ValueError("SECRET")
@@ -182,7 +182,7 @@ def test_what_passes_through_rows_is_not_quoted() -> None:
     assert error.value.__cause__ is None
 
 
-def test_a_query_may_stand_in_a_plan() -> None:
+def test_query_may_be_in_a_plan() -> None:
     """It is composed exactly, published as the same query, and charged if repeated."""
     planned = asked(0.5)
     with dg.budget(1.0, 1e-5, plan=[planned]) as whole:

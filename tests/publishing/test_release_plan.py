@@ -20,7 +20,7 @@ PURE = PureDP(0.1)
 CHOICE = ([0.0, 0.5], lambda c, x: abs(x - c), cases.VECTORS[:, 0], cases.OWNERS)
 
 
-def test_a_plan_is_composed_exactly_and_run_in_any_order() -> None:
+def test_plan_composes_exactly_and_runs_in_any_order() -> None:
     """Sampled runs and pure parts cost less in a plan than at their prices."""
     releases: list[Callable[[], Any]] = [
         lambda: dg.count.query(cases.table(), noise="laplace", clip=5.0, epsilon=0.3, **cases.USER),
@@ -50,7 +50,7 @@ def test_a_plan_is_composed_exactly_and_run_in_any_order() -> None:
         dg.publish(releases[0]())
 
 
-def test_what_is_chosen_in_a_budget_is_chosen_in_its_plan() -> None:
+def test_choice_in_a_budget_is_planned_in_it() -> None:
     """Noise and mechanism depend on whether a budget is open: plans assume an open one."""
     releases: list[Callable[[], Any]] = [
         lambda: dg.count.query(cases.table(), epsilon=0.2, delta=1e-7, **cases.USER),
@@ -101,7 +101,7 @@ def test_a_plan_publishes_nothing() -> None:
     dg.count(cases.table(), **asked)
 
 
-def test_a_share_is_of_the_budget_that_is_charged() -> None:
+def test_share_refers_to_the_charged_budget() -> None:
     """A loss that closes the budget in the meantime does not make the choice free."""
     b = dg.budget(1.0, 1e-6)
 
@@ -114,7 +114,7 @@ def test_a_share_is_of_the_budget_that_is_charged() -> None:
     assert b.guarantee is None
 
 
-def test_a_plan_reads_nothing_and_leaves_room_for_what_is_not_planned() -> None:
+def test_plan_reads_nothing_and_leaves_budget_for_unplanned_releases() -> None:
     with dg.budget(
         1.0,
         1e-6,

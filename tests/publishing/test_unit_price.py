@@ -141,7 +141,7 @@ def test_any_720_hours_are_29_days_and_two_parts(coordinates: Any, expected: flo
     assert M / math.hypot(whole, parts) == pytest.approx(expected, abs=5e-5)
 
 
-def test_so_many_cells_of_a_window_and_so_many_windows() -> None:
+def test_cells_and_windows_are_counted() -> None:
     """A person of w windows, of each at most m cells: √(wm)·M, and √2 times that under a bound."""
     windows, cells = 4, 5
     days_of = Contribution(cells=cells)
@@ -188,7 +188,7 @@ def test_a_region_bounds_how_many_blocks_a_unit_meets() -> None:
         (release(None, level="record"), "user", None),
     ],
 )
-def test_a_unit_without_bound_is_refused_in_one_sentence(
+def test_unbounded_unit_is_rejected_with_one_message(
     made: Guarantee, level: Level, cells: Partition | None
 ) -> None:
     with refuses("contribution", "unbounded") as caught:
@@ -196,7 +196,7 @@ def test_a_unit_without_bound_is_refused_in_one_sentence(
     assert "use the promised unit" in one_sentence(caught.value)
 
 
-def test_a_partition_that_is_known_in_words_alone() -> None:
+def test_partition_known_only_by_description() -> None:
     fits = [release(None, elements=words) for words in ("'topic'", "the column 'topic'")]
     assert [square(made, TOPIC) for made in fits] == [1, 1]
     other = release(None, elements="the elements passed (#1234)")
@@ -215,7 +215,7 @@ def test_bounds_of_users_are_blocks_as_well() -> None:
     assert square(release(WEEK, event, level="user"), DAY) == pytest.approx(2)
 
 
-def test_other_events_are_asked_as_well() -> None:
+def test_other_events_are_also_queried() -> None:
     known = release(WEEK, ApproximateDP(0.01, 1e-9, "element", "zero_out"))
     asked = neighbours_for_unit(known, "element", DAY, "zero_out")
     assert (asked.units, asked.relation) == (1, "replace")
@@ -225,7 +225,7 @@ def test_other_events_are_asked_as_well() -> None:
     assert price.pure == pytest.approx(0.02)
 
 
-def test_room_is_that_of_every_account() -> None:
+def test_remaining_budget_covers_every_account() -> None:
     event = Gaussian(10.0, Contribution(block="record", coordinates="one"))
     daily = release(None, event, level="record", scope=ONE_DAY)
     room = Price(mu=M / 2, leak=1e-8)

@@ -85,7 +85,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dg.Releases:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SINGLE)
-def test_a_release_is_that_of_the_single_function(name: str, made: dg.Releases) -> None:
+def test_release_equals_the_single_function(name: str, made: dg.Releases) -> None:
     with dg.budget(10.0, 1e-5):
         alone = SINGLE[name](cases.table())
     assert np.array_equal(_numbers(made[name]), _numbers(alone))
@@ -106,7 +106,7 @@ def test_a_release_keeps_its_query(name: str, made: dg.Releases) -> None:
 
 @pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("spark")
-def test_releases_that_spark_reads_are_those_of_duckdb(tmp_path: Path) -> None:
+def test_spark_releases_equal_duckdb(tmp_path: Path) -> None:
     cases.parquet(tmp_path)
     # A cluster fits exactly and with all blocks, for any request.
     fit = 'rounds = 5\nexact = true\nsampling = "full"'
@@ -124,7 +124,7 @@ def test_releases_that_spark_reads_are_those_of_duckdb(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("spark")
-def test_a_plan_asks_spark_for_no_rows_and_a_run_that_fails_stays_charged(tmp_path: Path) -> None:
+def test_spark_plan_reads_no_rows_and_failures_stay_charged(tmp_path: Path) -> None:
     cases.without_its_rows(cases.parquet(tmp_path))
     text = cases.TABLE + 'engine = "spark"\n' + cases.STATED + cases.releases(SPEND, ["count"])
     path = cases.written(tmp_path, text)
@@ -163,7 +163,7 @@ def test_outputs_are_written_with_their_guarantees(tmp_path: Path) -> None:
     )
 
 
-def test_a_budget_pays_for_all_as_one_and_before_any(tmp_path: Path) -> None:
+def test_budget_charges_all_together_before_any(tmp_path: Path) -> None:
     path = cases.written(tmp_path, cases.STATED + cases.releases(SPEND, ["count", "mean"]))
     with dg.budget(2.0, 1e-5) as whole:
         dg.releases(path, cases.table())
@@ -191,7 +191,7 @@ def test_a_file_is_a_plan_of_a_budget(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fails_at", [1, 2, 3])
-def test_a_run_that_fails_was_charged_for_all(fails_at: int, tmp_path: Path) -> None:
+def test_failed_run_was_charged_for_all(fails_at: int, tmp_path: Path) -> None:
     names = ["count", "mean", "mean_of_users"]
     text = cases.STATED + "\n".join(
         cases.releases(f'{SPEND}\noutput = "{name}.csv"', [name]) for name in names
@@ -208,7 +208,7 @@ def test_a_run_that_fails_was_charged_for_all(fails_at: int, tmp_path: Path) -> 
         (tmp_path / f"{name}.csv").unlink()
 
 
-def test_what_was_made_before_a_failure_stands(tmp_path: Path) -> None:
+def test_releases_before_a_failure_remain(tmp_path: Path) -> None:
     text = cases.STATED + "\n".join(
         cases.releases(f'{SPEND}\noutput = "{name}.csv"', [name]) for name in ("count", "mean")
     )
@@ -240,7 +240,7 @@ def test_what_was_made_before_a_failure_stands(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_run_leaves_whole_files_and_is_not_run_again_unasked(tmp_path: Path) -> None:
+def test_killed_run_leaves_complete_files_and_is_not_repeated(tmp_path: Path) -> None:
     text = cases.STATED + "\n".join(
         cases.releases(f'{SPEND}\noutput = "{name}.csv"', [name]) for name in ("count", "mean")
     )
@@ -267,7 +267,7 @@ def test_a_killed_run_leaves_whole_files_and_is_not_run_again_unasked(tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_while_it_replaces_leaves_no_foreign_guarantee(
+def test_killed_replacement_leaves_no_foreign_guarantee(
     tmp_path: Path,
 ) -> None:
     """Each table and model has its own guarantee next to it, or none, wherever the run ends."""
@@ -304,7 +304,7 @@ def test_a_run_that_is_killed_while_it_replaces_leaves_no_foreign_guarantee(
     assert states == {("old", "0.4"), ("old", "no"), ("none", "no"), ("new", "3.0")}
 
 
-def test_an_output_beside_the_guarantee_of_another_is_refused_when_it_is_read(
+def test_output_next_to_foreign_guarantee_is_rejected_when_read(
     tmp_path: Path,
 ) -> None:
     text = cases.STATED + cases.releases(f'{SPEND}\noutput = "fit.json"', ["fit"])

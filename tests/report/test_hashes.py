@@ -71,13 +71,13 @@ def test_a_fitted_model_is_known_again(tmp_path: Path) -> None:
     ],
     ids=["estimate", "clip", "nonnegative", "group", "key", "promise"],
 )
-def test_whatever_is_changed_changes_the_hash(change: dict[str, Any]) -> None:
+def test_any_change_changes_the_hash(change: dict[str, Any]) -> None:
     release = cases.histogram(["yo", "bro"])
     assert replace(release).hash == release.hash
     assert replace(release, **change).hash != release.hash
 
 
-def test_what_is_not_known_is_the_same_after_it_was_saved(tmp_path: Path) -> None:
+def test_unknown_values_are_equal_after_saving(tmp_path: Path) -> None:
     release = replace(
         cases.histogram(["yo", "bro"]),
         estimate=np.array([90.0, 90.0]),

@@ -284,7 +284,7 @@ def test_a_page_keeps_its_outline(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PLOTS)
-def test_a_plot_keeps_what_it_draws(name: str) -> None:
+def test_plot_outline_is_unchanged(name: str) -> None:
     kept = _file("plot", name).read_text(encoding="utf-8")
     assert _drawing(PLOTS[name](Figure(figsize=(7, 4)).subplots())) == kept
 

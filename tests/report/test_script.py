@@ -105,7 +105,7 @@ def _answer(release: dg.Release, units: int, told: int, delta: float, words: str
     )
 
 
-def test_tables_sort_and_find_and_sliders_tell_the_guarantee_s_numbers(tmp_path: Path) -> None:
+def test_tables_sort_and_search_and_sliders_show_the_guarantee(tmp_path: Path) -> None:
     release = _release()
     page = cases.page(release, tmp_path)
     done = _done(page, tmp_path, [(7, 2), (8, 2), (100, 0), (100, 6)])
@@ -143,7 +143,7 @@ def test_no_other_script_runs(tmp_path: Path) -> None:
         assert "found" not in done
 
 
-def test_keys_that_are_numbers_sort_as_numbers(tmp_path: Path) -> None:
+def test_numeric_keys_sort_as_numbers(tmp_path: Path) -> None:
     release = cases.histogram([30, 4, 100])
     release = replace(release, groups=Groups.of(["n"], [pa.array([30, 4, 100])]))
     assert _done(cases.page(release, tmp_path), tmp_path, [])["byName"] == ["4", "30", "100"]

@@ -35,7 +35,7 @@ def ahead(moment: int, zone: str) -> int:
 
 @pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("zone", ZONES)
-def test_offsets_are_those_of_the_zone(zone: str) -> None:
+def test_offsets_agree_with_the_zone(zone: str) -> None:
     changes = [begin for begin, _ in zones.offsets(zone)]
     near = [begin + step for begin in changes for step in (-1, 0, 1)]
     year = 365 * 24 * 3600 * 10**6

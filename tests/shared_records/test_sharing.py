@@ -21,7 +21,7 @@ def test_some_rows_keep_their_owners() -> None:
     assert some.owners().tolist() == [1, 2]
 
 
-def test_sums_are_whole_numbers_beyond_those_of_floats() -> None:
+def test_sums_are_integers_beyond_floats() -> None:
     assert sums_at(np.array([1, 1]), np.array([2**60, 1]), 2).tolist() == [0, 2**60 + 1]
 
 

@@ -38,7 +38,7 @@ def central(epsilon: float = 1.0, delta: float = 1e-6, relation: Relation = "rep
     ("n", "d", "epsilon", "rounds", "honest"),
     [(1000, 100, 1.0, 1, 1.0), (20, 3, 8.0, 1, 0.5), (300, 1, 0.1, 10, 1.0), (50, 40, 2.0, 3, 0.8)],
 )
-def test_the_promise_is_kept_and_not_by_much(
+def test_guarantee_is_satisfied_nearly_tightly(
     kind: type[VectorSum],
     relation: Relation,
     n: int,
@@ -66,9 +66,7 @@ def test_the_promise_is_kept_and_not_by_much(
 
 @pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_what_is_published_beside_sums_is_left_room_for(
-    kind: type[VectorSum], relation: Relation
-) -> None:
+def test_additional_results_have_reserved_budget(kind: type[VectorSum], relation: Relation) -> None:
     beside = Gaussian(8.0 if relation == "zero_out" else 16.0, ONE_EACH)
     asked: dict[str, Any] = {"n_users": 500, "dim": 3, "epsilon": 1.0, "delta": 1e-6}
     protocol = kind(**asked, relation=relation, beside=beside)
@@ -90,7 +88,7 @@ def test_the_headline() -> None:
     assert 3 < device.messages / few < 4.5
 
 
-def test_what_the_paper_prints_promises_more_than_it_says() -> None:
+def test_printed_protocol_claims_too_much() -> None:
     few = {**cases.HEADLINE, "n_users": 50, "dim": 2}
     printed = VectorSum(**few, analysis="printed")
     assert printed.guarantee.epsilon() < 0.01
@@ -155,7 +153,7 @@ def test_poisson_noise_has_no_printed_numbers() -> None:
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 30.0, 1e3, 1e9])
 @pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
-def test_extreme_promises_are_kept(kind: type[VectorSum], epsilon: float) -> None:
+def test_extreme_guarantees_are_satisfied(kind: type[VectorSum], epsilon: float) -> None:
     for n, d in ((1, 1), (7, 3), (1000, 30)):
         protocol = kind(n_users=n, dim=d, epsilon=epsilon, delta=1e-9)
         assert protocol.guarantee.epsilon() <= epsilon
@@ -163,6 +161,6 @@ def test_extreme_promises_are_kept(kind: type[VectorSum], epsilon: float) -> Non
         assert np.abs(found).max() < 7 * protocol.noise_sd
 
 
-def test_too_small_an_epsilon_is_refused() -> None:
+def test_too_small_epsilon_is_rejected() -> None:
     with refuses("epsilon", "1"):
         VectorSum(**{**cases.HEADLINE, "epsilon": 1e-6})

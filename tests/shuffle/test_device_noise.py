@@ -72,7 +72,7 @@ def test_simulations_have_the_law_of_all_messages(kind: type[VectorSum]) -> None
     assert chi2_contingency(np.array(pair) + 1).pvalue < cases.CHANCE
 
 
-def test_devices_that_drop_out_take_their_noise_along() -> None:
+def test_lost_devices_take_their_noise_with_them() -> None:
     protocol = PoissonSum(
         n_users=100, dim=2, l2_bound=1.0, epsilon=4.0, delta=1e-4, honest_fraction=0.6
     )

@@ -68,7 +68,7 @@ def protocol_of(kind: str, differs: str = "nothing") -> Any:
 @pytest.mark.parametrize("differs", OTHER)
 @pytest.mark.parametrize("theirs", KINDS)
 @pytest.mark.parametrize("mine", KINDS)
-def test_a_shuffler_takes_what_its_own_devices_send_and_nothing_else(
+def test_shuffler_accepts_only_reports_of_its_devices(
     mine: str, theirs: str, differs: str, names: str
 ) -> None:
     own, other = protocol_of(mine), protocol_of(theirs, differs)
@@ -108,9 +108,7 @@ WEAKER: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("weaker", WEAKER)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_report_counts_under_the_promise_that_its_device_was_shown_alone(
-    kind: str, weaker: str
-) -> None:
+def test_report_counts_only_under_its_devices_guarantee(kind: str, weaker: str) -> None:
     shown = protocol_of(kind)
     other = replace(shown, **WEAKER[weaker], chosen=shown.design)
     assert other.design == shown.design
@@ -122,7 +120,7 @@ def test_a_report_counts_under_the_promise_that_its_device_was_shown_alone(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("device", [None, "ann"])
-def test_what_no_device_sends_is_malformed_and_uses_no_place(kind: str, device: Any) -> None:
+def test_impossible_report_is_malformed_and_uses_no_place(kind: str, device: Any) -> None:
     protocol = protocol_of(kind)
     sent = protocol.randomizer().report([0.5], device=device)
     shuffler = protocol.shuffler()
@@ -137,9 +135,7 @@ def test_what_no_device_sends_is_malformed_and_uses_no_place(kind: str, device: 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shared", [True, False], ids=["batches", "one batch"])
 @pytest.mark.parametrize("first_as", ["ann", "bob"])
-def test_nobody_is_in_a_batch_twice_whoever_copies_their_reports(
-    kind: str, shared: bool, first_as: str
-) -> None:
+def test_no_user_is_in_a_batch_twice_despite_copies(kind: str, shared: bool, first_as: str) -> None:
     """All orders of two reports of one person, each also copied under another name."""
     protocol = protocol_of(kind)
     for order in itertools.permutations([("ann", 0), ("bob", 0), ("ann", 1), ("bob", 1)]):
@@ -156,7 +152,7 @@ def test_nobody_is_in_a_batch_twice_whoever_copies_their_reports(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_late_report_is_refused(kind: str) -> None:
+def test_late_report_is_rejected(kind: str) -> None:
     protocol = protocol_of(kind)
     shuffler = protocol.shuffler()
     for _ in range(3):

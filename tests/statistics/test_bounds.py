@@ -194,7 +194,7 @@ def test_minimiser_is_exact() -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 1.3, 2.0, 3.1])
-def test_a_bounded_number_is_told_within_a_half(scale: float) -> None:
+def test_bounded_number_has_a_bound_within_a_half(scale: float) -> None:
     """The coarse bins of the first query answer 4 times, and the second corrects it."""
     rng = np.random.default_rng(2)
     norms = scale * 10.0 * rng.random((120, 400))
@@ -282,7 +282,7 @@ def test_pools_and_weights(seed: int, cells: int) -> None:
     st.floats(0.1, 1e6),
     st.sampled_from([0.1, NOISE, 1000.0]),
 )
-def test_the_second_look_moves_a_bound_within_its_window(
+def test_second_query_moves_a_bound_within_its_window(
     seed: int, cells: int, height: float, noise: float
 ) -> None:
     """For any counts."""
@@ -301,7 +301,7 @@ def test_the_second_look_moves_a_bound_within_its_window(
     assert (factor[alone] == 1).all()
 
 
-def test_the_window_is_what_keeps_unseen_bounds_low(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_window_restricts_invisible_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, the last property is violated."""
     rough = Looks(np.zeros((60, 1))).rough
     rows = np.full((rough.pools, POOLED_EDGES.size - 1), 1e6)
@@ -360,12 +360,12 @@ def test_the_price_of_many_elements(share: float | None, cells: int | None) -> N
     assert (pooled > 0) == (cells is None or cells >= POOL_LEAST)
 
 
-def test_one_bound_has_no_second_look() -> None:
+def test_single_bound_has_no_second_query() -> None:
     assert AutoClip().shares(one_bound=True) == (0.15, 0.0)
     assert AutoClip(share=0.3).shares(one_bound=True, cells=50) == (0.3, 0.0)
 
 
-def test_bins_are_finer_where_they_are_all_there_is() -> None:
+def test_bins_are_finer_without_a_second_query() -> None:
     assert AutoClip().edges(cells=1)[1] == 2.0
     assert AutoClip().edges(cells=POOL_LEAST)[1] == 4.0
     assert AutoClip(ratio=3.0).edges(cells=1)[1] == 3.0
@@ -382,7 +382,7 @@ def test_parameters(wrong: dict[str, float]) -> None:
 
 
 @pytest.mark.slow
-def test_few_cells_with_heavy_tails_are_not_cut_off() -> None:
+def test_few_heavy_tailed_cells_are_not_truncated() -> None:
     """Together the cells show that norms fall slowly, which no single cell shows."""
     rng = np.random.default_rng(0)
     norms = 2 * (1 - rng.random((6, 900))) ** (-1 / 1.1)
@@ -413,7 +413,7 @@ def test_few_cells_with_heavy_tails_are_not_cut_off() -> None:
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
-def test_cells_that_are_alike_show_together_what_none_does(law: Law) -> None:
+def test_similar_cells_together_show_their_bound(law: Law) -> None:
     """A hundred cells of about 25 blocks of norm 2,000, each count with noise of 16."""
     counts = np.zeros((100, len(MANY) - 1))
     where = np.searchsorted(MANY, 2000.0) - 1
@@ -433,7 +433,7 @@ def test_cells_that_are_alike_show_together_what_none_does(law: Law) -> None:
     assert raised >= 18
 
 
-def test_cells_that_differ_start_at_the_lowest_edge() -> None:
+def test_different_cells_start_at_the_lowest_edge() -> None:
     counts = np.zeros((300, len(MANY) - 1))
     counts[:200, np.searchsorted(MANY, 2000.0) - 1] = 30
     for seed in range(20):

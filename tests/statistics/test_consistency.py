@@ -36,7 +36,7 @@ def test_the_projection_is_optimal(data: st.DataObject) -> None:
             assert (slope[mine] >= slope[active].max() - tolerance).all()
 
 
-def test_the_projection_is_that_of_a_solver() -> None:
+def test_projection_agrees_with_a_solver() -> None:
     generator = np.random.default_rng(12)
     for _ in range(10):
         x, sd = generator.normal(2, 4, 6), generator.uniform(0.5, 3, 6)
@@ -68,7 +68,7 @@ def test_totals_by_default_and_exact_counts() -> None:
     assert consistent([], [], 0.0).shape == (0,)
 
 
-def test_the_projection_survives_scales_far_apart() -> None:
+def test_projection_survives_distant_scales() -> None:
     generator = np.random.default_rng(13)
     sd = np.exp(generator.uniform(-500, 500, 2000))
     group = np.repeat(np.arange(20), 100)

@@ -60,7 +60,7 @@ def corners(x: Any, y: Any) -> tuple[Any, Any, Any]:
 
 @pytest.mark.parametrize("engine", ["duckdb", InMemory])
 @pytest.mark.parametrize("law", LAWS)
-def test_without_noise_they_are_those_of_numpy(law: str, engine: Any) -> None:
+def test_noiseless_results_agree_with_numpy(law: str, engine: Any) -> None:
     rng = np.random.default_rng(0)
     x, y = drawn(law, 4000, rng)
     group = np.arange(4000) % 3 % 2
@@ -79,7 +79,7 @@ def test_without_noise_they_are_those_of_numpy(law: str, engine: Any) -> None:
     assert [round(n) for n in found.count] == [2667, 1333]
 
 
-def test_a_record_adds_1_however_its_numbers_lie() -> None:
+def test_record_adds_1_for_any_numbers() -> None:
     """No record's norm exceeds 1, and its contribution determines both numbers."""
     rng = np.random.default_rng(1)
     ends = np.array([0, 1, PAIRED // 2, PAIRED - 1, PAIRED])
@@ -124,12 +124,12 @@ def missed(law: str, n: int, z: float = 1.96, runs: int = 4000) -> tuple[float, 
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("n", [150, 400, 1000, 10_000])
-def test_intervals_hold_the_truth_without_noise(law: str, n: int) -> None:
+def test_intervals_cover_the_truth_without_noise(law: str, n: int) -> None:
     """Of 4,000 draws 5% miss by chance, ± 0.35%; first-order intervals may miss slightly more."""
     assert max(missed(law, n)) < 0.065
 
 
-def test_where_nothing_stands_out_every_value_is_possible() -> None:
+def test_every_value_is_possible_without_visible_cells() -> None:
     table = dg.read(pa.table({"who": [1, 2], "x": [1.0, 2.0], "y": [3.0, 1.0]}), user="who")
     asked: dict[str, Any] = {
         "bounds": (0, 4), "other_bounds": (0, 10), "unit": dg.User(), "epsilon": 1, "delta": 1e-6,
@@ -145,7 +145,7 @@ def test_where_nothing_stands_out_every_value_is_possible() -> None:
     assert (ratio.low[0], ratio.high[0]) == (-1.0, 1.0)
 
 
-def test_rows_without_both_numbers_are_left_out_and_far_ones_cut_off() -> None:
+def test_incomplete_rows_are_dropped_and_distant_ones_truncated() -> None:
     x = [1.0, math.nan, None, math.inf, 100.0, 3.0]
     y = [1.0, 1.0, 1.0, 1.0, -5.0, None]
     table = dg.read(pa.table({"who": range(6), "x": x, "y": y}), user="who")
@@ -171,7 +171,7 @@ def test_expressions_and_people_have_them() -> None:
         )
 
 
-def test_what_is_missing_or_wrong_is_told_in_a_sentence() -> None:
+def test_missing_or_invalid_arguments_raise_a_clear_error() -> None:
     table = dg.read(pa.table({"who": [1], "x": [1.0], "y": [1.0], "t": ["a"]}), user="who")
     bounds: dict[str, Any] = {"bounds": (0, 1), "other_bounds": (0, 1)}
     for change, name in (

@@ -172,7 +172,7 @@ def test_standard_errors_and_intervals_are_honest(noise: Any) -> None:
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".json"])
 @pytest.mark.parametrize("items", [["a", "b"], [7, -5]])
-def test_written_files_hold_the_release(ending: str, items: list[Any], tmp_path: Path) -> None:
+def test_written_files_contain_the_release(ending: str, items: list[Any], tmp_path: Path) -> None:
     table = dg.read(pa.table({"who": [1, 2], "item": items}), user="who")
     release = dg.histogram(
         table, "item", unit=dg.User(), epsilon=1, delta=1e-6, clip=1.0, domain=items
@@ -476,7 +476,7 @@ SEARCHED = [
 @pytest.mark.proof("search", "Gaussian", "Laplace")
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize(("name", "unit"), SEARCHED)
-def test_no_neighbours_move_the_sums_farther_than_billed(name: str, unit: str, norm: Norm) -> None:
+def test_no_neighbours_move_the_sums_beyond_the_charge(name: str, unit: str, norm: Norm) -> None:
     for relation, count, weighted in itertools.product(RELATIONS, (1, 2, 3), (False, True)):
         what = sold(name, norm, 5.0, weighted)
         assert worst_ratio(what, Asked(unit, relation, count), seed=0) <= 1 + 1e-9
@@ -850,7 +850,7 @@ def test_a_sum_within_the_noise_has_no_estimate(bounds: Any, tmp_path: Path) -> 
     assert np.isnan(shrunk.estimate).tolist() == np.isnan(release.estimate).tolist()
 
 
-def test_a_sum_in_a_chosen_range_above_0_has_a_lower_bound() -> None:
+def test_sum_in_a_positive_range_has_a_lower_bound() -> None:
     release = dg.sum(
         prescriptions(), "paid", unit=dg.User(), epsilon=2.0, delta=1e-6, random_state=1
     )

@@ -53,9 +53,7 @@ def worst(ask: cases.Ask, form: str, relation: Relation, level: Level) -> float:
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", STATISTICS)
-def test_no_unit_changes_a_sum_by_more_than_is_charged(
-    name: str, form: str, relation: Relation
-) -> None:
+def test_no_unit_changes_a_sum_beyond_the_charge(name: str, form: str, relation: Relation) -> None:
     ask = asking(name, form, relation)
     for level in FORMS[form][2]:
         assert worst(ask, form, relation, level) <= 1 + 1e-9, level
@@ -70,7 +68,7 @@ def swapped(ask: cases.Ask) -> float:
 
 
 @pytest.mark.usefixtures("cached_plans")
-def test_the_search_finds_a_first_row_charged_as_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_finds_a_first_row_charged_as_record(monkeypatch: pytest.MonkeyPatch) -> None:
     ask = asking("quantiles", "first for users", "zero_out", clip=4.0)
     assert 0.1 < swapped(ask) <= 1 + 1e-9
     monkeypatch.setattr(sums_module, "depends_on_users", lambda _: False)

@@ -86,7 +86,7 @@ def test_quantiles_of_whole_numbers_are_whole(
 
 @pytest.mark.parametrize("bins", [256, 4096])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_bins_are_geometric_where_the_range_is_wide(
+def test_bins_are_geometric_for_wide_ranges(
     bins: Any, sign: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cases.noiseless(monkeypatch)
@@ -106,7 +106,7 @@ def test_bins_are_geometric_where_the_range_is_wide(
     assert abs(even.estimate[near] - exact[near]) > 1
 
 
-def test_edges_of_leaves_hold_every_number() -> None:
+def test_leaf_edges_contain_every_number() -> None:
     rng = np.random.default_rng(2)
     spacings: tuple[Spacing, ...] = ("even", "geometric", "whole")
     for spacing in spacings:
@@ -147,7 +147,9 @@ def test_people_without_records_are_the_lowest(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("n_users", [None, 900])
 @pytest.mark.parametrize("bounds", [(0, 10**6), None])
 @pytest.mark.parametrize("fraction", [True, False])
-def test_intervals_of_quantiles_hold(fraction: bool, bounds: Any, n_users: int | None) -> None:
+def test_quantile_intervals_have_their_coverage(
+    fraction: bool, bounds: Any, n_users: int | None
+) -> None:
     """For people with few or many numbers, in at least 95% of releases, up to three errors."""
     size = np.random.default_rng(5).pareto(1.2, 700) * 3 + 1
     size = size if fraction else np.round(size)
@@ -172,7 +174,7 @@ def test_intervals_of_quantiles_hold(fraction: bool, bounds: Any, n_users: int |
 @pytest.mark.parametrize("spacing", ["even", "geometric", "whole"])
 @pytest.mark.parametrize("side", ["low", "high"])
 @pytest.mark.parametrize("size", [30, 400, 5000])
-def test_intervals_hold_beside_many_empty_bins(
+def test_intervals_are_valid_with_many_empty_bins(
     size: int, side: str, spacing: Spacing, others: int
 ) -> None:
     """All numbers are equal, so that only noise decides the ranks near an end."""
@@ -188,7 +190,7 @@ def test_intervals_hold_beside_many_empty_bins(
     assert (held >= releases * 0.95 - 3 * np.sqrt(releases * 0.95 * 0.05)).all(), held
 
 
-def test_a_median_of_2_is_no_5() -> None:
+def test_median_of_2_is_not_5() -> None:
     """Counts with a long tail between wide bounds: extreme ranks are also right."""
     size = np.minimum(np.round(np.random.default_rng(6).pareto(1.0, 20_000) * 1.5 + 1), 3000)
     release = dg.quantiles(
@@ -201,7 +203,7 @@ def test_a_median_of_2_is_no_5() -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, 40])
-def test_the_spread_of_a_rank_is_that_of_the_edge_with_most_noise(nothing: int | None) -> None:
+def test_rank_spread_follows_the_noisiest_edge(nothing: int | None) -> None:
     tree, ranks = Tree(0.0, 1.0, 2), (0.05, 0.5, 0.9)
     noise = np.random.default_rng(7).normal(size=(3000, tree.corners))
     leaves = consistent_leaves(noise, tree)

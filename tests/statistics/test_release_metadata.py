@@ -79,7 +79,7 @@ def test_an_older_file_keeps_every_word(tmp_path: Path) -> None:
     assert post_processing(old.consistent().metadata) == "shrunk, consistent"
 
 
-def test_a_file_of_a_statistic_that_is_not_known_is_read(tmp_path: Path) -> None:
+def test_file_of_an_unknown_statistic_is_read(tmp_path: Path) -> None:
     release = dg.count(_odd("x"), **ASKED)
     other = replace(release, metadata=replace(release.metadata, statistic=Statistic("mode")))
     again = dg.Release.load(other.save(tmp_path / "mode.parquet"))

@@ -86,7 +86,7 @@ PAID: list[tuple[str, str, tuple[str, ...], str, Any, str, list[float]]] = [
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("case", PAID, ids=lambda case: "-".join(map(str, case[:5])))
-def test_the_loss_that_is_paid_is_the_one_printed(case: Any, relation: Relation) -> None:
+def test_actual_loss_equals_the_printed_one(case: Any, relation: Relation) -> None:
     statistic, name, keys, domain, clip, layout, apart = case
     ask = cases.question(statistic, name, cases.Shape(keys, domain, clip), relation)
     vectors, release = cases.noised(ask, cases.heavy(0, cases.PLACES, 1.0, 2), cases.Outcome())
@@ -139,7 +139,7 @@ def test_the_loss_of_laplace_noise_is_paid_in_full(relation: Relation) -> None:
         assert 0.999 < release.guarantee.epsilon() <= 1.0
 
 
-def test_a_bound_is_chosen_by_noisy_numbers_alone() -> None:
+def test_bound_follows_only_from_noisy_numbers() -> None:
     items = [f"i{number}" for number in range(40)]
 
     def published(users: int) -> dg.Histogram:
@@ -159,7 +159,7 @@ def test_a_bound_is_chosen_by_noisy_numbers_alone() -> None:
         assert np.array_equal(other.estimate, one.estimate)
 
 
-def test_a_range_is_found_by_noisy_numbers_alone() -> None:
+def test_range_follows_only_from_noisy_numbers() -> None:
     """The range, and whether anything stood out, follow from the noisy values of another table."""
 
     def published(sizes: Values) -> tuple[Any, ...]:
@@ -178,7 +178,7 @@ def test_a_range_is_found_by_noisy_numbers_alone() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cells", [0, 1, 4, 30])
-def test_chosen_bounds_are_those_of_each_group(cells: int) -> None:
+def test_chosen_bounds_belong_to_each_group(cells: int) -> None:
     names = [f"i{i:02}" for i in range(cells)]
     rows: list[Row] = [
         (user, name, "p", 1.0)
@@ -414,6 +414,6 @@ def test_longer_audit_of_whole_releases(name: str, monkeypatch: pytest.MonkeyPat
 @pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("name", CHOSEN)
-def test_audit_with_what_is_chosen_privately(name: str) -> None:
+def test_audit_with_private_choices(name: str) -> None:
     found, claimed = audit_whole(name, 3000, CHOSEN)
     assert found <= claimed

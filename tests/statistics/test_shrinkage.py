@@ -86,7 +86,7 @@ def test_never_much_worse_than_raw(distance: float) -> None:
     assert squared(better, np.full(3000, distance)) < 1.1 * 3000
 
 
-def test_the_stated_error_is_that_measured() -> None:
+def test_stated_error_equals_the_measured_one() -> None:
     generator = np.random.default_rng(4)
     truth = np.where(generator.random(20_000) < 0.7, 0, generator.exponential(5, 20_000))
     better, error = shrink(truth + generator.normal(0, 1, 20_000), np.ones(20_000))
@@ -97,7 +97,7 @@ def test_the_stated_error_is_that_measured() -> None:
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-def test_the_posterior_is_that_of_the_fitted_law(noise: str) -> None:
+def test_posterior_agrees_with_the_fitted_distribution(noise: str) -> None:
     law = noise_by_name(noise)
     truths = shrinking._Truths(
         np.array([0.0, 0.5, 1.0, 3.0, 7.0]), 0.3, np.array([0.4, 0.2, 0.1, 0.05])
@@ -123,7 +123,7 @@ def test_the_posterior_is_that_of_the_fitted_law(noise: str) -> None:
             assert low[0] == pytest.approx((atom + integral(z, q, 0, 1.0)) / seen, rel=1e-6)
 
 
-def test_a_good_prior_helps_and_its_scale_does_not_matter() -> None:
+def test_good_prior_helps_at_any_scale() -> None:
     generator = np.random.default_rng(5)
     truth = generator.lognormal(1, 2, 4000)
     sd = generator.choice([2.0, 20.0], 4000)
@@ -150,7 +150,7 @@ def test_a_wrong_prior_moves_nothing_far() -> None:
     assert (np.abs(better - np.maximum(noisy, 0)) <= 3 + 1e-9).all()
 
 
-def test_groups_have_laws_of_their_own() -> None:
+def test_groups_have_separate_distributions() -> None:
     generator = np.random.default_rng(7)
     group = np.repeat([0, 1], 1000)
     truth = np.where(group == 0, 0.0, generator.exponential(4, 2000))

@@ -103,7 +103,7 @@ def test_answers_have_their_own_range(name: str, unit: Any) -> None:
     assert high == 5.0
 
 
-def test_limits_on_the_share_outside_hold() -> None:
+def test_limits_of_the_share_outside_are_valid() -> None:
     """One in twenty answers is 7, which no count of 500 people shows."""
     values = np.tile([0.0, 1.0, 1.0, 0.0], 125)
     values[:25] = 7.0

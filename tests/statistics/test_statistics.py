@@ -86,7 +86,7 @@ CRAFTED: list[Any] = [
 
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize(("case", "asked", "least"), CRAFTED, ids=str)
-def test_crafted_neighbours_show_what_is_billed(case: Any, asked: Any, least: float) -> None:
+def test_crafted_neighbours_reach_the_charge(case: Any, asked: Any, least: float) -> None:
     signed = case[0].startswith("sum") and asked[1] == "replace"
     outcome = cases.Outcome(low=-4.0, high=4.0 if signed else 2.0)
     assert least < cases.seen(case, cases.Asked(*asked), outcome=outcome) <= 1 + 1e-9
@@ -95,9 +95,7 @@ def test_crafted_neighbours_show_what_is_billed(case: Any, asked: Any, least: fl
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("statistic", ["names", "count", "mean"])
 @pytest.mark.parametrize("name", ["function", "made", "capped function"])
-def test_an_element_without_a_cell_is_clipped_over_all_its_groups(
-    statistic: str, name: str
-) -> None:
+def test_element_without_cell_is_clipped_over_all_groups(statistic: str, name: str) -> None:
     # The function fails on "e", which is one element in three groups.
     rows = cases.heavy(0, [("e", "p"), ("e", "q"), ("e", "r")], 1.0, 40)
     asked = cases.Asked(cases.own_level(name), "zero_out", 1)
@@ -124,7 +122,7 @@ def test_the_database_brings_the_same_integers(statistic: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*cases.EXACT, "quantiles"])
-def test_bad_values_are_left_out_without_a_word(
+def test_invalid_values_are_silently_dropped(
     name: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask: Callable[..., Any] = dg.quantiles if name == "quantiles" else cases.EXACT[name][0]

@@ -161,7 +161,7 @@ WRONG: list[Any] = [
 
 
 @pytest.mark.parametrize("number", range(len(WRONG)))
-def test_a_wrong_question_gets_one_sentence_before_anything_is_read(number: int) -> None:
+def test_invalid_query_raises_one_sentence_before_reading(number: int) -> None:
     ask, arguments, options, words = WRONG[number]
     with pytest.raises((dg.ParameterError, dg.SchemaError), match=words) as caught:
         ask(unread(), *arguments, **{**GOOD, **options})
@@ -204,7 +204,7 @@ def test_table_without_users_counts_records(ask: Any) -> None:
         (dg.Record(), 60, "laplace"),
     ],
 )
-def test_the_law_is_the_one_that_can_lose_less(unit: Any, by: int | None, law: str) -> None:
+def test_noise_distribution_is_the_less_lossy_one(unit: Any, by: int | None, law: str) -> None:
     rows: list[Row] = [(u, f"i{u % 3}", None, 1.0) for u in range(9)]
     domain = None if by is None else [f"i{number}" for number in range(by)]
     found = dg.mean(
@@ -233,7 +233,7 @@ def test_unknown_groups_get_gaussian_noise() -> None:
         (lambda t, **o: dg.top.query(t, "item", method="gaussian", **o), "holders"),
     ],
 )
-def test_an_expected_error_names_what_is_added_up(ask: Any, unit: str) -> None:
+def test_expected_error_names_the_sum(ask: Any, unit: str) -> None:
     rows = pa.table({"who": [1, 2], "item": ["a", "b"], "x": [1.0, 2.0]})
     asked = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
     assert ask(dg.read(rows, user="who"), **asked).plan.expected.unit == unit

@@ -69,7 +69,7 @@ def test_other_keys_have_the_same_blocks(
 
 
 @pytest.mark.parametrize("cell", ["mapping", "drop", "column", "each item"])
-def test_a_cell_that_holds_several_groups_is_none_of_them(cell: str) -> None:
+def test_cell_with_several_groups_is_none_of_them(cell: str) -> None:
     table = cases.table_of().with_cells("topic", of="page", by=cases.TOPICS)
     unit, _ = CELLS[cell]
     blocks = UnitBlocks.of_unit(unit, table, ("page", "month"), "page")
@@ -79,7 +79,7 @@ def test_a_cell_that_holds_several_groups_is_none_of_them(cell: str) -> None:
         assert other.alone == ([blocks.of] == list(keys) and blocks.elements is None)
 
 
-def test_keys_that_tell_the_cell() -> None:
+def test_keys_determine_the_cell() -> None:
     table = cases.table_of()
     blocks = UnitBlocks.of_unit(dg.Element("page"), table, ["month", "page"])
     assert (blocks.key, blocks.alone) == (1, False)
@@ -92,7 +92,7 @@ def test_keys_that_tell_the_cell() -> None:
     assert mapped.for_keys(["month", "page"], table)[1].key == 1
 
 
-def test_pairs_that_are_counted_by_record_are_pairs_under_other_keys() -> None:
+def test_pairs_counted_by_record_equal_other_keys() -> None:
     """A block of several pairs would make room for others when one record leaves."""
     table = cases.table_of()
     pairs = UnitBlocks("element", of="page", key=0, alone=True, of_records=True)
@@ -115,7 +115,7 @@ def test_the_same_mapping_of_two_columns_makes_two_partitions() -> None:
 
 
 @pytest.mark.parametrize("taken", ["cell of page", "Cell of Page"])
-def test_a_column_that_is_there_is_not_taken_for_the_cells(taken: str) -> None:
+def test_existing_column_is_not_mistaken_for_cells(taken: str) -> None:
     # All of a user's records would seem to be in one cell, or in any number of cells.
     plain = cases.table_of(pa.table({**cases.ROWS, taken: ["one"] * 13}))
     made = cases.table_of().with_cells(taken, of="page", by=lambda _: "one")
@@ -129,7 +129,7 @@ def test_a_column_that_is_there_is_not_taken_for_the_cells(taken: str) -> None:
         cases.assert_same(cases.found_sums(more, found, Groups.of((), ()), 1.0), expected)
 
 
-def test_units_that_no_key_helps() -> None:
+def test_unsuitable_units_gain_nothing_from_keys() -> None:
     table = cases.table_of()
     with refuses("by") as caught:
         UnitBlocks.of_unit(dg.Element(cases.TOPICS), table, [])
@@ -144,7 +144,7 @@ def test_units_that_no_key_helps() -> None:
 @pytest.mark.parametrize(
     "by", [cases.TOPICS, cases.TOPICS.get, dg.Elements.from_function(cases.TOPICS.get)]
 )
-def test_an_item_that_is_its_own_cell_is_one_cell_in_all_its_groups(by: Any, public: bool) -> None:
+def test_item_as_its_cell_is_one_cell(by: Any, public: bool) -> None:
     blocks = UnitBlocks.of_unit(dg.Element(by), cases.table_of(), ["page", "month"])
     pages = ["d", "a", "d", "e", "b", "d", "c"]
     groups = Groups.of(["page", "month"], [pa.array(pages), pa.array([1, 1, 2, 1, 1, 3, 1])])

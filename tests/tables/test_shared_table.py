@@ -56,7 +56,7 @@ def test_rows_count_for_all_of_their_owners() -> None:
 
 
 @pytest.mark.parametrize("engine", ["duckdb", InMemory])
-def test_all_readers_say_the_same(engine: Any, tmp_path: Path) -> None:
+def test_all_readers_agree(engine: Any, tmp_path: Path) -> None:
     pq.write_table(MAIL, tmp_path / "mail.parquet")
     MAIL.to_pandas().to_csv(tmp_path / "mail.csv", index=False)
     sources = [MAIL, MAIL.to_pandas(), tmp_path / "mail.parquet", tmp_path / "mail.csv"]
@@ -66,13 +66,13 @@ def test_all_readers_say_the_same(engine: Any, tmp_path: Path) -> None:
         assert _bounded(table, 1, "channel") in ([2.0, 1.0],)
 
 
-def test_users_that_are_objects_are_told_apart_in_all_columns() -> None:
+def test_object_users_are_distinguished_in_all_columns() -> None:
     frame = pd.DataFrame({"a": [1, "1", None], "b": pd.Series(["1", 1, 1], dtype=object)})
     # Two people, 1 and "1", who share two rows.
     assert _bounded(dg.read(frame, user=["a", "b"]), 1) == [1.0]
 
 
-def test_what_is_made_row_by_row() -> None:
+def test_row_by_row_derivations_work() -> None:
     table = dg.read(MAIL, user=OWNERS)
     made = table.derive(big="size > 1").filter("size < 4").where(channel=["x", "y"])
     assert _bounded(made, 9) == [3.0]
@@ -108,13 +108,13 @@ def test_columns_of_owners_are_checked() -> None:
             dg.read(MAIL, user=wrong)  # type: ignore[arg-type]
 
 
-def test_one_row_of_each_user_is_refused() -> None:
+def test_one_row_per_user_is_rejected() -> None:
     with pytest.raises(ParameterError, match="rows of others"):
         dg.read(MAIL, user=OWNERS).per_user(mails="count()")
 
 
 @pytest.mark.slow
-def test_rows_with_an_owner_whose_name_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+def test_rows_with_an_unreadable_owner_are_dropped(tmp_path: Path) -> None:
     """Such an owner would be missing, and all its rows would count for others: 100 with bound 1."""
     count = 100
     senders, long = [f"u{place}" for place in range(count)], "x" * (1 << 16) + "y"
@@ -139,7 +139,7 @@ def test_rows_with_an_owner_whose_name_cannot_be_read_are_left_out(tmp_path: Pat
     assert _bounded(table, 1) == [float(count)]
 
 
-def test_the_curator_is_told_of_owners() -> None:
+def test_curator_sees_owner_counts() -> None:
     rows = pa.table(
         {
             "sender": ["ann", "bob", None, "cy", "x" * 70_000, "ann"],

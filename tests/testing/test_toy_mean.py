@@ -168,9 +168,7 @@ class TestLooseBound(TestBoxed):
         return 3 * super().sensitivity(mean, relation)
 
     @pytest.mark.parametrize("relation", ["zero_out"])
-    def test_a_loose_bound_fails_with_a_message_if_it_should_be_tight(
-        self, relation: Relation
-    ) -> None:
+    def test_loose_bound_fails_with_a_tightness_message(self, relation: Relation) -> None:
         self.attained = 0.6
         with pytest.raises(AssertionError, match="state a smaller bound, or a smaller share"):
             self.test_no_neighbour_exceeds_the_sensitivity(relation)

@@ -381,7 +381,7 @@ def _new_lines(copy: Path, file: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TOYS)
-def test_a_toy_is_made_by_its_recipe(kind: str, tmp_path: Path) -> None:
+def test_sample_is_built_by_its_recipe(kind: str, tmp_path: Path) -> None:
     toy = TOYS[kind]
     if toy is LAYER and find_spec("torch") is None:
         pytest.skip("PyTorch is not installed: pip install 'dpgrain[torch]'")

@@ -51,7 +51,7 @@ def hockey(p: Array, q: Array, epsilon: float) -> float:
 
 @pytest.mark.proof("audit", "StatisticallyClose")
 @pytest.mark.parametrize("variation", [1e-2, 1e-5])
-def test_the_variation_costs_what_it_may_and_no_less(variation: float) -> None:
+def test_variation_costs_exactly_its_charge(variation: float) -> None:
     event = StatisticallyClose(PureDP(1.0), variation)
     p, q = moved(1.0, variation)
     for epsilon in (0.0, 0.3, 0.7, 1.0, 1.4):
@@ -133,7 +133,7 @@ def test_its_curve_is_the_sum_and_its_inverse() -> None:
 
 
 @pytest.mark.slow
-def test_bounds_enclose_what_is_known_exactly() -> None:
+def test_bounds_enclose_exact_values() -> None:
     # One round of sampling: δ₁(ε) = q·δ_G(ln(1 + (e^ε − 1)/q)), computed on a grid.
     rate, noise, epsilon = 0.01, 0.8, 0.5
     inner = math.log1p(math.expm1(epsilon) / rate)
@@ -149,7 +149,7 @@ def test_nothing_of_the_ideal_is_not_nothing() -> None:
     assert event.delta(0.0) == pytest.approx(2e-4, rel=1e-6)
 
 
-def test_it_is_written_down_and_refused_where_wrong() -> None:
+def test_event_has_json_and_rejects_invalid_parameters() -> None:
     event = StatisticallyClose((Gaussian(4.0), Gaussian(5.0)), 1e-8)
     assert Event.from_json(event.to_json()) == event
     assert StatisticallyClose(Gaussian(4.0), 1e-8).events == (Gaussian(4.0),)

@@ -37,7 +37,7 @@ def test_several_users_may_be_in_several_parts() -> None:
     assert event.epsilon(DELTA, units=2) > one.epsilon(DELTA, units=2)
 
 
-def test_a_part_that_is_taken_whole_costs_as_many_gaussians() -> None:
+def test_whole_part_costs_its_number_of_gaussians() -> None:
     event = BandedGaussian(3.0, 1 / 49, 490, 49)
     assert event.part_rate == pytest.approx(1, abs=1e-12)
     whole = Gaussian(3.0, count=10).epsilon(DELTA)
@@ -84,7 +84,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("wrong", "name", "word"), WRONG.values(), ids=WRONG)
-def test_wrong_numbers_are_refused(wrong: dict[str, object], name: str, word: str) -> None:
+def test_invalid_numbers_are_rejected(wrong: dict[str, object], name: str, word: str) -> None:
     given = {"noise_multiplier": 1.0, "sampling_rate": 0.1, "rounds": 5, "bands": 2, **wrong}
     with refuses(name, word):
         BandedGaussian(**given)  # type: ignore[arg-type]

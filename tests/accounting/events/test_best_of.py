@@ -89,7 +89,7 @@ def with_events(name: str, events: Event | tuple[Event, ...]) -> SelectBest:
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_the_mean_is_that_of_the_law(name: str) -> None:
+def test_mean_agrees_with_the_distribution(name: str) -> None:
     event = LAWS[name]
     law = numbers(event)
     assert float(law @ np.arange(law.size)) == pytest.approx(event.mean, rel=1e-6)
@@ -163,7 +163,7 @@ def renyi(p: Array, q: Array, order: float) -> float:
     return float(np.logaddexp.reduce(exponents) / (order - 1))
 
 
-def test_divergences_are_those_of_the_source() -> None:
+def test_divergences_agree_with_the_source() -> None:
     mu, eta, event = 0.3, 0.5, SelectBest(Gaussian(1 / 0.3), 30.0, eta=0.5)
     ((*_, values),) = [[loss.renyi] for loss in event.loss().alternatives if loss.renyi]
     fails = [
@@ -216,7 +216,7 @@ def test_no_leaking_candidate_exceeds_the_claim(name: str) -> None:
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
-def test_the_candidate_is_asked_about_the_same_units(relation: Relation) -> None:
+def test_candidate_uses_the_same_units(relation: Relation) -> None:
     inner = Gaussian(8.0) + ZCDP(0.001, "element")
     event = SelectBest((Gaussian(8.0), ZCDP(0.001, "element")), 10.0)
     assert event.level == "element"
@@ -349,7 +349,7 @@ def test_no_order_of_results_shows_more(name: str, mu: float) -> None:
 
 
 @pytest.mark.parametrize("mu", [1e-4, 0.01, 0.1, 1.0])
-def test_it_is_near_to_what_an_order_shows(mu: float) -> None:
+def test_price_is_near_the_bound_of_one_order(mu: float) -> None:
     law = runs("many")
     curve = BestOfCurve(Loss(mu=mu), law)
     epsilon = 12 * mu + mu * mu / 2
@@ -375,7 +375,7 @@ def test_a_rare_result_of_pure_runs_is_covered(eta: float, epsilon: float) -> No
             assert BestOfCurve(Loss(pure=epsilon), law).delta(asked) >= shown - 1e-13
 
 
-def test_what_runs_give_away_is_given_away_as_often() -> None:
+def test_leaks_of_runs_are_counted_once_per_run() -> None:
     curve = BestOfCurve(ApproximateDP(0.1, 1e-6).loss(), runs("geometric"))
     assert curve.delta(400.0) == pytest.approx(10 * 1e-6, rel=1e-3)
     # Runs that reveal everything are best with probability 1.

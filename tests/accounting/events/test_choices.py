@@ -245,7 +245,7 @@ def ring(users: int, radius: float) -> Array:
     return radius * np.column_stack([np.cos(angle), np.sin(angle)])
 
 
-def test_one_user_may_move_everybody_on_the_ramp() -> None:
+def test_one_user_may_move_all_weights_on_the_ramp() -> None:
     # Users on a circle see somewhat more than half of the others; the last one is seen by all, or none.
     event = SoftCore(1.0, 300, 200, 5, 2.0, 2.0)
     ramp = ring(299, 1.236)
@@ -267,7 +267,7 @@ def test_one_user_may_move_everybody_on_the_ramp() -> None:
 
 @pytest.mark.parametrize("noise", ["geometric", "laplace"])
 @pytest.mark.parametrize("scales", [(2.0, 3.0), (3.0, 2.0), (4.0, 4.0)], ids=["2-3", "3-2", "4-4"])
-def test_the_tail_is_that_of_the_noise_drawn(noise: str, scales: tuple[float, float]) -> None:
+def test_tail_agrees_with_the_drawn_noise(noise: str, scales: tuple[float, float]) -> None:
     for gap in (1, 7, 40):
         event = SoftCore(1.0, 100, 80, gap, *scales, noise=noise)  # type: ignore[arg-type]
         if noise == "geometric":
@@ -332,7 +332,7 @@ def test_no_run_exceeds_the_claim(name: str) -> None:
         assert exact_delta(back, RUN, epsilon) <= claimed + ROUNDING
 
 
-def test_a_bad_round_is_what_the_tail_pays_for() -> None:
+def test_bad_round_is_charged_to_the_tail() -> None:
     rounds = [CASES["at-once-bad"](t, RUN.sensitivity) for t in range(RUN.rounds)]
     far = exact_delta(rounds, RUN, 30.0)
     # No smaller tail is enough, in particular not the tail of the other noise.
@@ -409,7 +409,7 @@ def test_choices_are_bounded_by_their_worst_neighbours(one_way: bool, relation: 
     assert widest == pytest.approx(claimed)
 
 
-def test_choices_know_who_changes() -> None:
+def test_choices_depend_on_the_changed_unit() -> None:
     event = ExponentialMechanism(2.0, one_way=True)
     assert event.epsilon() == 0.5
     # If a user's record changes, scores may rise and fall.

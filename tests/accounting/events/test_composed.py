@@ -28,7 +28,7 @@ from dpgrain.accounting.losses.loss import Loss
 from dpgrain.units import RELATIONS, Element, Relation, User
 
 
-def test_an_unknown_event_is_refused_by_name() -> None:
+def test_unknown_event_is_rejected_by_name() -> None:
     with refuses("event", "'Tarot'", "Gaussian, Laplace"):
         Event.from_dict({"event": "Tarot", "cards": 78})
     nested = Compose((Gaussian(1.0),)).to_dict()

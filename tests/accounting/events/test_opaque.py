@@ -55,7 +55,7 @@ def test_group_privacy_of_an_approximate_mechanism() -> None:
     )
 
 
-def test_a_finer_unit_inside_a_block_is_billed_as_a_replacement() -> None:
+def test_finer_unit_inside_a_block_is_charged_as_replacement() -> None:
     event = PureDP(0.5)
     assert event.epsilon(unit=Element()) == event.epsilon(unit=Record()) == 1.0
     # The person becomes another one, however many of the person's parts change.
@@ -105,7 +105,7 @@ def chains(steps: int, epsilon: float, delta: float) -> Iterator[tuple[float, fl
 
 @pytest.mark.proof("search", "ApproximateDP")
 @pytest.mark.parametrize(("level", "relation", "units", "unit", "asked", "steps"), CHAINS)
-def test_no_chain_of_neighbours_exceeds_what_a_group_is_billed(
+def test_no_chain_of_neighbours_exceeds_the_group_cost(
     level: Level, relation: Relation, units: int, unit: Unit, asked: Relation, steps: int
 ) -> None:
     for epsilon, delta in itertools.product((0.1, 0.4), (0.0, 1e-3)):
@@ -123,7 +123,7 @@ def test_no_chain_of_neighbours_exceeds_what_a_group_is_billed(
 
 @pytest.mark.proof("search", "ZCDP", "RDP")
 @pytest.mark.parametrize(("level", "relation", "units", "unit", "asked", "steps"), CHAINS)
-def test_no_chain_of_gaussians_exceeds_what_is_known_of_their_divergences(
+def test_no_chain_of_gaussians_exceeds_the_known_divergences(
     level: Level, relation: Relation, units: int, unit: Unit, asked: Relation, steps: int
 ) -> None:
     mu = 0.3
@@ -200,7 +200,7 @@ def zcdp_of(one: Array, other: Array) -> float:
 @pytest.mark.parametrize(
     "names", [names for n in range(4) for names in itertools.combinations(BESIDE, n)], ids=str
 )
-def test_no_law_costs_more_beside_others_than_its_zcdp_allows(names: tuple[str, ...]) -> None:
+def test_no_distribution_costs_more_than_its_zcdp_when_composed(names: tuple[str, ...]) -> None:
     rng, tightest = np.random.default_rng(len(names)), 0.0
     for scale in (0.3, 2.0):
         mine = rng.dirichlet(np.full(3, 2.0), 2) + 0.02
@@ -231,7 +231,7 @@ def test_no_law_costs_more_beside_others_than_its_zcdp_allows(names: tuple[str, 
 
 @pytest.mark.proof("search", "RDP")
 @pytest.mark.parametrize("steps", [2, 3, 4, 7])
-def test_no_chain_of_laws_exceeds_what_is_known_of_their_divergences(
+def test_no_chain_of_distributions_exceeds_the_known_divergences(
     steps: int,
 ) -> None:
     rng, tightest = np.random.default_rng(steps), 0.0
@@ -252,7 +252,7 @@ def test_no_chain_of_laws_exceeds_what_is_known_of_their_divergences(
     assert tightest > 0.5
 
 
-def test_steps_whose_divergences_are_all_known_cost_what_they_do() -> None:
+def test_steps_with_known_divergences_have_exact_cost() -> None:
     """For a Gaussian with all orders known, k steps equal one of k times the distance."""
     orders = tuple(float(order) for order in range(2, 200))
     event = RDP(orders, tuple(order * 0.01 for order in orders))
@@ -268,7 +268,7 @@ def test_steps_whose_divergences_are_all_known_cost_what_they_do() -> None:
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-9])
-def test_groups_of_any_size_cost_no_more_than_by_the_curve_of_one(delta: float) -> None:
+def test_groups_cost_no_more_than_by_the_unit_curve(delta: float) -> None:
     event = RDP((2.0, 4.0, 8.0, 16.0, 32.0), (0.002, 0.002, 0.009, 0.04, 0.6))
     for steps in (2, 8, 16):
         claimed = event.epsilon(delta, units=steps)

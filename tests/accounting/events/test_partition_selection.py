@@ -91,7 +91,7 @@ MOVES = [
 
 @pytest.mark.parametrize(("before", "after", "units", "relation", "items"), MOVES)
 @pytest.mark.parametrize(("rate", "cutoff"), [(1.0, 4), (0.4, 3), (2.0, 2)])
-def test_what_is_published_keeps_the_claim(
+def test_published_items_satisfy_the_claim(
     before: tuple[int, ...],
     after: tuple[int, ...],
     units: int,
@@ -110,7 +110,7 @@ def test_what_is_published_keeps_the_claim(
         assert published_delta(before, after, epsilon, publish) <= claim + ROUNDING
 
 
-def test_users_who_pile_up_on_an_item_keep_the_claim_and_nearly_attain_it() -> None:
+def test_users_sharing_an_item_nearly_attain_the_claim() -> None:
     event = TruncatedGeometric(0.7, 6, contribution=Contribution(block="user"))
     for users, start in itertools.product((1, 2, 3, 5, 9), (0, 1, 20)):
         claim = event.loss(users)
@@ -139,7 +139,7 @@ def optimal_passes(count: int, epsilon: float, delta: float) -> float:
 
 
 @pytest.mark.parametrize(("rate", "cutoff"), [(1.0, 11), (0.1, 60), (2.5, 3), (0.01, 400)])
-def test_an_item_passes_as_often_as_under_the_optimal_rule(rate: float, cutoff: int) -> None:
+def test_item_passes_as_frequently_as_the_optimal_rule(rate: float, cutoff: int) -> None:
     event = TruncatedGeometric(rate, cutoff)
     law = truncated(rate, cutoff)
     delta = law[cutoff]
@@ -399,7 +399,7 @@ def test_the_number_of_changes(
         (Contribution(block="record"), 1, None),
     ],
 )
-def test_calibrated_counts_keep_the_promise_and_no_lower_cutoff_does(
+def test_calibrated_counts_satisfy_the_guarantee_and_lower_cutoffs_fail(
     contribution: Contribution, items: int, unit: Unit | None, relation: Relation
 ) -> None:
     for epsilon, delta in ((1.0, 1e-5), (0.1, 1e-9), (10.0, 1e-3)):
@@ -412,7 +412,7 @@ def test_calibrated_counts_keep_the_promise_and_no_lower_cutoff_does(
             assert lower.epsilon(delta, relation=relation, unit=unit) > epsilon
 
 
-def test_many_items_cost_less_than_so_many_times_one() -> None:
+def test_many_items_cost_less_than_linear() -> None:
     event = calibrate_truncated_geometric(
         1.0, 1e-5, max_items=100, contribution=Contribution(block="user")
     )
@@ -425,7 +425,9 @@ def test_many_items_cost_less_than_so_many_times_one() -> None:
 @pytest.mark.parametrize(
     ("rate", "cutoff", "items"), [(0.01, 3000, 1000), (0.3, 60, 5), (2.0, 9, 40)]
 )
-def test_many_items_cost_what_their_law_says(rate: float, cutoff: int, items: int) -> None:
+def test_many_items_cost_agrees_with_their_distribution(
+    rate: float, cutoff: int, items: int
+) -> None:
     """Each count shows everything with one probability, and is randomised response otherwise."""
     event = TruncatedGeometric(rate, cutoff, items)
     told = -math.expm1(items * math.log1p(-event.passes(1)))
@@ -441,7 +443,7 @@ def test_many_items_cost_what_their_law_says(rate: float, cutoff: int, items: in
     assert event.epsilon(1.001 * items * event.passes(1)) < rate * items
 
 
-def test_what_nothing_bounds_is_refused() -> None:
+def test_unbounded_contributions_are_rejected() -> None:
     with refuses("unit"):
         calibrate_truncated_geometric(1.0, 1e-5, unit=User())
     wrong: Any
@@ -496,7 +498,7 @@ def alone(event: AdaptiveSelection, items: int, rule: Rule, runs: int = 40_000) 
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("event", IN_ROUNDS, ids=["wide", "noisy", "narrow"])
-def test_items_of_one_user_alone_are_named_no_more_often_than_claimed(
+def test_single_user_items_are_selected_within_the_claim(
     event: AdaptiveSelection, rule: str
 ) -> None:
     claimed = (event.first + event).loss().leak
@@ -567,7 +569,7 @@ def test_fewer_items_than_one_pass_in_proportion() -> None:
     assert (np.diff(slopes) <= 1e-18).all()
 
 
-def test_both_sides_pay_where_both_may_hold_items_of_their_own() -> None:
+def test_both_sides_are_charged_if_both_have_unique_items() -> None:
     event = IN_ROUNDS[0]
     rounds = event.first + event
     assert rounds.loss(relation="replace").leak >= 2 * rounds.loss().leak * (1 - 1e-9)
@@ -576,7 +578,7 @@ def test_both_sides_pay_where_both_may_hold_items_of_their_own() -> None:
     assert rounds.loss(3).leak > 3 * rounds.loss().leak
 
 
-def test_several_users_of_one_item_are_named_no_more_often_than_claimed() -> None:
+def test_items_of_several_users_are_selected_within_the_claim() -> None:
     event, users = IN_ROUNDS[1], 3
     # All users have only this item, and give it their whole weight.
     rng = np.random.default_rng(0)

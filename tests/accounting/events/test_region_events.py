@@ -50,7 +50,7 @@ def days(event: Event, number: int, length: int = 1) -> Scoped:
 
 
 @pytest.mark.slow
-def test_a_year_of_daily_releases_costs_a_day_as_one_does() -> None:
+def test_year_of_daily_releases_costs_a_day_once() -> None:
     for contribution in (Contribution(), SHARED):
         year = days(Gaussian(1 / MU, contribution), 365)
         assert year.epsilon(DELTA) == pytest.approx(1.0, rel=1e-9)
@@ -62,7 +62,7 @@ def test_a_year_of_daily_releases_costs_a_day_as_one_does() -> None:
         assert year.epsilon(DELTA, units=1000) == pytest.approx(31.0, abs=0.05)
 
 
-def test_several_elements_in_a_release_add_up_where_they_share_coordinates() -> None:
+def test_elements_of_a_release_add_up_on_shared_coordinates() -> None:
     event = days(Gaussian(1 / MU, SHARED), 73, length=5)
     assert event.epsilon(DELTA, units=30) == pytest.approx(17.4, abs=0.01)
     bound = Gaussian(1 / (math.sqrt(30 * 5) * MU)).epsilon(DELTA)
@@ -196,7 +196,7 @@ def test_records_and_users_are_divided_as_well() -> None:
     assert users.loss(3, "zero_out", User()).mu == pytest.approx(math.sqrt(0.25 * 9 + 0), rel=0.3)
 
 
-def test_who_may_lie_everywhere_pays_for_everything() -> None:
+def test_unbounded_user_is_charged_for_all_regions() -> None:
     everywhere = Scoped((Gaussian(4.0), Gaussian(3.0)), (EVERYTHING, of(0, 1)), (None, 1))
     both = Gaussian(4.0) + Gaussian(3.0)
     assert everywhere.epsilon(DELTA) == pytest.approx(both.epsilon(DELTA), rel=1e-9)

@@ -74,7 +74,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_the_ratio_is_what_its_definition_says(name: str) -> None:
+def test_ratio_agrees_with_its_definition(name: str) -> None:
     trials, probability, reach, leak = SMALL[name]
     event = Binomial(trials, probability, reach, 1, leak)
     exact = by_definition(binomial(trials, probability), reach, leak)
@@ -82,7 +82,7 @@ def test_the_ratio_is_what_its_definition_says(name: str) -> None:
     assert event.ratio(reach) >= exact - ROUNDING
 
 
-def test_a_shift_that_leaves_the_support_costs_everything() -> None:
+def test_shift_outside_the_support_costs_everything() -> None:
     # P(Bin < 4) = 0.008: whether anything falls below 4 distinguishes the neighbours.
     event = Binomial(100, 0.1, 4, 1, 1e-6)
     assert event.ratio(4) == math.inf
@@ -173,7 +173,7 @@ def test_rounds_and_coordinates_add_up() -> None:
 @pytest.mark.proof("search", "Poisson")
 @pytest.mark.parametrize("users", [2, 4])
 @pytest.mark.parametrize(("mean", "grid"), [(200.0, 20), (60.0, 6)])
-def test_users_who_shift_one_coordinate_together_are_covered(
+def test_users_shifting_one_coordinate_together_are_covered(
     mean: float, grid: int, users: int
 ) -> None:
     event = Poisson(mean, grid, coordinates=1, leak=1e-4)
@@ -232,7 +232,7 @@ def test_some_of_many_shifts_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> N
     assert Binomial(600, 0.5, 90, 1, 1.0000002e-3).ratio(12) >= 9.9 * one
 
 
-def test_counts_that_floating_point_does_not_tell_apart_are_refused() -> None:
+def test_counts_equal_in_floating_point_are_rejected() -> None:
     with refuses("trials", "must be at most 2"):
         Binomial(10**17, 1 - 2.0**-40, 8, 1, 1e-9)
     with refuses("mean", "must be at most 2"):

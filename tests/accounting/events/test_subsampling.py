@@ -27,7 +27,7 @@ def test_renyi_accounting_is_never_below(rate: float, sd: float, rounds: int, de
 
 
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
-def test_everybody_drawn_is_the_gaussian(relation: Relation) -> None:
+def test_sampling_everyone_equals_the_gaussian(relation: Relation) -> None:
     for sampling in ("pairs", "users"):
         asked: dict[str, Any] = {"relation": relation, "units": 2}
         mu = math.sqrt(9) * 2 * (2 if relation == "replace" else 1) / 20.0
@@ -38,7 +38,7 @@ def test_everybody_drawn_is_the_gaussian(relation: Relation) -> None:
             assert exact * (1 - 1e-8) <= found <= exact * (1 + slack)
 
 
-def test_an_element_that_is_emptied_where_the_first_are_kept_becomes_another() -> None:
+def test_zeroed_element_admits_another_when_elements_are_bounded() -> None:
     for most, units in ((2, 1), (2, 2), (3, 2)):
         kept = SampledGaussian(1.0, 0.2, 5, max_elements=most)
         plain = SampledGaussian(1.0, 0.2, 5)
@@ -47,7 +47,7 @@ def test_an_element_that_is_emptied_where_the_first_are_kept_becomes_another() -
 
 
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
-def test_next_to_no_noise_shows_who_takes_part_and_no_more(relation: Relation) -> None:
+def test_negligible_noise_reveals_only_participation(relation: Relation) -> None:
     # In 100 rounds about ten include the person; each costs shift²/2.
     rate, shift, delta = 0.1, 20_000.0, 1e-6
     event = SampledGaussian(1 / shift, rate, 100)
@@ -117,7 +117,7 @@ USERS = [
 @pytest.mark.parametrize("blocks", ["shared", "disjoint"])
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 @pytest.mark.parametrize(("rate", "sd", "rounds", "held", "units"), USERS)
-def test_no_explicit_neighbours_are_farther_apart(
+def test_no_explicit_neighbours_violate_the_bound(
     rate: float,
     sd: float,
     rounds: int,
@@ -178,9 +178,7 @@ def test_the_smallest_bound_counts() -> None:
 
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 @pytest.mark.parametrize("units", [1, 2, 5])
-def test_blocks_on_other_coordinates_cost_what_other_rounds_do(
-    units: int, relation: Relation
-) -> None:
+def test_blocks_on_other_coordinates_cost_like_other_rounds(units: int, relation: Relation) -> None:
     # Each of them is drawn on its own, so that k of them are k independent samples of one.
     several = SampledGaussian(2.0, 0.1, 6, blocks="disjoint")
     alone = SampledGaussian(2.0, 0.1, 6 * units)
@@ -192,7 +190,7 @@ def test_blocks_on_other_coordinates_cost_what_other_rounds_do(
 
 
 @pytest.mark.parametrize("units", [1, 4])
-def test_an_exchanged_block_moves_as_far_as_an_emptied_one_of_twice_the_norm(units: int) -> None:
+def test_replaced_block_equals_a_zeroed_one_of_double_norm(units: int) -> None:
     # For moves this large no curve is computed on a grid, and someone is sampled for sure.
     for noise in (1.2e-4, 1e-7):
         exchanged, emptied = (SampledGaussian(sd, 0.9, 40) for sd in (noise, noise / 2))
@@ -222,7 +220,7 @@ PARTS: list[tuple[Unit, int, int]] = [
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 @pytest.mark.parametrize("blocks", ["shared", "disjoint"])
 @pytest.mark.parametrize(("unit", "units", "changed"), PARTS)
-def test_no_neighbours_of_passes_are_farther_apart(
+def test_no_neighbours_of_passes_violate_the_bound(
     unit: Unit, units: int, changed: int, blocks: Any, relation: Relation
 ) -> None:
     """The person's vectors change in each round that the person participates in."""
@@ -251,7 +249,7 @@ def test_no_neighbours_of_passes_are_farther_apart(
 
 
 @pytest.mark.slow
-def test_users_are_not_billed_as_pairs() -> None:
+def test_users_are_not_accounted_for_as_pairs() -> None:
     # With thirty others the element has no amplification.
     pairs, users = (SampledGaussian(4.0, 0.02, 2000, sampling=kind) for kind in ("pairs", "users"))
     p, q = oracle.sampled(0.02, [30.0, 1.0]), oracle.sampled(0.02, [30.0, 0.0])
@@ -260,7 +258,7 @@ def test_users_are_not_billed_as_pairs() -> None:
     assert least <= users.epsilon(1e-5, max_elements=31) <= users.epsilon(1e-5)
 
 
-def test_the_best_bound_at_a_large_delta_is_the_one_that_shows_least() -> None:
+def test_best_bound_at_large_delta_is_the_least_revealing() -> None:
     """The sampling probability is below δ, and under much noise far less is revealed."""
     loss = SampledGaussian(10.0, 1e-9, 10).loss()
     assert loss.best_at(1e-7).delta(0.0) == loss.delta(0.0) < 2e-10
@@ -309,7 +307,7 @@ def neighbours_of(
 @pytest.mark.parametrize("asked", [*UNITS])
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("rate", [1e-6, 5e-3])
-def test_delta_is_not_below_the_chance_that_any_block_that_differs_is_drawn(
+def test_delta_is_at_least_the_probability_of_changed_blocks(
     sampling: Any,
     blocks: Any,
     level: Level,
@@ -343,9 +341,7 @@ def test_delta_is_not_below_the_chance_that_any_block_that_differs_is_drawn(
 @pytest.mark.parametrize("sampling", ["pairs", "users"])
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 @pytest.mark.parametrize("rate", [4.8e-8, 1e-4])
-def test_who_is_hardly_ever_drawn_is_hidden_by_delta(
-    sampling: Any, relation: Relation, rate: float
-) -> None:
+def test_delta_covers_rarely_sampled_units(sampling: Any, relation: Relation, rate: float) -> None:
     """With negligible noise every sample is revealed, but a δ above its probability covers it."""
     event = SampledGaussian(0.0016, rate, 10, sampling=sampling)
     for k in (1, 2):

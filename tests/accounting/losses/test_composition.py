@@ -88,7 +88,7 @@ EXTREMES = [
 
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 @pytest.mark.parametrize(("rate", "sd", "rounds", "units", "delta"), EXTREMES)
-def test_extremes_neither_crash_nor_lie(
+def test_extremes_return_valid_results(
     rate: float, sd: float, rounds: int, units: int, delta: float, relation: Relation
 ) -> None:
     event = SampledGaussian(sd, rate, rounds)
@@ -146,7 +146,7 @@ def test_mass_at_infinite_loss_counts_once_for_each_composition() -> None:
         (3.0, 5, 1e-25),
     ],
 )
-def test_no_place_of_a_look_is_taken_for_an_answer(odds: float, count: int, delta: float) -> None:
+def test_grid_position_is_not_mistaken_for_an_answer(odds: float, count: int, delta: float) -> None:
     """Below the largest loss a window is empty; a query at a smaller ε is not a bound."""
     claimed = composed_epsilon(((ResponsePair(odds), count),), delta)
     # All responses are true with a probability far above δ, and show count·odds.
@@ -180,7 +180,7 @@ def of_several(elements: int, rate: float, shift: float) -> MixturePair:
     [(16, 0.0044, 0.67, 40), (16, 0.0044, 0.67, 10), (30, 0.001, 1.5, 30), (8, 0.01, 1.0, 20)],
 )
 @pytest.mark.parametrize("delta", [1e-3, 1e-8])
-def test_parts_that_are_next_to_impossible_do_not_spoil_the_rest(
+def test_negligible_parts_do_not_affect_the_rest(
     elements: int, rate: float, shift: float, rounds: int, delta: float
 ) -> None:
     """Rarely are all of many elements sampled: ε of 16 was a quarter too large."""
@@ -206,7 +206,7 @@ class Whole(DominatingPair):
         return self.pair.losses(step, min(tail, 1e-28), floor, upper=upper)
 
 
-def test_mass_that_wraps_around_is_no_part_of_a_bound_from_below() -> None:
+def test_wrapped_mass_is_excluded_from_lower_bounds() -> None:
     """A lower bound below the ε of a window must exclude the mass from above it."""
     pair = of_several(16, 0.0044, 1 / 1.49)
     for rounds, delta in ((10, 1e-20), (40, 1e-10), (3, 1e-8)):

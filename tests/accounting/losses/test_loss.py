@@ -102,7 +102,7 @@ def test_small_and_huge_losses_are_not_rounded_away() -> None:
     assert Gaussian(1e-200).delta(1.0) == 1.0
 
 
-def test_of_too_many_bounds_those_that_give_the_least_away_are_kept() -> None:
+def test_least_leaking_bounds_are_retained() -> None:
     """Each of six parts may give something away; the last one's second bound is far the better."""
     parts = [Loss(pure=i / 10).or_else(Loss(leak=0.01)) for i in range(1, 7)]
     last = Loss(pure=9.0).or_else(Loss(pure=0.5, leak=1e-9))

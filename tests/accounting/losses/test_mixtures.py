@@ -49,7 +49,7 @@ def test_swapped_is_the_other_way_round() -> None:
 
 
 @pytest.mark.parametrize("rounds", [1, 20])
-def test_both_directions_are_asked(rounds: int) -> None:
+def test_both_directions_are_evaluated(rounds: int) -> None:
     # The first way round is the worse one of this pair, so that the answers differ by a lot.
     pair = MixturePair(((0.9, 0.0), (0.1, 2.0)), ((1.0, 0.0),))
     there, back = ((pair, rounds),), ((pair.swapped, rounds),)

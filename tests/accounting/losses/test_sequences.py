@@ -40,7 +40,7 @@ def exactly_discounted(terms: FloatArray, rate: float) -> list[Any]:
 @example(1, 0, 1.0, 0.0, 0)
 @example(256, 0, 1e-3, 0.0, 4)
 @example(257, 0, 1e-3, 600.0, 4)
-def test_discounted_sums_are_off_by_no_more_than_is_said(
+def test_discounted_sums_have_the_stated_error(
     size: int, seed: int, rate: float, depth: float, chunk: int
 ) -> None:
     random = np.random.default_rng(seed)
@@ -97,7 +97,7 @@ def test_pools_meet_on_both_sides() -> None:
     assert isotonic_fit(values, np.ones(9))[8] == 1e9
 
 
-def test_a_weight_that_outweighs_all_keeps_its_value() -> None:
+def test_dominating_weight_preserves_its_value() -> None:
     # An enormous weight fixes the flat end of a curve.
     found = isotonic_fit(np.array([0.1, 0.2, 0.0]), np.array([1.0, 1.0, 1e300]))
     assert found.tolist() == pytest.approx([0.0, 0.0, 0.0], abs=1e-290)

@@ -63,7 +63,7 @@ def test_each_order_has_the_curve_of_its_side(
 @pytest.mark.parametrize("noise", [0.7, 3.0])
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("units", [1, 2])
-def test_no_vectors_of_three_elements_are_farther_apart(
+def test_no_vectors_of_three_elements_violate_the_bound(
     rate: float, noise: float, relation: Relation, units: int
 ) -> None:
     event = SampledGaussian(noise, rate, sampling="users")
@@ -95,7 +95,7 @@ def test_a_smaller_move_would_be_exceeded() -> None:
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
-def test_several_rounds_lie_between_what_is_shown_and_what_is_revealed(relation: Relation) -> None:
+def test_several_rounds_are_between_shown_and_revealed_bounds(relation: Relation) -> None:
     event = SampledGaussian(4.0, 0.05, 300, sampling="users")
     asked = {"relation": relation}
     one, all_ = (event.epsilon(1e-5, max_elements=m, relation=relation) for m in (3, 1))
@@ -109,7 +109,7 @@ def test_several_rounds_lie_between_what_is_shown_and_what_is_revealed(relation:
 
 @pytest.mark.parametrize("theta", [0.5, 7.0, 63.0, 500.0])
 @pytest.mark.parametrize("up", [3.0, 0.75])
-def test_moments_count_losses_that_no_look_shows(theta: float, up: float) -> None:
+def test_moments_include_losses_missed_by_the_grid(theta: float, up: float) -> None:
     rate, down = 0.05, up * 2 / 3
     above, below = (up, down), (down, down * 2 - up)
     high = up + theta * (up - down)

@@ -249,7 +249,7 @@ needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace
 @pytest.mark.slow
 @needs_strace
 @pytest.mark.parametrize("left", ["of this version"], indirect=True)
-def test_a_journal_that_a_killed_process_has_left_is_part_of_the_ledger(
+def test_journal_of_a_killed_process_belongs_to_the_ledger(
     left: tuple[Path, set[str]], tmp_path: Path
 ) -> None:
     assert check_a_charge_killed_at("unlink", [1], left, tmp_path) == 1
@@ -258,14 +258,14 @@ def test_a_journal_that_a_killed_process_has_left_is_part_of_the_ledger(
 @pytest.mark.slow
 @needs_strace
 @pytest.mark.parametrize("name", CALLS)
-def test_a_charge_killed_at_any_system_call_loses_nothing_confirmed(
+def test_charge_killed_at_any_call_loses_nothing_confirmed(
     name: str, left: tuple[Path, set[str]], tmp_path: Path
 ) -> None:
     journals = check_a_charge_killed_at(name, itertools.count(1), left, tmp_path)
     assert journals > 0 or name == "openat"
 
 
-def test_a_copy_of_the_file_alone_holds_all_that_was_confirmed(
+def test_copy_of_the_file_contains_all_confirmed_lines(
     left: tuple[Path, set[str]], tmp_path: Path
 ) -> None:
     """Between charges there is no other file, however many have the ledger open."""
@@ -279,7 +279,7 @@ def test_a_copy_of_the_file_alone_holds_all_that_was_confirmed(
         assert confirmed <= hashes(tmp_path / "copy")
 
 
-def test_an_opening_that_only_reads_leaves_an_earlier_ledger_as_it_is(tmp_path: Path) -> None:
+def test_read_only_opening_leaves_an_earlier_ledger_unchanged(tmp_path: Path) -> None:
     held = cases.with_log(tmp_path / "l", 0)
     confirmed = set(cases.charged_to_log(tmp_path / "l", 2))
     before = (tmp_path / "l").read_bytes()
@@ -301,7 +301,7 @@ def has_no_log(place: Path) -> bool:
         return bool(connection.execute("PRAGMA journal_mode").fetchone() == ("delete",))
 
 
-def test_many_who_have_an_earlier_ledger_open_charge_it_at_once(tmp_path: Path) -> None:
+def test_many_users_of_an_earlier_ledger_charge_at_once(tmp_path: Path) -> None:
     cases.with_log(tmp_path / "l", 2).close()
     children = []
     for _ in range(4):
@@ -347,7 +347,7 @@ def folder_moved(place: Path) -> None:
     [Path.unlink, lambda place: place.rename(place.with_name("other")), replaced, folder_moved],
     ids=["deleted", "moved", "replaced", "folder moved"],
 )
-def test_a_file_that_is_gone_while_it_is_open_charges_nothing(
+def test_removed_open_file_charges_nothing(
     change: Callable[[Path], Any], used: Callable[[Any], Any], linked: bool, tmp_path: Path
 ) -> None:
     folder = tmp_path / "folder"
@@ -366,7 +366,7 @@ def test_a_file_that_is_gone_while_it_is_open_charges_nothing(
                 assert len(dg.Ledger(left).entries) == 3
 
 
-def test_a_file_that_is_put_back_is_charged_again(tmp_path: Path) -> None:
+def test_restored_file_is_charged_again(tmp_path: Path) -> None:
     with cases.made(tmp_path / "l") as opened:
         opened.charge(cases.of_users())
         (tmp_path / "l").rename(tmp_path / "other")
@@ -377,7 +377,7 @@ def test_a_file_that_is_put_back_is_charged_again(tmp_path: Path) -> None:
     assert len(hashes(tmp_path / "l")) == 4
 
 
-def test_a_file_of_two_names_is_refused(tmp_path: Path) -> None:
+def test_file_with_two_names_is_rejected(tmp_path: Path) -> None:
     """The other name does not find the files that a killed process leaves next to one name."""
     opened = cases.made(tmp_path / "l")
     (tmp_path / "m").hardlink_to(tmp_path / "l")
@@ -480,34 +480,32 @@ def check_prefixes_of_the_database(
 
 
 @pytest.mark.slow
-def test_prefixes_of_the_log_hold_what_was_published(written: Any, tmp_path: Path) -> None:
+def test_log_prefixes_contain_the_published_releases(written: Any, tmp_path: Path) -> None:
     check_prefixes_of_the_log(written, tmp_path, 997)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow(full=True)), 11])
-def test_every_prefix_of_the_log_holds_what_was_published(
+def test_every_log_prefix_contains_the_published_releases(
     step: int, written: Any, tmp_path: Path, effort: Effort
 ) -> None:
     check_prefixes_of_the_log(written, tmp_path, step, effort.some)
 
 
-def test_prefixes_of_the_database_are_refused(written: Any, tmp_path: Path) -> None:
+def test_database_prefixes_are_rejected(written: Any, tmp_path: Path) -> None:
     check_prefixes_of_the_database(written, tmp_path, 997)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow(full=True)), 11])
-def test_every_prefix_of_the_database_is_refused(
+def test_every_database_prefix_is_rejected(
     step: int, written: Any, tmp_path: Path, effort: Effort
 ) -> None:
     check_prefixes_of_the_database(written, tmp_path, step, effort.some)
 
 
 @pytest.mark.slow
-def test_a_prefix_of_the_database_with_its_log_is_whole_or_refused(
-    written: Any, tmp_path: Path
-) -> None:
+def test_database_prefix_with_its_log_is_complete_or_rejected(written: Any, tmp_path: Path) -> None:
     """As after a crash during the copy from the log to the database."""
     source, lengths = written
     database, log = (source / "copy-l").read_bytes(), (source / "copy-l-wal").read_bytes()
@@ -579,7 +577,7 @@ def is_on_the_disk(lines: list[str], name: str) -> bool:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 @pytest.mark.parametrize("how", ["safe", "unsafe"])
-def test_a_charge_is_on_the_disk_before_the_first_row_is_read(how: str, tmp_path: Path) -> None:
+def test_charge_is_on_disk_before_the_first_row_read(how: str, tmp_path: Path) -> None:
     place = tmp_path / "visits.ledger"
     lines = traced(place, how)
     charged = between(lines, "/open", "/rows-are-read")
@@ -694,7 +692,7 @@ print(len(made.entries))
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("closed", [0o555, 0o755])
-def test_a_file_that_must_not_be_written_can_be_read(closed: int, tmp_path: Path) -> None:
+def test_read_only_file_can_be_read(closed: int, tmp_path: Path) -> None:
     folder = Path("/tmp") / f"dpgrain-{os.getpid()}-{closed}"
     folder.mkdir()
     try:
@@ -713,7 +711,7 @@ def test_a_file_that_must_not_be_written_can_be_read(closed: int, tmp_path: Path
         shutil.rmtree(folder)
 
 
-def test_a_journal_that_only_its_owner_can_take_back_is_named(tmp_path: Path) -> None:
+def test_journal_removable_only_by_its_owner_is_named(tmp_path: Path) -> None:
     """A transaction that fills the memory of a connection is on the disk in part, with its journal."""
     cases.made(tmp_path / "l").close()
     code = """
@@ -748,7 +746,7 @@ except dg.DataError as error: print(error)
 
 
 @pytest.mark.slow
-def test_damage_anywhere_is_refused_or_changes_nothing(tmp_path: Path) -> None:
+def test_damage_anywhere_is_rejected_or_harmless(tmp_path: Path) -> None:
     """A changed byte is reported, or belongs to no content of the ledger."""
     made = cases.made(tmp_path / "l")
     for _ in range(3):
@@ -780,7 +778,7 @@ def test_damage_anywhere_is_refused_or_changes_nothing(tmp_path: Path) -> None:
     ],
     ids=["empty", "text", "another"],
 )
-def test_other_files_are_no_ledgers(made: Callable[[Path], Any], tmp_path: Path) -> None:
+def test_other_files_are_not_ledgers(made: Callable[[Path], Any], tmp_path: Path) -> None:
     path = tmp_path / "l"
     made(path)
     before = path.read_bytes()
@@ -789,17 +787,17 @@ def test_other_files_are_no_ledgers(made: Callable[[Path], Any], tmp_path: Path)
     assert path.read_bytes() == before
 
 
-def test_a_ledger_whose_making_was_cut_off_can_be_made(tmp_path: Path) -> None:
+def test_interrupted_creation_of_a_ledger_can_be_repeated(tmp_path: Path) -> None:
     (tmp_path / "l").write_bytes(b"")
     assert cases.made(tmp_path / "l").verify().number == 1
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(dg.DataError, match="cannot be opened"):
         cases.made(tmp_path / "no" / "l")
 
 
-def test_a_connection_waits_for_what_is_committed(tmp_path: Path) -> None:
+def test_connection_waits_for_commits(tmp_path: Path) -> None:
     store = sqlite_store.SqliteStore(tmp_path / "l")
     cases.made(tmp_path / "l")
     with store.reading():

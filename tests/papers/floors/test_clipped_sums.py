@@ -45,7 +45,7 @@ def test_no_radius_around_a_centre_brings_less_noise(dimension: int) -> None:
     assert floor >= 4.0 * dimension / 1000
 
 
-def test_clipped_sums_as_they_are_run() -> None:
+def test_clipped_sums_as_in_production() -> None:
     # Signs of coordinates, a fixed rotation of them, and clipped vectors: the measured cases.
     generator = np.random.default_rng(5)
     n, dimension, factor = 4000, 3, 200.0

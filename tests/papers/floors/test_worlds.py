@@ -191,7 +191,7 @@ def test_floors_fall_with_users_and_epsilon_and_records() -> None:
     assert falls([min_error_of_worlds(0.5, delta, 9) for delta in deltas])
 
 
-def test_floors_refuse_what_is_out_of_range() -> None:
+def test_floors_reject_out_of_range_arguments() -> None:
     with refuses("hypotheses"):
         min_excess_of_choice(1.0, 0.0, 10, 1)
     with refuses("penalty"):

@@ -97,7 +97,7 @@ def test_phases_part_the_roster(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_EACH)
-def test_with_something_beside_it_there_is_less_left(name: str) -> None:
+def test_other_releases_leave_less_budget(name: str) -> None:
     beside = dg.accounting.Gaussian(1.0, dg.accounting.Contribution("user"))
     program = cases.RECIPES[name].plan(replace(cases.TASK, beside=beside))
     alone = cases.RECIPES[name].plan(cases.TASK)
@@ -142,7 +142,7 @@ def test_the_data_do_not_enter_the_program(name: str) -> None:
     assert first.guarantee.public == other.guarantee.public
 
 
-def test_sums_in_floating_point_are_said() -> None:
+def test_floating_point_sums_are_documented() -> None:
     said = Fact("floating-sums")
     program = cases.RECIPES["concentrated steps"].plan(cases.TASK)
     assert said in program.facts
@@ -249,7 +249,7 @@ def _says_rounds(mean: Any) -> bool:
         ("exact", True),
     ],
 )
-def test_what_a_recipe_decides_is_left_out(option: str, value: Any) -> None:
+def test_recipe_decisions_are_omitted(option: str, value: Any) -> None:
     model = learn.LinearRegression(algorithm=Concentrated(cases.KNOWN), **{option: value})
     with pytest.raises(ParameterError, match=f"{option} must be omitted with a recipe"):
         model.fit(cases.X, cases.Y, users=cases.USERS)
@@ -319,7 +319,7 @@ def asked(users: Any, who: Any, n_users: int | None = 400) -> list[set[float]]:
 
 
 @pytest.mark.slow
-def test_who_else_has_records_moves_nobody_to_another_phase() -> None:
+def test_other_users_records_move_no_one_between_phases() -> None:
     phases = [
         set(phase.users) for phase in cases.RECIPES["phased"].plan(cases.TASK).localisation.phases()
     ]
@@ -339,7 +339,7 @@ def test_who_else_has_records_moves_nobody_to_another_phase() -> None:
 
 
 @pytest.mark.slow
-def test_odd_ids_are_in_no_phase_and_change_nobody(effort: Effort) -> None:
+def test_malformed_ids_have_no_phase_and_no_effect(effort: Effort) -> None:
     phases = [
         set(phase.users) for phase in cases.RECIPES["phased"].plan(cases.TASK).localisation.phases()
     ]
@@ -370,7 +370,7 @@ def test_phases_need_numbers() -> None:
 
 
 @pytest.mark.slow
-def test_a_roster_that_is_too_small_is_refused_once_users_are_read() -> None:
+def test_too_small_user_list_is_rejected_after_reading_users() -> None:
     """The number of users is not known before the charge, which is spent."""
     for name in ("sgd", "sgd moreau"):
         with dg.budget(40.0, 1e-5) as budget:
@@ -387,7 +387,7 @@ def test_a_roster_that_is_too_small_is_refused_once_users_are_read() -> None:
 
 
 @pytest.mark.slow
-def test_who_has_no_target_is_as_one_who_is_not_there() -> None:
+def test_user_without_target_equals_an_absent_one() -> None:
     gone = cases.Y.copy()
     gone[cases.USERS == 3] = np.nan
     left = cases.USERS != 3
@@ -405,7 +405,7 @@ def test_who_has_no_target_is_as_one_who_is_not_there() -> None:
         assert np.array_equal(pair[0].theta, pair[1].theta), name
 
 
-def test_a_user_enters_through_one_vector_alone() -> None:
+def test_user_enters_through_one_vector() -> None:
     theta = np.array([0.3, -0.2])
     records = RecordBlocks.arrange(cases.X, cases.Y, cases.USERS)
     without = RecordBlocks.arrange(
@@ -429,7 +429,7 @@ def test_a_user_enters_through_one_vector_alone() -> None:
 # -- random smoothing --
 
 
-def test_a_loss_without_a_proximal_step_is_refused_before_the_charge() -> None:
+def test_loss_without_proximal_step_is_rejected_before_the_charge() -> None:
     with (
         dg.budget(8.0, 1e-6) as budget,
         refuses("loss", "proximal"),
@@ -472,7 +472,7 @@ def test_the_pull_is_in_the_gradients() -> None:
 
 
 @pytest.mark.slow
-def test_users_lie_within_the_radius() -> None:
+def test_users_are_within_the_radius() -> None:
     rng = np.random.default_rng(0)
     n, rounds, m, bound = 100, 5, 64, 3.0
     known = Known(lipschitz=bound, records=m)
@@ -518,7 +518,7 @@ def test_user_level_sgd_is_the_theorem_s() -> None:
 
 @pytest.mark.parametrize("recipe", [UserLevelSgd(smoothing="moreau"), UserLevelAgd()])
 @pytest.mark.parametrize("steepness", [1.0, 0.1, 0.01])
-def test_bounds_on_the_excess_hold_for_cones(recipe: Any, steepness: float) -> None:
+def test_excess_bounds_are_valid_for_cones(recipe: Any, steepness: float) -> None:
     # The gradient of the envelope of c‖θ − t‖, and the planned noise.
     known = Known(distance=2.0, lipschitz=1.0, records=100)
     recipe = replace(recipe, known=known, rounds=60)
@@ -541,7 +541,7 @@ def test_bounds_on_the_excess_hold_for_cones(recipe: Any, steepness: float) -> N
     assert recipe.excess(task, 20_000) < 2.0
 
 
-def test_accelerated_steps_need_as_many_rounds_as_the_root_of_the_records() -> None:
+def test_accelerated_steps_need_root_of_the_records_rounds() -> None:
     known, d = Known(distance=1.0, records=100), (0.0,) * 10
     rounds, excess = [], []
     for n in (10**4, 10**5, 10**6):
@@ -559,7 +559,7 @@ def test_accelerated_steps_need_as_many_rounds_as_the_root_of_the_records() -> N
     assert program.stages[0].smoothing is None
 
 
-def test_a_run_that_ends_early_says_so(tmp_path: Any) -> None:
+def test_early_end_of_a_run_is_reported(tmp_path: Any) -> None:
     # No two users are within a millionth: the soft core's test fails in its first round.
     recipe = UserLevelSgd(replace(cases.KNOWN, radius=1e-6), rounds=7)
     model = learn.LogisticRegression(
@@ -610,7 +610,7 @@ def test_winsorized_rounds_and_iterates_are_whole_numbers(wrong: dict[str, Any])
 
 
 @pytest.mark.parametrize("kind", ["convex", "strongly_convex"])
-def test_an_iterate_is_chosen_where_one_is_returned(kind: Any) -> None:
+def test_iterate_is_chosen_if_one_is_returned(kind: Any) -> None:
     with pytest.raises(ParameterError, match="iterate must be omitted with kind='"):
         WinsorizedErm(cases.KNOWN, kind=kind, iterate=4)
 
@@ -633,7 +633,7 @@ def test_winsorized_rounds_and_iterates() -> None:
     assert len({iterate(any_loss, None) for _ in range(40)}) > 1
 
 
-def test_too_few_users_say_so() -> None:
+def test_too_few_users_are_reported() -> None:
     few = Task.of(8, (0.0,) * 50, 0.1, 1e-6)
     for recipe in (
         WinsorizedErm(),
@@ -673,12 +673,12 @@ def test_concentrated_is_a_mean_of_short_vectors() -> None:
         ({"radius": 0.0}, "radius must be"),
     ],
 )
-def test_wrong_knowledge_says_so(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_knowledge_is_reported(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         Known(**wrong)
 
 
-def test_wrong_recipes_say_so() -> None:
+def test_invalid_recipes_are_reported() -> None:
     odd: Any = "odd"
     for made, message in (
         (lambda: WinsorizedErm(Known()), "smoothness must be finite for WinsorizedErm"),
@@ -714,7 +714,7 @@ def test_a_recipe_of_one_s_own() -> None:
     assert model.n_iter_ == 3
 
 
-def test_an_index_without_phases_is_not_asked_for() -> None:
+def test_index_without_phases_is_not_required() -> None:
     rows = arrange(3, ["a", "b", "a"], None, User())
     found = population_index(cases.RECIPES["sgd"].plan(cases.TASK), ["a", "b", "a"], rows)
     assert found.tolist() == [0, 0]

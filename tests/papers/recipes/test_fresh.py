@@ -63,7 +63,7 @@ def slope(of: Callable[[float], float], values: tuple[float, ...]) -> float:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Recipe) else f"{value:.2f}",
 )
-def test_batches_grow_as_the_theorem_says(
+def test_batches_grow_by_the_theorem(
     recipe: Recipe, users: float, dimension: float, epsilon: float
 ) -> None:
     def batch(n: float = 50_000.0, d: float = 4.0, asked: float = 0.5) -> float:
@@ -100,7 +100,7 @@ def test_phases_come_nearer(make: Any) -> None:
     assert len(make(replace(programs.BOTH, distance=10.0), count=1).plan(task).stages) == 1
 
 
-def test_restarts_begin_as_near_as_the_last_bound_says() -> None:
+def test_restarts_begin_within_the_last_bound() -> None:
     known = replace(programs.BOTH, distance=10.0, strength=0.2)
     first, second = ShuffleRestarts(known, count=2, rounds=9).plan(programs.TASK).stages
     assert isinstance(first.solver, AcSa)

@@ -50,7 +50,7 @@ def test_agd_makes_the_bound_least(make: Any) -> None:
     [ShuffleAgdSmoothed(programs.KINKS), PanPrivateAgd(programs.KINKS)],
     ids=lambda r: type(r).__name__,
 )
-def test_the_envelope_balances_what_is_left(recipe: Recipe) -> None:
+def test_envelope_balances_the_remaining_error(recipe: Recipe) -> None:
     (stage,) = recipe.plan(programs.TASK).stages
     solver, rounds = stage.solver, stage.mean.rounds
     assert isinstance(solver, AcSa)

@@ -124,7 +124,7 @@ def expected(recipe: Recipe) -> list[set[float]]:
 @pytest.mark.parametrize(
     "name", [name for name in programs.RECIPES if "kinks" not in name and name != "smoothed"]
 )
-def test_who_else_has_records_moves_nobody_to_another_round(name: str) -> None:
+def test_other_users_records_move_no_one_between_rounds(name: str) -> None:
     recipe, everybody = programs.RECIPES[name], np.arange(400)
     rounds = expected(recipe)
     assert asked(recipe, everybody, everybody) == rounds
@@ -136,7 +136,7 @@ def test_who_else_has_records_moves_nobody_to_another_round(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["agd", "pan", "betting fresh"])
-def test_odd_ids_are_in_no_round_and_change_nobody(name: str) -> None:
+def test_malformed_ids_have_no_round_and_no_effect(name: str) -> None:
     recipe = programs.RECIPES[name]
     others = [of_round - {0.0} for of_round in expected(recipe)]
     for odd in ("ann", None, -1, 400, 2**70, 0.5, float("nan")):
@@ -156,13 +156,13 @@ def test_a_roster_has_to_be_stated() -> None:
         )
 
 
-def test_more_users_than_the_protocol_is_made_for_are_no_error() -> None:
+def test_additional_users_beyond_the_protocol_are_allowed() -> None:
     # An additional id may be one malformed label of a person.
     for name in ("gd", "betting", "agd"):
         assert programs.run(programs.RECIPES[name], n_users=399).guarantee.epsilon() <= 8.0
 
 
-def test_a_loss_without_a_proximal_step_is_refused_before_the_charge() -> None:
+def test_loss_without_proximal_step_is_rejected_before_the_charge() -> None:
     with dg.budget(8.0, 1e-6) as budget:
         for name in ("smoothed", "restarts kinks", "gd kinks", "pan kinks"):
             with refuses("loss", "proximal"):
@@ -271,7 +271,7 @@ def test_they_learn(name: str) -> None:
 # -- whom to trust --
 
 
-def test_wrong_recipes_say_so() -> None:
+def test_invalid_recipes_are_reported() -> None:
     odd: Any = "odd"
     for make, message in (
         (lambda: ShuffleAgd(programs.KINKS), "smoothness must be finite for ShuffleAgd, not inf"),

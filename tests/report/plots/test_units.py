@@ -35,7 +35,7 @@ def test_each_unit_has_its_curve() -> None:
         assert str(curve.get_label()) == (f"{unit.unit} (an average person: ε = {person})")
 
 
-def test_a_plan_at_another_epsilon_is_that_plan() -> None:
+def test_plan_at_another_epsilon_is_unchanged() -> None:
     skewed = plan_units(0.5, 1e-6, n_users=5000, records=60, elements=4, cells=20, skew=3.0)
     again = plan_units(2.0, 1e-6, n_users=5000, records=60, elements=4, cells=20, skew=3.0)
     assert skewed.at(2.0) == again

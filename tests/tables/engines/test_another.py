@@ -208,7 +208,7 @@ class TestLists(EngineContract):
     users = 12
 
 
-def test_an_engine_is_chosen_by_name_or_as_a_class() -> None:
+def test_engine_is_chosen_by_name_or_class() -> None:
     rows = pa.table({"who": [1, 2], "w": [1.0, 2.0]})
     with dg.read(rows, user="who", engine="duckdb").open_engine() as engine:
         assert type(engine) is ENGINES["duckdb"]
@@ -220,7 +220,7 @@ def test_an_engine_is_chosen_by_name_or_as_a_class() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["sparks", "spark:/h", "http://host", 5, True])
-def test_another_engine_is_refused(wrong: Any) -> None:
+def test_unknown_engine_is_rejected(wrong: Any) -> None:
     words = (
         "engine must be one of 'duckdb', 'spark', a Spark session or its address, or an "
         "engine class, not"

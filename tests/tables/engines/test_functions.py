@@ -327,7 +327,7 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and one == other
 
 
-def test_programs_say_what_plain_python_says(effort: Effort) -> None:
+def test_programs_agree_with_plain_python(effort: Effort) -> None:
     """Years before 1 and outside Python's range are left to the tests of days."""
     rng = np.random.default_rng(9)
     told = 0
@@ -369,7 +369,7 @@ def test_other_rows_move_no_value(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["month(d)", "week(d)", "quarter(d)", "year(d)", "day(d)", "weekday(d)"]
 )
-def test_days_beyond_those_that_python_counts_end_nothing(text: str) -> None:
+def test_days_outside_python_range_are_handled(text: str) -> None:
     days = pa.array([-(2**31) + 2, 2**31 - 2, -(10**7), 10**8, 20_000], pa.int32()).cast(
         pa.date32()
     )
@@ -415,7 +415,7 @@ def test_days_beyond_those_that_python_counts_end_nothing(text: str) -> None:
         ("known(x, y)", ParameterError, "takes one value"),
     ],
 )
-def test_what_is_refused(text: str, error: type[Exception], word: str) -> None:
+def test_invalid_expressions_are_rejected(text: str, error: type[Exception], word: str) -> None:
     with pytest.raises(error) as refused:
         CompiledExpression.parse(text, KINDS)
     assert word in str(refused.value)
@@ -427,7 +427,7 @@ def test_a_condition_is_true_or_false() -> None:
     assert compile_condition("x > 1", KINDS).inputs == ("x",)
 
 
-def test_a_column_of_another_type_is_refused() -> None:
+def test_column_of_another_type_is_rejected() -> None:
     with pytest.raises(SchemaError, match="of type DOUBLE\\[\\]; cast it"):
         CompiledExpression.parse("known(a)", {"a": "DOUBLE[]"})
     with pytest.raises(SchemaError, match="cast it"):
@@ -449,7 +449,7 @@ def test_a_column_of_another_type_is_refused() -> None:
         ("if(b, s, 'out')", None),
     ],
 )
-def test_possible_values_are_listed_where_they_are_few(text: str, values: Any) -> None:
+def test_few_possible_values_are_listed(text: str, values: Any) -> None:
     assert CompiledExpression.parse(text, KINDS).values == values
 
 
@@ -506,7 +506,7 @@ def test_a_column_like_an_unknown_function_needs_backquotes() -> None:
 
 
 @pytest.mark.parametrize("text", ["year(s)", "month(s)", "year(s) + 1"])
-def test_text_in_a_function_of_times_names_the_type_to_declare(text: str) -> None:
+def test_text_in_time_function_names_the_type_to_declare(text: str) -> None:
     with refuses(
         "the expression", "types={'s': 'DATE'}", "--type s=date", kind=SchemaError
     ) as caught:

@@ -111,7 +111,7 @@ def beyond(kind: str, table: str, publish: str, folder: Path, memory: int = MIN_
         ("dataset", "a million rows", "mean"),
     ],
 )
-def test_the_least_memory_suffices_and_is_kept(
+def test_least_memory_suffices_and_is_respected(
     kind: str, table: str, publish: str, tmp_path: Path
 ) -> None:
     assert beyond(kind, table, publish, tmp_path) <= MIN_BYTES
@@ -122,7 +122,7 @@ def test_the_least_memory_suffices_and_is_kept(
 @pytest.mark.parametrize("publish", list(PUBLISH))
 @pytest.mark.parametrize("table", list(TABLES))
 @pytest.mark.parametrize("kind", list(OPENED))
-def test_memory_is_kept(kind: str, table: str, publish: str, tmp_path: Path) -> None:
+def test_memory_limit_is_respected(kind: str, table: str, publish: str, tmp_path: Path) -> None:
     assert beyond(kind, table, publish, tmp_path) <= MIN_BYTES
 
 

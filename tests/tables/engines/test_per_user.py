@@ -76,7 +76,7 @@ def mixed(people: dict[int, list[Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 @pytest.mark.slow
-def test_no_order_threads_engine_or_other_people_move_a_bit_of_anybodys_numbers() -> None:
+def test_order_threads_engine_and_others_move_no_bit() -> None:
     first, *rest = mixed(hard_people(400, 1))
     assert len(first) == 400
     assert all(found == first for found in rest)
@@ -94,7 +94,7 @@ def test_sums_are_exact() -> None:
     assert found == [1.0, 1.0, 2.0**62, 0.0]
 
 
-def test_numbers_are_those_of_pandas() -> None:
+def test_numbers_agree_with_pandas() -> None:
     rng = np.random.default_rng(3)
     frame = pd.DataFrame(
         {
@@ -118,7 +118,7 @@ def test_numbers_are_those_of_pandas() -> None:
         pd.testing.assert_frame_equal(found, expected, check_dtype=False)
 
 
-def test_rows_without_a_user_or_a_group_are_left_out() -> None:
+def test_rows_without_user_or_group_are_dropped() -> None:
     columns: dict[str, Any] = {
         "who": [1, 1, None, 2, 2],
         "shop": ["a", None, "a", None, None],
@@ -131,7 +131,7 @@ def test_rows_without_a_user_or_a_group_are_left_out() -> None:
     assert rows_of(table_of({"who": pa.array([], pa.int64())}).per_user(n="count")) == []
 
 
-def test_tables_of_people_may_be_made_of_one_another() -> None:
+def test_people_tables_may_be_derived_from_each_other() -> None:
     columns = {"who": [1, 1, 1, 2], "shop": ["a", "b", "b", "c"], "x": [True, False, True, True]}
     for engine in ENGINES:
         table = table_of(columns, engine=engine)
@@ -202,7 +202,7 @@ def test_nothing_is_read_before_a_release(tmp_path: Path) -> None:
         ({"by": "no", "n": "count"}, "by 'no' is not a column of the table"),
     ],
 )
-def test_what_cannot_be_made_is_refused_in_a_sentence(asked: dict[str, Any], said: str) -> None:
+def test_impossible_features_raise_a_clear_error(asked: dict[str, Any], said: str) -> None:
     columns: dict[str, Any] = {
         "who": [1],
         "shop": ["a"],
@@ -235,7 +235,7 @@ def test_only_whole_users_are_protected(unit: Any) -> None:
             call()
 
 
-def test_a_region_is_of_records_and_stays_with_the_people_that_are_made_of_them() -> None:
+def test_region_of_records_stays_with_derived_people() -> None:
     """A person's row is derived from records inside, and no region cuts such rows."""
     columns = {"who": [1, 1, 2], "year": [2024, 2025, 2025]}
     for engine in ENGINES:
@@ -251,7 +251,7 @@ def test_a_region_is_of_records_and_stays_with_the_people_that_are_made_of_them(
 
 
 @pytest.mark.slow
-def test_the_most_frequent_of_many_values_is_found_in_little_memory(tmp_path: Path) -> None:
+def test_most_frequent_of_many_values_needs_little_memory(tmp_path: Path) -> None:
     """One person's different values are counted where memory spills."""
     many = 3_000_000
     who, x = np.append(np.zeros(many, int), [0, 1, 1]), np.append(np.arange(many), [7, 2, 2])

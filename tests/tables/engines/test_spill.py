@@ -69,7 +69,7 @@ def test_a_terminated_process_leaves_nothing(busy: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_host_that_handles_the_signal_is_left_alone(tmp_path: Path) -> None:
+def test_host_handling_the_signal_is_not_disturbed(tmp_path: Path) -> None:
     host = "signal.signal(signal.SIGTERM, lambda *_: (print('host', flush=True), sys.exit(7)))"
     process = started(tmp_path, host=host)
     assert ended(process, signal.SIGTERM) == (7, "host\n")
@@ -82,7 +82,7 @@ def test_a_host_that_handles_the_signal_is_left_alone(tmp_path: Path) -> None:
     [(signal.SIGKILL, {}), (signal.SIGTERM, {"start": IN_A_THREAD})],
     ids=["killed", "terminated in a thread"],
 )
-def test_what_a_killed_process_left_goes_with_the_next_release(
+def test_files_of_a_killed_process_are_removed_later(
     number: signal.Signals, parts: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))

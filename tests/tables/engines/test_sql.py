@@ -48,7 +48,7 @@ def asked(sql: str, value: str) -> Any:
         ("INTEGER", "NULL", None),
     ],
 )
-def test_a_row_holds_a_key_where_the_key_is_no_null(kind: str, value: str, expected: Any) -> None:
+def test_row_has_a_key_unless_it_is_null(kind: str, value: str, expected: Any) -> None:
     column = 'a "b"'
     assert asked(key_sql(column, kind), value) == expected
     assert bool(asked(has_key_sql(column, kind), value)) == (expected is not None)

@@ -19,7 +19,7 @@ from dpgrain.tables.engines.duckdb import DuckDB
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])
-def test_rows_of_another_encoding_are_dropped_alone(ending: str, tmp_path: Path) -> None:
+def test_rows_of_another_encoding_are_dropped_individually(ending: str, tmp_path: Path) -> None:
     good = b"".join(b"u%d,a,1\n" % i for i in range(50))
     raw = b"who,item,x\n" + good + "v,café,1\n".encode("latin-1") + good + "w,é,1\n".encode()
     path = tmp_path / f"rows.{ending}"
@@ -52,7 +52,7 @@ def test_rows_of_a_stated_encoding_are_read(
     assert found == expected | Counter({"\x81": int(encoding == "latin-1")})
 
 
-def test_a_file_is_advised_to_be_checked_once_whatever_its_rows(
+def test_csv_advice_appears_once_for_any_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = []
@@ -71,7 +71,7 @@ def test_a_file_is_advised_to_be_checked_once_whatever_its_rows(
     assert told[0].count("rows.csv: values and lines that cannot be read are dropped silently") == 1
 
 
-def test_a_file_that_is_being_checked_prints_no_advice(
+def test_file_being_checked_prints_no_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     (tmp_path / "rows.csv").write_bytes(b"who,item\n1,a\n")
@@ -118,7 +118,7 @@ def test_odd_lines_do_not_touch_others(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("types", [None, {"x": "DOUBLE"}])
-def test_lines_that_are_dropped_are_told_to_the_curator(types: Any, tmp_path: Path) -> None:
+def test_dropped_lines_are_reported_to_the_curator(types: Any, tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_bytes(
         b'who,item,x\n1,a,1\n2,b\n3,c,1,5\n\n4,"d\ne",2\n,f,3\n5,g,9\n6,\xe9,1\n7,"h,1\n8,i,1\n'

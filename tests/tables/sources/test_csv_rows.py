@@ -61,7 +61,7 @@ def split(word: bytes, delimiter: str = ",") -> list[bytes]:
     ("alphabet", "most"),
     [(MATTERS, 5), (STRANGE, 5), pytest.param(MATTERS, 6, marks=pytest.mark.slow(full=True))],
 )
-def test_rows_end_where_duckdb_ends_them(
+def test_rows_end_as_in_duckdb(
     alphabet: bytes, most: int, columns: list[str], tmp_path: Path
 ) -> None:
     """For all short words: each row is read the same with and without others, and is one row."""
@@ -121,7 +121,7 @@ def counted(paths: list[Path], threads: int) -> dict[tuple[str, str], int]:
     ("ending", "place"),
     [("csv", "start"), ("csv", "middle"), ("csv", "end"), ("csv.gz", "middle")],
 )
-def test_a_long_row_is_left_out_by_itself(
+def test_long_row_is_dropped_individually(
     ending: str, own: str, place: str, tmp_path: Path
 ) -> None:
     """Up to the largest length it is read, above it is not, and no other row changes."""
@@ -146,7 +146,7 @@ def test_a_long_row_is_left_out_by_itself(
 
 
 @pytest.mark.slow
-def test_the_curator_is_told(tmp_path: Path) -> None:
+def test_curator_sees_dropped_rows(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     long = OWN_ROWS["rows of others"](MAX_ROW_BYTES + 1)
     # The last quote is left open.
@@ -160,7 +160,7 @@ def test_the_curator_is_told(tmp_path: Path) -> None:
         assert f" {line}\n" in f"{told}\n"
 
 
-def test_a_copy_is_private_and_goes_with_the_release(
+def test_copy_is_private_and_removed_with_the_release(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "spill"))
@@ -181,7 +181,7 @@ MARK = b"\xef\xbb\xbf"
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])
 @pytest.mark.parametrize("row", ["", '3,5" disk', "3," + "x" * (MAX_ROW_BYTES + 1)])
 @pytest.mark.parametrize("header", ["who,item", '"who","item"', 'who,"item"'])
-def test_a_mark_of_the_byte_order_belongs_to_no_value(
+def test_byte_order_mark_belongs_to_no_value(
     header: str, row: str, ending: str, tmp_path: Path
 ) -> None:
     """A file reads the same with and without a mark before its first name."""
@@ -204,7 +204,7 @@ def rows_of(table: dg.UserTable) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("delimiter", ["", ",,", "¦", '"', "\n", "\r", "\0"])
-def test_what_cannot_stand_between_values(delimiter: str, tmp_path: Path) -> None:
+def test_invalid_text_between_values_is_rejected(delimiter: str, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(b"who,item\n1,a\n")
     with refuses("delimiter", "character"):
         dg.read(tmp_path / "rows.csv", delimiter=delimiter)
@@ -219,7 +219,7 @@ def mended(text: bytes, cuts: tuple[int, ...] = ()) -> tuple[bytes, int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [["a"], ["a", "b"]], ids=["one column", "two columns"])
-def test_a_row_is_mended_to_what_it_says(columns: list[str], tmp_path: Path) -> None:
+def test_repaired_row_has_its_original_values(columns: list[str], tmp_path: Path) -> None:
     """For all short words: each row is dropped, or its repair reads like the original."""
     words = words_of(MATTERS, 5)
     rows = sorted({row for word in words for row in split(word)})

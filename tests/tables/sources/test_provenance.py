@@ -98,7 +98,7 @@ def test_a_query_needs_its_author_s_word(
 
 @pytest.mark.parametrize("done", DONE)
 @pytest.mark.parametrize("kind", MADE)
-def test_rows_in_memory_are_as_given_without_being_asked_for(
+def test_rows_in_memory_are_as_given_by_default(
     kind: str, done: str, connection: duckdb.DuckDBPyConnection
 ) -> None:
     table = dg.read(MADE[kind](connection, DONE[done]), user="who")
@@ -117,7 +117,7 @@ def plain(connection: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, Any]
     }
 
 
-def test_a_table_is_known_by_what_is_passed(
+def test_table_is_identified_by_its_argument(
     connection: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
     for name, source in plain(connection, tmp_path).items():
@@ -137,9 +137,7 @@ def test_a_table_is_known_by_what_is_passed(
 @pytest.mark.parametrize(
     "narrowed", ["limit", "order", "filter", "project", "distinct", "set_alias"]
 )
-def test_a_table_that_was_narrowed_is_a_query(
-    narrowed: str, connection: duckdb.DuckDBPyConnection
-) -> None:
+def test_narrowed_table_is_a_query(narrowed: str, connection: duckdb.DuckDBPyConnection) -> None:
     table: Any = connection.table("visits")
     asked = {"limit": (3,), "order": ("n",), "filter": ("n > 1",), "project": ("*",)}
     source = getattr(table, narrowed)(*asked.get(narrowed, ("t",) * (narrowed == "set_alias")))
@@ -169,7 +167,7 @@ ANOTHER: dict[str, str] = {
 @pytest.mark.parametrize("engine", ["duckdb", InMemory])
 @pytest.mark.parametrize("made", ["as it stands", "where", "per_user"])
 @pytest.mark.parametrize("happened", ANOTHER)
-def test_a_name_stands_for_the_table_that_was_opened(
+def test_name_denotes_the_opened_table(
     happened: str, made: str, engine: Any, connection: duckdb.DuckDBPyConnection
 ) -> None:
     table = dg.read(connection.table("visits"), user="who", engine=engine)
@@ -206,7 +204,7 @@ SEVERAL: dict[str, list[str]] = {
 @pytest.mark.parametrize("engine", ["duckdb", InMemory])
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 @pytest.mark.parametrize("names", SEVERAL)
-def test_a_file_is_read_once_whatever_names_it_has(
+def test_file_is_read_once_despite_several_names(
     names: str, ending: str, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record read twice would change a count by two, and be charged as one."""
@@ -226,7 +224,7 @@ def test_a_file_is_read_once_whatever_names_it_has(
 
 
 @pytest.mark.parametrize("source", [7, None, [], {}, object(), b"visits.parquet", pd.Series([1])])
-def test_what_is_no_source_is_refused_as_such(source: Any) -> None:
+def test_invalid_source_is_rejected(source: Any) -> None:
     for rows in (None, "as given"):
         with refuses("source", "must be a"):
             dg.read(source, rows=rows)
@@ -243,7 +241,7 @@ def count(source: Any, **options: Any) -> Any:
     return dg.count(table, **promise, random_state=1)
 
 
-def test_one_person_moves_a_count_by_a_thousand_through_a_limit() -> None:
+def test_one_person_moves_a_limited_count_by_thousand() -> None:
     """The user-level guarantee covers the incoming rows; a query lets one person choose them."""
     others = "SELECT 1 + i AS who, 1 AS amount FROM range(2000) r(i)"
     mine = "SELECT 0, 10 FROM range(1000)"
@@ -297,7 +295,7 @@ FAILING: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("kind", FAILING)
-def test_a_query_that_a_row_ends_is_not_quoted(kind: str) -> None:
+def test_query_ended_by_a_row_is_not_quoted(kind: str) -> None:
     with pytest.raises(DataError, match="cannot be read completely; check that every") as caught:
         dg.sum(
             dg.read(FAILING[kind](), user="who", rows="as given"), "x", bounds=(0, 1),
@@ -337,7 +335,7 @@ DOORS: dict[str, Callable[[dg.UserTable], dg.Guarantee]] = {
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("provenance", ["table", "checked", "as given"])
-def test_every_door_states_where_rows_come_from(
+def test_every_function_states_the_provenance_of_rows(
     door: str, provenance: Provenance, tmp_path: Path
 ) -> None:
     path = cases.parquet(tmp_path)
@@ -414,7 +412,7 @@ def test_a_frame_of_spark_is_a_query(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("named", ["numbered", "main.numbered", "Numbered"])
-def test_a_table_that_computes_a_column_as_it_is_read_is_a_query(
+def test_table_with_a_computed_column_is_a_query(
     named: str, connection: duckdb.DuckDBPyConnection
 ) -> None:
     """``where`` on a row-numbering column truncates rows like LIMIT, under a table's name."""
@@ -429,7 +427,7 @@ def test_a_table_that_computes_a_column_as_it_is_read_is_a_query(
     assert dg.read(connection.table("copied"), user="who").provenance == "table"
 
 
-def test_a_table_of_another_file_of_duckdb_is_a_table(
+def test_table_of_another_duckdb_file_is_a_table(
     connection: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
     connection.execute(f"ATTACH '{tmp_path / 'other.db'}' AS other")

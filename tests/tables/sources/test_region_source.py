@@ -110,7 +110,7 @@ def test_regions_of_other_makers_are_read_as_well() -> None:
 @pytest.mark.parametrize(
     "stated", [{"day": "2026-01-03"}, {"time": "2026-01-03"}, {"code": (3, 4)}]
 )
-def test_parquet_is_asked_for_the_region_alone(stated: Any, tmp_path: Path) -> None:
+def test_parquet_reads_only_the_region(stated: Any, tmp_path: Path) -> None:
     """The condition reaches the reader of the file, which passes over groups of rows outside."""
     path = tmp_path / "t.parquet"
     made = duckdb.sql(
@@ -129,7 +129,7 @@ def test_parquet_is_asked_for_the_region_alone(stated: Any, tmp_path: Path) -> N
     assert f"{column} >=" in plan.partition("Filters")[2]
 
 
-def test_the_curator_is_told_of_the_region_alone(tmp_path: Path) -> None:
+def test_curator_sees_only_the_region(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(
         "who,day,paid\n1,2026-01-01,x\n1,2026-01-02,2\n,2026-01-02,y\n2,never,3\n2,2026-02-01,z\n"

@@ -87,7 +87,7 @@ def _nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("place", list(PLACES))
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "pandas"])
 @pytest.mark.usefixtures("_nothing_is_read")
-def test_text_is_refused_before_anything_is_read(kind: str, place: str, tmp_path: Path) -> None:
+def test_text_is_rejected_before_reading(kind: str, place: str, tmp_path: Path) -> None:
     """The same message for any rows, and for every CSV column without a declared type."""
     said = set()
     for name, column in COLUMNS.items():
@@ -107,7 +107,9 @@ def test_text_is_refused_before_anything_is_read(kind: str, place: str, tmp_path
 @pytest.mark.slow(cases=5)
 @pytest.mark.parametrize("place", list(PLACES))
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "pandas"])
-def test_numbers_are_taken_and_other_types_refused(kind: str, place: str, tmp_path: Path) -> None:
+def test_numbers_are_accepted_and_other_types_rejected(
+    kind: str, place: str, tmp_path: Path
+) -> None:
     """Declared types convert text to numbers; dates are not numbers; booleans only as features."""
     for name, column in COLUMNS.items():
         stated = {"numbers": "DOUBLE", "whole numbers": "BIGINT", "dates": "DATE",
@@ -166,7 +168,7 @@ def inside(
 @pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("name", list(COMMANDS))
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_commands_ask_for_a_type_and_take_it(
+def test_commands_require_a_type_and_use_it(
     kind: str, name: str, inside: Any, tmp_path: Path
 ) -> None:
     path = source_of(kind, rows_of(COLUMNS["numbers in text"]), tmp_path)
@@ -219,7 +221,7 @@ def test_every_command_checks(words: list[str], told: str, inside: Any, tmp_path
     assert "ε" not in out
 
 
-def test_predicting_asks_for_types(inside: Any, tmp_path: Path) -> None:
+def test_predicting_requires_types(inside: Any, tmp_path: Path) -> None:
     path = source_of("csv", rows_of(COLUMNS["numbers in text"]), tmp_path)
     code, _, said = inside(
         "fit", "linear", path, "--target", "y", "--features", "x", "--unit", "record", "--epsilon",
@@ -285,7 +287,7 @@ def test_wrong_ways_of_reading(options: dict[str, Any], words: str) -> None:
     ],
 )
 @pytest.mark.parametrize("numbers", [True, False])
-def test_a_release_says_that_next_to_no_numbers_were_seen(
+def test_release_reports_that_almost_no_numbers_were_visible(
     publish: Any, numbers: bool, tmp_path: Path
 ) -> None:
     size = 3000
