@@ -68,7 +68,10 @@ def test_fit_without_the_open_ledger_is_rejected(
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
             charged = pool.submit(fitted, sent).result()
     assert "sent here while a ledger was open in another process" in said
-    assert "the ledger 'visits' promises one record" in charged
+    assert (
+        "the ledger 'visits' (which promises ε = 1, δ = 10⁻⁶ per record (zero_out)) has no room"
+        in charged
+    )
 
 
 def test_local_query_is_fitted_locally() -> None:

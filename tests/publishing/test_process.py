@@ -79,7 +79,7 @@ def test_budget_is_valid_only_in_its_process() -> None:
                 with b:
                     return False
             except dg.ParameterError as error:
-                return "made in another process" in str(error)
+                return "is a copy from another process" in str(error)
 
         print(in_child(enters))
         with b:

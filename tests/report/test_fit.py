@@ -97,7 +97,7 @@ class TestFits:
             sums.PROTOCOLS["vectors"], model.report(tmp_path / "fit.html").read_text("utf-8")
         )
         told = dict(row for row in fit.rows("asked") if len(row) == 2)["Rounds"]
-        assert "15 rounds, with all blocks" in str(model.guarantee_)
+        assert "15 rounds with all blocks" in str(model.guarantee_)
         if clip is None:
             assert told == "15: 3 that search for the solution, and 12 after them"
             assert "The first 3 of 15 rounds searched for the solution" in fit.text

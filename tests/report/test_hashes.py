@@ -53,7 +53,7 @@ def test_a_fitted_model_is_known_again(tmp_path: Path) -> None:
     rows = np.random.default_rng(7).normal(size=(120, 3))
     model = learn.LinearRegression(rounds=4, random_state=1)
     model.fit(rows, rows[:, 0], users=np.repeat(np.arange(40), 3))
-    hash_, how = checks(_page(model, tmp_path))["The coefficients"]
+    hash_, how = checks(_page(model, tmp_path))["Coefficients"]
     assert computed(how, model=model) == hash_
     read = learn.load(model.save(tmp_path / "model.json"))
     assert computed(how, model=read) == hash_

@@ -81,9 +81,9 @@ _KINDS: dict[str, tuple[Callable[[dg.UserTable], dg.Release], list[str]]] = {
         ),
         [
             "A private mean of",
-            "beyond the bounds (score between 0 and 100)",
+            "beyond the bounds (score clamped to [0, 100])",
             "split between two public corners",
-            "divides by a noisy count",
+            "division by a noisy count",
             "the average record, not the average person",
             "Records, clipped (noisy)",
         ],

@@ -39,7 +39,7 @@ def test_every_release_has_its_promise_and_its_numbers(made: dg.Releases, page: 
     assert headings.count("Estimates") + headings.count("Estimate") == len(made) - 2
     assert "Coefficients" in headings
     assert "Per-user mean" in headings
-    assert page.count("<code>dpgrain.Guarantee.from_json") == 1
+    assert page.count("<code>dpgrain.Guarantee.from_json(…)") == 1
     assert made.plan.spending in page
     assert made.plan.file.mark in page
 

@@ -120,7 +120,8 @@ def test_small_groups_influence_the_bound() -> None:
         return float(np.sqrt(np.mean(np.square(off))))
 
     stated = [error(clip=float(clip)) for clip in np.geomspace(0.5, 256, 7)]
-    assert error() < 1.5 * min(stated) < 0.7 * max(stated)
+    # The chosen bound also allows for a bias of clipping, which this table does not have.
+    assert error() < 2.5 * min(stated) < 0.7 * max(stated)
 
 
 @pytest.mark.parametrize("by", [None, "item"])

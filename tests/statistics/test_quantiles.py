@@ -40,8 +40,11 @@ def test_quantiles_are_right_up_to_one_bin(
         cases.rows_of(release.groups), release.estimate, release.low, release.high, strict=True
     ):
         left, right = (side[q][tuple(key)] for side in sides)
-        assert left - width <= found <= right + width
-        assert low <= found <= high
+        # Without an estimate, the interval is the whole range.
+        withheld = np.isnan(found) and (low, high) == (-80, 80)
+        assert withheld or left - width <= found <= right + width
+        assert withheld or low <= found <= high
+    assert np.isfinite(release.estimate).mean() > 0.95
     assert len(release) == len(ranks) * len(sides[0][0.5])
 
 

@@ -407,7 +407,7 @@ def clipped_units(metadata: ReleaseMetadata) -> str:
     """Clipped units, in the plural."""
     if metadata.elements:
         return f"users' contributions to one {_cell(metadata)}"
-    return f"{metadata.unit}s"
+    return f"{metadata.unit or 'unit'}s"
 
 
 def share_meaning(metadata: ReleaseMetadata) -> str:

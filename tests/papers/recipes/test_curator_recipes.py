@@ -374,10 +374,14 @@ def test_too_small_user_list_is_rejected_after_reading_users() -> None:
     """The number of users is not known before the charge, which is spent."""
     for name in ("sgd", "sgd moreau"):
         with dg.budget(40.0, 1e-5) as budget:
-            with pytest.raises(ParameterError, match=r"n_users.* must be the size"):
+            with pytest.raises(
+                ParameterError, match=r"n_users.* must be at least the number of distinct ids"
+            ):
                 run(cases.RECIPES[name], n_users=399)
             assert budget.guarantee is not None
-        with pytest.raises(ParameterError, match=r"n_users.* must be the size"):
+        with pytest.raises(
+            ParameterError, match=r"n_users.* must be at least the number of distinct ids"
+        ):
             learn.LinearRegression(algorithm=cases.RECIPES[name], n_users=399, epsilon=8.0).fit(
                 cases.X, cases.Y, users=cases.USERS
             )
