@@ -17,9 +17,9 @@ from importlib import import_module
 from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any, TypeAlias
 
-# Iterations in which both only wait, after which they are considered to wait for each other.
+# Turns in which both only wait, after which they are considered to wait for each other.
 _FRUITLESS_TURNS = 20
-# Seconds after which an unfinished iteration waits for a lock unknown to any test.
+# Seconds after which an unfinished turn waits for a lock unknown to any test.
 _PATIENCE_SECONDS = 60.0
 
 Act: TypeAlias = Callable[[], Any]

@@ -72,7 +72,7 @@ def largest(
 
 
 def allowed(promise: LastingPromise, turn: float) -> Callable[[int], Left]:
-    """The accounts' allowance for a day after n iterations, found by requests."""
+    """The accounts' allowance for a day after n releases, found by requests."""
 
     def left(done: int) -> Left:
         small = Gaussian(1 / turn, ONE)

@@ -119,7 +119,7 @@ def test_no_neighbour_moves_a_turn_farther_than_is_billed(
         other[:, own] = 0.0 if relation == "zero_out" else -np.abs(data[:, own])
         moved = run(mean, owners, drawn, data) - run(mean, owners, drawn, other)
         turns = np.flatnonzero(np.linalg.norm(moved, axis=1))
-        # A person's iterations are b rounds apart, and no more than the charged number.
+        # A person's participations are b rounds apart, and no more than the charged number.
         assert len(turns) <= math.ceil(ROUNDS / bands)
         assert not np.any(np.diff(turns) % bands)
         for turn in turns:
@@ -127,7 +127,7 @@ def test_no_neighbour_moves_a_turn_farther_than_is_billed(
             alone[turn] = moved[turn]
             worst = max(worst, float(np.linalg.norm(whole @ alone)))
         seen = float(np.linalg.norm(whole @ moved))
-        # The changes of different iterations are orthogonal.
+        # The changes of different participations are orthogonal.
         assert seen <= billed * math.sqrt(len(turns)) * (1 + 1e-9)
     assert 0.7 * billed < worst <= billed * (1 + 1e-9)
 
@@ -204,13 +204,13 @@ def test_calibration_keeps_the_promise() -> None:
     )
 
 
-# -- an audit: iterations of the last user, each a trial, in one run --
+# -- an audit: participations of the last user, each a trial, in one run --
 
 CHANCE, TRIALS, BANDS = 1e-6, 700, 3
 
 
 def scores(present: bool) -> Array:
-    """The evidence of a column for the last user, in each of the user's iterations."""
+    """The evidence of a column for the last user, in each of the user's rounds."""
     people = 6 if present else 5
     mean = ClippedMean(1.0, 1.0, 10, BANDS * TRIALS, 1 / BANDS, level="user", bands=BANDS)
     rounds = mean.start(SeededSource(3 + present), np.arange(people))
@@ -228,7 +228,7 @@ def scores(present: bool) -> Array:
 
 
 def audit() -> float:
-    """A lower bound on the distance of the two data sets in noise deviations, in one iteration."""
+    """A lower bound on the distance of the two data sets in noise deviations, in one round."""
     return mu_below(scores(True), scores(False), chance=CHANCE)
 
 

@@ -271,7 +271,7 @@ def test_no_order_of_kills_and_forks_makes_more_steps(
 def test_no_order_of_kills_gives_a_part_another_turn(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If users have iterations, none participates more frequently than accounted for."""
+    """With cycles, no user participates more frequently than accounted for."""
     bands, steps = 3, 14
     rng, path, turns = np.random.default_rng(seed), tmp_path / "last.pt", []
     real = ClippedRounds.draw
@@ -290,7 +290,7 @@ def test_no_order_of_kills_gives_a_part_another_turn(
         elif rng.random() < 0.7:
             run = resumed(path)
     train(run)
-    # Each user is in one part, with one iteration in every cycle.
+    # Each user is in one part, with one participation in every cycle.
     assert (
         np.sum(turns, axis=0).max()
         <= -(-steps // bands)

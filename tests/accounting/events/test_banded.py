@@ -20,7 +20,7 @@ EVENT = BandedGaussian(1.2, 0.01, 50, 8, max_elements=3)
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("unit", [Record(), Element(), User()], ids=["record", "element", "user"])
 def test_units_of_one_person_are_in_one_part(unit: Record | User, relation: Relation) -> None:
-    # The part with the first iteration has 7 iterations in 50 rounds of 8 parts.
+    # The first of 8 parts participates 7 times in 50 rounds.
     one = SampledGaussian(1.2, 0.08, 7, max_elements=3)
     units = (1,) if unit == User() else (1, 2)
     for k in units:
@@ -30,7 +30,7 @@ def test_units_of_one_person_are_in_one_part(unit: Record | User, relation: Rela
 
 @pytest.mark.slow
 def test_several_users_may_be_in_several_parts() -> None:
-    # For one iteration the curve is a closed form.
+    # For one participation the curve is a closed form.
     event = BandedGaussian(3.0, 0.02, 5, 5, level="user")
     one = SampledGaussian(3.0, 0.1, 1, level="user")
     assert event.epsilon(DELTA, units=2) == Parallel((one,)).epsilon(DELTA, units=2)
@@ -48,8 +48,8 @@ def test_whole_part_costs_its_number_of_gaussians() -> None:
 def delta_of_two_columns(event: BandedGaussian, epsilon: float, column: tuple[float, ...]) -> float:
     """δ of one user who has a turn in rounds 1 and 1 + b, by integration over outputs.
 
-    An iteration adds its column. Outputs of rows matter only along columns, which are orthogonal,
-    so each iteration is one number.
+    A participation adds its column. Outputs of rows matter only along columns, which are orthogonal,
+    so each participation is one number.
     """
     length = float(np.linalg.norm(column)) / event.noise_multiplier
     at = np.linspace(-9, 9 + length, 1201)

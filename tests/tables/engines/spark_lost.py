@@ -1,4 +1,4 @@
-"""A cluster of Spark that loses stored data between two iterations, like a killed worker.
+"""A cluster of Spark that loses stored data between two passes, like a killed worker.
 
 Run as a program: it prints whether the result equals a single machine's, or the error. The
 arguments are a folder, the statistic, how many of two workers are killed, and the type of rows:
@@ -34,7 +34,7 @@ from dpgrain.tables.rows import TableRows
 
 _ROWS, _USERS = 40_000, 3000
 _PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 3}
-# The event happens after this many iterations.
+# The event happens after this many passes.
 _LOOKS = {"fit": 4, "mean": 3, "histogram": 1}
 
 
@@ -64,7 +64,7 @@ WORKS: dict[str, Callable[[dg.UserTable], bytes]] = {
 
 @dataclass(frozen=True)
 class Losing(SparkOpener):
-    """A session of Spark with one event after n iterations."""
+    """A session of Spark with one event after n passes."""
 
     looks: int = 0
     happens: Callable[[], None] = field(default=lambda: None)
