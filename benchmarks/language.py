@@ -1,23 +1,25 @@
-"""Cost of private fine-tuning of language models, beside plain fine-tuning of the same kind.
+"""Cost of private fine-tuning of language models, compared with plain fine-tuning of the same type.
 
 Run ``python -m benchmarks.language [--device cuda] [--quick] [--only WORDS] [--profile]`` from a
 checkout, with ``PYTHONPATH=src`` or the package installed. It needs PyTorch, transformers and, for
-LoRA, peft; models have random weights, made from configurations, so that nothing is downloaded.
+LoRA, peft; models have random weights, created from configurations without downloads.
 
-Each figure is the median over windows of the time of a step, divided by that of the plain step on the
-same records, with the same precision and checkpointing, in the same window. Both begin with records in
-memory and end with gradients of all trained parameters: plain ones with those of the mean loss, ours
-with the sum over blocks of their clipped mean gradients. The optimizer costs both the same.
+Each figure is the median over windows of the time of a step, divided by the plain step's on the
+same records, with the same precision and checkpointing, in the same window. Both begin with records
+in
+memory and end with gradients of all trained parameters: plain ones with the mean loss's, ours with
+the sum over blocks of their clipped mean gradients. The optimizer costs both the same.
 
 - *time*: ours ÷ plain; on a GPU on the clock until all is done, elsewhere of processor time.
-- *memory*: ours ÷ plain, of the most that a step holds at a time, weights included: what PyTorch holds
-  on a GPU; the peak of a process of its own, without what it holds before a model is made, elsewhere.
+- *memory*: ours ÷ plain, peak memory of a step, weights included: PyTorch's on a GPU; elsewhere the
+  peak of a separate process, without its memory before a model is created.
 - *ms*, *MB*: the time and the memory of the plain step.
 - *noise*: the time of drawing noise for all trained parameters, in plain steps.
-- *Opacus*, *Gram*: the time of others' ways (``benchmarks/language_peers.py``) ÷ plain, where blocks
-  are single records, which is all that they clip; "–" where one does not take the model, and why below.
+- *Opacus*, *Gram*: the time of other methods (``benchmarks/language_peers.py``) ÷ plain, if blocks
+  are single records, the only unit that they clip; "–" if one does not support the model, with the
+  reason below.
 
-A last line tells the largest difference between sums with each block's gradient by itself, in bounds.
+A last line shows the largest difference from sums with separate gradients of each block, in bounds.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ _GPT = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 @dataclass(frozen=True)
 class Setting:
-    """A configuration in which both ways are timed.
+    """A configuration with timings of both methods.
 
     Args:
         model: the kind of model: ``"gpt2"``, ``"llama"`` or ``"bert"``.
@@ -61,9 +63,9 @@ class Setting:
         blocks: the number of blocks of a batch.
         size: the number of records of a block.
         length: the number of tokens of a record.
-        lora: whether adapters are trained alone.
+        lora: whether only adapters are trained.
         half: whether it computes under autocast to bfloat16.
-        checkpointing: whether activations are made again in the backward pass.
+        checkpointing: whether activations are recomputed in the backward pass.
     """
 
     model: str
@@ -156,7 +158,7 @@ class Setting:
         return loss(outputs, labels)
 
 
-#: On two cores, blocks of 4 records; and where PyTorch sees a GPU.
+#: On two cores, blocks of 4 records; and with a GPU.
 QUICK = [Setting("gpt2", 64, 2, 512, 2, 4, 32, lora=lora) for lora in (False, True)]
 QUICK += [Setting("gpt2", 64, 2, 512, 8, 1, 32, lora=lora) for lora in (False, True)]
 ON_PROCESSORS = [
@@ -271,7 +273,7 @@ def timed(setting: Setting, device: str, windows: int) -> dict[str, float]:
 
 
 def beside(setting: Setting, device: str, windows: int) -> dict[str, float | str]:
-    """Return the time of others' steps ÷ that of plain ones, or why there is none."""
+    """Return the time of other methods' steps ÷ plain ones', or why there is none."""
     found: dict[str, float | str] = {}
     now = _clock(device)
     inputs, labels = setting.drawn(device)
@@ -300,7 +302,7 @@ def beside(setting: Setting, device: str, windows: int) -> dict[str, float | str
 
 
 def held(setting: Setting, device: str, way: str) -> float:
-    """Return the most that a step holds, in megabytes; on processors of a process of its own."""
+    """Return the peak memory of a step, in megabytes; on processors in a separate process."""
     if torch.device(device).type == "cuda":
         return _held_here(setting, device, way)
     asked = json.dumps({"setting": asdict(setting), "way": way})
@@ -321,7 +323,7 @@ def _held_here(setting: Setting, device: str, way: str) -> float:
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
     else:
-        # The peak begins anew, on Linux.
+        # The peak is reset, on Linux.
         Path("/proc/self/clear_refs").write_text("5")
         before = 1000 * _of_process("VmRSS")
     model = setting.made().to(device)
@@ -340,7 +342,7 @@ def _of_process(name: str) -> int:
 
 
 def difference(setting: Setting, device: str) -> float:
-    """Return how far sums are from those of each block by itself, in bounds."""
+    """Return the distance of sums from separate gradients of each block, in bounds."""
     model = setting.made().to(device)
     step, recorder = ours(setting, model, device)
     sums = step()
@@ -393,7 +395,7 @@ def _said(ratio: float | str | None) -> str:
 
 
 def profiled(setting: Setting, device: str) -> str:
-    """Return what a step of ours spends its time on."""
+    """Return a profile of our step."""
     model = setting.made().to(device)
     step, recorder = ours(setting, model, device)
     step()

@@ -39,7 +39,7 @@ def clipped_units_only(case: Any, asked: cases.Asked, laplace: bool = False) -> 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", UNITS)
 @pytest.mark.parametrize("statistic", STATISTICS)
-def test_nobody_changes_numbers_of_units_by_more_than_is_charged(
+def test_no_unit_changes_unit_counts_beyond_the_charge(
     statistic: str, name: str, relation: Relation, keys: tuple[str, ...], laplace: bool
 ) -> None:
     asked = cases.Asked(cases.own_level(name), relation, 2 if "own" in name else 1)
@@ -68,7 +68,7 @@ def test_the_search_finds_units_counted_fully_in_each_group(
     assert clipped_units_only(case, asked) > 1.4
 
 
-def test_the_search_finds_units_charged_like_sums_of_one_number(
+def test_search_finds_units_charged_like_scalar_sums(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A replaced user may leave the complete units for the clipped ones: √2, not 1."""

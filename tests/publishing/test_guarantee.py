@@ -1,4 +1,4 @@
-"""The promise in one sentence and as a curve."""
+"""The guarantee as one sentence and as a curve."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def promise(
     return Guarantee(level, elements, relation, 1e-6, event, (Fact("items", (9,)),))
 
 
-def test_text_that_cannot_be_written_is_refused() -> None:
+def test_unwritable_text_is_rejected() -> None:
     """Halves of letters are text to JSON, and have neither a hash nor bytes."""
     values = {**promise().to_dict(), "elements": "the column '\ud800'"}
     with refuses("elements", "valid UTF-8 text"):
@@ -43,7 +43,7 @@ def test_composition() -> None:
     assert promise().epsilon(1e-6) < both.epsilon(1e-6) < three.epsilon(1e-6)
 
 
-def test_what_does_not_compose() -> None:
+def test_incompatible_guarantees_do_not_compose() -> None:
     mine = promise()
     others = [
         promise("user"),
@@ -95,7 +95,7 @@ def test_the_curve_by_granularity() -> None:
         ("record", dg.User(3)),
     ],
 )
-def test_nothing_is_promised_where_nothing_bounds_it(level: Level, unit: Unit) -> None:
+def test_unbounded_units_have_no_guarantee(level: Level, unit: Unit) -> None:
     assert promise(level).epsilon(unit=unit) == math.inf
 
 
@@ -116,7 +116,7 @@ def test_wrong_arguments() -> None:
 
 
 def test_parts_of_one_element_in_two_releases_compose() -> None:
-    # Monday and Tuesday lie in one week, which is the element: whoever is in both pays for both.
+    # Monday and Tuesday are in one week, the element: a user in both is charged for both.
     weeks = Partition((Rule("day", "week"),))
 
     def of_a_day(day: str) -> Guarantee:

@@ -108,7 +108,7 @@ def test_parts_and_totals_must_fit(by_item: dg.Histogram, by_both: dg.Histogram)
 
 
 @pytest.mark.slow
-def test_what_is_listed_and_not_held_is_never_named() -> None:
+def test_listed_absent_item_is_never_selected() -> None:
     # 0 and 30 occur, nothing between: 600 rows let all of 0..30 be listed.
     rows = pa.table({"who": list(range(600)), "item": [0, 30] * 300})
     table = dg.read(rows, user="who")
@@ -131,7 +131,7 @@ def test_reconciled_releases_rest_on_both(by_item: dg.Histogram, by_both: dg.His
         by_both.reconciled(other)
 
 
-def test_what_is_seen_of_a_release_says_number_and_doubt() -> None:
+def test_preview_of_a_release_shows_number_and_uncertainty() -> None:
     _, heads, numbers, *_ = repr(dg.count(releases.shop(), **OPTIONS)).splitlines()
     assert heads.split() == ["estimate", "std_error", "low", "high", "at_least", "clipped_share"]
     assert 5_700 < float(numbers.split()[0].replace(",", "")) < 6_300
@@ -159,7 +159,7 @@ def test_dates_and_booleans_in_a_domain() -> None:
 
 
 @pytest.mark.parametrize("name", ["two keys", "top", "mean"])
-def test_the_largest_are_a_release_with_a_plot_and_a_file(name: str, tmp_path: Path) -> None:
+def test_largest_items_are_a_release_with_plot_and_file(name: str, tmp_path: Path) -> None:
     release = RELEASES[name]()
     few = release.largest(2)
     assert type(few) is type(release)
@@ -187,7 +187,7 @@ def test_only_other_releases_of_the_same_statistic_are_reconciled(
         by_both.reconciled(mean)  # type: ignore[arg-type]
 
 
-def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(dg.DataError, match="does not exist"):
         dg.Release.load(tmp_path / "nothing.parquet")
 
@@ -203,7 +203,7 @@ def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
     ],
     ids=lambda change: str(change)[:40],
 )
-def test_words_of_another_kind_in_a_file_are_refused(
+def test_foreign_text_in_a_file_is_rejected(
     change: dict[str, Any] | str, by_item: dg.Histogram, tmp_path: Path
 ) -> None:
     path = by_item.save(tmp_path / "saved.parquet")
@@ -216,9 +216,7 @@ def test_words_of_another_kind_in_a_file_are_refused(
         dg.Release.load(path)
 
 
-def test_a_file_is_not_written_under_the_ending_of_another_kind(
-    by_item: dg.Histogram, tmp_path: Path
-) -> None:
+def test_file_is_not_written_under_a_foreign_ending(by_item: dg.Histogram, tmp_path: Path) -> None:
     with pytest.raises(
         ParameterError, match=r"Parquet \(\.parquet\): choose that ending; write\(\)"
     ):
@@ -228,7 +226,7 @@ def test_a_file_is_not_written_under_the_ending_of_another_kind(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_pivot_has_a_row_and_a_column_for_values_of_two_keys() -> None:
+def test_pivot_has_rows_and_columns_for_two_keys() -> None:
     rows = {"who": [1, 2, 3], "kind": ["er", "gp", "er"], "year": [2025, 2024, 2024]}
     table = dg.read(pa.table(rows), user="who")
     asked: dict[str, Any] = {"unit": dg.User(), "epsilon": 1e6, "delta": 1e-6, "random_state": 1}
@@ -266,7 +264,7 @@ def test_a_pivot_has_a_row_and_a_column_for_values_of_two_keys() -> None:
 
 
 @pytest.mark.slow
-def test_groups_of_few_people_are_left_out_by_noisy_numbers() -> None:
+def test_groups_of_few_people_are_dropped_by_noisy_numbers() -> None:
     rng = np.random.default_rng(0)
     zips = np.repeat([1, 2, 3], [400, 60, 5])
     rows = pa.table({"who": rng.permutation(465), "zip": zips, "paid": rng.random(465)})
@@ -372,7 +370,7 @@ def test_comparisons_cover_the_noiseless_quantity(noise: Any) -> None:
     assert (covered / draws < 0.97).all()
 
 
-def test_a_ratio_to_a_number_within_the_noise_has_no_estimate() -> None:
+def test_ratio_to_a_number_within_noise_has_no_estimate() -> None:
     ratio = yearly(random_state=1).ratio(2025, 2026)
     assert np.isnan([ratio.estimate, ratio.low, ratio.high]).all()
     assert "no estimate, because 2026 is within the noise" in str(ratio)
@@ -386,7 +384,7 @@ def test_comparisons_are_of_clipped_quantities(by_both: dg.Histogram) -> None:
     assert "at_least" not in str(found)
 
 
-def test_a_month_is_stated_as_it_is_printed() -> None:
+def test_month_is_stated_as_printed() -> None:
     days = ["2025-01-03"] * 300 + ["2025-02-07"] * 500
     table = dg.read(pa.table({"who": range(800), "day": days}), user="who", types={"day": "DATE"})
     release = dg.count(
@@ -398,7 +396,7 @@ def test_a_month_is_stated_as_it_is_printed() -> None:
     assert found.estimate == release.estimate[1] - release.estimate[0]
 
 
-def test_groups_that_cannot_be_compared_are_rejected(by_item: dg.Histogram) -> None:
+def test_incomparable_groups_are_rejected(by_item: dg.Histogram) -> None:
     with refuses("a", "99"):
         by_item.difference(99, 1)
     with refuses("a", "'1'"):
