@@ -118,7 +118,7 @@ def _of_cells(guarantee: Guarantee, cells: Partition, relation: Relation) -> Nei
     """Translate one promised element into the elements of the release that it overlaps."""
     if guarantee.partition is None:
         # Releases from arrays only have a description of the partition, so compare descriptions.
-        if guarantee.elements in (str(cells), f"the column {cells}"):
+        if guarantee.elements == str(cells):
             return Neighbours(1, relation, Element(), None)
         raise ParameterError(
             f"the release protects elements of {guarantee.elements or 'no known partition'}, but "

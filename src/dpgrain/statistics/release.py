@@ -27,7 +27,7 @@ from dpgrain._files import (
 )
 from dpgrain._lazy_import import require
 from dpgrain._report_mixins import ReleaseReportMixin
-from dpgrain._types import FloatArray, IntArray
+from dpgrain._types import Array, FloatArray, IntArray
 from dpgrain.errors import DataError, ParameterError
 from dpgrain.publishing.call import KeepsQuery
 from dpgrain.publishing.guarantee import Guarantee
@@ -64,8 +64,6 @@ _TEXTS = ("covers", "beyond_bounds", "take care")
 _RESERVED = (
     *COLUMNS, *_TEXTS, "lower", "upper", "clip", "complete_units", "clipped_units"
 )  # fmt: skip
-# Reason of an empty cell of a sum.
-_HIDDEN = "no estimate, because no contributions stood out from the noise"
 # Characters of a printed key that is not abbreviated.
 _WHOLE = 1 << 20
 # Endings of other file types.
@@ -176,15 +174,28 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
     def to_arrow(self) -> pa.Table:
         """Return keys, ``estimate``, ``std_error``, ``low``, ``high`` and the columns of ``more``.
 
-        Unknown numbers are null. The metadata field ``covers`` is :attr:`covers`, and
-        ``beyond_bounds`` the share of values outside of stated bounds, if there are any.
+        Unknown numbers are null. A last column ``take care`` has the warnings of each row, if there
+        are any. The metadata field ``covers`` is :attr:`covers`, and ``beyond_bounds`` the share of
+        values outside of stated bounds, if there are any.
         """
         own = zip(COLUMNS, (self.estimate, self.std_error, self.low, self.high), strict=False)
         columns = {name: as_column(column) for name, column in (*own, *self.more.items())}
         keys = dict(zip(self.key_names, self.groups.columns, strict=True))
         outside = quantities.beyond_bounds(self.metadata)
         facts = {"covers": self.covers, **({"beyond_bounds": outside} if outside else {})}
+        if any(warnings := self.row_warnings):
+            columns["take care"] = pa.array([text or None for text in warnings])
         return pa.table({**keys, **columns}, metadata=facts)
+
+    @property
+    def row_warnings(self) -> list[str]:
+        """Warnings of each row, such as the reason of an empty cell; empty text for none."""
+        kinds = self._row_cautions().tolist()
+        return [quantities.warnings(self.metadata, kind) for kind in kinds]
+
+    @abstractmethod
+    def _row_cautions(self) -> Array:
+        """Return the kind of each row's own warning, (V,); empty text for none."""
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the table of :meth:`to_arrow` as a pandas frame, with ``covers`` in ``attrs``."""
@@ -548,17 +559,9 @@ class Histogram(Release):
             columns["clipped_share"] = self.units.high
         return {name: column for name, column in columns.items() if column is not None}
 
-    def to_arrow(self) -> pa.Table:
-        """Add to :meth:`Release.to_arrow` warnings of rows, as ``take care``.
-
-        They state that many units may be clipped, or the reason of an empty cell.
-        """
-        table, blank = super().to_arrow(), np.isnan(self.estimate)
+    def _row_cautions(self) -> Array:
         many = np.zeros(len(self), np.bool_) if self.units is None else ~self.units.is_small
-        if not (many | blank).any() or "take care" in table.column_names:
-            return table
-        texts = np.select([blank, many], [_HIDDEN, quantities.CLIPPING_WARNING], "")
-        return table.append_column("take care", pa.array([text or None for text in texts.tolist()]))
+        return np.select([np.isnan(self.estimate), many], ["hidden", "clipping"], "")
 
     def _columns(self) -> dict[str, FloatArray]:
         own = {"estimate": self.estimate, "std_error": self.std_error, "clip": self.clip}
@@ -848,22 +851,9 @@ class Estimates(Release):
         """Upper end of a 95% interval for the noise-free estimate, (V,)."""
         return self.upper
 
-    def to_arrow(self) -> pa.Table:
-        """Add to :meth:`Release.to_arrow` the count and any warnings, as ``take care``.
-
-        They include the reason of an empty cell.
-        """
-        table, warnings = super().to_arrow(), self.row_warnings
-        if not any(warnings) or "take care" in table.column_names:
-            return table
-        return table.append_column("take care", pa.array(warnings))
-
-    @property
-    def row_warnings(self) -> list[str]:
-        """Warnings and reasons of empty cells of each row; empty text if there are none."""
+    def _row_cautions(self) -> Array:
         empty = [np.isnan(self.estimate), np.isinf(self.lower), np.isinf(self.upper)]
-        kinds = np.select(empty, ["no-estimate", "no-low", "no-high"], "")
-        return [quantities.warnings(self.metadata, kind) for kind in kinds.tolist()]
+        return np.select(empty, ["no-estimate", "no-low", "no-high"], "")
 
     @property
     def more(self) -> dict[str, FloatArray]:
