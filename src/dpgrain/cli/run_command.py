@@ -25,17 +25,19 @@ from dpgrain.cli.spelling import spelled_inside
 from dpgrain.releases.table_options import sides_of
 
 if TYPE_CHECKING:
-    from dpgrain.means import user_mean
     from dpgrain.releases import run as running
     from dpgrain.tables.engines import check as checking
-    from dpgrain.words import fit_text, quantities
+    from dpgrain.words import fit_text, mean_text, quantities
     from dpgrain.words import release_text as formatting
 else:
     checking = lazy_import("dpgrain.tables.engines.check")
     formatting = lazy_import("dpgrain.words.release_text")
-    fit_text = lazy_import("dpgrain.words.fit_text")
+    fit_text, mean_text = (
+        lazy_import("dpgrain.words.fit_text"),
+        lazy_import("dpgrain.words.mean_text"),
+    )
     quantities = lazy_import("dpgrain.words.quantities")
-    user_mean, running = lazy_import("dpgrain.means.user_mean"), lazy_import("dpgrain.releases.run")
+    running = lazy_import("dpgrain.releases.run")
 
 # Maximum number of printed characters of the first key.
 _KEY_LENGTH = 40
@@ -124,7 +126,7 @@ def _cautions(release: Any) -> list[str]:
     if hasattr(release, "groups"):
         return list(filter(None, [quantities.warnings(release.metadata)]))
     if hasattr(release, "value"):
-        return [] if all(map(math.isfinite, release.value)) else [user_mean.NO_MEAN]
+        return [] if all(map(math.isfinite, release.value)) else [mean_text.NO_MEAN]
     return list(fit_text.coefficients(release).cautions)
 
 

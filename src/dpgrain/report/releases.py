@@ -24,6 +24,7 @@ from dpgrain.report.fit import fit_part, model_check
 from dpgrain.report.page import Check, PageFacts, Part, hash_numbers
 from dpgrain.report.release import release_check, release_part
 from dpgrain.statistics.release import Release
+from dpgrain.words import mean_text
 from dpgrain.words.headings import text
 
 # Maximum length of a guarantee; only long names of a caller reach it.
@@ -158,7 +159,7 @@ def _mean_part(mean: MeanOfUsers, columns: list[str] | None) -> Part:
         error=format_number(mean.std_error, decimals),
         radius=f"{mean.radius:.3g}",
         centre=get_method(mean.method).centre or "0",
-        off=mean.off,
+        off=mean_text.largest_error(mean),
         method=mean.method,
         reason=mean.reason,
     )
