@@ -17,7 +17,8 @@ from dpgrain.report.plots import plot_bounds, plot_estimates
 from dpgrain.report.plots.estimates import drawn
 from dpgrain.report.plots.times import lines_over_time
 from dpgrain.statistics.contribution_counts import Holdings
-from dpgrain.statistics.release import Histogram, Release
+from dpgrain.statistics.group_estimates import Histogram
+from dpgrain.statistics.release import Release
 from dpgrain.statistics.statistic import Noun
 from dpgrain.words import quantities
 from dpgrain.words.event_sentences import BLOCKS

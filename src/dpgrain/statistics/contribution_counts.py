@@ -22,8 +22,8 @@ from dpgrain.noise.additive_noise import noise_by_name
 from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.release_plan import Expected
+from dpgrain.statistics.group_estimates import Histogram
 from dpgrain.statistics.plan import guarantee_of, noise_sd
-from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.statistic import HOLDINGS
 from dpgrain.tables.blocks import UnitBlocks

@@ -14,10 +14,10 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics.bounds import AutoClip
+from dpgrain.statistics.group_estimates import Estimates
 from dpgrain.statistics.histogram import checked_bounds
 from dpgrain.statistics.intervals import half_width, root_interval
 from dpgrain.statistics.ranges import AutoRange
-from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.run import NoisySums
 from dpgrain.statistics.statistic import CORRELATION, COVARIANCE, Statistic
 from dpgrain.statistics.sums_query import By, SumsQuery, key_columns

@@ -15,9 +15,9 @@ from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.distribution import bins_query
+from dpgrain.statistics.group_estimates import Histogram
 from dpgrain.statistics.plan import clip_rule
 from dpgrain.statistics.ranges import AutoRange
-from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.run import NoisySums
 from dpgrain.statistics.shared_records import SharedQuery
 from dpgrain.statistics.statistic import COUNT, HISTOGRAM, SUM

@@ -29,6 +29,7 @@ from dpgrain.statistics.bounds import (
     rough_bounds,
 )
 from dpgrain.statistics.clipped_share import ClippedUnits
+from dpgrain.statistics.group_estimates import Estimates, Histogram
 from dpgrain.statistics.intervals import at_least, blank, quantile_of, ratio_interval
 from dpgrain.statistics.plan import (
     ENOUGH,
@@ -37,7 +38,6 @@ from dpgrain.statistics.plan import (
     noise_sd,
 )
 from dpgrain.statistics.ranges import AutoRange, AutoTree
-from dpgrain.statistics.release import Estimates, Histogram
 from dpgrain.statistics.release_metadata import Caution, ReleaseMetadata
 from dpgrain.statistics.values import Outside, SignParts
 from dpgrain.tables.blocks import UnitBlocks

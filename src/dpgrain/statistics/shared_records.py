@@ -26,9 +26,9 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected, compose, present
 from dpgrain.shared_records.extension import BoundSearch, extension
 from dpgrain.statistics.bounds import AutoClip
+from dpgrain.statistics.group_estimates import Histogram
 from dpgrain.statistics.intervals import at_least
 from dpgrain.statistics.plan import clip_rule, grid_bits, guarantee_of, noise_sd
-from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.release_metadata import Clip, ReleaseMetadata
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.tables.blocks import UnitBlocks

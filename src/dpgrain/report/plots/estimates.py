@@ -31,7 +31,8 @@ from dpgrain.report.axes import (
 )
 from dpgrain.report.plots.distribution import draw_distribution, in_steps
 from dpgrain.report.plots.times import draw_over_time, lines_over_time
-from dpgrain.statistics.release import Histogram, Release
+from dpgrain.statistics.group_estimates import Histogram
+from dpgrain.statistics.release import Release
 from dpgrain.words import quantities
 from dpgrain.words.headings import is_one, label, ranks, value_of
 from dpgrain.words.release_text import (
