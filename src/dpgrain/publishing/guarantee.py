@@ -175,10 +175,6 @@ class Guarantee(GuaranteeReportMixin):
 
         Formal guarantee: the result is valid if the noise, type and region of the second release did
         not depend on the outcome of the first. Otherwise, put both into one :func:`dpgrain.budget`.
-
-        Raises:
-            ParameterError: if the two protect different units, partitions or users, or use different
-                relations.
         """
         if not isinstance(other, Guarantee):
             return NotImplemented

@@ -259,11 +259,7 @@ def _range_of(name: str, stated: Any) -> tuple[float, float]:
 def paired_column(
     table: UserTable, columns: tuple[str, str], ranges: list[tuple[float, float]]
 ) -> tuple[UserTable, str]:
-    """Return a table with a column of pairs of numbers, and the name of this column.
-
-    Raises:
-        SchemaError: if a column is missing or not numeric.
-    """
+    """Return a table with a column of pairs of numbers, and the name of this column."""
     table = table.with_expressions(*columns)
     for name, role in zip(columns, ("value", "other"), strict=True):
         table.require_numbers([name], role)

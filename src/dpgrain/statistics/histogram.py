@@ -343,11 +343,7 @@ def _checked_estimate(estimate_clipping: bool, table: Any) -> bool:
 def estimates_clipping(
     estimate_clipping: Any, bounds: tuple[float, float] | AutoRange
 ) -> bool | None:
-    """Return True if values outside of stated bounds are to be counted, else None.
-
-    Raises:
-        ParameterError: if they are to be counted without stated bounds.
-    """
+    """Return True if values outside of stated bounds are to be counted, else None."""
     if not _validate.boolean(estimate_clipping=estimate_clipping):
         return None
     if not isinstance(bounds, tuple):

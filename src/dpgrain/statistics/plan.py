@@ -348,9 +348,6 @@ def grid_bits(noise_multiplier: float) -> int:
     Fine enough that truncating the blocks of 10^6 users biases a total by less than 0.1% of the
     noise, for noise of at least 4 clipping bounds (the bias grows with users ÷ noise); coarse
     enough that exact sampling stays fast.
-
-    Raises:
-        ParameterError: if the noise is too large for any grid.
     """
     if noise_multiplier < 2.0**-50:
         raise ParameterError(
@@ -598,11 +595,7 @@ def guarantee_of(
 
 
 def clip_rule(clip: object) -> float | AutoClip:
-    """Return a stated clipping bound, or the rule that chooses bounds.
-
-    Raises:
-        ParameterError: if it is neither, or the bound is out of range.
-    """
+    """Return a stated clipping bound, or the rule that chooses bounds."""
     if isinstance(clip, AutoClip):
         return clip
     if isinstance(clip, str):

@@ -232,11 +232,7 @@ class ReleaseMetadata:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> ReleaseMetadata:
-        """Read facts from :meth:`to_dict`.
-
-        Raises:
-            ParameterError: if a fact is unknown or wrong.
-        """
+        """Read facts from :meth:`to_dict`."""
         facts = {name: fact for name, fact in values.items() if name != "statistic"}
         facts = {name: fact for name, fact in facts.items() if name not in _FORMER}
         care = facts.get("care", ())
@@ -249,11 +245,7 @@ class ReleaseMetadata:
 
     @staticmethod
     def from_words(words: Mapping[str, str]) -> ReleaseMetadata:
-        """Read the description in an older file, whose sentences are stored but never parsed.
-
-        Raises:
-            ParameterError: if a line is not text.
-        """
+        """Read the description in an older file, whose sentences are stored but never parsed."""
         if not isinstance(words, Mapping):
             raise ParameterError(f"words must be a mapping of lines, not {type(words).__name__}.")
         counts = words.get("weight", "1 for each record")

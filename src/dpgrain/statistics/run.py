@@ -166,11 +166,7 @@ class NoisySums:
 
 
 def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
-    """Run a query: select groups, choose bounds, compute sums and add noise.
-
-    Raises:
-        DataError: if the source cannot be read; nothing is released then.
-    """
+    """Run a query: select groups, choose bounds, compute sums and add noise."""
     events, care, result = query.events, list[Caution](), None
     table = query.selection_blocks[0] if query.domain.selected else query.table
     if isinstance(query.bounds, AutoRange) or query.counts_outside:

@@ -98,12 +98,7 @@ class SharedQuery(Query[Histogram]):
         random_state: RandomState = None,
         progress: bool | None = None,
     ) -> SharedQuery:
-        """Check all parameters and the schema, without reading rows.
-
-        Raises:
-            ParameterError: if a parameter is wrong.
-            SchemaError: if a column is missing or of the wrong type.
-        """
+        """Check all parameters and the schema, without reading rows."""
         if isinstance(promise.unit, Record):
             raise ParameterError(
                 "unit must be User() or Element(by) for records of several owners, because "

@@ -129,12 +129,7 @@ class SumsQuery(Query[Published]):
         indicator: bool = False,
         **options: Any,
     ) -> Self:
-        """Check all parameters and the schema, without reading rows; ``options`` are other fields.
-
-        Raises:
-            ParameterError: if a parameter is wrong.
-            SchemaError: if a column is missing or of the wrong type.
-        """
+        """Check all parameters and the schema, without reading rows; ``options`` are other fields."""
         if not isinstance(table, UserTable):
             reject_table(table, statistic.name)
         max_items = _validate.integer(minimum=1, max_items=max_items)
@@ -177,11 +172,7 @@ class SumsQuery(Query[Published]):
         return query._with_noise(noise)
 
     def _with_noise(self, noise: Law) -> Self:
-        """Return the query with a noise distribution.
-
-        Raises:
-            ParameterError: if the distribution does not suit the other parameters.
-        """
+        """Return the query with a noise distribution."""
         query = replace(self, noise=noise, promise=self.promise.under(noise))
         least, measure = query.record_norm, self.measure
         if isinstance(self.rule, AutoClip):

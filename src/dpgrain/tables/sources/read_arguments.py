@@ -49,13 +49,7 @@ def resolve_source(
     memory: int = 10**9,
     threads: int = 1,
 ) -> RowSource:
-    """Return the source for a path, folder, glob, list of these, Arrow table or stream, or frame.
-
-    Raises:
-        ParameterError: if the object cannot be read, the encoding is unknown, or the delimiter is not
-            one ASCII character.
-        DataError: if a file does not exist.
-    """
+    """Return the source for a path, folder, glob, list of these, Arrow table or stream, or frame."""
     encoding = known_encoding(encoding)
     is_text = isinstance(delimiter, str)
     if not (is_text and len(delimiter) == 1 and delimiter.isascii() and delimiter not in '\0\n\r"'):
@@ -169,12 +163,7 @@ def unsupported_source(data: Any) -> ParameterError:
 def resolve_address(
     source: Any, source_env: str | None, table: str | None, query: str | None
 ) -> Any:
-    """Read an address from the environment and open a database; return other sources unchanged.
-
-    Raises:
-        ParameterError: if the arguments do not fit together.
-        DpgrainError: if a database cannot be opened.
-    """
+    """Read an address from the environment and open a database; return other sources unchanged."""
     if source_env is not None:
         if source is not None:
             raise ParameterError(
@@ -210,11 +199,7 @@ def resolve_address(
 
 
 def _address_from_environment(name: str) -> str | Address:
-    """Return the address in an environment variable; errors do not show its value.
-
-    Raises:
-        ParameterError: if the variable is not set, or is not an address.
-    """
+    """Return the address in an environment variable; errors do not show its value."""
     if name not in os.environ:
         raise ParameterError(
             f"source_env is {name!r}, but this environment variable is not set; set it to the "
@@ -234,9 +219,6 @@ def _address_from_environment(name: str) -> str | Address:
 
 def source_provenance(data: Any, rows: str | None = None) -> Provenance:
     """Return the provenance of a source's rows; ``rows="as given"`` accepts a query.
-
-    Raises:
-        ParameterError: if the source is a query and `rows` is None, or it cannot be read.
 
     >>> import duckdb
     >>> source_provenance("visits.parquet")

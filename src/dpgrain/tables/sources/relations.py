@@ -67,11 +67,7 @@ class RelationSource:
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Register a new stream of the rows, and return SQL of its columns.
-
-        Raises:
-            SchemaError: if the columns, or the table behind the name, have changed.
-        """
+        """Register a new stream of the rows, and return SQL of its columns."""
         opened = self._opened
         if self._current_state() != opened:
             raise SchemaError(
