@@ -241,7 +241,7 @@ def fit(rest: FitOptions, stated: Annotated[dict[str, Any], _options]) -> None:
         model = table_queries.fit_columns(table, rest.kind, rest.target, **parameters)
     model.save(output)
     if rest.report is not None:
-        pages.write_fit_report(model, rest.report)
+        pages.report(model, rest.report)
     print_model(model, rest.top, output)
     own = {"kind": rest.kind, "target": rest.target}
     finish(lambda: {**own, **model_as_json(model)}, output, rest.report)

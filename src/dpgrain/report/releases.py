@@ -68,7 +68,7 @@ def releases_page(releases: Releases) -> str:
     )
 
 
-def require_releases(budget: Budget, releases: Mapping[str, Any]) -> None:
+def _require_releases(budget: Budget, releases: Mapping[str, Any]) -> None:
     """Raise ParameterError unless these are releases that were charged to the budget."""
     named = _validate.mapping(releases=releases)
     if not named or not all(isinstance(name, str) for name in named):
@@ -89,6 +89,7 @@ def require_releases(budget: Budget, releases: Mapping[str, Any]) -> None:
 
 def budget_page(budget: Budget, releases: Mapping[str, Any]) -> str:
     """Return the report of releases of a budget as HTML."""
+    _require_releases(budget, releases)
     guarantees = {name: guarantee_of(release) for name, release in releases.items()}
     promise = budget.promise
     assert promise is not None  # noqa: S101 - releases were charged
