@@ -151,15 +151,8 @@ def elements_per_user(
 class HoldingsQuery(Query[Holdings]):
     """Query for the number of users by number of elements and of records.
 
-    Args:
-        promise: the guarantee.
-        table: the table, with known users.
-        column: the column of the elements.
-        blocks: the protected blocks, as other statistics name them.
-        edges: the largest number in each bin except the last, increasing.
-        noise: the noise distribution.
-        random_state: a seed, for tests and research.
-        progress: show progress.
+    ``blocks`` are the protected blocks, as other statistics name them; other fields are parameters of
+    :func:`elements_per_user`.
     """
 
     promise: Promise

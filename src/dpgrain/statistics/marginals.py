@@ -415,16 +415,8 @@ def _marginal_of(stated: Any, keys: tuple[str, ...]) -> tuple[str, ...]:
 class MarginalsQuery(Query[Marginals]):
     """Query for marginals that agree.
 
-    Args:
-        promise: the guarantee.
-        table: the table.
-        keys: the columns.
-        domain: the public values of each column.
-        workload: the columns of each marginal.
-        blocks: the privacy units.
-        rule: the clipping bound, or the rule that chooses it.
-        random_state: a seed, for tests and research.
-        progress: show progress.
+    ``workload`` has the columns of each marginal, and ``rule`` is the clipping bound, or the rule that
+    chooses it; other fields are parameters of :func:`marginals`.
     """
 
     promise: Promise
