@@ -30,6 +30,7 @@ from dpgrain.statistics.plan import (
     SELECTION_SHARE,
     TOP_SHARE,
     ItemChoice,
+    SumsDesign,
     SumsNoise,
     calibrate_sums,
     clip_rule,
@@ -335,7 +336,7 @@ class SumsQuery(Query[Published]):
     def events(self) -> SumsNoise:
         """Calibrated noise of all parts, from public numbers only."""
         if self.best is None:
-            return self._events_under(self.promise)
+            return calibrate_sums(self.design, self.promise)
         promise = self.promise
         unit, relation, part = promise.plain_unit, promise.relation, promise.delta / 2
         chosen: ItemChoice = calibrate_bounded_range(
@@ -348,17 +349,20 @@ class SumsQuery(Query[Published]):
         low, high = 0.0, promise.epsilon
         for _ in range(50):
             middle = (low + high) / 2
-            event = chosen + self._events_under(replace(promise, epsilon=middle, delta=part)).event
+            counts = calibrate_sums(self.design, replace(promise, epsilon=middle, delta=part))
+            event = chosen + counts.event
             fits = event.epsilon(promise.delta, relation=relation, unit=unit) <= promise.epsilon
             low, high = (middle, high) if fits else (low, middle)
         return replace(
-            self._events_under(replace(promise, epsilon=low, delta=part)),
+            calibrate_sums(self.design, replace(promise, epsilon=low, delta=part)),
             select=chosen,
             epsilon=promise.epsilon,
             delta=promise.delta,
         )
 
-    def _events_under(self, promise: Promise) -> SumsNoise:
+    @cached_property
+    def design(self) -> SumsDesign:
+        """Parts of the release, before their noise is calibrated."""
         select, alone = None, False
         if self.domain.selected:
             _, blocks = self.selection_blocks
@@ -381,11 +385,10 @@ class SumsQuery(Query[Published]):
         if self.measure.net or depends_on_users(self.table):
             # One record may change the whole row of its person.
             known = None
-        return calibrate_sums(
+        return SumsDesign(
             self.contribution,
-            promise=promise,
-            noise=self.noise,
-            clip=self.rule,
+            self.noise,
+            self.rule,
             select=select,
             select_items=1 if alone else self.max_items,
             adaptive=self.adaptive,
