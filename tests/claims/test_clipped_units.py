@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from tests.statistics import cases
 
+from dpgrain.publishing import Promise
 from dpgrain.statistics.bounds import AutoClip
-from dpgrain.statistics.plan import calibrate_sums
+from dpgrain.statistics.plan import SumsDesign, calibrate_sums
 from dpgrain.tables.engines import kernel
 from dpgrain.units import RELATIONS, Relation
 
@@ -76,10 +77,10 @@ def test_search_finds_units_charged_like_scalar_sums(
     case = ("sum above 0", "user", (), "public", AutoClip(low=2.0**-10, high=8.0))
     assert 0.98 < clipped_units_only(case, asked) <= 1 + 1e-9
 
-    def wrong(contribution: Any, **options: Any) -> Any:
-        noise = calibrate_sums(contribution, **options)
+    def wrong(design: SumsDesign, promise: Promise) -> Any:
+        noise = calibrate_sums(design, promise)
         assert noise.clipped is not None
-        event = dataclasses.replace(noise.clipped, contribution=contribution)
+        event = dataclasses.replace(noise.clipped, contribution=design.contribution)
         return dataclasses.replace(noise, clipped=event)
 
     monkeypatch.setattr("dpgrain.statistics.sums_query.calibrate_sums", wrong)

@@ -56,7 +56,7 @@ from dpgrain.means.user_mean import AUTO, mean_of_users
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Constant, Sgd, Squared
 from dpgrain.publishing import Promise
-from dpgrain.report import write_fit_report
+from dpgrain.report import report as write_report
 from dpgrain.units import RELATIONS, Element, Record, Relation, Unit, User
 
 Array: TypeAlias = NDArray[Any]
@@ -262,7 +262,7 @@ def everything(found: Any, folder: Path) -> list[str]:
     usual = found.config().promise.unit == User() and found.relation == "zero_out"
     if usual and (found.intervals or isinstance(found, PoissonRegressor)):
         # Plots take their time: of one unit and relation, and two models.
-        told.append(write_fit_report(found, folder / "page.html").read_text())
+        told.append(write_report(found, folder / "page.html").read_text())
     return told
 
 

@@ -15,7 +15,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from dpgrain.cli.app import app as program
-from dpgrain.cli.command import Command, command, group
+from dpgrain.cli.command import Command, broken, command, group
 from dpgrain.cli.options import TABLE, seldom
 from dpgrain.errors import ParameterError, SchemaError
 
@@ -221,3 +221,12 @@ def test_a_group_imports_a_command_when_it_is_asked_for() -> None:
     assert CliRunner().invoke(lazy, ["ask", "--n-users", "1"]).exit_code == 0
     found = CliRunner().invoke(lazy, ["gone"])
     assert isinstance(found.exception, ModuleNotFoundError)
+
+
+def test_an_option_of_an_example_stays_with_its_values() -> None:
+    text = "dpgrain mean 'a b.csv' --bounds 0 100 --flag --user who"
+    for width in range(20, 70):
+        lines = broken(text, width).split(" \\\n")
+        assert shlex.split(" ".join(lines)) == shlex.split(text)
+        assert all(len(line) + 2 <= width for line in lines if len(line.split(" --")) > 2)
+        assert any("--bounds 0 100" in line for line in lines)

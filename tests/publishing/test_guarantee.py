@@ -21,13 +21,13 @@ def promise(
     level: Level = "element", relation: Relation = "zero_out", event: Event | None = None
 ) -> Guarantee:
     event = event or Gaussian(5.0, Contribution(block=level))
-    elements = "the column 'topic'" if level == "element" else ""
+    elements = "'topic'" if level == "element" else ""
     return Guarantee(level, elements, relation, 1e-6, event, (Fact("items", (9,)),))
 
 
 def test_unwritable_text_is_rejected() -> None:
     """Halves of letters are text to JSON, and have neither a hash nor bytes."""
-    values = {**promise().to_dict(), "elements": "the column '\ud800'"}
+    values = {**promise().to_dict(), "elements": "'\ud800'"}
     with refuses("elements", "valid UTF-8 text"):
         Guarantee.from_json(json.dumps(values))
 
@@ -66,10 +66,17 @@ def test_incompatible_guarantees_do_not_compose() -> None:
 def test_json_round_trip(event: Event) -> None:
     before = promise(event=event)
     text = before.to_json()
-    assert json.loads(text)["elements"] == "the column 'topic'"
+    assert json.loads(text)["elements"] == "'topic'"
     after = Guarantee.from_json(text)
     assert after == before
     assert str(after) == str(before)
+
+
+def test_a_column_of_earlier_versions_is_the_same_partition() -> None:
+    now = promise()
+    before = Guarantee.from_dict({**now.to_dict(), "elements": "the column 'topic'"})
+    assert (before, before.hash) == (now, now.hash)
+    assert (before + now).elements == "'topic'"
 
 
 def test_the_curve_by_granularity() -> None:

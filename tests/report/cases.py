@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
-from dpgrain.report import write_report
+from dpgrain.report import report as write_report
 from dpgrain.statistics.release_metadata import Clip, ReleaseMetadata
 from dpgrain.tables.groups import Groups
 

@@ -15,7 +15,7 @@ from tests.report import cases
 
 import dpgrain as dg
 from dpgrain._formatting import powers, rounded_up
-from dpgrain.report import write_report
+from dpgrain.report import report as write_report
 
 
 class TestHoldings:
@@ -53,7 +53,7 @@ class TestHoldings:
         with refuses("holdings", "partition"):
             release.report(tmp_path / "r.html", self._holdings(scores, dg.User()))
         with refuses("holdings", "elements_per_user"):
-            write_report(release, tmp_path / "r.html", release)  # type: ignore[arg-type]
+            write_report(release, tmp_path / "r.html", holdings=release)
         assert not list(tmp_path.iterdir())
 
     @pytest.mark.slow

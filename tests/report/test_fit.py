@@ -17,7 +17,7 @@ from dpgrain.papers.floors import min_error_of_records, min_error_of_worlds
 from dpgrain.planning.shuffle_plans import (
     honest_shares,
 )
-from dpgrain.report import write_fit_report
+from dpgrain.report import report as write_report
 from dpgrain.units import Trust
 
 LIMITED: dict[str, dict[str, object]] = {
@@ -40,7 +40,7 @@ class TestLimitsOfAFit:
     @pytest.mark.parametrize("options", LIMITED.values(), ids=LIMITED)
     def test_report_shows_the_floors(self, options: dict[str, object], tmp_path: Path) -> None:
         model = self.fitted(**options)
-        page = write_fit_report(model, tmp_path / "fit.html").read_text(encoding="utf-8")
+        page = write_report(model, tmp_path / "fit.html").read_text(encoding="utf-8")
         part = page[
             page.index("<summary>Limits</summary>") : page.index("<summary>Public facts</summary>")
         ]
@@ -69,7 +69,7 @@ class TestLimitsOfAFit:
 
     @pytest.mark.slow
     def test_other_fits_have_none(self, tmp_path: Path) -> None:
-        page = write_fit_report(self.fitted(unit=dg.Record()), tmp_path / "fit.html")
+        page = write_report(self.fitted(unit=dg.Record()), tmp_path / "fit.html")
         assert "<summary>Limits</summary>" not in page.read_text(encoding="utf-8")
 
 

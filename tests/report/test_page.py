@@ -12,7 +12,7 @@ import pytest
 from tests.report import cases
 
 import dpgrain as dg
-from dpgrain.report import write_report
+from dpgrain.report import report as write_report
 from dpgrain.words.odds import person_sentence
 
 
@@ -36,7 +36,7 @@ def test_a_failure_while_drawing_leaves_the_old_report(
     path = tmp_path / "report.html"
     path.write_text("old")
 
-    def broken(release: dg.Release, holdings: dg.Holdings | None) -> str:
+    def broken(release: dg.Release) -> str:
         raise RuntimeError(release)
 
     monkeypatch.setattr("dpgrain.report.release.release_page", broken)

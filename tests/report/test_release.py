@@ -17,7 +17,7 @@ from tests.report import cases
 import dpgrain as dg
 from dpgrain._formatting import rounded_up
 from dpgrain.accounting import Gaussian, Selection
-from dpgrain.report import write_report
+from dpgrain.report import report as write_report
 from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.statistic import MEAN, QUANTILES
 from dpgrain.tables.groups import Groups

@@ -16,7 +16,7 @@ from tests.report import cases
 from tests.report.browser import CHROMIUM, chromium
 
 import dpgrain as dg
-from dpgrain.report import write_report
+from dpgrain.report import report as write_report
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,14 @@ def test_the_heavy_group_shows_the_clipped_share() -> None:
     )
     assert notes(release)[1].startswith(warning)
     assert "≤100%" in repr(release)
+
+
+def test_rows_repeat_the_warnings_of_the_release() -> None:
+    table, _ = visits(20, 20)
+    release = dg.count(table, by="year", domain=[2024], epsilon=1.0, random_state=1, **USER)
+    release = replace(release, metadata=replace(release.metadata, care=(("no-bound",),)))
+    assert release.row_warnings[0].startswith("no contribution exceeded the noise")
+    assert release.to_arrow()["take care"].to_pylist() == release.row_warnings
 
 
 def test_the_share_is_of_users_with_data() -> None:

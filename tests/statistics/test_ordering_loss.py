@@ -15,7 +15,7 @@ from dpgrain.accounting import (
     Gaussian,
 )
 from dpgrain.statistics import release_metadata as metadata_module
-from dpgrain.statistics.ordering_loss import misordered_pairs
+from dpgrain.statistics.group_estimates import misordered_pairs
 from dpgrain.tables.groups import Groups
 
 

@@ -18,6 +18,7 @@ import dpgrain as dg
 from dpgrain.accounting import Contribution, Selection
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.plan import (
+    SumsDesign,
     calibrate_sums,
     grid_bits,
     plan_histogram,
@@ -58,10 +59,10 @@ def test_an_exchanged_block_of_one_number_changes_two_bins(noise: Any) -> None:
 def test_record_sensitivity_includes_two_grid_steps_per_item(noise: Any) -> None:
     items, value, clip = 16, 1.0, 4.0
     promise = Promise.of(dg.User(), 1.0, 0.0 if noise == "laplace" else 1e-6, "zero_out", None)
+    contribution = Contribution("user", norm="l1" if noise == "laplace" else "l2")
     plan = calibrate_sums(
-        Contribution("user", norm="l1" if noise == "laplace" else "l2"),
-        promise=promise, noise=noise, clip=clip, items=items, record_value=value,
-    )  # fmt: skip
+        SumsDesign(contribution, noise, clip, items=items, record_value=value), promise
+    )
     # A block is at most 2^bits steps long, and half as many at least.
     step = 2.0 ** (1 - grid_bits(plan.sums.noise_multiplier))
     rounded = items if noise == "laplace" else math.sqrt(items)

@@ -21,7 +21,7 @@ from dpgrain.learn.features import FeatureEncoding, NumberColumn
 from dpgrain.publishing import draws
 from dpgrain.releases.table_queries import mean_of_columns
 from dpgrain.shared_records.extension import BoundSearch
-from dpgrain.statistics.release import Histogram
+from dpgrain.statistics.group_estimates import Histogram
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Relation, Unit
 
 #: Owners, channel, amount.

@@ -24,7 +24,6 @@ from dpgrain.gradients.records import RecordBlocks
 from dpgrain.inputs.array_blocks import arrange
 from dpgrain.learn import Minimum, minimise
 from dpgrain.learn.rounds import population_index
-from dpgrain.learn.summary import coefficients
 from dpgrain.means import ClippedMean
 from dpgrain.optimize import Absolute, Ball, Logistic, RandomIterate, Sgd, Squared
 from dpgrain.papers import (
@@ -45,6 +44,7 @@ from dpgrain.papers import (
 )
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Element, Record, Relation, User
+from dpgrain.words.fit_text import coefficients
 
 Array = NDArray[Any]
 

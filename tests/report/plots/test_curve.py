@@ -38,7 +38,7 @@ def test_user_shares_are_on_a_separate_axis(scores: dg.UserTable) -> None:
         scores, "year", unit=unit, edges=[1, 2, 7, 300], epsilon=9, delta=1e-6
     )
     event = Gaussian(3.7306, Contribution(coordinates="nonnegative"))
-    promise = dg.Guarantee("element", "the column 'year'", "zero_out", 1e-5, event)
+    promise = dg.Guarantee("element", "'year'", "zero_out", 1e-5, event)
     figure = Figure()
     ax = plot_curve(promise, figure.subplots(), max_units=20, holdings=holdings)
     assert len(ax.lines) == 2

@@ -29,7 +29,7 @@ from dpgrain.tables.sources.column_types import (
     read_as,
     widest,
 )
-from dpgrain.tables.sources.relations import RelationSource
+from dpgrain.tables.sources.read_arguments import RelationSource
 
 # A value of each type that DuckDB has, as SQL; a version with another type fails here.
 VALUES = {

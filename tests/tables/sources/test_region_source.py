@@ -11,9 +11,8 @@ from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.scope.regions import LabelSet, Region, Side, Span
-from dpgrain.tables.sources.read_arguments import resolve_source
+from dpgrain.tables.sources.read_arguments import RelationSource, resolve_source
 from dpgrain.tables.sources.region_source import RegionSource
-from dpgrain.tables.sources.relations import RelationSource
 
 _DATES = (
     "('2026-01-01'::DATE), ('infinity'), ('-infinity'), (NULL), ('2026-01-02'), ('0044-01-01 (BC)')"

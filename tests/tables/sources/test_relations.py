@@ -7,7 +7,7 @@ import pytest
 from tests.refusals import refuses
 
 from dpgrain.errors import SchemaError
-from dpgrain.tables.sources.relations import RelationSource, stores_its_values
+from dpgrain.tables.sources.read_arguments import RelationSource, stores_its_values
 
 
 @pytest.fixture

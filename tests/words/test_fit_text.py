@@ -11,10 +11,10 @@ from tests.learn import cases
 
 from dpgrain.errors import CareWarning
 from dpgrain.learn import LinearRegression, LinearSVC, LogisticRegression, PoissonRegressor, load
-from dpgrain.learn.interpretation import explain_fit, fit_warnings
 from dpgrain.optimize import Constant, Sgd
 from dpgrain.papers import Concentrated
 from dpgrain.units import Element, Record, User
+from dpgrain.words.fit_text import explain_fit, fit_warnings
 
 STATED: dict[str, Any] = {"n_users": 600, "classes": [0, 1], "rounds": 10, "epsilon": 4.0}
 
