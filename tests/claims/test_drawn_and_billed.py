@@ -113,6 +113,7 @@ def _product(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.proof("search", "Compose")
+@pytest.mark.filterwarnings("ignore::dpgrain.CareWarning")
 @pytest.mark.slow(cases=8)
 @pytest.mark.parametrize("name", NAMES)
 def test_all_draws_together_are_charged(name: str, effort: Effort) -> None:

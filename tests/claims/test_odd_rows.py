@@ -158,9 +158,15 @@ SEEDED: dict[str, Any] = {"random_state": 0, "n_users": M}
 COUNTED: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 0}
 
 
+def width(X: Any) -> int | None:
+    """Length of a row of a list; None for other inputs."""
+    return D if isinstance(X, list | tuple) else None
+
+
 def fit(model: Any) -> Callable[[Any, Any], Array]:
     def fitted(X: Any, y: Any) -> Array:
-        own = {**model.get_params(), **SEEDED}
+        # The rows of a list may differ in length, so their length is passed.
+        own = {**model.get_params(), **SEEDED, "n_features": width(X)}
         fresh = type(model)(**{**own, "unit": own["unit"] or Record()})
         found: Array = fresh.fit(X, y).history_.gradients
         return found
@@ -169,8 +175,7 @@ def fit(model: Any) -> Callable[[Any, Any], Array]:
 
 
 def mean(X: Any, _: Any) -> Array:
-    # The number of cells in a row of a list is public.
-    options: dict[str, Any] = {**SEEDED, "dimension": D if isinstance(X, list | tuple) else None}
+    options: dict[str, Any] = {**SEEDED, "dimension": width(X)}
     found = dg.mean_of_users(X, bound=2.0, epsilon=1.0, delta=1e-6, method="clip", **options)
     # A row changes the sum; the divisor follows from a noisy number of users.
     return found.value * found.n_users / M
