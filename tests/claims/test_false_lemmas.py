@@ -155,7 +155,7 @@ def test_corollary_1_radius_of_levy_is_half_too_small() -> None:
     assert farther(2 * radius) < gamma
 
 
-def test_recipe_radius_is_valid_where_printed_ones_fail() -> None:
+def test_recipe_radius_is_valid_unlike_the_printed_ones() -> None:
     for n, m in ((1, 10_000), (1000, 400)):
         reach = Known(records=m).radius_for(n, 1)
         each = 2 * binom.cdf(m / 2 - math.floor(m * reach / 2) - 1, m, 0.5)

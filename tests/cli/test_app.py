@@ -116,7 +116,7 @@ def test_debug_shows_the_traceback(visits: Path, process: Command) -> None:
     assert "ParameterError: --epsilon must be positive and finite, not -1.0." in done.stderr
 
 
-def test_a_wrong_word_is_told_with_the_usage(command: Command) -> None:
+def test_unknown_word_is_reported_with_the_usage(command: Command) -> None:
     for words, sentence in (
         (("nothing",), "No such command 'nothing'"),
         (("quantile",), "No such command 'quantile'. Did you mean 'quantiles'?"),

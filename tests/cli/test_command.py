@@ -78,7 +78,7 @@ def test_options_of_a_class_are_options_of_the_command() -> None:
     assert [(More(n_users=3, epsilon=2.0, random_state=3), ["a", "b"])] == SAID
 
 
-def test_help_shows_every_option_once_and_examples_as_they_are() -> None:
+def test_help_shows_every_option_once_with_verbatim_examples() -> None:
     shown = run("ask", "--help").output
     for option in ("--n-users", "--epsilon", "--seed", "--by", "And tell more of it."):
         assert shown.split("Examples:")[0].count(option) == 1
@@ -95,7 +95,7 @@ def test_help_shows_every_option_once_and_examples_as_they_are() -> None:
     )
 
 
-def test_help_names_what_is_seldom_needed_and_all_of_help_explains_it() -> None:
+def test_help_lists_rare_options_and_full_help_explains_them() -> None:
     shown, whole = run("ask", "--help").output, run("ask", "--help-all").output
     assert shown.index("Options:") < shown.index("--by") < shown.index("The guarantee:")
     assert shown.index("The guarantee:") < shown.index("--seed") < shown.index("Examples:")
@@ -131,7 +131,7 @@ def test_help_of_every_command_fits_a_screen(
             assert any(line.startswith("Example") for line in lines), words
 
 
-def test_help_of_the_program_lists_each_command_once_in_a_line_before_the_options(
+def test_program_help_lists_each_command_once_before_the_options(
     command: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -213,7 +213,7 @@ def test_an_option_of_one_value_is_not_stated_twice(words: tuple[str, ...], name
     assert SAID[-1][1] == ["a", "b"]
 
 
-def test_a_group_imports_a_command_when_it_is_asked_for() -> None:
+def test_group_imports_a_command_on_request() -> None:
     lazy = group(
         "What there is.", {"All": {"ask": f"{__name__}:ask", "gone": "no.such.module:gone"}}
     )

@@ -13,7 +13,7 @@ from dpgrain.cli import demo_command
 
 
 @pytest.mark.slow
-def test_the_demonstration_ends_with_commands_that_work(
+def test_demonstration_ends_with_working_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     monkeypatch.setattr(demo_command, "_READERS", 400)

@@ -101,7 +101,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("words", "sentence"), WRONG, ids=lambda v: str(v)[:60])
-def test_guarantee_says_what_is_wrong(words: list[str], sentence: str, command: Command) -> None:
+def test_guarantee_reports_mistakes(words: list[str], sentence: str, command: Command) -> None:
     done = command("guarantee", *words)
     assert done.returncode == 2
     assert sentence in done.stderr

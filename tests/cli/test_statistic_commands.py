@@ -236,7 +236,7 @@ def test_bounds_may_be_listed_with_a_comma(
         assert "Mean of seconds clamped to [0, 90]" in done.stdout
 
 
-def test_help_tells_of_every_command(command: Command) -> None:
+def test_help_covers_every_command(command: Command) -> None:
     shown = command("--help").stdout
     for name in ("histogram", "top", "count", "sum", "mean", "variance", "quantiles", "guarantee"):
         assert name in shown
@@ -275,7 +275,7 @@ def test_cells_and_domains_come_from_files(visits: Path, tmp_path: Path, command
     ],
     ids=["cells", "domain", "by", "value"],
 )
-def test_one_sentence_tells_what_is_wrong(
+def test_one_sentence_reports_a_mistake(
     options: tuple[str, ...], sentence: str, visits: Path, command: Command
 ) -> None:
     done = command("count", visits, "--unit", "user", *PROMISE, *options)

@@ -61,7 +61,7 @@ def test_a_terminal_shows_progress_and_colours(rows: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_no_colour_where_none_is_wanted(
+def test_colour_is_off_when_unwanted(
     rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
@@ -73,7 +73,7 @@ def test_no_colour_where_none_is_wanted(
 
 
 @pytest.mark.slow
-def test_a_pipe_gets_text_alone(rows: Path) -> None:
+def test_pipe_receives_plain_text(rows: Path) -> None:
     for words, code in (((), 0), (("--by", "nothing"), 1)):
         asked = [sys.executable, "-c", program("count", rows, *COUNT, *words)]
         done = subprocess.run(asked, capture_output=True, check=False)

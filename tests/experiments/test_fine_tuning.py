@@ -179,7 +179,7 @@ def test_weak_rule_states_its_weakness() -> None:
 # Canaries --------------------------------------------------------------------------------------
 
 
-def test_coins_decide_who_participates() -> None:
+def test_coins_decide_participation() -> None:
     drawn, data = ft.Canaries.drawn(40, SIZE.words, 3), chat()
     among = drawn.among(data)
     assert 8 < drawn.taken.sum() < 32

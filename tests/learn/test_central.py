@@ -54,7 +54,7 @@ def test_each_part_has_its_share_under_the_relation(relation: Relation) -> None:
 
 @pytest.mark.parametrize("clip", ["auto", 1.0])
 @pytest.mark.parametrize("n", [None, 600])
-def test_all_that_is_charged_is_lent_for_a_draw(n: Any, clip: Any) -> None:
+def test_all_charged_parts_are_lent_for_draws(n: Any, clip: Any) -> None:
     model = LogisticRegression(unit=User(), epsilon=1.0, clip=clip, intervals=0.1, n_users=n)
     query = model.query(cases.X, cases.BINARY, users=cases.USERS)
     with Charge(query.plan.guarantee, SeededSource(1)) as charge:
@@ -62,7 +62,7 @@ def test_all_that_is_charged_is_lent_for_a_draw(n: Any, clip: Any) -> None:
         assert not charge.left
 
 
-def test_a_default_fit_takes_half_as_many_rounds_as_bets_with_a_stated_bound() -> None:
+def test_default_fit_uses_half_the_betting_rounds() -> None:
     def rounds(**options: Any) -> int:
         config = LinearRegression(**options).config()
         return CentralFit.calibrate(config, config.promise).mean.rounds
@@ -91,7 +91,7 @@ def test_correlated_features_are_fitted_within_the_default_rounds() -> None:
 
 
 @pytest.mark.parametrize("unit", [None, Record(), Element(), User(max_elements=2)], ids=repr)
-def test_blocks_are_clipped_to_what_is_found_near_the_solution(unit: Any) -> None:
+def test_blocks_are_clipped_to_the_norms_near_the_solution(unit: Any) -> None:
     stated: dict[str, Any] = {"unit": unit, "rounds": 50, "n_users": 600, "classes": [0, 1]}
     cells = None if unit in (None, Record()) else cases.ELEMENTS
     passed: dict[str, Any] = {"users": cases.USERS, "elements": cells}
@@ -120,7 +120,7 @@ def test_blocks_are_clipped_to_what_is_found_near_the_solution(unit: Any) -> Non
 @pytest.mark.parametrize("held", [1.0, "auto"])
 @pytest.mark.parametrize("clip", [None, 1.0, "auto"])
 @pytest.mark.parametrize("algorithm", ["auto", Sgd(Constant(1.0))], ids=["betting", "sgd"])
-def test_nothing_is_published_that_was_not_charged(
+def test_uncharged_values_are_not_published(
     algorithm: Any, clip: Any, held: Any, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[Any] = []
@@ -173,7 +173,7 @@ def test_people_with_another_slope_have_their_share() -> None:
 
 
 @pytest.mark.parametrize("unit", [User(), Record()], ids=repr)
-def test_classifiers_of_people_with_few_rows_are_not_too_sure(unit: Any) -> None:
+def test_classifiers_of_sparse_users_are_not_overconfident(unit: Any) -> None:
     rng, n = np.random.default_rng(0), 5000
     users = np.repeat(np.arange(n), rng.integers(1, 3, n))
     X = rng.normal(size=(len(users), 3))
@@ -230,7 +230,7 @@ def test_the_kernels_see_whole_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen == [3600, 1800, 600]
 
 
-def test_exact_sums_name_what_is_left_in_floating_point() -> None:
+def test_exact_sums_name_their_floating_point_remainder() -> None:
     model = LogisticRegression(exact=True, intervals=0.2, rounds=1).fit(
         cases.X, cases.BINARY, users=cases.USERS
     )

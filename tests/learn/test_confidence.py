@@ -195,7 +195,7 @@ TRUTH = np.array([1.0, -0.7, 0.4, 0.0, 0.3])
     ],
     ids=["element", "user", "drawn"],
 )
-def test_intervals_cover_as_often_as_they_say(model: LogisticRegression) -> None:
+def test_intervals_have_the_stated_coverage(model: LogisticRegression) -> None:
     found = coverage(model, TRUTH, root(TRUTH), 500)
     assert 0.92 <= found.mean() <= 0.97
     assert found.min() > 0.88
@@ -248,7 +248,7 @@ def one_feature(
 @pytest.mark.parametrize("scale", [0.03, 0.3, 1.0, 3.0])
 @pytest.mark.parametrize("unit", [User(), Record()], ids=repr)
 @pytest.mark.parametrize("numbers", [True, False], ids=["squares", "logistic"])
-def test_intervals_hold_the_slope_or_are_not_told(
+def test_intervals_cover_the_slope_or_are_omitted(
     numbers: bool, unit: Any, scale: float, n: int, l2: float
 ) -> None:
     options: dict[str, Any] = {"unit": unit, "n_users": n, "l2": l2, "intervals": 0.2}
@@ -270,7 +270,7 @@ def test_intervals_hold_the_slope_or_are_not_told(
 
 
 @pytest.mark.parametrize("times", [1.0, 2.0, 5.0])
-def test_a_variance_that_is_told_with_noise_has_as_few_degrees_of_freedom(times: float) -> None:
+def test_noisy_variance_has_reduced_degrees_of_freedom(times: float) -> None:
     # A variance with the relative standard deviation r counts as one of 2/r² draws (Satterthwaite).
     n, sd = 1000, 0.02
     evidence = Evidence(np.eye(1), 0.0, np.array([[times * sd]]), sd, n)
@@ -286,7 +286,7 @@ def test_a_variance_that_is_told_with_noise_has_as_few_degrees_of_freedom(times:
 
 
 @pytest.mark.parametrize("width", [2, 5, 9])
-def test_a_fit_says_beforehand_where_intervals_hardly_have_ends(width: int) -> None:
+def test_fit_warns_of_unbounded_intervals_in_advance(width: int) -> None:
     """Below its required number of users intervals have no ends; with four times it they do."""
     rng = np.random.default_rng(width)
 
@@ -317,7 +317,7 @@ def test_a_fit_says_beforehand_where_intervals_hardly_have_ends(width: int) -> N
     ("n", "error", "match"),
     [(120, CareWarning, "needs about"), (60, ParameterError, "at least 80 users")],
 )
-def test_intervals_that_noise_hides_are_not_charged(n: int, error: Any, match: str) -> None:
+def test_intervals_dominated_by_noise_are_not_charged(n: int, error: Any, match: str) -> None:
     X, users = np.ones((n, 3)), np.arange(n)
     model = LogisticRegression(
         epsilon=1.0, delta=1e-5, intervals=0.2, classes=[0, 1], n_users=n, random_state=0
@@ -329,7 +329,7 @@ def test_intervals_that_noise_hides_are_not_charged(n: int, error: Any, match: s
     assert open_budget.left == 1
 
 
-def test_no_data_have_intervals_below_the_least_number_of_users() -> None:
+def test_no_data_have_intervals_below_the_required_users() -> None:
     """The best case is a curvature of the largest norm in each record, equal in all directions."""
     event, width = Gaussian(9.0), 6
     noise = event.noise_multiplier / math.sqrt(confidence._CURVATURE)
@@ -367,7 +367,7 @@ def test_intervals_of_3000_users_cover_and_are_short(numbers: bool, width: int) 
     assert np.mean(longer) <= 2
 
 
-def test_blocks_of_one_user_move_the_evidence_as_far_as_it_says() -> None:
+def test_user_blocks_move_the_evidence_as_stated() -> None:
     """Two gradients in one direction, the larger one removed: the most that one block can do."""
     X = np.array([[1.0, 0.0], [1.0, 0.0]])
     owners, theta, clip = np.array([0, 0]), np.zeros(2), 0.7
@@ -409,7 +409,7 @@ def test_intervals_are_on_the_scale_of_the_features() -> None:
     assert len(poisson.fit(X, counts, users=users).confidence_intervals().names) == 5
 
 
-def test_intervals_tell_their_doubt() -> None:
+def test_intervals_report_their_doubt() -> None:
     one = np.ones(1)
     sure = Intervals(("x",), one, one - 1, one + 1, one, 0.95)
     assert str(sure) == repr(sure) == f"{sure.to_pandas()}\n{COVERAGE}"

@@ -87,7 +87,7 @@ def test_a_default_fit_is_good() -> None:
         assert model.fit(features, y, users=users).score(features, y) > least, model
 
 
-def test_shapes_are_those_of_scikit_learn() -> None:
+def test_shapes_agree_with_scikit_learn() -> None:
     two = LogisticRegression(random_state=0).fit(cases.X, cases.BINARY)
     assert (two.coef_.shape, two.intercept_.shape) == ((1, 3), (1,))
     assert two.predict_proba(cases.X).shape == (len(cases.X), 2)
@@ -187,19 +187,19 @@ def test_features_are_named() -> None:
         model.predict(cases.X)
 
 
-def test_a_pipeline_may_hand_on_frames() -> None:
+def test_pipeline_may_pass_frames() -> None:
     steps = make_pipeline(FunctionTransformer(lambda rows: rows / 2), LogisticRegression(rounds=2))
     steps.set_output(transform="pandas").fit(FRAME, cases.BINARY)
     assert list(steps[-1].feature_names_in_) == ["a", "b", "c"]
     assert len(steps.predict(FRAME)) == len(FRAME)
 
 
-def test_sparse_targets_are_refused_in_one_sentence() -> None:
+def test_sparse_targets_raise_one_sentence() -> None:
     with refuses("y", "targets"):
         LogisticRegression().fit(cases.X, sparse.csr_array(cases.BINARY[:, None]))
 
 
-def test_a_notebook_shows_the_promise_beside_the_diagram() -> None:
+def test_notebook_shows_the_guarantee_with_the_diagram() -> None:
     model = LogisticRegression(rounds=2)
     assert "What" not in model._repr_mimebundle_()["text/plain"]
     model.fit(FRAME.rename(columns={"a": "<b>"}), cases.BINARY)

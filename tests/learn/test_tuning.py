@@ -78,7 +78,7 @@ def test_tuning_the_clipping_bound_helps(tuned: list[LogisticRegression]) -> Non
 
 
 @pytest.mark.slow
-def test_the_whole_promise_is_kept(tuned: list[LogisticRegression]) -> None:
+def test_whole_promise_is_satisfied(tuned: list[LogisticRegression]) -> None:
     for model in tuned[:2]:
         promise = model.guarantee_
         assert 0.999 < promise.epsilon() <= 1.0
@@ -97,7 +97,7 @@ def test_the_whole_promise_is_kept(tuned: list[LogisticRegression]) -> None:
         assert not promise.private
 
 
-def test_a_run_that_is_not_counted_would_be_seen(tuned: list[LogisticRegression]) -> None:
+def test_uncounted_run_would_be_detected(tuned: list[LogisticRegression]) -> None:
     event = tuned[0].guarantee_.event
     assert isinstance(event, SelectBest)
     *parts, score = event.candidate.parts
@@ -209,7 +209,7 @@ def test_scores_are_bounded_by_unit_and_have_their_noise() -> None:
 
 
 @pytest.mark.parametrize("labels", [2, 3])
-def test_a_missing_row_changes_no_other_margin_that_is_scored(labels: int) -> None:
+def test_missing_row_changes_no_other_scored_margin(labels: int) -> None:
     # A matrix product rounds rows depending on their number, and among tens of thousands of rows
     # each one at the edge of a step would move a score.
     rng = np.random.default_rng(0)
@@ -299,7 +299,7 @@ def test_grids_are_products_and_lists() -> None:
     ],
     ids=str,
 )
-def test_wrong_grids_are_refused_before_anything_is_published(grid: Any, sentence: str) -> None:
+def test_invalid_grids_are_rejected_before_publishing(grid: Any, sentence: str) -> None:
     with budget(1.0, 1e-6) as b, pytest.raises(ParameterError, match=sentence):
         fit_tuned(LogisticRegression(), X, Y, users=USERS, grid=grid)
     assert b.guarantee is None
@@ -319,7 +319,7 @@ def test_wrong_parameters_are_named(change: dict[str, Any], sentence: str) -> No
 
 
 @pytest.mark.slow
-def test_a_fit_tunes_where_it_is_asked_to() -> None:
+def test_fit_tunes_on_request() -> None:
     model = LogisticRegression(random_state=3, rounds=10, tune={"l2": [0.0, 0.01]})
     with budget(9.0, 1e-4, leak=5e-5) as spent:
         model.fit(X, Y, users=USERS)
@@ -357,7 +357,7 @@ def test_recipes_are_not_tuned(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_the_promise_names_what_each_setting_takes_as_public() -> None:
+def test_guarantee_names_the_public_parameters_of_each_setting() -> None:
     X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2 == 1
     model = LogisticRegression(
         epsilon=4.0, clip=2.0, feature_bound=3.0, l2=0.1, random_state=0, tune={"rounds": [3, 7]}

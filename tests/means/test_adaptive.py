@@ -97,7 +97,7 @@ class Replayed:
         return self.published.pop(0)
 
 
-def test_bound_depends_on_published_numbers_alone() -> None:
+def test_bound_depends_only_on_published_numbers() -> None:
     generator = np.random.default_rng(4)
     mean = AdaptiveClip(inner("shuffle"), 2.0)
     published = [generator.normal(size=DIMENSION + COUNTS) * 0.1 for _ in range(ROUNDS)]
@@ -111,7 +111,7 @@ def test_bound_depends_on_published_numbers_alone() -> None:
     assert len({bound for bound, *_ in seen[0]}) > 1
 
 
-def test_noise_is_that_of_the_inner_mean_in_units_of_the_bound() -> None:
+def test_noise_is_the_inner_means_in_bound_units() -> None:
     mean = AdaptiveClip(inner("central"), 2.0)
     found = []
     for seed in range(60):

@@ -64,9 +64,7 @@ def test_auto_is_near_the_best_in_hindsight(
 
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(("epsilon", "d"), [(0.5, 1), (1.0, 1), (1.0, 2), (3.0, 1), (1.0, 10)])
-def test_no_number_of_hidden_users_makes_auto_err_more_than_three_times(
-    epsilon: float, d: int
-) -> None:
+def test_hidden_users_cost_auto_at_most_a_factor_three(epsilon: float, d: int) -> None:
     # All sit at one end of the ball but k users, who sit at the other.
     X = np.zeros((2000, d))
     X[:, 0] = 0.9
@@ -81,7 +79,7 @@ def test_no_number_of_hidden_users_makes_auto_err_more_than_three_times(
 
 
 @pytest.mark.parametrize("radius", [0.001, 0.5, 10.0])
-def test_a_stated_radius_does_not_change_what_auto_publishes(radius: float) -> None:
+def test_stated_radius_does_not_change_autos_release(radius: float) -> None:
     X = np.random.default_rng(1).normal(size=(900, 2))
     known, unknown = (cases.mean(X, epsilon=1.0, radius=each) for each in (radius, None))
     assert known.value.tolist() == unknown.value.tolist()

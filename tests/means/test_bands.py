@@ -33,7 +33,7 @@ def matrix(bands: Bands, rounds: int) -> Array:
 
 
 @pytest.mark.parametrize(("bands", "rounds"), [(1, 9), (2, 9), (5, 40), (40, 40), (8, 3)])
-def test_numbers_are_those_of_the_matrix(bands: int, rounds: int) -> None:
+def test_numbers_agree_with_the_matrix(bands: int, rounds: int) -> None:
     best = Bands.best(bands, rounds)
     whole = matrix(best, rounds)
     assert 1 - 1e-11 < np.linalg.norm(best.column) <= 1
@@ -57,7 +57,7 @@ def test_no_column_nearby_is_better() -> None:
 
 
 @pytest.mark.parametrize("column", [(0.9, 0.9), (0.0, 1.0), (-0.5, 0.5), (math.nan,)])
-def test_columns_that_cost_more_are_refused(column: tuple[float, ...]) -> None:
+def test_costlier_columns_are_rejected(column: tuple[float, ...]) -> None:
     with refuses("column", "1"):
         Bands(column)
 
@@ -95,7 +95,7 @@ def run(mean: ClippedMean, owners: IndexArray, parts: Any, data: Array) -> Array
 @pytest.mark.parametrize("held", [1, 2])
 @pytest.mark.parametrize("bands", [2, 3, 4, 9])
 @pytest.mark.parametrize("sampling", ["pairs", "users"])
-def test_no_neighbour_moves_a_turn_farther_than_is_billed(
+def test_no_neighbour_moves_a_round_beyond_the_charge(
     sampling: Any, bands: int, held: int, relation: Relation
 ) -> None:
     """Everyone of a part is drawn, so that turns are seen one by one."""
@@ -144,7 +144,7 @@ def test_parts_of_others_do_not_depend_on_a_user() -> None:
     assert np.abs(pairs - 3000 / 9).max() < 110
 
 
-def test_each_part_has_its_turn_at_bands_times_the_rate() -> None:
+def test_each_part_participates_at_bands_times_the_rate() -> None:
     mean = ClippedMean(1.0, 1.0, 10, 400, 0.05, bands=4)
     owners = np.repeat(np.arange(1000), 2)
     rounds = mean.start(SystemSource(), owners)
@@ -158,7 +158,7 @@ def test_each_part_has_its_turn_at_bands_times_the_rate() -> None:
     )
 
 
-def test_who_goes_on_has_no_more_turns_than_are_accounted_for() -> None:
+def test_resumed_run_has_no_additional_participations() -> None:
     """An interrupted run starts with a whole cycle, or continues unchanged from its state."""
     mean, owners = ClippedMean(1.0, 1.0, 10, 20, 0.25, bands=4), np.arange(40)
 

@@ -78,7 +78,7 @@ class TestBandedInTurn(TestBanded):
     options: ClassVar[dict[str, Any]] = {"bands": 3, "sampling_rate": 1 / 3, "sampling": "users"}
 
 
-def test_exact_sums_do_not_depend_on_order_or_on_other_blocks() -> None:
+def test_exact_sums_do_not_depend_on_order_or_others() -> None:
     rng = np.random.default_rng(4)
     vectors = rng.normal(size=(BLOCKS, DIMENSION)) * 10.0 ** rng.integers(-9, 9, (BLOCKS, 1))
     mean = ClippedMean(1.0, 1.0, USERS, 9, exact=True)
@@ -89,7 +89,7 @@ def test_exact_sums_do_not_depend_on_order_or_on_other_blocks() -> None:
 
 
 @pytest.mark.parametrize("noise", [2.0**-10, 2.0**15, 2.0**17, 2.0**30])
-def test_exact_sums_take_every_noise_that_is_allowed(noise: float) -> None:
+def test_exact_sums_accept_every_allowed_noise(noise: float) -> None:
     mean = ClippedMean(3e-5, noise, 10, 1, level="user", exact=True)
     run = mean.start(SystemSource())
     found = run.estimate(Vectors(np.full((10, 2), 1.0)))
@@ -169,14 +169,14 @@ def test_calibration_keeps_the_promise(unit: Unit, relation: Relation, rate: flo
         ({"level": "row"}, "level must be one of"),
     ],
 )
-def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_reported(wrong: dict[str, Any], message: str) -> None:
     values = {"clip": 1.0, "noise_multiplier": 1.0, "n_users": 10, "rounds": 2}
     with pytest.raises(ParameterError, match=message):
         ClippedMean(**{**values, **wrong})
 
 
 @pytest.mark.slow
-def test_the_error_of_a_mean_over_a_released_number_is_told() -> None:
+def test_error_of_a_mean_over_noisy_number_is_reported() -> None:
     # The mean stays so far within the bound that it is never shortened to it.
     truth = np.full(4, 0.42)
     asked: dict[str, Any] = {"bound": 1.0, "epsilon": 1.0, "delta": 1e-6}
@@ -280,7 +280,7 @@ def test_audit_of_drawn_pairs() -> None:
 
 
 @pytest.mark.slow
-def test_audit_finds_users_billed_as_pairs() -> None:
+def test_audit_finds_users_charged_as_pairs() -> None:
     held, mean = 11, ClippedMean(1.0, 2.0, 10, 100, sampling_rate=0.1, sampling="users")
     billed = SampledGaussian(2.0, 0.1, 100).epsilon(1e-5)
 

@@ -32,7 +32,7 @@ def test_counts_are_exact(tile: int, scale: float, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("offset", [0.0, 2.0**20, 2.0**36], ids=["near", "far", "farther"])
-def test_pairs_at_the_distance_itself_are_told_from_those_one_step_beyond(offset: float) -> None:
+def test_pairs_at_the_distance_differ_from_those_beyond(offset: float) -> None:
     # Most users at 0, so that the pairs in question are far from the centre of all products.
     rng = np.random.default_rng(6)
     d = 40

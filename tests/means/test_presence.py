@@ -86,7 +86,7 @@ def with_zeros(share: float, users: int, d: int) -> Array:
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", MEANS)
-def test_a_zero_counts_as_what_is_hardly_more(
+def test_zero_counts_like_a_tiny_value(
     name: str, relation: Relation, share: float, d: int, there: int
 ) -> None:
     if name == "softcore" and there < N:
@@ -202,7 +202,7 @@ def seen(vectors: Array, middle: float, monkeypatch: pytest.MonkeyPatch) -> tupl
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("others", NEIGHBOURS, ids="+".join)
 @pytest.mark.parametrize("middle", [0.0, 0.7, -2.0])
-def test_no_user_moves_choices_or_sums_farther_than_billed(
+def test_no_user_moves_choices_or_sums_beyond_the_charge(
     relation: Relation, others: tuple[str, str], middle: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def of(*users: str) -> tuple[Array, Array]:
@@ -225,7 +225,7 @@ def test_no_user_moves_choices_or_sums_farther_than_billed(
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_number_that_is_none_counts_as_zero(bad: float) -> None:
+def test_nan_counts_as_zero(bad: float) -> None:
     mean = WinsorizedScalar(0.1, 4.0, 500, 2.0)
     values = np.full(300, 0.05)
     found, zero = (mean.estimate(np.append(values, last), SeededSource(1)) for last in (bad, 0.0))

@@ -74,7 +74,7 @@ def test_no_neighbours_move_the_score_by_more(users: int, top: int, removed: boo
     assert found == 2 * top - 2 == made(n_users=users, top=top, threshold=1).event.sensitivity
 
 
-def test_a_user_without_a_vector_counts_as_one_who_is_alone() -> None:
+def test_user_without_a_vector_counts_as_isolated() -> None:
     # Otherwise a list of m users with one removed would lose one more.
     here, gone = np.zeros((6, 1)), np.zeros((5, 1))
     away = np.vstack([gone, [[50.0]]])
@@ -82,7 +82,7 @@ def test_a_user_without_a_vector_counts_as_one_who_is_alone() -> None:
     assert scored(gone, 6) == scored(away, 6)
 
 
-def test_the_plain_mean_of_the_largest_counts_moves_by_more() -> None:
+def test_plain_mean_of_largest_counts_moves_by_more() -> None:
     # Counts without the limit m: a user leaving the middle removes n − 1 others.
     near = [close(v, 2.0**-10, [4**11])[0] for v in (np.zeros((12, 1)), np.zeros((11, 1)))]
     plain = [int(np.sort(counts)[-4:].sum()) for counts in near]
@@ -96,7 +96,7 @@ def test_the_plain_mean_of_the_largest_counts_moves_by_more() -> None:
 # ------------------------------------------------------------------------------------- what it finds
 
 
-def test_it_finds_the_first_radius_at_which_most_agree() -> None:
+def test_it_finds_the_first_radius_of_a_majority() -> None:
     # 18 of 20 users at two points 6 apart: they agree from radius 3 upwards.
     vectors = np.array([*[0.0] * 9, *[6.0] * 9, 900.0, -900.0])[:, None]
     found = made().find(vectors, SystemSource())
@@ -115,7 +115,7 @@ def test_the_distance_itself_counts_as_close() -> None:
     assert made().find(beyond, SystemSource()) == pytest.approx(2.0 * math.sqrt(2))
 
 
-def test_what_is_not_finite_is_the_zero_vector_and_order_does_not_matter() -> None:
+def test_non_finite_vectors_are_zero_in_any_order() -> None:
     vectors = np.random.default_rng(1).normal(size=(20, 3)) * 3
     vectors[0] = 0.0
     poisoned = vectors.copy()
@@ -127,7 +127,7 @@ def test_what_is_not_finite_is_the_zero_vector_and_order_does_not_matter() -> No
         assert run.find(vectors[::-1], SeededSource(seed)) == found
 
 
-def test_more_vectors_than_users_are_refused() -> None:
+def test_more_vectors_than_users_are_rejected() -> None:
     with refuses("n_users", "20"):
         made().find(np.zeros((21, 1)), SystemSource())
 
@@ -179,7 +179,7 @@ def worst(counts: Array) -> float:
 
 @pytest.mark.slow
 @pytest.mark.proof("audit", "AboveThreshold")
-def test_radii_are_found_with_the_chances_that_the_event_is_for() -> None:
+def test_radii_have_the_charged_probabilities() -> None:
     assert worst(found(1500)) < SURE
 
 
@@ -220,7 +220,7 @@ def test_calibration_keeps_the_promise(relation: Relation) -> None:
         assert 0.02 < chosen < 0.15
 
 
-def test_too_few_users_are_refused_with_a_number_that_suffices() -> None:
+def test_too_few_users_are_rejected_with_a_sufficient_number() -> None:
     given: dict[str, Any] = {"epsilon": 0.5, "smallest": 0.01, "largest": 10.0}
     with refuses("n_users", "100") as no:
         Radius.calibrate(n_users=100, **given)
@@ -247,6 +247,6 @@ def test_facts_have_sentences() -> None:
     ],
     ids=["zero", "order", "range", "above-n", "one", "threshold", "scale"],
 )
-def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_reported(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         made(**wrong)

@@ -114,7 +114,7 @@ def test_the_check_is_paid_for(check: float) -> None:
         assert share == pytest.approx(check)
 
 
-def test_the_last_round_takes_all_where_much_is_left_out() -> None:
+def test_last_round_uses_everything_if_much_is_clipped() -> None:
     mean = Recentred(1.0, 0.5, 1000, rounds=2, bound=10.0, check=1.0, beyond=0.01)
     near = np.full((1000, 2), 0.1)
     far = np.where(np.arange(1000)[:, None] < 100, 6.0, near)
@@ -135,7 +135,7 @@ def test_the_last_round_takes_all_where_much_is_left_out() -> None:
     assert alarms <= 2
 
 
-def test_what_is_on_both_sides_counts_as_little() -> None:
+def test_symmetric_clipping_counts_little() -> None:
     # Users outside who cancel do not move the mean: the check is of their sum, not of their number.
     mean = Recentred(1.0, 0.5, 1000, bound=10.0, check=1.0, beyond=0.01)
     both = np.zeros((1000, 1))
@@ -168,7 +168,7 @@ def test_no_neighbour_moves_later_rounds_farther(relation: Relation) -> None:
     assert 0.9 * bound < largest <= bound * (1 + 1e-6)
 
 
-def test_rounds_follow_what_was_published() -> None:
+def test_rounds_follow_the_published_values() -> None:
     mean = Recentred(1.0, 2.0**-10, BLOCKS, rounds=40)
     run = mean.start(SeededSource(1))
     users = Vectors(np.full((BLOCKS, DIMENSION), 5.0))
@@ -178,7 +178,7 @@ def test_rounds_follow_what_was_published() -> None:
     assert np.linalg.norm(ends[-1] - 5.0) < 0.02
 
 
-def test_weights_hold_the_centre_back() -> None:
+def test_weights_damp_the_centre() -> None:
     users = Vectors(np.full((BLOCKS, DIMENSION), 5.0))
     still = Recentred(1.0, 2.0**-10, BLOCKS, rounds=9, weight=0.0).start(SeededSource(1))
     ends = [still.estimate(users) for _ in range(9)]
@@ -191,7 +191,7 @@ def test_users_without_data_count_as_the_centre() -> None:
     assert np.allclose(found, 2.0, atol=0.01)
 
 
-def test_unequal_shares_cost_what_equal_ones_do() -> None:
+def test_unequal_shares_cost_as_much_as_equal_ones() -> None:
     shares = (0.1, 0.2, 0.7)
     mean = Recentred(1.0, 3.0, 10, 3, shares)
     squares = sum(mean.multiplier(t) ** -2 for t in range(3))
@@ -212,7 +212,7 @@ def first_of(distances: Array, radii: Array) -> NDArray[np.int64]:
 
 
 @pytest.mark.parametrize("shares", [None, (0.05, 0.95), (0.8, 0.2)])
-def test_each_round_has_the_noise_that_is_told(shares: tuple[float, ...] | None) -> None:
+def test_each_round_has_the_reported_noise(shares: tuple[float, ...] | None) -> None:
     run = Recentred(3.0, 0.7, n_users=50, rounds=2, shares=shares).start(SeededSource(4))
     for _ in range(2):
         # All users are at 0, within the radius of both centres, so the result is noise.
@@ -266,7 +266,7 @@ def test_scores_of_radii_move_by_one(relation: Relation, beyond: float) -> None:
 
 
 @pytest.mark.parametrize("beyond", [0.5, 0.1, 0.02])
-def test_the_best_radius_leaves_so_many_outside(beyond: float) -> None:
+def test_best_radius_leaves_the_expected_number_outside(beyond: float) -> None:
     radii = Recentred(100.0, 1.0, 5000, choice_scale=1.0).choices()
     distances = np.random.default_rng(9).lognormal(sigma=2, size=5000)
     best = radii[radius_scores(first_of(distances, radii), 5000, beyond).argmax()]
@@ -360,7 +360,7 @@ def test_calibration_keeps_the_promise(relation: Relation, choose: bool) -> None
         ({"shares": (0.5, 0.6)}, "shares must be 2 numbers, one per round"),
     ],
 )
-def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_reported(wrong: dict[str, Any], message: str) -> None:
     values: dict[str, Any] = {"radius": 1.0, "noise_multiplier": 1.0, "n_users": 10, "rounds": 2}
     with pytest.raises(ParameterError, match=message):
         Recentred(**{**values, **wrong})

@@ -96,7 +96,7 @@ def quiet(n_users: int, rounds: int, dimension: int, **options: Any) -> Shuffled
     return Shuffled.calibrate(**{**promise, "dimension": dimension, **options})
 
 
-def test_each_round_asks_the_next_users_and_nobody_twice() -> None:
+def test_each_round_uses_the_next_users_only_once() -> None:
     # In any order, some without data, one with two blocks, some who are not on the roster.
     owners = np.array([9, 4, 0, 6, 4, -1, 10, 3, 8])
     mean = quiet(10, 3, len(owners))
@@ -114,7 +114,7 @@ def test_each_round_asks_the_next_users_and_nobody_twice() -> None:
         run.estimate(Vectors(np.eye(9)))
 
 
-def test_everybody_is_asked_in_every_round() -> None:
+def test_all_users_participate_in_every_round() -> None:
     mean = quiet(4, 2, 3, interaction="full")
     for owners in (None, np.array([2, 0, 1])):
         run = mean.start(SystemSource(), owners)
@@ -147,7 +147,7 @@ def test_the_order_of_blocks_does_not_matter() -> None:
         assert np.abs(pair[0] - pair[1]).max() < 0.1
 
 
-def test_noise_is_nearly_that_of_a_curator() -> None:
+def test_noise_is_nearly_a_curators() -> None:
     for relation in ("zero_out", "replace"):
         promise: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "relation": relation}
         for interaction, batch, rounds in (("sequential", 500, 1), ("full", 2000, 4)):
@@ -170,7 +170,7 @@ def test_dishonest_users_make_others_add_more_noise() -> None:
         assert {Fact("honest-devices", (number,)) for number in (50, 100)} & {*half.facts}
 
 
-def test_with_something_beside_it_there_is_less_left() -> None:
+def test_other_releases_leave_less_budget() -> None:
     beside = Gaussian(1.0, Contribution("user"))
     promise: dict[str, Any] = {**PROMISE, "epsilon": 8.0, "n_users": 20, "rounds": 2}
     alone, less = Shuffled.calibrate(**promise), Shuffled.calibrate(**promise, beside=beside)
@@ -178,7 +178,7 @@ def test_with_something_beside_it_there_is_less_left() -> None:
     assert (less.event + beside).epsilon(1e-6) <= 8.0 < (alone.event + beside).epsilon(1e-6)
 
 
-def test_users_of_two_rounds_are_given_away_twice() -> None:
+def test_users_of_two_rounds_leak_twice() -> None:
     mean = Shuffled.calibrate(**PROMISE, n_users=30, rounds=3)
     one = mean.protocol.event
     assert mean.event.epsilon(1e-6) == one.epsilon(1e-6)
@@ -194,7 +194,7 @@ def test_users_of_two_rounds_are_given_away_twice() -> None:
 # -- parameters --
 
 
-def test_wrong_numbers_say_so() -> None:
+def test_invalid_numbers_are_reported() -> None:
     users, odd = Vectors(np.zeros((5, 3))), "odd"
     mean = quiet(5, 2, 3)
     other: Any = odd

@@ -60,7 +60,7 @@ USERS = (ball, near, far_away, hidden, skewed)
 @pytest.mark.parametrize("method", ["clip", "recentred", "auto"])
 @pytest.mark.parametrize(("n", "d"), [(300, 1), (2000, 1), (2000, 20)])
 @pytest.mark.parametrize("users", USERS, ids=lambda users: users.__name__)
-def test_the_error_covers_what_it_says(
+def test_error_has_its_stated_coverage(
     users: Callable[..., Array], n: int, d: int, method: str, roster: float | None
 ) -> None:
     trials = 40
@@ -73,7 +73,7 @@ def test_the_error_covers_what_it_says(
     assert binom.cdf(covered, trials, CONFIDENCE) > CHANCE
 
 
-def test_noise_alone_is_not_enough() -> None:
+def test_noise_is_not_the_whole_error() -> None:
     # The test above would miss an error that only covers the noise.
     found = []
     for seed in range(20):
@@ -94,7 +94,7 @@ def test_the_norm_of_noise_is_below_its_part() -> None:
 
 @pytest.mark.parametrize("d", [1, 2, 5, 100])
 @pytest.mark.parametrize("norm", [0.0, 0.5, 3.0, 30.0])
-def test_what_is_left_out_is_covered(d: int, norm: float) -> None:
+def test_clipped_parts_are_covered(d: int, norm: float) -> None:
     rng, times, number = np.random.default_rng(d), 4000, UserCount(50.0, 0.0)
     centre = np.full(d, 0.3)
     truth = norm * np.eye(d)[0]

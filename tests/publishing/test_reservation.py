@@ -67,7 +67,7 @@ def test_of_many_threads_one_takes_it() -> None:
         assert sum(pool.map(take, range(16))) == 2
 
 
-def test_release_is_made_once() -> None:
+def test_release_happens_once() -> None:
     asked = {**cases.USER, "epsilon": 0.5, "delta": 1e-7, "clip": 5.0}
     query = dg.count.query(cases.table(), **asked)
     held = _held(query.plan.guarantee)

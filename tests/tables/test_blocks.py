@@ -69,7 +69,7 @@ def test_other_keys_have_the_same_blocks(
 
 
 @pytest.mark.parametrize("cell", ["mapping", "drop", "column", "each item"])
-def test_cell_with_several_groups_is_none_of_them(cell: str) -> None:
+def test_cell_with_several_groups_equals_no_group(cell: str) -> None:
     table = cases.table_of().with_cells("topic", of="page", by=cases.TOPICS)
     unit, _ = CELLS[cell]
     blocks = UnitBlocks.of_unit(unit, table, ("page", "month"), "page")

@@ -505,7 +505,7 @@ def test_spilling_works_and_does_not_change_the_sums(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-def test_full_spill_disk_is_reported_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_spill_disk_is_reported_clearly(monkeypatch: pytest.MonkeyPatch) -> None:
     table = dg.read(many_users(3_000_000), user="who", memory="256MB", threads=1)
     real: Any = duckdb.connect
 

@@ -112,7 +112,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Array]:
 @pytest.mark.parametrize("precision", [np.float32, np.float64], ids=["single", "double"])
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("name", UNITS)
-def test_no_neighbours_are_farther_apart_than_is_billed(
+def test_no_neighbours_exceed_the_charge(
     name: str,
     relation: Relation,
     precision: Any,
@@ -171,7 +171,7 @@ def test_noise_covers_the_vector_and_its_count(monkeypatch: pytest.MonkeyPatch) 
     assert min(seen[1] / 1.5, seen[0] / 24) >= math.sqrt(1 + 1 / 64) * longer * (1 - 1e-15)
 
 
-def test_the_guarantee_is_that_of_a_fixed_bound_and_says_what_is_published() -> None:
+def test_guarantee_equals_a_fixed_bound_and_lists_publications() -> None:
     vectors = np.ones((RECORDS, WIDTH))
     options: dict[str, Any] = {"users": USERS, "steps": 30, "sampling_rate": 0.2}
     options["noise_multiplier"] = 2.0
@@ -191,7 +191,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("wrong", "words"), WRONG.values(), ids=WRONG)
-def test_wrong_numbers_are_refused(wrong: dict[str, Any], words: str) -> None:
+def test_invalid_numbers_are_rejected(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(ParameterError, match=words):
         AdaptiveNorm(**wrong)
 

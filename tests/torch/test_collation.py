@@ -26,7 +26,7 @@ GOOD = [{"input_ids": [5, 6, 7], "labels": [5, 6, 7]}, {"input_ids": [8], "label
 TABLE = datasets.Dataset.from_list(GOOD)
 
 
-def test_records_that_cannot_be_read_are_blank_and_others_stay() -> None:
+def test_unreadable_records_are_blank_and_others_stay() -> None:
     collating = RecordCollator(rows_of, 2).with_template(synthetic_record(TABLE), "labels")
     alone = collating(GOOD)
     assert alone is not None
@@ -97,7 +97,7 @@ def test_odd_shapes_of_one_record_move_no_other(shape: str, schema: bool) -> Non
             assert batch["labels"][place].tolist() == [-100] * 3
 
 
-def test_whatever_a_record_raises_is_kept_for_itself() -> None:
+def test_errors_of_a_record_stay_with_it() -> None:
     class Worst:
         def __init__(self, error: BaseException) -> None:
             self.error = error
@@ -115,7 +115,7 @@ def test_whatever_a_record_raises_is_kept_for_itself() -> None:
         ReadableDataset(Worst(KeyboardInterrupt()))[0]
 
 
-def test_long_records_are_cut_and_all_can_be_as_long() -> None:
+def test_long_records_are_truncated_and_all_fit() -> None:
     cut = RecordCollator(rows_of, 0, most=2)(GOOD)
     assert cut is not None
     assert cut["input_ids"].tolist() == [[5, 6], [8, 0]]
@@ -129,7 +129,7 @@ def test_long_records_are_cut_and_all_can_be_as_long() -> None:
     assert several["labels"].tolist() == [[5, 6, 7]]
 
 
-def test_a_schema_that_does_not_fit_is_refused_on_a_made_up_record() -> None:
+def test_mismatched_schema_is_rejected_on_a_synthetic_record() -> None:
     def packed(records: list[Any]) -> Any:
         return {"input_ids": [3], "labels": torch.ones(2, 3)}
 
@@ -143,7 +143,7 @@ def test_a_schema_that_does_not_fit_is_refused_on_a_made_up_record() -> None:
         RecordCollator(rows_of, 0).with_template(record, "classes")
 
 
-def test_made_up_records_follow_from_the_schema_alone() -> None:
+def test_synthetic_records_follow_only_from_the_schema() -> None:
     one, other = (
         datasets.Dataset.from_dict({"x": [[0.5, value]], "text": [str(value)], "label": [value]})
         for value in (1, 2)

@@ -65,7 +65,7 @@ def test_a_resumed_run_draws_the_rest(seed: int | None, tmp_path: Path) -> None:
         draw(steps)
 
 
-def test_a_file_does_not_say_how_often_its_run_draws(
+def test_file_does_not_decide_the_number_of_draws(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its steps follow from its event, regardless of the counter."""

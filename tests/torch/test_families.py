@@ -86,7 +86,7 @@ def looped(module: Any, batch: Any, layout: BlockLayout, bound: float) -> dict[s
 @families
 @pytest.mark.parametrize("lora", [False, True], ids=["fully", "lora"])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
-def test_sums_are_those_of_a_loop(family: Family, lora: bool, sizes: tuple[int, ...]) -> None:
+def test_sums_agree_with_a_loop(family: Family, lora: bool, sizes: tuple[int, ...]) -> None:
     module, layout = family.made(lora=lora), BlockLayout.of(sizes)
     torch.manual_seed(1)
     batch = family.draw(layout.rows)
@@ -119,7 +119,7 @@ def additions(module: Any, layout: BlockLayout, *batches: Any) -> list[list[dict
 
 @families
 @pytest.mark.parametrize("lora", [False, True], ids=["fully", "lora"])
-def test_a_record_moves_nobody_else(family: Family, lora: bool) -> None:
+def test_record_affects_no_other(family: Family, lora: bool) -> None:
     module = family.made(lora=lora)
     for rows in (4, LENGTH):
         layout = BlockLayout((1,) * rows)
@@ -207,7 +207,7 @@ def _clipped_alone(module: Any, record: Any, bound: float) -> Any:
 
 @pytest.mark.parametrize("lora", [False, True], ids=["fully", "lora"])
 @pytest.mark.parametrize("name", ["gpt2", pytest.param("t5", marks=pytest.mark.slow(full=True))])
-def test_activations_that_are_made_again_give_the_same(name: str, lora: bool) -> None:
+def test_recomputed_activations_give_the_same(name: str, lora: bool) -> None:
     family, layout = FAMILIES[name], BlockLayout((1, 1, 2))
     module = family.made(lora=lora)
     torch.manual_seed(5)
@@ -221,7 +221,7 @@ def test_activations_that_are_made_again_give_the_same(name: str, lora: bool) ->
     assert all(torch.allclose(kept[name], again[name], atol=1e-7) for name in kept)
 
 
-def test_models_are_as_they_were() -> None:
+def test_models_are_restored() -> None:
     module, layout = FAMILIES["gpt2"].made(), BlockLayout((1, 1))
     batch = FAMILIES["gpt2"].draw(2)
     before = copy.deepcopy(module.state_dict())

@@ -58,9 +58,7 @@ def told(name: str, answer: Answer) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("second", DEEDS)
 @pytest.mark.parametrize("first", DEEDS)
-def test_no_step_is_made_that_was_not_paid_for(
-    first: str, second: str, pair: Interleaving, folder: Path
-) -> None:
+def test_no_unpaid_step_is_made(first: str, second: str, pair: Interleaving, folder: Path) -> None:
     """For any number of paid steps, no more are made by actors with a confirmed one."""
     place, names = folder / f"{RUN}.steps", (first, second)
 
@@ -92,7 +90,9 @@ def test_no_step_is_made_that_was_not_paid_for(
 
 
 @pytest.mark.parametrize("first", ["go on", "create"])
-def test_of_two_who_begin_a_journal_one_does(first: str, pair: Interleaving, folder: Path) -> None:
+def test_one_of_two_concurrent_journal_starts_succeeds(
+    first: str, pair: Interleaving, folder: Path
+) -> None:
     """A concurrent resumption finds no journal, or continues from its contents."""
     place = folder / f"{RUN}.steps"
     create: Callable[[], int] = lambda: Journal.create(place, RUN, 2).note()  # noqa: E731

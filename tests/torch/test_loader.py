@@ -45,7 +45,7 @@ def test_each_user_is_drawn_at_the_stated_rate_with_all_records(sampling: str) -
     assert 0.5 < np.var(sizes) / (40 * 0.21) < 2
 
 
-def test_a_loop_that_ends_early_goes_on_where_it_was() -> None:
+def test_interrupted_loop_resumes_at_its_step() -> None:
     _, module, optimizer, loader = made(np.ones((6, WIDTH)), User(), steps=4, max_rows=4)
     count = 0
     for _ in range(8):

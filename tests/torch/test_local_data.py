@@ -44,7 +44,7 @@ def test_other_labels_have_another_hash(name: str) -> None:
     assert OTHER[name].hash(KEY) != held().hash(KEY)
 
 
-def test_the_same_labels_have_one_hash_whatever_holds_them() -> None:
+def test_equal_labels_have_one_hash_in_any_container() -> None:
     assert held(np.array(USERS, dtype=object)).hash(KEY) == held().hash(KEY)
     assert held().hash(KEY) != held().hash(KEY[::-1])
 
@@ -91,7 +91,7 @@ class Records(torch.utils.data.Dataset):
 
 
 @pytest.mark.slow
-def test_records_that_are_read_are_the_same_from_one_seed() -> None:
+def test_records_read_from_one_seed_are_equal() -> None:
     def found(last: Any) -> str:
         own = BlockRows.arrange(arrange(4, None, None, User()))
         return LocalData(Records(last), None, None, own).hashes(KEY)["dataset"]

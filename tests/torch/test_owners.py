@@ -153,7 +153,7 @@ SIZES = [(1,), (1, 1, 1), (1, 2, 3), (1,) * LENGTH, (2, 3), (1,) * WIDTH]
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64], ids=["single", "double"])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("name", MODULES)
-def test_sums_are_those_of_a_loop(name: str, sizes: tuple[int, ...], precision: Any) -> None:
+def test_sums_agree_with_a_loop(name: str, sizes: tuple[int, ...], precision: Any) -> None:
     torch.manual_seed(1)
     make, draw = MODULES[name]
     module, layout = make().to(precision), BlockLayout.of(sizes)
@@ -234,7 +234,7 @@ class Noting(Halved):
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )
 @pytest.mark.parametrize("rows", [2, LENGTH])
-def test_what_cannot_run_record_by_record_is_refused(layer: Any, words: Any, rows: int) -> None:
+def test_modules_without_per_record_runs_are_rejected(layer: Any, words: Any, rows: int) -> None:
     module = nn.Sequential(layer, nn.Linear(WIDTH, 2))
     recorder = Recorder(module, (), lambda: BlockLayout((1,) * rows))
     with refuses("module", *words):
@@ -292,7 +292,7 @@ class Placed(torch.nn.Module):
         return self.map(torch.tanh(x + self.places(places)))
 
 
-def test_an_input_as_long_as_the_batch_has_no_rows_of_records() -> None:
+def test_input_of_batch_length_has_no_record_rows() -> None:
     module, places, layout = Placed(), torch.arange(LENGTH), BlockLayout((1, 1))
     alone = copy.deepcopy(module)
     recorder = Recorder(module, (), lambda: layout)

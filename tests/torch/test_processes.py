@@ -41,7 +41,7 @@ def saw(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", together.CASES)
-def test_sums_are_those_of_one_process(saw: Any, name: str) -> None:
+def test_sums_equal_one_process(saw: Any, name: str) -> None:
     alone = together.trained(*together.CASES[name], several=False)
     first, second = (one[name] for one in saw)
     for what in ("gradients", "weights"):
@@ -105,7 +105,7 @@ def test_the_ledger_is_charged_once_and_each_budget_knows(saw: Any, folder: Path
         assert "has no room for this release" in one["refused"]
 
 
-def test_what_differs_is_refused_in_all_processes(saw: Any) -> None:
+def test_differences_are_rejected_in_all_processes(saw: Any) -> None:
     for one in saw:
         assert one["labels"].startswith("users must be the same in all processes")
         assert one["noise"].startswith("noise_multiplier must be the same in all processes")
@@ -113,7 +113,7 @@ def test_what_differs_is_refused_in_all_processes(saw: Any) -> None:
 
 
 @pytest.mark.parametrize("name", together.held(0))
-def test_processes_hold_the_same_records_and_labels(saw: Any, name: str) -> None:
+def test_processes_have_equal_records_and_labels(saw: Any, name: str) -> None:
     """Shards of equal length let one person have a block in each process."""
     for one in saw:
         if name.startswith("the same"):
@@ -134,7 +134,7 @@ def test_things_are_shared_out(count: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", ["batch", "backward"])
-def test_a_process_that_dies_ends_the_run_of_all(tmp_path: Path, at: str) -> None:
+def test_dying_process_ends_the_run_of_all(tmp_path: Path, at: str) -> None:
     """No noise is drawn for a step that lacks a process's blocks."""
     processes, port = [], str(30000 + os.getpid() % 20000)
     for rank in range(2):

@@ -300,7 +300,7 @@ def test_one_record_moves_a_training_by_one_bound(name: str, door: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["mean", "variance", "rows turned", "table"])
-def test_a_loss_of_what_mixes_records_is_rejected(name: str) -> None:
+def test_loss_of_mixed_records_is_rejected(name: str) -> None:
     attack = Attack(NETWORKS[f"loss of all: {name}"], table_of(MOST, equal=False))
     with pytest.raises(ParameterError):
         by_engine(attack, list(range(MOST)))

@@ -134,7 +134,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", range(1, STEPS))
-def test_a_seeded_run_ends_where_it_would_have(tmp_path: Path, after: int) -> None:
+def test_seeded_run_ends_with_the_uninterrupted_result(tmp_path: Path, after: int) -> None:
     whole = train(begun())
     path = tmp_path / "last.pt"
     run = begun()
@@ -187,7 +187,7 @@ def test_every_kind_of_seeded_run(
 
 
 @pytest.mark.slow
-def test_schedulers_go_on_with_what_was_saved_beside(tmp_path: Path) -> None:
+def test_schedulers_resume_from_their_saved_state(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
 
     def scheduled(run: Any) -> Any:
@@ -299,7 +299,7 @@ def test_no_order_of_kills_gives_a_part_another_turn(
 
 
 @pytest.mark.slow
-def test_noise_that_cancels_begins_anew(tmp_path: Path) -> None:
+def test_cancelling_noise_starts_again(tmp_path: Path) -> None:
     """The file of a private run has no past noise; the next noise is a first round's."""
     path = tmp_path / "last.pt"
     run = begun(seed=None, noise="banded", bands=4, sampling_rate=0.25)
@@ -319,7 +319,7 @@ def test_noise_that_cancels_begins_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_noise_that_cancels_ends_with_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancelling_noise_ends_with_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     run = begun(seed=None, noise="banded", bands=4, sampling_rate=0.25)
     train(run, 1)
 
@@ -336,7 +336,7 @@ def test_noise_that_cancels_ends_with_an_interrupt(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-def test_an_adaptive_bound_goes_on_as_it_was_published(tmp_path: Path) -> None:
+def test_adaptive_bound_resumes_as_published(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     run = begun(seed=None, max_grad_norm=AdaptiveNorm(start=0.01))
     train(run, 3)
@@ -347,7 +347,7 @@ def test_an_adaptive_bound_goes_on_as_it_was_published(tmp_path: Path) -> None:
     assert resumed(path)[3]._run.steps.bound == bound
 
 
-def test_a_mean_of_its_own_is_not_saved(tmp_path: Path) -> None:
+def test_custom_mean_is_not_saved(tmp_path: Path) -> None:
     mean = Recentred(1.0, 2.0, PEOPLE, 3)
     engine, *_ = begun_with(mean)
     with refuses("mean", "rounds"):
@@ -375,7 +375,7 @@ def test_a_step_is_in_the_journal_before_its_noise(
 
 
 @pytest.mark.slow
-def test_a_step_that_fails_counts_and_leaves_nothing_behind(
+def test_failing_step_counts_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draws: list[int]
 ) -> None:
     run = begun(seed=None, sampling_rate=1.0)
@@ -472,7 +472,7 @@ def test_another_ledger_charges_all_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_older_copy_of_the_ledger_is_refused(tmp_path: Path) -> None:
+def test_older_copy_of_the_ledger_is_rejected(tmp_path: Path) -> None:
     path, place, old = (tmp_path / name for name in ("last.pt", "visits.ledger", "old"))
     dg.Ledger.create(place, name="visits", promises=[PROMISE]).close()
     shutil.copy(place, old)
@@ -483,7 +483,7 @@ def test_an_older_copy_of_the_ledger_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_budget_that_is_open_is_charged_for_all_steps(tmp_path: Path) -> None:
+def test_open_budget_is_charged_for_all_steps(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     with dg.budget(2.0, 1e-6) as first:
         run = begun(seed=None, share=1.0)
@@ -515,7 +515,7 @@ def test_a_ledger_and_a_budget_in_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_process_that_was_forked_makes_no_step(tmp_path: Path) -> None:
+def test_forked_process_makes_no_step(tmp_path: Path) -> None:
     run = begun(seed=None)
     batches = iter(run[3])
     x, y = next(batches)
@@ -529,7 +529,7 @@ def test_a_process_that_was_forked_makes_no_step(tmp_path: Path) -> None:
     assert run[2].step()
 
 
-def test_a_process_that_was_forked_saves_nothing(tmp_path: Path) -> None:
+def test_forked_process_saves_nothing(tmp_path: Path) -> None:
     run = begun(seed=None)
     refused_when_forked(lambda: run[0].save(tmp_path / "last.pt"), "forked")
     assert not list(tmp_path.iterdir())
@@ -565,7 +565,7 @@ def test_no_step_is_begun_while_a_thread_saves(
 
 
 @pytest.mark.slow
-def test_workers_may_read_the_records_meanwhile() -> None:
+def test_workers_may_read_records_in_the_meantime() -> None:
     """Loaders that evaluate fork or start workers, which take nothing of the run with them."""
     run = begun(seed=None)
     for start in ("fork", "spawn"):
@@ -623,7 +623,7 @@ def test_inside_a_step_nothing_is_saved(tmp_path: Path) -> None:
         PrivacyEngine().save(tmp_path / "other.pt")
 
 
-def test_all_checkpoints_lie_in_one_folder(tmp_path: Path) -> None:
+def test_all_checkpoints_are_in_one_folder(tmp_path: Path) -> None:
     engine, *_ = begun(seed=None)
     (tmp_path / "other").mkdir()
     engine.save(tmp_path / "first.pt")
@@ -684,14 +684,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("wrong", "words"), WRONG.values(), ids=WRONG)
-def test_another_run_is_refused(tmp_path: Path, wrong: dict[str, Any], words: str) -> None:
+def test_another_run_is_rejected(tmp_path: Path, wrong: dict[str, Any], words: str) -> None:
     path = tmp_path / "last.pt"
     begun(seed=None)[0].save(path)
     with pytest.raises(ParameterError, match=words):
         resumed(path, **wrong)
 
 
-def test_other_records_under_the_same_name_are_refused(tmp_path: Path, effort: Effort) -> None:
+def test_other_records_under_the_same_name_are_rejected(tmp_path: Path, effort: Effort) -> None:
     """Labels are compared by value, in any container."""
     more = torch.utils.data.TensorDataset(*(torch.cat([t, t[:1]]) for t in DATA.tensors))
     turned = USERS[::-1].copy()
@@ -732,7 +732,7 @@ class Watched:
         return self.labels
 
 
-def test_no_label_is_read_before_a_run_that_goes_on_is_charged(tmp_path: Path) -> None:
+def test_no_label_is_read_before_charging_a_resumed_run(tmp_path: Path) -> None:
     """Whether labels belong to the run is an answer about people."""
     path = tmp_path / "last.pt"
     begun("user", seed=None)[0].save(path)
@@ -752,7 +752,7 @@ def test_no_label_is_read_before_a_run_that_goes_on_is_charged(tmp_path: Path) -
         assert budget.left == left
 
 
-def test_neither_file_alone_knows_the_labels(tmp_path: Path) -> None:
+def test_neither_single_file_reveals_the_labels(tmp_path: Path) -> None:
     found = []
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
@@ -770,7 +770,7 @@ def test_neither_file_alone_knows_the_labels(tmp_path: Path) -> None:
     assert len(set(found)) == 4
 
 
-def test_another_network_or_optimizer_is_refused(tmp_path: Path) -> None:
+def test_another_network_or_optimizer_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     begun(seed=None)[0].save(path)
     wider = torch.nn.Linear(INPUTS, 7).double()
@@ -783,7 +783,7 @@ def test_another_network_or_optimizer_is_refused(tmp_path: Path) -> None:
     assert hooks(given["module"]) == 0
 
 
-def test_records_of_another_region_are_refused(tmp_path: Path) -> None:
+def test_records_of_another_region_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     begun(seed=None)[0].save(path)
     with (
@@ -804,7 +804,7 @@ def test_a_run_is_not_copied() -> None:
 
 
 @pytest.mark.slow
-def test_a_seeded_run_goes_on_with_what_layers_draw_on_devices(
+def test_seeded_run_resumes_device_draws_of_layers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stands, put = [torch.tensor([7], dtype=torch.uint8)], list[Any]()

@@ -155,7 +155,7 @@ def _handed_on(training: Any) -> Iterator[str | bytes]:
 @pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("next_", NEXT)
 @pytest.mark.parametrize("ends", ENDS)
-def test_nothing_of_a_row_is_said_kept_or_left(
+def test_row_contents_appear_in_no_text_or_file(
     ends: str, next_: str, tmp_path: Path, temporary: Path
 ) -> None:
     run = Training(tmp_path)
@@ -171,9 +171,7 @@ def test_nothing_of_a_row_is_said_kept_or_left(
             result.report(tmp_path / "page.html")
 
 
-def test_nothing_of_a_row_stands_in_the_checkpoint_of_a_loop(
-    tmp_path: Path, temporary: Path
-) -> None:
+def test_row_contents_are_absent_from_a_loops_checkpoint(tmp_path: Path, temporary: Path) -> None:
     network = torch.nn.Linear(2, 1).double()
     engine = PrivacyEngine()
     network, optimizer, loader = engine.make_private(
@@ -190,7 +188,7 @@ def test_nothing_of_a_row_stands_in_the_checkpoint_of_a_loop(
         engine.save(tmp_path / "last.pt")
 
 
-def test_nothing_of_a_row_stands_in_what_a_trainer_writes(tmp_path: Path, temporary: Path) -> None:
+def test_row_contents_are_absent_from_a_trainers_files(tmp_path: Path, temporary: Path) -> None:
     authors = [f"{CANARY} {row // 3}" for row in range(RECORDS)]
     data = texts().remove_columns("author").add_column("author", authors)
     data = data.add_column("text", [f"{CANARY} {NUMBER}"] * RECORDS)

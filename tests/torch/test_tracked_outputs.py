@@ -231,7 +231,7 @@ ORDINARY += [("sum", "swapped classes", "sum", "")]
 @pytest.mark.parametrize("left_out", [False, True], ids=["all labels", "labels left out"])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_accepted_is_a_loop_over_records(
+def test_accepted_losses_equal_a_loop_over_records(
     kind: str, reduction: Reduction, tokens: bool, left_out: bool
 ) -> None:
     found, accepted = batch(tokens, left_out), set()
@@ -255,7 +255,7 @@ def test_what_is_accepted_is_a_loop_over_records(
 
 
 @pytest.mark.parametrize("left_out", [False, True])
-def test_a_mean_over_labels_of_one_for_each_record_is_a_mean_over_records(left_out: bool) -> None:
+def test_mean_over_single_labels_equals_mean_over_records(left_out: bool) -> None:
     found = batch(False, left_out)
     gradient = passed(found, "mean", lambda on: functional.cross_entropy(on.out, on.labels))
     for place in range(RECORDS):
@@ -280,7 +280,7 @@ MIXING = {
 
 @pytest.mark.parametrize("name", MIXING)
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_losses_that_divide_by_what_others_have_are_refused(name: str, reduction: Any) -> None:
+def test_losses_divided_by_other_records_are_rejected(name: str, reduction: Any) -> None:
     kind, own, end, tokens = MIXING[name]
     found = batch(tokens, True)
     assert passed(found, reduction, lambda on: written(kind, own, end, "plain", on)) is None
@@ -344,7 +344,7 @@ PAIRS = set(_PAIRS.split())
 
 
 @pytest.mark.parametrize("func", [f for f in RULES if f is not torch.Tensor.cuda])
-def test_no_function_of_the_list_lets_a_record_reach_another(func: Any) -> None:
+def test_no_listed_function_mixes_records(func: Any) -> None:
     (name, *_) = [
         name for name, rule in _RULES_BY_NAME.items() if func in [*_functions(name, rule)]
     ]
@@ -393,7 +393,7 @@ TOKENS_OF = torch.randint(0, 9, (RECORDS, TOKENS))
 LABELS = TOKENS_OF.masked_fill(torch.arange(TOKENS) > torch.arange(RECORDS)[:, None] % TOKENS, -100)
 
 
-def test_the_loss_that_a_model_makes_by_itself_is_refused() -> None:
+def test_loss_computed_by_the_model_is_rejected() -> None:
     module = Speaking()
     recorder = recorded(module)
     out = module(input_ids=TOKENS_OF, labels=LABELS)
@@ -426,7 +426,7 @@ def test_losses_of_records_take_its_place() -> None:
 
 
 @pytest.mark.parametrize("captured", ["an output", "a sum over records"])
-def test_a_loss_of_one_record_takes_nothing_of_others_along(captured: str) -> None:
+def test_record_loss_includes_nothing_of_others(captured: str) -> None:
     module = nn.Linear(3, 2)
     recorded(module)
     out = module(torch.randn(RECORDS, 3))
@@ -543,7 +543,7 @@ def test_no_other_gradient_reaches_a_layer(name: str) -> None:
     assert bool(recorder.uses) == (name in used)
 
 
-def test_what_was_changed_in_place_is_known_under_every_name() -> None:
+def test_changes_in_place_are_known_under_every_name() -> None:
     of = Pass(RECORDS, "mean")
     leaf = torch.randn(RECORDS, 2, requires_grad=True)
     out = of.output(leaf * 1.0, "rows")
@@ -555,7 +555,7 @@ def test_what_was_changed_in_place_is_known_under_every_name() -> None:
             known.mean().backward()
 
 
-def test_outputs_of_another_batch_are_refused() -> None:
+def test_outputs_of_another_batch_are_rejected() -> None:
     first, second = (
         Pass(RECORDS, "mean").output(torch.randn(RECORDS, 2, requires_grad=True) * 1.0, "rows")
         for _ in range(2)
@@ -593,7 +593,7 @@ def test_a_loop_may_look_at_everything() -> None:
 
 
 @pytest.mark.parametrize("records", [1, 2])
-def test_a_dimension_of_one_is_left_out_but_never_that_of_records(records: int) -> None:
+def test_dimension_of_one_is_dropped_except_the_records(records: int) -> None:
     of = Pass(records, "mean")
     out = of.output(torch.randn(records, 1, requires_grad=True) * 1.0, "rows")
     loss = functional.mse_loss(out.squeeze(), torch.zeros(records))
@@ -601,7 +601,7 @@ def test_a_dimension_of_one_is_left_out_but_never_that_of_records(records: int) 
     loss.backward()
 
 
-def test_what_is_returned_keeps_its_form() -> None:
+def test_returned_values_retain_their_form() -> None:
     @dataclass
     class Both:
         logits: Any
@@ -631,7 +631,7 @@ def test_what_is_returned_keeps_its_form() -> None:
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("label", [3, -1, 10**12])
-def test_a_label_that_is_no_class_adds_nothing(reduction: str, label: int) -> None:
+def test_invalid_class_label_adds_nothing(reduction: str, label: int) -> None:
     """It would end the run, and show that it is there."""
     torch.manual_seed(1)
     x, layout = torch.randn(4, 2), BlockLayout((1,) * 4)

@@ -37,7 +37,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("lora", [False, True], ids=["fully", "lora"])
-def test_weights_are_those_of_a_loop_of_ones_own(tmp_path: Path, lora: bool) -> None:
+def test_weights_equal_a_custom_loop(tmp_path: Path, lora: bool) -> None:
     theirs = trainer(tmp_path, lora=lora)
     result = theirs.train()
     assert result.global_step == theirs.state.global_step == 4
@@ -101,7 +101,7 @@ def test_the_promise_is_the_exact_one_of_the_sampler(tmp_path: Path, name: str) 
     assert "author" in str(theirs.guarantee)
 
 
-def test_records_are_drawn_one_by_one_and_as_many_kept_as_are_billed(tmp_path: Path) -> None:
+def test_records_are_sampled_individually_up_to_the_charged_number(tmp_path: Path) -> None:
     sizes = []
     for kept in (1, 2, 3, 9):
         asked = {"unit": User(max_elements=kept), "sampling": "records", "sampling_rate": 1.0}
@@ -113,7 +113,7 @@ def test_records_are_drawn_one_by_one_and_as_many_kept_as_are_billed(tmp_path: P
     assert sizes == [(kept * USERS, kept * USERS) for kept in (1, 2, 3, 3)]
 
 
-def test_a_promise_is_in_the_card_and_beside_the_model(tmp_path: Path) -> None:
+def test_guarantee_is_in_the_card_and_model_folder(tmp_path: Path) -> None:
     asked = {"noise_multiplier": None, "target_epsilon": 3.0}
     theirs = trainer(tmp_path, privacy=asked)
     theirs.train()
@@ -140,7 +140,7 @@ def _without_time(folder: Path) -> dict[str, Any]:
     return {"logging_dir": str(folder / "runs")} if with_time else {}
 
 
-def test_nothing_that_is_saved_or_logged_follows_from_records(tmp_path: Path) -> None:
+def test_saved_and_logged_values_do_not_follow_records(tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
 
     class Watching(transformers.TrainerCallback):
@@ -190,7 +190,7 @@ class Recording(transformers.TrainerCallback):
         self.seen.append((name, repr([vars(state), vars(control), plain])))
 
 
-def test_numbers_of_records_change_nothing_that_is_told(
+def test_numbers_of_records_change_no_output(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -241,7 +241,7 @@ def test_numbers_of_records_change_nothing_that_is_told(
     assert {"on_log", "on_step_end", "on_save"} <= {name for name, _ in found[0]["events"]}
 
 
-def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+def test_run_resumes_from_a_checkpoint(tmp_path: Path) -> None:
     whole = trainer(tmp_path / "whole")
     whole.train()
 
@@ -266,7 +266,7 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     ]
 
 
-def test_steps_without_records_are_made(tmp_path: Path) -> None:
+def test_empty_steps_are_made(tmp_path: Path) -> None:
     theirs = trainer(tmp_path, privacy={"sampling_rate": 0.02}, args={"max_steps": 20})
     before = weights(theirs.model)
     assert theirs.train().global_step == 20
@@ -295,7 +295,7 @@ def test_a_model_generates_as_before(tmp_path: Path) -> None:
     assert not any("forward" in vars(part) for part in model.modules() if part is not model)
 
 
-def test_what_is_measured_is_public(tmp_path: Path) -> None:
+def test_measured_records_are_public(tmp_path: Path) -> None:
     data = texts()
     with refuses("eval_dataset", "eval_is_public"):
         trainer(tmp_path, data, eval_dataset=texts(5))
@@ -404,14 +404,14 @@ def test_a_plateau_is_one_of_public_records(tmp_path: Path, kind: str) -> None:
         ({"push_to_hub": True}, "push_to_hub"),
     ],
 )
-def test_what_would_tell_of_records_is_refused(
+def test_settings_revealing_records_are_rejected(
     tmp_path: Path, args: dict[str, Any], name: str
 ) -> None:
     with refuses(name):
         trainer(tmp_path, args=args)
 
 
-def test_other_runs_are_refused(tmp_path: Path) -> None:
+def test_other_runs_are_rejected(tmp_path: Path) -> None:
     with refuses("users_column", "'nobody'"):
         trainer(tmp_path, privacy={"users_column": "nobody"}).train()
     with refuses("compute_loss_func"):
@@ -473,7 +473,7 @@ class Looking(transformers.TrainerCallback):
 
 
 @pytest.mark.parametrize("evaluated", [False, True])
-def test_callbacks_do_not_see_which_draws_were_empty(tmp_path: Path, evaluated: bool) -> None:
+def test_callbacks_do_not_see_empty_samples(tmp_path: Path, evaluated: bool) -> None:
     """One record would be present with certainty if a step differed from others."""
     seen = []
     for rows in (0, 1):
@@ -494,7 +494,7 @@ def test_callbacks_do_not_see_which_draws_were_empty(tmp_path: Path, evaluated: 
     assert len(seen[0]) == 16
 
 
-def test_a_collator_with_a_generator_of_its_own_is_refused(tmp_path: Path) -> None:
+def test_collator_with_a_custom_generator_is_rejected(tmp_path: Path) -> None:
     class Seeded:
         seed = 7
 
@@ -540,7 +540,7 @@ def test_no_record_ends_a_training_or_moves_another_one(tmp_path: Path) -> None:
         torch.testing.assert_close(part, found[1][name], rtol=1e-5, atol=1e-6)
 
 
-def test_steps_without_a_record_that_can_be_read_are_made(tmp_path: Path) -> None:
+def test_steps_without_readable_records_are_made(tmp_path: Path) -> None:
     # One author has more records than are read at a time.
     rows = [{"input_ids": None, "labels": None, "author": row // 5} for row in range(6)]
     data = datasets.Dataset.from_list(rows, features=texts().features)
@@ -550,7 +550,7 @@ def test_steps_without_a_record_that_can_be_read_are_made(tmp_path: Path) -> Non
     assert not any(torch.equal(p, weights(theirs.model)[name]) for name, p in before.items())
 
 
-def test_a_schema_that_does_not_fit_is_refused_before_a_row_is_read(tmp_path: Path) -> None:
+def test_mismatched_schema_is_rejected_before_reading_rows(tmp_path: Path) -> None:
     with refuses("train_dataset", "labels"):
         trainer(tmp_path, texts().remove_columns("labels"))
     # Text without tokenization.
@@ -567,7 +567,7 @@ def fnet() -> Any:
     return transformers.FNetForMaskedLM(config)
 
 
-def test_a_model_that_sees_padding_pads_all_records_to_one_length(tmp_path: Path) -> None:
+def test_model_seeing_padding_pads_records_to_one_length(tmp_path: Path) -> None:
     with refuses("model", "pad_to_max_length"):
         trainer(tmp_path, model=fnet()).train()
     theirs = trainer(tmp_path, model=fnet(), privacy={"max_length": 6, "pad_to_max_length": True})
@@ -629,7 +629,7 @@ def test_a_temperature_is_trained(tmp_path: Path, frozen: bool) -> None:
     assert records > 1
 
 
-def test_the_loss_on_private_records_is_a_release_of_its_own(tmp_path: Path) -> None:
+def test_loss_on_private_records_is_a_separate_release(tmp_path: Path) -> None:
     rows = texts(5).to_list()
     # An unreadable record has loss 0, with others and without.
     rows[7] |= {"input_ids": None, "labels": None}

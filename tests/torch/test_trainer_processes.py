@@ -39,7 +39,7 @@ def close(one: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize("name", trainers_together.CASES)
-def test_weights_and_promise_are_those_of_one_process(
+def test_weights_and_guarantee_equal_one_process(
     saw: list[dict[str, Any]], tmp_path: Path, name: str
 ) -> None:
     alone = trainers_together.trained(tmp_path, name, 1)
@@ -63,7 +63,7 @@ def test_a_run_goes_on_in_all_processes(saw: list[dict[str, Any]], tmp_path: Pat
         close(one["resumed"], weights(whole.model))
 
 
-def test_all_processes_measure_on_public_records_alike(saw: list[dict[str, Any]]) -> None:
+def test_all_processes_measure_public_records_equally(saw: list[dict[str, Any]]) -> None:
     first, second = (one["evaluated"] for one in saw)
     assert len(first) == 2
     assert first == second

@@ -12,7 +12,7 @@ from tests.report import networks
 from dpgrain.torch.training_result import TrainingHistory
 
 
-def test_a_history_tells_its_last_numbers() -> None:
+def test_history_shows_its_last_numbers() -> None:
     assert networks.HISTORY.last == {"accuracy": 0.75, "loss": 1.0}
     assert TrainingHistory(np.ones(3), 1.0).last == {}
 

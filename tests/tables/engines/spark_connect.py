@@ -58,11 +58,11 @@ def _contract(address: str) -> Tests:
 
 def _fits(session: Any) -> Tests:
     """Tests of fits and means of frames, run with this session."""
-    fits = [fits_there.test_a_frame_of_spark_is_fitted_where_it_is]
+    fits = [fits_there.test_spark_frame_is_fitted_in_place]
     fits += [fits_there.test_truths_elements_and_a_loss_of_ones_own]
     found = {fit.__name__: partial(fit, session) for fit in fits}
     for method in ("clip", "recentred"):
-        mean = partial(means_there.test_a_frame_of_spark_is_averaged_where_it_is, session, method)
+        mean = partial(means_there.test_spark_frame_is_averaged_in_place, session, method)
         found[f"a mean by {method}"] = mean
     return found
 

@@ -86,7 +86,7 @@ def test_stored_keys_make_room_for_more(seed: int, rows: int, times: int) -> Non
     np.testing.assert_array_equal(np.concatenate(parts), np.sort(keys))
 
 
-def test_large_bucket_uses_up_the_room() -> None:
+def test_large_bucket_uses_up_the_capacity() -> None:
     bucketing = Bucketing.fit(64, 5)
     assert bucketing is not None
     even = np.arange(64 << 5)

@@ -464,7 +464,7 @@ def test_contract_is_satisfied_through_spark_connect(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("pyspark_and_java")
 def test_fits_means_and_files_work_through_spark_connect(tmp_path: Path) -> None:
     assert _through_connect(tmp_path, "fits", "files") == [
-        "test_a_frame_of_spark_is_fitted_where_it_is",
+        "test_spark_frame_is_fitted_in_place",
         "test_truths_elements_and_a_loss_of_ones_own",
         "a mean by clip",
         "a mean by recentred",

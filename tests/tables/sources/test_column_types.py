@@ -384,7 +384,7 @@ def test_names_equal_in_queries_are_rejected(kind: str, names: list[str], tmp_pa
         dg.read(table, rows="as given")
 
 
-def test_frame_only_types_are_rejected_where_used() -> None:
+def test_frame_only_types_are_rejected_in_other_uses() -> None:
     polars = pytest.importorskip("polars")
     wide = polars.Series([1, 2], dtype=polars.Int128)
     table = dg.read(polars.DataFrame({"who": [1, 2], "wide": wide}), user="who")

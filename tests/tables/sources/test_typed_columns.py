@@ -287,9 +287,7 @@ def test_wrong_ways_of_reading(options: dict[str, Any], words: str) -> None:
     ],
 )
 @pytest.mark.parametrize("numbers", [True, False])
-def test_release_reports_that_almost_no_numbers_were_visible(
-    publish: Any, numbers: bool, tmp_path: Path
-) -> None:
+def test_release_reports_a_nearly_empty_signal(publish: Any, numbers: bool, tmp_path: Path) -> None:
     size = 3000
     rows = pa.table(
         {"who": np.arange(size), "item": ["a"] * size,
