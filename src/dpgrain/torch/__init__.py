@@ -1,6 +1,8 @@
 """Deep learning in PyTorch with privacy for records, elements or users.
 
-Requires PyTorch: ``pip install 'dpgrain[torch]'``. ``Trainer`` and Hugging Face models require
+:func:`train` needs a network and the loss of one record, and :class:`Trainer` fine-tunes Hugging Face
+models; both call the loss with one record at a time. Use :class:`PrivacyEngine` only for a training
+loop of your own, which must keep records separate. Requires PyTorch: ``pip install 'dpgrain[torch]'``. ``Trainer`` and Hugging Face models require
 ``pip install 'dpgrain[transformers]'``.
 """
 
