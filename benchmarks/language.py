@@ -57,7 +57,7 @@ _GPT = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 @dataclass(frozen=True)
 class Setting:
-    """A configuration in which both ways are timed.
+    """A configuration with timings of both methods.
 
     Args:
         model: the kind of model: ``"gpt2"``, ``"llama"`` or ``"bert"``.
@@ -67,9 +67,9 @@ class Setting:
         blocks: the number of blocks of a batch.
         size: the number of records of a block.
         length: the number of tokens of a record.
-        lora: whether adapters are trained alone.
+        lora: whether only adapters are trained.
         half: whether it computes under autocast to bfloat16.
-        checkpointing: whether activations are made again in the backward pass.
+        checkpointing: whether activations are recomputed in the backward pass.
     """
 
     model: str
@@ -167,7 +167,7 @@ class Setting:
         return loss(outputs, labels)
 
 
-#: On two cores, blocks of 4 records; and where PyTorch sees a GPU.
+#: On two cores, blocks of 4 records; and with a GPU.
 QUICK = [Setting("gpt2", 64, 2, 512, 2, 4, 32, lora=lora) for lora in (False, True)]
 QUICK += [Setting("gpt2", 64, 2, 512, 8, 1, 32, lora=lora) for lora in (False, True)]
 ON_PROCESSORS = [
@@ -283,7 +283,7 @@ def timed(setting: Setting, device: str, windows: int) -> dict[str, float]:
 
 
 def beside(setting: Setting, device: str, windows: int) -> dict[str, float | str]:
-    """Return the time of others' steps ÷ that of plain ones, or why there is none."""
+    """Return the time of other methods' steps ÷ plain ones', or why there is none."""
     found: dict[str, float | str] = {}
     now = _clock(device)
     inputs, labels = setting.drawn(device)
@@ -312,7 +312,7 @@ def beside(setting: Setting, device: str, windows: int) -> dict[str, float | str
 
 
 def held(setting: Setting, device: str, way: str) -> float:
-    """Return the most that a step holds, in megabytes; on processors of a process of its own."""
+    """Return the peak memory of a step, in megabytes; on processors in a separate process."""
     if torch.device(device).type == "cuda":
         return _held_here(setting, device, way)
     asked = json.dumps({"setting": asdict(setting), "way": way})
@@ -333,7 +333,7 @@ def _held_here(setting: Setting, device: str, way: str) -> float:
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
     else:
-        # The peak begins anew, on Linux.
+        # The peak is reset, on Linux.
         Path("/proc/self/clear_refs").write_text("5")
         before = 1000 * _of_process("VmRSS")
     model = setting.made().to(device)
@@ -358,7 +358,7 @@ def _of_process(name: str) -> int:
 
 
 def difference(setting: Setting, device: str) -> float:
-    """Return how far sums are from those of each block by itself, in bounds."""
+    """Return the distance of sums from separate gradients of each block, in bounds."""
     model = setting.made().to(device)
     step, recorder = ours(setting, model, device)
     sums = step()
@@ -411,7 +411,7 @@ def _said(ratio: float | str | None) -> str:
 
 
 def profiled(setting: Setting, device: str) -> str:
-    """Return what a step of ours spends its time on."""
+    """Return a profile of our step."""
     model = setting.made().to(device)
     step, recorder = ours(setting, model, device)
     step()

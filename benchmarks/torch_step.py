@@ -1,21 +1,21 @@
-"""What clipping block by block costs a network, beside the plain step and PyTorch's own ways.
+"""Cost of clipping by block for a network, compared with PyTorch's methods.
 
 Run ``python benchmarks/torch_step.py [--windows 5] [--only WORDS] [--blocks 1 5 20 ragged]``. It needs
 PyTorch (``pip install dpgrain[torch]``). With ``--device cuda`` it runs on a GPU, with 40 times as many
 pictures and 16 times as many texts per chunk, because chunks for two cores would leave it idle.
 
-Each figure is the median over windows of the CPU time of a step, on one thread, divided by that of the
-plain step on the same rows in the same chunks, in the same window; on a GPU of the time on the clock,
-until all of a step is done. All begin with records in memory,
-sorted by block, and end with gradients of all parameters. Noise is in a column of its own, and the
-optimizer is excluded, because it costs all ways the same.
+Each figure is the median over windows of the CPU time of a step, on one thread, divided by the
+plain step's on the same rows in the same chunks, in the same window; on a GPU of the wall time,
+until all of a step is done. All begin with records in memory, sorted by block, and end with
+gradients of all parameters. Noise has a separate column; the optimizer is excluded, because it
+costs the same.
 
 - *plain*: forward, backward, gradients added up over chunks.
 - *ours*: the sum over blocks of their clipped mean gradients.
-- *loop*: the plain gradient of each block by itself, clipped and added up.
+- *loop*: the plain gradient of each block separately, clipped and added up.
 - *vmap*: ``torch.func.vmap(grad)`` over blocks, in chunks, then clipped and added up.
 - *noise*: drawing noise for all parameters, adding it to the sums and dividing them, once per step.
-- *MB*: what a step adds to the peak memory of a process of its own, on Linux, or to what PyTorch holds
+- *MB*: additional peak memory of a step in a separate process, on Linux, or in PyTorch
   on the GPU: plain, and ours.
 - *ms*: the time of the plain step.
 
@@ -69,7 +69,7 @@ def noise(asked: Problem) -> Callable[[], Any]:
     return lambda: publish({})
 
 
-#: Times as many rows in a chunk on a GPU.
+#: Factor of the rows of a chunk on a GPU.
 TIMES = {"cnn": 40, "transformer": 16}
 METHODS: dict[str, Callable[[Problem], Callable[[], Any]]] = {
     "plain": plain,
@@ -81,7 +81,7 @@ METHODS: dict[str, Callable[[Problem], Callable[[], Any]]] = {
 
 
 def clock(device: str) -> float:
-    """Seconds of the processor; on a GPU those on the clock, when all work is done."""
+    """Processor seconds; on a GPU wall time, when all work is done."""
     if device == "cpu":
         return time.process_time()
     torch.cuda.synchronize()
@@ -89,7 +89,7 @@ def clock(device: str) -> float:
 
 
 def megabytes_on_gpu(step: Callable[[], Any]) -> float:
-    """What a step adds to the peak of the memory on the GPU."""
+    """Additional peak memory of a step on the GPU."""
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     step()
@@ -97,7 +97,7 @@ def megabytes_on_gpu(step: Callable[[], Any]) -> float:
 
 
 def megabytes(method: str, name: str, block: str) -> float:
-    """What a step adds to the peak memory of a process of its own."""
+    """Additional peak memory of a step in a separate process."""
     command = [sys.executable, __file__, "--memory", method, name, block]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
@@ -105,11 +105,11 @@ def megabytes(method: str, name: str, block: str) -> float:
 def print_memory(method: str, name: str, block: str) -> None:
     """Print the megabytes that a step adds to the peak."""
     asked = problem(name, block)
-    # What PyTorch loads at its first step is no part of a step.
+    # PyTorch's loading at its first step does not belong to a step.
     asked.losses(asked.x[:2], asked.y[:2]).sum().backward()
     asked.module.zero_grad()
     step = METHODS[method](asked)
-    # On Linux this sets the peak back to what is held now.
+    # On Linux this resets the peak to the present memory.
     Path("/proc/self/clear_refs").write_text("5")
     before = peak()
     step()
@@ -117,7 +117,7 @@ def print_memory(method: str, name: str, block: str) -> None:
 
 
 def peak() -> int:
-    """The kilobytes that this process has held at most."""
+    """Peak memory of this process, in kilobytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
@@ -126,7 +126,7 @@ def row(name: str, block: str, asked: argparse.Namespace) -> str:
     """One line: medians of ratios, and memory."""
     columns = ("ours", *asked.beside, "noise")
     times = asked.times or (1 if asked.device == "cpu" else TIMES[name])
-    # Each method has a network of its own, since hooks of one would be run by others.
+    # Each method has a separate network, because hooks of one would be run by others.
     steps = {
         method: METHODS[method](problem(name, block, asked.device, times))
         for method in ("plain", *columns)
@@ -161,11 +161,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--blocks", nargs="+", default=["1", "5", "20", "ragged"])
     parser.add_argument("--beside", nargs="*", default=["loop", "vmap"], choices=("loop", "vmap"))
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--times", type=int, help="times as many rows in a chunk")
+    parser.add_argument("--times", type=int, help="factor of the rows of a chunk")
     parser.add_argument("--memory", nargs=3, help=argparse.SUPPRESS)
     asked = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    # PyTorch says of vmap over attention that it is slow.
+    # PyTorch warns that vmap over attention is slow.
     warnings.simplefilter("ignore", UserWarning)
     if asked.memory:
         print_memory(*asked.memory)

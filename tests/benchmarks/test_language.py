@@ -41,7 +41,7 @@ def test_sums_are_ours(name: str, kind: str) -> None:
     assert sum(float(part.square().sum()) for part in off) ** 0.5 < 1e-4 * BOUND
 
 
-def test_a_model_that_is_not_taken_is_refused_by_name() -> None:
+def test_unsupported_model_is_rejected_by_name() -> None:
     with pytest.raises(peers.RefusedError, match="Embedding"):
         stepped("Gram", language.Setting("gpt2", 32, 1, 64, 4, 1, 8))
 

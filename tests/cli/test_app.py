@@ -1,4 +1,4 @@
-"""The program as a person runs it: each command in a process of its own, exit codes, the traceback."""
+"""The program as a person runs it: separate processes, exit codes, the traceback."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_every_other_command_runs(words: tuple[str, ...], process: Command) -> N
 
 
 def stated(words: Sequence[str], option: str, value: str) -> list[str]:
-    """The words with this value of an option, which is stated once."""
+    """The words with this value of an option, stated once."""
     changed = list(words)
     if option in changed:
         place = changed.index(option)

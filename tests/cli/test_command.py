@@ -1,4 +1,4 @@
-"""Commands made of functions: options in common, examples, and errors that name options."""
+"""Commands built from functions: shared options, examples, and errors that name options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from dpgrain.cli.app import app as program
-from dpgrain.cli.command import Command, command, group
+from dpgrain.cli.command import Command, broken, command, group
 from dpgrain.cli.options import TABLE, seldom
 from dpgrain.errors import ParameterError, SchemaError
 
@@ -84,7 +84,7 @@ def test_help_shows_every_option_once_and_examples_as_they_are() -> None:
         assert shown.split("Examples:")[0].count(option) == 1
     assert "Another ε." in shown
     assert "The promised ε." not in shown
-    # What must be given stands first, and what all commands have last.
+    # Required options come first, and the options of all commands last.
     places = [shown.index(option) for option in ("--n-users", "--by", "--epsilon", "--seed")]
     assert places == sorted(places)
     # Lines of an example stay within a terminal, and are one command for a shell.
@@ -104,7 +104,7 @@ def test_help_names_what_is_seldom_needed_and_all_of_help_explains_it() -> None:
     assert re.search(r"^The table:\n  --rare TEXT +Hardly ever.  \[default: a\]\n  --odd-one +Odd.",
                      whole, re.MULTILINE)  # fmt: skip
     assert "Rarely needed" not in whole
-    # What an option takes is told in a word, and no bound that goes by itself.
+    # The help shows an option's type in one word, and no bound that is implied.
     assert re.search(r"--n-users N +How many.  \[required\]", shown)
     assert re.search(r"--by TEXT … +Columns.", shown)
     assert "--help-all" not in run("other", "--help").output
@@ -221,3 +221,12 @@ def test_a_group_imports_a_command_when_it_is_asked_for() -> None:
     assert CliRunner().invoke(lazy, ["ask", "--n-users", "1"]).exit_code == 0
     found = CliRunner().invoke(lazy, ["gone"])
     assert isinstance(found.exception, ModuleNotFoundError)
+
+
+def test_an_option_of_an_example_stays_with_its_values() -> None:
+    text = "dpgrain mean 'a b.csv' --bounds 0 100 --flag --user who"
+    for width in range(20, 70):
+        lines = broken(text, width).split(" \\\n")
+        assert shlex.split(" ".join(lines)) == shlex.split(text)
+        assert all(len(line) + 2 <= width for line in lines if len(line.split(" --")) > 2)
+        assert any("--bounds 0 100" in line for line in lines)

@@ -1,4 +1,4 @@
-"""How a process ends: its exit code, what it says stays charged, and what becomes of its output."""
+"""How a process ends: exit codes, the remaining charge, and its output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STAYS = "Line 2 of the ledger 'visits' stays charged: its reservation counts as 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a table, a file of releases and a ledger that holds it once."""
+    """A folder with a table, a release file and a ledger that fits it once."""
     cases.parquet(tmp_path)
     cases.written(tmp_path, FILE)
     promise = dg.LastingPromise.of(dg.User(), 1.1, 1.1e-6)
@@ -113,7 +113,7 @@ def test_what_is_damaged_ends_with_1(folder: Path, process: Command) -> None:
     assert run(process, folder).returncode == 1
 
 
-# The program, whose engine does something when the rows are read, after they were charged.
+# The program with an engine that acts when rows are read, after the charge.
 PROGRAM = """
 import os, signal, sys
 from dpgrain.cli import main

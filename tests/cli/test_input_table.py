@@ -1,4 +1,4 @@
-"""What commands say of a table that is not as they were told, in the words of the command line."""
+"""Messages of commands about an unexpected table, in the terms of the command line."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def test_the_curator_is_told_how_numbers_are_written(tmp_path: Path, command: Co
     )
     assert counts("--decimal", ",")["non-numeric cells of 'paid' (dropped)"] == 2
     assert "pass --decimal ,\n" in command(*words, "--check").stdout
-    # Who did not check is told where to look.
+    # Users who did not check are told how.
     assert "ask the curator to check the number format (--check)" in command(*words).stdout
 
 
@@ -266,7 +266,7 @@ def test_no_number_and_no_heading_of_an_estimate_is_cut(
         printing.print_estimates(release, 1)
         shown = capsys.readouterr().out
         assert re.search(r"│ +−?[\d,]{13,} │ +[\d,]{13,} │", shown)
-        # Of the last two seeds a 0 stands below "at least".
+        # For the last two seeds a 0 is below "at least".
         assert "…" not in shown
 
 

@@ -1,4 +1,4 @@
-"""The commands of ledgers, and the option with which others charge."""
+"""The commands of ledgers, and the option of other commands that charges one."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_what_is_published_is_charged_and_shown(
         assert text in shown.stdout
     told = json.loads(command("ledger", "show", place, "--json").stdout)
     assert (told["name"], told["promises"][0]["line"]) == ("visits", 1)
-    # A second release of that size does not fit, and says so before anything is written.
+    # A second release of that size does not fit, and is rejected before anything is written.
     over = (*COUNT[:-4], "--epsilon", "0.99", "--delta", "1e-6")
     done = command("count", visits, *over, "--ledger", place, "--output", tmp_path / "o.csv")
     assert done.returncode == 3
@@ -171,7 +171,7 @@ def test_a_file_that_is_planned_at_opening_costs_the_caps_nothing(
     other.write_text(FILE.replace("share = 0.5", "share = 0.25"))
     place = tmp_path / "planned.ledger"
     asked = ("--name", "visits", "--user", "who", "--unit", "user", "--delta", "1e-6")
-    # What is planned must fit into the promise itself.
+    # The plan must fit into the promise itself.
     done = command("ledger", "init", place, *asked, "--epsilon", "0.9", "--plan", planned)
     assert (done.returncode, place.exists()) == (2, False), done.stderr
     done = command("ledger", "init", place, *asked, "--epsilon", "2", "--plan", planned)

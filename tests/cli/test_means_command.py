@@ -1,4 +1,4 @@
-"""`dpgrain mean-of-users`, the mean of users' vectors, as a person runs it."""
+"""`dpgrain mean-of-users`, the per-user mean, as a person runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What options state: a unit, and columns that may have a comma in their name."""
+"""Values of options: a unit, and columns with a comma in their name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No command writes over a file that it reads: nothing is charged, and the file stays as it is."""
+"""No command writes over a file that it reads: nothing is charged, and the file is unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COUNT = f"count visits.parquet {USER} --by topic --clip 5 --ledger l"
 FIT = f"fit logistic visits.parquet --user who {PROMISE} --target bought --features age "
 FIT += "--classes 0,1 --n-users 600 --unit user"
 
-# What writes a file that is named last, and the files that it reads.
+# Commands that write the file named last, and the files that they read.
 COMMANDS = {
     f"{COUNT} --domain topics.csv --output": ["topics.csv"],
     f"{COUNT} --domain topic=topics.csv --report": [
@@ -92,7 +92,7 @@ def linked(path: Path) -> Path:
 
 
 def linked_hard(path: Path) -> Path:
-    """Another name of the file; a ledger has one name alone, and a file that is not there has none."""
+    """Another name of the file; a ledger has only one name, and a missing file has none."""
     link = path.with_name(f"hard{path.suffix}")
     if path.exists() and path.name != "l":
         link.hardlink_to(path)

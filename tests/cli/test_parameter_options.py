@@ -1,4 +1,4 @@
-"""Options are the parameters of what a command publishes: their types, their defaults, their help."""
+"""Options equal the parameters of a command's function: types, defaults, help."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_statistic_has_the_same_parameters_and_defaults_at_every_door(name: st
     for each, one in asked.items():
         option = options[each]
         assert option.required == one.required
-        # What is not stated is left to the function.
+        # Missing options are left to the function.
         assert option.default in (None, one.default) or one.required
         assert option.help == one.help
         assert "(" not in (option.metavar or "")
@@ -54,7 +54,7 @@ def test_means_of_users_say_what_their_function_says() -> None:
 
 
 def read(parameter: Parameter, *words: str) -> Any:
-    """What a function is handed, where a command is run with some words."""
+    """The arguments of a function for a command line."""
     handed: list[dict[str, Any]] = []
 
     def run(stated: dict[str, Any]) -> None:

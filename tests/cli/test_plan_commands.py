@@ -50,7 +50,7 @@ def test_plans_print_a_table_and_json(kind: str, command: Command) -> None:
         cells = row(shown.stdout, entry["name"])
         assert cells[2] == entry["unit"]
         assert ("order of" in cells[1]) == (entry["kind"] == "order")
-        # What a number rests on is cited, and listed below.
+        # The sources of a number are cited, and listed below.
         cited = re.search(r"\[(\d)]$", cells[0])
         assert (cited is not None) == bool(entry["source"])
         if cited is not None:

@@ -156,7 +156,7 @@ def test_a_file_whose_table_spark_reads(file: Path, tmp_path: Path, command: Com
     words = ("run", file, "--where", "topic=t1", "--folder", tmp_path / "t1", "--ledger", place)
     rows = (tmp_path / "visits.parquet").read_bytes()
     cases.without_its_rows(tmp_path / "visits.parquet")
-    # The plan is that of any engine, and no row is asked for.
+    # The plan is the same on any engine, and no row is read.
     done = command("run", file, "--dry-run")
     assert done.returncode == 0, done.stderr
     assert here in done.stdout

@@ -208,8 +208,8 @@ def test_each_statistic_has_a_command(
     done = command(name, visits, *options, *PROMISE, "--output", output, "--save", saved)
     assert done.returncode == 0, done.stderr
     assert said in done.stdout
-    # What is above an integer cutoff may cost a little less than was asked for.
-    # Laplace noise, where that is known to be less, needs no δ.
+    # Releases above an integer cutoff may cost slightly less than requested. Laplace noise, if
+    # known to be smaller, needs no δ.
     assert re.search(r"ε = (2|1\.9\d+), δ = (10⁻⁴|0) per ", done.stdout)
     assert pyarrow.csv.read_csv(output).num_rows > 0
     assert command("guarantee", saved).returncode == 0

@@ -1,4 +1,4 @@
-"""``--where`` of the commands that read a table: only a region is read, and the promise says so."""
+"""``--where`` of the commands with a table: only a region is read, as the guarantee states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The accuracy of a classifier: what a unit moves, what intervals hold, and what is refused."""
+"""The accuracy of a classifier: sensitivity, interval coverage, and errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLASSES = ["a", "b", "c"]
 
 
 class Unread(Untouched):
-    """Labels that are asked for none of them, and for no other."""
+    """Labels that must not be read."""
 
     def __getitem__(self, which: Any) -> Any:
         assert which == slice(0, 0), "rows were read"
@@ -35,7 +35,7 @@ class Unread(Untouched):
 
 
 def rows(rng: np.random.Generator, users: int, most: int = 400) -> dict[str, Any]:
-    """Rows of people of whom few have many, and whose own accuracies differ."""
+    """Rows of people; few have many, and their own accuracies differ."""
     sizes = np.minimum(rng.zipf(1.6, users), most)
     whose = np.repeat(np.arange(users), sizes)
     own = np.clip(rng.normal(0.75, 0.25, users), 0, 1)[whose]
@@ -70,7 +70,7 @@ def test_intervals_hold_the_accuracy_in_95_percent(
         assert not charge.left
         held += found.low <= right <= found.high
         base += found.base_low <= common <= found.base_high
-    # Of 400 releases 380 on average, 367 with a chance of 10⁻³ for fewer.
+    # Of 400 releases 380 on average, 367 with a probability of 10⁻³ for fewer.
     assert 367 <= held <= 393
     assert base >= 380
 
@@ -116,7 +116,7 @@ def test_the_ends_of_all_classes_hold_at_once(sums: list[float]) -> None:
 
 
 def test_rounding_of_shares_to_steps_is_within_the_ends() -> None:
-    """A third is no whole number of steps, which many people and little noise would show."""
+    """A third is not a whole number of steps, which many people and little noise would reveal."""
     y, predicted = np.tile([0, 1, 1], 20_000), np.tile([0, 0, 0], 20_000)
     users = np.repeat(np.arange(20_000), 3)
     found = accuracy(y, predicted, users=users, classes=[0, 1], epsilon=1e7, random_state=1)
@@ -182,7 +182,7 @@ def test_a_copy_is_to_the_same_unit() -> None:
     query: Any = accuracy.query(y, y, users=users, classes=[0, 1], epsilon=1.0)
     with refuses("promise", "create a new query"):
         query.with_promise(Promise(dg.Record(), 1.0, 0.0, "zero_out"))
-    # A user with several cells would have as many shares of 1.
+    # A user with several cells would have the same number of shares of 1.
     with refuses("unit", "without max_elements"):
         replace(query, promise=Promise(dg.User(max_elements=2), 1.0, 0.0, "zero_out"))
 

@@ -1,4 +1,4 @@
-"""The AUC and calibration: ties, odd cells, and what has none."""
+"""The AUC and calibration: ties, malformed cells, and undefined values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpgrain.learn import auc
 
 
 def test_ranks_inside_a_hundredth_are_not_told_apart() -> None:
-    """The area is 1, and that of hundredths a half."""
+    """The area is 1, and the hundredths' a half."""
     label = np.arange(2000) % 2 == 0
     found = auc(label, np.where(label, 0.509, 0.501), positive=True, epsilon=1e6, random_state=1)
     assert found.value == pytest.approx(0.5, abs=0.01)
@@ -33,7 +33,7 @@ def test_odd_cells_count_as_the_fixed_rules_say() -> None:
     labels = np.array([True, False, None, "x"] * 500, dtype=object)
     chances = np.array([0.9, "none", np.inf, -3.0] * 500, dtype=object)
     found = auc(labels, chances, positive=True, epsilon=100.0, random_state=1)
-    # One positive, above both negatives; the row without a label, whose chance is 1, is left out.
+    # One positive, above both negatives; the row without a label, with probability 1, is dropped.
     assert found.positive == pytest.approx(1 / 3, abs=0.01)
     assert found.value == pytest.approx(1.0, abs=0.02)
     with refuses("probability", "must be numbers"):

@@ -1,4 +1,4 @@
-"""Fits with a curator: how blocks are drawn and clipped, and what they take as public."""
+"""Fits with a curator: sampling and clipping of blocks, and the public parameters."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def test_parts_share_one_promise() -> None:
     stated: dict[str, Any] = {"n_users": 600, "classes": [0, 1], "clip": 1.0, "rounds": 60}
     alone = LogisticRegression(unit=Element(), epsilon=1.0, **stated)
     alone.fit(cases.X, cases.BINARY, users=cases.USERS, elements=cases.ELEMENTS)
-    # The noise of the rounds is larger for what the others take.
+    # The noise of the rounds is larger because of the other parts.
     noise = [m.guarantee_.event.parts[0].noise_multiplier for m in (model, alone)]  # type: ignore[attr-defined]
     assert 1.05 < noise[0] / noise[1] < 1.4
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_each_part_has_its_share_under_the_relation(relation: Relation) -> None:
-    """Shares are of μ², and what a part moves depends on the relation."""
+    """Shares refer to μ², and a part's sensitivity depends on the relation."""
     model = LogisticRegression(unit=Element(), epsilon=1.0, relation=relation, intervals=0.15)
     config = model.config()
     noise = CentralFit.calibrate(config, config.promise)
@@ -97,12 +97,12 @@ def test_blocks_are_clipped_to_what_is_found_near_the_solution(unit: Any) -> Non
     passed: dict[str, Any] = {"users": cases.USERS, "elements": cells}
     model = LogisticRegression(**stated).fit(cases.X, cases.BINARY, **passed)
     rounds, norms = model.guarantee_.event.parts
-    # All rounds are accounted for, those that look for the neighbourhood too, with the same noise.
+    # All rounds are accounted for, also those that search the neighbourhood, with the same noise.
     assert rounds.rounds == 50  # type: ignore[attr-defined]
     assert model.n_iter_ == len(model.history_.points) == 40
     assert model.n_warm_up_ == 10
     assert model.history_.points[0].any()
-    # So is each look at norms.
+    # So is each noisy query of norms.
     assert norms.count == len(model.fitted_.norms) == 2  # type: ignore[attr-defined]
     assert norms.level == rounds.level
     history = model.history_

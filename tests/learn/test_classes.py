@@ -1,4 +1,4 @@
-"""Classes match their own text, in estimators and in what is read back."""
+"""Classes match their own text, in estimators and after loading."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_numbers_as_classes_of_a_column_of_text() -> None:
         assert np.array_equal(fitted(column, [0, 1]).coef_, usual.coef_)
     assert np.array_equal(fitted((y > 0).astype(str), [False, True]).coef_, usual.coef_)
     assert np.array_equal(fitted(np.where(y, "2.5", "0"), [0, 2.5]).coef_, usual.coef_)
-    # One odd cell changes no other, neither in a list nor where it makes text of numbers.
+    # One malformed cell changes no other, in a list or if it turns numbers into text.
     for cells in (y.tolist(), y.astype(str).tolist()):
         odd, missing = [*cells], [*cells]
         odd[7], missing[7] = "?", None

@@ -46,7 +46,7 @@ PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 5}
 
 
 def rows(count: int, seed: int = 0) -> pa.Table:
-    """Records of which one user has a third, with cells that lack a value."""
+    """Records, a third of them of one user, with missing cells."""
     rng = np.random.default_rng(seed)
     who = np.where(rng.random(count) < 1 / 3, 0, rng.integers(1, 2 + count // 6, count))
     columns = {
@@ -118,7 +118,7 @@ def test_a_fit_on_a_cluster_is_the_exact_fit_here(
 
 
 def test_a_round_that_lost_a_block_would_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The seeded bug: the last of the runs of each share is left out."""
+    """The mutant: the last of the runs of each share is dropped."""
     call = SumInSteps.__call__
     here = fitted("linear", "user", dg.read(ROWS, user="who"), exact=True)
     monkeypatch.setattr(
@@ -129,7 +129,7 @@ def test_a_round_that_lost_a_block_would_be_told(monkeypatch: pytest.MonkeyPatch
 
 
 def test_rows_of_nobody_and_of_everybody_alone() -> None:
-    """Without users each row is a block of its own, and rows go through tasks batch by batch."""
+    """Without users each row is a separate block, and rows go through tasks in batches."""
     found = [
         fitted("linear", "record", dg.read(ROWS, engine=engine), exact=True)
         for engine in (Cluster(3), "duckdb")
@@ -217,7 +217,7 @@ def test_minimise_on_a_cluster_is_the_exact_one_here(model: Any, unit: str) -> N
 @pytest.mark.slow(cases=8)
 @pytest.mark.parametrize("seed", range(24))
 def test_no_unit_moves_a_sum_by_more_than_the_bound(seed: int) -> None:
-    """Neighbours are searched over units, places, clipping bounds and odd numbers."""
+    """Neighbours are searched over units, positions, clipping bounds and malformed numbers."""
     rng = np.random.default_rng(seed)
     data = rows(60, seed)
     odd = rng.choice([np.nan, np.inf, 1e308, -1e200, 1e-300, 0.0], 60)
@@ -269,7 +269,7 @@ def test_executors_get_no_noise_no_budget_and_no_model() -> None:
 
 
 class Unread(Cluster):
-    """A cluster whose rows nobody may read."""
+    """A cluster with rows that must not be read."""
 
     def frame(self, table: pa.Table) -> Any:
         raise AssertionError("Rows were read.")
@@ -417,7 +417,7 @@ def _frame(spark: Any, data: pa.Table) -> Any:
 
 
 def test_a_frame_of_spark_is_fitted_where_it_is(spark: Any) -> None:
-    # One round is one job of Spark, beside that which makes the blocks.
+    # One round is one Spark job, in addition to the job that builds the blocks.
     options: dict[str, Any] = {"rounds": 1, "clip": 1.0, "n_users": 60}
     same(_fit_frame(_frame(spark, ROWS).repartition(3), **options), _fit_here(ROWS, **options))
 
@@ -446,8 +446,8 @@ def test_a_task_that_fails_first_is_run_again_and_rows_are_arranged_once(
         frame = made.mapInArrow(fails_first, "who long, a double, b double, y double")
     model = learn.LinearRegression(rounds=6, **PROMISE).fit(frame, "y", users="who")
     same(model, _fit_here(ROWS, rounds=6))
-    # Each of the partitions was read by an attempt that failed and by one that did not: six rounds,
-    # two histograms of norms and the number of users are of what was kept.
+    # A failed and a successful attempt read each of the partitions: six rounds, two histograms of
+    # norms and the number of users used the cached rows.
     assert sorted(log.read_text().split("\n")[:-1]) == [
         f"{p} {a}" for p in range(3) for a in (0, 1)
     ]

@@ -1,4 +1,4 @@
-"""Blocks lie in cells as they were arranged, and shares of them add up to the whole."""
+"""Blocks are in cells in their arranged order, and their shares add up to the whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimators are those of scikit-learn: shapes, defaults that are good, and its own checks."""
+"""Estimators follow scikit-learn: shapes, good defaults, and its own checks."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ Array = NDArray[Any]
 REGRESSORS = (LinearRegression, HuberRegressor, QuantileRegressor, PoissonRegressor)
 ALL: tuple[type[LinearModel], ...] = (*REGRESSORS, LogisticRegression, LinearSVC)
 NOT_OURS = {
-    # A target that is not finite is left out, and an empty table is fitted: an error would tell of a
-    # row. Tested below.
+    # A non-finite target is dropped, and an empty table is fitted: an error would reveal a row.
+    # Tested below.
     "check_supervised_y_no_nan",
     "check_estimators_empty_data_messages",
-    # What kind of numbers targets are is not looked at: labels are those that enough people have.
+    # The numeric type of targets is not inspected: labels are values that enough people have.
     "check_classifiers_regression_target",
 }
 # Features in checks that pass a list of rows, which requires n_features.
@@ -159,7 +159,7 @@ def test_a_fit_changes_no_parameter(options: dict[str, Any], tmp_path: Path) -> 
     assert model.get_params() == before
     assert clone(model).get_params() == before
     assert model.parameters_.keys() == before.keys()
-    # What the fit used is told, whatever the parameters are now, and predicts and is written.
+    # The fit's own parameters are reported, used for prediction and written, whatever they are now.
     page, shown = model.report(tmp_path / "page.html").read_text(encoding="utf-8"), str(model)
     told = model.config_.promise.epsilon
     assert f">{rounded_up(told, 6)}<" in page

@@ -87,7 +87,7 @@ def test_the_minimiser_of_a_model_that_holds_does_not_depend_on_the_partition(na
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_minimiser_of_a_model_that_does_not_hold_depends_on_it(name: str) -> None:
-    # The margin is not linear; a rare cell gives a region in which it errs more weight.
+    # The margin is not linear; a rare cell gives more weight to a region with larger errors.
     found = minimisers(*MODELS[name], lambda x: x @ THETA - 1.2 * np.maximum(x[:, 1] - 1, 0))
     (one, _), (theta, error) = found["one"], found["a rare cell"]
     assert np.abs((theta - one) / error).max() > 2 * FAR

@@ -1,4 +1,4 @@
-"""Encodings of features refuse what they cannot be, and are kept with a model."""
+"""Encodings of features reject invalid parameters, and are stored with a model."""
 
 from __future__ import annotations
 

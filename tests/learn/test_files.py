@@ -1,4 +1,4 @@
-"""Model files: what is loaded predicts the same, and what is broken says so in one sentence."""
+"""Model files: a loaded model predicts the same, and a broken one raises one sentence."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_seed_is_not_written(tmp_path: Path) -> None:
 def test_a_classifier_without_classes_is_damaged(tmp_path: Path) -> None:
     few = learn.LogisticRegression(classes=[0, 1], rounds=2)
     path = models.save(few.fit(ROWS, np.arange(len(ROWS)) % 2), tmp_path / "model.json")
-    # The classes are a parameter, too, which is no list here.
+    # The classes are also a parameter, which is not a list here.
     _change(path, classes=None)
     with pytest.raises(ParameterError, match="is damaged"):
         load(path)
@@ -225,7 +225,7 @@ def test_models_of_the_papers_solvers_are_written(solver: Any, tmp_path: Path) -
 
 @dataclass(frozen=True)
 class Own:
-    """A recipe of one's own."""
+    """A custom recipe."""
 
     def plan(self, task: papers.Task) -> papers.Program:
         return papers.Concentrated(KNOWN).plan(task)

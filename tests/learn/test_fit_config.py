@@ -1,4 +1,4 @@
-"""What is asked of a fit is checked before anything is read."""
+"""The arguments of a fit are checked before anything is read."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_rounds_after_the_warm_up_reach_as_far_as_it_has_moved() -> None:
     # One coordinate that is far away, such as a constant, does not count for the others.
     assert ask.after_warming_up(np.array([75.0, -0.2, 0.1]), 0.3) == FullMatrixAdagrad(0.4, 0.3)
     assert ask.after_warming_up(np.zeros(3), 0.3) == FullMatrixAdagrad(1.0, 0.3)
-    # Few people tell the axes of many coefficients from noise.
+    # Few people distinguish the axes of many coefficients from noise.
     assert isinstance(ask.after_warming_up(np.ones(100), 0.3), FullMatrixAdagrad)
     assert ask.after_warming_up(np.ones(101), 0.3) == CoinBetting()
     assert ask.solver == CoinBetting()

@@ -1,4 +1,4 @@
-"""A fit says whom it trusts, and what is stated makes its default."""
+"""A fit states its trusted party, and its default follows from the arguments."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ STEPS = Sgd(Power(1.0), Ball(3.0))
 
 
 class Biweight:
-    """A loss of one's own: not convex, two methods."""
+    """A custom loss: not convex, two methods."""
 
     def value(self, theta: Array, X: Array, y: Array) -> Array:
         error = X @ theta - y
@@ -127,7 +127,7 @@ ODD: list[Any] = [1j, "abc", None, {}, np.complex128(1 + 1j), [1.0], 10**400]
 
 @pytest.mark.parametrize("cell", ODD, ids=lambda cell: repr(cell)[:12])
 def test_one_odd_cell_or_target_changes_nobody_else(cell: Any) -> None:
-    # Truths, which NumPy writes as text or complex numbers beside such cells.
+    # Booleans, which NumPy converts to text or complex numbers with such cells.
     rows = [[a > 0, a, b] for a, b, _ in X[:200].tolist()]
     truths = [bool(y > 0) for y in Y[:200]]
 
@@ -211,7 +211,7 @@ def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
 
 
 def test_records_that_cancel_are_no_longer_than_rounding_allows() -> None:
-    # Of records of 1e17 that cancel only last digits would be left, which are anybody's.
+    # Of cancelling records of 1e17 only last digits would remain, which belong to any user.
     y = np.array([1e17, -1e17, 3.0, 1.0])
     blocks = RecordBlocks.arrange(np.ones((4, 1)), y, [0, 0, 0, 0])
     shortened = blocks.gradients(Squared(), np.zeros(1), longest=1e6).vectors()

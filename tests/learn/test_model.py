@@ -1,4 +1,4 @@
-"""Private linear models: scikit-learn's contract, promises, and what must not depend on a person."""
+"""Private linear models: scikit-learn's contract, guarantees, and independence of a person."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Array = NDArray[Any]
 )
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 def test_the_promise_is_the_one_asked_for(unit: Unit | None, elements: Any, relation: Any) -> None:
-    # Kept elements may all be of one label: then it takes more of them to find one.
+    # Counted elements may all have one label: then more of them are needed to find one.
     model = LogisticRegression(unit=unit, relation=relation, epsilon=2.0, delta=1e-6)
     promise = model.fit(cases.X, cases.BINARY, users=cases.USERS, elements=elements).guarantee_
     level = "user" if unit is None else unit.level
@@ -199,7 +199,7 @@ def test_kept_elements_are_the_first_in_a_public_order() -> None:
     users = np.array([1, 1, 1, 2, 2])
     elements = ["a", "b", "c", "c", "b"]
     kept = arrange(5, users, elements, User(max_elements=1))
-    # Whoever else is there, and in whatever order rows come, the same element of a user is kept.
+    # With any other users, and in any order of rows, the same element of a user is counted.
     names = {elements[i] for i in kept.indices if users[i] == 1}
     turned = arrange(5, users[::-1], elements[::-1], User(max_elements=1))
     assert {elements[::-1][i] for i in turned.indices if users[::-1][i] == 1} == names

@@ -1,4 +1,4 @@
-"""A program keeps its promise, with something beside it or alone."""
+"""A program satisfies its guarantee, with another release or without."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_program_keeps_the_promise(name: str, relation: Relation) -> None:
         assert mean.n_users == len(phase.users)
         assert isinstance(mean, PanPrivate if "pan" in name else Shuffled)
         if isinstance(mean, Shuffled):
-            # Everybody in each round, or each round with users of its own, for the cost of one.
+            # All users in each round, or separate users in each round, for the cost of one.
             assert mean.protocol.rounds == (mean.rounds if name in programs.FULL else 1)
             assert mean.batch == (len(phase.users) // (1 if name in programs.FULL else mean.rounds))
 

@@ -1,4 +1,4 @@
-"""A fit is asked for, planned and charged before anything of its rows is read."""
+"""A fit is requested, planned and charged before anything of its rows is read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STEPS = Sgd(Constant(0.1), Ball(2.0), Last())
 
 
 class Unread:
-    """An array that tells its form, and raises when anything of its rows is read."""
+    """An array that shows its shape and type, and raises when its rows are read."""
 
     def __init__(self, values: Any) -> None:
         self.shape, self.dtype, self.ndim = values.shape, values.dtype, values.ndim
@@ -61,7 +61,7 @@ def _fit(rows: Any, **options: Any) -> Any:
     return _model(**options).query(X, y, users=users)
 
 
-#: What is asked for of rows, which nobody has read.
+#: Requirements on the rows, which have not been read.
 ASKED: dict[str, Callable[..., Query[Any]]] = {
     "fit": _fit,
     "fit exactly": lambda rows, **o: _fit(rows, exact=True, **o),
@@ -128,7 +128,7 @@ def test_a_share_says_what_it_took(asked: str) -> None:
 
 
 def test_no_event_is_drawn_but_its_parts() -> None:
-    """A fit that is billed for fewer parts than it draws stops at the first that lacks."""
+    """A fit charged for fewer parts than it draws stops at the first missing one."""
     query = _fit((X, BINARY, USERS), random_state=1)
     assert isinstance(query, FitQuery)
     plan = query.plan
@@ -145,7 +145,7 @@ def test_no_event_is_drawn_but_its_parts() -> None:
 
 
 class _Less(FitQuery):
-    """A fit with a plan of somebody else."""
+    """A fit with a foreign plan."""
 
     @property
     def plan(self) -> Any:

@@ -1,4 +1,4 @@
-"""Fits by a recipe: every recipe is an algorithm of estimators, and another trust is refused."""
+"""Fits by a recipe: every recipe is an algorithm of estimators, and other trust is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""R²: the noise of the variance, and odd cells."""
+"""R²: the noise of the variance, and malformed cells."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_noise_of_the_squares_about_the_mean_is_in_the_interval() -> None:
 
 
 def test_odd_cells_count_as_the_fixed_rules_say() -> None:
-    # A row without a target is left out, whatever was predicted.
+    # A row without a target is dropped, whatever its prediction.
     y = np.array([0.0, 1.0, np.nan, 50.0, np.inf] * 500)
     predicted = np.array([0.0, 1.0, 7.0, np.inf, -3.0] * 500, dtype=object)
     exact = r2(y, predicted, lower=0.0, upper=2.0, epsilon=1000.0, random_state=1)

@@ -1,4 +1,4 @@
-"""Rows, labels and targets are read one by one: one odd cell changes nobody else."""
+"""Rows, labels and targets are read individually: one malformed cell affects no other."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def first(model: LinearModel, features: Array, y: Any, users: Any = None) -> Arr
 @pytest.mark.parametrize(
     ("classes", "y"),
     [
-        # Whatever one person's label makes of the column's type: nothing, a null, text, a list.
+        # Effects of one person's label on the column's type: none, a null, text, a list.
         ([False, True], pd.Series(["?", *map(str, cases.SIDE[1:])])),
         ([False, True], [None, *cases.SIDE[1:].tolist()]),
         ([False, True], [2, *cases.SIDE[1:].tolist()]),
@@ -110,7 +110,7 @@ ODD = ("secret", None, {"a": 1}, 1 + 2j, np.complex128(1 + 1j), [1.0], object())
 
 @pytest.mark.parametrize("cell", ODD, ids=lambda cell: type(cell).__name__)
 def test_an_odd_cell_counts_as_nothing(cell: Any) -> None:
-    # It makes objects, text or complex numbers of all features: an error would tell of the row.
+    # It turns all features into objects, text or complex numbers: an error would reveal the row.
     X, y = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 2
     nulls = np.column_stack([X, X[:, 0] > 0])
     nulls[5, 1] = np.nan

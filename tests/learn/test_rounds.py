@@ -56,7 +56,7 @@ def test_points_of_others_are_as_likely_whoever_is_there() -> None:
 
 @dataclass(frozen=True)
 class Split:
-    """Everybody agrees up to a point, and nobody beyond it."""
+    """All users agree up to a point, and none beyond it."""
 
     def value(self, theta: Array, X: Array, y: Array) -> Array:
         return np.zeros(len(X))
@@ -77,7 +77,7 @@ def test_a_run_that_ends_leaves_what_it_had() -> None:
     rounds = len(found.history.points)
     assert 1 < rounds < 20
     assert found.history.gradients.shape == (rounds, 2)
-    # The mean of the iterates, of which the last is where nobody agreed any more.
+    # The mean of the iterates; at the last one the users no longer agreed.
     assert -1.0 < found.theta[0] < 0.0
     # The whole run was charged for.
     assert found.guarantee.event == recipe.plan(cases.TASK).event

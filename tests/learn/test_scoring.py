@@ -1,4 +1,4 @@
-"""Private scores of predictions: what a unit moves, what intervals hold, and what is refused."""
+"""Private scores of predictions: sensitivity, interval coverage, and errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ODD = np.array([np.nan, np.inf, -np.inf, 1e308, -1e308, "x", None, 0.5], dtype=o
 
 
 class Unread(Untouched):
-    """Rows that are asked for none of them, and for no other."""
+    """Rows that must not be read."""
 
     def __getitem__(self, which: Any) -> Any:
         assert which == slice(0, 0), "rows were read"
@@ -35,7 +35,7 @@ class Unread(Untouched):
 
 
 def people(rng: np.random.Generator, users: int, most: int = 200) -> dict[str, Any]:
-    """Rows of people of whom few have many; labels that follow from probabilities, and numbers."""
+    """Rows of people; few have many. Labels follow from probabilities, and numbers."""
     sizes = np.minimum(rng.zipf(1.7, users), most)
     whose = np.repeat(np.arange(users), sizes)
     odds = rng.normal(size=len(whose)) + rng.normal(size=users)[whose] - 0.8
@@ -89,7 +89,7 @@ def test_intervals_hold_the_score_in_95_percent(
         assert not charge.left
         held += found.low <= truth <= found.high
         informed.append(found.high - found.low)
-    # Of 400 releases 380 on average, 367 with a chance of 10⁻³ for fewer.
+    # Of 400 releases 380 on average, 367 with a probability of 10⁻³ for fewer.
     assert held >= 367
     if users == 4000:
         assert np.median(informed) < 0.15
@@ -112,7 +112,7 @@ def test_of_a_score_that_nothing_hides_the_interval_is_narrow(name: str) -> None
             assert band.positive == pytest.approx(part, abs=1e-4)
             assert band.low <= part <= band.high
         assert sum(band.share for band in found.calibration) == pytest.approx(1)
-        # What is left is that probabilities are told apart by hundredths.
+        # The remaining error: probabilities are distinguished by hundredths.
         assert found.high - found.low < 0.02
     else:
         y, predicted = (np.clip(of[which], -3, 3) for which in ("target", "predicted"))
@@ -160,7 +160,7 @@ def test_no_neighbour_moves_sums_farther_than_is_billed(
         billed = 2.0 if relation == "replace" else 1.0
         pairs = zip(_vectors(whole), _vectors(near), strict=True)
         for one, two in pairs:
-            # Squared errors lie between 0 and 1, so that one exchanged for another moves 1 at most.
+            # Squared errors are between 0 and 1, so replacing one changes at most 1.
             bound = billed if len(one) > 1 else 1.0
             moved = float(np.abs(one - two).sum()) / STEPS
             assert moved <= bound

@@ -1,4 +1,4 @@
-"""Settings tuned inside a model's own promise: what is promised, charged, chosen and refused."""
+"""Settings tuned within a model's guarantee: guarantee, charge, choice and errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from dpgrain.units import Element, Record, Relation, Unit, User
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(0)
-# Rows that are some 60 long, for which clip = 1 is far too short.
+# Rows with norms of about 60, for which clip = 1 is far too small.
 SCALE, USERS = 30.0, np.repeat(np.arange(1500), 4)
 X = RNG.normal(size=(6000, 4)) * SCALE
 TRUTH = np.array([2.0, -2.0, 1.0, 0.0]) / SCALE
@@ -53,7 +53,7 @@ TEST = np.random.default_rng(1).normal(size=(20_000, 4)) * SCALE
 
 
 def excess(model: Any) -> float:
-    """The expected log-loss above that of the truth."""
+    """The expected log-loss above the true model's."""
     true = 1 / (1 + np.exp(-(TEST @ TRUTH)))
     found = np.clip(model.predict_proba(TEST)[:, 1], 1e-12, 1 - 1e-12)
     return float(
@@ -85,9 +85,9 @@ def test_the_whole_promise_is_kept(tuned: list[LogisticRegression]) -> None:
         assert promise.delta == 1e-6
         assert isinstance(promise.event, SelectBest)
         assert promise.event.mean == 9.0
-        # A run is the fit, which is what the winner has done, and its score.
+        # A run is the fit, as done by the winner, and its score.
         score = promise.event.candidate.parts[-1]
-        # What it published of the number of users is one of its parts.
+        # The published number of users is one of its parts.
         fit = Compose(promise.event.candidate.parts[:-1])
         own = LogisticRegression(clip=model.clip, epsilon=fit.epsilon(1e-6)).config()
         event = CentralFit.calibrate(own, own.promise).event
@@ -102,7 +102,7 @@ def test_a_run_that_is_not_counted_would_be_seen(tuned: list[LogisticRegression]
     assert isinstance(event, SelectBest)
     *parts, score = event.candidate.parts
     fit = Compose(tuple(parts))
-    # Less than the whole: without the number of runs, without the score, of the fit alone.
+    # Less than the whole: without the number of runs, without the score, only the fit.
     assert event.epsilon(1e-6) > 1.3 * event.candidate.epsilon(1e-6)
     assert event.candidate.epsilon(1e-6) > 1.02 * fit.epsilon(1e-6)
     assert SelectBest(fit, event.mean).epsilon(1e-6) < 0.99
@@ -158,7 +158,7 @@ def test_every_unit_and_relation(unit: Unit, elements: Any, relation: Relation) 
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("unit", [Record(), Element(), User(), User(max_elements=2)], ids=str)
 def test_a_score_takes_a_tenth_of_a_run(unit: Unit, relation: Relation) -> None:
-    """Counted in μ², of what it costs the unit by the relation."""
+    """Measured in μ², relative to the unit's cost under the relation."""
     asked = LinearRegression(unit=unit, relation=relation, epsilon=2.0, rounds=5).config()
     mu = tuning._score(asked.promise, 0.5).loss(1, relation, unit).mu
     assert mu == pytest.approx(math.sqrt(0.1) * gaussian_mu(0.5, asked.promise.delta))
@@ -196,7 +196,7 @@ def test_scores_are_bounded_by_unit_and_have_their_noise() -> None:
     spread = event.noise_multiplier
     assert abs(np.mean(noisy) - exact.sum() / 4) < 5.5 * spread / math.sqrt(300)
     assert np.std(noisy) == pytest.approx(spread, rel=0.25)
-    # One user moves a total by one bound at most, whatever the records are.
+    # One user moves a total by one bound at most, for any records.
     far = X.copy()
     far[:4] = 1e200
     far[4, 0] = np.nan
@@ -210,8 +210,8 @@ def test_scores_are_bounded_by_unit_and_have_their_noise() -> None:
 
 @pytest.mark.parametrize("labels", [2, 3])
 def test_a_missing_row_changes_no_other_margin_that_is_scored(labels: int) -> None:
-    # A matrix product rounds rows by how many there are, and in tens of thousands of rows each that
-    # lies at an edge of a step would move a score.
+    # A matrix product rounds rows depending on their number, and among tens of thousands of rows
+    # each one at the edge of a step would move a score.
     rng = np.random.default_rng(0)
     features = rng.normal(size=(420, 100))
     model = LogisticRegression(classes=range(labels), rounds=2, feature_bound=5.0, random_state=0)
@@ -226,7 +226,7 @@ def test_a_missing_row_changes_no_other_margin_that_is_scored(labels: int) -> No
 
 @pytest.mark.slow
 def test_best_by_score_and_no_other() -> None:
-    # With hardly any noise the best of all runs wins; half the settings are useless.
+    # With almost no noise the best of all runs wins; half the settings are useless.
     grid = [{"clip": 30.0}, {"clip": 30.0, "l2": 1e6}]
     for seed in range(4):
         model = LogisticRegression(epsilon=50.0, rounds=20, random_state=seed)

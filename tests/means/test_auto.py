@@ -1,4 +1,4 @@
-"""What ``auto`` loses to the best method in hindsight, and to clipping in the worst case."""
+"""The loss of ``auto`` compared with the best method in hindsight, and with clipping at worst."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_no_number_of_hidden_users_makes_auto_err_more_than_three_times(
     problem = problem_of(X, epsilon, None)
     plan, clip = AUTO.make(problem), get_method("clip").make(problem)
     assert plan.method == "recentred"
-    # The noise of clipping is that of k users, up to a factor.
+    # The noise of clipping equals k users, up to a factor.
     noise = clip.expected * len(X)
     for times in (0.5, 0.8, 1.2, 1.6, 2.0, 2.5, 3.0):
         X[: round(times * noise), 0] = -0.9

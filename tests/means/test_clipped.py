@@ -22,7 +22,7 @@ CLIP = 2.0
 
 
 class Clipped(MeanContract):
-    """What the clipped means have in common."""
+    """Common properties of clipped means."""
 
     attained = 0.6
     options: ClassVar[dict[str, Any]] = {}
@@ -70,7 +70,7 @@ class TestBanded(Clipped):
 
     def sensitivity(self, mean: Mean, relation: Relation) -> float:
         mean = self.mean(mean)
-        # How far a column of the matrix moves is told below; this is how far the sum moves.
+        # The change of a matrix column is tested below; this is the change of the sum.
         return (1.0 if relation == "zero_out" else 2.0) * mean.clip / mean.divisor
 
 
@@ -107,7 +107,7 @@ def test_poisson_draws_are_independent_with_the_stated_rate() -> None:
         assert chosen is not None
         drawn[i, chosen] = 1
     assert abs(drawn.mean() - rate) < 5 * math.sqrt(rate * (1 - rate) / drawn.size)
-    # Sizes of the batches vary as those of independent draws do.
+    # Sizes of the batches vary like independent draws.
     assert 0.8 < drawn.sum(axis=1).var() / (blocks * rate * (1 - rate)) < 1.25
     assert abs(np.corrcoef(drawn[:-1].ravel(), drawn[1:].ravel())[0, 1]) < 0.02
 
@@ -123,7 +123,7 @@ def test_drawn_users_bring_all_their_blocks() -> None:
 def test_the_divisor_is_public() -> None:
     mean = ClippedMean(1.0, 1.0, 50, 9, sampling_rate=0.5, blocks_per_user=3.0)
     assert mean.divisor == 75
-    # With whatever blocks there are, the noise of the mean is the same.
+    # For any blocks, the noise of the mean is the same.
     runs = [
         mean.start(SeededSource(2)).estimate(Vectors(np.zeros((blocks, 2)))) for blocks in (1, 1)
     ]
@@ -201,7 +201,7 @@ TRIALS = 100_000
 
 
 class OneCoordinateEach:
-    """Contributions of users who hold some blocks, all on a coordinate of their own."""
+    """Contributions of users with some blocks, each on a separate coordinate."""
 
     def __init__(self, users: int, held: int, value: float) -> None:
         self.dimension, self.blocks = users, users * held
@@ -219,7 +219,7 @@ class OneCoordinateEach:
 
 
 def published(mean: ClippedMean, held: int, value: float = 30.0, trials: int = TRIALS) -> Array:
-    """(trials, rounds): the noisy sums of users with so many blocks, in clipping bounds."""
+    """(trials, rounds): the noisy sums of users with n blocks, in clipping bounds."""
     contributions: Contributions = OneCoordinateEach(trials, held, value * mean.clip)
     owners = np.arange(contributions.blocks) // held
     run = mean.start(SystemSource(), owners)
@@ -228,7 +228,7 @@ def published(mean: ClippedMean, held: int, value: float = 30.0, trials: int = T
 
 
 def epsilon_at(present: Array, absent: Array, share: float) -> float:
-    """A lower bound on ε at δ = 1e-5, from the scores of which this share is accepted."""
+    """A lower bound on ε at δ = 1e-5, from scores and the accepted share."""
     return epsilon_below(present, absent, float(np.quantile(present, 1 - share)), delta=1e-5)
 
 
@@ -249,7 +249,7 @@ FULL = ClippedMean(2.0, 3.0, 10, 4)
 @pytest.mark.proof("audit", "SampledGaussian")
 def test_audit_of_full_rounds() -> None:
     found = mu_below(published(FULL, 1).sum(axis=1), published(FULL, 1, 0.0).sum(axis=1))
-    # Of the rounds' sum the sd is √4 noise sds.
+    # The sd of the rounds' sum is √4 noise sds.
     assert 0.9 * claimed_mu(FULL) < found <= claimed_mu(FULL)
 
 
@@ -257,7 +257,7 @@ DRAWN = ClippedMean(2.0, 1.5, 10, 6, sampling_rate=0.2)
 
 
 def pair_scores(mean: ClippedMean, sums: Array) -> Array:
-    """The log likelihood ratio of one block that is drawn with the rate, or is not there."""
+    """The log likelihood ratio of one block sampled with the rate against its absence."""
     q, sd = mean.sampling_rate, mean.noise_multiplier
     scores: Array = np.log1p(q * np.expm1((sums - 0.5) / sd**2)).sum(axis=1)
     return scores
@@ -272,7 +272,7 @@ def audit_pairs(mean: ClippedMean) -> float:
 def test_audit_of_drawn_pairs() -> None:
     claimed = DRAWN.event.epsilon(1e-5)
     assert 0.3 * claimed < audit_pairs(DRAWN) <= claimed
-    # Of a small ε nearly all that is claimed is seen, and 1.2 times the rate would be.
+    # For a small ε almost all of the claim is visible, and 1.2 times the rate would be.
     present, absent = (pair_scores(DRAWN, published(DRAWN, 1, value)) for value in (30.0, 0.0))
     found = {at: delta_below(present, absent, at) / DRAWN.event.delta(at) for at in (0.0, 0.2, 0.5)}
     assert max(found.values()) <= 1
@@ -285,7 +285,7 @@ def test_audit_finds_users_billed_as_pairs() -> None:
     billed = SampledGaussian(2.0, 0.1, 100).epsilon(1e-5)
 
     def scores(there: int) -> Array:
-        """The log likelihood ratio of one element, in the rounds in which the others are seen."""
+        """The log likelihood ratio of one element, in the rounds with visible other elements."""
         sums = published(mean, there, trials=20_000)
         seen = sums > (held - 1) / 2
         ratios: Array = np.where(seen, sums - held + 0.5, 0.0) / mean.noise_multiplier**2

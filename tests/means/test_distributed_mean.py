@@ -1,4 +1,4 @@
-"""A mean of users whose rows stay on a cluster is the one of the same rows here, bit for bit."""
+"""The mean of users with rows on a cluster equals the local one, bit for bit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROMISE: dict[str, Any] = {"bound": 10.0, "epsilon": 4.0, "delta": 1e-6, "random
 
 
 def rows(count: int, seed: int = 0) -> pa.Table:
-    """Records of which one user has a third, with cells that lack a value or are odd."""
+    """Records, a third of them of one user, with missing or malformed cells."""
     rng = np.random.default_rng(seed)
     odd = rng.choice([np.nan, np.inf, -1e308, 1e200, 1e-300, -0.0], count)
     columns = {
@@ -97,7 +97,7 @@ def test_rows_in_another_order_give_the_same_mean(method: str) -> None:
 
 
 def test_a_sum_that_lost_a_user_would_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The seeded bug: the last of the users of each run is left out."""
+    """The mutant: the last of the users of each run is dropped."""
     call = GridSum.__call__
     here = mean(ROWS, "duckdb", method="clip")
 
@@ -155,7 +155,7 @@ def test_users_of_a_share_may_have_longer_names_than_one_array_holds() -> None:
 
 
 def test_vectors_are_kept_in_cells_and_come_back_in_order() -> None:
-    """More users than a cell has room for, of whom each share makes the vectors once."""
+    """More users than a cell can contain; each share builds the vectors once."""
     count = 40_000
     columns = [np.arange(count) % 7.0, np.arange(count) / count]
     batches = pa.table(dict(zip("ab", columns, strict=True))).to_batches(max_chunksize=count // 2)
@@ -170,7 +170,7 @@ def test_vectors_are_kept_in_cells_and_come_back_in_order() -> None:
 @pytest.mark.slow(cases=8)
 @pytest.mark.parametrize("seed", range(24))
 def test_no_user_moves_what_comes_from_there_by_more_than_the_bound(seed: int) -> None:
-    """Neighbours are searched over users, places, clipping bounds, centres and odd numbers."""
+    """Neighbours are searched over users, positions, bounds, centres and malformed numbers."""
     rng = np.random.default_rng(seed)
     data = rows(60, seed)
     gone = data.filter(pa.array(np.asarray(data["who"].fill_null(-1)) != 0))
@@ -205,7 +205,7 @@ def test_executors_get_no_noise_no_budget_and_no_method() -> None:
 
 
 class Unread(Cluster):
-    """A cluster whose rows nobody may read."""
+    """A cluster with rows that must not be read."""
 
     def frame(self, table: pa.Table) -> Any:
         raise AssertionError("Rows were read.")

@@ -41,7 +41,7 @@ def test_the_mean_is_of_users_with_records(method: str, of: int) -> None:
     found = cases.mean(records, users, method=method, n_users=of * cases.N, epsilon=20.0)
     off = float(np.linalg.norm(found.value - records.mean(axis=0)))
     assert off < found.error
-    # So many of the roster are missing that sums are divided by the number that is there.
+    # This number of enrolled users is missing, and sums are divided by the present number.
     assert found.n_users == pytest.approx(cases.N, abs=10)
     assert off < 0.05
     assert f" {of * cases.N:,} enrolled users;" in str(found.guarantee)
@@ -74,7 +74,7 @@ def test_the_number_that_suffices_does() -> None:
     number = Population.of(None, promise).event
     plan = get_method("recentred").make(Problem(n, 100, promise, 10.0, None, number))
     assert plan.method == "recentred"
-    # So many are enough to look around, with few looks.
+    # Enough users for recentring with few noisy queries.
     assert plan.mean.rounds == 2
     with pytest.raises(ParameterError, match="too small for the method 'recentred'"):
         get_method("recentred").make(Problem(n - 2, 100, promise, 10.0, None, number))

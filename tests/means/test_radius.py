@@ -1,4 +1,4 @@
-"""A concentration radius: its score, its noise, and where it stops."""
+"""A concentration radius: its score, its noise, and its stopping point."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SURE = 5.3
 
 
 def made(**options: Any) -> Radius:
-    """Twenty users, radii 1, √2, …, 16, and noise that hardly ever matters."""
+    """Twenty users, radii 1, √2, …, 16, and almost irrelevant noise."""
     values = {
         "smallest": 1.0,
         "largest": 16.0,
@@ -52,7 +52,7 @@ def largest_move(users: int, top: int, removed: bool, seed: int) -> int:
     for _ in range(250):
         others = rng.choice(places, size=(users - 1, 1), p=[0.2, 0.1, 0.3, 0.1, 0.2, 0.1])
         if rng.random() < 0.4:
-            # So many agree; the others are alone.
+            # This number of users agrees; the others are isolated.
             others = 70.0 * np.arange(1.0, users)[:, None]
             others[: rng.integers(top - 1, users)] = 0.0
         one = scored(np.vstack([others, rng.choice(places, size=(1, 1))]), top)
@@ -75,7 +75,7 @@ def test_no_neighbours_move_the_score_by_more(users: int, top: int, removed: boo
 
 
 def test_a_user_without_a_vector_counts_as_one_who_is_alone() -> None:
-    # Else a roster of m users of whom one is removed would lose one more.
+    # Otherwise a list of m users with one removed would lose one more.
     here, gone = np.zeros((6, 1)), np.zeros((5, 1))
     away = np.vstack([gone, [[50.0]]])
     assert scored(here, 6) - scored(gone, 6) == 10
@@ -83,7 +83,7 @@ def test_a_user_without_a_vector_counts_as_one_who_is_alone() -> None:
 
 
 def test_the_plain_mean_of_the_largest_counts_moves_by_more() -> None:
-    # Counts that are not cut at m: whoever leaves the middle takes n − 1 along.
+    # Counts without the limit m: a user leaving the middle removes n − 1 others.
     near = [close(v, 2.0**-10, [4**11])[0] for v in (np.zeros((12, 1)), np.zeros((11, 1)))]
     plain = [int(np.sort(counts)[-4:].sum()) for counts in near]
     assert plain[0] - plain[1] == 4
@@ -97,7 +97,7 @@ def test_the_plain_mean_of_the_largest_counts_moves_by_more() -> None:
 
 
 def test_it_finds_the_first_radius_at_which_most_agree() -> None:
-    # 18 of 20 users at two points 6 apart: they agree from a radius of 3 on.
+    # 18 of 20 users at two points 6 apart: they agree from radius 3 upwards.
     vectors = np.array([*[0.0] * 9, *[6.0] * 9, 900.0, -900.0])[:, None]
     found = made().find(vectors, SystemSource())
     assert found == pytest.approx(4.0)

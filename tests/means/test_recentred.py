@@ -29,7 +29,7 @@ CHANCE = 1e-7
 
 
 class Contract(MeanContract):
-    """What recentred means have in common: a block is a user."""
+    """Common properties of recentred means: a block is a user."""
 
     attained = 0.6
     users = BLOCKS
@@ -72,7 +72,7 @@ def test_no_neighbour_moves_the_check_farther(
         centre = tuple(rng.normal(size=DIMENSION) * 10.0 ** rng.integers(-2, 2))
         mean = Recentred(2.0, 0.5, BLOCKS, bound=5.0, check=1e-2, centre=centre)
         vectors = rng.normal(size=(BLOCKS, DIMENSION)) * 10.0 ** rng.integers(-2, 9)
-        # Somebody opposite of the centre, as far as the bound allows, or much farther.
+        # A user opposite of the centre, at the bound, or much farther.
         away = -np.array(centre) / np.linalg.norm(centre) * 5.0 * 10.0 ** rng.integers(0, 3)
         vectors[0] = away if trial % 2 else vectors[0]
         other = vectors[1:]
@@ -199,7 +199,7 @@ def test_unequal_shares_cost_what_equal_ones_do() -> None:
     parts = [Gaussian(mean.multiplier(t), ONE_EACH) for t in range(3)]
     whole = parts[0] + parts[1] + parts[2]
     assert whole.epsilon(1e-6) == pytest.approx(mean.event.epsilon(1e-6))
-    # The noise that is drawn is that of the share.
+    # The drawn noise is the share's.
     run = Recentred(1.0, 3.0, 1, 3, shares).start(SystemSource())
     noise = [run.estimate(Vectors(np.zeros((1, 40_000)))) for _ in range(3)]
     assert noise[0].std() == pytest.approx(mean.multiplier(0), rel=0.03)
@@ -207,7 +207,7 @@ def test_unequal_shares_cost_what_equal_ones_do() -> None:
 
 
 def first_of(distances: Array, radii: Array) -> NDArray[np.int64]:
-    """How many users each radius is the first to hold, and at the end how many none holds."""
+    """Numbers of users first within each radius, and finally of users in none."""
     return np.bincount(np.searchsorted(radii, distances), minlength=len(radii) + 1)
 
 
@@ -215,14 +215,14 @@ def first_of(distances: Array, radii: Array) -> NDArray[np.int64]:
 def test_each_round_has_the_noise_that_is_told(shares: tuple[float, ...] | None) -> None:
     run = Recentred(3.0, 0.7, n_users=50, rounds=2, shares=shares).start(SeededSource(4))
     for _ in range(2):
-        # All users lie in 0, within the radius of both centres, so that what is found is noise.
+        # All users are at 0, within the radius of both centres, so the result is noise.
         found = run.estimate(Vectors(np.zeros((50, 400))))
         assert found.std() == pytest.approx(run.noise_sd, rel=0.15)
 
 
 @pytest.mark.slow
 def test_radii_are_chosen_by_the_exponential_mechanism() -> None:
-    # The centre stays at 0: a look at the median first, and then a last one, against their formulas.
+    # The centre stays at 0: first a query at the median, then a last one, against their formulas.
     distances = np.array([0.2, 0.3, 0.5, 0.8, 1.1, 1.2, 1.3, 3.0, 3.2, 50.0])
     mean = Recentred(4.0, 1.0, 12, rounds=2, weight=0.0, choice_scale=0.7, beyond=0.2)
     radii, times, source = mean.choices(), 3000, SystemSource()
@@ -282,11 +282,11 @@ def test_a_radius_for_each_round() -> None:
     assert [round(float(quiet.estimate(far)[0]), 1) for _ in range(3)] == [9.0, 12.0, 12.5]
     ends = [run.estimate(Vectors(np.zeros((4, 40_000)))) for _ in range(3)]
     assert run.radii == [9.0, 3.0, 0.5]
-    # With users within the radius only what is drawn last is left: others' clipped sums are not 0.
+    # With users within the radius only the last noise remains: others' clipped sums are not 0.
     assert ends[0].std() == pytest.approx(mean.multiplier(0) * 9 / 4, rel=0.03)
     assert mean.multiplier(2) == pytest.approx(2 / math.sqrt(3 * 0.6))
     assert mean.noise_sd == pytest.approx(mean.multiplier(2) * 0.5 / 4)
-    # What it costs rests on no radius.
+    # Its cost does not depend on the radius.
     assert mean.event == Recentred(1.0, 2.0, 4, 3, shares).event
     assert "of 0.5 around" in str(mean.facts[1])
 
@@ -366,7 +366,7 @@ def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
         Recentred(**{**values, **wrong})
 
 
-# -- a statistical audit: one user far away, in many coordinates of their own --
+# -- a statistical audit: one distant user, in many separate coordinates --
 
 
 def claimed_mu(mean: Recentred) -> float:
@@ -375,8 +375,8 @@ def claimed_mu(mean: Recentred) -> float:
 
 def audit(mean: Recentred, trials: int = 2000) -> float:
     """A lower bound on the distance in sds, of all rounds with one user there or not."""
-    # Two users on opposite sides in each coordinate would share its clip; a user alone has it all,
-    # so each trial is a run of its own in one dimension, all with one source.
+    # Two users on opposite sides in each coordinate would share its clip; a single user has all of
+    # it, so each trial is a separate run in one dimension, all with one source.
     scores = np.empty((2, trials))
     source = SystemSource()
     present, absent = Vectors(np.array([[1e6]])), Vectors(np.zeros((0, 1)))
@@ -386,7 +386,7 @@ def audit(mean: Recentred, trials: int = 2000) -> float:
             centre = score = 0.0
             for _ in range(mean.rounds):
                 found = float(run.estimate(users)[0])
-                # What the user adds is known: a radius from the centre that was published.
+                # The user's contribution is known: a radius from the published centre.
                 score += found - centre
                 centre += mean.weight * (found - centre)
             scores[row, i] = score

@@ -29,7 +29,7 @@ def test_a_stated_radius_draws_nobody_in_who_lies_farther() -> None:
 @pytest.mark.parametrize(
     ("users", "bound", "radius", "chosen"),
     [
-        # Noise would choose the radii among so few users.
+        # Noise would choose the radii with this few users.
         (42, 3.0, 0.5, "clip"),
         (42, 3.0, None, "clip"),
         (200, 3.0, None, "clip"),
@@ -79,7 +79,7 @@ def test_few_users_are_told_from_public_numbers_alone() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_no_neighbour_moves_looks_farther_than_their_radii(relation: Relation) -> None:
-    # With the same radii a look moves what follows no farther than it moved itself.
+    # With the same radii a query changes later results by no more than itself.
     rng, ratios, n = np.random.default_rng(6), [], 60
     plan = get_method("recentred").make(
         Problem(n, 2, Promise(User(), 4.0, 1e-6, relation), 10.0, None)

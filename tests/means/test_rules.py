@@ -1,4 +1,4 @@
-"""Rules make a row of each row alone, whatever lies beside it."""
+"""Rules transform each row separately, regardless of other rows."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def test_a_weight_is_beside_a_vector_that_is_short() -> None:
 def test_radii_count_everybody_once() -> None:
     vectors = Vectors([[0.0], [1.0], [-1.5], [9.0], [1e308]], dimension=1)
     counts = count_by_radius(vectors, np.array([-1e308]), np.array([1.0, 2.0]))
-    # What overflows counts as the centre, as it does in a sum.
+    # Overflowing values count as the centre, like in a sum.
     assert counts.tolist() == [1, 0, 4]
     assert count_by_radius(vectors, np.zeros(1), np.array([1.0, 2.0])).tolist() == [2, 1, 2]

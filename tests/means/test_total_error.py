@@ -40,7 +40,7 @@ def far_away(rng: np.random.Generator, n: int, d: int) -> Array:
 
 
 def hidden(rng: np.random.Generator, n: int, d: int) -> Array:
-    # So few that no radius is made for them, at the other end.
+    # Too few for a radius, at the other end.
     x = near(rng, n, d)
     x[: min(n // 10, 20)] = -BOUND / math.sqrt(d)
     return x
@@ -74,7 +74,7 @@ def test_the_error_covers_what_it_says(
 
 
 def test_noise_alone_is_not_enough() -> None:
-    # What the test above would miss, if the error were that of the noise.
+    # The test above would miss an error that only covers the noise.
     found = []
     for seed in range(20):
         X = near(np.random.default_rng(seed), 2000, 1)
@@ -86,7 +86,7 @@ def test_noise_alone_is_not_enough() -> None:
 
 
 def test_the_norm_of_noise_is_below_its_part() -> None:
-    # With an exact number of users and nothing left out, noise alone is in the error.
+    # With an exact number of users and nothing dropped, the error is pure noise.
     for d in (1, 2, 3, 10, 100, 10_000):
         most = UserCount(1.0, 0.0).error(0.0, 1.0, d)
         assert (1 - CONFIDENCE) / 60 < chi.sf(most, d) < (1 - CONFIDENCE) / 2
@@ -117,7 +117,7 @@ def test_the_number_of_users_is_covered(there: int, stated: int | None) -> None:
         number = UserCount(there + noise, 6.0, stated)
         value = there / number.divisor
         covered += abs(value - 1) <= number.error(value, 0.0, 1) + 1e-12
-    # The number has a sixth of what may fail.
+    # The number has a sixth of the failure probability.
     assert binom.sf(times - covered - 1, times, (1 - CONFIDENCE) / 6) > CHANCE
 
 

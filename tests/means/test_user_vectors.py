@@ -1,4 +1,4 @@
-"""A user's vector follows from that user's records, in whichever order they are listed."""
+"""A user's vector follows from that user's records, in any order."""
 
 from __future__ import annotations
 

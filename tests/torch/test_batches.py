@@ -1,4 +1,4 @@
-"""Batches hold whole blocks, or a part of one, and every row of each drawn block once."""
+"""Batches contain whole blocks, or a part of one, and every row of each sampled block once."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ USERS, ELEMENTS = np.repeat(np.arange(4), 3), np.tile([0, 0, 1], 4)
 
 
 def saved(path: Path, unit: Unit = User(), relation: Relation = "zero_out", **options: Any) -> Any:
-    """The engine of a run that was saved after one of three steps."""
+    """The engine of a run saved after one of three steps."""
     given = {"users": USERS, "steps": 3, "seed": None, "noise_multiplier": 1.0, **options}
     extra = given.pop("extra", None)
     engine, module, optimizer, loader = made(np.ones((12, WIDTH)), unit, relation, **given)
@@ -53,7 +53,7 @@ def test_the_file_of_a_private_run_holds_no_random_numbers(tmp_path: Path) -> No
     path = tmp_path / "last.pt"
     saved(path)
     assert Checkpoint.read(path).seeded is None
-    # Neither does it hold how many records or blocks there are, nor labels.
+    # Nor does it contain the number of records or blocks, or labels.
     names = set(torch.load(path, weights_only=True))
     assert names == {
         *("plan", "done", "begun", "steps", "module", "optimizer", "seeded", "extra", "format")
@@ -80,7 +80,7 @@ def test_a_file_is_written_whole_or_stays(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_file_whose_bytes_were_changed_is_refused(
     held: bytes, changed: bytes, tmp_path: Path
 ) -> None:
-    """Names that are no UTF-8 are met while the file is unpacked."""
+    """Names outside UTF-8 appear when the file is unpacked."""
     path = tmp_path / "last.pt"
     saved(path)
     path.write_bytes(path.read_bytes().replace(held, changed))

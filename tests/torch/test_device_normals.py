@@ -98,7 +98,7 @@ SIZES = st.lists(st.integers(0, 200), min_size=1, max_size=6)
 
 @pytest.fixture
 def blocks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, ...], int, int]]:
-    """The key, stream and counter of each block of the cipher, as it is computed."""
+    """Keys, streams and counters of all computed blocks of the cipher."""
     found: list[tuple[tuple[int, ...], int, int]] = []
 
     def noted(key: list[int], counters: Any, stream: int = 0) -> Any:
@@ -221,7 +221,7 @@ def test_the_largest_number_is_beyond_eleven() -> None:
     largest = math.sqrt(2 * 97 * math.log(2))
     assert normals(signed([0] * 5))[0, 0] == pytest.approx(largest, rel=1e-14)
     assert 11.59 < largest < 11.6
-    # The smallest is no zero and no NaN.
+    # The smallest is positive.
     assert 0 < normals(signed([2**31, 0, 0, 0, 0]))[0, 0] < 1e-14
 
 
@@ -246,7 +246,7 @@ class Operations(TorchDispatchMode):
 def test_a_step_neither_waits_nor_leaves_the_device(
     bands: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On PyTorch's meta device nothing can be read, so that whatever waits for a number raises."""
+    """No number of PyTorch's meta device can be read: waiting for one raises an error."""
     monkeypatch.setattr(device_normals, "_MOST_GROUPS", 200)
     mean = ClippedMean(2.0, 1.0, 100, 6, sampling_rate=0.1 if bands > 1 else 1.0, bands=bands)
     weights = [torch.zeros(shape, device=META) for shape in ((300, 40), (7,), ())]

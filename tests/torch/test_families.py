@@ -1,6 +1,6 @@
 """Models of Hugging Face's families have the clipped sums of a loop over blocks, and mix no records.
 
-Two families run in the default tests, all others with ``make test-all``. All are made from
+Two families run in the default tests, all others with ``make test-all``. All are created from
 configurations: nothing is downloaded.
 """
 
@@ -40,7 +40,7 @@ families = every("gpt2", "vit")
 
 
 def losses(module: Any, batch: Any) -> Any:
-    """The loss of each record: a mean over all that the model says of it."""
+    """The loss of each record: a mean over all its outputs."""
     return module(**batch).logits.float().square().flatten(1).mean(1)
 
 
@@ -93,7 +93,7 @@ def test_sums_are_those_of_a_loop(family: Family, lora: bool, sizes: tuple[int, 
     for bound in (0.01, 1e6):
         sums = summed(module, batch, layout, bound)
         wanted = looped(module, batch, layout, bound)
-        # What no gradient reaches in one record is 0 in all.
+        # Parameters without a gradient in one record have zero in all.
         assert sums.keys() <= {n for n, p in module.named_parameters() if p.requires_grad}
         reach = math.sqrt(sum(float(part.square().sum()) for part in wanted.values()))
         for name, part in wanted.items():
@@ -101,7 +101,7 @@ def test_sums_are_those_of_a_loop(family: Family, lora: bool, sizes: tuple[int, 
 
 
 def additions(module: Any, layout: BlockLayout, *batches: Any) -> list[list[dict[str, Any]]]:
-    """What each block of each batch adds, by parameter, as it is formed by itself."""
+    """The contribution of each block of each batch, by parameter, formed separately."""
     names, found = {p: name for name, p in module.named_parameters()}, []
     with recorded(module, layout) as recorder:
         for batch in batches:
@@ -196,7 +196,7 @@ def test_no_option_lets_a_record_move_another_one(chosen: Any) -> None:
 
 
 def _clipped_alone(module: Any, record: Any, bound: float) -> Any:
-    """What one record adds, which is longer than the bound before."""
+    """One record's contribution, with norm above the bound before clipping."""
     with recorded(module, BlockLayout((1,))) as recorder:
         losses(module, record).sum().backward()
         found: list[Any] = []

@@ -1,4 +1,4 @@
-"""Gradients of blocks are made in full precision; half precision needs a loss that is a sum."""
+"""Gradients of blocks are computed in full precision; half precision needs a loss that is a sum."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ REFUSED = "loss_reduction must be 'sum' if gradients pass through half precision
 
 
 class Own(torch.nn.Module):
-    """A network that computes in half precision by itself."""
+    """A network that computes in half precision itself."""
 
     def __init__(self, kind: Any) -> None:
         super().__init__()
         self.weights, self.kind = torch.nn.Linear(4, 1, bias=False), kind
 
     def forward(self, x: Any) -> Any:
-        """Return what comes out."""
+        """Return the output."""
         with torch.autocast("cpu", dtype=self.kind):
             return self.weights(x).float()
 
@@ -50,7 +50,7 @@ class Own(torch.nn.Module):
 def summed(
     module: Any, records: int, gradient: float, reduction: Literal["mean", "sum"], kind: Any = None
 ) -> Any:
-    """The noisy gradient of one step, with hardly any noise, as a multiple of the clipping bound."""
+    """The noisy gradient of one step, with almost no noise, as a multiple of the clipping bound."""
     torch.nn.init.zeros_(next(module.parameters()))
     x = torch.full((records, 4), 0.5, dtype=next(module.parameters()).dtype)
     data = torch.utils.data.TensorDataset(x, torch.full((records, 1), gradient))
@@ -168,7 +168,7 @@ class Rounding(torch.nn.Module):
         self.first, self.second, self.kind = torch.nn.Linear(3, 4), torch.nn.Linear(4, 2), kind
 
     def forward(self, x: Any) -> Any:
-        """Return what comes out."""
+        """Return the output."""
         return self.second(self.first(x).to(self.kind).float())
 
 

@@ -1,4 +1,4 @@
-"""A learning rate follows public numbers, and not what is made from records without noise."""
+"""A learning rate follows public numbers, and no noiseless function of records."""
 
 from __future__ import annotations
 

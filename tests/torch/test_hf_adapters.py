@@ -24,7 +24,7 @@ datasets = pytest.importorskip("datasets", reason="datasets is not installed")
 
 
 def table() -> Any:
-    """Texts of two people, of which one was written twice by the same person."""
+    """Texts of two people; one text was written twice by the same person."""
     texts = [("ann", "a"), ("bob", "a"), ("ann", "b"), ("ann", "a"), ("bob", None)]
     return datasets.Dataset.from_list([{"author": who, "text": what} for who, what in texts])
 

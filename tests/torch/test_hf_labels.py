@@ -1,4 +1,4 @@
-"""A private model that is called with labels has the loss of each record, whatever a record holds."""
+"""A private model called with labels has the loss of each record, for any contents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ families = every("gpt2", "vit", "t5")
 
 
 def drawn(family: Family, module: Any) -> tuple[dict[str, Any], Any]:
-    """Made-up records with labels, of which some leave tokens out."""
+    """Synthetic records with labels; some ignore tokens."""
     torch.manual_seed(4)
     inputs = family.draw(ROWS)
     if hf_labels.class_loss(module) is losses.classification:
@@ -60,7 +60,7 @@ def test_losses_are_those_that_the_model_makes_of_each_record_alone(
 
 
 def additions(module: Any, inputs: Any, labels: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """What each record adds, by parameter, and the sum of all, clipped."""
+    """The contribution of each record, by parameter, and the sum of all, clipped."""
     names, layout = {p: name for name, p in module.named_parameters()}, BlockLayout((1,) * ROWS)
     recorder = Recorder(module, (), lambda: layout)
     module(**inputs, labels=labels).loss.sum().backward()
@@ -127,7 +127,7 @@ def test_a_class_without_a_known_loss_is_refused_with_what_to_write() -> None:
 
 def test_a_module_of_ones_own_keeps_its_labels_whatever_it_is_called() -> None:
     class MineForCausalLM(torch.nn.Module):
-        """A module that makes each record's loss by itself."""
+        """A module that computes each record's loss itself."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""The journal counts steps before their noise is drawn, whoever makes them."""
+"""The journal counts steps before their noise is drawn, in every process."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_disk_with_room_for_some_dots_is_told(
         patch.setattr(os, "write", lambda file, dots: real(file, dots[:3]))
         with pytest.raises(DataError, match="every step requires it"):
             journal.note(8)
-    # Whoever has tried it counts all of them.
+    # A process that has tried it counts all of them.
     assert journal.steps_started == 8
     assert Journal(journal.path, "7f3a").steps_started == 3
 

@@ -28,7 +28,7 @@ def test_copies_are_ordinary_modules(way: str) -> None:
         "average": lambda of: torch.optim.swa_utils.AveragedModel(of).module,
     }
     other = copies[way](module)
-    # More rows than the batch has, in training: nothing of it is recorded or refused.
+    # More rows than the batch has, in training: none of it is recorded or rejected.
     other(torch.ones(9, 3)).sum().backward()
     assert other[0].weight.grad is not None
     assert recorder.uses == {}

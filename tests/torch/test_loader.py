@@ -1,4 +1,4 @@
-"""The loader draws each step by itself, and hands out whole records."""
+"""The loader samples each step independently, and returns whole records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USERS = np.repeat(np.arange(40), 3)
 
 
 def drawn(loader: Any, module: Any, optimizer: Any) -> list[list[int]]:
-    """Whose records each batch holds; the second number of a record tells."""
+    """The users of each batch, encoded in a record's second number."""
     found = []
     for (x,) in loader:
         found.append(x[:, 1].long().tolist())

@@ -1,4 +1,4 @@
-"""What is held is known by its hash, and by nothing less."""
+"""Data are identified by their hash, and by nothing less."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def test_records_are_compared_number_by_number(values: Any) -> None:
     one, other = held().hashes(KEY), held(values=values).hashes(KEY)
     assert one["dataset"] != other["dataset"]
     assert {**one, "dataset": ""} == {**other, "dataset": ""}
-    # Going on is asked for labels: records may be read otherwise, such as pictures that are turned.
+    # Resuming requires labels: records may be read differently, such as rotated pictures.
     assert held().hash(KEY) == held(values=values).hash(KEY)
 
 
 class Picture:
-    """What NumPy reads as Pillow's pictures."""
+    """An object that NumPy reads like a Pillow picture."""
 
     def __init__(self, shade: int) -> None:
         self._pixels = np.full((2, 2), shade, dtype=np.uint8)

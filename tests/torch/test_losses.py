@@ -1,4 +1,4 @@
-"""Losses: whatever they do with a batch, each record's is made from the record alone."""
+"""Losses: for any operations on a batch, each record's loss follows only from the record."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_no_loss_mixes_records(loss: Any, make: Any) -> None:
         [gradients(outputs[i : i + 1], target[i : i + 1], loss) for i in range(RECORDS)]
     )
     assert torch.allclose(found, alone, atol=1e-6)
-    # Other records, however large, move nobody's gradient.
+    # Other records, however large, move no other gradient.
     other = outputs.clone()
     other[1:] *= 1e3
     assert torch.allclose(gradients(other, target, loss)[0], found[0], atol=1e-6)
@@ -193,7 +193,7 @@ OF_MODELS: dict[str, tuple[Any, tuple[int, ...], Any]] = {
 
 
 def tokens() -> Any:
-    """Labels of which each record has another number, and the last one none."""
+    """Labels of different length for each record, and none for the last."""
     made = torch.randint(0, CLASSES, (RECORDS, TOKENS))
     counts = torch.arange(RECORDS).flip(0).clamp(max=TOKENS)
     return made.masked_fill(torch.arange(TOKENS) >= counts[:, None], -100)

@@ -1,4 +1,4 @@
-"""The loss of each record follows from the record alone, whatever stands beside it."""
+"""The loss of each record follows only from the record, whatever else is in the batch."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_a_state_goes_on_where_it_was() -> None:
     visited(whole, layer, points)
     visited(first, layer, points[:4])
     state = first.state()
-    # A state is a copy: what comes after it does not change it.
+    # A state is a copy: later steps do not change it.
     visited(first, layer, points[4:5])
     second = AveragedWeights(layer, Weighted(8.0))
     second.load_state(state)
@@ -126,7 +126,7 @@ def test_layers_are_put_back_into_their_modes() -> None:
 
 
 def followed(observer_of: Any, **options: Any) -> tuple[Any, Any, list[float]]:
-    """A run of several steps, its history, and the norms of what its optimizer saw."""
+    """A run of several steps, its history, and the gradient norms of its optimizer."""
     vectors = np.random.default_rng(1).normal(size=(12, WIDTH))
     _, module, optimizer, loader = made(
         vectors, User(), users=np.repeat(np.arange(4), 3), noise_multiplier=0.1, lr=0.1, **options

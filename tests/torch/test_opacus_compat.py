@@ -1,4 +1,4 @@
-"""Whoever writes as for Opacus is told what to write here."""
+"""Users who write Opacus code see the dpgrain equivalent."""
 
 from __future__ import annotations
 

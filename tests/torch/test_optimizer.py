@@ -1,4 +1,4 @@
-"""The optimizer is the caller's own, and sees noisy gradients alone."""
+"""The optimizer is the caller's own, and sees only noisy gradients."""
 
 from __future__ import annotations
 

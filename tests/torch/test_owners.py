@@ -1,4 +1,4 @@
-"""Modules without a rule have the clipped sums of a loop, and those that cannot are refused by name."""
+"""Modules without a rule have a loop's clipped sums; impossible ones are rejected by name."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CallsSeveral(torch.nn.Module):
 
 
 class Container(torch.nn.Module):
-    """A network that holds parameters beside layers: a first token, positions, a scale, a bias."""
+    """A network with parameters outside layers: a first token, positions, a scale, a bias."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,21 +66,21 @@ class Container(torch.nn.Module):
 
 
 class Scaled(torch.nn.Embedding):
-    """A table that is scaled."""
+    """A scaled table."""
 
     def forward(self, places: Any) -> Any:
         return super().forward(places) * 3.0
 
 
 class Shifted(torch.nn.Embedding):
-    """A table of positions, of which a record's own tokens say only how many there are."""
+    """A table of positions; a record's tokens determine only their number."""
 
     def forward(self, tokens: Any) -> Any:
         return super().forward(torch.arange(tokens.shape[1])[None] + 1)
 
 
 class Looked(torch.nn.Module):
-    """A table of positions that reads its weight by itself, for as many tokens as there are."""
+    """A table of positions that reads its weight itself, for the number of tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Looked(torch.nn.Module):
 
 
 class Reading(torch.nn.Module):
-    """Tokens and positions by tables that have forward functions of their own, and a tied head."""
+    """Tokens and positions by tables with custom forward functions, and a tied head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,14 +179,14 @@ class Halved(torch.nn.Module):
 
 
 class Centred(Halved):
-    """A layer that takes off the mean of records."""
+    """A layer that subtracts the mean of records."""
 
     def forward(self, x: Any) -> Any:
         return (x - x.mean(0)) * self.scale
 
 
 class Branching(Halved):
-    """A layer that looks at its numbers."""
+    """A layer that branches on its values."""
 
     def forward(self, x: Any) -> Any:
         return x * self.scale if x.sum() > 0 else -x * self.scale
@@ -282,7 +282,7 @@ def test_copies_are_few_enough_for_the_memory() -> None:
 
 
 class Placed(torch.nn.Module):
-    """A network that is called with the places of its tokens, which all records share."""
+    """A network called with token positions that all records share."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A batch has in each row what the record alone makes, and padding after it."""
+"""Each row of a batch contains the record's own result, and padding after it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_packed_records_are_refused() -> None:
 
 
 def test_the_type_of_a_row_does_not_follow_from_the_first() -> None:
-    """An int that stands first would cut the fractions off all others."""
+    """An int in the first row would truncate the fractions of all others."""
     whole, real = {"labels": torch.tensor([1])}, {"labels": torch.tensor([0.9])}
     for records in ([whole, real], [real, whole]):
         found = sorted(padded_batch(records, 0, labels="real")["labels"].tolist())

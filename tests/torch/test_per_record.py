@@ -1,4 +1,4 @@
-"""In a pass each record is a batch of one, and tensors are what they were computed from."""
+"""In a pass each record is a batch of one, and tensors remember their inputs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Between(torch.nn.Module):
 
 
 def summed(module: Any, x: Any, prepare: Any = None) -> Any:
-    """The clipped sum of a batch that a loader has handed out."""
+    """The clipped sum of a batch from a loader."""
     layout = BlockLayout((1,) * len(x))
     recorder = Recorder(module, (), lambda: layout)
     try:
@@ -98,7 +98,7 @@ class Doubled(torch.autograd.Function):
 
 
 class Multiplied(torch.nn.Module):
-    """A linear map whose weight a function reads."""
+    """A linear map with a weight that a function reads."""
 
     def __init__(self) -> None:
         super().__init__()

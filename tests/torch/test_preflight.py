@@ -1,4 +1,4 @@
-"""Networks that mix records are found out on made-up ones; others are not suspected."""
+"""Networks that mix records are detected on synthetic ones; others are not suspected."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Between(torch.nn.Module):
 
 
 class Levelled(torch.autograd.Function):
-    """The identity, whose gradient is divided by the norm of all records' gradients."""
+    """The identity with its gradient divided by the norm of all records' gradients."""
 
     @staticmethod
     def forward(_ctx: Any, x: Any) -> Any:
@@ -51,7 +51,7 @@ class Levelled(torch.autograd.Function):
 
 
 class Remembering:
-    """What adds the mean of the records that it read before."""
+    """A layer that adds the mean of earlier records."""
 
     def __init__(self) -> None:
         self.last = 0.0
@@ -62,7 +62,7 @@ class Remembering:
 
 
 class Branching(torch.nn.Module):
-    """A network that calls the one map or the other, as its records ask for together."""
+    """A network that calls either map, depending on all of its records together."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Positions(torch.nn.Module):
 
 
 class Uncommon(torch.nn.Module):
-    """A network that looks at which tokens its records hold together."""
+    """A network that inspects the tokens common to its records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -311,7 +311,7 @@ def test_mixing_in_large_batches_is_found_out_when_one_is_read() -> None:
 
 
 class Centring(torch.nn.Module):
-    """A layer that takes the mean of all records away, where it is asked to."""
+    """A layer that subtracts the mean of all records if requested."""
 
     def __init__(self, how: Any = False) -> None:
         super().__init__()
@@ -373,7 +373,7 @@ CHANGES = {
 
 
 class InEvaluation(torch.nn.Module):
-    """A layer that centres when it is in evaluation mode alone, as a frozen part may be."""
+    """A layer that centres only in evaluation mode, as a frozen part may be."""
 
     def forward(self, x: Any) -> Any:
         return x if self.training else x - x.mean(0)
@@ -383,10 +383,10 @@ class InEvaluation(torch.nn.Module):
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_network_that_has_changed_is_tried_anew(name: str, dropout: float, example: bool) -> None:
-    # A network that draws at random is asked in evaluation mode whether numbers of records matter.
+    # A random network is tested in evaluation mode for effects of the number of records.
     moded = InEvaluation() if dropout == 0 else nn.Identity()
     if name == "another mode" and dropout:
-        return  # It would be found out before the change.
+        return  # detected before the change
     net = nn.Sequential(
         nn.Linear(WIDTH, WIDTH), Centring(), nn.Dropout(dropout), moded, nn.Linear(WIDTH, 2)
     )
@@ -481,7 +481,7 @@ def test_a_network_is_tried_where_it_is_wherever_tensors_are_made() -> None:
     network, x = Between(torch.tanh), torch.randn(ROWS, WIDTH)
     layout = BlockLayout((1,) * ROWS)
     recorder = Recorder(network, (), lambda: layout)
-    # As after torch.set_default_device("cuda"), where records are made up on the processor.
+    # As after torch.set_default_device("cuda"), with synthetic records on the processor.
     with torch.device("meta"):
         assert synthetic_inputs(x, ROWS).device.type == "cpu"
         network(x).sum().backward()
@@ -503,7 +503,7 @@ class Looked(torch.nn.Module):
 
 
 class Widened(torch.nn.Module):
-    """A network that changes a word that it holds when the first records are short."""
+    """A network that changes an internal word when the first records are short."""
 
     def __init__(self) -> None:
         super().__init__()

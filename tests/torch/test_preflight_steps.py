@@ -1,4 +1,4 @@
-"""What would fail in the first step fails before the charge, and a rehearsal leaves no trace."""
+"""Failures of the first step occur before the charge, and a rehearsal leaves no trace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NUMBERS: dict[str, Any] = {"n_users": 30, "steps": 2, "sampling_rate": 0.5, "max
 
 
 class Branching(torch.nn.Module):
-    """A layer of the caller's own, of which no gradient of each record can be made."""
+    """A custom layer without per-record gradients."""
 
     def __init__(self) -> None:
         super().__init__()

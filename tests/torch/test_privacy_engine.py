@@ -1,4 +1,4 @@
-"""The engine: its promise, what it refuses, neighbours that are searched for, and an audit."""
+"""The engine: its guarantee, its errors, a search for neighbours, and an audit."""
 
 from __future__ import annotations
 
@@ -341,7 +341,7 @@ def test_a_large_delta_is_warned_of() -> None:
 
 
 class Stream(torch.utils.data.IterableDataset):
-    """Records in an order of their own."""
+    """Records in a custom order."""
 
     def __iter__(self) -> Any:
         return iter([])
@@ -427,7 +427,7 @@ def scores(present: bool, unit: Unit, **options: Any) -> Array:
 
 
 def mu_below(**options: Any) -> float:
-    """A lower bound on how many deviations of noise the two data sets are apart, in one step."""
+    """A lower bound on the distance of the two data sets in noise deviations, in one step."""
     return mu_between(scores(True, User(), **options), scores(False, User(), **options))
 
 

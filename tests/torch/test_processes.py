@@ -24,7 +24,7 @@ PROMISE = dg.LastingPromise.of(dg.User(), 50.0, 1e-4)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where two processes have left what they saw."""
+    """The folder with the records of two processes."""
     place = tmp_path_factory.mktemp("several")
     dg.Ledger.create(place / "visits.ledger", name="visits", promises=[PROMISE]).close()
     program = [*LAUNCH, "-m", "tests.torch.several", str(place)]
@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def saw(folder: Path) -> list[dict[str, Any]]:
-    """What each of two processes saw."""
+    """The record of each of two processes."""
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 
@@ -163,7 +163,7 @@ def test_a_process_that_dies_ends_the_run_of_all(tmp_path: Path, at: str) -> Non
 
 
 def test_a_group_of_nccl_adds_up_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Sums of whole numbers are made on the processor, and nccl carries nothing from there.
+    # Integer sums are computed on the processor, and nccl transfers nothing from there.
     tensor, own = torch.zeros(3), Processes(None, 0, 2)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     for backend, device in (("gloo", torch.device("cpu")), ("nccl", torch.device("cuda", 1))):

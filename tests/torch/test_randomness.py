@@ -1,4 +1,4 @@
-"""What networks and data sets draw in a private run follows from no seed that anybody knows."""
+"""Draws of networks and data sets in a private run follow from no known seed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def drawn() -> tuple[float, float, float]:
 
 
 def masked(seed: int | None, *, within: bool, collate: Any = None) -> Any:
-    """What comes out of dropout for each record, in a run whose loop has seeded all generators.
+    """The dropout output of each record, in a run with a loop that seeds all generators.
 
     Args:
         seed: the seed of the run; None for a private one.
@@ -121,7 +121,7 @@ def test_nobody_knows_what_comes_next() -> None:
 
 
 def test_all_devices_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Of several GPUs that are not named PyTorch warns.
+    # PyTorch warns about several unnamed GPUs.
     asked: list[Any] = []
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What a forward pass may not do while it is recorded."""
+"""Forbidden effects of a recorded forward pass."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_rows_must_be_records(shape: tuple[int, ...]) -> None:
 
 
 class Counting(torch.nn.Module):
-    """A network that counts its calls, or keeps what it read last, as attributes."""
+    """A network that stores its number of calls, or its last input, as attributes."""
 
     def __init__(self, what: str) -> None:
         super().__init__()
@@ -107,10 +107,10 @@ def test_a_layer_must_not_be_called_by_itself() -> None:
 
 
 class Keeping(torch.nn.Module):
-    """A network that keeps the mean of what it reads, from the first pass with so many records on.
+    """A network that stores the mean of its input, from the first pass with n records.
 
     Args:
-        kind: what keeps it.
+        kind: where it is stored.
         way: how it is written.
         rows: the number of records.
     """

@@ -1,4 +1,4 @@
-"""Runs go on from checkpoints: as without the kill where seeded, and never with a step too many."""
+"""Runs resume from checkpoints: seeded ones exactly, and never with an additional step."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def begun(labels: str = "user", seed: int | None = 1, **options: Any) -> Any:
 
 
 def begun_with(mean: Any) -> Any:
-    """A run whose steps are those of a private mean."""
+    """A run with the steps of a private mean."""
     engine = PrivacyEngine(unit=User())
     return engine, *engine.make_private(**network(), dataset=DATA, users=USERS, mean=mean)
 
@@ -96,7 +96,7 @@ def resumed(path: Path, labels: str = "user", **options: Any) -> Any:
 
 
 def train(run: Any, steps: int | None = None, after: Callable[[int], Any] = lambda _: None) -> Any:
-    """Make steps of a run, all that are left by default, and return the parameters."""
+    """Make steps of a run, by default all remaining ones, and return the parameters."""
     _, module, optimizer, loader = run
     if steps == 0 or len(loader) == 0:
         return weights(module)
@@ -140,7 +140,7 @@ def test_a_seeded_run_ends_where_it_would_have(tmp_path: Path, after: int) -> No
     run = begun()
     train(run, after)
     run[0].save(path)
-    # What follows is lost, and made again.
+    # Later steps are lost, and repeated.
     train(run, min(3, STEPS - after))
     again = resumed(path)
     assert len(again[3]) == STEPS - after
@@ -243,7 +243,7 @@ def test_noise_after_a_checkpoint_is_fresh(tmp_path: Path) -> None:
 def test_no_order_of_kills_and_forks_makes_more_steps(
     tmp_path: Path, seed: int, draws: list[int]
 ) -> None:
-    """Somebody who sees everything saves, kills, goes on from old files and from two at once."""
+    """An observer of everything saves, kills, and resumes from old files and from two at once."""
     rng = np.random.default_rng(seed)
     runs, paths, folder = [begun(seed=None)], [], tmp_path / "first"
     folder.mkdir()
@@ -271,7 +271,7 @@ def test_no_order_of_kills_and_forks_makes_more_steps(
 def test_no_order_of_kills_gives_a_part_another_turn(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where users have turns, nobody's comes more often than is accounted for."""
+    """With cycles, no user participates more frequently than accounted for."""
     bands, steps = 3, 14
     rng, path, turns = np.random.default_rng(seed), tmp_path / "last.pt", []
     real = ClippedRounds.draw
@@ -290,7 +290,7 @@ def test_no_order_of_kills_gives_a_part_another_turn(
         elif rng.random() < 0.7:
             run = resumed(path)
     train(run)
-    # Each user is in one part, whose turn comes in every cycle once.
+    # Each user is in one part, with one participation in every cycle.
     assert (
         np.sum(turns, axis=0).max()
         <= -(-steps // bands)
@@ -300,7 +300,7 @@ def test_no_order_of_kills_gives_a_part_another_turn(
 
 @pytest.mark.slow
 def test_noise_that_cancels_begins_anew(tmp_path: Path) -> None:
-    """The file of a private run has no past noise; what is added is that of a first round."""
+    """The file of a private run has no past noise; the next noise is a first round's."""
     path = tmp_path / "last.pt"
     run = begun(seed=None, noise="banded", bands=4, sampling_rate=0.25)
     train(run, 2)
@@ -539,13 +539,13 @@ def test_a_process_that_was_forked_saves_nothing(tmp_path: Path) -> None:
 def test_no_step_is_begun_while_a_thread_saves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk is slow: steps that were begun while it makes the journal were in no journal."""
+    """On a slow disk, steps begun while it writes the journal were in no journal."""
     run, creating, steps = begun(seed=None, sampling_rate=1.0), threading.Event(), []
     real = Journal.create
 
     def slow(*given: Any) -> Journal:
         creating.set()
-        # Nothing tells that the step waits; it is over by then if it does not.
+        # No signal shows that the step waits; without waiting it would be over by then.
         other.join(timeout=0.3)
         return real(*given)
 
@@ -594,7 +594,7 @@ def test_killed_at_random_points(tmp_path: Path, kills: int, seed: str) -> None:
     found = json.loads(done.stdout)
     assert sum(one["kills"] for one in found["runs"]) >= kills
     for one in [found["whole"], *found["runs"]]:
-        # One that was killed before its first checkpoint began again, and was charged again.
+        # A run killed before its first checkpoint started again, and was charged again.
         assert 1 <= one["charges"] <= one["begun"]
         if seed == "none":
             assert one["dots"][-1] == STEPS_OF_KILLED
@@ -603,7 +603,7 @@ def test_killed_at_random_points(tmp_path: Path, kills: int, seed: str) -> None:
         assert all(one["same"] for one in found["runs"])
 
 
-# -- what is refused --
+# -- errors --
 
 
 @pytest.mark.slow
@@ -692,7 +692,7 @@ def test_another_run_is_refused(tmp_path: Path, wrong: dict[str, Any], words: st
 
 
 def test_other_records_under_the_same_name_are_refused(tmp_path: Path, effort: Effort) -> None:
-    """Labels are compared by what they are, whatever holds them."""
+    """Labels are compared by value, in any container."""
     more = torch.utils.data.TensorDataset(*(torch.cat([t, t[:1]]) for t in DATA.tensors))
     turned = USERS[::-1].copy()
     others: dict[str, dict[str, Any]] = {
@@ -717,7 +717,7 @@ def test_other_records_under_the_same_name_are_refused(tmp_path: Path, effort: E
 
 
 class Watched:
-    """Labels of users, of which it is noted that they are read."""
+    """Labels of users that record being read."""
 
     def __init__(self, labels: Any) -> None:
         self.labels, self.read = np.asarray(labels), False
@@ -733,7 +733,7 @@ class Watched:
 
 
 def test_no_label_is_read_before_a_run_that_goes_on_is_charged(tmp_path: Path) -> None:
-    """Whether labels are those of the run is an answer about people."""
+    """Whether labels belong to the run is an answer about people."""
     path = tmp_path / "last.pt"
     begun("user", seed=None)[0].save(path)
     for labels in (USERS, USERS[::-1].copy()):
@@ -761,7 +761,7 @@ def test_neither_file_alone_knows_the_labels(tmp_path: Path) -> None:
         (journal,) = path.parent.glob("*.steps")
         key = json.loads(torch.load(path, weights_only=True)["plan"])["key"]
         (people,) = re.findall("Its records: ([0-9a-f]{64})\n", journal.read_text())
-        # The hash is in the journal alone, its key in the checkpoint alone.
+        # The hash is only in the journal, its key only in the checkpoint.
         assert people.encode() not in path.read_bytes()
         assert bytes.fromhex(people) not in path.read_bytes()
         assert key not in journal.read_text()

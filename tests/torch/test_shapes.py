@@ -1,4 +1,4 @@
-"""Clipped sums are those of a loop over blocks, for layers of any shape that hypothesis draws."""
+"""Clipped sums equal a loop over blocks, for layers of any shape drawn by hypothesis."""
 
 from __future__ import annotations
 

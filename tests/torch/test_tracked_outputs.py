@@ -1,4 +1,4 @@
-"""A backward pass starts from losses that keep records apart, and from no others."""
+"""A backward pass starts from losses that separate records, and from no others."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ nn, functional = torch.nn, torch.nn.functional
 RECORDS, TOKENS, CLASSES = 5, 3, 4
 DOUBLE = torch.float64
 
-# -- every loss that a loop may write, beside a loop over records --
+# -- every loss of a loop, compared with a loop over records --
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Outputs, targets and what counts, each with a row for each record."""
+    """Outputs, targets and weights, each with a row for each record."""
 
     out: Any
     numbers: Any
@@ -127,7 +127,7 @@ KINDS: dict[str, Kind] = {
 
 
 def _second(out: Any) -> Any:
-    """Classes as the second dimension, where cross-entropy wants them."""
+    """Classes as the second dimension, as cross-entropy requires."""
     return out.transpose(1, 2) if out.dim() == 3 else out
 
 
@@ -136,7 +136,7 @@ def _reduced(each: Any, reduction: str) -> Any:
 
 
 def _rows(each: Any, mask: Any) -> tuple[Any, Any]:
-    """Entries by record, and what of them counts."""
+    """Entries by record, and their weights."""
     records = len(mask)
     each = each.reshape(records, -1)
     counted = mask.reshape(records, -1)
@@ -154,7 +154,7 @@ def _batch(each: Any, mask: Any) -> Any:
     return (each * counted).sum() / counted.sum()
 
 
-#: What follows a loss with reduction="none"; the others are made by the loss itself.
+#: Operations after a loss with reduction="none"; the loss computes the others itself.
 ENDS: dict[str, Callable[[Any, Any], Any]] = {
     "records": lambda each, mask: each.flatten(1).mean(1) if each.dim() > 1 else each,
     "mean": lambda each, mask: each.mean(),
@@ -188,7 +188,7 @@ def written(kind: str, reduction: str, end: str, scale: str, on: Batch) -> Any:
 
 
 def passed(found: Batch, reduction: Reduction, write: Callable[[Batch], Any]) -> Any:
-    """The gradient by outputs of a sum over records, where the loss is accepted; else None."""
+    """The gradient by outputs of a sum over records, if the loss is accepted; else None."""
     leaf = found.out.clone().requires_grad_(True)
     of = Pass(RECORDS, reduction)
     known = of.output(leaf * 1.0, "rows")
@@ -204,7 +204,7 @@ def passed(found: Batch, reduction: Reduction, write: Callable[[Batch], Any]) ->
 
 
 def looped(found: Batch, write: Callable[[Batch], Any]) -> Any:
-    """The same, from each record alone."""
+    """The same, from each record separately."""
     parts = []
     for place in range(RECORDS):
         one = found.record(place)
@@ -214,7 +214,7 @@ def looped(found: Batch, write: Callable[[Batch], Any]) -> Any:
     return torch.cat(parts)
 
 
-#: What a loop may write, as it is often written: reduction, kind, what follows.
+#: Losses as commonly written: reduction, type, next operation.
 ORDINARY = [
     ("mean", kind, "mean", "")
     for kind in ("squares", "lengths", "huber", "smooth", "binary", "counts", "shares of classes")
@@ -245,7 +245,7 @@ def test_what_is_accepted_is_a_loop_over_records(
             continue
         accepted.add((own, end, scale))
         apart = looped(found, write)
-        # A record alone without a label that counts has a mean of none, and no gradient here.
+        # A single record without a counted label has an undefined mean, and no gradient here.
         counts = torch.isfinite(apart)
         assert gradient[~counts].eq(0).all()
         torch.testing.assert_close(gradient[counts], apart[counts], rtol=1e-9, atol=1e-12)
@@ -286,7 +286,7 @@ def test_losses_that_divide_by_what_others_have_are_refused(name: str, reduction
     assert passed(found, reduction, lambda on: written(kind, own, end, "plain", on)) is None
 
 
-# -- every function of the list keeps records apart --
+# -- every function of the list separates records --
 
 X, Y = (2 + torch.rand(2, RECORDS, TOKENS, CLASSES, dtype=DOUBLE)).unbind(0)
 PLACES = torch.randint(0, TOKENS, (RECORDS, 2, CLASSES))
@@ -370,7 +370,7 @@ def test_no_function_of_the_list_lets_a_record_reach_another(func: Any) -> None:
 
 
 class Speaking(torch.nn.Module):
-    """A small model of language that is called as Hugging Face's are, with labels and a loss."""
+    """A small language model called like Hugging Face's, with labels and a loss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -473,7 +473,7 @@ def slope(module: Any, x: Any) -> None:
 
 
 class Centred(torch.autograd.Function):
-    """The identity, with a gradient that is centred over records."""
+    """The identity, with a gradient centred over records."""
 
     @staticmethod
     def forward(_ctx: Any, out: Any) -> Any:
@@ -489,7 +489,7 @@ def centre(gradients: tuple[Any, ...]) -> tuple[Any]:
 
 
 func, edge_of = torch.func, torch.autograd.graph.get_gradient_edge
-#: Ways for gradients, or their gradients, to reach layers beside one backward pass of a loss.
+#: Ways for gradients, or their gradients, to reach layers outside one backward pass of a loss.
 WAYS: dict[str, Callable[[Any, Any], Any]] = {
     "gradient penalty": penalty,
     "autograd.grad": lambda m, x: torch.autograd.grad(m(x.requires_grad_(True)).mean(), x),
@@ -536,7 +536,7 @@ def test_no_other_gradient_reaches_a_layer(name: str) -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
     recorder = recorded(module)
     recorder.check_example(((torch.randn(4, 3),), {}), 4)
-    # A tensor of a pass that is over is none that PyTorch computes with.
+    # PyTorch does not compute with tensors of a finished pass.
     with pytest.raises(RuntimeError if name == "what a module keeps" else ParameterError):
         WAYS[name](module, torch.randn(RECORDS, 3))
     used = {"twice", "again"}

@@ -1,4 +1,4 @@
-"""One call that trains: what it promises, what it refuses before it charges, and what it leaves."""
+"""One training call: its guarantee, its errors before the charge, and its results."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_batches_are_made_as_asked(reading: str) -> None:
 
     dataset = Pairs() if reading == "data set" else torch.utils.data.TensorDataset(*records())
     trained(dataset=dataset, users=None, n_users=8, steps=2, collate_fn=collate, max_rows=None)
-    # Tensors say what a record looks like, so that one is made up and tried.
+    # Tensors define the form of a record, so that a synthetic one is tried.
     assert calls == [1] * (reading == "tensors") + [len(dataset), len(dataset)]
 
 
@@ -216,12 +216,12 @@ def test_one_tensor_is_its_own_target() -> None:
 
 
 def spread(outputs: Any, target: Any) -> Any:
-    """A loss whose gradient by one record would have the sign that the others let it have."""
+    """A loss with a per-record gradient sign that depends on the other records."""
     return outputs.sum() * target.sum()
 
 
 def moved_by(vectors: Array, unit: Unit, **labels: Any) -> Array:
-    """(WIDTH,): what one step against hardly any noise adds up, of targets and inputs."""
+    """(WIDTH,): the sum of one step with almost no noise, from targets and inputs."""
     layer = torch.nn.Linear(WIDTH, 1, bias=False).double()
     torch.nn.init.ones_(layer.weight)
     values = torch.from_numpy(vectors)
@@ -284,7 +284,7 @@ def test_no_neighbours_are_farther_apart_than_is_billed(name: str, relation: Rel
     assert 0.6 * billed < farthest(name, relation) <= billed * 1.001 + 0.02
 
 
-# -- what is refused, and what it leaves --
+# -- errors, and their effects --
 
 DATA = torch.utils.data.TensorDataset(*records())
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -404,7 +404,7 @@ class EndedError(Exception):
 
 
 def stopped_after(calls_left: int) -> Any:
-    """An evaluation that ends the training when it was called so often."""
+    """An evaluation that ends the training after n calls."""
     calls: list[int] = []
 
     def evaluate(found: Any) -> Any:
@@ -439,7 +439,7 @@ def test_a_training_goes_on_from_its_checkpoint(random_state: Any, tmp_path: Pat
         for ours, theirs in zip(found.module.parameters(), whole.module.parameters(), strict=True):
             assert torch.equal(ours, theirs)
     else:
-        # Steps that were begun count, so that the training is shorter by those that were lost.
+        # Begun steps count, so that the training is shorter by the lost ones.
         assert 16 <= len(found.history.norms) < 20
         assert found.guarantee.private
     assert found.guarantee.epsilon() <= 8.0
@@ -510,7 +510,7 @@ def test_noise_may_be_banded(tmp_path: Path) -> None:
 def test_what_overflows_of_a_record_does_not_follow_from_how_many_there_are() -> None:
     for rows in (9, 10, 11):
         data = torch.utils.data.TensorDataset(torch.ones(rows, 2), torch.zeros(rows))
-        # In single precision a tenth of such a gradient is a number, and a ninth is none.
+        # In single precision a tenth of such a gradient is finite, and a ninth is not.
         network = torch.nn.Linear(2, 1, bias=False)
         found = train(
             network,

@@ -95,7 +95,7 @@ N_RECORDS, N_USERS = 60, 20
 
 
 class Unread:
-    """Labels, or records, that tell how many they are, and raise when one is read."""
+    """Labels, or records, that show their number, and raise when one is read."""
 
     shape, ndim, dtype = (N_RECORDS,), 1, np.dtype(np.int64)
 

@@ -1,4 +1,4 @@
-"""What a training loop may not do, since it was not accounted for."""
+"""Forbidden steps of a training loop that were not accounted for."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_step_must_not_be_skipped() -> None:
     next(batches)
     with refuses("step", "1"):
         next(batches)
-    # Nor by beginning anew.
+    # Nor by starting again.
     with refuses("step", "1"):
         next(iter(loader))
 
@@ -180,7 +180,7 @@ def test_virtual_batches_make_one_step() -> None:
 
 
 def partly_frozen() -> Any:
-    """A run whose first layer is frozen, with the caller's own optimizer of the second."""
+    """A run with a frozen first layer, and the caller's optimizer of the second."""
     network = torch.nn.Sequential(torch.nn.Linear(WIDTH, 2), torch.nn.Linear(2, 1)).double()
     network[0].requires_grad_(False)
     own = torch.optim.SGD(network[1].parameters(), lr=1.0)
@@ -231,7 +231,7 @@ def test_what_is_trained_stays_as_it_was_when_the_run_began(change: Any, when: s
         change(network, own)
         network(x).mean().backward()
     before = [parameter.detach().clone() for parameter in network.parameters()]
-    # What is frozen in a pass is awake again after it, and clipped.
+    # A layer frozen in a pass is trainable again after it, and clipped.
     if change is not frozen_later or when == "after backward":
         with pytest.raises(ParameterError, match="before make_private"):
             optimizer.step()

@@ -1,4 +1,4 @@
-"""A fit says whom it is for, what was clipped, and that rows do not count."""
+"""A fit states its population, the clipping, and that rows do not count."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tests.learn import cases
 
 from dpgrain.errors import CareWarning
 from dpgrain.learn import LinearRegression, LinearSVC, LogisticRegression, PoissonRegressor, load
-from dpgrain.learn.interpretation import explain_fit, fit_warnings
 from dpgrain.optimize import Constant, Sgd
 from dpgrain.papers import Concentrated
 from dpgrain.units import Element, Record, User
+from dpgrain.words.fit_text import explain_fit, fit_warnings
 
 STATED: dict[str, Any] = {"n_users": 600, "classes": [0, 1], "rounds": 10, "epsilon": 4.0}
 
@@ -142,7 +142,7 @@ def test_what_is_stated_leaves_nothing_to_doubt() -> None:
 def test_rows_without_error_at_the_start_or_the_end_are_no_doubt(model: Any) -> None:
     rng, n = np.random.default_rng(0), 4000
     X = rng.uniform(-1, 1, size=(n, 2))
-    # Nine of ten targets are 0 for squares and 1 for counts; classes can be told apart.
+    # Nine of ten targets are 0 for squares and 1 for counts; classes are separable.
     y = (rng.random(n) < 0.1).astype(float) + (model is PoissonRegressor)
     y = X[:, 0] > 0 if model is LinearSVC else y
     assert fit_warnings(model(unit=Record(), n_users=n, random_state=0).fit(X, y)) == ()
@@ -161,7 +161,7 @@ def test_a_fit_reports_labels_that_were_selected() -> None:
     assert "2 were selected privately: t0, t1. Rows with other labels were dropped." in str(some)
     assert "each user is counted for the label of one row" in str(some.guarantee_)
     common = np.where(np.isin(y, ["t0", "t1"]), y, "t0")
-    # Nobody is dropped, of which no one need be warned; it is still told.
+    # No user is dropped, which needs no warning; it is still reported.
     every = LogisticRegression(**options).fit(X, common, users=users)
     assert "2 were selected privately" in str(every)
     stated = LogisticRegression(classes=["t0", "t1"], **options).fit(X, common, users=users)
