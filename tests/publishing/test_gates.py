@@ -104,6 +104,7 @@ def test_ungated_draws_are_detected(tmp_path: Path) -> None:
         "row.py": "def read(table):\n    return table.open_engine()\n",
         "word.py": "def seed(self):\n    return self._source.words(4)\n",
         "network.py": "def noise(size):\n    return torch.randn(size)\n",
+        "device.py": "from dpgrain.noise.device_normals import NormalStream\n",
         "numpy.py": "def noise(size):\n    return np.random.normal(size=size)\n",
         "seedless.py": "def noise(size):\n    return np.random.default_rng().normal(size=size)\n",
         "seeded.py": "def noise(source):\n    return np.random.default_rng(source.bits('seed', 4))\n",
