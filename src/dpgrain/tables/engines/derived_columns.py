@@ -176,6 +176,8 @@ class DerivedSource(SourceWrapper):
         derived: its expression.
     """
 
+    row_wise = True
+
     source: RowSource
     column: str
     derived: CompiledExpression
@@ -206,6 +208,8 @@ class FilteredSource(SourceWrapper):
         source: the source of all rows.
         condition: the condition.
     """
+
+    row_wise = True
 
     source: RowSource
     condition: CompiledExpression

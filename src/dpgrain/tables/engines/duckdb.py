@@ -37,6 +37,7 @@ from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.duckdb_connection import run_interruptible
 from dpgrain.tables.sources.read_errors import translate_errors
+from dpgrain.tables.sources.region_source import RegionSource
 from dpgrain.tables.sources.source import RECORDS, transaction
 from dpgrain.tables.split import Split
 
@@ -63,6 +64,8 @@ class DuckDB:
         self._begun = ExitStack()
         # The source may return duplicate rows once, with their number.
         self._has_counts = bool(getattr(table.source, "counts_duplicates", False))
+        is_region = isinstance(table.source, RegionSource)
+        self._rows = table.source.selected() if is_region else table.source
 
     @staticmethod
     def over(table: TableRows, connection: duckdb.DuckDBPyConnection) -> DuckDB:
@@ -350,10 +353,10 @@ class DuckDB:
         cells, needed = self.table.cells, self.table.needed(used)
         if self._has_counts:
             # Lookups read from what is fetched for all columns.
-            self.table.source.attach(self._connection, needed - set(cells))
+            self._rows.attach(self._connection, needed - set(cells))
         # Create lookups first: they read the source, and an attached source serves only one query.
         lookups = {name: self._lookup(name) for name in cells if name in needed}
-        source = self.table.source.attach(self._connection, needed - set(cells))
+        source = self._rows.attach(self._connection, needed - set(cells))
         for name, lookup in lookups.items():
             value = self._key(cells[name].of, of="rows0")
             source = (
