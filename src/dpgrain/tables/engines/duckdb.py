@@ -395,6 +395,11 @@ class DuckDB:
         self._connection.unregister("kept")
 
     @property
+    def reading(self) -> int:
+        """Number of threads that read rows."""
+        return self._memory.reading
+
+    @property
     def connection(self) -> duckdb.DuckDBPyConnection:
         """Connection, for queries that need a source's own functions."""
         return self._connection
@@ -402,6 +407,19 @@ class DuckDB:
     def register(self, name: str, rows: pa.Table) -> None:
         """Register an Arrow table for later queries."""
         self._connection.register(name, rows)
+
+    def create_table_in_parts(
+        self, name: str, queries: Sequence[str], order: str, used: Sequence[str]
+    ) -> None:
+        """Create an ordered table from several queries on the rows, one after the other."""
+        for place, query in enumerate(queries):
+            self.create_table(f"{name}_{place}", query, used)
+        parts = [f"{name}_{place}" for place in range(len(queries))]
+        rows = " UNION ALL ".join(f"SELECT * FROM {part}" for part in parts)
+        with translate_errors(self.table.source.name):
+            self._execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM ({rows}) ORDER BY {order}")
+            for part in parts:
+                self._execute(f"DROP TABLE {part}")
 
     def create_table(self, name: str, query: str, used: Sequence[str] = ()) -> None:
         """Create a table from a query on the rows, named ``source`` in it."""
