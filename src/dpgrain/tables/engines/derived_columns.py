@@ -16,6 +16,7 @@ from dpgrain.tables.expression import (
     ColumnNode,
     ConstantNode,
     Node,
+    backquoted_hint,
     columns_of,
     parsed,
     stated,
@@ -60,7 +61,12 @@ class CompiledExpression:
             ParameterError: if it is invalid.
             SchemaError: if a column is missing or has an unsuitable type.
         """
-        node = parsed(text)
+        try:
+            node = parsed(text)
+        except ParameterError as error:
+            if hint := backquoted_hint(text, kinds):
+                raise ParameterError(f"{str(error).removesuffix('.')}; {hint}.") from None
+            raise
         return CompiledExpression.compile(node, str(node), kinds)
 
     @staticmethod
