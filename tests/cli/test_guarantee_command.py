@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.cli.tables import row
 from tests.conftest import Command
 
+import dpgrain as dg
 from dpgrain.accounting import ZCDP, Gaussian
 from dpgrain.cli.guarantee_command import EpsilonCurve, MechanismOptions
 from dpgrain.units import User
@@ -139,3 +141,18 @@ def test_a_saved_release_takes_no_mechanism(
     done = command("guarantee", tmp_path / "saved.parquet", *option)
     assert done.returncode == 2
     assert "Pass either a saved release or a mechanism" in done.stderr
+
+
+def test_a_delta_for_several_units_is_suggested(command: Command, tmp_path: Path) -> None:
+    """A choice of names uses a part of δ for each unit."""
+    table = dg.read(pa.table({"who": list(range(99)), "page": ["a"] * 99}), user="who")
+    saved = tmp_path / "pages.parquet"
+    dg.histogram(table, "page", unit=dg.User(), epsilon=1.0, delta=1e-6).save(saved)
+    said = command("guarantee", saved).stdout
+    assert "This δ is too small for 2 users, because each unit uses a part of δ" in said
+    assert "with --delta 1e-05" in said
+    assert "for 2 users" not in command("guarantee", saved, "--delta", "1e-5").stdout
+    assert (
+        "too small for 1 element; with --delta 1e-09"
+        in command("guarantee", "--noise-multiplier", 4, "--delta", 0).stdout
+    )

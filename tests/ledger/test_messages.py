@@ -66,11 +66,12 @@ def test_exhausted_selection_delta_is_named_with_its_remedy(tmp_path: Path) -> N
 
     made.charge(naming(0.75))
     assert made.remaining_text(1).endswith(
-        f" Also remaining: {powers(leak / 4)} of δ = {powers(leak)} for selecting items (leak)."
+        f" Also remaining: δ = {powers(leak / 4)} of {powers(leak)} for names that are not listed in "
+        "advance (leak)."
     )
     said = refused(made, naming(0.5))
-    assert f"needs δ = {powers(leak / 2)}"[:12] in said
-    assert f"of the {powers(leak)} that the ledger reserves for this" in said
+    assert f"a part of the release's δ, {powers(leak / 2)}"[:28] in said
+    assert f"of δ = {powers(leak)} is left in the ledger for such parts" in said
     assert said.endswith("or create a ledger with a larger leak=.")
     assert "would fit" not in said
     # If noise is also too small, a larger leak would not help.

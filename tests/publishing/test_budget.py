@@ -220,7 +220,9 @@ def test_no_share_is_named_if_nothing_remains() -> None:
 def test_selection_needing_more_leak_is_reported() -> None:
     with (
         dg.budget(1.0, 1e-6),
-        pytest.raises(dg.ParameterError, match=r"selection by a threshold.*larger leak="),
+        pytest.raises(
+            dg.ParameterError, match=r"names that are not listed in advance.*larger leak="
+        ),
     ):
         dg.count(cases.unread(), by="page", **cases.USER, epsilon=0.5, delta=5e-7)
     with dg.budget(1.0, 1e-6, leak=5e-7):

@@ -490,3 +490,24 @@ def test_a_query_with_deeply_nested_parameters_is_not_stored() -> None:
     assert call is not None
     with refuses("domain", "more than 100 nested lists"):
         call.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("ask", "name", "example"),
+    [
+        (lambda: dg.count(VISITS, epsilon=1.0), "unit", "unit=dg.User()"),  # type: ignore[call-arg]
+        (lambda: dg.count.query(VISITS), "unit", "unit=dg.User()"),  # type: ignore[call-arg]
+        (lambda: dg.covariance(VISITS, "a", "b", **PROMISE), "bounds", "other_bounds=(0, 100)"),
+        (lambda: dg.marginals(VISITS, **PROMISE), "by", "by=['region', 'age']"),
+    ],
+)
+def test_a_missing_parameter_is_named_with_an_example(
+    ask: Callable[[], Any], name: str, example: str
+) -> None:
+    with refuses(name, example):
+        ask()
+
+
+def test_unknown_parameters_remain_type_errors() -> None:
+    with pytest.raises(TypeError, match="nonsense"):
+        dg.count(VISITS, **PROMISE, nonsense=1)  # type: ignore[call-arg]

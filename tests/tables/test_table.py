@@ -660,11 +660,11 @@ def test_check_reports_cells_of_another_type() -> None:
     table = table.with_days("day", of="at").with_cells("tens", of="n", by=lambda n: n // 10)
     for items in (["day", "tens"], ["day", "day"]):
         counts = table.check_counts(items)
-        assert counts["cells of 'at' that cannot be read as TIMESTAMP (dropped)"] == 4
+        assert counts["cells of 'at' that cannot be read as TIMESTAMP (treated as missing)"] == 4
         other = "of these cells of 'at' look like dates in another order: pass dates='31.12.2025'"
         assert counts[other] == 3
         # Other columns with a declared type are listed if they have unreadable cells.
-        assert counts["cells of 'n' that cannot be read as BIGINT (dropped)"] == 2
+        assert counts["cells of 'n' that cannot be read as BIGINT (treated as missing)"] == 2
 
 
 def test_check_reports_an_unreadable_column() -> None:
@@ -684,7 +684,7 @@ def test_check_reports_an_unreadable_column() -> None:
     assert counts[told.format("'day'", "DATE written like 31.12.2025")] == 3
     nothing_read = [words for words in counts if "none of which" in words]
     assert not any("'at'" in words or "'n'" in words for words in nothing_read)
-    assert counts["cells of 'n' that cannot be read as DOUBLE (dropped)"] == 1
+    assert counts["cells of 'n' that cannot be read as DOUBLE (treated as missing)"] == 1
     # Also for a number without a declared type.
     counts = dg.read(rows, user="who").check_counts(value="n")
     assert counts[told.format("'n'", "number")] == 3

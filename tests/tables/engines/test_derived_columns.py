@@ -400,3 +400,26 @@ def test_means_of_users_state_their_rows() -> None:
     ):
         query = mean_of_columns.query(of, columns, bound=50.0, n_users=100, epsilon=1.0, delta=1e-6)
         assert said in str(query.plan.guarantee)
+
+
+def test_names_with_spaces_are_put_in_backquotes() -> None:
+    table = dg.read(pa.table({"who": [1], "paid in": [2.0], "member": [True]}), user="who")
+    for ask in (
+        lambda: table.filter("paid in > 1"),
+        lambda: table.derive(half="paid in / 2"),
+        lambda: dg.count(table, by="paid in > 1", unit=dg.User(), epsilon=1.0),
+    ):
+        with pytest.raises((dg.ParameterError, dg.SchemaError), match="in backquotes: `paid in`"):
+            ask()
+    table.filter("`paid in` > 1")
+    with pytest.raises(dg.ParameterError) as caught:
+        table.filter("member > > 1")
+    assert "backquotes" not in str(caught.value)
+
+
+def test_a_mean_of_a_truth_value_has_a_remedy() -> None:
+    table = dg.read(pa.table({"who": [1, 2], "member": [True, False]}), user="who")
+    options: dict[str, Any] = {"bounds": (0, 1), "unit": dg.User(), "epsilon": 50.0}
+    with pytest.raises(dg.SchemaError, match=r"use the expression 'if\(member, 1, 0\)'"):
+        dg.mean(table, "member", **options)
+    assert 0 <= dg.mean(table, "if(member, 1, 0)", **options).value <= 1

@@ -19,6 +19,7 @@ from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError, SchemaError
+from dpgrain.tables.engines import per_user
 from dpgrain.tables.engines.features import FUNCTIONS
 from dpgrain.tables.engines.per_user import PerUser
 
@@ -80,6 +81,28 @@ def test_order_threads_engine_and_others_move_no_bit() -> None:
     first, *rest = mixed(hard_people(400, 1))
     assert len(first) == 400
     assert all(found == first for found in rest)
+
+
+def test_parts_of_the_users_are_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With little memory the rows are read several times, each time for some users."""
+    people = hard_people(300, 2)
+    columns = {**shuffled(people, 1), "at": list(range(sum(map(len, people.values()))))}
+    asked = {
+        "spent": "total(x)",
+        "begin": "first(x, at)",
+        "often": "most(x)",
+        "f": "total(x) / count()",
+    }
+    whole = rows_of(table_of(columns).per_user(by="x > 1", **asked))
+    assert len(whole) > 300
+    queries: list[str] = []
+    query = PerUser._query
+    monkeypatch.setattr(
+        PerUser, "_query", lambda self, part: queries.append(part) or query(self, part)
+    )
+    monkeypatch.setattr(per_user, "_STATES_SHARE", 1e-9)
+    assert rows_of(table_of(columns).per_user(by="x > 1", **asked)) == whole
+    assert len(queries) == 16
 
 
 def test_sums_are_exact() -> None:

@@ -16,6 +16,7 @@ from dpgrain.tables.expression import (
     ColumnNode,
     ConstantNode,
     Node,
+    backquoted_hint,
     columns_of,
     parsed,
     stated,
@@ -54,8 +55,18 @@ class CompiledExpression:
 
     @staticmethod
     def parse(text: str, kinds: Mapping[str, str]) -> CompiledExpression:
-        """Parse and compile an expression of columns, given as column → type."""
-        node = parsed(text)
+        """Parse and compile an expression of columns, given as column → type.
+
+        Raises:
+            ParameterError: if it is invalid.
+            SchemaError: if a column is missing or has an unsuitable type.
+        """
+        try:
+            node = parsed(text)
+        except ParameterError as error:
+            if hint := backquoted_hint(text, kinds):
+                raise ParameterError(f"{str(error).removesuffix('.')}; {hint}.") from None
+            raise
         return CompiledExpression.compile(node, str(node), kinds)
 
     @staticmethod
@@ -161,6 +172,8 @@ class DerivedSource(SourceWrapper):
         derived: its expression.
     """
 
+    row_wise = True
+
     source: RowSource
     column: str
     derived: CompiledExpression
@@ -191,6 +204,8 @@ class FilteredSource(SourceWrapper):
         source: the source of all rows.
         condition: the condition.
     """
+
+    row_wise = True
 
     source: RowSource
     condition: CompiledExpression

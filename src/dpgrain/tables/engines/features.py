@@ -130,6 +130,11 @@ class Aggregate:
         return "BIGINT" if _is_exact(self.of, rows) else "DOUBLE"
 
     @property
+    def state_bytes(self) -> int:
+        """Approximate bytes that DuckDB stores for a user while it reads rows."""
+        return 16 if self.function in ("size", "count", "any", "all", "min", "max") else 64
+
+    @property
     def counts_values(self) -> bool:
         """True if it is computed from distinct values and their numbers of rows."""
         return self.function == "most"

@@ -56,6 +56,8 @@ class PublicJoin(SourceWrapper):
         kinds: column → type, in the order of ``c0``, ``c1``, ….
     """
 
+    row_wise = True
+
     source: RowSource
     on: str
     kind: str

@@ -28,6 +28,8 @@ class DayColumnSource(SourceWrapper):
         zone: time zone; empty for timestamps without a zone.
     """
 
+    row_wise = True
+
     source: RowSource
     column: str
     of: str
