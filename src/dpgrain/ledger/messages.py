@@ -89,11 +89,19 @@ def _selection_shortage(promise: LastingPromise, error: BudgetExceededError) -> 
     if not room.leak < price.leak < math.inf or price.mu > room.mu or price.pure > room.pure:
         return ""
     return (
-        f"selecting items, or truncating noise, needs δ = {powers(price.leak)}, and "
-        f"{remaining_delta(room.leak)} remains of the {powers(promise.caps.leak)} that the ledger "
-        "reserves for this. Pass the list of items, request a smaller δ, or create a ledger with "
-        "a larger leak="
+        f"a part of the release's δ, {powers(price.leak)}, is for names that are not listed in "
+        f"advance (or for truncated noise), and {remaining_delta(room.leak)} of δ = "
+        f"{powers(promise.caps.leak)} is left in the ledger for such parts;"
+        f"{_smaller_delta(price.leak, room.leak)} list the names (domain=), or create a ledger "
+        "with a larger leak="
     )
+
+
+def _smaller_delta(needed: float, left: float) -> str:
+    """Return the advice to request a smaller δ, if some is left."""
+    if left <= 0:
+        return ""
+    return f" divide the δ of this release by at least {rounded_up(needed / left, 2)},"
 
 
 def remaining_text(promise: LastingPromise, spent: Units) -> str:
@@ -102,8 +110,8 @@ def remaining_text(promise: LastingPromise, spent: Units) -> str:
     used = Caps(room.rest_of(promise.caps), promise.whole.planned).epsilon(promise.delta)
     if spent.leak > 0:
         parts.append(
-            f"{remaining_delta(room.leak)} of δ = {powers(promise.caps.leak)} for selecting items "
-            "(leak)"
+            f"δ = {remaining_delta(room.leak)} of {powers(promise.caps.leak)} for names that are not "
+            "listed in advance (leak)"
         )
     if spent.pure > 0:
         parts.append(f"ε = {rounded_down(room.pure, 3)} for releases with δ = 0 (pure)")

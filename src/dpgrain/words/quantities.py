@@ -32,14 +32,14 @@ _CAUTIONS = {
     "confidence), so the interval may miss the statistic of all values",
     "far-numbers": "values outside of the chosen range may be a large part of the result, and are "
     "too few to be visible in the noise: pass bounds= or a larger epsilon=",
+    "hidden": "no estimate, because no contributions stood out from the noise",
+    "clipping": "clipping may matter: see clipped_share",
     "no-estimate": "no estimate, because the noise allows almost any value",
     "no-low": "no lower end, because smaller values may be invisible in the noise",
     "no-high": "no upper end, because larger values may be invisible in the noise",
     "few-numbers": "almost no numbers were found ({:,.0f} in total, with a standard error of "
     "{:,.0f}): ask the curator to check the column and its decimal mark (--check)",
 }
-#: Warning for an estimate if many units may be clipped.
-CLIPPING_WARNING = "clipping may matter: see clipped_share"
 # Words for an aggregate of one user's rows, before the column.
 _AGGREGATES = {
     "count": "number of records with a value of",
@@ -409,7 +409,7 @@ def clipped_units(metadata: ReleaseMetadata) -> str:
     """Clipped units, in the plural."""
     if metadata.elements:
         return f"users' contributions to one {_cell(metadata)}"
-    return f"{metadata.unit}s"
+    return f"{metadata.unit or 'unit'}s"
 
 
 def share_meaning(metadata: ReleaseMetadata) -> str:

@@ -26,7 +26,7 @@ from dpgrain._formatting import (
     shorten,
     useful_decimals,
 )
-from dpgrain._types import IntArray
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.words.guarantee_text import filters
 from dpgrain.words.quantities import (
     bounds_effect,
@@ -140,7 +140,16 @@ def shown(release: Release, count: int) -> IntArray:
         return np.arange(min(count, len(release)))
     if (order := _key_order(release)) is not None:
         return order[:count]
-    return np.argsort(-release.estimate, kind="stable")[:count]
+    return np.argsort(-ranking(release), kind="stable")[:count]
+
+
+def ranking(release: Release) -> FloatArray:
+    """Return the numbers by which rows are ranked: for ratios their counts.
+
+    The largest and smallest means are those with the most noise.
+    """
+    by_count = release.statistic.ratio and "count" in release.more
+    return release.more["count"] if by_count else release.estimate
 
 
 def in_order(release: Release) -> bool:
