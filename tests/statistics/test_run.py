@@ -123,7 +123,7 @@ def test_the_loss_of_laplace_noise_is_paid_in_full(relation: Relation) -> None:
         ("count", "own", ("item",), 2.0, [1.0]),
         ("mean", "own", ("item",), "auto", [two, two, two]),
         ("sum", "user", (), "auto", [two, two, two]),
-        ("sum in a range", "user", (), 3.0, [two, two]),
+        ("sum in a range", "user", (), 3.0, [two, two, two]),
         ("quantiles", "column", ("item",), 3.0, [two]),
         ("top by laplace", "user", ("item",), 3.0, [two]),
     ]:
