@@ -89,6 +89,7 @@ class Histogram(Release):
         clamped: (V,) twice the likely part of the sum beyond a privately chosen range, which the
             interval includes on one side; None if it was not estimated.
 
+    >>> import pyarrow as pa
     >>> from dpgrain import User, histogram, read
     >>> rows = pa.table({"who": list(range(900)), "page": ["jobs"] * 600 + ["news"] * 300})
     >>> visits = histogram(
@@ -286,6 +287,7 @@ class Histogram(Release):
         The noise of different groups is independent. The interval is for clipped quantities; no
         lower bound exists for unclipped ones.
 
+        >>> import pyarrow as pa
         >>> from dpgrain import User, count, read
         >>> rows = pa.table({"who": range(900), "year": [2024] * 400 + [2025] * 500})
         >>> visits = count(read(rows, user="who"), by="year", domain=[2024, 2025], clip=1,
@@ -309,6 +311,7 @@ class Histogram(Release):
         The interval is Fieller's, for clipped quantities. Without an estimate of ``b`` above the
         noise, the ratio is NaN.
 
+        >>> import pyarrow as pa
         >>> from dpgrain import User, count, read
         >>> rows = pa.table({"who": range(900), "year": [2024] * 400 + [2025] * 500})
         >>> visits = count(read(rows, user="who"), by="year", domain=[2024, 2025], clip=1,
@@ -378,6 +381,7 @@ class Estimates(Release):
         metadata: the public facts of the release: its parameters, and the outcome of private choices.
         count_error: (V,) the standard error of the count; None if unknown.
 
+    >>> import pyarrow as pa
     >>> from dpgrain import User, mean, read
     >>> ages = read(pa.table({"who": list(range(1000)), "age": [20, 40] * 500}), user="who")
     >>> found = mean(

@@ -468,7 +468,7 @@ _CLIPPING_OF = {False: "clipping", True: "clipping (which lets users with many r
 
 
 def _limits(metadata: ReleaseMetadata) -> str:
-    """Name the limits whose effect no interval covers."""
+    """Name the limits outside of the intervals."""
     clamped = "clamping" if "clamped" in unclipped(metadata) else ""
     clipping = _CLIPPING_OF[metadata.statistic.ratio] if metadata.is_clipped else ""
     return " and ".join(filter(None, (clamped, clipping)))
