@@ -203,8 +203,8 @@ def _lower_end(key: Any) -> float | None:
 def rounded(release: Release, table: pa.Table) -> pa.Table:
     """Return the table of a release with numbers rounded to two digits of their error.
 
-    Lower ends and bounds are rounded down, upper ends and errors up. Estimates that were made to
-    add up keep all digits.
+    Lower ends and bounds are rounded down, upper ends, errors and shares up. Estimates that were
+    made to add up keep all digits.
     """
     errors = dict.fromkeys(("estimate", "std_error", "low", "high", "at_least"), "std_error")
     errors |= dict.fromkeys(_COUNTS, "count_error")
@@ -222,6 +222,13 @@ def rounded(release: Release, table: pa.Table) -> pa.Table:
         values = zip(table.column(name).to_pylist(), decimals[errors[name]], strict=True)
         column = pa.array([_rounded(value, digits, way) for value, digits in values], pa.float64())
         table = table.set_column(table.column_names.index(name), name, column)
+    if "clipped_share" in table.column_names:
+        limits = [
+            None if limit is None else _rounded(limit, useful_decimals(limit), ROUND_CEILING)
+            for limit in table.column("clipped_share").to_pylist()
+        ]
+        place = table.column_names.index("clipped_share")
+        table = table.set_column(place, "clipped_share", pa.array(limits, pa.float64()))
     return table
 
 
@@ -253,7 +260,8 @@ def key_headings(release: Release) -> tuple[str, ...]:
         return ("counted", "per user")
     if release.statistic.stepped:
         return (*release.key_names[:-1], release.metadata.value or "value")
-    return release.key_names
+    # Backquotes around the names in expressions are for the parser only.
+    return tuple(name.replace("`", "") for name in release.key_names)
 
 
 def format_keys(release: Release, places: IntArray, *, letters: int) -> list[tuple[str, ...]]:
