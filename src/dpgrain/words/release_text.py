@@ -148,8 +148,18 @@ def ranking(release: Release) -> FloatArray:
 
     The largest and smallest means are those with the most noise.
     """
-    by_count = release.statistic.ratio and "count" in release.more
-    return release.more["count"] if by_count else release.estimate
+    return release.more["count"] if _is_ranked_by_count(release) else release.estimate
+
+
+def ranking_name(release: Release) -> str:
+    """Return a word for the rows that :func:`shown` prints first."""
+    if in_order(release):
+        return "first"
+    return "most frequent" if _is_ranked_by_count(release) else "largest"
+
+
+def _is_ranked_by_count(release: Release) -> bool:
+    return release.statistic.ratio and "count" in release.more
 
 
 def in_order(release: Release) -> bool:
@@ -545,7 +555,7 @@ def _table(release: Release) -> list[str]:
 
 def table_footer(release: Release, count: int) -> str:
     """Return the note below a table with some rows: the number of rows, long labels."""
-    order = "first" if in_order(release) else "largest"
+    order = ranking_name(release)
     lines = [f"{len(release):,} rows, {count} {order} shown; all: .to_pandas()"]
     lines = lines if len(release) > count else []
     return "; ".join([*lines, *filter(None, [_long_labels(release)])])
