@@ -1,8 +1,8 @@
 """Mix-ins that add `plot` and `report`: the only imports of `report/` from below.
 
 Releases, models, shuffled sums and ledgers inherit both methods from the classes below, which
-import `report/` at the first call. `report/` registers its pages by these classes, so that it need
-not import every package with a page.
+import `report/` at the first call. `report/` names its pages by these classes, so that it need not
+import every package with a page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The commands that need no data: guarantee and plan, as a person runs them."""
+"""The commands without data: guarantee and plan, as a person runs them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_sampled_run_with_a_plot(tmp_path: Path, command: Command) -> None:
     assert [float(cell) for cell in row(done.stdout, "1 element")[1:]] == pytest.approx(
         [2.126, 3.215], abs=0.003
     )
-    # The curve ends at what a user can have, which is what the whole user costs.
+    # The curve ends at a user's maximum, the cost of a whole user.
     assert row(done.stdout, "3 elements")[1:] == row(done.stdout, "a user of at most 3")[1:]
     assert "5 elements" not in done.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -103,7 +103,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("words", "sentence"), WRONG, ids=lambda v: str(v)[:60])
-def test_guarantee_says_what_is_wrong(words: list[str], sentence: str, command: Command) -> None:
+def test_guarantee_reports_mistakes(words: list[str], sentence: str, command: Command) -> None:
     done = command("guarantee", *words)
     assert done.returncode == 2
     assert sentence in done.stderr

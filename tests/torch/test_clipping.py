@@ -111,7 +111,7 @@ def adversarial(kind: str, layout: BlockLayout, rng: np.random.Generator, precis
             x, b = tensor(layout.rows, 2, 3), tensor(layout.rows, 2, 4)
             if layout.rows > 1:
                 x[1] = x[0]
-            return Outer.of(layout, x, b)
+            return Outer(layout, x, b).stored()
         case "lookup":
             places = torch.from_numpy(rng.integers(0, 5, size=(layout.rows, 2)))
             return Lookup(layout, places, tensor(layout.rows, 2, 3), 5)
@@ -263,7 +263,7 @@ def test_what_is_left_out_does_not_follow_from_the_way_a_sum_is_made(
             monkeypatch.setattr(block_gradients, "_MAX_STORED_ENTRIES", kept)
             monkeypatch.setattr(block_gradients, "_MAX_STORED_MEMORY", kept)
             filters = Filters(layout, x, b, (4, 4, 1), groups=1, **geometry).stored()
-            for use in (Outer.of(layout, x.mT, b.mT), filters):
+            for use in (Outer(layout, x.mT, b.mT).stored(), filters):
                 (total,) = clipped_sums({"w": [use]}, layout, 1e-3).values()
                 added.append(float(total.double().norm()) / 1e-3)
         assert max(added) - min(added) <= 1e-3, (large, small, added)

@@ -71,12 +71,7 @@ class CompiledExpression:
 
     @staticmethod
     def compile(node: Node, text: str, kinds: Mapping[str, str]) -> CompiledExpression:
-        """Compile a parsed expression; ``text`` is its text in messages.
-
-        Raises:
-            ParameterError: if it is invalid.
-            SchemaError: if a column is missing or has an unsuitable type.
-        """
+        """Compile a parsed expression; ``text`` is its text in messages."""
         translator = Translator(kinds, text)
         typed = translator.translate(node)
         if typed.kind in TIMES:
@@ -153,12 +148,7 @@ def calendar_period(node: Node) -> tuple[str, str] | None:
 
 
 def compile_condition(text: str, kinds: Mapping[str, str]) -> CompiledExpression:
-    """Compile an expression that is true or false.
-
-    Raises:
-        ParameterError: if it is invalid.
-        SchemaError: if a column is missing, or it is not true or false.
-    """
+    """Compile an expression that is true or false."""
     condition = CompiledExpression.parse(text, kinds)
     if condition.kind != BOOLEAN:
         raise SchemaError(

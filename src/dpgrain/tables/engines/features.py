@@ -87,11 +87,7 @@ class Aggregate:
         return self.function in ("size", "count", "nunique")
 
     def checked(self, rows: TableRows) -> Aggregate:
-        """Return the aggregate after checking it against the types of the rows.
-
-        Raises:
-            SchemaError: if a column is missing or has the wrong type.
-        """
+        """Return the aggregate after checking it against the types of the rows."""
         column = self.of
         if self.where is not None and rows.schema.get(self.where) != BOOLEAN:
             rows.require(self.where, self.name)
@@ -307,9 +303,6 @@ _NAMES: Mapping[str, Function] = {"count": "size", "total": "sum", "distinct": "
 
 def parse_feature(name: str, request: Any) -> Feature:
     """Parse an expression, ``"count"``, or a pair of a column and a function.
-
-    Raises:
-        ParameterError: if it is none of these.
 
     >>> each = parse_feature("per_visit", "total(paid) / count()")
     >>> [number.name for number in each.numbers], str(each.expression)

@@ -53,12 +53,7 @@ class PerUser:
 
     @staticmethod
     def of(rows: TableRows, by: str | Sequence[str] | None, numbers: Mapping[str, Any]) -> PerUser:
-        """Validate a request without reading rows.
-
-        Raises:
-            ParameterError: if there is no number or no user, or a name or a function is invalid.
-            SchemaError: if a column is missing or has the wrong type.
-        """
+        """Validate a request without reading rows."""
         if rows.user is None:
             raise ParameterError("per_user requires user ids; pass user= to dg.read.")
         if not numbers:
@@ -356,9 +351,6 @@ def require_whole_users(table: TableRows, unit: Unit) -> None:
     """Raise unless the unit protects whole users, if each row depends on all of a user's data.
 
     Elements are allowed if each row is computed within one cell: see :func:`rows_in_cells`.
-
-    Raises:
-        ParameterError: if the unit is smaller.
     """
     if not depends_on_users(table) or unit == User():
         return

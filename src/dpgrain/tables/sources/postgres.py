@@ -216,14 +216,7 @@ class PostgresSource:
 
     @staticmethod
     def of(address: Address, table: str | None, query: str | None) -> PostgresSource:
-        """Return the source, after reading its schema.
-
-        Raises:
-            ParameterError: unless exactly one of table and query is passed and the driver is
-                installed.
-            DataError: if the database cannot be reached, or the table does not exist.
-            SchemaError: if queries cannot use a column name.
-        """
+        """Return the source, after reading its schema."""
         if (table is None) == (query is None):
             raise ParameterError(
                 "table or query must be passed for a database, and not both: table='visits' is "
@@ -269,12 +262,7 @@ class PostgresSource:
 
     @contextmanager
     def begin(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        """Enter a transaction with one snapshot, for everything that a DuckDB connection reads.
-
-        Raises:
-            DataError: if the database cannot be reached.
-            SchemaError: if the table behind the name, or its columns, have changed.
-        """
+        """Enter a transaction with one snapshot, for everything that a DuckDB connection reads."""
         if id(connection) in self._sessions:
             # A table joined with itself has one snapshot.
             yield
