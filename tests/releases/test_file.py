@@ -58,6 +58,11 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
         "usr =",
         "[table] 'usr' is not a key of [table]; did you mean user?",
     ),
+    "key of the command line": (
+        'user = "who"',
+        'user = "who"\nderive = {x = "month(at)"}',
+        "[table] 'derive' is not a key of [table]; did you mean columns?",
+    ),
     "source": ("visits.parquet", "none.parquet", "none.parquet"),
     "no user": ('user = "who"', "", "[table] user is required for unit"),
     "user": ('user = "who"', 'user = "whom"', "user 'whom' is not a column"),

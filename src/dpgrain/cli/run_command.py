@@ -140,7 +140,7 @@ def _brief(release: Any) -> str:
     number = f"{release.covers} {line.estimate}, standard error {line.std_error}"
     if not line.keys:
         return number
-    first = "first" if formatting.in_order(release) else "largest"
+    first = formatting.ranking_name(release)
     return f"{quantity(len(release), 'estimate')}, {first} {', '.join(line.keys)}: {number}"
 
 

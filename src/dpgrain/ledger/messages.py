@@ -33,6 +33,7 @@ def refusal_text(
             f"{refused}: {_cost(promise, error)}",
             _fitting(promise, error.spent),
             _more_noise(promise, error),
+            _gaussian_noise(promise, error),
             _every_window(promise, error.charged) or _read_otherwise(error.charged, entries),
         ]
     return f"{_sentences(reasons)} {seed_note(entries)}".rstrip()
@@ -52,6 +53,13 @@ def _cost(promise: LastingPromise, error: BudgetExceededError) -> str:
         f"it needs {needs} the promise, and {percent(left, up=False)} remains for the affected "
         "units"
     )
+
+
+def _gaussian_noise(promise: LastingPromise, error: BudgetExceededError) -> str:
+    """Return the advice to use Gaussian noise; empty if the release certainly uses it."""
+    if error.charged.price.leak > 0 or error.spent.remaining(promise.caps).leak <= 0:
+        return ""
+    return "If the release has δ = 0, pass a δ, because Gaussian noise costs less"
 
 
 def _every_window(promise: LastingPromise, charged: Charged) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from dpgrain import _validate
 from dpgrain._formatting import powers
@@ -27,9 +27,11 @@ from dpgrain.publishing.promise import Promise
 from dpgrain.publishing.release_plan import compose, present
 from dpgrain.statistics.bounds import POOL_MOST, POOL_MOST_OF_USER, POOL_SIZE, AutoClip
 from dpgrain.statistics.intervals import half_width
-from dpgrain.tables.blocks import UnitBlocks
-from dpgrain.tables.rows import TableRows
 from dpgrain.units import PLAIN_UNITS, Law, Level, Relation, Unit, User
+
+if TYPE_CHECKING:
+    from dpgrain.tables.blocks import UnitBlocks
+    from dpgrain.tables.rows import TableRows
 
 # Share of μ² for the selection of unknown items, larger if only names are published; and its share
 # of δ: small, because k elements of one person cost k times it.

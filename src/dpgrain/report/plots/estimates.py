@@ -43,7 +43,7 @@ from dpgrain.words.release_text import (
     format_key,
     format_keys,
     format_rows,
-    in_order,
+    ranking_name,
     shown,
 )
 
@@ -198,7 +198,7 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
         _draw_totals(release, ax, places)
     label_rows(ax, _labels(release, places, ax), what, low, high, zero=sums)
     if rows < len(release):
-        which = "first" if in_order(release) else "largest"
+        which = ranking_name(release)
         ax.set_xlabel(f"{ax.get_xlabel()}\n{which} {rows:,} of {len(release):,}")
     return ax
 

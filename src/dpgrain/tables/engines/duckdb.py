@@ -64,8 +64,8 @@ class DuckDB:
         self._begun = ExitStack()
         # The source may return duplicate rows once, with their number.
         self._has_counts = bool(getattr(table.source, "counts_duplicates", False))
-        is_region = isinstance(table.source, RegionSource)
-        self._rows = table.source.selected() if is_region else table.source
+        source = table.source
+        self._rows = source.selected() if isinstance(source, RegionSource) else source
 
     @staticmethod
     def over(table: TableRows, connection: duckdb.DuckDBPyConnection) -> DuckDB:

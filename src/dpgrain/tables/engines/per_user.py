@@ -209,7 +209,7 @@ class PerUser:
             return 1
         keys = [key_sql(key, self.rows.key_type(key)) for key in self._keys]
         counted = f"SELECT approx_count_distinct(hash({', '.join(keys)})) AS n FROM source"
-        number = engine.query(counted, self.by).column("n")[0].as_py()
+        number = int(engine.query(counted, self.by).column("n")[0].as_py())
         needed = engine.reading * number * (_ROW_BYTES + width)
         parts = math.ceil(needed / (_STATES_SHARE * memory_limit(engine.connection)))
         return min(max(parts, 1), _MAX_PARTS)

@@ -68,10 +68,10 @@ class SourceWrapper:
 
     def select(self, region: Region) -> tuple[RowSource, Region]:
         """As :func:`select`, if a row can be selected before it is changed."""
-        if not self.row_wise:
-            return self, region
-        source, rest = select(self.source, region)
         whole: Any = self
+        if not self.row_wise:
+            return whole, region
+        source, rest = select(self.source, region)
         return replace(whole, source=source), rest
 
 
