@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 _STANDS_OUT = 3.0
 # Share of clipped contributions from which a mean is flagged.
 _MOSTLY_CLIPPED = 0.5
-# Likely clamped part ÷ result from which this is flagged: half of a mean, a sum or a deviation.
-_FAR = {1: 0.5, 2: 1.25}
+# Likely clamped part ÷ result from which this is flagged: as large as a mean, a sum or a deviation.
+_FAR = {1: 1.0, 2: 3.0}
 # Approximate ratio of a clipping bound to the mean block of several records.
 _BOUND_TO_MEAN = 2.0
 
