@@ -27,7 +27,7 @@ require(*mixins.PACKAGES)
 __all__ = ["notebook_html", "plot", "report"]
 
 # Function that returns the page of each type, …
-_PAGES = {
+_PAGES: dict[type, str] = {
     mixins.ReleaseReportMixin: "release.release_page",
     mixins.GuaranteeReportMixin: "page.guarantee_page",
     mixins.BudgetReportMixin: "releases.budget_page",
@@ -38,7 +38,7 @@ _PAGES = {
     mixins.ReleasesReportMixin: "releases.releases_page",
 }
 # … function that draws its plot, …
-_PLOTS = {
+_PLOTS: dict[type, str] = {
     mixins.ReleaseReportMixin: "release.plot_release",
     mixins.GuaranteeReportMixin: "plots.curve.plot_curve",
     mixins.AuditReportMixin: "plots.tradeoff.plot_tradeoff",
@@ -49,7 +49,7 @@ _PLOTS = {
     mixins.LedgerReportMixin: "ledger.plot_ledger",
 }
 # … and function that returns it as HTML for a notebook.
-_NOTEBOOKS = {
+_NOTEBOOKS: dict[type, str] = {
     mixins.ReleaseReportMixin: "notebook.release_html",
     mixins.GuaranteeReportMixin: "notebook.guarantee_html",
 }

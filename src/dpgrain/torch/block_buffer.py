@@ -22,7 +22,7 @@ from dpgrain.torch.library import torch
 SUM_ERROR = 2.0**-15
 # Relative error of a norm in double precision, for slices of at most 2²⁵ entries.
 _NORM_ERROR = 2.0**-27
-# Maximum number of entries that are converted to double precision at a time; 256 MB.
+# Maximum number of entries converted to double precision at a time; 256 MB.
 _SLICE_ENTRIES = 1 << 25
 
 

@@ -387,7 +387,7 @@ def _warnings(release: Release) -> str:
 
 
 def _clipping_warning(release: Release) -> str:
-    """Describe the groups in which many units may be clipped, and the remedy; empty for none."""
+    """Describe groups with many possibly clipped units, and the remedy; empty for none."""
     units: ClippedUnits | None = getattr(release, "units", None)
     if units is None or units.is_small.all():
         return ""
