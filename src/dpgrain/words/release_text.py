@@ -260,7 +260,7 @@ def _rounded(value: float | None, decimals: int | None, way: str) -> float | Non
     return float(made) + 0.0 if len(made.as_tuple().digits) <= _DIGITS else value
 
 
-# A double has at most this many digits before and after the point that are written out.
+# Max digits of a double in CSV, before and after the point.
 _ALL_DIGITS = Context(prec=350)
 
 
