@@ -83,7 +83,7 @@ def test_products_of_half_numbers_are_exact_enough(sizes: tuple[int, ...], preci
 
 
 def tensor(rng: np.random.Generator, precision: Any, *shape: int) -> Any:
-    """Numbers of two sizes, some opposite, some of which are no numbers."""
+    """Numbers of two sizes, some opposite and some not finite."""
     values = rng.choice(10.0 ** rng.uniform(-30, 18, size=2), size=shape) * rng.normal(size=shape)
     if rng.random() < 0.1:
         values.flat[rng.integers(values.size)] = rng.choice(NEVER)
@@ -192,7 +192,7 @@ def test_one_record_moves_the_sum_of_a_network_by_at_most_one_bound(
 
 
 def stepped(case: Case, precision: Any) -> Any:
-    """The sum of one step with the bound 1, whose losses are large."""
+    """The sum of one step with the bound 1 and large losses."""
     recorder = Recorder(case.module, (Scaled,), lambda: case.layout)
     trained = [p for p in case.module.parameters() if p.requires_grad]
     total = FloatSum(trained, 1.0)
