@@ -1,4 +1,4 @@
-"""Sums, means and variances are those of pandas; means lie within their bounds."""
+"""Sums, means and variances equal pandas' results; means stay within their bounds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who,
 
 @pytest.mark.parametrize("grouped", cases.GROUPED)
 @pytest.mark.parametrize("name", cases.EXACT)
-def test_estimates_are_those_of_pandas(
+def test_estimates_agree_with_pandas(
     name: str, grouped: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cases.noiseless(monkeypatch)
@@ -67,7 +67,7 @@ def test_estimates_are_those_of_pandas(
     width=st.floats(1e-6, 1e9),
     masses=st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6)), min_size=1, max_size=5),
 )
-def test_means_lie_within_their_bounds(
+def test_means_are_within_their_bounds(
     low: float, width: float, masses: list[tuple[float, float]]
 ) -> None:
     high = low + width
@@ -93,7 +93,7 @@ def test_means_lie_within_their_bounds(
 
 
 @pytest.mark.slow
-def test_small_groups_have_their_say_in_the_bound() -> None:
+def test_small_groups_influence_the_bound() -> None:
     """One large group and four small ones: a bound for the large one would drown the others."""
     rng = np.random.default_rng(0)
     sizes = rng.lognormal(2.5, 1.2, 3000).astype(int) + 1
@@ -159,14 +159,14 @@ def test_deviations_are_the_roots_of_variances(by: str | None) -> None:
         ("mean", 0.8, 1.5),
         # A number anywhere in the range: at its middle noise moves a variance less.
         ("variance", 0.8, 1.6),
-        # An error that is not small beside the deviation is printed as what its interval allows.
+        # An error that is large relative to the deviation is printed as its interval allows.
         ("std", 0.8, 2.0),
     ],
 )
-def test_plans_expect_the_errors_that_are_printed(
+def test_plans_predict_the_printed_errors(
     name: str, least: float, most: float, epsilon: float, unit: Unit, skewed: bool
 ) -> None:
-    """In the units of the statistic, by the number of records; one person may hold a third of all."""
+    """In units of the statistic, by number of records; one person may have a third of all."""
     rng = np.random.default_rng(0)
     who = rng.zipf(1.6, 20_000) % 3000 if skewed else rng.integers(0, 3000, 20_000)
     rows = {"who": who, "g": rng.integers(0, 5, 20_000), "x": rng.gamma(2, 10, 20_000).clip(0, 100)}
@@ -209,7 +209,7 @@ def test_means_of_mostly_clipped_users_are_flagged() -> None:
 
 
 def incomes() -> dg.UserTable:
-    """8,000 people, of whom 100 have more than 200,000."""
+    """8,000 people; 100 of them have more than 200,000."""
     rng = np.random.default_rng(4)
     x = np.minimum(rng.lognormal(9.4, 0.6, 8000), 199_999)
     x[:100] = 400_000
@@ -257,7 +257,7 @@ def test_the_share_beyond_stated_bounds_is_charged(name: str, tmp_path: Path) ->
 @pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("unit", [dg.Record(), dg.Element("g"), dg.User()])
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-def test_limits_on_the_share_beyond_bounds_hold(unit: Unit, noise: Law) -> None:
+def test_limits_of_the_share_beyond_bounds_are_valid(unit: Unit, noise: Law) -> None:
     rng = np.random.default_rng(5)
     rows = {"who": range(600), "g": rng.integers(0, 3, 600), "x": np.arange(600) % 50}
     table = dg.read(pa.table(rows), user="who")

@@ -15,9 +15,9 @@ from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.distribution import bins_query
+from dpgrain.statistics.group_estimates import Histogram
 from dpgrain.statistics.plan import clip_rule
 from dpgrain.statistics.ranges import AutoRange
-from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.run import NoisySums
 from dpgrain.statistics.shared_records import SharedQuery
 from dpgrain.statistics.statistic import COUNT, HISTOGRAM, SUM
@@ -343,11 +343,7 @@ def _checked_estimate(estimate_clipping: bool, table: Any) -> bool:
 def estimates_clipping(
     estimate_clipping: Any, bounds: tuple[float, float] | AutoRange
 ) -> bool | None:
-    """Return True if values outside of stated bounds are to be counted, else None.
-
-    Raises:
-        ParameterError: if they are to be counted without stated bounds.
-    """
+    """Return True if values outside of stated bounds are to be counted, else None."""
     if not _validate.boolean(estimate_clipping=estimate_clipping):
         return None
     if not isinstance(bounds, tuple):

@@ -12,9 +12,9 @@ from dpgrain._types import FloatArray
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics.bounds import AutoClip
+from dpgrain.statistics.group_estimates import Estimates
 from dpgrain.statistics.histogram import checked_bounds, estimates_clipping
 from dpgrain.statistics.intervals import half_width, ratio_interval
-from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.run import NoisySums
 from dpgrain.statistics.statistic import MEAN, STD, VARIANCE
 from dpgrain.statistics.sums_query import By, SumsQuery

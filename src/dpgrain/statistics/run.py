@@ -29,6 +29,7 @@ from dpgrain.statistics.bounds import (
     rough_bounds,
 )
 from dpgrain.statistics.clipped_share import ClippedUnits
+from dpgrain.statistics.group_estimates import Estimates, Histogram
 from dpgrain.statistics.intervals import at_least, blank, quantile_of, ratio_interval
 from dpgrain.statistics.plan import (
     ENOUGH,
@@ -37,7 +38,6 @@ from dpgrain.statistics.plan import (
     noise_sd,
 )
 from dpgrain.statistics.ranges import AutoRange, AutoTree
-from dpgrain.statistics.release import Estimates, Histogram
 from dpgrain.statistics.release_metadata import Caution, ReleaseMetadata
 from dpgrain.statistics.values import Outside, SignParts
 from dpgrain.tables.blocks import UnitBlocks
@@ -166,11 +166,7 @@ class NoisySums:
 
 
 def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
-    """Run a query: select groups, choose bounds, compute sums and add noise.
-
-    Raises:
-        DataError: if the source cannot be read; nothing is released then.
-    """
+    """Run a query: select groups, choose bounds, compute sums and add noise."""
     events, care, result = query.events, list[Caution](), None
     table = query.selection_blocks[0] if query.domain.selected else query.table
     if isinstance(query.bounds, AutoRange) or query.counts_outside:

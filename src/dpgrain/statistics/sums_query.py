@@ -30,6 +30,7 @@ from dpgrain.statistics.plan import (
     SELECTION_SHARE,
     TOP_SHARE,
     ItemChoice,
+    SumsDesign,
     SumsNoise,
     calibrate_sums,
     clip_rule,
@@ -129,12 +130,7 @@ class SumsQuery(Query[Published]):
         indicator: bool = False,
         **options: Any,
     ) -> Self:
-        """Check all parameters and the schema, without reading rows; ``options`` are other fields.
-
-        Raises:
-            ParameterError: if a parameter is wrong.
-            SchemaError: if a column is missing or of the wrong type.
-        """
+        """Check all parameters and the schema, without reading rows; ``options`` are other fields."""
         if not isinstance(table, UserTable):
             reject_table(table, statistic.name)
         max_items = _validate.integer(minimum=1, max_items=max_items)
@@ -177,11 +173,7 @@ class SumsQuery(Query[Published]):
         return query._with_noise(noise)
 
     def _with_noise(self, noise: Law) -> Self:
-        """Return the query with a noise distribution.
-
-        Raises:
-            ParameterError: if the distribution does not suit the other parameters.
-        """
+        """Return the query with a noise distribution."""
         query = replace(self, noise=noise, promise=self.promise.under(noise))
         least, measure = query.record_norm, self.measure
         if isinstance(self.rule, AutoClip):
@@ -344,7 +336,7 @@ class SumsQuery(Query[Published]):
     def events(self) -> SumsNoise:
         """Calibrated noise of all parts, from public numbers only."""
         if self.best is None:
-            return self._events_under(self.promise)
+            return calibrate_sums(self.design, self.promise)
         promise = self.promise
         unit, relation, part = promise.plain_unit, promise.relation, promise.delta / 2
         chosen: ItemChoice = calibrate_bounded_range(
@@ -357,17 +349,20 @@ class SumsQuery(Query[Published]):
         low, high = 0.0, promise.epsilon
         for _ in range(50):
             middle = (low + high) / 2
-            event = chosen + self._events_under(replace(promise, epsilon=middle, delta=part)).event
+            counts = calibrate_sums(self.design, replace(promise, epsilon=middle, delta=part))
+            event = chosen + counts.event
             fits = event.epsilon(promise.delta, relation=relation, unit=unit) <= promise.epsilon
             low, high = (middle, high) if fits else (low, middle)
         return replace(
-            self._events_under(replace(promise, epsilon=low, delta=part)),
+            calibrate_sums(self.design, replace(promise, epsilon=low, delta=part)),
             select=chosen,
             epsilon=promise.epsilon,
             delta=promise.delta,
         )
 
-    def _events_under(self, promise: Promise) -> SumsNoise:
+    @cached_property
+    def design(self) -> SumsDesign:
+        """Parts of the release, before their noise is calibrated."""
         select, alone = None, False
         if self.domain.selected:
             _, blocks = self.selection_blocks
@@ -390,11 +385,10 @@ class SumsQuery(Query[Published]):
         if self.measure.net or depends_on_users(self.table):
             # One record may change the whole row of its person.
             known = None
-        return calibrate_sums(
+        return SumsDesign(
             self.contribution,
-            promise=promise,
-            noise=self.noise,
-            clip=self.rule,
+            self.noise,
+            self.rule,
             select=select,
             select_items=1 if alone else self.max_items,
             adaptive=self.adaptive,

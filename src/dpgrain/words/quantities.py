@@ -30,14 +30,14 @@ _CAUTIONS = {
     "user first (per_user), or pass a larger clip= or epsilon=",
     "clamped": "values outside of the stated bounds were clamped (at least {:,.2g}%, 95% "
     "confidence), so the interval may miss the statistic of all values",
+    "hidden": "no estimate, because no contributions stood out from the noise",
+    "clipping": "clipping may matter: see clipped_share",
     "no-estimate": "no estimate, because the noise allows almost any value",
     "no-low": "no lower end, because smaller values may be invisible in the noise",
     "no-high": "no upper end, because larger values may be invisible in the noise",
     "few-numbers": "almost no numbers were found ({:,.0f} in total, with a standard error of "
     "{:,.0f}): ask the curator to check the column and its decimal mark (--check)",
 }
-#: Warning for an estimate if many units may be clipped.
-CLIPPING_WARNING = "clipping may matter: see clipped_share"
 # Words for an aggregate of one user's rows, before the column.
 _AGGREGATES = {
     "count": "number of records with a value of",

@@ -26,7 +26,7 @@ from dpgrain._formatting import (
     shorten,
     useful_decimals,
 )
-from dpgrain._types import IntArray
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.words.guarantee_text import filters
 from dpgrain.words.quantities import (
     bounds_effect,
@@ -140,7 +140,26 @@ def shown(release: Release, count: int) -> IntArray:
         return np.arange(min(count, len(release)))
     if (order := _key_order(release)) is not None:
         return order[:count]
-    return np.argsort(-release.estimate, kind="stable")[:count]
+    return np.argsort(-ranking(release), kind="stable")[:count]
+
+
+def ranking(release: Release) -> FloatArray:
+    """Return the numbers by which rows are ranked: for ratios their counts.
+
+    The largest and smallest means are those with the most noise.
+    """
+    return release.more["count"] if _is_ranked_by_count(release) else release.estimate
+
+
+def ranking_name(release: Release) -> str:
+    """Return a word for the rows that :func:`shown` prints first."""
+    if in_order(release):
+        return "first"
+    return "most frequent" if _is_ranked_by_count(release) else "largest"
+
+
+def _is_ranked_by_count(release: Release) -> bool:
+    return release.statistic.ratio and "count" in release.more
 
 
 def in_order(release: Release) -> bool:
@@ -194,8 +213,8 @@ def _lower_end(key: Any) -> float | None:
 def rounded(release: Release, table: pa.Table) -> pa.Table:
     """Return the table of a release with numbers rounded to two digits of their error.
 
-    Lower ends and bounds are rounded down, upper ends and errors up. Estimates that were made to
-    add up keep all digits.
+    Lower ends and bounds are rounded down, upper ends, errors and shares up. Estimates that were
+    made to add up keep all digits.
     """
     errors = dict.fromkeys(("estimate", "std_error", "low", "high", "at_least"), "std_error")
     errors |= dict.fromkeys(_COUNTS, "count_error")
@@ -213,6 +232,13 @@ def rounded(release: Release, table: pa.Table) -> pa.Table:
         values = zip(table.column(name).to_pylist(), decimals[errors[name]], strict=True)
         column = pa.array([_rounded(value, digits, way) for value, digits in values], pa.float64())
         table = table.set_column(table.column_names.index(name), name, column)
+    if "clipped_share" in table.column_names:
+        limits = [
+            None if limit is None else _rounded(limit, useful_decimals(limit), ROUND_CEILING)
+            for limit in table.column("clipped_share").to_pylist()
+        ]
+        place = table.column_names.index("clipped_share")
+        table = table.set_column(place, "clipped_share", pa.array(limits, pa.float64()))
     return table
 
 
@@ -244,7 +270,8 @@ def key_headings(release: Release) -> tuple[str, ...]:
         return ("counted", "per user")
     if release.statistic.stepped:
         return (*release.key_names[:-1], release.metadata.value or "value")
-    return release.key_names
+    # Backquotes around the names in expressions are for the parser only.
+    return tuple(name.replace("`", "") for name in release.key_names)
 
 
 def format_keys(release: Release, places: IntArray, *, letters: int) -> list[tuple[str, ...]]:
@@ -360,7 +387,7 @@ def _warnings(release: Release) -> str:
 
 
 def _clipping_warning(release: Release) -> str:
-    """Describe the groups in which many units may be clipped, and the remedy; empty for none."""
+    """Describe groups with many possibly clipped units, and the remedy; empty for none."""
     units: ClippedUnits | None = getattr(release, "units", None)
     if units is None or units.is_small.all():
         return ""
@@ -528,7 +555,7 @@ def _table(release: Release) -> list[str]:
 
 def table_footer(release: Release, count: int) -> str:
     """Return the note below a table with some rows: the number of rows, long labels."""
-    order = "first" if in_order(release) else "largest"
+    order = ranking_name(release)
     lines = [f"{len(release):,} rows, {count} {order} shown; all: .to_pandas()"]
     lines = lines if len(release) > count else []
     return "; ".join([*lines, *filter(None, [_long_labels(release)])])
