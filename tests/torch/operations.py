@@ -123,7 +123,8 @@ def batch(layout: BlockLayout) -> dict[str, Any]:
     return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
 
 
-def _losses(out: Any) -> Any:
+def losses(out: Any) -> Any:
+    """The sum of the records' losses."""
     return out.logits.float().square().flatten(1).mean(1).sum()
 
 
@@ -136,10 +137,10 @@ def _called(module: Any, inputs: dict[str, Any], autocast: bool) -> Any:
 def plain_step(module: Any, inputs: dict[str, Any], autocast: bool) -> Counted:
     """Count a plain step."""
     counted = Counted()
-    _losses(_called(module, inputs, autocast)).backward()
+    losses(_called(module, inputs, autocast)).backward()
     module.zero_grad()
     out = _counted(counted, "forward", lambda: _called(module, inputs, autocast))
-    loss = _losses(out)
+    loss = losses(out)
     _counted(counted, "backward", loss.backward)
     return counted
 
@@ -154,10 +155,10 @@ def private_step(
     try:
         # The network is tested in its first step, and its contents are compared.
         for _ in range(2):
-            _losses(_called(module, inputs, autocast)).backward()
+            losses(_called(module, inputs, autocast)).backward()
             recorder.clear()
         out = _counted(counted, "forward", lambda: _called(module, inputs, autocast))
-        loss = _losses(out)
+        loss = losses(out)
         _counted(counted, "backward", loss.backward)
 
         def add() -> None:

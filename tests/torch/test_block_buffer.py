@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.torch.cases import NETWORKS, Case, Scaled, distance
 from tests.torch.library import torch
-from tests.torch.operations import as_on_gpu
+from tests.torch.operations import MODELS, as_on_gpu, batch, losses
 from tests.torch.test_clipping import NEVER, SIZES
 
 # isort: split
@@ -43,6 +43,29 @@ def test_sums_are_those_of_a_loop(
     assert set(found) >= set(looped)
     assert distance(looped, {n: found[n] for n in looped}) <= (CLOSE[precision] + SUM_ERROR) * norms
     assert all(not part.any() for name, part in found.items() if name not in looped)
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (1, 1, 2)], ids=str)
+@pytest.mark.parametrize("name", MODELS)
+def test_sums_of_language_models_are_those_of_a_loop(name: str, sizes: tuple[int, ...]) -> None:
+    torch.manual_seed(1)
+    module, layout = MODELS[name](1), BlockLayout(sizes)
+    for part in module.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+    inputs = batch(layout)
+    trained = [p for p in module.parameters() if p.requires_grad]
+    wanted = torch.zeros(sum(p.numel() for p in trained), dtype=DOUBLE)
+    for block, size in enumerate(sizes):
+        own = {key: value[layout.block_slice(block)] for key, value in inputs.items()}
+        gradients = torch.autograd.grad(losses(module(**own)) / size, trained)
+        vector = torch.cat([g.double().flatten() for g in gradients])
+        wanted += vector * min(1.0, 0.1 / float(vector.norm()))
+    recorder, total = Recorder(module, (), lambda: layout), FloatSum(trained, 0.1)
+    losses(module(**inputs)).backward()
+    total.add_blocks(recorder.uses, layout)
+    recorder.remove()
+    assert float((total.tensors()[0] - wanted).norm()) <= 1e-4 * float(wanted.norm())
 
 
 @pytest.mark.parametrize("name", ["attention", "tied", "conv2d"])
@@ -83,7 +106,7 @@ def test_products_of_half_numbers_are_exact_enough(sizes: tuple[int, ...], preci
 
 
 def tensor(rng: np.random.Generator, precision: Any, *shape: int) -> Any:
-    """Numbers of two sizes, some opposite, sometimes with an invalid one."""
+    """Numbers of two sizes, some opposite and some not finite."""
     values = rng.choice(10.0 ** rng.uniform(-30, 18, size=2), size=shape) * rng.normal(size=shape)
     if rng.random() < 0.1:
         values.flat[rng.integers(values.size)] = rng.choice(NEVER)

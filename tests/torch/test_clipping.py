@@ -15,6 +15,7 @@ from dpgrain.torch import block_gradients, clipping
 from dpgrain.torch.block_gradients import Filters, Lookup, Outer, StoredGradients, Use
 from dpgrain.torch.clipping import PRODUCT_ERROR, ExactSum, clip_vector, clipped_sums, overshoot
 from dpgrain.torch.layout import BlockLayout
+from dpgrain.torch.recorder import Recorder
 
 SINGLE, DOUBLE = torch.float32, torch.float64
 SIZES = {
@@ -80,6 +81,18 @@ def test_autocast_has_norms_in_single_precision() -> None:
         )
         with torch.autocast("cpu", dtype=torch.bfloat16):
             assert distance(alone.clipped(0.3)) <= 0.3 * (1 + overshoot(SINGLE))
+
+
+def test_autocast_stores_the_factors_that_it_multiplies() -> None:
+    module = torch.nn.Linear(50, 40)
+    recorder = Recorder(module, (), lambda: BlockLayout((1, 1)))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = module(torch.randn(2, 50))
+    out.float().square().sum().backward()
+    recorder.remove()
+    (use,) = recorder.uses[module.weight]
+    assert isinstance(use, Outer)
+    assert use.x.dtype == use.b.dtype == torch.bfloat16
 
 
 def test_half_precision_is_added_up_in_single() -> None:

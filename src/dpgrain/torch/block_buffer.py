@@ -1,7 +1,7 @@
 """Gradients of all blocks by all parameters, formed once in one buffer, for GPUs.
 
-Each norm is the norm of the very numbers that are added, in double precision, so products may have
-any precision. docs/theory, "Gradient steps of networks", has the proof.
+The measured numbers are the added ones, so products may have any precision. Norms and sums are in
+double precision. Proof: docs/theory, "Gradient steps of networks".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dpgrain.torch.library import torch
 SUM_ERROR = 2.0**-15
 # Relative error of a norm in double precision, for slices of at most 2²⁵ entries.
 _NORM_ERROR = 2.0**-27
-# Maximum number of entries converted to double precision at a time; 256 MB.
+# Maximum number of entries per conversion to double precision; 256 MB.
 _SLICE_ENTRIES = 1 << 25
 
 
@@ -65,7 +65,7 @@ class BufferedUses(Uses):
         self[parameter] = [StoredGradients(self.layout, sums)]
 
     def recording(self) -> AbstractContextManager[None]:
-        """Return the context in which layers compute contributions, with any precision."""
+        """Return a context for computing contributions, with any precision."""
         return without_autocast() if halves_inputs() else torch.no_grad()  # type: ignore[no-any-return]
 
     def clipped_sum(

@@ -111,7 +111,7 @@ class Uses(dict[Any, list[Use]]):
             calls.append(use)
 
     def recording(self) -> AbstractContextManager[None]:
-        """Return the context in which layers compute contributions."""
+        """Return a context for computing contributions."""
         return precisely()
 
 

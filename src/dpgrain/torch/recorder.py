@@ -32,7 +32,14 @@ from dpgrain.torch.layer_calls import (
     copies_rule,
     plain_call,
 )
-from dpgrain.torch.layers import Rule, find_rule, is_frozen_norm, own_parameters, within_table
+from dpgrain.torch.layers import (
+    ACCEPT_HALF,
+    Rule,
+    find_rule,
+    is_frozen_norm,
+    own_parameters,
+    within_table,
+)
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
 from dpgrain.torch.module_state import ModuleState, call_form, module_structure
@@ -545,8 +552,12 @@ class Recorder:
         """Return a layer's output with a recorded gradient; tensors are (rows, …)."""
         if not self._records_uses:
             return out
-        call, anchor = self._call(name, layer, parameters, rule, x.detach())
-        return Tap.apply(out, anchor, x.detach(), call)
+        x = x.detach()
+        if rule in ACCEPT_HALF and is_half(out.dtype):
+            # These are the factors under autocast, in half the memory.
+            x = x.to(out.dtype)
+        call, anchor = self._call(name, layer, parameters, rule, x)
+        return Tap.apply(out, anchor, x, call)
 
     def _call(
         self, name: str, layer: Any, parameters: Mapping[str, Any], rule: Rule, x: Any
