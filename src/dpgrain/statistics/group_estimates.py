@@ -87,6 +87,7 @@ class Histogram(Release):
         clipped_units: (V,) the noisy numbers of units whose contribution was clipped, or None.
         units_error: the standard error of both numbers; None like these.
 
+    >>> import pyarrow as pa
     >>> from dpgrain import User, histogram, read
     >>> rows = pa.table({"who": list(range(900)), "page": ["jobs"] * 600 + ["news"] * 300})
     >>> visits = histogram(
@@ -273,6 +274,7 @@ class Histogram(Release):
         The noise of different groups is independent. The interval is for clipped quantities; no
         lower bound exists for unclipped ones.
 
+        >>> import pyarrow as pa
         >>> from dpgrain import User, count, read
         >>> rows = pa.table({"who": range(900), "year": [2024] * 400 + [2025] * 500})
         >>> visits = count(read(rows, user="who"), by="year", domain=[2024, 2025], clip=1,
@@ -296,6 +298,7 @@ class Histogram(Release):
         The interval is Fieller's, for clipped quantities. Without an estimate of ``b`` above the
         noise, the ratio is NaN.
 
+        >>> import pyarrow as pa
         >>> from dpgrain import User, count, read
         >>> rows = pa.table({"who": range(900), "year": [2024] * 400 + [2025] * 500})
         >>> visits = count(read(rows, user="who"), by="year", domain=[2024, 2025], clip=1,
@@ -365,6 +368,7 @@ class Estimates(Release):
         metadata: the public facts of the release: its parameters, and the outcome of private choices.
         count_error: (V,) the standard error of the count; None if unknown.
 
+    >>> import pyarrow as pa
     >>> from dpgrain import User, mean, read
     >>> ages = read(pa.table({"who": list(range(1000)), "age": [20, 40] * 500}), user="who")
     >>> found = mean(
