@@ -342,6 +342,7 @@ def test_the_mean_is_divided_by_the_noisy_number() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::dpgrain.CareWarning")
 @pytest.mark.parametrize("unit", unstated.UNITS)
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_one_persons_label_is_not_found(unit: Unit, relation: Relation) -> None:

@@ -19,7 +19,6 @@ from dpgrain.gradients.records import RecordBlocks
 from dpgrain.learn import LinearRegression, LogisticRegression, PoissonRegressor, confidence
 from dpgrain.learn.confidence import (
     _SCORES,
-    COVERAGE,
     Evidence,
     Intervals,
     intervals,
@@ -33,6 +32,7 @@ from dpgrain.noise.noisy_sums import add_gaussian_noise
 from dpgrain.optimize import Logistic, MarginLoss, Poisson, Softmax, Squared
 from dpgrain.publishing import draws
 from dpgrain.units import Element, Record, User
+from dpgrain.words.fit_text import COVERAGE
 
 Array = NDArray[Any]
 
