@@ -253,6 +253,8 @@ def publishers(people: People) -> dict[str, Publisher]:
                 "n_users": (None, 40, 20_000),
                 "radius": (None, 0.5),
                 "method": ("auto", "clip", "recentred", "winsorized", "softcore"),
+                "weights": ("users", "records"),
+                "max_records": (None, 3),
             },
             USER,
         ),

@@ -10,11 +10,12 @@ from typing import Any
 from markupsafe import Markup
 
 from dpgrain import _validate
-from dpgrain._formatting import format_number, powers, rounded_up, useful_decimals
+from dpgrain._formatting import format_number, powers, rounded_up, sentence, useful_decimals
 from dpgrain.errors import ParameterError
 from dpgrain.learn.model import LinearModel
 from dpgrain.means.problem import get_method
 from dpgrain.means.user_mean import MeanOfUsers
+from dpgrain.means.weighted import NOT_RESOLVED
 from dpgrain.publishing.budget import Budget
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
@@ -146,7 +147,7 @@ def _mean_part(mean: MeanOfUsers, columns: list[str] | None) -> Part:
         guarantee=mean.guarantee,
         distorted="noise and clipping",
     )
-    decimals = useful_decimals(mean.std_error)
+    decimals = useful_decimals(mean.std_error if mean.resolved else mean.error)
     body = page.html(
         "_mean.html",
         inside=True,
@@ -155,7 +156,9 @@ def _mean_part(mean: MeanOfUsers, columns: list[str] | None) -> Part:
             (text(name, 120), format_number(float(value), decimals))
             for name, value in zip(columns, mean.value, strict=True)
         ],
-        error=format_number(mean.std_error, decimals),
+        estimand=mean.estimand,
+        warning="" if mean.resolved else sentence(NOT_RESOLVED),
+        error=format_number(mean.std_error, decimals) if mean.resolved else "unknown",
         radius=f"{mean.radius:.3g}",
         centre=get_method(mean.method).centre or "0",
         off=mean.off,
