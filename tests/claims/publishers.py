@@ -53,6 +53,7 @@ FITS: Mapping[str, Sequence[Any]] = {
     "sampling_rate": (None, 0.3),
     "elements_per_user": (1.0, 2.0, "auto"),
     "intervals": (0.0, 0.2),
+    "weights": ("users", "records"),
     "exact": (False, True),
     "algorithm": ("auto", Sgd(Constant(0.1), Ball(2.0), Last())),
 }

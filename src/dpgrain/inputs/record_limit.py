@@ -17,6 +17,7 @@ from dpgrain.noise import RandomSource
 from dpgrain.publishing.draws import counted
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
+from dpgrain.units import Unit, User
 
 #: Weights of users in a mean or a fit: equal, or by their number of records.
 Weights: TypeAlias = Literal["users", "records"]
@@ -84,7 +85,7 @@ class RecordLimit:
         return (Fact("chosen-record-weights", (LIMIT_SHARE,)),)
 
     def choose(
-        self, sizes: NDArray[Any], noise: float, dimension: int, source: RandomSource
+        self, sizes: NDArray[Any], noise: float, dimension: int, source: RandomSource | None
     ) -> RecordCounts:
         """Return the stated number, or a number that few users exceed.
 
@@ -92,11 +93,12 @@ class RecordLimit:
             sizes: (users,) the numbers of records of users.
             noise: the noise multiplier of the sum of all weighted vectors.
             dimension: the number of coordinates of a vector.
-            source: the source of noise.
+            source: the source of noise; None for a stated number.
         """
-        if self.event is None:
-            assert self.stated is not None  # noqa: S101 - one of the two
+        if self.stated is not None:
             return RecordCounts(self.stated)
+        assert self.event is not None  # noqa: S101 - one of the two
+        assert source is not None  # noqa: S101 - required for a choice
         bins = np.searchsorted(_LIMITS, sizes)
         counts = np.bincount(bins, minlength=len(_LIMITS) + 1).astype(np.float64)
         noisy = counted(source, self.event).floating(self.event, counts)
@@ -140,6 +142,16 @@ def check_weights(weights: str, max_records: int | None) -> None:
         raise ParameterError(
             f"max_records must be at most {MOST_RECORDS:,}, not {_validate.describe(most)}.",
             name="max_records",
+        )
+
+
+def require_users(unit: Unit) -> None:
+    """Reject weights by records for units other than whole users."""
+    if unit != User():
+        raise ParameterError(
+            f"weights must be 'users' with unit={unit!r}, not 'records', because only whole users are "
+            "weighted by their records; use unit=User() and pass users.",
+            name="weights",
         )
 
 

@@ -486,7 +486,7 @@ class MeanQuery(Query[MeanOfUsers]):
         """Publish the mean of vectors, each with the user's number of records."""
         candidate, d = self.candidate, self.records.dimension
         noise: float = candidate.parts["sum and weight"].noise_multiplier  # type: ignore[attr-defined]
-        own = source if limit.event is None else charge.rounds(limit.event)
+        own = None if limit.event is None else charge.rounds(limit.event)
         most = limit.choose(vectors.vectors()[:, -1], noise, d, own).most
         shares, number = vectors.mapped(RecordShares(most)), None
         if candidate.counts and candidate.then is not None:
