@@ -161,7 +161,7 @@ def test_all_draws_together_are_charged(
     relation: Relation, method: str, max_records: int | None, change: str
 ) -> None:
     """With the published answers of one table, another one differs by no more than is charged."""
-    # What is changed inside a user costs as much as another user.
+    # Changed records of a user cost as much as another user.
     if (change == "user") != (relation == "zero_out"):
         relation = "replace"
     X, users = rows(60, 1, 9, 1)
@@ -194,7 +194,7 @@ def test_all_draws_together_are_charged(
     assert shown > 0.01
 
 
-# -- the audit: one user with full weight, at the bound, or nobody --
+# -- the audit: one user with full weight at the bound, or none --
 
 PLAN = recentred_candidate(Problem(60, 1, Promise(User(), 8.0, 1e-6, "zero_out"), 1.0, None))
 FULL, NOBODY = Vectors(np.ones((1, 2))), Vectors(np.zeros((0, 2)))
@@ -216,7 +216,7 @@ def read(vectors: Vectors, source: SystemSource, seen: list[tuple[Array, float, 
 
 
 def audit(monkeypatch: pytest.MonkeyPatch, trials: int = 300) -> float:
-    """A lower bound on μ of all sums, by a reader of everything that is published."""
+    """A lower bound on μ of all sums, by a reader of all published numbers."""
     seen: list[tuple[Array, float, Array]] = []
     real = WeightedRounds._sum
 

@@ -26,9 +26,9 @@ BINS = len(_BIN_EDGES) + 1
 # edge to be significant. All higher bins together have more noise, and one draw could raise the
 # edge far.
 _SEEN, _NEXT_BINS = 2.0, 6
-# The same above a gap without norms, where many edges are compared.
+# The same above a gap without norms, because many edges are compared.
 _SEEN_ABOVE_GAP = 4.0
-# Number of bins beyond a bound from which its effect is estimated.
+# Number of bins beyond a bound that estimate its effect.
 _EXCESS_BINS = 3
 # Standard deviations above 0 from which the number of all norms is significant.
 _CERTAIN = 3.0
@@ -68,7 +68,7 @@ class NormHistogram:
 
         ``worth`` is the number of norms beyond an edge that do not justify a higher bound;
         ``otherwise`` is returned if the noise obscures all norms. With ``gaps``, norms far above
-        the median count as well, such as those of users with very many records.
+        the median also count, for users with very many records.
         """
         if not self.resolved:
             return otherwise
