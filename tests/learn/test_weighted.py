@@ -63,13 +63,15 @@ def weighted(records: RecordBlocks, loss: Any, theta: Array, most: int) -> Array
 def test_blocks_have_the_weights_of_their_records(most: int, outputs: int, form: str) -> None:
     fast, records, loss = blocks(most, outputs, form)
     exact = weighted(records, loss, fast.theta, most)
-    close = {"rtol": 1e-4, "atol": 1e-4} if form == "single" else {"rtol": 1e-9, "atol": 1e-12}
+    close: dict[str, Any] = (
+        {"rtol": 1e-4, "atol": 1e-4} if form == "single" else {"rtol": 1e-9, "atol": 1e-12}
+    )
     assert np.allclose(fast.vectors(), exact, **close)
     slow = records.gradients(loss, fast.theta)
     assert np.allclose(slow.vectors(), exact)
     for clip in (0.05, 0.5, 1e9):
         whole = clipped(exact, clip).sum(axis=0)
-        scale = {name: value * len(exact) for name, value in close.items()}
+        scale: dict[str, Any] = {name: value * len(exact) for name, value in close.items()}
         assert np.allclose(fast.clipped_sum(clip), whole, **scale)
         assert np.allclose(slow.clipped_sum(clip), whole)
     some = records.select(np.array([1, 4])).gradients(loss, fast.theta)

@@ -30,7 +30,7 @@ from dpgrain.publishing import Promise
 from dpgrain.units import RELATIONS, Relation, User
 
 Array = NDArray[np.float64]
-PROMISE = {"epsilon": 1.0, "delta": 1e-6}
+PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
 
 
 def rows(n: int, few: int, many: int, d: int, *, seed: int = 0, away: float = 0.0) -> Any:

@@ -194,7 +194,8 @@ class WeightedRounds(RecentredRounds):
         if len(self.radii) == self.mean.rounds or self.mean.bound is None:
             return result
         # Vectors are within the bound, and so is their mean.
-        return clipped(result[None, :], self.mean.bound)[0]
+        within: FloatArray = clipped(result[None, :], self.mean.bound)[0]
+        return within
 
     def _excess(self, plain: WeightedClip) -> Rule:
         around = WeightedDifference(self.centre, weights(self.radius, len(self.centre)))
