@@ -1,13 +1,13 @@
-"""What an ε costs, beside dp_accounting's PLD accountant and the PRV accountants.
+"""The cost of an ε, compared with dp_accounting's PLD accountant and the PRV accountants.
 
-Run ``python benchmarks/accounting.py [--repeats 3] [--only WORDS]``. The references come with
-``pip install dpgrain[bench]`` (Opacus brings PyTorch: ``pip install torch --index-url
-https://download.pytorch.org/whl/cpu`` first is enough); a reference that is not installed is left out.
+Run ``python benchmarks/accounting.py [--repeats 3] [--only WORDS]``. The references come with ``pip
+install dpgrain[bench]`` (Opacus needs PyTorch: ``pip install torch --index-url
+https://download.pytorch.org/whl/cpu`` first is enough); missing references are skipped.
 
-Every figure is the best of several runs, each in a process of its own in which nothing is cached and
-imports are not counted. Ours and the references take turns, so that a slow minute touches all of them.
-Everything is asked at δ = 1e-6, of noise with standard deviation σ in clipping bounds. Where no other
-accountant answers, the reference is a direct evaluation of the formula, written here.
+Every figure is the best of several runs, each in a separate process without caches and import
+times. Ours and the references alternate, so that a slow minute affects all of them. All use δ =
+1e-6, and noise with standard deviation σ in clipping bounds. If no other accountant answers, the
+reference is a direct evaluation of the formula, written here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DELTA = 1e-6
 
 @dataclass(frozen=True)
 class Work:
-    """One question, and those who answer it: each prepares (imports), then computes a number.
+    """One computation, and its libraries: each prepares (imports), then computes a number.
 
     Args:
         name: the question.
@@ -71,7 +71,7 @@ def gap(event: Any, **asked: Any) -> Callable[[], float]:
 
 
 def pld(event: Callable[[Any], Any]) -> Callable[[], Callable[[], float]]:
-    """dp_accounting's ε of an event, which is built from its module of events."""
+    """dp_accounting's ε of an event built from its module of events."""
 
     def prepare() -> Callable[[], float]:
         import dp_accounting
@@ -127,7 +127,7 @@ def prv(noise: float, rate: float, rounds: int) -> Callable[[], Callable[[], flo
 
 
 def revealed(noise: float, rate: float, rounds: int) -> Callable[[], Callable[[], float]]:
-    """Participation revealed, as the sum over all numbers of rounds that it is."""
+    """Revealed participation, as the sum over all possible numbers of rounds."""
 
     def prepare() -> Callable[[], float]:
         j = np.arange(1, rounds + 1, dtype=np.float64)
@@ -179,7 +179,7 @@ def mixture(noise: float, rate: float, rounds: int, units: int) -> Callable[[Any
 def one_bound(
     event: SampledGaussian, place: int, **asked: Any
 ) -> Callable[[], Callable[[], float]]:
-    """One of the bounds on the same loss, alone: 0 revealed, 1 both sides."""
+    """One of the bounds on the same loss, separately: 0 revealed, 1 both sides."""
 
     def prepare() -> Callable[[], float]:
         from dataclasses import replace
@@ -261,7 +261,7 @@ def works() -> list[Work]:
 
 
 def measure(place: int, who: str) -> dict[str, float] | None:
-    """Seconds and answer of one run in a process of its own; None if it is not installed."""
+    """Seconds and answer of one run in a separate process; None if it is not installed."""
     command = [sys.executable, __file__, "--one", str(place), who]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 3:

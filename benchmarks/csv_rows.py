@@ -1,10 +1,10 @@
-"""The look for odd rows of CSV, beside DuckDB's own reading of the same file.
+"""The check for malformed CSV rows, compared with DuckDB's reading of the same file.
 
 Usage: python benchmarks/csv_rows.py [--rows 2000000] [--repeats 3]
 
-Every release looks through a CSV file once for rows that DuckDB would misread; a file that has some is
-copied without them. DuckDB reads all columns in one thread, as it does in a release. The two take
-turns; the best of each counts.
+Every release checks a CSV file once for rows that DuckDB would misread; a file with such rows is
+copied without them. DuckDB reads all columns in one thread, like in a release. The two alternate;
+the best of each counts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def read(path: Path) -> object:
 
 
 def looked(path: Path) -> MalformedLines:
-    """Look through a file for odd rows."""
+    """Check a file for malformed rows."""
     return find_malformed(read_pieces(str(path)), ",")
 
 
@@ -58,7 +58,7 @@ def copied(path: Path) -> int:
 
 
 def main() -> None:
-    """Print, for each kind of file, the time of the look, and of a copy, as shares of reading."""
+    """Print, for each type of file, the time of the check, and of a copy, as shares of reading."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--repeats", type=int, default=3)

@@ -1,19 +1,19 @@
-"""What a private fit of a linear model costs, beside the work of a fit without privacy.
+"""The cost of a private fit of a linear model, compared with a fit without privacy.
 
-Run ``python benchmarks/fit.py [--parts rounds fits exact memory] [--threads 1 2] [--repeats 7]``. All
-figures are multiples of a baseline that takes turns with ours in the same process, each the least of
-several repetitions of its own. With one thread, rounds are measured in CPU time of the process, which
-other work on the machine touches little; all else is wall time. The library that is measured is the
-one that is imported, so that ``PYTHONPATH`` compares two states of it.
+Run ``python benchmarks/fit.py [--parts rounds fits exact memory] [--threads 1 2] [--repeats 7]``.
+All figures are multiples of a baseline that alternates with ours in the same process, each the
+least of several repetitions. With one thread, rounds are measured in CPU time of the process, which
+other work on the machine barely affects; all else is wall time. The imported library is measured,
+so that ``PYTHONPATH`` compares two versions.
 
-- *rounds*: the clipped sum of blocks' mean gradients of a logistic model, with what is kept between
-  rounds in place, divided by Xᵀ(σ(Xθ) − y) in one piece of NumPy. *Exact* is the same as integers on
-  a grid, divided by the clipped sum. Half of the blocks are clipped.
-- *fits*: a whole fit with the defaults, divided by that of scikit-learn's LogisticRegression with its
+- *rounds*: the clipped sum of blocks' mean gradients of a logistic model, with cached data between
+  rounds, divided by Xᵀ(σ(Xθ) − y) in one NumPy expression. *Exact* is the same as integers on a
+  grid, divided by the clipped sum. Half of the blocks are clipped.
+- *fits*: a whole fit with the defaults, divided by scikit-learn's LogisticRegression with its
   defaults on the same rows.
 - *exact*: a whole fit with ``exact=True``, divided by that with the defaults.
-- *memory*: what a fit adds at its peak to a process that holds imports, X, y and users, divided by
-  the bytes of these three; each fit is a process of its own, which resets the peak before it fits.
+- *memory*: peak memory of a fit in addition to a process with imports, X, y and users, divided by
+  the bytes of these three; each fit is a separate process, which resets the peak before it fits.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from dpgrain.optimize import Logistic
 Array = NDArray[Any]
 Work = Callable[[], Any]
 
-# Numbers of features in a row of the table of rounds, so that they do not fit into a cache.
+# Numbers of features per row of the table of rounds, chosen so that they do not fit into a cache.
 NUMBERS = 20_000_000
 SINGLE, DOUBLE = "float32", "float64"
 
@@ -76,7 +76,7 @@ class Case:
         X = rng.standard_normal((self.rows, self.d), dtype=np.float32).astype(self.kind)
         margins = X @ (rng.normal(size=self.d) / np.sqrt(self.d)).astype(self.kind)
         y = (rng.random(self.rows) < 1 / (1 + np.exp(-margins))).astype(np.int64)
-        # A user's rows lie anywhere.
+        # A user's rows are not adjacent.
         return X, y, rng.permutation(self.rows) // self.size
 
 
@@ -170,8 +170,8 @@ def exact(case: Case, repeats: int) -> dict[str, float]:
 
 
 def memory(case: Case) -> float:
-    """Return what a fit in this process adds to its peak, divided by the bytes of the data."""
-    # What is imported late, and what NumPy keeps, is there before.
+    """Return the additional peak memory of a fit in this process over the bytes of the data."""
+    # Late imports and NumPy's caches are loaded first.
     few = Case(2000, case.d, case.size, case.kind).data()
     model().fit(few[0], few[1], users=few[2])
     X, y, users = case.data()
@@ -212,7 +212,7 @@ def main() -> None:
 
 
 def _print_times(parts: list[str], threads: int, repeats: int, only: str) -> None:
-    """Print the tables of times with so many threads."""
+    """Print the tables of times with this number of threads."""
     if "rounds" in parts:
         print(f"\nrounds, {threads} thread(s): ours ÷ closed form; exact ÷ ours")
         for case in ROUNDS:

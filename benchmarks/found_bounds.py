@@ -4,10 +4,10 @@ Usage: python benchmarks/found_bounds.py [--seeds 8] [--shape "small integers"] 
 
 Each line is one shape, statistic, unit and ε with default options. It shows the error of a release
 (root mean square over groups) divided by the expected error at the best range and clipping bound,
-which only somebody who sees the data can choose: the median and the 90th percentile over seeds; the
-share of intervals that contain the true value; and the shares of values that are outside of their
-interval without a warning, and of values with a warning. A single number with optimal bounds has the
-ratios 0.7 and 1.6.
+which requires access to the data: the median and the 90th percentile over seeds; the share of
+intervals that contain the true value; and the shares of values outside their interval without a
+warning, and of values with a warning. A single number with optimal bounds has the ratios 0.7 and
+1.6.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UNITS: dict[str, Callable[[], Any]] = {
     "user": dg.User,
 }
 STATISTICS = ("mean", "mean by", "sum", "sum by", "std")
-# Clipping bounds and tails of ranges that are tried in hindsight.
+# Clipping bounds and tails of ranges tried in hindsight.
 CLIPS = 2.0 ** np.arange(-1, 9, 0.5)
 TAILS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2)
 
@@ -68,7 +68,7 @@ def _rows(seed: int, groups: int, value: Any, *, single: bool = False, sizes: An
     group = rng.choice(groups, who.size, p=shares / shares.sum())
     # Each group has a row, so that its mean is defined.
     group[:groups] = np.arange(groups)
-    # Users differ, and those with many rows have larger values.
+    # Users differ; users with many rows have larger values.
     level = rng.normal(size=USERS) + 0.5 * np.log(rows)
     return Rows(who, group, value(rng, level[who]))
 
@@ -139,7 +139,7 @@ def measured(rows: Rows, shape: str, statistic: str, unit: str, epsilon: float, 
         estimate = np.where(np.isnan(release.estimate), 0.0, release.estimate)
         errors.append(estimate - truth)
         outside.append(~((release.low <= truth) & (truth <= release.high)))
-        warned.append(np.full(truth.size, bool(release.metadata.care)) | np.isnan(release.estimate))
+        warned.append(np.array([bool(text) for text in release.row_warnings]))
     best = best_error(rows, statistic, unit, epsilon)
     ratios = np.sqrt(np.mean(np.square(errors), axis=1)) / best
     missed, noticed = np.array(outside), np.array(warned)

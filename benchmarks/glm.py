@@ -1,24 +1,25 @@
-"""What clipping block by block costs a linear model, beside the plain gradient and PyTorch's ways.
+"""Cost of clipping by block for a linear model, compared with PyTorch's methods.
 
-Run ``python benchmarks/glm.py [--threads 1 2] [--windows 7] [--only WORDS] [--tuned]``. The peers come
-with ``pip install dpgrain[bench]`` (Opacus brings PyTorch); one that is not installed is left out.
+Run ``python benchmarks/glm.py [--threads 1 2] [--windows 7] [--only WORDS] [--tuned]``. The peers
+come with ``pip install dpgrain[bench]`` (Opacus needs PyTorch); missing ones are skipped.
 
-Every row is a process of its own, in single precision and with a bias. Rows are in memory, sorted by
-group, before the clock starts, for everyone. All methods take turns in each window; a figure is the
-median over windows of the time divided by the plain gradient's in the same window. With one thread,
-time is CPU time of the process, which other work on the machine touches little; with two, wall time.
+Every row is a separate process, in single precision and with a bias. Rows are in memory, sorted by
+group, before the clock starts, for all methods. All methods alternate in each window; a figure is
+the median over windows of the time divided by the plain gradient's in the same window. With one
+thread, time is CPU time of the process, which other work on the machine barely affects; with two,
+wall time.
 
 - *plain*: the non-private gradient in closed form in numpy, in one piece or in tiles, as is quicker.
 - *ours*: the sum over groups of their clipped mean gradients; *first*: the same on new data, when
   nothing that it keeps between steps is there yet.
 - *autograd*: the non-private gradient by PyTorch.
 - *Opacus*: its gradients per record, added up by group, then clipped and summed.
-- *ghost*: its ghost clipping, groups as sequences, sorted and padded beforehand, chunk by chunk.
+- *ghost*: its ghost clipping, groups as sequences, sorted and padded in advance, chunk by chunk.
 - *vmap*: ``torch.func.vmap(grad)``, added up by group, then clipped and summed.
-- *MB*: what one step of ours, with what it keeps, adds to the peak of a process of its own.
+- *MB*: additional peak memory of one of our steps, with its caches, in a separate process.
 
-Peers that hold a gradient per record work through chunks of whole groups, and where a step would take
-seconds they do every k-th group, and their time is scaled up by the number of rows.
+Peers with a gradient per record process chunks of whole groups. If a step would take seconds they
+process every k-th group, and their time is scaled up by the number of rows.
 """
 
 from __future__ import annotations
@@ -49,9 +50,10 @@ from dpgrain.optimize import Logistic, MarginLoss, Softmax
 Array = NDArray[Any]
 Gradient = Callable[[], Array]
 
-# Rows of a tile of the plain gradient; numbers that peers hold at once in gradients, and in features.
+# Rows of a tile of the plain gradient; largest numbers in memory for peers' gradients, and
+# features.
 TILE, GRADIENTS, FEATURES = 1024, 1 << 24, 1 << 21
-# Rows beyond which a peer with a gradient per record is measured on some of the groups.
+# Above this number of rows a peer with a gradient per record is measured on some of the groups.
 NUMBERS = 1 << 28
 # Seconds that a method is repeated for in a window.
 WINDOW = 0.05
@@ -68,7 +70,7 @@ class Case:
         rows: how many.
         size: the size of each group, or the mean of geometric ones.
         ragged: whether sizes differ.
-        rate: the share of groups that is drawn.
+        rate: the share of sampled groups.
     """
 
     d: int
@@ -126,7 +128,7 @@ class Problem:
 
     @property
     def starts(self) -> Array:
-        """Where groups begin, and the end."""
+        """The starts of groups, and the end."""
         return np.concatenate([[0], np.cumsum(self.sizes)])
 
     @property
@@ -135,12 +137,12 @@ class Problem:
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     def of(self, which: Array) -> Problem:
-        """Some groups alone."""
+        """Only some groups."""
         rows = np.isin(self.groups, which)
         return replace(self, X=self.X[rows], y=self.y[rows], sizes=self.sizes[which])
 
     def some(self, rows: float) -> Problem:
-        """Every k-th group, about so many rows."""
+        """Every k-th group, about this number of rows."""
         step = max(1, round(len(self.y) / rows))
         return self.of(np.arange(0, len(self.sizes), step)) if step > 1 else self
 
@@ -198,7 +200,7 @@ def by_loop(asked: Problem) -> Array:
 
 
 def plain(asked: Problem, tile: int | None, rows: Array | None = None) -> Gradient:
-    """The non-private gradient in closed form; of these rows, gathered each time."""
+    """The non-private gradient in closed form; for these rows, gathered each time."""
     m, weights = len(asked.y), asked.weights
 
     def gradient() -> Array:
@@ -228,7 +230,7 @@ def plain(asked: Problem, tile: int | None, rows: Array | None = None) -> Gradie
 
 
 def ours(blocks: LinearBlocks, asked: Problem, drawn: Array | None, *, new: bool) -> Gradient:
-    """Our clipped sum, with what it keeps, or as on the first step."""
+    """Our clipped sum, with its caches, or as on the first step."""
     loss, theta = asked.loss, asked.theta()
 
     def gradient() -> Array:
@@ -314,7 +316,7 @@ def by_record(asked: Problem, per_record: Callable[[Any, Any], tuple[Any, Any]])
 
 
 def chunked(sizes: Array, most: int, *, padded: bool = False) -> Iterator[tuple[int, int]]:
-    """Runs of groups with at most so many rows, or one group; padded to the longest if asked."""
+    """Runs of groups with at most n rows, or one group; padded to the longest if requested."""
     first = 0
     while first < len(sizes):
         counts = np.cumsum(sizes[first:])
@@ -404,7 +406,7 @@ PEERS: dict[str, Callable[[Problem], Gradient]] = {
     "ghost": ghost,
     "vmap": vmap,
 }
-# Those that hold a gradient per record.
+# Peers with a gradient per record.
 LARGE = ("Opacus", "vmap")
 
 
@@ -494,10 +496,10 @@ def timed(
 
 
 def memory(case: Case) -> float:
-    """What one step adds to the peak of this process, in MB."""
+    """Additional peak memory of one step in this process, in MB."""
     asked = problem(case)
     blocks, small = asked.blocks(), problem(replace(case, rows=10 * case.size))
-    # What libraries take once is there before: buffers of BLAS.
+    # Libraries' one-time allocations exist already: buffers of BLAS.
     plain(asked, None)()
     ours(small.blocks(), small, None, new=False)()
     step = ours(blocks, asked, None, new=False)
@@ -527,13 +529,13 @@ def peak() -> float:
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
 
 
-# How glibc's malloc can be told to keep large temporaries, and to give them back at once.
+# Settings of glibc's malloc to retain large temporaries, and to return them at once.
 KEEP = "glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=8589934592"
 GIVE_BACK = "glibc.malloc.mmap_threshold=65536:glibc.malloc.trim_threshold=65536"
 
 
 def child(threads: int, malloc: str, *asked: str) -> Any:
-    """Ask a process of its own, with so many threads, and with glibc told how to keep memory."""
+    """Run a separate process, with a number of threads and a setting of glibc's memory."""
     names = ("OMP", "OPENBLAS", "MKL")
     environment = os.environ | {f"{name}_NUM_THREADS": str(threads) for name in names}
     if malloc:

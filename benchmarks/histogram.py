@@ -2,7 +2,7 @@
 
 Usage: python benchmarks/histogram.py [--rows 40000000] [--repeats 3] [--text] [--skew]
 
-Each run is a process of its own; the best of the repeats counts. The non-private work is DuckDB's
+Each run is a separate process; the best of the repeats counts. The non-private work is DuckDB's
 GROUP BY user, item followed by GROUP BY item, with the same threads and memory.
 """
 
@@ -48,7 +48,7 @@ print(json.dumps([time.perf_counter() - start, usage.ru_utime + usage.ru_stime, 
 
 
 def write_rows(path: Path, rows: int, *, as_text: bool, skew: bool) -> None:
-    """Zipf items, Pareto users, random order; with skew, one user holds half of the rows."""
+    """Zipf items, Pareto users, random order; with skew, one user has half of the rows."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -73,7 +73,7 @@ def write_rows(path: Path, rows: int, *, as_text: bool, skew: bool) -> None:
 
 
 def write_mapping(path: Path, *, as_text: bool) -> None:
-    """Which of the cells each item lies in."""
+    """The cell of each item."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -95,7 +95,7 @@ def measure(body: str) -> tuple[float, float, float]:
 
 
 def compare(rows: int, repeats: int, folder: Path, *, as_text: bool, skew: bool) -> float:
-    """Print a table for so many rows; return the wall seconds with a fixed bound."""
+    """Print a table for a number of rows; return the wall seconds with a fixed bound."""
     path, mapping = folder / f"rows{rows}.parquet", folder / "cells.parquet"
     write_rows(path, rows, as_text=as_text, skew=skew)
     write_mapping(mapping, as_text=as_text)

@@ -1,23 +1,28 @@
-"""Cost of private fine-tuning of language models, beside plain fine-tuning of the same kind.
+"""Cost of private fine-tuning of language models, divided by that of plain fine-tuning.
 
-Run ``python -m benchmarks.language [--device cuda] [--quick] [--only WORDS] [--profile]`` from a
-checkout, with ``PYTHONPATH=src`` or the package installed. It needs PyTorch, transformers and, for
-LoRA, peft; models have random weights, made from configurations, so that nothing is downloaded.
+Run ``python -m benchmarks.language [--device cuda] [--quick] [--only WORDS] [--profile] [--networks]``
+from a checkout, with ``PYTHONPATH=src`` or the package installed. It needs PyTorch, transformers and,
+for LoRA, peft; models have random weights, built from configurations, so nothing is downloaded.
 
 Each figure is the median over windows of the time of a step, divided by that of the plain step on the
 same records, with the same precision and checkpointing, in the same window. Both begin with records in
-memory and end with gradients of all trained parameters: plain ones with those of the mean loss, ours
-with the sum over blocks of their clipped mean gradients. The optimizer costs both the same.
+memory and end with gradients of all trained parameters: plain steps with gradients of the mean loss,
+ours with the sum over blocks of their clipped mean gradients. The optimizer costs both the same.
 
-- *time*: ours ÷ plain; on a GPU on the clock until all is done, elsewhere of processor time.
-- *memory*: ours ÷ plain, of the most that a step holds at a time, weights included: what PyTorch holds
-  on a GPU; the peak of a process of its own, without what it holds before a model is made, elsewhere.
-- *ms*, *MB*: the time and the memory of the plain step.
-- *noise*: the time of drawing noise for all trained parameters, in plain steps.
-- *Opacus*, *Gram*: the time of others' ways (``benchmarks/language_peers.py``) ÷ plain, where blocks
-  are single records, which is all that they clip; "–" where one does not take the model, and why below.
+- *time*: ours ÷ plain, without noise; wall-clock time until all is done on a GPU, elsewhere processor
+  time.
+- *noise*: drawing noise for all trained parameters, adding it and dividing, as a run of the library
+  does, in plain steps. A private step costs *time* + *noise*.
+- *goal*: the goal for time on an H200.
+- *memory*: ours ÷ plain, of the peak of a step with its noise, weights included: memory allocated by
+  PyTorch on a GPU; elsewhere the peak of a separate process, without its memory before the model.
+- *ms*, *MB*: time and memory of the plain step.
+- *Opacus*, *Gram*: the time of other methods (``benchmarks/language_peers.py``) ÷ plain, if blocks are
+  single records, the only blocks that they clip; "–" if a method rejects the model, and why below.
 
-A last line tells the largest difference between sums with each block's gradient by itself, in bounds.
+The next line states the largest difference from the sum of separate gradients of blocks, in bounds.
+With ``--networks`` the table of ``benchmarks/torch_step.py`` follows, with PyTorch's vmap: then one
+command prints everything that docs/speed.md states about networks on a GPU.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,6 +44,7 @@ from typing import Any
 import torch
 import transformers
 from benchmarks.language_peers import PEERS, RefusedError
+from benchmarks.published import publisher
 
 from dpgrain.torch import losses
 from dpgrain.torch.clipping import clipped_sums
@@ -51,7 +57,7 @@ _GPT = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 @dataclass(frozen=True)
 class Setting:
-    """A configuration in which both ways are timed.
+    """A configuration with timings of both methods.
 
     Args:
         model: the kind of model: ``"gpt2"``, ``"llama"`` or ``"bert"``.
@@ -61,9 +67,9 @@ class Setting:
         blocks: the number of blocks of a batch.
         size: the number of records of a block.
         length: the number of tokens of a record.
-        lora: whether adapters are trained alone.
+        lora: whether only adapters are trained.
         half: whether it computes under autocast to bfloat16.
-        checkpointing: whether activations are made again in the backward pass.
+        checkpointing: whether activations are recomputed in the backward pass.
     """
 
     model: str
@@ -84,6 +90,11 @@ class Setting:
             f"{self.model} {self.width}×{self.layers}, {self.blocks}×{self.size} records of "
             f"{self.length}, {', '.join(more)}"
         )
+
+    @property
+    def goal(self) -> float:
+        """The goal for time ÷ plain on an H200."""
+        return 1.15 if self.lora else 2.0 if self.model == "bert" else 1.8
 
     def made(self) -> Any:
         """Return the model, with random weights and without dropout."""
@@ -156,7 +167,7 @@ class Setting:
         return loss(outputs, labels)
 
 
-#: On two cores, blocks of 4 records; and where PyTorch sees a GPU.
+#: On two cores, blocks of 4 records; and with a GPU.
 QUICK = [Setting("gpt2", 64, 2, 512, 2, 4, 32, lora=lora) for lora in (False, True)]
 QUICK += [Setting("gpt2", 64, 2, 512, 8, 1, 32, lora=lora) for lora in (False, True)]
 ON_PROCESSORS = [
@@ -257,10 +268,11 @@ def timed(setting: Setting, device: str, windows: int) -> dict[str, float]:
         of_ours.append(now() - began)
         recorder.remove()
         del step, recorder
+        publish = publisher(trained, BOUND)
         began = now()
-        for parameter in trained:
-            torch.randn(parameter.shape, device=device)
+        publish({})
         of_noise.append(now() - began)
+        model.zero_grad(set_to_none=True)
     ratios = [one / other for one, other in zip(of_ours[1:], of_plain[1:], strict=True)]
     noise = [one / other for one, other in zip(of_noise[1:], of_plain[1:], strict=True)]
     return {
@@ -271,7 +283,7 @@ def timed(setting: Setting, device: str, windows: int) -> dict[str, float]:
 
 
 def beside(setting: Setting, device: str, windows: int) -> dict[str, float | str]:
-    """Return the time of others' steps ÷ that of plain ones, or why there is none."""
+    """Return the time of other methods' steps ÷ plain ones', or why there is none."""
     found: dict[str, float | str] = {}
     now = _clock(device)
     inputs, labels = setting.drawn(device)
@@ -300,7 +312,7 @@ def beside(setting: Setting, device: str, windows: int) -> dict[str, float | str
 
 
 def held(setting: Setting, device: str, way: str) -> float:
-    """Return the most that a step holds, in megabytes; on processors of a process of its own."""
+    """Return the peak memory of a step, in megabytes; on processors in a separate process."""
     if torch.device(device).type == "cuda":
         return _held_here(setting, device, way)
     asked = json.dumps({"setting": asdict(setting), "way": way})
@@ -321,13 +333,19 @@ def _held_here(setting: Setting, device: str, way: str) -> float:
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
     else:
-        # The peak begins anew, on Linux.
+        # The peak is reset, on Linux.
         Path("/proc/self/clear_refs").write_text("5")
         before = 1000 * _of_process("VmRSS")
     model = setting.made().to(device)
+    trained = [p for p in model.parameters() if p.requires_grad]
     step = plain(setting, model, device) if way == "plain" else ours(setting, model, device)[0]
+    publish = publisher(trained, BOUND)
     for _ in range(2):
-        step()
+        result = step()
+        if way == "ours":
+            publish(result)
+            model.zero_grad(set_to_none=True)
+        del result
     if on_gpu:
         return float(torch.cuda.max_memory_allocated() - before) / 1e6
     return float(1000 * _of_process("VmHWM") - before) / 1e6
@@ -340,7 +358,7 @@ def _of_process(name: str) -> int:
 
 
 def difference(setting: Setting, device: str) -> float:
-    """Return how far sums are from those of each block by itself, in bounds."""
+    """Return the distance of sums from separate gradients of each block, in bounds."""
     model = setting.made().to(device)
     step, recorder = ours(setting, model, device)
     sums = step()
@@ -368,7 +386,7 @@ def difference(setting: Setting, device: str) -> float:
 def rows(settings: list[Setting], device: str, windows: int) -> Iterator[str]:
     """Yield the lines of the table."""
     yield (
-        f"{'setting':<58} {'time':>6} {'memory':>7} {'noise':>6} {'ms':>8} {'MB':>8}"
+        f"{'setting':<58} {'time':>6} {'noise':>6} {'goal':>5} {'memory':>7} {'ms':>8} {'MB':>8}"
         + "".join(f" {name:>7}" for name in PEERS)
     )
     refused: list[str] = []
@@ -377,8 +395,8 @@ def rows(settings: list[Setting], device: str, windows: int) -> Iterator[str]:
         memory = {way: held(setting, device, way) for way in ("plain", "ours")}
         others = beside(setting, device, windows) if setting.size == 1 else {}
         yield (
-            f"{setting!s:<58} {found['time']:>6.2f} {memory['ours'] / memory['plain']:>7.2f} "
-            f"{found['noise']:>6.2f} {found['ms']:>8.1f} {memory['plain']:>8.0f}"
+            f"{setting!s:<58} {found['time']:>6.2f} {found['noise']:>6.2f} {setting.goal:>5} "
+            f"{memory['ours'] / memory['plain']:>7.2f} {found['ms']:>8.1f} {memory['plain']:>8.0f}"
             + "".join(f" {_said(others.get(name)):>7}" for name in PEERS)
         )
         refused += [f"{setting}: {n}: {why}" for n, why in others.items() if isinstance(why, str)]
@@ -393,7 +411,7 @@ def _said(ratio: float | str | None) -> str:
 
 
 def profiled(setting: Setting, device: str) -> str:
-    """Return what a step of ours spends its time on."""
+    """Return a profile of our step."""
     model = setting.made().to(device)
     step, recorder = ours(setting, model, device)
     step()
@@ -407,7 +425,16 @@ def profiled(setting: Setting, device: str) -> str:
     return str(profile.key_averages().table(sort_by=by, row_limit=14, max_name_column_width=40))
 
 
-def main() -> None:
+def networks(device: str, windows: int, *, quick: bool) -> None:
+    """Print the table of the other benchmark of networks, in a process of its own."""
+    command = [sys.executable, str(Path(__file__).with_name("torch_step.py"))]
+    command += ["--device", device, "--windows", str(windows), "--beside", "vmap"]
+    command += ["--only", "cnn", "--blocks", "5"] if quick else ["--blocks", "1", "5"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    print(f"\n{done.stdout}", end="", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -415,8 +442,9 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=5)
     parser.add_argument("--only", default="", help="settings whose words hold these")
     parser.add_argument("--profile", action="store_true", help="what each step spends its time on")
+    parser.add_argument("--networks", action="store_true", help="other networks, with vmap")
     parser.add_argument("--held", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     if given.held:
@@ -430,6 +458,8 @@ def main() -> None:
     print(f"{name}, torch {torch.__version__}, transformers {transformers.__version__}")
     for line in rows(settings, given.device, given.windows):
         print(line, flush=True)
+    if given.networks:
+        networks(given.device, given.windows, quick=given.quick)
     for setting in settings if given.profile else ():
         print(f"\n{setting}\n{profiled(setting, given.device)}", flush=True)
 

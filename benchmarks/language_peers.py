@@ -1,14 +1,14 @@
-"""Clipping of records in two backward passes, as others do it, for ``benchmarks/language.py``.
+"""Clipping of records in two backward passes by other libraries, for ``benchmarks/language.py``.
 
 Both find the norm of each record's gradient in a first backward pass, and run a second one from the
 losses weighted by how far each is clipped. They clip records, so that a block is one record.
 
 - *Opacus*: its ghost clipping (``GradSampleModuleFastGradientClipping``), if it is installed.
 - *smaller Gram*: the method of private-transformers (Li et al. 2022, "Large language models can be
-  strong differentially private learners"): the norm of a linear map's gradient from the Gram matrices
-  of its inputs and output gradients where these are smaller than the gradient, and from the gradient
-  elsewhere. It is written here for linear maps, which is what adapters are; models of which other
-  layers are trained are refused.
+  strong differentially private learners"): the norm of a linear map's gradient from the Gram
+  matrices of its inputs and output gradients if these are smaller than the gradient, and from the
+  gradient otherwise. It is written here for linear maps, which adapters are; models with other
+  trained layers are rejected.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Step = Callable[[], Any]
 
 
 class RefusedError(Exception):
-    """A model that a method does not take; the message says what of it."""
+    """A model that a method does not support; the message names the reason."""
 
 
 def opacus(model: Any, losses: Callable[[Any], Any], bound: float) -> Step:
@@ -41,7 +41,7 @@ def opacus(model: Any, losses: Callable[[Any], Any], bound: float) -> Step:
     except ImportError as error:
         raise RefusedError("not installed") from error
     try:
-        # Buffers, such as tables of angles, are refused where it is strict.
+        # Buffers, such as tables of angles, are rejected if it is strict.
         hooked = GradSampleModuleFastGradientClipping(
             model, strict=False, max_grad_norm=bound, loss_reduction="sum"
         )
@@ -115,7 +115,7 @@ def smaller_gram(model: Any, losses: Callable[[Any], Any], bound: float) -> Step
 
 
 def _tried(step: Step, undo: Callable[[], None]) -> Step:
-    """Return a step that has been made once.
+    """Return a step after one trial run.
 
     Raises:
         RefusedError: if it fails.

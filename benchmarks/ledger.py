@@ -1,14 +1,15 @@
-"""What a charge takes of time, as a ratio to one transaction of SQLite that waits for the disk.
+"""The time of a charge, as a ratio to one transaction of SQLite that waits for the disk.
 
     python benchmarks/ledger.py [releases]
 
 A ledger of a person's records in any 30 days, of an hour, and of a life is charged for ten years of
-hours: 10⁵ releases by default. The bare transaction appends a line of the same length to a table of its
-own and waits for the disk in the same way (a journal, `synchronous = EXTRA`). Both are measured in
-turns, since disks change their speed. A charge reads the last line and a few accounts by their keys, so
-that what was charged before costs it little; opening checks the hash of every line. The ratio is that
-of one disk: a charge takes some processor time of its own (prices are found, JSON is written), which is
-more of the whole where the disk is faster.
+hours: 10⁵ releases by default. The bare transaction appends a line of the same length to a separate
+table and waits for the disk in the same way (a journal, `synchronous = EXTRA`). Both are measured
+alternately, because disks change their speed. A charge reads the last line and a few accounts by
+their keys, so that earlier charges cost it little; opening checks the hash of every line. The ratio
+is specific
+to one disk: a charge also takes processor time (pricing, JSON), which is a larger share on a faster
+disk.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def hour(number: int) -> dg.Guarantee:
 
 
 def filled(ledger: dg.Ledger, releases: int) -> None:
-    """Write the lines and accounts of so many releases as charges do, in one transaction."""
+    """Write the lines and accounts of n releases as if charged, in one transaction."""
     promises, store = ledger.promises, ledger._store
     prices = {number: promise.price(hour(0)) for number, promise in promises.items()}
     with store.writing() as page:

@@ -1,11 +1,11 @@
-"""How loose the accountant is: what each event claims, over the best lower bound that is known.
+"""Looseness of the accountant: each event's claim over the best known lower bound.
 
 Usage: python benchmarks/looseness.py [--only WORDS] [--all]
 
-A case is an event, a question and a pair of neighbours whose outputs have a known law: its exact
-privacy curve, or a bound on it from below, is what no claim can be less than. The ratio is the
-claimed ε over that ε. Nothing is drawn at random. A kind of event without a case is named, and the
-exit code is then 1: a new event asks for one. Where the lower bound is 0 there is no ratio, and the
+A case is an event, a query and a pair of neighbours with a known output distribution: no claim can
+be less than its exact privacy curve, or a lower bound on it. The ratio is the claimed ε over that
+ε. Nothing is random. A type of event without a case is named, and the
+exit code is then 1: a new event needs one. If the lower bound is 0 there is no ratio, and the
 largest claim there is shown under "at 0".
 """
 
@@ -60,7 +60,7 @@ Array: TypeAlias = NDArray[np.float64]
 Curve: TypeAlias = Callable[[float], float]
 
 DELTAS = (1e-2, 1e-5, 1e-10, 1e-30)
-# Those of events whose analysis gives away a probability that is stated, of about 10⁻¹².
+# For events with a stated failure probability of about 10⁻¹² in their analysis.
 ABOVE_LEAKS = DELTAS[:3]
 # Share of a probability that rounding may have added to it.
 _ROUNDING = 1e-12
@@ -70,14 +70,14 @@ _HALVINGS = 60
 
 @dataclass(frozen=True)
 class Case:
-    """An event, what is asked of it, and what it costs at least.
+    """An event, a query of it, and a lower bound on its cost.
 
     Args:
-        said: the case in words.
+        said: the case as text.
         event: the event.
         lower: from δ to an ε that the event cannot be below.
-        asked: the question's arguments.
-        deltas: the δ that are asked.
+        asked: the query's arguments.
+        deltas: the δ of the query.
     """
 
     said: str
@@ -187,7 +187,7 @@ def composed(pairs: CountedPairs) -> Callable[[float], float]:
 
 
 def repeated(p: Array, q: Array, count: int) -> Callable[[float], float]:
-    """Return a bound from below on the ε of finite laws that are drawn ``count`` times."""
+    """Return a lower bound on the ε of finite distributions drawn ``count`` times."""
     return inverse(outcomes(p, q)) if count == 1 else composed(((Outcomes(p, q), count),))
 
 
@@ -209,7 +209,7 @@ def log_binomial(count: int, chance: float) -> Array:
 
 
 def responses(epsilon: float, count: int, leak: float) -> Curve:
-    """Return the curve of ``count`` randomised responses that each tell all with a probability."""
+    """Return the curve of ``count`` randomised responses that reveal all with a probability."""
     p = binomial(count, math.exp(-epsilon) / (1 + math.exp(-epsilon)))
     told = -math.expm1(count * math.log1p(-leak))
     inner = outcomes(p, p[::-1].copy())
@@ -219,7 +219,7 @@ def responses(epsilon: float, count: int, leak: float) -> Curve:
 def passed(rate: float, up: float, down: float, rounds: int) -> Callable[[float], float]:
     """Return the ε of tests whether some rounds pass a threshold, from below.
 
-    A round is (1−q)N(0) + qN(up), or the same of ``down``; of one round alone that is exact.
+    A round is (1−q)N(0) + qN(up), or the same with ``down``; for a single round this is exact.
     """
     points = 24001 if rounds == 1 else 2401
     near = np.linspace(-60, 60, points)
@@ -236,7 +236,7 @@ def passed(rate: float, up: float, down: float, rounds: int) -> Callable[[float]
             return one
         with np.errstate(under="ignore"):
             several = bdtrc(least - 1, rounds, np.exp(one))
-        # What is too small for a float is not 0, in either law.
+        # Values too small for a float are not 0, in either distribution.
         return np.asarray(np.log(np.maximum(several, 1e-300)))
 
     numbers = (1,) if rounds == 1 else (1, 2, 3, 4, 6, 9, 13, 20, 40, 70)
@@ -279,7 +279,7 @@ def gaussians() -> Iterator[Case]:
 
 def laplaces() -> Iterator[Case]:
     for noise, count in itertools.product((0.2, 1.0, 5.0, 50.0), (1, 100)):
-        # The geometric law of a sum in whole steps, of which a clipping bound has twelve.
+        # The geometric distribution of a sum in whole steps, twelve per clipping bound.
         scale = 12 * noise
         x = np.arange(-int(60 * scale) - 12, int(60 * scale) + 13, dtype=np.float64)
         p, q = (np.exp(-np.abs(x - shift) / scale) for shift in (12, 0))
@@ -297,9 +297,9 @@ def selections() -> Iterator[Case]:
 
 
 def naming(noise: float, named: float) -> Callable[[float], float]:
-    """Return the larger ε of a new item, which is named with a probability, and of a common one.
+    """Return the larger ε of a new item, selected with a probability, and of a common one.
 
-    The count of the common one stands where the best test has its threshold.
+    The count of the common one is at the best test's threshold.
     """
     common = inverse(normal(1 / noise))
     return lambda delta: math.inf if delta < named * (1 - 1e-9) else common(delta)
@@ -319,11 +319,11 @@ def second_rounds() -> Iterator[Case]:
 
 
 def seen_taking_part(shift: float, rate: float, rounds: int, *, replaced: bool) -> Curve:
-    """Return a curve from below of rounds whose noise is so small that who takes part is seen.
+    """Return a lower curve of rounds with noise so small that participation is visible.
 
-    In a round with the person x = s + z, and the loss is at least s·x − s²/2 + ln q, less ln(1−q) where
-    the person is exchanged; in other rounds it is at least ln(1−q), or about 0. So the curve is that of
-    Gaussians whose ε is moved, but for the chance that |z| is above s/4 somewhere.
+    In a round with the person x = s + z, and the loss is at least s·x − s²/2 + ln q, less ln(1−q)
+    if the person is replaced; in other rounds it is at least ln(1−q), or about 0. So the curve is a
+    shifted one of Gaussians, except for the probability that |z| is above s/4 somewhere.
     """
     taking = np.arange(rounds + 1, dtype=np.float64)
     logs = log_binomial(rounds, rate)
@@ -412,9 +412,9 @@ def _plane(rate: float, mean: tuple[float, float], places: Array) -> Array:
 def users_drawn(
     noise: float, rate: float, rounds: int, held: int, *, replaced: bool
 ) -> Callable[[float], float]:
-    """Return a bound from below for one element of users who are drawn with all of theirs.
+    """Return a lower bound for one element if users are sampled with all of theirs.
 
-    The others add up to a vector of norm ``held`` − 1, and the element stands at several angles to it.
+    The others add up to a vector of norm ``held`` − 1, and the element is at several angles to it.
     """
     bounds, places = [], np.linspace(-8, 8 + held / noise, 161)
     for angle in np.linspace(0, math.pi, 7):
@@ -443,7 +443,7 @@ def participations() -> Iterator[Case]:
 
 def banded() -> Iterator[Case]:
     for noise, bands in itertools.product((1.0, 4.0), (1, 8)):
-        # Columns of norm 1 that do not overlap: a part's rounds are rounds of their own.
+        # Columns of norm 1 that do not overlap: a part's rounds are independent.
         pair = MixturePair(((1 - 0.01 * bands, 0.0), (0.01 * bands, 1 / noise)), ((1.0, 0.0),))
         yield Case(
             f"σ={noise:g}, {bands} bands",
@@ -472,7 +472,7 @@ def above_threshold() -> Iterator[Case]:
         scales = (scale, 2 * scale)
         bounds = []
         for queries, far in itertools.product((1, 10, 300), (0.0, 2.0, 8.0)):
-            # All queries but the last fall, and the last one rises: nobody passes but the last.
+            # All queries but the last decrease, and the last one increases: only the last passes.
             low = -np.full(queries, math.floor(far * scale))
             high = low.copy()
             high[:-1] += 1
@@ -487,7 +487,7 @@ def above_threshold() -> Iterator[Case]:
 
 
 def _choice(spread: float, count: int) -> Callable[[float], float]:
-    """Return the ε of choices between two, whose log odds move by a spread, at the worst odds."""
+    """Return the ε of choices between two, with log odds that move by a spread, at worst odds."""
     bounds = []
     for odds in (0.0, 0.5, 2.0, 8.0, 20.0):
         sides = (1 / (1 + math.exp(odds - moved)) for moved in (0.0, spread))
@@ -547,10 +547,10 @@ def poissons() -> Iterator[Case]:
 
 
 def best_two_places(mu: float, event: SelectBest) -> Curve:
-    """Return the curve of results that are preferred where x is small, and next where it is large.
+    """Return the curve of results that are preferred if x is small, and next if it is large.
 
     A run's result is x ~ N(μ, 1) or N(0, 1). Those below a first place are preferred to those above
-    a second one, and these to all others: whether the best lies above the second one is seen.
+    a second one, and these to all others: whether the best is above the second one is visible.
     """
     first = np.concatenate([[-np.inf], np.linspace(-9, 9, 300)])
     second = np.linspace(-9, 9 + mu, 300)
@@ -603,7 +603,7 @@ def close() -> Iterator[Case]:
         accepted = ndtr(1 / noise - place), np.maximum(ndtr(-place) - variation, 0.0)
 
         def delta(epsilon: float, accepted: Any = accepted, variation: float = variation) -> float:
-            # η of mass is put where the test says one, and taken away there on the other side.
+            # η of mass is added if the test outputs one, and removed there on the other side.
             one, other = accepted
             gain = one + variation - math.exp(min(epsilon, 700.0)) * other
             return float(min(gain.max(), 1.0)) * (1 - 1e-9)
@@ -645,7 +645,7 @@ def renyi() -> Iterator[Case]:
 def scoped() -> Iterator[Case]:
     days = [Region((Side("day", LabelSet((day,))),)) for day in ("Monday", "Tuesday")]
     for units in (1, 2, 6):
-        # All units may lie in the region whose noise is less.
+        # All units may be in the region with less noise.
         event = Scoped((Gaussian(4.0), Gaussian(2.0)), tuple(days), (None, None))
         lower = inverse(normal(math.sqrt(units) / 2.0))
         yield Case(f"σ=4 and 2, k={units}", event, lower, {"units": units})
@@ -667,7 +667,7 @@ def compositions() -> Iterator[Case]:
 def parallels() -> Iterator[Case]:
     event = Parallel((Gaussian(4.0, Contribution("user")), Gaussian(2.0, Contribution("user"))))
     for units in (1, 3):
-        # All of k users may be in the group whose noise is less.
+        # All of k users may be in the group with less noise.
         yield Case(f"σ=4 or 2, k={units}", event, inverse(normal(units / 2.0)), {"units": units})
 
 
@@ -708,7 +708,7 @@ def kinds() -> list[str]:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one case claims at one δ, beside what it costs at least."""
+    """One case's claim at one δ, and its lower bound."""
 
     case: Case
     delta: float
@@ -728,7 +728,7 @@ def measured(case: Case) -> list[Measured]:
 
 
 def show(kind: str, found: list[Measured], *, every: bool) -> None:
-    """Print the line of a kind, and where it is loosest."""
+    """Print the line of a type, and its loosest point."""
     known = sorted((m for m in found if 0 < m.lower < math.inf), key=lambda m: m.ratio)
     at_zero = max((m.claim for m in found if m.lower == 0), default=0.0)
     if not known:

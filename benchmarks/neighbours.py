@@ -1,15 +1,16 @@
-"""What exact counts of close pairs cost, beside one plain matrix product of the same data.
+"""The cost of exact counts of close pairs, compared with one plain matrix product of the same data.
 
 Run ``python benchmarks/neighbours.py [--users 10000] [--dimension 1000] [--windows 3]``. Threads are
 BLAS's own; set ``OMP_NUM_THREADS``.
 
-All cases take turns in each window; a figure is the median over windows of wall time, and of the ratio
-to the plain product X·Xᵀ (double precision, all n² pairs) in the same window. *MB* is what a case, in a
-process of its own, adds to the peak beside the data.
+All cases alternate in each window; a figure is the median over windows of wall time, and of the
+ratio to the plain product X·Xᵀ (double precision, all n² pairs) in the same window. *MB* is the
+additional peak memory of a case in a separate process, without the data.
 
-- *agree*: all vectors lie within the distance.
-- *outliers*: one in a hundred is far away, in a direction of its own.
-- *apart*: two halves, 10⁶ distances from each other, so that products are not exact for one of them.
+- *agree*: all vectors are within the distance.
+- *outliers*: one in a hundred is distant, in a separate direction.
+- *apart*: two halves, 10⁶ distances from each other, so that products are not exact for one of
+  them.
 - *radii*: counts at 20 distances at once.
 - *round*: a whole round of the soft core on vectors that agree, with its noise.
 """
@@ -38,7 +39,7 @@ CASES = ("agree", "outliers", "apart", "radii", "round")
 def data(case: str, users: int, dimension: int) -> Array:
     rng = np.random.default_rng(1)
     vectors = rng.normal(size=(users, dimension))
-    # In place, so that the peak of a process is not that of making data.
+    # In place, so that the peak of a process does not come from the data's construction.
     vectors /= 2 * dimension**0.5
     if case == "outliers":
         vectors[::100] *= 1000.0
@@ -68,7 +69,7 @@ def _added(case: str, users: int, dimension: int) -> float:
     """Megabytes that one call adds to the peak of a fresh process."""
     vectors = data(case, users, dimension)
     done = work(case, vectors)
-    # The threads of BLAS have buffers of their own.
+    # The threads of BLAS have separate buffers.
     _ = vectors[:64] @ vectors[:64].T
     before = _peak()
     done()

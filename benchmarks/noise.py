@@ -1,7 +1,7 @@
-"""What a sample of exact integer noise costs, beside NumPy's and OpenDP's samplers.
+"""The cost of a sample of exact integer noise, compared with NumPy's and OpenDP's samplers.
 
-Run ``python benchmarks/noise.py``. OpenDP comes with ``pip install dpgrain[bench]``; without it
-its rows are left out. Every figure is the best of several runs on one core.
+Run ``python benchmarks/noise.py``. OpenDP comes with ``pip install dpgrain[bench]``; without it its
+rows are omitted. Every figure is the best of several runs on one core.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Records that people share: what an extension costs and how far it is off, beside two other ways.
+"""Shared records: the cost and error of an extension, compared with two other methods.
 
 Usage: python benchmarks/owners.py [--rows 1000000] [--messages irc_ubuntu.parquet] [--releases 20]
 
-The other ways give each record to its first owner, whose promise covers no other, or put it there once
-for each owner, which counts it as often, and is halved. Both are counts of whole users with the same
-options. Tables are made e-mail, in which people write as often as a lognormal law says, and messages of
-an IRC channel, of a writer and of whoever is addressed (``nick: …``); writers are numbers there, so
-that a person has one name as a writer and another one when addressed. What is printed is the median
-error as a share of the number of records, and seconds.
+The other methods give each record to its first owner, whose guarantee covers no other, or repeat it
+for each owner, which multiplies its count, and is halved. Both are counts of whole users with the
+same options. Tables are synthetic e-mail with lognormal numbers of messages, and messages of an IRC
+channel, by a writer and an addressed person (``nick: …``); writers are numbers there, so a person
+has one name as a writer and another one when addressed. The output is the median error as a share
+of the number of records, and seconds.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ import dpgrain as dg
 from dpgrain.shared_records.extension import extension
 from dpgrain.tables.groups import Groups
 
-# Bounds that are tried, of which the best in hindsight is shown.
+# Tried bounds; the best in hindsight is shown.
 _BOUNDS = [4.0**k for k in range(1, 8)]
 
 
 def mail(rows: int, people: int, spread: float = 1.5, seed: int = 0) -> pa.Table:
-    """Make e-mail: senders and receivers, each drawn as often as a lognormal law says."""
+    """Generate e-mail: senders and receivers with lognormal frequencies."""
     rng = np.random.default_rng(seed)
     often = rng.lognormal(0.0, spread, people)
     names = rng.choice(people, (2, rows), p=often / often.sum())
@@ -40,7 +40,7 @@ def mail(rows: int, people: int, spread: float = 1.5, seed: int = 0) -> pa.Table
 
 
 def messages(path: Path) -> pa.Table:
-    """Read the messages of a channel: who writes (a number), and who is addressed (a name)."""
+    """Read the messages of a channel: the writer (a number), and the addressed person (a name)."""
     table = pq.read_table(path, columns=["user_id", "text"])
     named = pc.extract_regex(table.column("text"), r"^(?P<nick>[^\s:,]{2,30})[:,] ")
     writer = pc.binary_join_element_wise("writer", table.column("user_id").cast(pa.string()), " ")
@@ -56,7 +56,7 @@ def once_each(table: pa.Table) -> pa.Table:
 
 
 def ways(table: pa.Table) -> dict[str, tuple[dg.UserTable | dg.SharedTable, float]]:
-    """Return the tables that are counted, each with what its count is multiplied by."""
+    """Return the counted tables, each with the factor of its count."""
     rows = table.num_rows
     each = once_each(table)
     return {
@@ -77,7 +77,7 @@ def error(
 
 
 def show(title: str, table: pa.Table, releases: int) -> None:
-    """Print the errors of all ways for a table, with a bound that is found and with the best one."""
+    """Print the errors of all methods for a table, with a private bound and with the best one."""
     print(f"{title}: {table.num_rows:,} records")
     for epsilon in (0.3, 1.0, 3.0):
         for way, (read, times) in ways(table).items():

@@ -65,7 +65,7 @@ def publish(path: Path) -> None:
 
 
 def group_by(path: Path) -> tuple[float, float]:
-    """Count the rows of all pairs without privacy; return seconds, and those of processors."""
+    """Count the rows of all pairs without privacy; return wall and processor seconds."""
     with duckdb.connect() as connection:
         connection.execute(f"CREATE TABLE rows AS SELECT * FROM '{path}'")
         started, worked = time.perf_counter(), time.process_time()

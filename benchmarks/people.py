@@ -2,10 +2,10 @@
 
 Usage: python benchmarks/people.py [--rows 10000000] [--repeats 3]
 
-A Parquet file of rows of people (ten each on average) is read by both in a new connection, in turns.
-The private work makes the features exactly, publishes the mean of one and charges it; DuckDB's query
-groups by person, in floating point, and averages. What is printed is wall and processor time of each,
-and the ratios of their best.
+A Parquet file of rows of people (ten each on average) is read by both in a new connection,
+alternately. The private work computes the features exactly, publishes the mean of one and charges
+it; DuckDB's query groups by person, in floating point, and averages. The output is wall and
+processor time of each, and the ratios of their best.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The fast rotation of vectors beside the product with the dense matrix.
+"""The fast rotation of vectors compared with the product with the dense matrix.
 
 Usage: OMP_NUM_THREADS=1 python benchmarks/rotation.py [--users 10000] [--dimensions 100 1000]
 

@@ -3,10 +3,10 @@
 Usage: python benchmarks/scale.py [--rows 4000000 40000000] [--works duckdb spark …] [--folder F]
        python benchmarks/scale.py --skew
 
-Each work is a process of its own. What counts is the processor time of the process and of all
-that it has started, among them the Java machine and the workers of Spark, from when the session is
-there. Spark's own log of events tells what was moved between machines. With ``--skew``, no rows are
-made: how unevenly people fall into partitions follows from their distribution alone.
+Each work is a separate process. Only the processor time of the process and of all of its children
+counts, among them the Java machine and the workers of Spark, from the start of the session. Spark's
+own log of events shows the data moved between machines. With ``--skew``, no rows are
+generated: the imbalance of partitions follows only from the distribution of people.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from histogram import write_mapping, write_rows
 THREADS = 2
 # Longer tables are copies of one of this many rows, with other people in each.
 MOST_ROWS = 100_000_000
-# People are drawn so many at a time.
+# People are drawn in batches of this size.
 DRAWN = 1_000_000
-# What a person may add in one cell, and how many items are kept where that bounds people instead.
+# The bound on a person in one cell, and the number of items if that bounds people instead.
 CLIP, KEPT = 5.0, 100
 
 COUNTED = """
@@ -98,14 +98,14 @@ PLAIN = (
     "FROM {rows} GROUP BY user_id, item) GROUP BY item"
 )
 
-# The same clipped counts: what a person has in a cell is scaled to the bound by a window.
+# The same clipped counts: a window scales a person's contribution to a cell to the bound.
 CLIPPED = (
     "SELECT item, sum(n * least(1, {clip} / sqrt(q))) AS n FROM (SELECT item, n, "
     "sum(n * n) OVER (PARTITION BY user_id, cell) AS q FROM (SELECT user_id, item, "
     "count(*) AS n FROM {rows} GROUP BY user_id, item) JOIN {cells} USING (item)) GROUP BY item"
 )
 
-# A person's first items by a hash are kept, as libraries on Spark bound what a person adds.
+# A person's first items by a hash are used, as in libraries on Spark with contribution bounds.
 FIRST = (
     "SELECT item, sum(n) AS n FROM (SELECT item, n, row_number() OVER (PARTITION BY user_id "
     "ORDER BY xxhash64(user_id, item)) AS place FROM (SELECT user_id, item, count(*) AS n "
@@ -120,7 +120,7 @@ noised = found['n'].to_numpy() + np.random.default_rng().normal(0, 10, len(found
 
 
 def table(folder: Path, rows: int) -> str:
-    """Where the files of so many rows lie; those that are not there are written."""
+    """The files of this number of rows; missing ones are written."""
     own = folder / f"rows{rows}"
     if rows > MOST_ROWS and not own.exists():
         import duckdb
@@ -139,14 +139,14 @@ def table(folder: Path, rows: int) -> str:
 
 
 def uneven(rows: int, partitions: list[int]) -> tuple[float, list[float]]:
-    """The rows of the most active person, and the fullest of so many partitions over an even one."""
+    """The rows of the most active person, and the fullest of n partitions over an even one."""
     import numpy as np
 
     rng = np.random.default_rng(0)
     loads = [np.zeros(parts) for parts in partitions]
     most, total = 0.0, 0.0
     for start in range(0, rows // 100, DRAWN):
-        # As in the tables that are measured: 100 rows a person on average, with a tail like x^-1.5.
+        # Like the measured tables: 100 rows per person on average, with a tail like x^-1.5.
         activity = rng.pareto(1.5, min(DRAWN, rows // 100 - start)) + 0.3
         for load in loads:
             load += np.bincount(rng.integers(0, load.size, activity.size), activity, load.size)
@@ -194,7 +194,7 @@ def works(path: str, mapping: Path, folder: Path, memory: str) -> dict[str, dict
 
 
 class Taken(TypedDict):
-    """What a work took: wall seconds, processor seconds by kind of process, and peak GB."""
+    """Cost of a work: wall seconds, processor seconds by type of process, and peak GB."""
 
     wall: float
     cpu: dict[str, float]
@@ -202,7 +202,7 @@ class Taken(TypedDict):
 
 
 def measure(work: dict[str, str]) -> Taken:
-    """Run a work in a process of its own."""
+    """Run a work in a separate process."""
     done = subprocess.run(
         [sys.executable, "-c", COUNTED.format(**work)], capture_output=True, text=True, check=False
     )
@@ -213,7 +213,7 @@ def measure(work: dict[str, str]) -> Taken:
 
 
 def shown(rows: int, name: str, taken: Taken) -> str:
-    """A line that tells what a work took."""
+    """A line with the cost of a work."""
     spent = sum(taken["cpu"].values())
     kinds = ", ".join(f"{seconds:.1f} {kind}" for kind, seconds in taken["cpu"].items())
     return (
@@ -223,7 +223,7 @@ def shown(rows: int, name: str, taken: Taken) -> str:
 
 
 def moved(events: Path) -> dict[str, float]:
-    """What Spark's log says of the last session: stages, tasks and GB that were moved."""
+    """Spark's log of the last session: stages, tasks and moved GB."""
     (log,) = events.glob("*")
     found = {"tasks": 0.0, "stages": 0.0, "shuffle GB": 0.0, "spilled GB": 0.0}
     for line in log.read_text().splitlines():

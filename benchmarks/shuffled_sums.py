@@ -1,9 +1,10 @@
-"""One simulated round of a shuffled sum beside the plain clipped sum, and the three parties' own time.
+"""One simulated round of a shuffled sum over the plain sum, and the parties' times.
 
 Usage: OMP_NUM_THREADS=1 python benchmarks/shuffled_sums.py [--users 100000] [--dim 1000]
 
-The simulation and the plain sum take the same rows in memory and make the same d numbers, the one with
-noise. They take turns; the best of each counts. A device and the analyzer are timed by themselves.
+The simulation and the plain sum use the same rows in memory and compute the same d numbers, the
+simulation with noise. They alternate; the best of each counts. A device and the analyzer are timed
+separately.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dpgrain.shuffle import PoissonSum, VectorSum
 
 
 def main() -> None:
-    """Print a table of both, their ratio, and what the parties take."""
+    """Print a table of both, their ratio, and the costs of the parties."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--users", type=int, default=100_000)
     parser.add_argument("--dim", type=int, default=1000)

@@ -2,9 +2,10 @@
 
 Usage: python benchmarks/small_tables.py [--rows 100000] [--repeats 7]
 
-Each pair is timed in turns, and the best of the repeats counts; what a release takes beyond the query
+Each pair is timed alternately, and the best of the repeats counts; the time of a release beyond the
+query
 is its fixed cost: checks, a private connection, noise, intervals. DuckDB reads each source from a
-connection of its own, as a release does.
+separate connection, like a release.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ PROMISE: dict[str, Any] = {
 
 
 def some_rows(rows: int) -> pa.Table:
-    """Users of ten rows on average, a thousand items, and a number beside each."""
+    """Users of ten rows on average, a thousand items, and a number for each."""
     generator = np.random.default_rng(0)
     return pa.table(
         {

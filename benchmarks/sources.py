@@ -1,16 +1,16 @@
-"""Releases of rows that lie elsewhere, against what fetching them takes at the least.
+"""Releases of rows in other systems, compared with the least cost of fetching them.
 
 Usage: python benchmarks/sources.py --address postgresql://user@host/database [--rows 40000000]
            [--parts 1000] [--work-mem 256MB] [--repeats 3]
 
 Rows of people (a hundredth as many, of 10,000 pages) are written to a table of the database, to one
-Parquet file and to a folder of parts, a month each. What is printed is the wall time of each, and these
-ratios of the best, with the peak memory of each release in a process of its own, beside the process:
+Parquet file and to a folder of parts, a month each. The output is the wall time of each, and these
+ratios of the best, with the peak memory of each release in a separate process, without the process:
 
-- a histogram of the table, where the server groups by person and page, to the same query through psql,
-  whose output goes to /dev/null, with the same ``work_mem``; beside it a plain ``GROUP BY`` page;
-- a sum of a column, whose rows are sent, to ADBC's own read of the same columns;
-- a histogram of the folder to that of the file.
+- a histogram of the table, grouped by person and page on the server, to the same query through psql
+  with output to /dev/null and the same ``work_mem``; also a plain ``GROUP BY`` page;
+- a sum of a column, with its rows fetched, to ADBC's own read of the same columns;
+- a histogram of the folder to the file's.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from timing import seconds
 TABLE = "dpgrain_benchmark"
 PAGES = 10_000
 MEMORY = 10**9
-#: Rows that are written at once.
+#: Rows per write.
 ROWS = 1 << 20
-#: What the server is asked by a histogram, and what a reader would ask.
+#: A histogram's query of the server, and a reader's query.
 GROUPED = (
     'SELECT (CASE WHEN pg_catalog.octet_length("page") <= 65536 THEN "page" END) COLLATE "C", "who", '
     f"pg_catalog.count(*) FROM {TABLE} GROUP BY 1, 2"
 )
 PLAIN = f"SELECT page, count(*) FROM {TABLE} GROUP BY page"
 STREAMED = f'SELECT "paid", "who" FROM {TABLE}'
-#: Releases: name → what is published of a table that is opened as ``rows``.
+#: Releases: name → a release of a table opened as ``rows``.
 RELEASES = {
     "grouped": 'dg.histogram(rows, "page", domain=pages, **PROMISE)',
     "streamed": 'dg.sum(rows, "paid", bounds=(0, 1), **PROMISE)',
 }
-#: A process of its own: a small release warms up, and the peak above what is then taken is told.
+#: A separate process: a small release warms up, and the additional peak memory is reported.
 MEASURED = """
     import gc, os, pathlib, time, warnings, pyarrow as pa, dpgrain as dg
     warnings.simplefilter("ignore")
@@ -113,7 +113,7 @@ def read_by_adbc(address: str, query: str) -> None:
 
 
 def released(name: str, source: str, **options: str) -> tuple[float, float]:
-    """Seconds of a release in a process of its own, and the MB at its peak."""
+    """Seconds of a release in a separate process, and its peak memory in MB."""
     script = textwrap.dedent(MEASURED).format(
         release=RELEASES[name], source=source, options=options, memory=MEMORY, pages=PAGES
     )

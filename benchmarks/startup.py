@@ -2,9 +2,9 @@
 
 Usage: python benchmarks/startup.py [--runs 7]
 
-Every round runs each process once, in turn, so that whatever else the machine does meets all alike.
-Medians are printed: seconds, and the ratio to ``python -c "import numpy"`` in the same run. What an
-estimator takes is also compared with ``import sklearn.base``, which it cannot do without.
+Every round runs each process once, in turn, so that other work on the machine affects all equally.
+The output has medians: seconds, and the ratio to ``python -c "import numpy"`` in the same run. The
+time of an estimator is also compared with ``import sklearn.base``, which it needs.
 """
 
 from __future__ import annotations

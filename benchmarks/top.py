@@ -2,7 +2,7 @@
 
 Usage: python benchmarks/top.py [--rows 40000000] [--repeats 3]
 
-Each run is a process of its own; the best of the repeats counts. The non-private work is DuckDB's
+Each run is a separate process; the best of the repeats counts. The non-private work is DuckDB's
 number of different users of each item, with the same threads and memory: it counts the rows of
 SELECT DISTINCT, which it can spill, because COUNT(DISTINCT user_id) keeps a set of users for each
 item in memory and fails with 1.2 GB.

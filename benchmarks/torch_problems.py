@@ -1,4 +1,4 @@
-"""Networks and blocks of records for the benchmarks of private steps; they need PyTorch alone."""
+"""Networks and blocks of records for the benchmarks of private steps; they need only PyTorch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Layer(torch.nn.Module):
 
 
 class Transformer(torch.nn.Module):
-    """Four layers, which tell the next token at each place."""
+    """Four layers that predict the next token at each position."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Problem:
     sizes: tuple[int, ...]
 
     def losses(self, x: Any, y: Any, of: Callable[[Any], Any] | None = None) -> Any:
-        """The loss of each record; those of tokens are averaged."""
+        """The loss of each record; tokens' losses are averaged."""
         out = (self.module if of is None else of)(x)
         if out.dim() == 2:
             return functional.cross_entropy(out, y, reduction="none")
@@ -99,12 +99,12 @@ class Problem:
 
 
 def problem(name: str, block: str, device: str = "cpu", times: int = 1) -> Problem:
-    """A network with blocks of so many rows, or of several sizes.
+    """A network with blocks of n rows, or of several sizes.
 
     Args:
         name: ``cnn`` or ``transformer``.
         block: the rows of each block, or ``ragged``.
-        device: where the network and its records are.
+        device: the device of the network and its records.
         times: how many times as many rows a chunk has; a GPU is idle with few.
     """
     torch.manual_seed(1)
@@ -136,7 +136,7 @@ def plain(asked: Problem) -> Callable[[], Any]:
 
 
 def loop(asked: Problem) -> Callable[[], Any]:
-    """The plain gradient of each block by itself."""
+    """The plain gradient of each block separately."""
 
     def step() -> list[Any]:
         parameters = list(asked.module.parameters())

@@ -32,9 +32,9 @@ exclude_patterns = ["_build"]
 nitpicky = False
 myst_enable_extensions = ["deflist", "dollarmath", "colon_fence"]
 myst_heading_anchors = 3
-# Blocks without a language are what examples print.
+# Blocks without a language are output of examples.
 highlight_language = "output"
-# Lines of so many letters need not wrap on a narrow screen.
+# Lines up to this length do not wrap on a narrow screen.
 _SHORT = 40
 html_theme = "furo"
 html_title = "dpgrain"
@@ -43,11 +43,11 @@ html_css_files = ["site.css"]
 html_show_sphinx = False
 html_show_copyright = False
 autodoc_typehints = "none"
-# Rooms that need PyTorch or pytest are described without them, too; SciPy, which looks for arrays of
-# PyTorch while it is loaded, is there before.
+# Packages that need PyTorch or pytest are also described without them; SciPy, which checks for PyTorch
+# arrays during its import, is loaded before.
 autodoc_mock_imports = [name for name in ("torch", "transformers", "pytest") if not find_spec(name)]
 autodoc_member_order = "bysource"
-# All public names, which packages load when they are first asked for: here, where mocks stand.
+# All public names, which packages load lazily: here, under the mocks.
 with mock(autodoc_mock_imports):
     _public = {name: getattr(dpgrain, name) for name in dpgrain.__all__}
     for _package in [value for value in _public.values() if isinstance(value, ModuleType)]:
@@ -59,12 +59,12 @@ napoleon_use_rtype = False
 
 
 class _Output(Lexer):
-    """What examples print: sentences, which wrap where the column ends, and tables, which do not."""
+    """Output of examples: sentences, which wrap at the end of the column, and unwrapped tables."""
 
     name = "output"
 
     def get_tokens_unprocessed(self, text: str) -> Iterator[tuple[int, Any, str]]:
-        """Yield lines, and those of one sentence, which pages wrap at 100 letters, as one."""
+        """Yield lines; the lines of one sentence, wrapped at 100 letters, are one."""
         sentence = ""
         for line in text.splitlines():
             if sentence and len(sentence.rpartition("\n")[2]) + 1 + len(line.split(" ")[0]) > 100:
@@ -84,7 +84,7 @@ class _Output(Lexer):
 
 
 def _as_written(*given: Any) -> None:
-    """Keep bars as they are, which reStructuredText would read as substitutions."""
+    """Escape bars, which reStructuredText would read as substitutions."""
     lines: list[str] = given[-1]
     for place, line in enumerate(lines):
         if "``" not in line and ">>>" not in line:
@@ -92,7 +92,7 @@ def _as_written(*given: Any) -> None:
 
 
 def _left_out(*given: Any) -> bool | None:
-    """Leave out what scikit-learn adds to every estimator."""
+    """Omit members that scikit-learn adds to every estimator."""
     name: str = given[2]
     return True if name.startswith("set_") and name.endswith("_request") else None
 
@@ -108,7 +108,7 @@ def _all_described(*given: Any) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Register what is done while the site is made."""
+    """Register the steps of the site's build."""
     app.add_lexer("output", _Output)
     app.connect("autodoc-process-docstring", _as_written)
     app.connect("autodoc-skip-member", _left_out)

@@ -6,7 +6,7 @@ from dpgrain.datasets import catalogue, loans
 # A table of Arrow; dg.read takes files and frames of pandas or Polars as well.
 table = dg.read(loans(), user="reader", n_users=3000)
 
-# All that one reader borrowed on one subject is protected. What subjects there are is no secret.
+# All loans of one reader on one subject are protected. The list of subjects is public.
 subjects = dg.count(
     table,
     by="subject",

@@ -30,7 +30,7 @@ class Staircase(Event):
 
 
 def staircase(epsilon: float, random: secrets.SystemRandom, height: int) -> int:
-    """Noise with P(i + CAP) = e^(−ε)·P(i), in blocks of CAP places, of which the first are higher."""
+    """Noise with P(i + CAP) = e^(−ε)·P(i), in blocks of CAP positions, with a higher first part."""
     low = math.exp(-epsilon)
     while True:
         block = int(math.log(1.0 - random.random()) / -epsilon)
@@ -64,7 +64,7 @@ def audited(epsilon: float, draws: int = 20_000) -> float:
 
 
 def plot(path: str) -> None:
-    """The rms error against ε, beside the Laplace noise of ``dg.sum``."""
+    """The rms error against ε, compared with the Laplace noise of ``dg.sum``."""
     from matplotlib import pyplot as plt
 
     epsilons = np.geomspace(0.3, 8, 25)

@@ -12,7 +12,7 @@ with dg.budget(1.0, 1e-6) as budget:
     print(kept.to_pandas().round(1))
     print(top.to_pandas().round(0))
     print(budget)
-    # The budget is spent: what would break the promise is refused before anything is read.
+    # The budget is spent: a release that would break the promise raises before anything is read.
     try:
         dg.count(table, unit=unit, share=0.1)
     except dg.ParameterError as error:

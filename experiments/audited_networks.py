@@ -1,4 +1,4 @@
-"""Networks whose training is audited: one call, a loop of one's own, and Hugging Face's loop."""
+"""Audited training of networks: one call, a custom loop, and Hugging Face's loop."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def output(outputs: Any, _: Any) -> Any:
 
 
 def network(rows: Canaries) -> tuple[Any, Any, Any]:
-    """Return a linear network, where it starts, and its optimizer."""
+    """Return a linear network, its starting point, and its optimizer."""
     made = torch.nn.Linear(rows.gradients.shape[1], 1, bias=False)
     start = made.weight.detach().clone()
     return made, start, torch.optim.SGD(made.parameters(), lr=1.0)
@@ -65,7 +65,7 @@ def moved(made: Any, start: Any) -> Array:
 
 
 def data(rows: Canaries) -> Any:
-    """Return the records as a data set, with targets that nothing is made of."""
+    """Return the records as a data set, with meaningless targets."""
     inputs = torch.tensor(rows.gradients, dtype=torch.float32)
     return torch.utils.data.TensorDataset(inputs, torch.zeros(len(inputs)))
 
@@ -85,7 +85,7 @@ def trained(
 
 
 def looped(unit: str, rows: Canaries, epsilon: float) -> tuple[Array, Guarantee]:
-    """Train in a loop of one's own."""
+    """Train in a custom loop."""
     made, start, optimizer = network(rows)
     engine = dg.torch.PrivacyEngine(unit=UNITS[unit])
     module, optimizer, loader = engine.make_private(
@@ -101,7 +101,7 @@ def looped(unit: str, rows: Canaries, epsilon: float) -> tuple[Array, Guarantee]
 
 
 def drawn_training(epsilon: float, runs: int) -> tuple[Array, Array, Guarantee]:
-    """Train with the gradients of drawn users, who have a weight alone, in a loop of one's own."""
+    """Train with the gradients of sampled users, who each have one weight, in a custom loop."""
     promised = []
 
     def published(vectors: Array) -> Array:

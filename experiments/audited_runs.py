@@ -1,14 +1,14 @@
-"""What audits find of fits, means of users, shuffled sums, streams, choices, scores and networks.
+"""Audits of fits, means of users, shuffled sums, streams, choices, scores and networks.
 
     python experiments/audited_runs.py [--only WORDS] [--canaries 2000] [--draws 200000] [--runs 2000]
         [--write]
 
-Queries that ``dg.audit`` refuses, since they draw their own noise or their rows lie in arrays, each for
-the units that it has: claims at ε = 3 (δ = 10⁻⁶, or 0 where there is none), lower bounds on ε in one of
-three ways (``ways_of_audit.py``), and the smallest excess that the same audit would have seen, which is
-found by asking the same query for more ε. All bounds of the table hold together with confidence 0.99.
-Networks need PyTorch, and Hugging Face's loop transformers. ``--write`` puts the table into the page on
-audits. The exit code is 4 where a claim is refuted.
+Queries that ``dg.audit`` rejects, because they draw their own noise or use arrays, each for
+all possible units: claims at ε = 3 (δ = 10⁻⁶, or 0 for pure DP), lower bounds on ε in one of three
+ways (``ways_of_audit.py``), and the smallest excess that the audit would detect, found by running
+the same query with more ε. All bounds of the table have joint confidence 0.99. Networks need
+PyTorch, and Hugging Face's loop transformers. ``--write`` puts the table into the page on audits.
+The exit code is 4 if a claim is refuted.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from dpgrain.units import Unit
 
 Array: TypeAlias = NDArray[np.float64]
 EPSILON, DELTA, CONFIDENCE = 3.0, 1e-6, 0.99
-# δ at which draws and whole runs are audited where the promise is not pure.
+# δ for audits of draws and whole runs if the guarantee is not pure.
 LARGE_DELTA = 0.01
 UNITS: dict[str, Unit] = {
     "record": dg.Record(),
@@ -51,7 +51,7 @@ UNITS: dict[str, Unit] = {
     "user": dg.User(),
     "user of 3 elements": dg.User(max_elements=3),
 }
-# What canaries are for each unit: their records, and how many are elements of one user.
+# The canaries of each unit: their records, and the number of elements per user.
 HELD = {"record": (1, 1), "element": (2, 2), "user": (3, 1), "user of 3 elements": (3, 1)}
 # Rounds of a descent, each of all blocks, and the size of its steps: so small that no canary is
 # fitted on the way, and each gradient is clipped.
@@ -64,8 +64,8 @@ class Case:
 
     Args:
         query: the function, by its public name.
-        unit: what it protects.
-        options: what it is asked for beside that.
+        unit: the privacy unit.
+        options: other options of the query.
         way: how it is audited.
     """
 
@@ -94,12 +94,12 @@ def of_units(
 
 
 def whose(unit: str, rows: Canaries) -> dict[str, Any]:
-    """Return whose rows are, as the unit asks for it."""
+    """Return the user ids, as the unit requires."""
     if unit == "record":
         return {}
     if unit == "user":
         return {"users": rows.users}
-    # A user of whom three elements are kept has each record in another one.
+    # A user with three counted elements has each record in a separate one.
     elements = np.arange(len(rows.users)) % 3 if unit != "element" else rows.elements
     return {"users": rows.users, "elements": elements}
 
@@ -107,7 +107,7 @@ def whose(unit: str, rows: Canaries) -> dict[str, Any]:
 def fitted(
     estimator: str, options: dict[str, Any], unit: str, rows: Canaries, epsilon: float
 ) -> tuple[Array, Guarantee]:
-    """Fit a model to canaries: each has a feature of its own, of which the slope is never 0."""
+    """Fit a model to canaries: each has a separate feature with a slope that is never 0."""
     asked: dict[str, Any] = {"clip": 1.0, "rounds": ROUNDS, "sampling": "full", "algorithm": STEPS}
     if estimator in ("LinearSVC", "LogisticRegression"):
         asked["classes"] = [0.0, 1.0]
@@ -124,7 +124,7 @@ STEPS = Sgd(Constant(STEP), average=Last())
 
 
 class Towards:
-    """A loss whose gradient is the record itself."""
+    """A loss with the record as its gradient."""
 
     def value(self, theta: Any, X: Any, y: Any) -> Any:  # noqa: ARG002 - as losses are called
         """Return the loss of each record."""
@@ -142,7 +142,7 @@ class Towards:
 def minimised(
     options: dict[str, Any], unit: str, rows: Canaries, epsilon: float
 ) -> tuple[Array, Guarantee]:
-    """Minimise a loss whose gradients are the canaries."""
+    """Minimise a loss with the canaries as gradients."""
     start = np.zeros(rows.gradients.shape[1])
     asked: dict[str, Any] = {"solver": STEPS, "rounds": ROUNDS, "sampling": "full"}
     found = learn.minimise(
@@ -154,7 +154,7 @@ def minimised(
 
 
 def by_default(unit: str, rows: Canaries, epsilon: float) -> tuple[Array, Guarantee]:
-    """Fit a model that is told nothing but its promise: its slope is the same however it is fitted.
+    """Fit a model with default options: its slope is the same for any fit.
 
     Bound, number of users and steps are found inside the budget; the noisy gradients are published.
     """
@@ -201,7 +201,7 @@ def summed(kind: Any, unit: str, rows: Canaries, epsilon: float) -> tuple[Array,
 
 
 def streamed(unit: str, rows: Canaries, epsilon: float) -> tuple[Array, Guarantee]:
-    """Take canaries in a stream, at whose state somebody looks when half of them have come."""
+    """Pass canaries through a stream; its state becomes visible after half of them."""
     del unit
     mean = papers.PanPrivate.calibrate(epsilon=epsilon, delta=DELTA, n_users=rows.n_users, rounds=1)
     width = rows.gradients.shape[1]
@@ -214,7 +214,7 @@ def streamed(unit: str, rows: Canaries, epsilon: float) -> tuple[Array, Guarante
         if place == half:
             seen = stream.state * mean.step
         published = stream.receive(vectors.get(place))
-    # Who came before the look is in the state; who came after it, in what was added since.
+    # Earlier users are in the state, later ones in the additions since.
     after = np.asarray(published) * mean.n_users - seen
     score = np.where(np.arange(width) < half, seen, after)
     return score, Guarantee("user", "", "zero_out", DELTA, mean.event)
@@ -224,7 +224,7 @@ def streamed(unit: str, rows: Canaries, epsilon: float) -> tuple[Array, Guarante
 
 
 def rows_of(unit: str, records: int) -> dict[str, Any]:
-    """Return whose rows are: the first is of somebody else, all others are of the unit."""
+    """Return the user ids: the first row belongs to another user, all others to the unit."""
     if unit == "record":
         return {"unit": UNITS[unit]}
     users = np.minimum(np.arange(records), 1)
@@ -238,14 +238,14 @@ def rows_of(unit: str, records: int) -> dict[str, Any]:
 def on_rows(
     query: str, ask: Callable[..., Query[Any]], options: str, one: float, other: float
 ) -> Iterator[Case]:
-    """Yield cases of a query of numbers, in which a unit has three records, or is a record.
+    """Yield cases of a query of numbers; a unit has three records, or is a record.
 
     Args:
         query: the function, by its public name.
-        ask: a function of the numbers of rows, and of whose rows they are.
-        options: what it is asked for, in words.
+        ask: a function of the numbers and user ids of rows.
+        options: its other options, as text.
         one: the number of all records of the unit.
-        other: the number of somebody else's record.
+        other: the other user's number.
     """
 
     def made(unit: str, epsilon: float) -> tuple[Query[Any], Query[Any]]:
@@ -266,12 +266,12 @@ def far(candidate: float, x: Any) -> Any:
 
 
 def chosen(method: Any, x: Array, **asked: Any) -> Query[Any]:
-    """Choose one of eight candidates, of which a record at 0 makes the last worse than the others."""
+    """Choose one of eight candidates; a record at 0 makes the last worse than the others."""
     return dg.select.query([0.0] * 7 + [1.0], far, x, method=method, **asked)
 
 
 def repeated(unit: str, epsilon: float, runs: int) -> tuple[Array, Array, Guarantee]:
-    """Evaluate a candidate again and again; the score is the loss that is published, the smallest."""
+    """Evaluate a candidate repeatedly; the score is the smallest published loss."""
     queries = [
         dg.select.query(
             [0.0], far, np.array(x), method="repeat", runs=2.0, n_users=1, epsilon=epsilon,
@@ -284,7 +284,7 @@ def repeated(unit: str, epsilon: float, runs: int) -> tuple[Array, Array, Guaran
 
 
 def run_often(query: Query[Any], score: Callable[[Any], float], runs: int) -> Array:
-    """Return the scores of many runs of a query, each with noise of its own."""
+    """Return the scores of many runs of a query, each with independent noise."""
     guarantee, source, found = query.plan.guarantee, SystemSource(), np.empty(runs)
     for place in range(runs):
         with Charge(guarantee, source) as charge:
@@ -292,14 +292,14 @@ def run_often(query: Query[Any], score: Callable[[Any], float], runs: int) -> Ar
     return found
 
 
-# The mean number of runs of which the best is kept, and the chances of the best result without the unit
-# and of the second best with it. With many runs the second is kept more rarely by nearly e³ᵋ without
-# it, for runs that each cost ε.
+# The mean number of runs, and the probabilities of the best result without the unit and of the
+# second best with it. With many runs the second is published more rarely by nearly e³ᵋ without it,
+# if each run costs ε.
 _MANY, _BEST, _SECOND = 20.0, 0.5, 0.3
 
 
 def kept(epsilon: float, runs: int) -> tuple[Array, Array, Guarantee]:
-    """Keep the best of a random number of runs; the score is whether the second best was kept."""
+    """Publish the best of a random number of runs; the score is whether it was the second best."""
     each = epsilon / 3
     event = PureDP(each, level="user")
     less = np.exp(-each)
@@ -333,12 +333,12 @@ def numbered(epsilon: float, runs: int) -> tuple[Array, Array, Guarantee]:
     return one, other, protocol.guarantee
 
 
-# Users of whom a fifth is drawn for each of six rounds, and each has a coordinate alone.
+# A fifth of the users is sampled for each of six rounds; each user has a separate coordinate.
 DRAWN, RATE, DRAWN_ROUNDS = 1000, 0.2, 6
 
 
 def drawn_mean(epsilon: float, bands: int) -> ClippedMean:
-    """Return the mean of users who are drawn, with noise of so many bands."""
+    """Return the mean of sampled users, with noise of this number of bands."""
     return ClippedMean.calibrate(
         epsilon=epsilon, delta=DELTA, n_users=DRAWN, rounds=DRAWN_ROUNDS, sampling_rate=RATE,
         unit=dg.User(), bands=bands,
@@ -346,7 +346,7 @@ def drawn_mean(epsilon: float, bands: int) -> ClippedMean:
 
 
 def drawn(bands: int, epsilon: float, runs: int) -> tuple[Array, Array, Guarantee]:
-    """Ask drawn users for their vectors."""
+    """Request the vectors of sampled users."""
     mean = drawn_mean(epsilon, bands)
 
     def published(vectors: Array) -> Array:
@@ -363,12 +363,12 @@ def drawn_scores(
 ) -> tuple[Array, Array]:
     """Return scores of users who are there and of users who are not, of many runs.
 
-    A score is the logarithm of the ratio of the likelihoods of all that is published. Of several bands,
-    a user has one part of the rounds, and nobody knows which.
+    The score is the log likelihood ratio of all published values. With several bands, a user
+    belongs to one part of the rounds, and no one knows which.
 
     Args:
         published: a function of the (users, users) vectors, which returns the (rounds, users) means.
-        mean: what is public of them.
+        mean: its public parameters.
         runs: the number of scores.
     """
     column = np.array(mean.matrix.column)
@@ -377,7 +377,7 @@ def drawn_scores(
         scores = []
         for _ in range(-(-runs // DRAWN)):
             sums = published(length * np.eye(DRAWN)) * mean.divisor / mean.clip
-            # Without its correlation, the noise of each round is independent of that of others.
+            # Without its correlation, the noise of the rounds is independent.
             fresh = np.array([
                 sum(weight * sums[place - back] for back, weight in enumerate(column[: place + 1]))
                 for place in range(mean.rounds)
@@ -393,12 +393,12 @@ def drawn_scores(
 
 
 def log_ratio(fresh: Array, column: Array, mean: ClippedMean) -> Array:
-    """Return (users,) logarithms of the ratios of one round, in which a user of the part may be drawn.
+    """Return (users,) log likelihood ratios of one round with possibly sampled users.
 
     Args:
-        fresh: (rounds, users) sums on which the round has an effect, as multiples of the bound.
+        fresh: (rounds, users) sums affected by the round, as multiples of the bound.
         column: (bands,) the effect.
-        mean: what is public.
+        mean: its public parameters.
     """
     effect = column[: len(fresh)]
     ratio = (effect @ fresh - effect @ effect / 2) / mean.noise_multiplier**2
@@ -426,7 +426,7 @@ def drawn_descent(epsilon: float, runs: int) -> tuple[Array, Array, Guarantee]:
 
 
 def agreed(method: str, epsilon: float, runs: int) -> tuple[Array, Array, Guarantee]:
-    """Ask for the mean of a hundred users, of whom all but one are at 0.
+    """Publish the mean of a hundred users, all but one at 0.
 
     The score is the mean, and the least that there can be where none is found.
     """
@@ -469,7 +469,7 @@ def descended(recipe: papers.Recipe, epsilon: float, runs: int) -> tuple[Array, 
 
 
 def typical(epsilon: float) -> tuple[Query[Any], Query[Any]]:
-    """Ask for a typical number of records of one user, and of nobody."""
+    """Publish a typical number of records of one user, and of none."""
     one, other = (
         papers.typical_records.query(np.zeros(users), epsilon=epsilon) for users in (1, 0)
     )
@@ -477,7 +477,7 @@ def typical(epsilon: float) -> tuple[Query[Any], Query[Any]]:
 
 
 def released(noise: Any, epsilon: float) -> tuple[Query[Any], Query[Any]]:
-    """Ask for a mean of a function of users, one element of whom is exchanged."""
+    """Publish a mean of a function of users with one replaced element."""
     delta = DELTA if noise == "gaussian" else 0.0
     one, other = (
         papers.release_mean.query(
@@ -544,17 +544,17 @@ def cases() -> Iterator[Case]:
 
 
 def accuracy(x: Array, **asked: Any) -> Query[Any]:
-    """Ask how often labels are right, of records that all are."""
+    """Publish the accuracy of labels that are all right."""
     return learn.accuracy.query(x, x, classes=[0.0, 1.0], **asked)
 
 
 def auc(x: Array, **asked: Any) -> Query[Any]:
-    """Ask how well probabilities tell labels, of records for which they are certain."""
+    """Publish the AUC of certain probabilities."""
     return learn.auc.query(x, x, positive=1.0, **asked)
 
 
 def r2(x: Array, **asked: Any) -> Query[Any]:
-    """Ask how much predictions explain, of records that are as far away as there is room."""
+    """Publish R² of predictions at the largest possible distance."""
     return learn.r2.query(x, 1 - x, lower=0.0, upper=1.0, **asked)
 
 
@@ -566,10 +566,10 @@ ESTIMATORS = (
     "PoissonRegressor",
     "QuantileRegressor",
 )
-# What networks and their loops are trained with.
+# Training options of networks and their loops.
 OF_NETWORKS = ("torch", "transformers", "datasets")
 TUNED = {"tune": {"clip": [1.0, 2.0]}}
-# What a recipe knows of canaries of length 1, whose loss is linear.
+# A recipe's public parameters for canaries of norm 1 with linear loss.
 KNOWN = papers.Known(lipschitz=1.0, distance=1.0, records=3, smoothness=1.0, strength=0.1)
 RECIPES: tuple[papers.Recipe, ...] = (
     papers.Concentrated(KNOWN, rounds=2),
@@ -582,7 +582,7 @@ RECIPES: tuple[papers.Recipe, ...] = (
     papers.PanPrivateAgd(KNOWN, rounds=1),
     papers.PanPrivateConcentrated(KNOWN, rounds=1),
 )
-# What recipes know that need users who agree.
+# Public parameters of recipes that need agreeing users.
 AGREED = papers.Known(
     lipschitz=1.0, distance=1.0, records=1, smoothness=1.0, strength=0.1, radius=0.1
 )
@@ -598,7 +598,7 @@ AGREEING: tuple[papers.Recipe, ...] = (
 # ------------------------------------------------------------------------------------------- table
 
 
-# What the page calls the table.
+# The name of the table on the page.
 TABLE = "audits of other queries"
 HEADINGS = (
     "query", "unit", "options", "audited by", "δ", "claim", "free", "named", "seen from", "verdict",

@@ -1,13 +1,13 @@
-"""What audits find of every statistic of a table: claims, lower bounds on ε, and what they would see.
+"""Audits of every statistic of a table: claims, lower bounds on ε, and detectable excess.
 
     python experiments/audits.py [--draws 1000000] [--runs 200] [--seconds 60] [--only WORDS] [--write]
 
 Every statistic that the package offers is audited for records, elements and whole users, with each law
-of noise, with a public domain and with names that are found, as far as there is such a release: at
-ε = 1, δ = 10⁻⁶, for one unit and for two, under both relations. Neighbours are made of the schema of an
-odd table and of what is public (``dg.audit``); no row is read. The line of a query that has the largest
-lower bound, as a share of its claim, is shown. ``--write`` puts the table into the page on audits, one
-row for each statistic and unit. The exit code is 4 where a claim is refuted.
+of noise, with a public domain and with private selection, if such a release exists: at ε = 1, δ =
+10⁻⁶, for one unit and for two, under both relations. Neighbours follow from the schema of a
+malformed table and from public parameters (``dg.audit``); no row is read. The query with the
+largest lower bound, as a share of its claim, is shown. ``--write`` puts the table into the page on
+audits, one row for each statistic and unit. The exit code is 4 if a claim is refuted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ UNITS: dict[str, Unit] = {
     "user of 3 days": dg.User(3, by="day"),
 }
 ITEMS = ["a", "b", "c", "d"]
-# What each statistic is asked beside unit and noise; a domain of its own is tried where there is one.
+# Arguments of each statistic besides unit and noise; its own domain is tried if it has one.
 ASKED: dict[str, dict[str, Any]] = {
     "count": {"clip": 3.0},
     "sum": {"value": "paid", "bounds": (0.0, 10.0), "clip": 3.0},
@@ -66,7 +66,7 @@ ASKED: dict[str, dict[str, Any]] = {
 
 
 def table() -> dg.UserTable:
-    """Return a table whose rows nobody reads; its columns and their types are what is used."""
+    """Return a table with unread rows; only its columns and their types are used."""
     rows = {
         "who": [1, 2, None],
         "page": ["a", "b", None],
@@ -79,7 +79,7 @@ def table() -> dg.UserTable:
 
 @dataclass(frozen=True)
 class Query:
-    """A query, and what it is called in the table."""
+    """A query, and its name in the table."""
 
     statistic: str
     unit: str
@@ -101,7 +101,7 @@ class Query:
 
 
 def queries() -> Iterator[Query]:
-    """Yield all queries; of some there is no such release."""
+    """Yield all queries; some have no valid release."""
     for statistic, unit in itertools.product(OFFERED, UNITS):
         names: list[dict[str, Any]] = [{}]
         if "item" in ASKED[statistic]:
@@ -146,7 +146,7 @@ HEADINGS = (
 
 
 def rows(options: argparse.Namespace) -> Iterator[Row]:
-    """Audit the queries; yield those of which there is a release."""
+    """Audit the queries; yield the valid ones."""
     for query in queries():
         words = f"{query.statistic} {query.unit} {query.said}"
         if not any(word in words for word in options.only.split(",")):
@@ -178,10 +178,10 @@ def shortened(found: list[list[str]]) -> list[list[str]]:
 
 
 def put(name: str, lines: list[list[str]]) -> None:
-    """Put a table into the page, in the place of that name.
+    """Replace the table with that name on the page.
 
     Args:
-        name: what the comment says that the table stands below.
+        name: the text of the comment above the table.
         lines: the headings, and the rows.
     """
     begin, end = f"<!-- {name} -->\n", "<!-- end -->\n"

@@ -1,10 +1,9 @@
 """Private means of one vector per user to compare with; all with the library's exact calibration.
 
-Every baseline is called as ``baseline(vectors, epsilon, delta, relation, generator, **options)`` with
-users' means (n, d), and returns a release (d,). :func:`privacy_error` runs one many times: the root
-mean squared l2 distance to the users' sample mean. Two things are chosen by hindsight, for nothing:
-norms to clip at, and a centre to clip around. What is printed in a paper has a closed form and is not
-run.
+Every baseline is called as ``baseline(vectors, epsilon, delta, relation, generator, **options)``
+with per-user means (n, d), and returns a release (d,). :func:`privacy_error` runs one many times:
+the root mean squared l2 distance to the users' sample mean. Two parameters are chosen in hindsight,
+at no cost: clipping norms, and a centre. Printed algorithms with a closed-form error are not run.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from dpgrain.units import Relation
 FloatArray = NDArray[np.float64]
 Baseline = Callable[..., FloatArray]
 
-# Norms that are tried by hindsight.
+# Norms tried in hindsight.
 _NORMS = 200
 # The constant of Theorem 2 and Corollary 1: 2·8²·10²·8.
 PRINTED_CONSTANT = 102_400
@@ -120,9 +119,8 @@ def clipped_around(
         delta: the promised δ.
         relation: under ``zero_out`` an empty user counts as the centre.
         generator: randomness.
-        centre: (d,) public; where it is the truth, it is itself a better answer than any release.
-        least: the share of users whose distance the radius must reach: at ½ the centre cannot be
-            the answer.
+        centre: (d,) public; if it is the truth, it is itself a better answer than any release.
+        least: the share of users within the radius: at ½ the centre cannot be the answer.
     """
     n = len(vectors)
     noise = multiplier(epsilon, delta, relation)
@@ -156,11 +154,11 @@ def best_norm(vectors: FloatArray, noise: float, least: float = 0.0) -> float:
 
 
 def group_share(epsilon: float, delta: float, m: int) -> tuple[float, float]:
-    """(ε₀, δ₀) for one record of which m are (ε, δ) by the group property.
+    """(ε₀, δ₀) for one record such that m records are (ε, δ) by the group property.
 
-    m records of an (ε₀, δ₀) mechanism are (mε₀, δ₀·Σ_{i<m} e^{iε₀}): ε₀ = ε/m, and
-    δ₀ = δ·(e^{ε/m} − 1)/(e^ε − 1). That is more than δ/(m·e^{(m−1)ε/m}), in which each term of the sum
-    counts as its largest.
+    m records of an (ε₀, δ₀) mechanism are (mε₀, δ₀·Σ_{i<m} e^{iε₀}): ε₀ = ε/m, and δ₀ = δ·(e^{ε/m}
+    − 1)/(e^ε − 1). This exceeds δ/(m·e^{(m−1)ε/m}), which counts each term of the sum as its
+    largest.
 
     >>> share = group_share(1.0, 1e-6, 100)
     >>> share[0], round(share[1] * 1e9, 2)
@@ -212,7 +210,7 @@ def printed_error(
     """The root mean squared noise of Levy et al., Algorithm 2, for data in a ball of a radius.
 
     Args:
-        vectors: (n, d), of which only the shape is used.
+        vectors: (n, d); only the shape is used.
         epsilon: the promised ε.
         delta: the promised δ.
         relation: ``"replace"``, the paper's.
@@ -220,9 +218,9 @@ def printed_error(
         radius: τ, around an unknown point.
         failure: the probability γ in the algorithm, α in the theorem.
 
-    Each of d coordinates has Laplace noise of scale 8τ'/(nε'), τ' = 10τ·√(ln(dn/γ)/d) and
-    ε' = ε/√(8d·ln(1/δ)). In all that is the variance that Theorem 2 prints as a bound, 102400·dτ²
-    ln(dn/α)ln(1/δ)/(nε)²: its constant is what the algorithm adds, 2·8²·10²·8.
+    Each of d coordinates has Laplace noise of scale 8τ'/(nε'), τ' = 10τ·√(ln(dn/γ)/d) and ε' =
+    ε/√(8d·ln(1/δ)). The total is the variance that Theorem 2 prints as a bound, 102400·dτ²
+    ln(dn/α)ln(1/δ)/(nε)²: its constant is the algorithm's, 2·8²·10²·8.
 
     >>> round(printed_error(np.empty((10**4, 100)), 1.0, 1e-6, "replace", radius=1.0, failure=0.01), 2)
     5.1
@@ -252,14 +250,14 @@ def printed_corollary(
     """The same for Corollary 1: τ = B·√(ln(2n/γ)/(2m)) for records in the ball of radius B.
 
     Args:
-        vectors: (n, d), of which only the shape is used.
+        vectors: (n, d); only the shape is used.
         epsilon: the promised ε.
         delta: the promised δ.
         relation: ``"replace"``, the paper's.
         generator: not used.
         records: m.
         bound: B.
-        failure: α = γ, by default 1/(mn²ε²), with which the failing part adds no more than the rest.
+        failure: α = γ, by default 1/(mn²ε²); then the failing part adds no more than the rest.
     """
     _only_replace(relation)
     n, d = vectors.shape
@@ -269,7 +267,7 @@ def printed_corollary(
 
 
 def gaussian_radius(n: int, m: int, d: int, failure: float) -> float:
-    """τ of users' means of m standard normal records: all n lie so close but with a probability.
+    """τ of per-user means of m standard normal records: the distance of all n, up to failure.
 
     >>> gaussian_radius(10**4, 100, 100, 0.01) < 1.6
     True

@@ -1,10 +1,10 @@
 """How much ``mean_of_users(method="auto")`` loses to the best method in hindsight.
 
-Each user has one vector, the mean of m records, in a ball of norm 1. For each distribution, number of
-users, m, dimension, ε and stated radius (none, true, 3 times too large, 10 times too small) the table
-has the rms error of ``auto`` divided by the smallest one of clipping and recentring (``best``), by that
-of clipping (``clip``), and by the smallest one of all methods with the true radius (``any``). Lists of
-"within 1.5" and "within 3 of clipping" are ``STATED`` and ``OTHERS``.
+Each user has one vector, the mean of m records, in a ball of norm 1. For each distribution, number
+of users, m, dimension, ε and explicit radius (none, true, 3 times too large, 10 times too small)
+the table has the rms error of ``auto`` divided by the smallest one of clipping and recentring
+(``best``), by clipping's (``clip``), and by the smallest one of all methods with the true radius
+(``any``). Lists of "within 1.5" and "within 3 of clipping" are ``STATED`` and ``OTHERS``.
 
     python experiments/choice_of_means.py [--repeats 10] [--out experiments/out] [--quick]
 
@@ -35,7 +35,7 @@ Law = Callable[[np.random.Generator, int, int, int], FloatArray]
 
 DELTA = 1e-6
 USERS, RECORDS, DIMENSIONS, EPSILONS = (1000, 3000, 10_000), (1, 10, 100), (1, 10, 100), (1.0, 3.0)
-#: Factors of the true radius that are stated; None states no radius.
+#: Factors of the true radius; None passes no radius.
 RADII = (None, 1.0, 3.0, 0.1)
 
 
@@ -123,7 +123,7 @@ OTHERS: tuple[Law, ...] = (outliers, lognormal, hidden)
 def errors(
     X: FloatArray, method: str, epsilon: float, radius: float | None, repeats: int
 ) -> tuple[float, str]:
-    """Return the rms error of a method, and the method that was chosen.
+    """Return the rms error and the choice of a method.
 
     Args:
         X: (n, d) the users' vectors.
@@ -201,7 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the worst ratios by distribution, and write all as CSV.
 
     Args:
-        arguments: those of the command line by default.
+        arguments: command-line arguments by default.
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--repeats", type=int, default=10)

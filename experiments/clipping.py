@@ -1,16 +1,17 @@
-"""How good privately chosen clipping bounds are, and whether what is said about them is true.
+"""Quality of privately chosen clipping bounds, and of the published statements on them.
 
-Every table of the folder is cut into cells, and every cell into blocks: what one user has in it.
-From the norms of the blocks alone, bounds are chosen as the library chooses them, and as it did
-before; noise is added as a release adds it, in floating point. The error of a cell's total is
-T(r)² + m(r·nm)², where T is what clipping at r takes, m is the number of the cell's items, and nm the
-noise multiplier that is left for the sums. Its root mean square over several runs is divided by that
-of the best bound in hindsight, at least the lowest, with the whole budget.
+Every table of the folder is cut into cells, and every cell into blocks, the data of one user in it.
+Bounds are chosen from the norms of the blocks like in the library, and like in its earlier version;
+noise is added like in a release, in floating point. The error of a cell's total is T(r)² +
+m(r·nm)², with T the loss of clipping at r, m the number of the cell's items, and nm the remaining
+noise multiplier of the sums. Its root mean square over several runs is divided by the error of the
+best bound in hindsight, at least the lowest, with the whole budget.
 
     python experiments/clipping.py [--runs 5] [--quick] [--all]
 
-The tables are read from the folder that DPGRAIN_DATA names; their norms are kept in a temporary folder
-between runs. It takes a minute on two cores, and two with --all, which adds every word of the texts.
+The tables are read from the folder in DPGRAIN_DATA; their norms are cached in a temporary folder
+between runs. It takes a minute on two cores, and two with --all, which adds every word of the
+texts.
 """
 
 from __future__ import annotations
@@ -77,10 +78,10 @@ class Norms:
     """The norms of the blocks of one table, sorted by cell.
 
     Args:
-        name: what is counted.
+        name: the counted quantity.
         user: (blocks,) a user, from 0.
         cell: (blocks,) a cell, from 0.
-        norm: (blocks,) the l2 norm of what the user has in the cell; positive.
+        norm: (blocks,) the l2 norm of the user's data in the cell; positive.
         coordinates: (K,) the number of items in each cell.
     """
 
@@ -107,7 +108,7 @@ class Norms:
 
         Args:
             rough: the rough bounds and their pools.
-            most: a bin counts at most so many blocks of one user.
+            most: a bin counts at most this number of blocks of one user.
         """
         bins, size = POOLED_EDGES.size - 1, rough.pools * (POOLED_EDGES.size - 1)
         relative = self.norm / rough.bounds[self.cell]
@@ -125,7 +126,7 @@ class Norms:
         return np.asarray(rows.reshape(rough.pools, bins))
 
     def lost(self, bounds: FloatArray) -> FloatArray:
-        """Return what clipping takes from the total of each cell, (K,), if it falls on one item."""
+        """Return the clipping loss of each cell's total, (K,), if it affects one item."""
         over = np.maximum(self.norm - bounds[self.cell], 0.0)
         return np.asarray(np.bincount(self.cell, over, minlength=self.cells), dtype=np.float64)
 
@@ -284,7 +285,7 @@ TABLES: tuple[Callable[[Path], Iterator[Norms]], ...] = (
 
 
 def tables(folder: Path, *, whole: bool) -> list[Norms]:
-    """Return the norms of all tables, from the temporary folder where they were kept before."""
+    """Return the norms of all tables, from the cache in the temporary folder if possible."""
     kept = Path(tempfile.gettempdir()) / "dpgrain-clipping-norms"
     kept.mkdir(exist_ok=True)
     found = []
@@ -311,11 +312,11 @@ def _packed(norms: Norms) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run of a method chose.
+    """The choices of one run of a method.
 
     Args:
-        chosen: the bounds, and what is published about them.
-        noise_multiplier: the noise multiplier that is left for the sums.
+        chosen: the bounds, and the published statements on them.
+        noise_multiplier: the remaining noise multiplier of the sums.
     """
 
     chosen: ChosenBounds
@@ -326,7 +327,7 @@ Method: TypeAlias = Callable[[Norms, float, np.random.Generator], Outcome]
 
 
 def mu_of(epsilon: float) -> float:
-    """Return the μ of exact Gaussian noise for one block that is removed."""
+    """Return the μ of exact Gaussian noise for one removed block."""
     return 1 / gaussian_multipliers(epsilon, DELTA, [Contribution()], [1.0])[0]
 
 
@@ -335,7 +336,7 @@ def _noisy(counts: FloatArray, sd: float, rng: np.random.Generator) -> FloatArra
 
 
 def new(norms: Norms, mu: float, rng: np.random.Generator) -> Outcome:
-    """Choose as the library does: a look at each cell, and one that ten cells or more share."""
+    """Choose like the library: one query per cell, and one shared by ten cells or more."""
     rule = AutoClip(low=LOW)
     own, pooled = rule.shares(one_bound=norms.cells == 1, cells=norms.cells)
     left = 1 / (mu * math.sqrt(1 - own - pooled))
@@ -351,7 +352,7 @@ def new(norms: Norms, mu: float, rng: np.random.Generator) -> Outcome:
 
 
 def before(norms: Norms, mu: float, rng: np.random.Generator) -> Outcome:
-    """Choose as the library did: by each cell alone, with 10% of the budget for one bound, else 25%."""
+    """Choose like the earlier library: by cell, 10% of the budget for one bound, else 25%."""
     share = 0.1 if norms.cells == 1 else 0.25
     left, sd = 1 / (mu * math.sqrt(1 - share)), 1 / (mu * math.sqrt(share))
     edges = LOW * 4.0 ** np.arange(14.0)
@@ -367,7 +368,7 @@ def _bounds_before(
     coordinates: IntArray,
     noise_multiplier: float,
 ) -> FloatArray:
-    """Return the bounds as the library chose them before, kept as they were."""
+    """Return the bounds of the earlier library, unchanged."""
     cells, bins = noisy_counts.shape
     bounds = np.full(cells, edges[0])
     top = _top_before(noisy_counts / count_sd)
@@ -407,11 +408,11 @@ def _top_before(scores: FloatArray) -> IntArray:
     return top
 
 
-# What is measured ------------------------------------------------------------------------------
+# Measurements -----------------------------------------------------------------------------------
 
 
 def ratios(norms: Norms, mu: float, outcomes: Sequence[Outcome]) -> FloatArray:
-    """Return the root mean squared error of each cell over that of the best bound, (K,)."""
+    """Return the root mean squared error of each cell over the best bound's, (K,)."""
     errors = np.zeros(norms.cells)
     for outcome in outcomes:
         bounds = np.maximum(outcome.chosen.bounds, LOW)
@@ -450,9 +451,9 @@ class Said:
     """Whether what is published is true: shares over the cells and runs of a table.
 
     Args:
-        capped: the capped total lies within est ± 1.96 s.
+        capped: the clipped total is within est ± 1.96 s.
         least: the true total is at least est − 1.64 s.
-        most: the true total of a cell that was seen is at most est + 1.96 s + 5 s.
+        most: the true total of a visible cell is at most est + 1.96 s + 5 s.
         seen: the cell was seen.
         above: the true share of blocks above their bound, and the published lower limit on it.
         lost: the share of the sum of norms that clipping takes.
@@ -474,7 +475,7 @@ class Said:
 
 
 def said(norms: Norms, outcomes: Sequence[Outcome], rng: np.random.Generator) -> Said:
-    """Add noise to the totals of cells of one item, and see what is true of what is said."""
+    """Add noise to the totals of cells of one item, and check the published statements."""
     total = np.bincount(norms.cell, norms.norm, minlength=norms.cells)
     capped, least, most, seen, above, lost = [], [], [], [], [], []
     for outcome in outcomes:
@@ -502,7 +503,7 @@ def said(norms: Norms, outcomes: Sequence[Outcome], rng: np.random.Generator) ->
 
 
 def _means(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return the means of what is true and of what is published, over the runs that publish it."""
+    """Return the means of true and published values, over the runs that publish them."""
     kept = [pair for pair in pairs if not math.isnan(pair[1])]
     if not kept:
         return float(np.mean([true for true, _ in pairs])), math.nan
@@ -557,7 +558,7 @@ def report(found: Sequence[Norms], epsilons: Sequence[float], runs: int) -> None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read the tables, and print what was asked for."""
+    """Read the tables, and print the requested results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=5, help="runs of each method")
     parser.add_argument("--quick", action="store_true", help="two runs, one ε, small tables")

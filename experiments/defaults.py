@@ -1,22 +1,22 @@
-"""What the default clipping bound of models costs, beside bounds that are stated.
+"""The cost of the default clipping bound of models, compared with explicit bounds.
 
 Real tables with natural users (whether a batter gets on base, students' scores, hourly calories) and
 simulated users: skewed errors of mean 0, a tenth of the users with four times as many records and the
 opposite slope, and classifiers of users with few or many records. All fits protect whole users, so that
-each user counts once: what a fit is to come to is the fit without privacy in which each record weighs
+each user counts once. The reference is the fit without privacy that weights each record by
 1/(records of its user).
 
-Each bound has three figures, means over seeds: how far the loss of the average person lies above the
-least, as a share of what the features gain there (0 is best; 1 is the mean of the targets alone); the
-same for the average record, above the least for records; and the distance of the coefficients from
-those of the weighted fit, as a share of their length.
+Each bound has three figures, means over seeds: the excess loss of the average person, as a share of
+the features' gain (0 is best; 1 is the mean of the targets); the same for the average record, above
+the least for records; and the distance of the coefficients from the weighted fit's, as a share of
+their norm.
 
     python experiments/defaults.py [--data FOLDER] [--seeds 4] [--quick]
 
 *default*: the library's. *1*: ``clip=1``. *median*: half the median norm of users' gradients at the
-weighted fit, known by hindsight: the least noise, and the most bias. Tables are read from the folder
-of ``--data``, or the one that DPGRAIN_DATA names; without them the simulated users are left. Random
-numbers are seeded, so what is made here repeats exactly and is, as a release, not private.
+weighted fit, known in hindsight: the least noise, and the most bias. Tables are read from the
+folder of ``--data``, or the one in DPGRAIN_DATA; without them only simulated users remain. Random
+numbers are seeded, so results repeat exactly; a seeded release is not private.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ EPSILONS, SIZES, DELTA = (0.3, 1.0, 3.0), (1_000, 10_000), 1e-6
 
 @dataclass(frozen=True)
 class Problem:
-    """A target, its features, and whose each row is.
+    """A target, its features, and user ids.
 
     Args:
-        name: what it is.
+        name: its name.
         X: (m, d) features, on a scale that is public.
         y: (m,) the target.
-        users: (m,) whose each row is, from 0.
+        users: (m,) user id of each row, from 0.
         logistic: classes, or a number.
     """
 
@@ -73,7 +73,7 @@ class Problem:
 
     @cached_property
     def weights(self) -> dict[str, FloatArray]:
-        """What a row weighs: for the average person, and for the average record."""
+        """Weights of rows: for the average person, and for the average record."""
         counts = np.bincount(self.users)
         return {"person": 1 / counts[self.users], "record": np.ones(len(self.y))}
 
@@ -84,7 +84,7 @@ class Problem:
 
     @cached_property
     def gains(self) -> dict[str, float]:
-        """How far the features lower the loss below that of the mean of the targets, for both."""
+        """The features' reduction of the loss below the mean of the targets, for both."""
         found = {}
         for whom, weights in self.weights.items():
             mean = np.average(self.y, weights=weights)
@@ -114,7 +114,7 @@ class Problem:
 
 
 def simulated(n: int) -> Iterator[Problem]:
-    """Users who are drawn at random, in problems of n users."""
+    """Randomly drawn users, in problems of n users."""
     rng = np.random.default_rng(n)
     for rows in (1, 5):
         users = np.repeat(np.arange(n), rows)

@@ -1,30 +1,30 @@
 """Private fine-tuning of a small GPT: texts, users or days drawn, and an attack by canaries.
 
 "Fine-tuning large language models with user-level differential privacy" (Charles and others, 2024)
-compares two ways to one promise for whole users, and "Mind the privacy unit!" (Chua and others, 2024)
-the units themselves. Here a GPT-2 that was trained openly on speeches of Congress learns the language
-of a public chat, from messages of people who are promised something:
+compares two ways to one guarantee for whole users, and "Mind the privacy unit!" (Chua and others,
+2024) the units themselves. Here a GPT-2 trained openly on speeches of Congress learns the language
+of a public chat, from protected messages:
 
-- *texts drawn* (ELS): each message is drawn and clipped by itself; a user has at most G of them, all of
-  which are in the promise;
+- *texts drawn* (ELS): each message is sampled and clipped separately; a user has at most G of them,
+  all covered by the guarantee;
 - *users drawn* (ULS): the mean gradient of a user's G messages is clipped;
 - *users drawn, banded*: the same, with noise that cancels over steps;
-- *days*: what a person wrote on one day is clipped as one and promised something, and no more.
+- *days*: a person's messages of one day are clipped as one and protected, and no more.
 
-Every ε is the accountant's, of the pair that dominates what was run. What the general rule for groups
-makes of the first run stands beside it. All ways read as many messages a step on average.
+Every ε is the accountant's, from the dominating pair of the run. The ε of the first run by the
+general group rule is next to it. All ways read the same average number of messages per step.
 
-Canaries are made-up users who repeat a secret of random tokens in all messages. Coins say which of
-them take part. The attacker sees the open and the published model, and guesses the coins and the
-secrets; the guesses bound ε from below.
+Canaries are synthetic users who repeat a secret of random tokens in all messages. Coins decide
+which of them participate. The attacker sees the open and the published model, and guesses the coins
+and the secrets; the guesses bound ε from below.
 
     python experiments/fine_tuning.py [--steps 40] [--messages-a-step 320] [--seeds 3]
         [--epsilons 1 3 8] [--trained last] [--width 128] [--layers 2] [--words 1024]
         [--open-steps 4000] [--out experiments/out] [--plot docs/pictures/fine-tuning.png]
 
-It needs ``pip install dpgrain[transformers]``. A run that is finished is kept in a file, and the same
-command goes on with the next one. Speeches (public domain) and messages (Kummerfeld and others, 2019,
-CC BY 4.0) are read from the folder that DPGRAIN_DATA names.
+It needs ``pip install dpgrain[transformers]``. A finished run is stored in a file, and the same
+command continues with the next one. Speeches (public domain) and messages (Kummerfeld and others,
+2019, CC BY 4.0) are read from the folder in DPGRAIN_DATA.
 """
 
 from __future__ import annotations
@@ -63,26 +63,26 @@ from dpgrain.units import Element, Level, User
 FloatArray = NDArray[np.float64]
 
 SPEECHES, MESSAGES = "congress_speeches.parquet", "irc_ubuntu.parquet"
-# Tokens that are read of a message, its ends included; and those that the model can read at a time.
+# Tokens read per message, with its ends; and the model's context length.
 LENGTH, CONTEXT = 20, 32
 # The token between messages, before the first and after the last; and the label of padding.
 END, LEFT_OUT = 0, -100
 # Public numbers of the chat: enrolled users, days of a user, and messages of a user (of at most G) and
 # of a day (of at most G) on average. Wrong ones would scale gradients, and break no promise.
 ENROLLED, DAYS, OF_USER, OF_DAY = 16_000, 1.3, 4.5, 4.4
-# Messages that are read of a user (G), or of a user's day.
+# Messages read per user (G), or per user's day.
 MOST = 8
-# One user in so many is of the test.
+# One in this many users belongs to the test.
 _TESTED = 10
-# The noise multiplier that stands for ε = ∞, which is no promise.
+# The noise multiplier for ε = ∞, without a guarantee.
 _HARDLY_ANY_NOISE = 2.0**-10
 # Digits of the least δ of one message that the general rule for groups is tried with.
 _MOST_DIGITS = 290.0
 # Largest learning rate of open training.
 _OPEN_RATE = 3e-3
-# Blocks of which a run's ε is shown, and the days of the person with the most.
+# Numbers of blocks with a reported ε, and the most days of a person.
 UNITS, MOST_DAYS = (1, 2, 4), 57
-# Power of the step in proportion to which weights count in the average that is published.
+# Exponent of the weights of steps in the published average.
 _POWER = 8.0
 
 
@@ -155,7 +155,7 @@ class Chat:
         return Chat(own, users.astype(np.int64), day[order][held], others)
 
     def of_some(self, users: int) -> Chat:
-        """The chat of the first users alone, whose number is its roster."""
+        """The chat of only the first users; their number is public."""
         rows = np.flatnonzero(self.users < users)
         own = self.tokens[torch.from_numpy(rows)]
         return replace(
@@ -183,7 +183,7 @@ class Size:
         layers: the number of layers.
         open_steps: steps of open training.
         open_batch: sequences of CONTEXT tokens in each.
-        open_texts: speeches that are read, at most.
+        open_texts: largest number of speeches.
     """
 
     words: int = 1024
@@ -258,7 +258,7 @@ def opened(folder: Path, data: Path, size: Size, device: str = "cpu") -> tuple[A
 
 
 def record_losses(module: Any, tokens: Any, *, first: int = 1, rows: int = 250) -> FloatArray:
-    """(m,) the losses of messages, in nats added up over their tokens from place ``first`` on."""
+    """(m,) the losses of messages, in nats summed over their tokens from index ``first`` on."""
     labels, found = tokens.clone(), []
     labels[:, :first] = LEFT_OUT
     with torch.no_grad():
@@ -281,8 +281,8 @@ class Way:
     """A way of drawing and clipping, with its public numbers.
 
     Args:
-        name: what is drawn.
-        unit: what is promised something.
+        name: the sampled unit.
+        unit: the privacy unit.
         blocks: the number of blocks of a user, on average.
         size: the number of messages of a block, on average.
         noise: whether noise cancels over steps.
@@ -302,7 +302,7 @@ class Way:
         return f"{self.name.replace(', ', '_').replace(' ', '_')}_{self.learning_rate:g}"
 
     def rate(self, messages: float, enrolled: int) -> float:
-        """The probability q with which so many messages a step are read on average."""
+        """The probability q of reading this average number of messages per step."""
         return messages / (enrolled * self.blocks * self.size)
 
     def records(self, chat: Chat) -> tuple[IntArray, IntArray | None]:
@@ -332,9 +332,8 @@ class Numbers:
         steps: the number of steps T.
         messages: how many are read in a step, on average.
         clip: the clipping bound of a block.
-        trained: the part of the weights that is trained: those of the last layer, with the norm after
-            it, or all.
-        max_rows: the most messages that are read at a time.
+        trained: the trained weights: the last layer with its norm, or all.
+        max_rows: largest number of messages per batch.
     """
 
     steps: int = 40
@@ -349,7 +348,7 @@ class Numbers:
         return f"{self.steps}_{self.messages:g}_{self.clip:g}_{self.trained}"
 
     def of(self, module: Any) -> list[Any]:
-        """The weights of a model that are trained; others are frozen."""
+        """The trained weights of a model; others are frozen."""
         if self.trained == "last":
             module.requires_grad_(False)
             for part in (module.transformer.h[-1], module.transformer.ln_f):
@@ -360,7 +359,7 @@ class Numbers:
 def tuned(
     module: Any, chat: Chat, way: Way, numbers: Numbers, epsilon: float, seed: int
 ) -> PrivacyEngine:
-    """Fine-tune a model privately, which is left with the average of its weights after all steps."""
+    """Fine-tune a model privately; it ends with the average of its weights after all steps."""
     rows, blocks = way.records(chat)
     optimizer = torch.optim.Adam(numbers.of(module), lr=way.learning_rate)
     noise = {
@@ -401,14 +400,14 @@ def tuned(
 
 @dataclass(frozen=True)
 class ByGroups:
-    """What the general rule for groups says of a user of k messages, each drawn by itself.
+    """The general group rule for a user of k separately sampled messages.
 
     One message has (ε₁, δ₁), for every δ₁; k of them then have kε₁ and δ₁(e^(kε₁) − 1)/(e^ε₁ − 1).
 
     Args:
         epsilon: the least ε that it proves of the run.
         beyond: True where that takes a δ₁ below 10⁻²⁹⁰, and so a larger ε.
-        noise_multiplier: the least noise with which it proves what the run promises.
+        noise_multiplier: the least noise that proves the run's guarantee by this rule.
     """
 
     epsilon: float
@@ -417,7 +416,7 @@ class ByGroups:
 
     @staticmethod
     def of(noise: float, rate: float, steps: int, *, promised: float, members: int) -> ByGroups:
-        """What it says of a run.
+        """Its result for a run.
 
         Args:
             noise: its noise multiplier.
@@ -450,7 +449,7 @@ class ByGroups:
 
 
 def _one_of(epsilon: float, members: int) -> float:
-    """The logarithm of the δ₁ with which one of k must be protected, that all have (ε, DELTA)."""
+    """Log of the δ₁ for one of k such that all have (ε, DELTA)."""
     one = epsilon / members
     return math.log(DELTA) + math.log(math.expm1(one)) - epsilon - math.log(-math.expm1(-epsilon))
 
@@ -459,13 +458,13 @@ def _one_of(epsilon: float, members: int) -> float:
 
 # Tokens that a canary begins with, which the attacker knows, and of its secret.
 _KNOWN, _SECRET = 8, 8
-# Probability with which the ε that guesses prove may be wrong.
+# Error probability of the ε from guesses.
 _WRONG = 0.05
 
 
 @dataclass(frozen=True)
 class Canaries:
-    """Made-up users who repeat a secret, of whom coins say who takes part.
+    """Synthetic users who repeat a secret; coins decide who participates.
 
     Args:
         tokens: (c, LENGTH) the message of each: known tokens, and then the secret.
@@ -496,7 +495,7 @@ class Canaries:
         )
 
     def right(self, before: Any, after: Any, guesses: int) -> int:
-        """How many coins are guessed, where those who gained most are said to be in, and others out."""
+        """Number of right guesses if the largest gains are guessed in, and others out."""
         gain = record_losses(before, self.tokens) - record_losses(after, self.tokens)
         order = np.argsort(gain, kind="stable")
         out, taken = order[: guesses // 2], order[len(order) - guesses // 2 :]
@@ -528,7 +527,7 @@ class Canaries:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all runs share.
+    """Shared settings of all runs.
 
     Args:
         fresh: makes a copy of the open model.
@@ -546,8 +545,8 @@ class Attacked:
     """The size of the attack.
 
     Args:
-        users: how many real users there are beside canaries.
-        canaries: how many canaries there are, of which half take part.
+        users: number of real users in addition to canaries.
+        canaries: number of canaries; half of them participate.
         looked_at: how many of those inside, and of those outside, are ranked.
         others: how many random secrets a canary's own is ranked among.
     """
@@ -560,7 +559,7 @@ class Attacked:
 
 @dataclass(frozen=True)
 class Run:
-    """What is kept of a run.
+    """The stored result of a run.
 
     Args:
         perplexity: of the test, after the last step.
@@ -579,10 +578,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Attack:
-    """What an attack has found.
+    """The result of an attack.
 
     Args:
-        way: what was drawn.
+        way: the sampled unit.
         epsilon: the promised ε of a user.
         right: how many coins were guessed.
         guesses: of how many.
@@ -607,7 +606,7 @@ class Attack:
 
 
 def kept(file: Path, make: Callable[[], Any]) -> dict[str, Any]:
-    """The fields of a result from its file, or of a new one, which is written when it is whole."""
+    """The fields of a result from its file, or of a new one, written when complete."""
     if not file.is_file():
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(".part")
@@ -629,7 +628,7 @@ def run(setting: Setting, way: Way, epsilon: float, seed: int) -> Run:
 
 
 def attack(setting: Setting, way: Way, epsilon: float, seed: int, sizes: Attacked) -> Attack:
-    """Insert canaries, fine-tune, and guess who was in and what they said."""
+    """Insert canaries, fine-tune, and guess participation and secrets."""
     before, after, began = setting.fresh(), setting.fresh(), time.process_time()
     words, chat = before.config.vocab_size, setting.chat.of_some(sizes.users)
     canaries = Canaries.drawn(sizes.canaries, words, seed, chat.tokens.device)
@@ -662,8 +661,8 @@ class Row:
     """A row of the table: one way at one ε.
 
     Args:
-        way: what is drawn and clipped.
-        promised: what has the promise.
+        way: the sampled and clipped unit.
+        promised: the protected unit.
         epsilon: the promised ε at δ = 1e-6.
         seeds: how many runs there are.
         perplexity: of the test after the last step, the mean of the runs.
@@ -673,10 +672,10 @@ class Row:
         bands: the number of bands.
         noise: noise sd ÷ the most that all expected blocks add up to, times 1,000.
         by_groups: the ε of a user by the general rule for groups; none where a user is one block.
-        beyond: True where the rule proves a larger ε alone.
-        noise_by_groups: the noise multiplier that the rule asks for this ε.
+        beyond: True if the rule proves only a larger ε.
+        noise_by_groups: the noise multiplier that the rule needs for this ε.
         seconds: the time of the processor for a run.
-        curve: the ε of UNITS messages, users or days, by what is drawn, and of all of a person.
+        curve: the ε of UNITS messages, users or days, by sampled unit, and of a whole person.
     """
 
     way: str
@@ -697,7 +696,7 @@ class Row:
 
 
 def curve(way: Way, run: Run, steps: int) -> tuple[float, ...]:
-    """The ε of UNITS blocks of a run (of one person, or of so many users), and of a whole person."""
+    """The ε of UNITS blocks of a run (one person's, or several users'), and of a person."""
     noise, rate = run.noise_multiplier, run.sampling_rate
     kept = way.unit.max_elements if isinstance(way.unit, User) else None
     level: Level = "user" if way.unit == User() else "element"
@@ -760,7 +759,7 @@ CURVE_HEADER = (
 
 
 def curve_line(row: Row) -> str:
-    """A row of the table of what each run promises to several blocks, and to a person."""
+    """A row of the table of guarantees for several blocks, and for a person."""
     return f"| {row.way} | {said(row.epsilon)} | {' | '.join(f'{e:.2f}' for e in row.curve)} |"
 
 
@@ -785,7 +784,7 @@ _COLOURS = ("tab:red", "tab:blue", "tab:cyan", "tab:green")
 
 
 def draw(file: Path, rows: Sequence[Row], attacks: Sequence[Attack], open_model: float) -> None:
-    """Write the picture: perplexity against ε, and what canaries gave away."""
+    """Write the picture: perplexity against ε, and the canaries' disclosure."""
     import matplotlib as mpl
 
     mpl.use("Agg")

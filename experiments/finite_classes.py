@@ -2,9 +2,9 @@
 
 Two problems, K hypotheses each, n users with m records, losses between 0 and 1:
 
-- *packing*: that of the lower bound of the user-level paper (Theorem 8, eq. (24)). Records are ±e_j,
-  hypotheses all of {−1, +1}^d with d = log₂K, and the loss is 1 where the record has the hypothesis'
-  sign. The paper's advantage of the right signs, max(√(d/96mn), d/(192nε√m)), is what nobody can learn;
+- *packing*: from the lower bound of the user-level paper (Theorem 8, eq. (24)). Records are ±e_j,
+  hypotheses all of {−1, +1}^d with d = log₂K, and the loss is 1 if the record has the hypothesis'
+  sign. The paper's advantage of the right signs, max(√(d/96mn), d/(192nε√m)), cannot be learned;
   here it is 0.2, which can be;
 - *random*: each hypothesis has losses that are 0 or 1, with a mean drawn from [0.3, 0.7].
 
@@ -17,17 +17,17 @@ Methods, all ε-DP for a user's data exchanged for others, the paper's relation:
   and the τ of Theorem 7;
 - ``two looks``: permute-and-flip with ε/2, which also publishes the winner's loss; then again with
   ε/2 and users' losses clipped to a window around it, as wide as 8 standard deviations of them, 4/√m,
-  and 6 standard errors of it: the gain from users whose losses are alike, on which no promise rests.
+  and 6 standard errors of it: the gain from users with similar losses, without any guarantee.
 
-*Evaluations* are calls of the loss. ``algorithm 5`` evaluates whatever it draws, as printed; ``repeat``
-keeps what it has evaluated, and draws only the noise anew.
+*Evaluations* are calls of the loss. ``algorithm 5`` evaluates every drawn hypothesis, as printed;
+``repeat`` caches evaluations, and redraws only the noise.
 
-The *error* is the mean loss of what was chosen less that of the best on these users, mean over seeds;
+The *error* is the mean loss of the choice minus the best one's on these users, mean over seeds;
 ``floor`` is the lower bound of Theorem 8 with its constants.
 
     python experiments/finite_classes.py [--seeds 6] [--out experiments/out] [--quick]
 
-Random numbers are seeded, so what is made here repeats exactly and is, as a release, not private.
+Random numbers are seeded, so results repeat exactly; a seeded release is not private.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ FloatArray = NDArray[np.float64]
 
 ALPHA = 0.05
 PROBLEMS = ("packing", "random")
-# Standard deviations of a user's mean loss to either side of the window of a second look.
+# Standard deviations of a user's mean loss on each side of the second query's window.
 _SIDES = 4.0
 # And standard errors of the loss that it is around.
 _ERRORS = 3.0
-# Data and choices must not be made of the same random numbers.
+# Data and choices must use different random numbers.
 _CHOICES = 1_000_000
 
 
@@ -97,7 +97,7 @@ def packing(
     # The chances of +e_j and −e_j.
     chances = np.concatenate([1 + advantage * right, 1 - advantage * right]) / (2 * d)
     counts = rng.multinomial(records, chances, size=users)
-    # A record +e_j costs those whose sign is +1.
+    # A record +e_j costs hypotheses with sign +1.
     costs = np.concatenate([signs.T > 0, signs.T < 0])
     return np.asarray(counts @ costs / records)
 
@@ -127,7 +127,7 @@ def concentration(hypotheses: int, users: int, records: int, alpha: float = ALPH
 def algorithm_5(
     losses: FloatArray, epsilon: float, records: int, seed: int, alpha: float = ALPHA
 ) -> tuple[int, int]:
-    """The hypothesis that is chosen, and the number of evaluations.
+    """The chosen hypothesis, and the number of evaluations.
 
     Args:
         losses: (n, K) mean losses of users, in [0, 1].
@@ -185,12 +185,12 @@ def winsorized(
 
 @dataclass
 class Counted:
-    """The loss of a hypothesis, (n,) for its users, and how often it was asked for."""
+    """The loss of a hypothesis, (n,) for its users, and the number of its evaluations."""
 
     evaluations: int = 0
 
     def __call__(self, hypothesis: int, losses: FloatArray) -> FloatArray:
-        # Without the records of zeros on which a loss is tried.
+        # Without the zero records of the trial evaluation.
         self.evaluations += bool(losses.any())
         return losses[:, hypothesis]
 
@@ -227,7 +227,7 @@ def _select(
     bound: float = 1.0,
     score: bool = False,
 ) -> Choice:
-    # Rows are users: their mean losses are what is clipped.
+    # Rows are users: their mean losses are clipped.
     return select(
         range(losses.shape[1]),
         counted,

@@ -1,22 +1,22 @@
 """A network on pictures, trained at user and element level: Figure 5 of the element-level paper.
 
-The network of PyTorch's tutorial on CIFAR-10, Algorithm 1 and update (15) of the paper, with pairs of
-user and element drawn in place of users, whose amplification for elements is false. The 50,000 pictures
-for training are two parts. The first file, 10,000 pictures, is public: an encoder is trained on it, and
-the centres of K = 100 elements are k-means++ of its features, so that the partition depends on nobody's
-pictures. The other 40,000 are held by pseudo-users: each has 100 pictures in equal parts of k = 5 or 30
-elements, drawn by chance, and pictures may be held by several users. The 10,000 pictures of the test
-enter nothing else.
+The network of PyTorch's tutorial on CIFAR-10, Algorithm 1 and update (15) of the paper, with
+sampled pairs of user and element instead of sampled users, because the latter's amplification for
+elements is false. The 50,000 training pictures are two parts. The first file, 10,000 pictures, is
+public: an encoder is trained on it, and the centres of K = 100 elements are k-means++ of its
+features, so that the partition depends on no user's pictures. The other 40,000 belong to
+pseudo-users: each has 100 pictures in equal parts of k = 5 or 30 random elements, and pictures may
+belong to several users. The 10,000 test pictures are used for nothing else.
 
     python experiments/images.py [--pictures 600000] [--all] [--out experiments/out]
     python experiments/images.py --all --pictures 400000000 --device cuda --max-rows 10000
 
-By default it makes the half of the figure with n = 8,000 and k = 30, beginning with its headline (ε = 3
-for elements, three seeds); ``--all`` makes the whole grid. Every run reads as many pictures, and its
-steps, users a step and learning rate are a plan of public numbers (``Asked.planned``). The second
-command reads as many as the paper's 40,000 steps of 100 users, for which a GPU is needed. A cell that
-is finished is kept in a file, and the same command goes on with the next one; ``--quick`` shows that it
-runs. Pictures are read from the folder that DPGRAIN_DATA names.
+By default it runs the half of the figure with n = 8,000 and k = 30, beginning with its headline (ε
+= 3 for elements, three seeds); ``--all`` runs the whole grid. Every run reads the same number of
+pictures, and its steps, users per step and learning rate are a plan from public numbers
+(``Asked.planned``). The second command reads the paper's number, 40,000 steps of 100 users, which
+needs a GPU. A finished cell is stored in a file, and the same command continues with the next one;
+``--quick`` checks that it runs. Pictures are read from the folder in DPGRAIN_DATA.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ CLASSES, ELEMENTS, PICTURES = 10, 100, 100
 EPSILONS, LEVELS = (3.0, math.inf, 1.0), ("element", "user")
 # Weights of the network.
 _WEIGHTS = 62_006
-# The largest learning rate, and the l2 distance that noise alone may move the weights: of the rates 1
-# and 2 the better one in 200 steps on public pictures, where noise alone moved them by 12.5.
+# The largest learning rate, and the l2 distance that noise may move the weights: rate 2 was better
+# than 1 in 200 steps on public pictures, with noise moving the weights by 12.5.
 _LEARNING_RATE, _DRIFT = 2.0, 16.0
-# The power with which weights of the averaged iterates grow: it is of the last quarter, about.
+# Exponent of the weights of averaged iterates: about the last quarter counts.
 _POWER = 3.0
 
 
@@ -102,7 +102,7 @@ class Pictures:
         return Pictures(self.pixels.to(device), self.labels.to(device))
 
     def inputs(self, places: Any) -> Any:
-        """What goes into a network: (rows, 3, 32, 32) from −1 to 1, as in the tutorial."""
+        """The network's inputs: (rows, 3, 32, 32) from −1 to 1, as in the tutorial."""
         return self.pixels[places.to(self.pixels.device)].float() / 127.5 - 1.0
 
     def loss(self, module: Any, places: Any) -> Any:
@@ -145,7 +145,7 @@ def encoder(seed: int) -> tuple[Any, Any]:
 
 
 def elements_of(held: Pictures, public: Pictures, *, epochs: int, elements: int) -> IntArray:
-    """(m,) the element of each picture that users may hold; the partition is made of public ones."""
+    """(m,) the element of each private picture; the partition follows from public ones."""
     body, whole = encoder(0)
     _ = plain(
         whole.to(public.labels.device), public.loss, lambda *_: 0.0, np.arange(len(public)),
@@ -164,7 +164,7 @@ def _features(body: Any, pictures: Pictures) -> NDArray[np.float64]:
 
 
 def pseudo_users(elements: IntArray, n: int, k: int, seed: int, most: int = PICTURES) -> Records:
-    """Users with ``most`` pictures each, in equal parts of k elements that are drawn by chance.
+    """Users with ``most`` pictures each, in equal parts of k random elements.
 
     Args:
         elements: (m,) the element of each picture.
@@ -197,10 +197,10 @@ class Cell:
         k: the elements of each.
         elements: the number of all elements K.
         level: ``"user"`` or ``"element"``.
-        epsilon: the promised ε; ∞ for hardly any noise.
+        epsilon: the guaranteed ε; ∞ for almost no noise.
         pictures: the expected number of pictures that it reads.
         seed: of users, weights, draws and noise.
-        steps: the number of steps T; by default that of the plan of the longest reach.
+        steps: the number of steps T; by default the plan's with the longest reach.
     """
 
     n: int
@@ -220,7 +220,7 @@ class Cell:
         return f"{kind}_{self.pictures}_pictures{steps}_seed{self.seed}"
 
     def asked(self, learning_rate: float, drift: float, weights: int) -> Asked:
-        """The plan of the run, for a network of so many weights, whose iterates are averaged."""
+        """The plan of the run, for a network with this number of weights and averaged iterates."""
         unit, blocks = (User(), 1) if self.level == "user" else (Element(), self.k)
         steps, passes = self.steps or 1, self.pictures / (self.n * PICTURES)
         asked = Asked(
@@ -243,12 +243,12 @@ def grid(pictures: int, whole: bool = False) -> list[Cell]:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all cells share.
+    """Shared settings of all cells.
 
     Args:
-        held: the pictures that users hold.
+        held: the users' pictures.
         test: the pictures of the test.
-        elements: (m,) the element of each picture that is held.
+        elements: (m,) the element of each private picture.
         most: the number of pictures of each user.
         max_rows: the most rows of a batch.
     """
@@ -260,7 +260,7 @@ class Setting:
     max_rows: int = 512
 
     def figure(self, module: Any, whole: bool) -> float:
-        """The accuracy in the test, on the way in a fifth of it."""
+        """The accuracy in the test, during training on a fifth of it."""
         most = len(self.test) if whole else len(self.test) // 5
         inputs = self.test.inputs(torch.arange(most))
         return accuracy(module, inputs, self.test.labels[:most])
@@ -268,8 +268,8 @@ class Setting:
     def asked(self, cell: Cell) -> Asked:
         """The plan of a cell.
 
-        Of k times as many pictures the mean gradient has a part by chance that is √k shorter, so that
-        clipping leaves up to √k times as much of what users have in common, and steps are the longer.
+        With k times the pictures the random part of the mean gradient is √k smaller, so clipping
+        leaves up to √k times as much of the users' common part, and steps are longer.
         """
         longer = math.sqrt(cell.k) if cell.level == "user" else 1.0
         return cell.asked(_LEARNING_RATE / longer, _DRIFT, _WEIGHTS)
@@ -288,7 +288,7 @@ class Setting:
         )
 
     def without_privacy(self, epochs: int) -> Curve:
-        """Train on all pictures that users hold, as the tutorial does, in batches of 32."""
+        """Train on all users' pictures, like the tutorial, in batches of 32."""
         module = tutorial_network(0).to(self.held.labels.device)
         places = np.arange(len(self.held))
         return plain(
@@ -310,7 +310,7 @@ class Row:
         elements: the number of all elements K.
         level: user or element.
         epsilon: the promised ε of one user, or one element, at δ = 1e-6.
-        pictures: the expected number of pictures that are read.
+        pictures: the expected number of read pictures.
         steps: the number of steps T.
         seeds: the number of runs.
         accuracy: in the test after the last step, mean of the runs.
@@ -318,8 +318,8 @@ class Row:
         most: of the runs.
         behind: by how much the mean is below the accuracy without privacy.
         noise_multiplier: noise sd ÷ clipping bound, with blocks drawn one by one.
-        users_drawn: the ε of one element that is proved of the same noise where users are drawn, which
-            the paper bills at ``epsilon``; of element level alone.
+        users_drawn: the proved ε of one element with the same noise if users are sampled, which the
+            paper states as ``epsilon``; only at element level.
         whole_user: the ε that the same run promises to a user with k elements.
         seconds: the time of the processor for a run.
     """
@@ -405,7 +405,7 @@ def panels(found: dict[Cell, Curve]) -> dict[str, list[Line]]:
 
 
 def prepared(out: Path, *, quick: bool, device: str = "cpu") -> tuple[Pictures, Pictures, IntArray]:
-    """The pictures that users hold, those of the test, and elements, which are kept in a file."""
+    """The users' pictures, the test's, and elements, cached in a file."""
     folder, most = tables(PUBLIC, *HELD, TEST), 400 if quick else None
     held, test = (Pictures.read(folder, names, most).to(device) for names in (HELD, [TEST]))
     file = out / "elements.npy"

@@ -1,11 +1,11 @@
 """Test problems at user level: means, the lower bounds' problems, convex problems of known risk.
 
-Users hold m records each. All users draw from one distribution P₀, or user u from the mixture
-(1 − Δ)·P₀ + Δ·Q_u with Q_u a single point, to which P₀ gives no probability: the total variation
-between a user's distribution and P₀ is Δ, exactly.
+Users have m records each. All users draw from one distribution P₀, or user u from the mixture (1 −
+Δ)·P₀ + Δ·Q_u with Q_u a single point of probability 0 under P₀: the total variation between a
+user's distribution and P₀ is exactly Δ.
 
-Sources: Levy et al., *Learning with User-Level Privacy*: (18) for truncated Gaussians, with which the
-lower bounds of Corollary 1 and Theorem 6 are made; Theorem 8 for the packing; Theorem 9 for two points.
+Sources: Levy et al., *Learning with User-Level Privacy*: (18) for truncated Gaussians, the basis of
+the lower bounds of Corollary 1 and Theorem 6; Theorem 8 for the packing; Theorem 9 for two points.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Records = tuple[NDArray[np.float32], FloatArray, IntArray]
 
-# Entries of records that are held at a time.
+# Largest number of record entries in memory.
 _ENTRIES = 1 << 22
 # Records are drawn one by one unless clipping acts on any of them with at most this probability.
 _NEGLIGIBLE = 1e-9
@@ -46,7 +46,7 @@ def sphere(generator: np.random.Generator, count: int, d: int) -> FloatArray:
 
 
 def direction(d: int) -> FloatArray:
-    """(d,) the unit vector along which the truth lies: fixed, and no axis."""
+    """(d,) the unit vector of the truth: fixed, and not an axis."""
     found: FloatArray = sphere(np.random.default_rng(d), 1, d)[0]
     return found
 
@@ -72,7 +72,7 @@ def gaussian_users(
         m: records of each.
         d: coordinates.
         generator: randomness.
-        mean_norm: ‖μ‖, by default √d; μ lies along :func:`direction`.
+        mean_norm: ‖μ‖, by default √d; μ is along :func:`direction`.
         bound: the radius, by default 10√d.
         heterogeneity: Δ. Q_u is the point ‖μ‖·w_u, with w_u uniform on the sphere.
         common: whether w_u is the same for all users.
@@ -113,7 +113,7 @@ def _means(
     heterogeneity: float,
     generator: np.random.Generator,
 ) -> FloatArray:
-    """Means of m records, Bin(m, Δ) of which are the user's point."""
+    """Means of m records; Bin(m, Δ) of them are the user's point."""
     elsewhere = generator.binomial(m, heterogeneity, len(others))[:, None] / m
     out = generator.standard_normal(others.shape)
     out *= np.sqrt((1 - elsewhere) / m)
@@ -147,7 +147,7 @@ def _means_of_records(
 
 
 def truncated(records: FloatArray, bound: float) -> FloatArray:
-    """Each coordinate z becomes z / max(1, |z|/bound): what lies outside is projected to ±bound.
+    """Each coordinate z becomes z / max(1, |z|/bound): values outside are projected to ±bound.
 
     Source: Levy et al., (18). "Truncated" is not conditioned: the mass outside sits at the faces.
 
@@ -167,12 +167,12 @@ def truncated_gaussian(
 def truncated_mean(mean: FloatArray, sd: float, bound: float) -> FloatArray:
     """(d,) the mean of a truncated Gaussian, exactly.
 
-    Lemma 3 puts it within O(sd·e^{−10d}) of ``mean`` where ‖mean‖₂ + 10√d·sd ≤ √d·bound. That is false:
-    a mean along one axis satisfies it and is cut to ``bound``; and where every |mean_j| + 10·sd ≤ bound
-    the distance is about sd·e^{−50}, whatever d. Nothing here rests on the lemma.
+    Lemma 3 claims a distance of O(sd·e^{−10d}) to ``mean`` if ‖mean‖₂ + 10√d·sd ≤ √d·bound. This is
+    false: a mean along one axis satisfies it and is clamped to ``bound``; and if every |mean_j| +
+    10·sd ≤ bound the distance is about sd·e^{−50}, for any d. Nothing here uses the lemma.
     """
     low, high = (-bound - mean) / sd, (bound - mean) / sd
-    # The part below −bound, the part above bound, and what lies between.
+    # The parts below −bound, above bound, and in between.
     ends = bound * (norm.sf(high) - norm.cdf(low))
     inside = mean * (norm.cdf(high) - norm.cdf(low)) + sd * (norm.pdf(low) - norm.pdf(high))
     return np.asarray(ends + inside)
@@ -186,9 +186,9 @@ class Packing:
     """The finite hypothesis class of Theorem 8.
 
     With d = ⌊log₂K⌋, hypotheses are the sign vectors θ of {±1}^d, records are ±e_j, and the loss is
-    B·1{θ_j = z_j} of the coordinate j that the record shows. P_v shows each coordinate alike, as v_j
-    with probability (1 + gap)/2, and −v is its best hypothesis. The paper's sample space, {±1}^d or
-    ⌈log₂K⌉ points, cannot hold these records: there are 2d.
+    B·1{θ_j = z_j} of the record's coordinate j. P_v shows each coordinate with equal probability,
+    as v_j with probability (1 + gap)/2, and −v is its best hypothesis. The paper's sample space,
+    {±1}^d or ⌈log₂K⌉ points, cannot contain these records: there are 2d.
 
     Args:
         hypotheses: K, at least 2.
@@ -224,7 +224,7 @@ class Packing:
         return (2 * bits - 1).astype(np.int8)
 
     def members(self, generator: np.random.Generator) -> NDArray[np.int8]:
-        """(at least e^{d/8}, d) sign vectors, any two of which differ in at least d/4 coordinates."""
+        """(at least e^{d/8}, d) sign vectors that pairwise differ in at least d/4 coordinates."""
         d = self.coordinates
         found = np.empty((0, d), dtype=np.int8)
         while len(found) < math.exp(d / 8):
@@ -273,9 +273,9 @@ class TwoPoint:
     def floor(n: int, epsilon: float, delta: float) -> float:
         """A lower bound of the larger mean squared error of any test with values in [0, 1].
 
-        The paper prints Ω(e^{−cnε}). In full: let the output lie above ½ with probability p where it
-        should be 0, and q where it should be 1. All n users change, under ``replace``, so that
-        q ≤ e^{nε}p + δ(e^{nε} − 1)/(e^ε − 1); the errors are at least p/4 and (1 − q)/4.
+        The paper prints Ω(e^{−cnε}). In full: let the output be above ½ with probability p if it
+        should be 0, and q if it should be 1. All n users change, under ``replace``, so that q ≤
+        e^{nε}p + δ(e^{nε} − 1)/(e^ε − 1); the errors are at least p/4 and (1 − q)/4.
 
         >>> TwoPoint.floor(0, 1.0, 0.0), round(TwoPoint.floor(10, 0.1, 1e-6), 4)
         (0.125, 0.0672)
@@ -291,12 +291,12 @@ class TwoPoint:
 
 @dataclass(frozen=True)
 class Problem(ABC):
-    """A stochastic convex problem whose population risk is known exactly.
+    """A stochastic convex problem with exactly known population risk.
 
     Args:
         dimension: p, at least 3.
         distance: R: the search goes over the ball of this radius around 0, which is the start.
-        heterogeneity: Δ. Excess is always that under P₀, also where users differ.
+        heterogeneity: Δ. Excess is always measured under P₀, even if users differ.
         common: whether Q_u is the same for all users.
 
     Raises:
@@ -345,7 +345,7 @@ class Problem(ABC):
 
     @abstractmethod
     def _others(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The records that the Q_u are made of, one for each point of the sphere."""
+        """The records of the Q_u, one for each point of the sphere."""
 
     @property
     def strength(self) -> float:
@@ -363,7 +363,7 @@ class Problem(ABC):
         return Ball(self.distance)
 
     def draw(self, n: int, m: int, generator: np.random.Generator) -> Records:
-        """Records of all users, and whose each is.
+        """Records and ids of all users.
 
         Args:
             n: users.
@@ -412,8 +412,8 @@ class LogisticProblem(Problem):
     def excess(self, theta: FloatArray) -> float:
         """An integral over the two coordinates of a record that matter, to rounding.
 
-        Given z* = ⟨x, θ*⟩ the excess of z is that of ln(1 + e^z) over its tangent at z*. The two
-        coordinates lie at radius r, r² ~ Beta(1, (p − 2)/2), and a uniform angle.
+        Given z* = ⟨x, θ*⟩ the excess of z is the gap of ln(1 + e^z) above its tangent at z*. The
+        two coordinates are at radius r, r² ~ Beta(1, (p − 2)/2), with a uniform angle.
         """
         best = float(np.linalg.norm(self._truth))
         along = float(theta @ self._truth) / best
@@ -497,7 +497,7 @@ class RidgeProblem(Problem):
         ridge: λ, above 0.
         noise: y deviates by at most this.
 
-    Q_u is one record with the smallest y, or the largest, whichever is less likely.
+    Q_u is one record with the smallest y, or the largest, the less likely of them.
     """
 
     ridge: float = 0.1
@@ -547,7 +547,7 @@ class RidgeProblem(Problem):
 
 @dataclass(frozen=True)
 class SquaredDistance:
-    """½‖θ − x‖²: the mean, as a loss.
+    """½‖θ − x‖², a loss with the mean as its minimum.
 
     >>> SquaredDistance().gradient(np.ones(1), np.array([[3.0]]), np.zeros(1)).tolist()
     [[-2.0]]
@@ -565,7 +565,7 @@ class SquaredDistance:
 
 @dataclass(frozen=True)
 class MeanProblem(Problem):
-    """Strongly convex: the squared distance to records that lie on a sphere around the truth.
+    """Strongly convex: the squared distance to records on a sphere around the truth.
 
     Args:
         spread: the radius of that sphere.
@@ -627,7 +627,8 @@ class LinearProblem(Problem):
         mean_norm: ‖μ‖ of the Gaussian, by default G/2 as in Corollary 1; the smaller, the harder its
             direction. Its coordinates are equal but for their signs.
 
-    The standard deviation of a coordinate is G/(20√p), that of the paper. Q_u is one record of norm G.
+    The standard deviation of a coordinate is G/(20√p), as in the paper. Q_u is one record of norm
+    G.
     """
 
     bound: float = 1.0
@@ -676,7 +677,7 @@ class LinearProblem(Problem):
 def beta_nodes(a: float, b: float, count: int = _NODES) -> tuple[FloatArray, FloatArray]:
     """Gauss's nodes in [0, 1] and weights, adding up to 1, for means under Beta(a, b).
 
-    From the recursion of Jacobi's polynomials, whose constants do not overflow for large b.
+    From the recursion of Jacobi's polynomials, with constants that do not overflow for large b.
 
     >>> nodes, weights = beta_nodes(1.0, 499.0)
     >>> bool(abs(weights @ nodes - 1 / 500) < 1e-15)

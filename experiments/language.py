@@ -1,11 +1,11 @@
 """A small language model on a chat: examples, users or elements drawn, at equal cost.
 
 Charles and others ("Fine-tuning large language models with user-level differential privacy", 2024)
-compare two ways to one promise for whole users: *examples* drawn and clipped by themselves, of which
-each user has at most G, and *users* drawn, whose mean gradient over G examples is clipped. Here a third
-way stands between them, *elements*: what a user said within ten minutes is clipped as one, and a user
-has at most M of these. The fourth curve is of elements with a promise for each of them alone. All draw
-as many messages a step on average, so that all cost the same.
+compare two ways to one guarantee for whole users: *examples* sampled and clipped separately, at
+most G per user, and *users* sampled, with their clipped mean gradient over G examples. Here a third
+way is in between, *elements*: a user's messages within ten minutes are clipped as one, and a user
+has at most M of these. The fourth curve has elements with a guarantee only for each of them. All
+sample the same average number of messages per step, so that all cost the same.
 
 The model reads characters: two layers of width 32 with random weights, on the 95 printable ones of
 ASCII and a sign for others. A message's loss is the mean over its first 48 characters, so that a
@@ -14,8 +14,8 @@ message counts as one. Test messages are of other users.
     python experiments/language.py [--steps 250] [--messages-a-step 100] [--epsilons 3 inf]
         [--out experiments/out]
 
-A cell that is finished is kept in a file, and the same command goes on with the next one. The messages
-(Kummerfeld and others, 2019, CC BY 4.0) are read from the folder that DPGRAIN_DATA names.
+A finished cell is stored in a file, and the same command continues with the next one. The messages
+(Kummerfeld and others, 2019, CC BY 4.0) are read from the folder in DPGRAIN_DATA.
 """
 
 from __future__ import annotations
@@ -51,14 +51,15 @@ from dpgrain.units import Element, User
 nn, functional = torch.nn, torch.nn.functional
 
 FILE = "irc_ubuntu.parquet"
-# Signs: 95 printable characters from the space on, one for all others, and the start of a message.
+# Symbols: 95 printable characters from the space on, one for all others, and the start of a
+# message.
 _FIRST, _OTHER, _START, SIGNS = 32, 95, 96, 97
 LENGTH, WIDTH, HEADS = 48, 32, 2
-# Messages that are kept of a user (G), and elements (M), where whole users are promised something.
+# Messages (G) and elements (M) used per user in user-level guarantees.
 MESSAGES, ELEMENTS = 8, 4
-# An element is what a user said in so many minutes of one day.
+# An element is a user's messages within this number of minutes of one day.
 MINUTES = 10
-# One user in so many is of the test.
+# One in this many users belongs to the test.
 _TESTED = 10
 
 
@@ -135,7 +136,7 @@ def coded(texts: NDArray[Any]) -> IntArray:
 
 
 def message_loss(module: Any, signs: Any) -> Any:
-    """The mean over messages of their own mean losses."""
+    """The mean over messages of their mean losses."""
     told, truth = signs[:, :-1].clamp(min=0), signs[:, 1:]
     each = functional.cross_entropy(
         module(told).transpose(1, 2), truth, ignore_index=-1, reduction="none"
@@ -166,7 +167,7 @@ class Layer(torch.nn.Module):
 
 
 class Model(torch.nn.Module):
-    """Two layers, which tell the next character at each place."""
+    """Two layers that predict the next character at each position."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,10 +194,10 @@ class Way:
     """One way of drawing and clipping.
 
     Args:
-        name: what is drawn.
-        records: the messages that take part, with what is clipped as one as their elements.
-        unit: what is promised something.
-        blocks: the number of blocks of all users, of which a step draws some.
+        name: the sampled unit.
+        records: the participating messages, with their clipped groups as elements.
+        unit: the privacy unit.
+        blocks: the number of blocks of all users; a step samples some.
         messages: the number of messages of all blocks.
     """
 
@@ -207,7 +208,7 @@ class Way:
     messages: int
 
     def asked(self, epsilon: float, steps: int, messages: float) -> Asked:
-        """The public numbers of a run that reads so many messages a step on average.
+        """The public numbers of a run that reads this average number of messages per step.
 
         The rate and the divisor are set by hindsight from the table, so that all ways cost the same.
         """
@@ -224,7 +225,7 @@ def ways(chat: Chat) -> tuple[Way, ...]:
     first = np.flatnonzero(number < MESSAGES)
     pair = chat.users * (int(chat.elements.max()) + 1) + chat.elements
     each = np.flatnonzero(place_within(pair) < MESSAGES)
-    # The place of an element among those of its user, in the order of time.
+    # The position of an element among its user's, in order of time.
     some = first[rank_within(chat.users[first], chat.elements[first]) < ELEMENTS]
     whole = User(max_elements=ELEMENTS)
     return (
@@ -264,7 +265,7 @@ class Row:
     """A row of the table.
 
     Args:
-        way: what is drawn and clipped.
+        way: the sampled and clipped unit.
         promised: the unit that has the promise.
         epsilon: the promised ε at δ = 1e-6.
         loss: of the test after the last step, in nats a character.

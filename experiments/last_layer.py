@@ -1,18 +1,19 @@
 """The last layer of a network on features of pictures: Figure 4 of the element-level paper.
 
-A softmax regression by Algorithm 1 and update (15), with pairs of user and element drawn in place of
-users. The paper's features are ResNet-50's of Flickr pictures, which are not public. Here they are
-learned without labels, and *not by a network*: 256 centres of k-means among whitened patches of 6 × 6,
-and how near to each of them patches of the four quarters of a picture are (Coates, Lee and Ng, 2011).
-They are learned on the first 10,000 pictures of CIFAR-10, which are declared public; so are the centres
-of K = 50 or 500 elements, by which features are moved and scaled, and the two constants of a plan.
-Users hold the other 40,000.
+A softmax regression by Algorithm 1 and update (15), with sampled pairs of user and element instead
+of users. The paper's features are ResNet-50's of Flickr pictures, which are not public. Here they
+are
+learned without labels, and *not by a network*: 256 centres of k-means among whitened patches of 6 ×
+6, and the closeness of the patches in the four quarters of a picture to each of them (Coates, Lee
+and Ng, 2011). They are learned on the first 10,000 pictures of CIFAR-10, which are declared public;
+so are the centres of K = 50 or 500 elements, the moments that standardise features, and the two
+constants of a plan. Users have the other 40,000.
 
     python experiments/last_layer.py [--pictures 200000] [--seeds 2] [--out experiments/out]
     python experiments/last_layer.py --features FILE.npz
 
-Features of one's own are arrays ``public``, ``x`` and ``test_x`` of a file, and classes ``public_y``,
-``y`` and ``test_y``. A cell that is finished is kept in a file, and the same command goes on with the
+Custom features are arrays ``public``, ``x`` and ``test_x`` of a file, and classes ``public_y``,
+``y`` and ``test_y``. A finished cell is stored in a file, and the same command continues with the
 next one.
 """
 
@@ -66,11 +67,11 @@ USERS, EPSILONS = 8000, (1.0, 3.0)
 KINDS = ((5, 50), (30, 50), (5, 500), (30, 500), (100, 500))
 # Pixels of a patch's side and between patches, centres, and patches that these are learned from.
 _SIDE, _STRIDE, _CENTRES, _PATCHES = 6, 2, 256, 50_000
-# Patches in a row of a picture.
+# Patches per row of a picture.
 _ACROSS = (32 - _SIDE) // _STRIDE + 1
-# The l2 distance that noise alone may move the weights, chosen with users of public pictures.
+# The l2 distance that noise may move the weights, chosen with users of public pictures.
 _DRIFT = 100.0
-# Numbers of steps and multiples of pictures with which one cell is run besides.
+# Additional numbers of steps and multiples of pictures for one cell.
 _OTHERS = ((1, 25), (1, 400), (1, 1600), (4, None))
 
 
@@ -79,11 +80,11 @@ _OTHERS = ((1, 25), (1, 400), (1, 1600), (4, None))
 
 @dataclass(frozen=True)
 class Encoder:
-    """What was learned of patches without labels.
+    """Features learned from patches without labels.
 
     Args:
         mean: (108,) of patches.
-        whitening: (108, 108) by which patches less their mean are multiplied.
+        whitening: (108, 108) matrix applied to centred patches.
         centres: (c, 108) of whitened patches.
     """
 
@@ -130,11 +131,11 @@ class Features:
     """Features of pictures in three parts, moved by the mean of public ones and scaled to length 1.
 
     Args:
-        public: (m₀, d) those of which elements are made.
+        public: (m₀, d) features that define the elements.
         public_y: (m₀,) their classes.
-        x: (m, d) those that users hold.
+        x: (m, d) the users' features.
         y: (m,) their classes.
-        test_x: (m', d) those of the test.
+        test_x: (m', d) the test's features.
         test_y: (m',) their classes.
         top: the number of first classes among which the right one must be.
     """
@@ -174,7 +175,7 @@ class Features:
         return int(self.public_y.max()) + 1
 
     def learning_rate(self) -> float:
-        """One over the largest curvature of the mean loss of public pictures, where weights are 0."""
+        """One over the largest curvature of the mean loss of public pictures, at weights 0."""
         curvatures = np.linalg.eigvalsh(self.public.T @ self.public / len(self.public))
         return self.classes / float(curvatures[-1])
 
@@ -184,7 +185,7 @@ class Features:
         return functional.cross_entropy(module(self.x[places]), self.y[places])
 
     def figure(self, module: Any, whole: bool) -> float:
-        """The share of the test whose class is among the first ones, on the way of a fifth of it."""
+        """Share of the test with its class among the first ones; on a fifth during training."""
         most = len(self.test_y) if whole else len(self.test_y) // 5
         return accuracy(module, self.test_x[:most], self.test_y[:most], top=self.top, rows=1000)
 
@@ -195,7 +196,7 @@ class Features:
         return layer
 
     def elements(self, number: int) -> IntArray:
-        """(m,) the element of each picture that is held: its nearest centre among public ones."""
+        """(m,) the element of each private picture: its nearest centre among public ones."""
         found = KMeans(number, init="k-means++", n_init=1, max_iter=10, random_state=0)
         return np.asarray(found.fit(self.public).predict(self.x.cpu().numpy()), dtype=np.int64)
 
@@ -232,7 +233,7 @@ def grid(n: int, pictures: int, seeds: int) -> Iterator[Cell]:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What all cells share.
+    """Shared settings of all cells.
 
     Args:
         features: of pictures.
@@ -244,12 +245,12 @@ class Setting:
 
     @cache  # noqa: B019 - one setting lives as long as the command
     def elements(self, number: int) -> IntArray:
-        """The element of each picture, of so many elements."""
+        """The element of each picture, among this number of elements."""
         return self.features.elements(number)
 
     @cache  # noqa: B019
     def users(self, n: int, k: int, elements: int, seed: int) -> Records:
-        """Pseudo-users with pictures of k of so many elements."""
+        """Pseudo-users with pictures of k of this number of elements."""
         return pseudo_users(self.elements(elements), n, k, seed)
 
     @cache  # noqa: B019
@@ -270,7 +271,7 @@ class Setting:
         )  # fmt: skip
 
     def without_privacy(self) -> Curve:
-        """Train on all pictures that users hold, in batches of 64, four times."""
+        """Train on all users' pictures, in batches of 64, four times."""
         features = self.features
         return plain(
             features.network(), features.loss, features.figure, np.arange(len(features.y)),
@@ -284,7 +285,7 @@ _COLOURS = dict(
 
 
 def panels(found: dict[Cell, Curve]) -> dict[str, list[Line]]:
-    """Lines by ε; and what one cell reaches in the end, against the number of its steps."""
+    """Lines by ε; and the final result of one cell, against the number of its steps."""
     drawn: dict[str, list[Line]] = {f"ε = {said(e)}": [] for e in EPSILONS}
     kinds, least = by_kind(found), min(cell.pictures for cell in found)
     for cell, curves in kinds.items():

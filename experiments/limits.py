@@ -1,7 +1,7 @@
 """How often totals before clipping are no less than a release states, on public tables.
 
-``at_least`` is proved, and here is how often it held. Run it with
-``python experiments/limits.py``; tables are read from the folder that ``DPGRAIN_DATA`` names.
+The guaranteed coverage of ``at_least``, measured. Run it with ``python experiments/limits.py``;
+tables are read from the folder in ``DPGRAIN_DATA``.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _BATTERS = "SELECT user_id, {} AS item, 1::DOUBLE AS x FROM '{}'"
 
 @dataclass(frozen=True)
 class Case:
-    """One table: which item is counted, by which unit, from which file.
+    """One table: its item, unit and file.
 
     Args:
-        name: what the row is called.
+        name: the name of the row.
         query: SQL that gives user_id, item and x.
-        unit: what is protected.
+        unit: the privacy unit.
     """
 
     name: str
@@ -60,14 +60,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """How often the limits held in one table at one ε, over the cells of all releases.
+    """Coverage of the limits in one table at one ε, over the cells of all releases.
 
     Args:
         case: the name of the table.
         epsilon: ε.
         cells: the number of cells.
-        least: the share of cells whose total is no less than ``at_least``.
-        capped: the share of cells whose total before clipping lies in the interval of the capped one.
+        least: the share of cells with a total of at least ``at_least``.
+        capped: the share of cells with the unclipped total in the interval of the clipped one.
     """
 
     case: str

@@ -1,21 +1,21 @@
 """Simulated logistic regression: Section 4.2 and Figure 3 of the element-level paper.
 
-n = 1000 users with m = 50 records each, in dimension 10. A record lies around one of K = 10 centres,
-its element; a user holds k = 2, 5 or 8 of them. T = 200 private steps (15) of length α₀/√t, each
+n = 1000 users with m = 50 records each, in dimension 10. A record is near one of K = 10 centres,
+its element; a user has k = 2, 5 or 8 of them. T = 200 private steps (15) of length α₀/√t, each
 element's mean gradient clipped; the error is ‖θ̂ − θ*‖ of the final iterate.
 
 Two parts, drawn side by side:
 
-- errors against ε, for elements and for users as the unit. Pairs (user, element) are drawn, for which
-  the accountant's amplification is true. As in the paper, the rate q and the step α₀ are those that
-  turn out best for each ε, by hindsight on samples of their own: choosing them is not paid for.
-- bills: the same steps as the paper samples them: users are drawn, and each element is billed as if
-  it had been drawn on its own. Beside what it bills: what the runs cost, between what a test of two
-  neighbours shows (``tests/oracle.py``, none of the library's code) and what is proved. All of these
-  compose numerically, so that only the false amplification lies between bill and cost.
+- errors against ε, for elements and for users as the unit. Pairs (user, element) are sampled, for a
+  valid amplification. As in the paper, the rate q and the step α₀ are the
+  best for each ε in hindsight, on separate samples: their choice is not charged.
+- bills: the same steps with the paper's sampling: users are sampled, and each element is accounted
+  for as if it was sampled separately. Next to the stated ε: the true cost, between a test of two
+  neighbours (``tests/oracle.py``, independent of the library) and the proved bound. All of these
+  compose numerically, so only the false amplification separates them.
 
-The relation is the paper's (an element exchanged), δ = 1e-5. Random numbers are seeded, so what is made
-here repeats exactly and is, as a release, not private.
+The relation is the paper's (a replaced element), δ = 1e-5. Random numbers are seeded, so results
+repeat exactly; a seeded release is not private.
 
     python experiments/logistic_simulation.py [--repetitions 12] [--out experiments/out] [--quick]
 """
@@ -62,7 +62,7 @@ RATES = (0.1, 1.0)
 STEPS = (1.0, 2.0, 4.0, 8.0, 16.0)
 # The clipping bound ρ of a block's mean gradient; without noise ½ serves all k about equally well.
 CLIP = 0.5
-# The rate at which the second part draws users.
+# The sampling rate of users in the second part.
 BILLED_RATE = 0.1
 # The paper's error bands.
 _BAND = 1.64
@@ -97,7 +97,7 @@ class Sample:
         element: (n·m,) which centre.
         theta: (d,) θ*, on the unit sphere.
         size: n, m, T.
-        held: k, how many elements a user holds.
+        held: k, the number of elements of a user.
     """
 
     X: NDArray[np.float32]
@@ -133,7 +133,7 @@ class Sample:
         return blocks, np.arange(self.size.users)
 
     def blocks(self, level: Level) -> tuple[LinearBlocks, IntArray]:
-        """What is clipped as one, and whose each block is."""
+        """The clipped blocks, and their users."""
         return self._pairs if level == "element" else self._users
 
 
@@ -147,7 +147,7 @@ def sphere(g: np.random.Generator, count: int) -> FloatArray:
 
 
 def private_mean(size: Size, level: Level, epsilon: float, rate: float, held: int) -> ClippedMean:
-    """The mean of drawn blocks whose noise keeps ε over all rounds; divided by q·n·k."""
+    """The mean of sampled blocks with noise for ε over all rounds; divided by q·n·k."""
     found = _calibrated(size, level, epsilon, rate)
     return found.scaled(clip=CLIP, blocks_per_user=held if level == "element" else 1)
 
@@ -209,7 +209,7 @@ class ErrorRow:
     """One line's point.
 
     Args:
-        unit: what is protected: an element, a user, or nothing.
+        unit: the privacy unit: an element, a user, or none.
         held: k, of 10.
         epsilon: the promised ε; infinite without privacy.
         rate: q, the best by hindsight.
@@ -241,12 +241,12 @@ def run_errors(
 
     Args:
         size: n, m, T.
-        held: numbers of elements k that a user holds.
+        held: numbers of elements k of a user.
         epsilons: the promised ε.
-        rates: those q that are tried.
-        steps: those α₀ that are tried.
-        repetitions: fresh samples, on which errors are measured.
-        tuning: further samples, on which q and α₀ are chosen.
+        rates: the tried values of q.
+        steps: the tried values of α₀.
+        repetitions: fresh samples that measure errors.
+        tuning: further samples for the choice of q and α₀.
     """
     rows = []
     for k in held:
@@ -297,11 +297,11 @@ class BillRow:
     """Runs that draw users.
 
     Args:
-        held: k, of 10; how many elements a user holds is public, which makes the cost smaller.
+        held: k, of 10; a user's number of elements is public, which lowers the cost.
         rate: q.
-        billed: ε as the paper bills it: as if each element were drawn on its own.
-        at_least: ε that a test of explicit neighbours shows not to hold.
-        cost: ε that is proved for elements: what the runs cost, at most.
+        billed: ε as the paper states it: as if each element was sampled separately.
+        at_least: ε refuted by a test of explicit neighbours.
+        cost: proved ε of elements: an upper bound on the cost.
         noise_multiplier: noise sd ÷ ρ of a round.
         step: α₀, the best by hindsight; NaN if nothing was run.
         error: mean ‖θ̂ − θ*‖.
@@ -328,8 +328,8 @@ def cost(mean: ClippedMean, held: int) -> float:
 def at_least(mean: ClippedMean, held: int) -> float:
     """ε that those steps do not keep: an element of a user is exchanged for its opposite.
 
-    The user's other elements point one way, so that their sum tells when the user takes part. The
-    one that is exchanged points the same way, or across.
+    The user's other elements point one way, so their sum reveals the user's rounds. The replaced
+    one points the same way, or orthogonally.
     """
     oracle, rate = _oracle(), mean.sampling_rate
     others = float(held - 1)
@@ -366,17 +366,17 @@ def run_bills(
     repetitions: int = 12,
     tuning: int = 4,
 ) -> list[BillRow]:
-    """What runs that draw users are billed and cost; those at ``rate`` are carried out.
+    """The stated and true ε of runs that sample users; runs at ``rate`` are executed.
 
     Args:
         size: n, m, T.
-        held: numbers of elements k that a user holds.
-        epsilons: ε as billed.
+        held: numbers of elements k of a user.
+        epsilons: the stated ε.
         rates: rates q.
-        rate: the one at which runs are carried out.
-        steps: those α₀ that are tried.
+        rate: the rate of executed runs.
+        steps: the tried values of α₀.
         repetitions: fresh samples.
-        tuning: further samples, on which α₀ is chosen.
+        tuning: further samples for the choice of α₀.
     """
     rows = []
     for k in held:
@@ -403,7 +403,7 @@ def _carried_out(
 
 
 def draw(errors: Sequence[ErrorRow], bills: Sequence[BillRow]) -> Figure:
-    """Errors against ε as promised; errors against ε as billed and as it is."""
+    """Errors against guaranteed ε; errors against stated and true ε."""
     import matplotlib.pyplot as plt
     from matplotlib.ticker import NullLocator
 
@@ -424,7 +424,7 @@ def draw(errors: Sequence[ErrorRow], bills: Sequence[BillRow]) -> Figure:
         carried = [row for row in bills if row.held == k and not math.isnan(row.error)]
         _band(right, [row.billed for row in carried], carried, "--", "o", colour, hollow=True)
         for row in carried:
-            # What is known of the cost: no less than the one end, no more than the other.
+            # The known range of the cost, from the lower to the upper bound.
             ends, at = [row.at_least, row.cost], [row.error] * 2
             right.plot(ends, at, "|-", color=colour, linewidth=3, alpha=0.55, markersize=7)
             right.plot([row.billed, row.at_least], at, ":", color=colour, linewidth=0.9, alpha=0.8)

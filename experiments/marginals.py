@@ -2,13 +2,14 @@
 
     python experiments/marginals.py [--only loans,retail] [--epsilons .5,1,3] [--releases 3]
 
-Tables: the generated loans, and if DPGRAIN_DATA is set, an online shop, an IRC channel and the speeches
-of the US House. Units are users, and elements (a month of a reader, a day of a customer or writer, a
-year of a speaker). The other way keeps the first rows of a unit in a random order, up to a cap, and
-scales ResidualPlanner's noise by the cap, the sensitivity of a unit with so many equal rows. Its error
-is computed for every cap, and the best is shown, which no private release can find. *Equal noise* is
-the same with noise of one size in every cell, as private-pgm and OpenDP measure marginals, before any
-estimation. ``dg.marginals`` finds its bound within the budget; its error is that of whole releases.
+Tables: the generated loans, and if DPGRAIN_DATA is set, an online shop, an IRC channel and the
+speeches of the US House. Units are users, and elements (a month of a reader, a day of a customer or
+writer, a year of a speaker). The other way uses the first rows of a unit in a random order, up to a
+limit, and scales ResidualPlanner's noise by the limit, the sensitivity of a unit with this number
+of equal rows. Its error is computed for every limit, and the best one in hindsight is shown. *Equal
+noise* is the same with noise of one size in every cell, like private-pgm and OpenDP before any
+estimation. ``dg.marginals`` chooses its bound within the budget; its error comes from whole
+releases.
 """
 
 from __future__ import annotations

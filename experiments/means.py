@@ -1,15 +1,15 @@
-"""What means of users err by, what they say of it, and what ``method="auto"`` chooses.
+"""The true and printed errors of means of users, and the choices of ``method="auto"``.
 
 Users have one vector each, within a public bound of 10: anywhere in the ball, near one point, on a
-sphere around one, in two clusters, a tenth of them far away, a few hidden at the other end, or skewed;
-and real ones, steps per hour of wearers of a tracker, mean scores of students, and what customers of a
-shop spent. For every number of users, ε, dimension and method the table has
+sphere around one, in two clusters, with a distant tenth, with a few at the other end, or skewed;
+and real ones, steps per hour of wearers of a tracker, mean scores of students, and amounts of a
+shop's customers. For every number of users, ε, dimension and method the table has
 
 - ``rms``: the rms distance, in l2 norm, from the users' own mean;
-- ``noise``: the rms noise that is published, ``std_error`` times √d;
-- ``error``: the median of the total error that is published, which is to hold with 95% confidence;
-- ``covered``: the share of runs in which it does;
-- ``chosen``: the method that was taken, with the share of runs that it was.
+- ``noise``: the published rms noise, ``std_error`` times √d;
+- ``error``: the median of the published total error, with confidence 95%;
+- ``covered``: the share of runs that it covers;
+- ``chosen``: the method, with its share of runs.
 
 With ``--missing`` a share of the roster has no records. The radius is stated as 0.5 in half of the
 cells, which is true where users are near one point, and wrong elsewhere.
@@ -17,9 +17,8 @@ cells, which is true where users are near one point, and wrong elsewhere.
     python experiments/means.py [--data FOLDER] [--out experiments/out] [--repeats 20] [--quick]
         [--missing 0.5]
 
-The tables are read from the folder of ``--data``, or the one that DPGRAIN_DATA names; without it the
-rest is done. Random numbers are seeded, so what is made here repeats exactly and is, as a release,
-not private.
+The tables are read from the folder of ``--data``, or the one in DPGRAIN_DATA; without it the rest
+is run. Random numbers are seeded, so results repeat exactly; a seeded release is not private.
 """
 
 from __future__ import annotations
@@ -48,14 +47,14 @@ DELTA, BOUND, RADIUS = 1e-6, 10.0, 0.5
 EPSILONS, DIMENSIONS = (0.3, 1.0, 3.0), (1, 5, 50)
 USERS = (20, 42, 100, 300, 1000, 5000, 20_000)
 METHODS = ("auto", "clip", "recentred", "winsorized", "softcore")
-# Soft cores compare all pairs of users, which takes long among more than so many.
+# Soft cores compare all pairs of users, which is slow beyond this number.
 _MOST_IN_CORES = 1000
 TABLES = "fitbit_hourly.parquet", "oulad_assessments.parquet", "online_retail.parquet"
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one method does in one cell of the table."""
+    """Results of one method in one cell of the table."""
 
     data: str
     users: int
@@ -134,7 +133,7 @@ def real(folder: Path) -> dict[str, tuple[FloatArray, float]]:
     """Return one number for each real user, and a public bound on it.
 
     Args:
-        folder: where the tables are.
+        folder: the folder of the tables.
     """
     fitbit, scores, shop = (pd.read_parquet(folder / name) for name in TABLES)
     spent = (shop["quantity"] * shop["unit_price"]).groupby(shop["user_id"]).sum()
@@ -151,7 +150,7 @@ def real(folder: Path) -> dict[str, tuple[FloatArray, float]]:
 
 @dataclass(frozen=True)
 class Cell:
-    """Users of one kind, and what is promised of them."""
+    """Users of one type, and their guarantee."""
 
     data: str
     made: Callable[[int], FloatArray]
@@ -166,7 +165,7 @@ def run(cell: Cell, method: str, repeats: int, missing: float) -> Row | None:
     """Run one method in one cell; None where there are too few users for it.
 
     Args:
-        cell: the users, and what is promised.
+        cell: the users, and their guarantee.
         method: the method.
         repeats: how many times.
         missing: the share of the roster that has no records.
@@ -260,7 +259,7 @@ def rows(
 
 
 def summary(table: pd.DataFrame) -> str:
-    """Return, by number of users, what ``auto`` errs by beside clipping, and what it says of it.
+    """Return, by number of users, the error of ``auto`` over clipping's and over the printed one.
 
     Args:
         table: the rows of the table.
@@ -288,7 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table, and write it as CSV.
 
     Args:
-        arguments: those of the command line by default.
+        arguments: command-line arguments by default.
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--data", type=Path)

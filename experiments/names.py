@@ -1,14 +1,14 @@
 """How many items are named of whole users: in one round, in two, at the best cap, and by PipelineDP.
 
-``dg.top`` gives weight to items in one round (``method="gaussian"``, 200 items of a user), in two
-(``"adaptive"``, the default), and in one round at the cap that names most, which nobody knows before
-the release. PipelineDP selects partitions at the best of its strategies and caps, known afterwards.
-Random numbers are seeded. Run it with
+``dg.top`` gives weight to items in one round (``method="gaussian"``, 200 items per user), in two
+(``"adaptive"``, the default), and in one round at the best limit in hindsight. PipelineDP selects
+partitions at the best of its strategies and limits, also in hindsight. Random numbers are seeded.
+Run it with
 
     python experiments/names.py [--repetitions 3] [--peer PYTHON] [--out experiments/out]
 
-where ``PYTHON`` is that of an environment with pipeline-dp and pyarrow. Tables are read from the folder
-that ``DPGRAIN_DATA`` names.
+with the ``PYTHON`` of an environment with pipeline-dp and pyarrow. Tables are read from the folder
+in ``DPGRAIN_DATA``.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _QUERIES = {
     "online_retail": "SELECT DISTINCT user_id, item_id AS item FROM '{}' ORDER BY ALL",
     "congress": "SELECT user_id, word_id::VARCHAR AS item FROM '{}' ORDER BY ALL",
 }
-# The items that most people have, of which it is asked how many are named.
+# The most common items, to count how many of them are selected.
 _LARGEST = 20
-# PipelineDP, in an environment of its own: it reads pairs and prints how many items it names.
+# PipelineDP, in a separate environment: it reads pairs and prints the number of selected items.
 _PEER = """
 import json, random, sys
 import pipeline_dp as p
@@ -83,7 +83,7 @@ class Row:
         best: in one round, at the best cap.
         cap: that cap.
         largest: of the 20 items that most people have, how many in one round and in two.
-        counted: in two rounds, where counts get 30% of the budget.
+        counted: in two rounds, if counts get 30% of the budget.
         peer: by PipelineDP; None where it was not run.
     """
 

@@ -1,8 +1,8 @@
-"""What the experiments with networks share: a private run at stated cost, its curve, and its bills.
+"""Shared code for networks: a private run at a given cost, its curve, and its ε.
 
-It needs PyTorch (``pip install dpgrain[torch]``). Every run goes through
-:class:`dpgrain.torch.PrivacyEngine`; random numbers are seeded, so what is made repeats on one machine
-and is, as a release, not private.
+It needs PyTorch (``pip install dpgrain[torch]``). Every run uses
+:class:`dpgrain.torch.PrivacyEngine`; random numbers are seeded, so results repeat on one machine; a
+seeded release is not private.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 DELTA = 1e-6
-# The least noise that the library knows stands for ε = ∞, which is no promise.
+# The library's least noise represents ε = ∞, without a guarantee.
 _HARDLY_ANY_NOISE = 2.0**-10
 
 
 @dataclass(frozen=True)
 class Records:
-    """Whose each record is, and where it stands among the public examples.
+    """User ids of records, and their positions among the public examples.
 
     Args:
         places: (records,) the place of each in arrays of examples.
@@ -70,16 +70,16 @@ class Asked:
     """The public numbers of a run.
 
     Args:
-        unit: what is protected; ``User(max_elements=M)`` has elements as blocks.
-        epsilon: the promised ε; ∞ for hardly any noise.
+        unit: the privacy unit; ``User(max_elements=M)`` has elements as blocks.
+        epsilon: the guaranteed ε; ∞ for almost no noise.
         n_users: the size of the roster n.
         blocks_per_user: the number of blocks per user that sums are divided by.
         steps: the number of steps T.
         rate: the probability q that a block is in a step.
         clip: the clipping bound ρ.
         learning_rate: the largest learning rate.
-        drift: how far noise alone may move all weights together, in l2 norm, after all steps; the
-            learning rate is lowered until it does not move them farther.
+        drift: largest l2 distance that noise may move all weights together over all steps; the
+            learning rate is lowered to satisfy it.
         average: of the weights after each step, which the test sees.
     """
 
@@ -96,27 +96,27 @@ class Asked:
 
     @property
     def noise_multiplier(self) -> float:
-        """The least noise with which the run keeps its promise, blocks drawn one by one."""
+        """The least noise for the guarantee with separately sampled blocks."""
         return noise_for(self.unit, self.epsilon, self.steps, self.rate)
 
     def lowered(self, weights: int) -> float:
-        """The learning rate for a network of so many weights, from public numbers alone."""
+        """The learning rate for a network with this number of weights, only from public numbers."""
         expected = self.rate * self.n_users * self.blocks_per_user
         sd = self.noise_multiplier * self.clip / expected
         return min(self.learning_rate, self.drift / (sd * math.sqrt(self.steps * weights)))
 
     def reach(self, weights: int) -> float:
-        """The distance that gradients of length ρ, all alike, move so many weights in all steps.
+        """The distance that equal gradients of norm ρ move n weights in all steps.
 
-        Of runs that read the same number of records, one with few steps is held by its learning rate,
-        and one with many by noise; the plan with the longest reach lies between.
+        Among runs that read the same number of records, few steps are limited by the learning rate,
+        and many by noise; the plan with the longest reach is in between.
         """
         return self.steps * self.lowered(weights) * self.clip
 
     def planned(self, weights: int) -> Asked:
-        """The plan of the longest reach that reads as many records, of steps doubled from 25.
+        """The plan of the longest reach for the same number of records, with steps doubled from 25.
 
-        At ε = ∞ it is that of ε = 3, so that what is lost to it is lost to noise alone.
+        At ε = ∞ it equals the plan for ε = 3, so that the difference is only noise.
         """
         passes, epsilon = self.steps * self.rate, min(self.epsilon, 3.0)
         tried = (25 * 2**i for i in count() if 25 * 2**i > passes)
@@ -141,10 +141,10 @@ def noise_for(unit: Unit, epsilon: float, steps: int, rate: float) -> float:
 
 @cache
 def with_users_drawn(noise_multiplier: float, steps: int, rate: float, elements: int) -> float:
-    """The ε of one element where users of so many elements are drawn, with noise billed for pairs.
+    """The ε of one element if users with n elements are sampled, with noise calibrated for pairs.
 
-    The element-level paper draws users and bills each element as if it was drawn by itself (Corollaries
-    2.5 and 3.1); this is the least ε that is proved of that mechanism.
+    The element-level paper samples users and accounts for each element as if it was sampled
+    separately (Corollaries 2.5 and 3.1); this is the least proved ε of that mechanism.
     """
     event = SampledGaussian(noise_multiplier, rate, steps, "users", "shared", "element")
     return event.epsilon(DELTA, unit=Element(), max_elements=elements)
@@ -152,15 +152,15 @@ def with_users_drawn(noise_multiplier: float, steps: int, rate: float, elements:
 
 @cache
 def pairs_drawn(noise_multiplier: float, steps: int, rate: float, unit: Unit) -> float:
-    """The ε of a unit where every pair of user and element is drawn by itself."""
+    """The ε of a unit if every pair of user and element is sampled separately."""
     event = SampledGaussian(noise_multiplier, rate, steps, "pairs", "shared", "element")
     return event.epsilon(DELTA, unit=unit)
 
 
 def bills(asked: Asked, elements: int) -> dict[str, float]:
-    """The ε of one element if users were drawn, and that of a user of so many elements as it is run.
+    """The ε of one element if users were sampled, and the actual one of a user with n elements.
 
-    The first is none where whole users are protected, or nobody is.
+    The first is None if whole users, or no units, are protected.
     """
     if asked.unit == User() or math.isinf(asked.epsilon):
         return {"users_drawn": math.nan, "whole_user": asked.epsilon}
@@ -173,12 +173,12 @@ def bills(asked: Asked, elements: int) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Curve:
-    """What a run measured on the way.
+    """Measurements during a run.
 
     Args:
         steps: after how many steps.
-        figures: what the test said then.
-        last: what the whole test said at the end.
+        figures: the test results at these points.
+        last: the result of the whole test at the end.
         noise_multiplier: noise sd ÷ clipping bound; 0 where there is neither.
         learning_rate: of all steps.
         seconds: the time of the processor.
@@ -192,7 +192,7 @@ class Curve:
     seconds: float
 
 
-# What is measured of a network: on the way, with a part of the test (False), or with all of it (True).
+# Measures a network: during training on a part of the test (False), or on all of it (True).
 Test = Callable[[Any, bool], float]
 # The mean over records of their losses, from the network and the places of the examples.
 Loss = Callable[[Any, Any], Any]
@@ -214,11 +214,11 @@ def private(
     Args:
         module: the network, on its device.
         loss: the mean loss of records, from the network and their places.
-        test: what is measured of the network.
+        test: the measurement of the network.
         records: the records.
         asked: the public numbers.
         seed: of draws and noise.
-        points: how often the test is made, at even distances.
+        points: number of tests, at equal distances.
         max_rows: the most rows of a batch.
     """
     trained = [p for p in module.parameters() if p.requires_grad]
@@ -253,13 +253,13 @@ def private(
         loss(module, places).backward()
         if optimizer.step():
             average.update()
-        # A draw without records is a step, too, which the loader makes by itself.
+        # An empty sample is also a step, which the loader performs itself.
         made = asked.steps - len(loader)
         if made >= marks[0]:
             measure(made)
             marks = [mark for mark in marks if mark > made] or [asked.steps + 1]
     if steps[-1] != asked.steps:
-        # The last draws had no records, so that no batch was handed out at the end.
+        # The last samples were empty, so that no batch was returned at the end.
         measure(asked.steps)
     average.keep()
     spent = time.process_time() - began
@@ -296,12 +296,12 @@ def plain(
 
 
 def _marks(steps: int, points: int) -> list[int]:
-    """After how many steps the test is made."""
+    """The numbers of steps before each test."""
     return sorted({max(1, round(steps * i / points)) for i in range(1, points + 1)})
 
 
 def accuracy(module: Any, x: Any, y: Any, *, top: int = 1, rows: int = 250) -> float:
-    """The share of examples whose class is among the first ``top`` ones."""
+    """The share of examples with their class among the first ``top`` ones."""
     training = module.training
     module.eval()
     right = 0
@@ -317,9 +317,9 @@ def accuracy(module: Any, x: Any, y: Any, *, top: int = 1, rows: int = 250) -> f
 
 
 def kept(folder: Path, name: str, make: Callable[[], Curve]) -> Curve:
-    """A curve from its file, or a new one, which is written when it is whole.
+    """A curve from its file, or a new one, which is written when complete.
 
-    So an experiment that was stopped goes on with the first cell that it had not finished.
+    So an interrupted experiment resumes with the first unfinished cell.
     """
     file = folder / f"{name}.json"
     if file.is_file():
@@ -374,10 +374,10 @@ def draw(
     Args:
         file: the picture.
         panels: lines by title.
-        y: what the figures are.
-        x: what the horizontal axis counts.
+        y: the label of the figures.
+        x: the label of the horizontal axis.
         level: a figure for a horizontal line in all panels, and its name.
-        highest: the end of the axis, where curves begin far above what is of interest.
+        highest: the end of the axis, if curves begin far above the relevant range.
         logarithmic: True for a horizontal axis of powers, without step 0.
     """
     import matplotlib as mpl
@@ -437,7 +437,7 @@ def options(what: str, **sizes: int) -> argparse.ArgumentParser:
     """The options that all commands have.
 
     Args:
-        what: the docstring of the module, whose first line is shown.
+        what: the docstring of the module; its first line is shown.
         sizes: of a run, by default, such as ``steps=1000``.
     """
     found = argparse.ArgumentParser(description=what.splitlines()[0])

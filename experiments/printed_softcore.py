@@ -1,11 +1,11 @@
-"""The private mean of close users as Asi & Liu print it, beside ours, on data that tell them apart.
+"""The private mean of close users as printed by Asi & Liu, compared with ours.
 
     python experiments/printed_softcore.py [--users 1000] [--rounds 1000] [--epsilon 1] [--delta 1e-6]
 
-The printed algorithm is not private with the printed constants. It is here to be measured: one user
-stands in one place or in another, in a thousand rounds, and the probability that this becomes known
-beyond e^ε is bounded from below. Nothing here is part of the package. The story is in docs/theory,
-"False claims and their corrections".
+The printed algorithm is not private with the printed constants. Here it is measured: one user is at
+one of two positions in a thousand rounds, and the probability that this is revealed beyond e^ε is
+bounded from below. Nothing here is part of the package. The explanation is in docs/theory, "False
+claims and their corrections".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dpgrain.papers.softcore import SoftCoreMean, h_index, integer_weights
 
 Array = NDArray[np.float64]
 
-# What integrals over the threshold's noise run over, and how many points they have.
+# Range and number of points of integrals over the threshold's noise.
 WIDTH, POINTS = 400.0, 400_001
 
 
@@ -36,8 +36,8 @@ class PrintedSoftCore:
         radius: the concentration radius τ.
         n_users: the number of users n.
         rounds: the number of rounds T.
-        epsilon: the ε that is claimed.
-        delta: the δ that is claimed.
+        epsilon: the claimed ε.
+        delta: the claimed δ.
     """
 
     radius: float
@@ -55,12 +55,12 @@ class PrintedSoftCore:
 
     @property
     def threshold(self) -> float:
-        """What the score has to reach, before noise."""
+        """The threshold of the score, before noise."""
         return 0.8 * self.n_users
 
     @property
     def scales(self) -> tuple[float, float]:
-        """Of the Laplace noise on the threshold and on each score: AboveThreshold with ε/2."""
+        """Scales of the Laplace noise on threshold and scores: AboveThreshold with ε/2."""
         return 4 / self.epsilon, 8 / self.epsilon
 
     def score(self, vectors: Array) -> float:
@@ -94,13 +94,13 @@ def _apart(vectors: Array) -> Array:
 
 @dataclass(frozen=True)
 class Query:
-    """Rounds that are alike, on a line, in units of τ: all users but one, and two places of that one.
+    """Equal rounds, on a line, in units of τ: all users but one, and two positions of that one.
 
     Args:
         count: how many rounds.
-        crowds: (how many users, where), …; whoever is in none stands alone, far from everybody.
-        here: where the last user stands.
-        there: where the user stands in the neighbouring data set.
+        crowds: (number of users, position), …; users in none are isolated.
+        here: the position of the last user.
+        there: the user's position in the neighbouring data set.
     """
 
     count: int
@@ -118,10 +118,10 @@ class Query:
 
 
 def witness(users: int, rounds: int) -> tuple[Query, ...]:
-    """Rounds that pass for sure and move the mean, a few that pass rarely, and one that fails.
+    """Rounds that always pass and move the mean, a few that rarely pass, and one that fails.
 
-    The scores of the few and of the last move against each other, by almost 2, which spends all of
-    AboveThreshold's budget, twice over; the others spend that of the means.
+    The scores of the few and of the last move in opposite directions, by almost 2, which spends all
+    of AboveThreshold's budget, twice over; the others spend the means' budget.
     """
 
     def part(share: float) -> int:
@@ -140,8 +140,8 @@ def witness(users: int, rounds: int) -> tuple[Query, ...]:
 def printed_delta(printed: PrintedSoftCore) -> float:
     """A lower bound on the δ of the printed algorithm at its own ε.
 
-    Of the event that all rounds but the last one pass, and the means then published: those are one
-    Gaussian, as in every round of the witness users are chosen for certain or not at all.
+    For the event that all rounds but the last one pass, and the means then published: these are one
+    Gaussian, because in every round of the witness users are selected with certainty or not at all.
     """
     queries = witness(printed.n_users, printed.rounds)
     once, each = printed.scales
@@ -205,7 +205,7 @@ def _ours(mean: SoftCoreMean, vectors: Array) -> tuple[int, float]:
 
 
 def _told(masses: Sequence[float], squares: float, mean: SoftCoreMean, epsilon: float) -> float:
-    """What one outcome of the test and the means before it add to δ."""
+    """The contribution to δ of one outcome of the test and the means before it."""
     here, there = masses
     if here == 0:
         return 0.0

@@ -1,11 +1,11 @@
-"""The winsorized mean as printed (Levy et al. 2021, Algorithm 2), beside ours: privacy and noise.
+"""The winsorized mean as printed (Levy et al. 2021, Algorithm 2), compared with ours.
 
 Usage: python experiments/printed_winsorized.py [--delta 1e-6] [--dimensions 64 1024 16384]
 
 Printed: in each of d coordinates ε' = ε/√(8d log(1/δ)), half for a bin of width 2τ' and half for
-Laplace noise of scale 8τ'/(nε'), τ' = 10τ√(log(dn/γ)/d), data exchanged. The table says up to which ε
-that is (ε, δ)-DP by proof, for one query and for 100, from which ε on it is not, and how much larger
-its noise is than ours at ε = 1.
+Laplace noise of scale 8τ'/(nε'), τ' = 10τ√(log(dn/γ)/d), data replaced. The table shows the largest
+ε with an (ε, δ)-DP proof, for one query and for 100, the smallest refuted ε, and the ratio of its
+noise to ours at ε = 1.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def proved(
     """The ε at δ of the printed algorithm, as we can prove it, data exchanged.
 
     Args:
-        epsilon: the ε that is claimed for all queries.
+        epsilon: the claimed ε for all queries.
         delta: the δ.
         dimension: d.
         queries: how many there are; the constants of Theorem 3 if more than one.
@@ -62,10 +62,10 @@ def proved(
 
 
 def refuted(epsilon: float, delta: float, dimension: int) -> bool:
-    """Whether the printed noise alone breaks the claim, by a test that counts coordinates.
+    """Whether the printed noise breaks the claim, by a test that counts coordinates.
 
     A user moves all coordinates by the width of their intervals, ε'/2 of the noise's scale. Coordinates
-    beyond a point are counted: a binomial law with p or q, of which δ(ε) is an exact sum.
+    beyond a point are counted: a binomial distribution with p or q, with an exact sum for δ(ε).
     """
     shift = per_coordinate(epsilon, delta, dimension) / 2
     counts = np.arange(dimension + 1)
@@ -85,7 +85,7 @@ def refuted(epsilon: float, delta: float, dimension: int) -> bool:
 
 
 def private_up_to(delta: float, dimension: int, queries: int = 1) -> float:
-    """The largest ε, to a hundredth, at which the printed claim is proved; at most 2^14."""
+    """The largest ε, to a hundredth, with a proof of the printed claim; at most 2^14."""
     low, high = 0.01, 2.0**14
     if proved(high, delta, dimension, queries) <= high:
         return high
@@ -97,7 +97,7 @@ def private_up_to(delta: float, dimension: int, queries: int = 1) -> float:
 
 
 def false_from(delta: float, dimension: int) -> float:
-    """The least ε, to a hundredth, at which the printed claim is refuted; infinite if none to 2^14."""
+    """The least refuted ε of the printed claim, to a hundredth; infinite if none to 2^14."""
     grid = 2.0 ** np.arange(0, 14, 0.0144)
     return next((float(e) for e in grid if refuted(float(e), delta, dimension)), math.inf)
 

@@ -1,4 +1,4 @@
-"""What privacy costs a linear model on real data: records, elements and users at three budgets.
+"""Cost of privacy for a linear model on real data, by unit and budget.
 
 Two tables with natural users, three targets, every unit the tables have:
 
@@ -7,20 +7,20 @@ Two tables with natural users, three targets, every unit the tables have:
 - student assessments: the score (least squares) and whether it is at least 80 (logistic); users are
   students, elements are months of the course.
 
-Features are encoded by what is public knowledge (a count has at most 3 balls and 2 strikes); nothing is
-standardised by the data. A fifth of the users is held out. The *gain* of a fit is how far its held-out
-loss (log-loss, or squared error; mean over records) lies below that of predicting the mean of the
-training targets. Reported is the share that is kept of the gain of the fit without privacy: at
-defaults, which find a clipping bound inside the budget; the same with a public bound on the norm of a
-row; and with ``clip=1``, whatever the gradients are. ``weighed`` is without privacy and clipping, but
-with each unit weighing one, as it does in a private fit: what a unit's data average to, and no more
-than that, counts.
+Features are encoded by public knowledge (a count has at most 3 balls and 2 strikes); nothing is
+standardised by the data. A fifth of the users is excluded for testing. The *gain* of a fit is the
+reduction of its test loss (log-loss, or squared error; mean over records) relative to predicting
+the mean of the training targets. The table has the retained share of the gain of the fit without
+privacy: at defaults, which choose a clipping bound inside the budget; the same with a public bound
+on the norm of a row; and with ``clip=1``, for any gradients. ``weighed`` is without privacy and
+clipping, but
+with weight one for each unit, like in a private fit: only the average of a unit's data counts.
 
     python experiments/private_models.py [--data FOLDER] [--out experiments/out] [--seeds 3]
         [--only baseball] [--quick]
 
-The tables are read from the folder of ``--data``, or the one that DPGRAIN_DATA names. Random numbers
-are seeded, so what is made here repeats exactly and is, as a release, not private.
+The tables are read from the folder of ``--data``, or the one in DPGRAIN_DATA. Random numbers are
+seeded, so results repeat exactly; a seeded release is not private.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ from dpgrain.learn import LinearRegression, LogisticRegression
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
-# The last one is hardly any noise: what clipping, the steps and one weight per unit leave of the gain.
+# The last one is almost without noise: the gain left by clipping, steps and one weight per unit.
 EPSILONS = (0.5, 1.0, 3.0, 1000.0)
 DELTA = 1e-6
 BASEBALL, STUDENTS = "baseball_plate_appearances.parquet", "oulad_assessments.parquet"
-# Users held out, one in so many.
+# One in this many users is a test user.
 _HELD_OUT = 5
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A target, its features, and whose each row is.
+    """A target, its features, and user ids.
 
     Args:
-        name: what the table says.
+        name: the name in the table.
         X: (m, d) features, on a scale that is public.
         y: (m,) the target.
-        users: (m,) whose each row is.
+        users: (m,) user id of each row.
         elements: partitions by name, (m,) each.
         logistic: classes, or a number.
         bound: a public bound of the norm of a row: no feature is above 1, and of one-hot ones one is 1.
@@ -171,7 +171,7 @@ _REGIONS = (
 
 
 def _one_hot(values: Any, levels: Sequence[Any] | range) -> FloatArray:
-    """(m, levels): all 0 for a value that is none of the levels."""
+    """(m, levels): all 0 for a value outside the levels."""
     column = np.asarray(values)
     return np.asarray(column[:, None] == np.asarray(levels)[None, :], dtype=np.float64)
 
@@ -196,9 +196,9 @@ class Row:
 
     Args:
         target: table and target.
-        unit: what is protected.
+        unit: the privacy unit.
         epsilon: the promised ε.
-        default: the share of the non-private gain kept at defaults, mean over seeds.
+        default: the retained share of the non-private gain at defaults, mean over seeds.
         default_se: its standard error.
         bound: the same with ``feature_bound``, the public bound of a row.
         bound_se: its standard error.
@@ -338,7 +338,7 @@ def line(row: Row) -> str:
 
 
 def problems(folder: Path, names: Sequence[str] = (BASEBALL, STUDENTS)) -> Iterator[Problem]:
-    """The problems whose tables are there; says which are not."""
+    """The problems with existing tables; prints the missing ones."""
     for name in names:
         if not (folder / name).is_file():
             print(f"left out, since {folder} lacks {name}; set DPGRAIN_DATA or --data.")

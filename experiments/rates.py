@@ -1,15 +1,15 @@
-"""The exponents of the user-level papers' theorems, beside those of the shuffle model.
+"""The exponents of the user-level papers' theorems, and of the shuffle model's.
 
     python experiments/rates.py [--users 1000 3000 …] [--plot docs/pictures/rates.png]
 
 A recipe plans rounds, noise and steps from public numbers, and its solver is run on a loss that is
-known: each round it gets the true gradient of what it smooths, noise of the planned size, and what the
-sample errs by, a normal vector of the rms norm G/√(nm), the same in all rounds that ask the same
-users. No record is made, so that a million users cost what a thousand do. Reported is the largest mean
-excess over a family of losses (cones and parabolas of all steepnesses, as no single loss is the worst
-for all sizes), and the exponent of n, by least squares over all sizes and over each decade.
-G = R = 1, m = 100 records a user, d = 10, ε = 1, δ = 1e-6, ``zero_out``; means of two runs. Four
-minutes of one processor.
+known: each round it gets the true gradient of its smoothed loss, noise of the planned size, and the
+sampling error, a normal vector of the rms norm G/√(nm), the same in all rounds with the same users.
+No records are generated, so a million users cost as much as a thousand. The table has the largest
+mean excess over a family of losses (cones and parabolas of all steepnesses, because no single loss
+is the worst for all sizes), and the exponent of n, by least squares over all sizes and over each
+decade. G = R = 1, m = 100 records per user, d = 10, ε = 1, δ = 1e-6, ``zero_out``; means of two
+runs. Four minutes of one processor.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Array = NDArray[np.float64]
 
 USERS = (1000, 10_000, 100_000, 1_000_000)
 DIMENSION, RECORDS, DELTA, SEEDS = 10, 100, 1e-6, 2
-# Steepness of the losses, of which the worst counts.
+# Steepness of the losses; the worst counts.
 STEEP = (1.0, 0.3, 0.1, 0.03, 0.01)
 # Least curvature of the strongly convex losses.
 STRENGTH = 0.5
-# Points around which a randomly smoothed gradient is taken.
+# Points that average a randomly smoothed gradient.
 _AROUND = 64
 
 
@@ -61,7 +61,7 @@ class Basin:
         return self.cone * far + self.curve / 2 * far**2
 
     def gradient(self, theta: Array, stage: Stage, rng: np.random.Generator) -> Array:
-        """Of the loss, as a stage smooths it."""
+        """The gradient of the loss, smoothed for a stage."""
         if isinstance(stage.smoothing, RandomizedBall):
             way = rng.normal(size=(_AROUND, len(theta)))
             way /= np.linalg.norm(way, axis=1, keepdims=True)
@@ -87,7 +87,7 @@ class Theorem:
 
     Args:
         name: as the figure names it.
-        recipe: of what is known.
+        recipe: a function of the public parameters.
         exponent: of n, for the noise.
         family: ``"kinks"``, ``"smooth"`` or ``"strong"``.
     """
@@ -100,7 +100,7 @@ class Theorem:
 
 @dataclass(frozen=True)
 class Unlimited:
-    """Accelerated steps on soft-core means, in as many rounds as pay, beyond a thousand, too."""
+    """Accelerated steps on soft-core means, in all rounds that pay, also beyond a thousand."""
 
     known: Known
 
@@ -133,7 +133,7 @@ THEOREMS = (
     Theorem("Cheu et al. 4.8", papers.ShuffleRestarts, -4 / 3, "strong"),
     Theorem("Cheu et al. 4.9, strong", papers.ShuffleGd, -2, "strong"),
 )
-#: What is known of each family; with parabolas of curvature up to 1.
+#: Public parameters of each family; with parabolas of curvature up to 1.
 KNOWN = {
     "kinks": Known(distance=1.0, lipschitz=1.0, records=RECORDS),
     "smooth": Known(distance=1.0, lipschitz=1.0, smoothness=1.0, records=RECORDS),
@@ -196,13 +196,13 @@ def measured(theorem: Theorem, users: int) -> tuple[float, int]:
 
 
 def exponents(users: Sequence[int], excess: Sequence[float]) -> list[float]:
-    """Of n, from each size to the next."""
+    """Exponents of n, from each size to the next."""
     logs = np.diff(np.log([users, excess]), axis=1)
     return [float(slope) for slope in logs[1] / logs[0]]
 
 
 def slope(users: Sequence[int], excess: Sequence[float]) -> float:
-    """The exponent of n: the least-squares slope over all sizes for which there is a number."""
+    """The exponent of n: the least-squares slope over all sizes with a number."""
     known = np.isfinite(excess)
     logs = np.log(np.array([users, excess], dtype=np.float64)[:, known])
     return float(np.polyfit(logs[0], logs[1], 1)[0])
@@ -241,7 +241,7 @@ def plot(path: Path, users: Sequence[int], found: dict[str, list[float]]) -> Non
 
 
 def main() -> None:
-    """Print the table, and draw it where asked."""
+    """Print the table, and draw it if requested."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--users", type=int, nargs="+", default=USERS)
     parser.add_argument("--plot", type=Path)

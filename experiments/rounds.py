@@ -1,20 +1,19 @@
 """How many rounds of noisy gradients a fit needs, by the solver that steps against them.
 
 Two tables with natural users, three targets (see ``private_models.py``), and simulated users, 4,000
-with four records of ten correlated features each: the principal axes have variances from 1 to 1/κ, and
-all of them matter the same. Fits protect users, and elements (pitchers, months of a course, single
-records). Rows of users who were held out are scored, each unit weighing the same, as it does in a fit.
+with four records of ten correlated features each: the principal axes have variances from 1 to 1/κ,
+and equal importance. Fits protect users, and elements (pitchers, months of a course, single
+records). Rows of test users are scored, with equal weight for each unit, like in a fit.
 
-What is printed of each solver and number of rounds: the *excess* of the held-out loss above that of the
-fit without privacy, as a share of what the features gain there (0: as without privacy; 1: as the mean
-of the targets), and the AUC of classes or r² of numbers; means over seeds, with the standard error of
-the first.
+For each solver and number of rounds: the *excess* of the test loss above the fit without privacy,
+as a share of the features' gain (0: as without privacy; 1: as the mean of the targets), and the AUC
+of classes or r² of numbers; means over seeds, with the standard error of the first.
 
     python experiments/rounds.py [--data FOLDER] [--out experiments/out] [--seeds 8] [--quick]
 
-All get the same promise, so that fewer rounds have less noise each. ``clip`` is the clipping bound:
-found inside the budget, or 1. Random numbers are seeded, so what is made here repeats exactly and is,
-as a release, not private. Where the bound is stated, coin betting is the library's solver.
+All have the same guarantee, so that fewer rounds have less noise each. ``clip`` is the clipping
+bound: chosen inside the budget, or 1. Random numbers are seeded, so results repeat exactly; a
+seeded release is not private. If the bound is explicit, coin betting is the library's solver.
 """
 
 from __future__ import annotations
@@ -75,12 +74,12 @@ SOLVERS: dict[str, Solver[Any] | None] = {
 
 @dataclass(frozen=True)
 class Rows:
-    """Features, targets, and whose each row is.
+    """Features, targets, and user ids.
 
     Args:
         X: (m, d) features.
         y: (m,) the target.
-        users: (m,) whose each row is.
+        users: (m,) user id of each row.
         elements: (m,) the cell of each row.
     """
 
@@ -104,13 +103,13 @@ class Rows:
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a problem's users, of which a unit is protected.
+    """One split of a problem's users, with one protected unit.
 
     Args:
         name: the problem.
-        unit: what is protected.
+        unit: the privacy unit.
         logistic: classes, or numbers.
-        fitted: rows that are fitted.
+        fitted: rows of the fit.
         scored: rows of the users held out.
     """
 
@@ -195,7 +194,7 @@ class _Config(FitConfig):
     steps: Solver[Any] | None = None
 
     def after_warming_up(self, moved: FloatArray, noise: float) -> Solver[Any]:
-        """What makes the rounds after the warm-up."""
+        """Builds the rounds after the warm-up."""
         return self.steps or super().after_warming_up(moved, noise)
 
 
@@ -222,7 +221,7 @@ def fitted(
     told = array_guarantee(
         config.promise, fit.event, fit.facts, private=False, users=rows.users, elements=elements
     )
-    # Of public rows: no budget is charged.
+    # On public rows: no budget is charged.
     with Charge(told, random_source(seed)) as charge:
         return fit.run(data, charge).theta
 
@@ -244,7 +243,7 @@ def measured(folder: Path | None, seeds: int, epsilons: Sequence[float]) -> Iter
 
 
 def ways(clip: float | str) -> list[tuple[str, int]]:
-    """The solvers and rounds that are tried with a bound."""
+    """The tried solvers and rounds for a bound."""
     if clip != "auto":
         return [("coin betting", rounds) for rounds in ROUNDS]
     tried = [(name, rounds) for name in list(SOLVERS)[:2] for rounds in ROUNDS]

@@ -1,21 +1,21 @@
-"""What learning costs if only a shuffler is trusted: excess, messages and noise, measured.
+"""The cost of learning if only a shuffler is trusted: measured excess, messages and noise.
 
 Every user has one record; δ = 1e-6, a user's record exchanged for another. Three parts, each with a
 table, a CSV and a figure:
 
-- a: the paper's Table 1 as curves. The *excess* is the population risk at the solution less the least;
-  of a family of problems with the same public bounds, that of the worst. A theorem speaks of the worst
-  problem of each size, so that its exponents are to be compared with this; on one fixed problem the
-  excess falls faster. Every recipe of the shuffle and the pan-private model, beside the central model,
-  a tree of noisy sums (central, users asked once) and local privacy. Then the same on problems that
-  are nobody's worst: logistic, absolute, ridge, mean.
-- b: what a device sends and what the analyzer takes, beside what is printed.
-- c: noise of a vector sum beside that of the central model and of what is printed; honest fractions,
-  drop-outs, and devices that send what they like.
+- a: the paper's Table 1 as curves. The *excess* is the population risk at the solution minus the
+  least, the worst in a family of problems with the same public bounds. A theorem covers the worst
+  problem of each size, so its exponents are comparable with this; on one fixed problem the excess
+  falls faster. Every recipe of the shuffle and the pan-private model, compared with the central
+  model, a tree of noisy sums (central, one participation per user) and local privacy. Then the same
+  on typical problems: logistic, absolute, ridge, mean.
+- b: the sizes of a device's report and the analyzer's input, compared with the printed ones.
+- c: noise of a vector sum, compared with the central model's and the printed noise; honest
+  fractions, drop-outs, and devices with arbitrary reports.
 
     python experiments/shuffle.py [--part a] [--out experiments/out] [--seeds 2] [--quick]
 
-Random numbers are seeded, so what is made here repeats and is, as a release, not private.
+Random numbers are seeded, so results repeat; a seeded release is not private.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ FloatArray = NDArray[np.float64]
 Data = tuple[NDArray[np.float32], FloatArray]
 
 DELTA = 1e-6
-# Data and noise must not be made of the same random numbers.
+# Data and noise must use different random numbers.
 _NOISE = 1_000_000
 
 
@@ -102,7 +102,7 @@ class Distance:
 
 @dataclass(frozen=True)
 class Bowl(Problem):
-    """The distance to records that lie on a sphere around the truth: a cone, a parabola, or both.
+    """The distance to records on a sphere around the truth: a cone, a parabola, or both.
 
     Args:
         steepness: c of each record's loss.
@@ -166,12 +166,12 @@ class Bowl(Problem):
 
 @dataclass(frozen=True)
 class Family:
-    """Problems with the same public bounds; the worst of them is what a theorem speaks of.
+    """Problems with the same public bounds; a theorem covers the worst of them.
 
     Args:
         name: as in the tables.
         members: the problems, of one shape of records.
-        known: what is public of all of them.
+        known: their public parameters.
     """
 
     name: str
@@ -203,14 +203,14 @@ def kinked_family(d: int, count: int) -> Family:
 
 
 def strong_family(d: int, count: int) -> Family:  # noqa: ARG001
-    """The parabola k = 1, whose strength is known."""
+    """The parabola k = 1, with known strong convexity."""
     one = Bowl(d, 1.0, 0.0, False, 0.0, 1.0, 1.0)
     known = papers.Known(distance=1.0, lipschitz=one.lipschitz, smoothness=1.0, strength=1.0)
     return Family("strong, smooth", (one,), known)
 
 
 def strong_kinked_family(d: int, count: int) -> Family:
-    """Cones on a parabola k = ½, whose strength is known."""
+    """Cones on a parabola k = ½, with known strong convexity."""
     members = tuple(Bowl(d, 1.0, 0.0, False, 3.0**-k, 0.5) for k in range(count))
     known = papers.Known(distance=1.0, lipschitz=members[0].lipschitz, strength=0.5)
     return Family("strong, kinks", members, known)
@@ -266,12 +266,12 @@ class Method:
 
     Args:
         name: as in the tables.
-        trust: in whom: ``"curator"``, ``"stream"``, ``"shuffler"``, ``"nobody"``.
+        trust: the trusted party: ``"curator"``, ``"stream"``, ``"shuffler"``, ``"nobody"``.
         solve: from a problem and its data to a solution.
         exponents: of n, d, ε in the theorem; None where there is none.
         theorem: which.
-        most: users beyond which it is left out, as every round asks everybody.
-        recipe: of the library, from what is public.
+        most: largest number of users, because every round includes everyone.
+        recipe: a recipe of the library, from public parameters.
     """
 
     name: str
@@ -296,7 +296,7 @@ class Method:
 
 
 class Gradients:
-    """Contributions of users with a record each, made where they are asked for.
+    """Contributions of users with a record each, computed on request.
 
     Args:
         loss: of a record.
@@ -333,7 +333,7 @@ class Gradients:
 def follow(
     program: papers.Program, loss: Any, data: Data, start: FloatArray, source: RandomSource
 ) -> FloatArray:
-    """The solution of a program, where user i has row i: :func:`dpgrain.learn.minimise` without labels.
+    """The solution of a program with one row per user: :func:`dpgrain.learn.minimise` unlabelled.
 
     Labels of users are not read, which takes longer than many a run here.
     """
@@ -387,7 +387,7 @@ def _not_private(
     cell: Cell,
     seed: int,  # noqa: ARG001
 ) -> Solution:
-    """What the central model runs, on exact gradients."""
+    """The central model's run, on exact gradients."""
     loss: Any = problem.loss
 
     def oracle(theta: FloatArray) -> FloatArray:
@@ -407,7 +407,7 @@ _SMOOTH, _KINKS, _BENT = (-4 / 5, 2 / 5, -4 / 5), (-2 / 3, 1 / 3, -2 / 3), (-4 /
 CENTRAL, LOCAL, TREE, EXACT = "central", "local", "tree of sums", "not private"
 SGD, AGD, SMOOTHED, RESTARTS = "shuffle sgd", "shuffle agd", "shuffle agd, smoothed", "restarts"
 GD, PAN = "shuffle gd, all users", "pan-private"
-# Users beyond which methods that ask everybody take too long: those of a thousand rounds, and others.
+# Largest numbers of users for methods that include everyone: with a thousand rounds, and others.
 _SOME, _MANY = 10_000, 30_000
 _CENTRAL = Method.of(CENTRAL, "curator", _central, _FULL, "Bassily et al.", _MANY)
 _EXACT = Method(EXACT, "curator", _not_private, most=_MANY)
@@ -458,10 +458,10 @@ class ExcessRow:
     """One method on one family at one size.
 
     Args:
-        sweep: what varies.
+        sweep: the varied parameter.
         family: of problems.
         method: how it was solved.
-        trust: in whom.
+        trust: the trusted party.
         n: users.
         d: parameters.
         epsilon: the promised ε.
@@ -526,13 +526,13 @@ _ABOVE, _BELOW = 3.0, 0.7
 
 @dataclass(frozen=True)
 class Slope:
-    """How the excess goes with one of n, d, ε.
+    """How the excess scales with one of n, d, ε.
 
     Args:
         family: of problems.
         method: how they were solved.
-        sweep: what varies.
-        points: how many sizes there were where privacy is what costs.
+        sweep: the varied parameter.
+        points: number of sizes with an excess dominated by privacy.
         measured: the exponent; not a number with fewer than two.
         stated: the theorem's.
         theorem: which.
@@ -548,7 +548,7 @@ class Slope:
 
 
 def slopes(rows: Sequence[ExcessRow]) -> list[Slope]:
-    """Exponents beside the theorems', where the cost of privacy is what is seen."""
+    """Exponents compared with the theorems', if the cost of privacy dominates."""
     found = []
     for family, methods in METHODS.items():
         for method in methods:
@@ -576,12 +576,12 @@ def curve(rows: Sequence[ExcessRow], sweep: str, family: str, method: str) -> li
 
 
 def _private_error(row: ExcessRow, rows: Sequence[ExcessRow]) -> bool:
-    # With more users exact gradients leave less: the most there were say enough.
+    # With more users exact gradients leave less: the largest number is enough.
     size = (row.family, row.d)
     exact = [r for r in rows if r.method == EXACT and (r.family, r.d) == size and r.n <= row.n]
     least = max(exact, key=lambda r: r.n).excess if exact else 0.0
     fresh = row.trust in ("shuffler", "stream") and row.method != GD
-    # Of a batch the noise must be more than what its records may vary by: dν² > G²/b.
+    # The noise of a batch must exceed its records' variation: dν² > G²/b.
     most = row.d * (2 / gaussian_mu(row.epsilon, DELTA)) ** 2 if fresh else math.inf
     return row.users < most and _ABOVE * least < row.excess < _BELOW * row.start
 
@@ -589,12 +589,12 @@ def _private_error(row: ExcessRow, rows: Sequence[ExcessRow]) -> bool:
 SWEEPS = ("n", "d", "epsilon")
 
 
-# Users where all of them are asked in every round, but for the sweep over n.
+# Users if all of them participate in every round, except in the sweep over n.
 _FEW = 3000
 
 
 def cells(quick: bool = False) -> dict[str, tuple[Cell, ...]]:
-    """The sizes of part a, by what varies."""
+    """The sizes of part a, by varied parameter."""
     if quick:
         return {"n": (Cell(1000, 5, 1.0), Cell(3000, 5, 1.0))}
     base = Cell()
@@ -658,7 +658,7 @@ def _number(value: float) -> str:
 
 
 def show_slopes(found: Sequence[Slope]) -> str:
-    """Measured exponents beside the stated ones."""
+    """Measured exponents compared with the theorems'."""
     text = [f"{'family':15} {'method':24}" + "".join(f"{s:>22}" for s in SWEEPS)]
     for family, name in dict.fromkeys((slope.family, slope.method) for slope in found):
         line = {s.sweep: s for s in found if (s.family, s.method) == (family, name)}
@@ -671,11 +671,11 @@ def show_slopes(found: Sequence[Slope]) -> str:
     return "\n".join(text)
 
 
-# Problems that are nobody's worst --------------------------------------------------------------
+# Typical problems --------------------------------------------------------------------------------
 
 
 def house_families(d: int) -> tuple[Family, ...]:
-    """The problems of ``user_level.py``, each alone, for one record of each user."""
+    """The problems of ``user_level.py``, each separately, for one record per user."""
     found = []
     for problem in problems(d):
         known = Task(problem, 1, 1).known
@@ -711,7 +711,7 @@ def run_house(sizes: Sequence[Cell], seeds: int) -> Iterator[ExcessRow]:
 
 @dataclass(frozen=True)
 class MessageRow:
-    """What one vector sum takes.
+    """The cost of one vector sum.
 
     Args:
         n: devices.
@@ -740,7 +740,7 @@ class MessageRow:
     printed_seconds: float
 
 
-# Reports, and messages, of which the time is measured.
+# Reports, and messages, with measured time.
 _REPORTS, _MESSAGES = 200, 200_000
 
 
@@ -800,7 +800,7 @@ def _seconds_a_message(protocol: VectorSum) -> float:
 
 @dataclass(frozen=True)
 class RecipeRow:
-    """What a recipe asks of a device.
+    """A recipe's requirements on a device.
 
     Args:
         family: of problems.
@@ -808,7 +808,7 @@ class RecipeRow:
         corollary: of the paper.
         rounds: noisy gradients, all phases together.
         batch: users of one of the last phase.
-        asked: in how many rounds a device of the last phase takes part.
+        asked: number of rounds of a device of the last phase.
         sent: bytes of such a device, all its rounds together.
         messages: the one-bit messages they stand for.
         printed: the one-bit messages with the printed numbers, for the same batches and rounds.
@@ -835,7 +835,7 @@ _COROLLARIES = {
 
 
 def run_recipes(cell: Cell) -> Iterator[RecipeRow]:
-    """What each recipe asks of a device."""
+    """Each recipe's requirements on a device."""
     for make in FAMILIES:
         family = make(cell.d, 1)
         for method in METHODS[family.name]:
@@ -884,7 +884,7 @@ def show_messages(rows: Sequence[MessageRow]) -> str:
 
 
 def show_recipes(rows: Sequence[RecipeRow]) -> str:
-    """What recipes ask of a device."""
+    """The recipes' requirements on a device."""
     text = [
         f"{'family':15} {'recipe':22} {'Cor.':>5} {'rounds':>7} {'users':>7} {'asked':>6} {'bytes':>9} "
         f"{'messages':>9} {'printed':>9} {'ratio':>9}"
@@ -914,7 +914,7 @@ class NoiseRow:
     """The noise of one vector sum, sd of a coordinate ÷ Δ₂.
 
     Args:
-        sweep: what varies.
+        sweep: the varied parameter.
         n: devices.
         d: coordinates.
         epsilon: the promised ε.
@@ -923,8 +923,8 @@ class NoiseRow:
         poisson: ours, with Poisson noise.
         central: a Gaussian of a trusted curator.
         printed: with the printed numbers.
-        influence: what one corrupt device can add, l2 ÷ Δ₂; in the central model 1.
-        poisson_influence: the same with Poisson noise, whose counts are cut far out.
+        influence: the most that one corrupt device can add, l2 ÷ Δ₂; in the central model 1.
+        poisson_influence: the same with Poisson noise, with far truncated counts.
         printed_influence: the same with the printed numbers.
     """
 
@@ -1002,21 +1002,22 @@ def show_noise(rows: Sequence[NoiseRow]) -> str:
 
 @dataclass(frozen=True)
 class FaultRow:
-    """One round in which not everybody reports, or not everybody follows the protocol.
+    """One round in which some devices do not report, or do not follow the protocol.
 
     Args:
         n: devices.
         d: coordinates.
         epsilon: the promised ε.
-        honest: γ, for which the noise was made.
+        honest: γ, the planned honest fraction.
         dropped: devices that do not report.
         corrupt: devices that send the most that is let through, for every coordinate.
-        promised: ε that is left with those who follow the protocol.
-        error: rms error of a coordinate of the sum of those that report honestly, without the bias.
+        promised: the remaining ε for devices that follow the protocol.
+        error: rms error of a coordinate of the sum of honest reports, without the bias.
         stated: the standard error that the analyzer states.
-        bias: l2, what corrupt devices add, measured.
-        influence: l2, the most that they can add: half of what any counts differ by.
-        central: l2, what as many people can add in the central model: vectors of norm 1.
+        bias: l2, the measured contribution of corrupt devices.
+        influence: l2, their largest contribution: half of the largest difference between counts.
+        central: l2, the contribution of the same number of people in the central model: vectors of
+            norm 1.
     """
 
     n: int
@@ -1189,7 +1190,7 @@ _Curve = tuple[str, str, str, str, float]
 
 
 def draw_noise(rows: Sequence[NoiseRow]) -> Figure:
-    """Noise of one sum, and what one device can add, against each of n, d, ε, γ."""
+    """Noise of one sum, and one device's largest contribution, against each of n, d, ε, γ."""
     import matplotlib.pyplot as plt
 
     there = [sweep for sweep in NOISE_SWEEPS if any(row.sweep == sweep for row in rows)]
@@ -1227,10 +1228,10 @@ def draw_noise(rows: Sequence[NoiseRow]) -> Figure:
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says.
+    """Command-line options.
 
     Args:
-        out: where tables and figures go.
+        out: the folder of tables and figures.
         seeds: data sets of each problem.
         quick: small sizes.
     """
@@ -1282,7 +1283,7 @@ PARTS: dict[str, Callable[[Options], None]] = {"a": part_a, "b": part_b, "c": pa
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the parts that were asked for."""
+    """Run the requested parts."""
     import matplotlib as mpl
 
     mpl.use("Agg")

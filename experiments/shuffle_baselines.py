@@ -1,6 +1,6 @@
-"""What the shuffle model is compared with: local privacy, a tree of noisy sums, noise as printed.
+"""Baselines of the shuffle model: local privacy, a tree of noisy sums, noise as printed.
 
-Every user has one record and is asked once. Noise here is drawn in floating point from seeded
+Every user has one record and participates once. Noise here is drawn in floating point from seeded
 generators: for comparison, not for release.
 """
 
@@ -34,7 +34,7 @@ class LocalSphere:
 
     Args:
         dim: d, the length of a vector.
-        l2_bound: Δ₂, to which vectors are clipped.
+        l2_bound: Δ₂, the clipping bound of vectors.
         epsilon: ε of each user's message, whatever the others do.
 
     Raises:
@@ -49,15 +49,15 @@ class LocalSphere:
     message on the sphere, against the uniform law, is 2e^ε/(e^ε + 1) on one half and 2/(e^ε + 1) on
     the other; so are all mixtures of such densities between these two numbers, and the law for any x is
     such a mixture. Two laws, of any x and x', hence differ by at most e^ε at any point. Nobody is
-    trusted: users who are not asked twice cost no more than ε together.
+    trusted: users who participate once cost no more than ε together.
 
-    The message has the mean x: that of the half sphere is B·E|u₁| along the end, E|u₁| =
-    Γ(d/2)/(√π·Γ((d + 1)/2)) for a coordinate of a point of the unit sphere; the sides' probabilities
-    differ by (e^ε − 1)/(e^ε + 1), and E[s] = ‖x‖/Δ₂. So
-    B = Δ₂·√π·Γ((d + 1)/2)/Γ(d/2)·(e^ε + 1)/(e^ε − 1), about Δ₂·√(πd/2)·2/ε for small ε.
+    The message has the mean x: the half sphere's is B·E|u₁| along the end, E|u₁| = Γ(d/2)/(√π·Γ((d
+    + 1)/2)) for a coordinate of a point of the unit sphere; the sides' probabilities differ by (e^ε
+    − 1)/(e^ε + 1), and E[s] = ‖x‖/Δ₂. So B = Δ₂·√π·Γ((d + 1)/2)/Γ(d/2)·(e^ε + 1)/(e^ε − 1), about
+    Δ₂·√(πd/2)·2/ε for small ε.
 
     Source: Duchi, Jordan, Wainwright, *Minimax optimal procedures for locally private estimation*,
-    2018, Section 4.2.3 (the l2 ball), whose rate is that of the local model.
+    2018, Section 4.2.3 (the l2 ball), with the optimal rate of the local model.
 
     >>> mechanism = LocalSphere(3, 1.0, 1.0)
     >>> round(mechanism.length, 3)
@@ -108,7 +108,7 @@ def local_sgd(
     epsilon: float,
     generator: np.random.Generator,
 ) -> FloatArray:
-    """Stochastic gradient descent on locally private gradients, every user asked once.
+    """Stochastic gradient descent on locally private gradients, with one participation per user.
 
     Args:
         loss: of a record.
@@ -156,16 +156,16 @@ class TreeSums:
         ParameterError: if a value is out of range.
 
     Every run of 2^h vectors that begins at a multiple of 2^h and ends by T is a node; its sum gets
-    noise N(0, σ²I) of its own. The sum of the first t is that of the nodes in t's binary digits, each
-    node's estimate being the best mixture of its own noisy sum and those of its halves, all the way
-    down, of variance σ²/(2 − 2^{−h}) (Honaker 2015).
+    independent noise N(0, σ²I). The sum of the first t adds the nodes in t's binary digits; each
+    node's estimate is the best mixture of its noisy sum and its halves' estimates, recursively,
+    with variance σ²/(2 − 2^{−h}) (Honaker 2015).
 
-    Formal guarantee: if one user's data is in one vector, and moves it by at most Δ (2Δ₂ for a sum of
-    vectors of norm Δ₂, under ``replace``), then all nodes together are Δ√k/σ-GDP with
-    k = ⌊log₂T⌋ + 1, also where vectors depend on sums of earlier ones. At most one node for each h
-    holds round t, k in all. Given what was published before it, a node's mean stays where it is if the
-    node does not hold t, and moves by at most Δ if it does: what other users add is decided by what was
-    published. Gaussian shifts add up in squares, to kΔ². Sums are post-processing.
+    Formal guarantee: if one user's data is in one vector, and moves it by at most Δ (2Δ₂ for a sum
+    of vectors of norm Δ₂, under ``replace``), then all nodes together are Δ√k/σ-GDP with k =
+    ⌊log₂T⌋ + 1, even if vectors depend on sums of earlier ones. At most one node for each h
+    contains round t, k in all. Given the earlier publications, a node's mean does not change if the
+    node does not contain t, and moves by at most Δ if it does: earlier publications determine the
+    other users' contributions. Gaussian shifts add up in squares, to kΔ². Sums are post-processing.
 
     Source: Dwork et al. 2010; Kairouz et al., *Practical and private (deep) learning without sampling
     or shuffling*, ICML 2021, Appendix B.
@@ -191,7 +191,7 @@ class TreeSums:
 
         Args:
             rounds: T.
-            sensitivity: Δ, how far one user moves the one vector that holds them.
+            sensitivity: Δ, the largest change of the one vector by one user.
             epsilon: ε.
             delta: δ.
         """
@@ -200,7 +200,7 @@ class TreeSums:
 
     @property
     def nodes(self) -> int:
-        """k: how many nodes hold one vector, at most."""
+        """k: the largest number of nodes that contain one vector."""
         return self.rounds.bit_length()
 
     def prefix_sd(self, t: int) -> float:
@@ -219,7 +219,7 @@ class TreeSums:
 
 @dataclass
 class TreeRun:
-    """The nodes that are left to build on, largest first: how high, the sum, its estimate."""
+    """The remaining nodes, largest first: height, sum, estimate."""
 
     tree: TreeSums
     generator: np.random.Generator
@@ -260,7 +260,7 @@ def tree_ftrl(
     delta: float,
     generator: np.random.Generator,
 ) -> FloatArray:
-    """Follow the regularised leader on a tree of noisy sums: central trust, every user asked once.
+    """Follow the regularised leader on a tree of noisy sums, with one participation per user.
 
     Args:
         loss: of a record.
@@ -274,9 +274,9 @@ def tree_ftrl(
     Returns:
         (p,) the average iterate.
 
-    Round t asks at the point of the ball nearest to −η·(sum of gradients so far), η = R/√(2T(G² + GN)),
-    N the rms norm of the noise in a sum of batch means. Any batch b ≪ bN/G is as good as single
-    users. Privacy is that of :class:`TreeSums` with Δ = 2G, for sums of clipped gradients.
+    Round t queries the point of the ball nearest to −η·(sum of gradients so far), η = R/√(2T(G² +
+    GN)), N the rms norm of the noise in a sum of batch means. Any batch b ≪ bN/G is as good as
+    single users. Privacy follows from :class:`TreeSums` with Δ = 2G, for sums of clipped gradients.
     Source: Kairouz et al. 2021, Algorithm 1 and Theorem 5.1: the excess is O(d^{1/4}/√(εn)).
     """
     n, p = X.shape
@@ -366,7 +366,7 @@ class PrintedSum:
 
     @property
     def chance(self) -> float:
-        """p, of each of them being 1; hardly below ½."""
+        """p, of each of them being 1; barely below ½."""
         return self._expected / (self.bits * self.n_users)
 
     @property
@@ -376,7 +376,7 @@ class PrintedSum:
 
     @property
     def influence(self) -> float:
-        """How far one corrupt device can move the sum, l2: by any counts instead of its own."""
+        """The largest change of the sum by one corrupt device, l2, with any counts."""
         step = 2 * self.l2_bound / self.scale
         return (self.scale + self.bits) * step * math.sqrt(self.dim)
 

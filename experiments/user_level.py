@@ -1,27 +1,27 @@
-"""What learning with whole users protected costs: means, convex problems, finite classes, real data.
+"""The cost of learning with user-level privacy: means, convex problems, finite classes, real data.
 
-Four parts, each with a table, a CSV and a figure; δ = 1e-6, a user's data exchanged for others (the
-papers' relation) unless it says otherwise:
+Four parts, each with a table, a CSV and a figure; δ = 1e-6, one user's data replaced (the papers'
+relation) unless stated otherwise:
 
-- a: means of users' vectors. The *privacy error* is the rms distance of a release to the users' sample
-  mean. Every mean of :func:`dpgrain.mean_of_users`, with the concentration radius from theory and
-  without, beside what the papers print, the group property, a range per coordinate, and clipping whose
-  norm, or centre too, is the best by hindsight; and floors.
+- a: means of users' vectors. The *privacy error* is the rms distance of a release to the users'
+  sample mean. Every mean of :func:`dpgrain.mean_of_users`, with the concentration radius from
+  theory and without, compared with the printed algorithms, the group property, a range per
+  coordinate, and clipping with the best norm, or also centre, in hindsight; and floors.
 - b: stochastic convex problems of known risk. The *excess* is the population risk at the solution less
   the least. Every recipe of :mod:`dpgrain.papers`, records by the group property, and plain clipping
   at the Lipschitz bound, at equal (ε, δ). *Evaluations*: gradients of records.
 - c: finite hypothesis classes, which is ``finite_classes.py``.
 - d: real tables with natural users: handwritten digits by writer, plate appearances by batter,
-  assessments by student. What is kept of the gain of the fit without privacy, and the accuracy, on
-  users held out, under ``zero_out``.
+  assessments by student. The retained share of the gain of the fit without privacy, and the
+  accuracy, on test users, under ``zero_out``.
 
     python experiments/user_level.py [--part a] [--data FOLDER] [--out experiments/out] [--seeds 3]
         [--quick] [--full]
 
-``--full`` adds the slowest runs of part b: a thousand rounds of a mean that compares all pairs of users
-where they have many records, and ten thousand users. Tables are read from the folder of ``--data``, or
-the one that DPGRAIN_DATA names. Random numbers are seeded, so what is made here repeats and is, as a
-release, not private.
+``--full`` adds the slowest runs of part b: a thousand rounds of a mean that compares all pairs of
+users with many records, and ten thousand users. Tables are read from the folder of ``--data``, or
+the one in DPGRAIN_DATA. Random numbers are seeded, so results repeat; a seeded release is not
+private.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ FloatArray = NDArray[np.float64]
 
 DELTA = 1e-6
 MNIST = "mnist_by_writer.npz"
-# Pairs of users times coordinates beyond which means that compare users are released once.
+# Pairs of users times coordinates above this: means that compare users are released once.
 _SLOW = 2e9
-# Data and noise must not be made of the same random numbers.
+# Data and noise must use different random numbers.
 _NOISE = 1_000_000
 
 
@@ -116,7 +116,7 @@ class Cell:
         mean = length * direction(self.d)
         if share == 0:
             return mean
-        # The point is the first that is drawn.
+        # The point is drawn first.
         (point,) = sphere(np.random.default_rng(seed), 1, self.d)
         return np.asarray((1 - share) * mean + share * length * point)
 
@@ -136,14 +136,14 @@ class MeanRow:
     """One mean on one problem.
 
     Args:
-        sweep: what varies.
+        sweep: the varied parameter.
         n: users.
         m: records of each.
         d: coordinates.
         epsilon: the promised ε.
         heterogeneity: Δ.
         method: how the mean was released.
-        error: rms distance to the sample mean; not a number where it was refused.
+        error: rms distance to the sample mean; NaN if it was rejected.
         failed: releases that ended without a mean, of all.
         releases: how many there were.
         seconds: one of them.
@@ -213,20 +213,20 @@ def _linear_floor(_vectors: FloatArray, cell: Cell, _: int) -> float:
 
 
 def _floor(_vectors: FloatArray, cell: Cell, _: int) -> float:
-    # Of laws on {±1}^d, which spread as much; the error of the records themselves is in it.
+    # Distributions on {±1}^d with the same spread; it includes the error of the records themselves.
     return math.sqrt(cell.d) * limits.min_error_of_records(
         cell.epsilon, DELTA, cell.n, records=cell.m, dimension=cell.d, relation="replace"
     )
 
 
 def _order(_vectors: FloatArray, cell: Cell, _: int) -> float:
-    # Of records that are √d long around their mean.
+    # For records at distance √d from their mean.
     spread = math.sqrt(cell.d)
     return spread * limits.mean_order(cell.epsilon, cell.n, dimension=cell.d, records=cell.m)
 
 
 CENTRE, NEAR, PLAIN = "true centre", "true centre, r ≥ median", "best clip"
-# What is chosen from public numbers, without a radius and with the one of theory.
+# The choice from public numbers, without a radius and with the theoretical one.
 AUTO, AUTO_KNOWN = "auto", "auto, τ"
 PRINTED = "printed, radius known"
 MEANS: dict[str, Release] = {
@@ -290,7 +290,7 @@ def run_mean(sweep: str, cell: Cell, name: str, seeds: int) -> MeanRow:
 
 
 def mean_cells(quick: bool = False) -> dict[str, tuple[Cell, ...]]:
-    """The problems of part a, by what varies."""
+    """The problems of part a, by varied parameter."""
     if quick:
         one = Cell(n=1000, d=5)
         return {"headline": (one,), "m": (replace(one, m=10), one)}
@@ -317,7 +317,7 @@ def run_means(cells: dict[str, tuple[Cell, ...]], seeds: int) -> Iterator[MeanRo
 
 
 def headlines(rows: Sequence[MeanRow]) -> list[str]:
-    """What is asked of the headline cells, and whether it is so."""
+    """Targets of the headline cells, and whether they are met."""
     lines = []
     for d in sorted({row.d for row in rows if row.sweep == "headline"}):
         errors = {row.method: row.error for row in rows if row.sweep == "headline" and row.d == d}
@@ -338,7 +338,7 @@ class LongRow:
     Args:
         n: users.
         d: coordinates.
-        rounds: T, for which it was calibrated.
+        rounds: T, as calibrated.
         seed: of data and noise.
         done: the rounds before it ended; T if it did not.
         error: rms distance of a round's mean to the sample mean, in radii τ.
@@ -416,7 +416,7 @@ class Task:
 
     @property
     def known(self) -> papers.Known:
-        """What is publicly known of it."""
+        """Its public parameters."""
         problem = self.problem
         return papers.Known(
             distance=problem.distance,
@@ -428,7 +428,7 @@ class Task:
 
     @property
     def smooth(self) -> tuple[papers.Known, LossFunction]:
-        """The same for recipes that ask for a smooth loss: kinks become Moreau envelopes."""
+        """The same for recipes that need a smooth loss: kinks become Moreau envelopes."""
         problem, known = self.problem, self.known
         if math.isfinite(known.smoothness):
             return known, problem.loss
@@ -448,13 +448,13 @@ class ConvexRow:
         d: parameters.
         heterogeneity: Δ, of a point that all users share.
         recipe: how it was solved.
-        excess: mean over seeds; not a number where the recipe refused.
+        excess: mean over seeds; NaN if the recipe rejected it.
         excess_se: its standard error.
         start: the excess of the start, which needs no data.
         rounds: noisy gradients.
         evaluations: gradients of records.
         seconds: one run.
-        reason: why the recipe refused.
+        reason: the recipe's error.
     """
 
     problem: str
@@ -484,7 +484,7 @@ RECIPES = (
     "group property",
 )
 _LONG = (SGD, "sgd, as it is", "sgd, strongly convex")
-# Run once; where there are so many records, all are.
+# Run once; with this number of records, all are.
 _ONCE, _MANY = (*_LONG, "group property"), 100_000
 
 
@@ -516,7 +516,7 @@ def solve(task: Task, name: str, records: Records, seed: int) -> tuple[FloatArra
     """The solution, its rounds, and gradients of records.
 
     Raises:
-        ParameterError: if the recipe refuses.
+        ParameterError: if the recipe rejects the parameters.
     """
     X, y, users = records
     problem = task.problem
@@ -559,7 +559,7 @@ def solve(task: Task, name: str, records: Records, seed: int) -> tuple[FloatArra
 
 
 def evaluations(program: papers.Program, m: int) -> int:
-    """Gradients of records that a program asks for, with m records a user."""
+    """Record gradients of a program, with m records per user."""
     phases = zip(program.stages, program.localisation.phases(), strict=True)
     return m * sum(stage.mean.rounds * len(phase.users) for stage, phase in phases)
 
@@ -651,7 +651,7 @@ def slopes(rows: Sequence[ConvexRow]) -> list[str]:
 
 
 def _by_m(rows: Sequence[ConvexRow], problem: str, name: str) -> list[ConvexRow]:
-    """The rows of one recipe on one problem, by m, at the size at which there are most of them."""
+    """The rows of one recipe on one problem, by m, at the size with the most of them."""
     some = [
         row
         for row in rows
@@ -663,7 +663,7 @@ def _by_m(rows: Sequence[ConvexRow], problem: str, name: str) -> list[ConvexRow]
 
 
 def not_best(rows: Sequence[ConvexRow]) -> list[str]:
-    """Cells in which another recipe has the lower excess, or nearly as few evaluations as ``sgd``."""
+    """Cells in which another recipe has the lower excess, or nearly as few evaluations."""
     lines = []
     for ours in (row for row in rows if row.recipe == CONCENTRATED):
         cell = (ours.problem, ours.n, ours.m, ours.d, ours.heterogeneity)
@@ -700,13 +700,13 @@ def convex_line(row: ConvexRow) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """A classification with natural users, and who is held out.
+    """A classification with natural users, and the test users.
 
     Args:
-        name: what it is.
-        X: (m, d) features, whose rows are at most ``bound`` long.
+        name: its name.
+        X: (m, d) features with row norms of at most ``bound``.
         y: (m,) labels, from 0.
-        users: (m,) whose each row is, from 0.
+        users: (m,) user id of each row, from 0.
         test: (m,) the rows of users held out.
         bound: a public bound of the norm of a row.
         records: a typical number of rows of a user.
@@ -741,7 +741,7 @@ def digits(folder: Path) -> Table:
 
 
 def tables(folder: Path) -> Iterator[Table]:
-    """The tables that are there; says which are not."""
+    """The existing tables; prints the missing ones."""
     for name, records in ((MNIST, 100), (pm.BASEBALL, 79), (pm.STUDENTS, 7)):
         if not (folder / name).is_file():
             print(f"left out, since {folder} lacks {name}; set DPGRAIN_DATA or --data.")
@@ -768,10 +768,10 @@ class RealRow:
 
     Args:
         table: its name.
-        users: who is fitted to.
+        users: the fitted users.
         epsilon: the promised ε; infinite without privacy.
         method: how it was fitted.
-        kept: the share of the gain in log-loss over the classes' shares that is kept, mean over seeds.
+        kept: the retained share of the gain in log-loss over the classes' shares, mean over seeds.
         kept_se: its standard error.
         accuracy: of rows of users held out.
         seconds: a fit.
@@ -789,7 +789,7 @@ class RealRow:
     reason: str = ""
 
 
-# Users beyond which means that compare all pairs are left out, and their rounds.
+# Largest number of users for means that compare all pairs, and their rounds.
 _MOST_USERS, _FEW_ROUNDS = 5000, 50
 _PLAIN = ("default", "clip=1")
 REAL: dict[str, Callable[[Table], dict[str, Any]]] = {
@@ -1002,7 +1002,7 @@ def draw_choices(rows: Sequence[fc.Row]) -> Figure:
 
 
 def draw_real(rows: Sequence[RealRow]) -> Figure:
-    """The share of the gain that is kept against ε, a panel for each table."""
+    """The retained share of the gain against ε, a panel for each table."""
     import matplotlib.pyplot as plt
 
     names = list(dict.fromkeys(row.table for row in rows))
@@ -1017,7 +1017,7 @@ def draw_real(rows: Sequence[RealRow]) -> Figure:
             line = [row for row in some if row.method == name and not math.isnan(row.kept)]
             if not line:
                 continue
-            # What is far below nothing is shown at the edge.
+            # Very negative values are shown at the edge.
             kept = [max(row.kept, -0.5) for row in line]
             spread = [0.0 if math.isnan(row.kept_se) else row.kept_se for row in line]
             at, colour = [row.epsilon for row in line], colours(i)
@@ -1061,14 +1061,14 @@ def _legend(figure: Figure, axes: Iterable[Axes]) -> None:
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line says.
+    """Command-line options.
 
     Args:
         data: the folder of the tables; None: the one that DPGRAIN_DATA names.
-        out: where tables and figures go.
+        out: the folder of tables and figures.
         seeds: data sets of each problem.
         quick: small sizes.
-        full: the slowest runs, too.
+        full: also the slowest runs.
     """
 
     data: Path | None
@@ -1107,7 +1107,7 @@ def part_b(options: Options) -> None:
 
 
 def report_convex(rows: Sequence[ConvexRow]) -> None:
-    """What follows from the table."""
+    """Conclusions from the table."""
     for reason in dict.fromkeys(f"— {row.recipe}: {row.reason}" for row in rows if row.reason):
         print(reason)
     print("\n".join(slopes(rows)))
@@ -1155,7 +1155,7 @@ PARTS: dict[str, Callable[[Options], None]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the parts that were asked for."""
+    """Run the requested parts."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -1170,7 +1170,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.seeds < 1:
         parser.error("--seeds must be at least 1.")
     if given.part in (None, "d"):
-        # Told before the parts that are simulated take their hours.
+        # Reported before the simulated parts take hours.
         pm.found(given.data)
     seeds = 1 if given.quick else given.seeds
     options = Options(given.data, given.out, seeds, given.quick, given.full)

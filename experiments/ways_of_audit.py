@@ -1,11 +1,11 @@
-"""Three ways to bound the ε of a mechanism from below, for whatever ``dg.audit`` refuses.
+"""Three ways to bound the ε of a mechanism from below, for queries outside ``dg.audit``.
 
-A way makes the mechanism for an ε that it is told, and bounds its true ε. A bound that passes the claim
+A way builds the mechanism for a given ε, and bounds its true ε. A bound that exceeds the claim
 of another ε shows what the audit would have seen: noise for more than is claimed.
 
-- :class:`OneRun`: one run with many canaries in it, as in ``dg.audit_training``.
-- :class:`OnNeighbours`: the draws of a query of arrays, on neighbours that are stated: the query runs
-  on both without noise, and its noise is drawn as in ``dg.audit``.
+- :class:`OneRun`: one run with many canaries, like ``dg.audit_training``.
+- :class:`OnNeighbours`: the draws of a query of arrays, on explicit neighbours: the query runs on
+  both without noise, and its noise is drawn like in ``dg.audit``.
 - :class:`WholeRuns`: whole runs on two neighbours, each with a score.
 """
 
@@ -33,9 +33,9 @@ from dpgrain.publishing.query import Query
 from dpgrain.units import Relation
 
 Array: TypeAlias = NDArray[np.float64]
-# Factors by which more ε may be spent than is claimed, of which the smallest that shows is named.
+# Factors of overspent ε; the smallest detected one is reported.
 FACTORS = (1.1, 1.2, 1.5, 2.0, 3.0, 4.0, 8.0)
-# Draws that are scored at a time.
+# Largest number of draws scored at once.
 _BATCH = 1 << 16
 
 
@@ -47,7 +47,7 @@ class Size:
         canaries: the canaries of a run.
         draws: draws on each of two neighbours.
         runs: whole runs on each of two neighbours.
-        confidence: the probability with which all bounds of one line hold.
+        confidence: the joint confidence of all bounds of one line.
     """
 
     canaries: int = 2000
@@ -61,17 +61,17 @@ class Way(Protocol):
 
     @property
     def said(self) -> str:
-        """What was looked at, in a word or two."""
+        """The size of the audit, in a word or two."""
 
     @property
     def tries(self) -> int:
-        """How many audits of an excess are made, of which more than half must show it."""
+        """Number of audits of an excess; more than half must detect it."""
 
     def line(self, epsilon: float, size: Size) -> tuple[float, AuditLine]:
-        """Return a δ, and what is claimed of ε at that δ beside lower bounds on ε.
+        """Return a δ, and the claimed ε at that δ with lower bounds on ε.
 
         Args:
-            epsilon: what the mechanism is asked for.
+            epsilon: the requested ε.
             size: how much is drawn.
         """
 
@@ -81,7 +81,7 @@ def audited(way: Way, epsilon: float, size: Size) -> tuple[float, AuditLine]:
 
     Args:
         way: the way.
-        epsilon: the ε that the mechanism is asked for.
+        epsilon: the requested ε of the mechanism.
         size: how much is drawn.
 
     Returns:
@@ -122,11 +122,11 @@ class OneRun:
     records: int = 1
     elements: int = 1
     said = "one run"
-    # Of few canaries the bound differs from run to run.
+    # With few canaries the bound varies between runs.
     tries = 3
 
     def line(self, epsilon: float, size: Size) -> tuple[float, AuditLine]:
-        """Return what the canaries show."""
+        """Return the bounds from the canaries."""
         _, delta, line = one_run(
             lambda rows: self.train(rows, epsilon),
             size.canaries,
@@ -144,9 +144,9 @@ class OnNeighbours:
     """Draws of a query of arrays, on two neighbours.
 
     Args:
-        made: a function of an ε that returns the query of the rows with a unit, and that of the rows
-            without it, or with another in its place.
-        delta: the δ at which ε is bounded, as for :class:`WholeRuns`.
+        made: a function of an ε that returns the query of the rows with a unit, and the query
+            without it, or with another one instead.
+        delta: the δ of the bounds on ε, as for :class:`WholeRuns`.
         relation: how the neighbours differ.
     """
 
@@ -157,7 +157,7 @@ class OnNeighbours:
     tries = 1
 
     def line(self, epsilon: float, size: Size) -> tuple[float, AuditLine]:
-        """Return what the query's own noise shows, drawn on the sums of both."""
+        """Return the bounds from the query's own noise, drawn on the sums of both."""
         one, other = (query.settled() for query in self.made(epsilon))
         guarantee, source = one.plan.guarantee, SystemSource()
         draws, found = differing_draws(_twins(one, other, guarantee)), ScoreCounts.empty()
@@ -176,14 +176,14 @@ class OnNeighbours:
 
 @dataclass(frozen=True)
 class WholeRuns:
-    """Whole runs of a mechanism on two neighbours, each with a score of what it published.
+    """Whole runs of a mechanism on two neighbours, each with a score of its result.
 
     Args:
-        scores: a function of an ε and a number of runs, which returns (runs,) scores with a unit, as
-            many without it, and the promise. Scores are larger where the unit is there.
-        delta: the δ at which ε is bounded. A promise holds at every δ, and at a large one few runs
-            come near to what it claims.
-        times: how many times as many runs are made as of other mechanisms: more where they are cheap.
+        scores: a function of an ε and a number of runs, which returns (runs,) scores with a unit,
+            the same number without it, and the guarantee. Scores are larger with the unit.
+        delta: the δ of the bounds on ε. A guarantee is valid at every δ, and at a large one few
+            runs approach its claim.
+        times: multiple of the usual number of runs: more if they are cheap.
         relation: how the neighbours differ.
     """
 
@@ -195,7 +195,7 @@ class WholeRuns:
     tries = 1
 
     def line(self, epsilon: float, size: Size) -> tuple[float, AuditLine]:
-        """Return what the scores show."""
+        """Return the bounds from the scores."""
         one, other, guarantee = self.scores(epsilon, round(self.times * size.runs))
         free = free_epsilon(one, other, self.delta, 1 - size.confidence)
         claim = guarantee.epsilon(self.delta, relation=self.relation)
@@ -203,16 +203,16 @@ class WholeRuns:
 
 
 def free_epsilon(one: Array, other: Array, delta: float, alpha: float) -> float:
-    """Return a lower bound on ε from scores, whatever their laws are.
+    """Return a lower bound on ε from scores of any distribution.
 
     Args:
-        one: (runs,) scores of one neighbour, for which large ones speak.
+        one: (runs,) scores of one neighbour, indicated by large values.
         other: (runs,) scores of the other.
         delta: the δ.
-        alpha: the probability with which the bound may be wrong.
+        alpha: error probability of the bound.
 
-    Of the first half of the scores, every other one, a threshold is made; the bounds of Clopper and
-    Pearson are of the second half.
+    Every other score of the first half determines a threshold; the bounds of Clopper and Pearson
+    use the second half.
     """
     middle = float(np.median(np.concatenate([one[::2], other[::2]])))
     reach = max(float(np.abs(scores[::2] - middle).max()) for scores in (one, other))
@@ -221,7 +221,7 @@ def free_epsilon(one: Array, other: Array, delta: float, alpha: float) -> float:
 
 
 class _OfArrays(NoiselessCharge):
-    """A charge of an audit that reads the rows of the query itself, which are made up."""
+    """A charge of an audit that reads the query's synthetic rows itself."""
 
     def read(self, read: Callable[[], Result]) -> Result:
         """Read them, as for a release."""

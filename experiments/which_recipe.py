@@ -2,8 +2,8 @@
 
     python experiments/which_recipe.py [--users 1000 10000] [--out experiments/which_recipe.json]
 
-ε = 1, δ = 1e-6, ``zero_out``, m = 20 records a user, d = 10. The problems, whose population risk is
-known exactly, are those of ``user_level.py``: logistic, absolute and (ridge) least squares. Recipes
+ε = 1, δ = 1e-6, ``zero_out``, m = 20 records per user, d = 10. The problems, with exactly known
+population risk, come from ``user_level.py``: logistic, absolute and (ridge) least squares. Recipes
 know the distance, the largest gradient and the curvature; the default knows none of them. Recipes
 that compare all pairs of users in each round run up to a thousand users. A recorded run may be
 stopped: it keeps the cells that are done. About an hour.
@@ -37,7 +37,7 @@ RECIPES = {
     "PhasedErmSco": "phased erm",
     "UserLevelSgd": "sgd, as it is",
 }
-# Largest number of users for recipes whose means compare all pairs.
+# Largest number of users for recipes with means that compare all pairs.
 _MOST_USERS = {"UserLevelSgd": 1000}
 RECORDED = Path(__file__).with_suffix(".json")
 

@@ -1,16 +1,16 @@
 """How accurate element-level histograms are: Section 4.1 and Propositions 1 and 2 of the paper.
 
-Three parts, each of which prints a table and writes it as CSV with a figure beside it:
+Three parts; each prints a table and writes it as CSV with a figure:
 
 - ``words``: the word counts of members of the US House, at six partitions of the vocabulary:
-  clipping bounds chosen privately, one per cell, against the paper's single ρ at its best; and what
-  post-processing, free of charge, makes of them;
-- ``order``: Proposition 1, the order of items by how many users hold them;
-- ``errors``: Proposition 2, the squared error of mechanism (9) beside its two expressions.
+  clipping bounds chosen privately, one per cell, against the paper's single ρ at its best; and
+  their free post-processing;
+- ``order``: Proposition 1, the order of items by number of users;
+- ``errors``: Proposition 2, the squared error of mechanism (9) compared with its two expressions.
 
-Every private answer is made by ``dpgrain.histogram``. Its noise comes from the exact Gaussian curve;
-the paper's Lemmas 3.1(ii) and 3.2(ii) promise more than is true. Random numbers are seeded, so
-what is made here repeats exactly and is, as a release, not private.
+``dpgrain.histogram`` computes every private answer. Its noise follows the exact Gaussian curve; the
+paper's Lemmas 3.1(ii) and 3.2(ii) claim too much. Random numbers are seeded, so results repeat
+exactly; a seeded release is not private.
 
     python experiments/word_frequency.py [--splits 20] [--out experiments/out] [--only words]
 
@@ -62,14 +62,14 @@ _BAND = 1.64
 
 @dataclass(frozen=True)
 class WordCounts:
-    """How often each user said each word.
+    """Number of uses of each word by each user.
 
     Args:
         words: (V,) the public vocabulary.
         vectors: (V, dimensions) public vectors of the words.
         user: (pairs,) a user, 0 … n_users − 1.
         word: (pairs,) a word, as a position in ``words``.
-        count: (pairs,) how often the user said the word.
+        count: (pairs,) the user's number of uses of the word.
         n_users: the size of the roster.
     """
 
@@ -82,7 +82,7 @@ class WordCounts:
 
     @staticmethod
     def read(folder: Path) -> WordCounts:
-        """The members of the House and the words that have a public vector; all of them are kept."""
+        """The members of the House and the words with a public vector; all of them are used."""
         counts, vocabulary = (pq.read_table(folder / name) for name in FILES[:2])
         glove = np.load(folder / FILES[2])
         words = glove["words"].tolist()
@@ -98,7 +98,7 @@ class WordCounts:
         return WordCounts(words, vectors, user[kept], word[kept], count[kept], n_users)
 
     def table(self, users: BoolArray) -> dg.UserTable:
-        """The rows of some users, as anybody would hand them to the library."""
+        """The rows of some users, as callers pass them to the library."""
         rows = users[self.user]
         word = pa.array(self.words).take(pa.array(self.word[rows]))
         columns = {"user": self.user[rows], "word": word, "count": self.count[rows]}
@@ -111,7 +111,7 @@ class WordCounts:
         return matrix
 
     def partition(self, cells: int) -> tuple[dg.Element, IntArray]:
-        """The unit with so many cells of similar words, and (V,) the cell of each word."""
+        """The unit with this number of cells of similar words, and (V,) the cell of each word."""
         if cells >= len(self.words):
             return dg.Element("word"), np.arange(len(self.words))
         if cells == 1:
@@ -124,12 +124,12 @@ class WordCounts:
 
 @dataclass(frozen=True)
 class Halves:
-    """Random halves of the users: S0 is the truth, S1 is what is released.
+    """Random halves of the users: S0 is the truth, S1 is released.
 
     Args:
         released: (splits, users) who is in S1.
         truth: (splits, V) H0, the mean counts of S0.
-        baseline: (splits,) ‖H1 − H0‖², the error of publishing S1 as it is.
+        baseline: (splits,) ‖H1 − H0‖², the error of publishing S1 exactly.
     """
 
     released: BoolArray
@@ -177,9 +177,9 @@ class WordRow:
         zeros: excess of publishing zeros.
         nonnegative: excess of auto with negative estimates set to 0.
         shrunk: excess of auto after ``shrink``.
-        worst_nonnegative: the largest error of one split over that of auto as released, less 1.
+        worst_nonnegative: the largest error of one split over the unprocessed release's, minus 1.
         worst_shrunk: the same for ``shrink``.
-        worst_to_zeros: the largest error of one split after ``shrink`` over that of zeros.
+        worst_to_zeros: the largest error of one split after ``shrink`` over the error of zeros.
     """
 
     cells: int
@@ -202,12 +202,12 @@ class WordRow:
 
 @dataclass(frozen=True)
 class WordResult:
-    """What the words part found.
+    """Results of the words part.
 
     Args:
         rows: one per partition and ε.
-        check: the largest relative gap between the single bound's computed error and that of a
-            release by the library with ``clip=rho``, on the first split.
+        check: the largest relative gap between the single bound's computed error and a release's by
+            the library with ``clip=rho``, on the first split.
     """
 
     rows: list[WordRow]
@@ -226,10 +226,10 @@ def run_words(
 
     Args:
         data: the counts.
-        cells: numbers of cells; the number of words means every word by itself.
+        cells: numbers of cells; the number of words means every word separately.
         epsilons: the promised ε.
         splits: how many random halves of the users.
-        bounds: the single bounds that are tried; by default in steps of 2^(1/8).
+        bounds: the tried single bounds; by default in steps of 2^(1/8).
     """
     bounds = 2.0 ** np.arange(2, 20.01, 0.125) if bounds is None else bounds
     matrix = data.matrix()
@@ -298,7 +298,7 @@ def single_errors(
         cell_of: (V,) the cell of each word.
         halves: the splits.
         bounds: (R,) clipping bounds ρ.
-        title: what the progress bar says.
+        title: the text of the progress bar.
     """
     order = np.argsort(cell_of, kind="stable")
     columns, truth = matrix[:, order], halves.truth[:, order]
@@ -341,7 +341,7 @@ def _auto_errors(
 
 
 def processed(estimate: FloatArray, std_error: FloatArray) -> tuple[FloatArray, ...]:
-    """What is made of a release with bounds chosen privately, by what is public only."""
+    """Post-processing of a release with private bounds, by public numbers only."""
     shrunk, _ = shrink(estimate, std_error)
     return estimate, np.maximum(estimate, 0.0), shrunk
 
@@ -376,7 +376,7 @@ def release(
 
 
 def targets(rows: Sequence[WordRow]) -> list[str]:
-    """PASS or FAIL for what the bounds chosen privately are meant to reach."""
+    """PASS or FAIL for the targets of the private bounds."""
     goals: list[tuple[str, float, list[float]]] = [
         ("mean ratio, K >= 1000", 0.3, [r.mean_ratio for r in rows if r.cells >= 1000]),
         (
@@ -444,13 +444,13 @@ class OrderRow:
     Args:
         users: number of users n.
         held: items drawn by each user, m.
-        mechanism: whose noise is added.
+        mechanism: the source of the noise.
         sigma: standard deviation of the noise of a count.
         printed: the threshold γ of Proposition 1 as printed.
         loss_printed: L_order with that γ; the proposition promises at most t².
         corrected: the threshold with the slips of its proof mended.
         loss_corrected: L_order with that γ.
-        measured: the smallest γ for which L_order was at most t².
+        measured: the smallest γ with L_order of at most t².
         promise: t².
     """
 
@@ -466,8 +466,8 @@ class OrderRow:
     promise: float
 
 
-# Whose noise: the element of one item; a user removed, with sensitivity √m, as the paper compares;
-# a user exchanged, with √(2m), which the paper's own relation asks for.
+# Noise for: the element of one item; a user removed, with sensitivity √m, as in the paper; a user
+# replaced, with √(2m), as the paper's relation requires.
 ORDER_UNITS: dict[str, tuple[bool, Any]] = {
     "element": (False, "zero_out"),
     "user, removed": (True, "zero_out"),
@@ -490,10 +490,10 @@ def run_order(
         held: numbers of items m that each user draws.
         spread: there are d = spread·m items, at least 2m, since p₁ = 1/(2m).
         epsilon: the promised ε.
-        repetitions: fresh data and fresh noise, so many times.
+        repetitions: number of repetitions with fresh data and noise.
 
-    The loss counts pairs j < l with p_j ≥ p_l + γ and Ĥ_j < Ĥ_l, what the paper's proof bounds; its
-    display (8) has the second sign the other way round. t² is d/10.
+    The loss counts pairs j < l with p_j ≥ p_l + γ and Ĥ_j < Ĥ_l, as bounded by the paper's proof;
+    its display (8) has the second sign reversed. t² is d/10.
     """
     rows = []
     for n in users:
@@ -540,7 +540,7 @@ def holders(
     mechanism: str,
     seed: np.random.Generator,
 ) -> FloatArray:
-    """(d,) mechanism (7): how many users hold each item, with noise."""
+    """(d,) mechanism (7): noisy number of users per item."""
     by_user, relation = ORDER_UNITS[mechanism]
     unit = dg.User(max_elements=held) if by_user else dg.Element("item")
     with warnings.catch_warnings():
@@ -600,8 +600,8 @@ def order_thresholds(
         sigma: standard deviation of the noise.
         log_ratio: log(d/t).
 
-    In the proof v ≤ 3mp₁ loses its m, so that √p₁/(m√n) stands where √(p₁/(mn)) should; and
-    exp(−a/(b+c)) is bounded by the larger of exp(−a/b) and exp(−a/c), where a/(2b) and a/(2c) are
+    In the proof v ≤ 3mp₁ loses its m, so that √p₁/(m√n) replaces √(p₁/(mn)); and exp(−a/(b+c)) is
+    bounded by the larger of exp(−a/b) and exp(−a/c), but a/(2b) and a/(2c) are
     due: √2 in the last two terms.
     """
     n, m = users, held
@@ -635,7 +635,7 @@ def _order_row(
 
 
 def draw_order(rows: Sequence[OrderRow]) -> Figure:
-    """The smallest γ at which few pairs are in the wrong order, beside the proposition's."""
+    """The smallest γ with few misordered pairs, compared with the proposition's."""
     import matplotlib.pyplot as plt
 
     users = sorted({row.users for row in rows})
@@ -683,18 +683,18 @@ def draw_order(rows: Sequence[OrderRow]) -> Figure:
 
 @dataclass(frozen=True)
 class ErrorRow:
-    """Mechanism (9) on multinomial data, beside the expressions of Proposition 2.
+    """Mechanism (9) on multinomial data, compared with the expressions of Proposition 2.
 
     Args:
         held: items drawn by each user, m.
         cells: number of cells K.
         rho: the clipping bound.
-        slack: the t of ρ = max over cells of 3mP(c) + 3 log m + t; infinite for ρ ≥ m; where it is
-            negative the proposition says nothing.
+        slack: the t of ρ = max over cells of 3mP(c) + 3 log m + t; infinite for ρ ≥ m; if negative
+            the proposition does not apply.
         measured: the sum over items of the mean squared error.
         lower: the sum of m·p_j/n + σ²ρ²/n².
         upper: the same plus the sum of 2^(−2t)·P(c)², the most that 2^(−2t)·q_j² can come to.
-        over_lower: measured ÷ lower; above some C₀ where the proposition holds.
+        over_lower: measured ÷ lower; above some C₀ if the proposition is true.
         over_upper: measured ÷ upper; below some C₁.
         least: the smallest measured ÷ lower of a tenth of the items, by frequency.
         most: the largest.
@@ -735,7 +735,7 @@ def run_errors(
         items: number of items d; item j has probability ∝ 1/(j + 10).
         cells: numbers of cells K, of items drawn at random.
         epsilon: the promised ε.
-        repetitions: fresh data and fresh noise, so many times.
+        repetitions: number of repetitions with fresh data and noise.
     """
     p = 1 / (np.arange(items) + 10.0)
     p /= p.sum()
@@ -802,7 +802,7 @@ def _error_row(
     slack = math.inf if rho >= held else round(slack, 9) + 0.0
     sigma = calibrate_gaussian(epsilon, DELTA).noise_multiplier
     expression = held * p / users + (sigma * rho / users) ** 2
-    # Where the proposition is silent, its bias at t = 0.
+    # If the proposition does not apply, its bias at t = 0.
     bias = 2.0 ** (-2 * max(slack, 0.0)) * (share**2).sum()
     measured, lower = float(errors.sum()), float(expression.sum())
     upper = lower + float(bias)
@@ -912,7 +912,7 @@ PARTS: dict[str, Callable[[Path, int], None]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the parts that were asked for."""
+    """Run the requested parts."""
     import matplotlib as mpl
 
     mpl.use("Agg")

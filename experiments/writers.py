@@ -2,13 +2,13 @@
 
 The 60,000 images for training of MNIST are of 539 people; the 10,000 of the test are of 297 others.
 The network has one hidden layer of 32 on images of 14 × 14. A user is a writer, and an element is what
-a writer wrote of one digit, so that nobody has more than ten: a run for elements promises something to
-whole writers, too, which stands beside it.
+a writer's images of one digit, so a writer has at most ten: the run for elements also has a
+guarantee for whole writers, shown next to it.
 
     python experiments/writers.py [--steps 150] [--rate 0.05] [--seeds 2] [--out experiments/out]
 
-A cell that is finished is kept in a file, and the same command goes on with the next one. Images are
-read from the folder that DPGRAIN_DATA names.
+A finished cell is stored in a file, and the same command continues with the next one. Images are
+read from the folder in DPGRAIN_DATA.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Images:
     Args:
         x: (m, 1, 14, 14) from 0 to 1.
         y: (m,) digits.
-        records: whose each is; a place is the place in ``x``.
+        records: the user id of each; a position is the position in ``x``.
         test_x: (m', 1, 14, 14).
         test_y: (m',).
     """
@@ -71,7 +71,7 @@ class Images:
 
     @staticmethod
     def read(folder: Path, device: str = "cpu", every: int = 1) -> Images:
-        """Read all images, or one in so many."""
+        """Read all images, or one in n."""
         with np.load(folder / FILE) as arrays:
             found = {name: arrays[name][::every] for name in arrays.files}
         pixels = torch.from_numpy(found["images"]).float().div_(255)[:, None]
@@ -80,7 +80,7 @@ class Images:
         writers, users = np.unique(found["writer_id"][~test], return_inverse=True)
         digits = found["labels"][~test].astype(np.int64)
         records = Records(np.arange(len(users)), users.astype(np.int64), digits, len(writers))
-        # Images for training stand first.
+        # Training images come first.
         return Images(x[: len(users)], y[: len(users)], records, x[len(users) :], y[len(users) :])
 
     def loss(self, module: Any, places: Any) -> Any:
@@ -111,13 +111,13 @@ class Row:
     """A row of the table: one level at one ε, the mean over seeds.
 
     Args:
-        level: what is protected.
+        level: the privacy unit.
         epsilon: the promised ε at δ = 1e-6.
         accuracy: in the test after the last step.
         se: its standard error over seeds.
         noise_multiplier: noise sd ÷ clipping bound.
         writer: the ε that the same run promises to a whole writer.
-        users_drawn: the ε of one element that is proved of the same noise where writers are drawn.
+        users_drawn: the proved ε of one element with the same noise if writers are sampled.
         seconds: the time of the processor for a run.
     """
 
@@ -169,13 +169,13 @@ def lines(curves: dict[tuple[str, float], list[Curve]]) -> Iterator[Line]:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all runs share.
+    """Shared settings of all runs.
 
     Args:
         images: the images.
         steps: the number of steps T.
         rate: the probability q that a block is in a step.
-        device: where networks are trained.
+        device: the training device.
         max_rows: the most rows of a batch.
     """
 

@@ -61,8 +61,8 @@ def broken(old: griffe.Object | griffe.Alias, new: griffe.Object | griffe.Alias)
     """Return the changes that would break a caller of the old names, one line each.
 
     Args:
-        old: the package as it was.
-        new: the package as it is.
+        old: the earlier package.
+        new: the present package.
     """
     names = public(old)
     lines = [f"{name}: it is gone" for name in sorted(_exported(old) - _exported(new))]

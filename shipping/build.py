@@ -25,7 +25,7 @@ from shipping import api
 ROOT = Path(__file__).parents[1]
 #: The minor versions that the package is for.
 PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
-# What the wheel must hold, and all that stands beside the source in the other archive.
+# Required contents of the wheel, and the additional files of the other archive.
 _IN_WHEEL = ("dpgrain/py.typed", "dpgrain/__init__.py", "dpgrain/report/templates/_base.html")
 _BESIDE_SOURCE = {
     *("CHANGELOG.md", "CITATION.cff", "LICENSE", "README.md"),

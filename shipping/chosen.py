@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from shipping.probes import worked
 
-# Variable of the environment that names a file: tests in their order, the seconds of a processor that
-# each may take, and those after which no further test begins.
+# Environment variable with the name of a file: tests in their order, the processor seconds of each,
+# and the total after which no further test begins.
 CHOSEN = "DPGRAIN_CHOSEN"
 
 

@@ -29,11 +29,11 @@ from shipping.chosen import Chosen
 
 # Environment variable with the file of the bugs, their tests and their results.
 FORKED = "DPGRAIN_FORKED"
-# Seconds between two looks at whether a fork has ended.
+# Seconds between two checks whether a fork has ended.
 _LOOK = 0.05
 # Name of the last run, which repeats failed tests without a bug.
 WITHOUT = "without"
-# Exit status of a fork in which the code of a function cannot be replaced.
+# Exit status of a fork that cannot replace a function's code.
 UNLIKE = 70
 
 
@@ -157,7 +157,7 @@ class _Forked:
         return last
 
     def _run_with(self, session: pytest.Session, name: str) -> None:
-        """Make this process one that has a bug, and runs the tests that were chosen for it."""
+        """Put a mutant into this process, and run its selected tests."""
         bug = self.bugs[name]
         if self.every:
             session.config.option.maxfail = 0

@@ -5,11 +5,11 @@
     python -m shipping.matrix --candidates FILE --tests 'means|claims|fuzz'
 
 Comparisons, arithmetic, constants, conditions, returns, checks and statements are changed one at a
-time. With each bug, every test that runs the changed line is run, up to some seconds of a processor.
-With ``--candidates``, a file with a test a line, bugs are those of lines that these tests run: all
-removed checks, and a sample of the others. Tests that stay are run until one fails, and all candidates
-only if none does. The matrix is kept in ``build/mutants/matrix.jsonl``, which is not in
-version control; a run continues where another ended.
+time. With each mutant, every test that runs the changed line is run, up to some processor seconds.
+With ``--candidates``, a file with one test per line, mutants are in lines that these tests run: all
+removed checks, and a sample of the others. Other tests are run until one fails, and all candidates
+only if none does. The matrix is stored in ``build/mutants/matrix.jsonl``, outside version control;
+a run continues an earlier one.
 """
 
 from __future__ import annotations

@@ -59,7 +59,8 @@ _CLOCK, _GRACE = 4.0, 120.0
 # Least wall-clock limit of a fork in seconds, because a busy machine gives it little processor
 # time.
 _LEAST_CLOCK = 120.0
-# Ratio of a test's processor seconds to its seconds without a bug at which it counts as hanging.
+# Ratio of a test's processor seconds with a mutant to its seconds without one above which it counts
+# as hanging.
 _HANG = 5.0
 
 
@@ -106,7 +107,7 @@ class Mutant:
         """Return the line before the function, and the offset of the edit in its file.
 
         Args:
-            text: what the file says.
+            text: the contents of the file.
         """
         lines = text.splitlines(keepends=True)
         first, last = _extent(_parsed(text)[0], self.function)
@@ -120,7 +121,7 @@ class Mutant:
         """Return the file with the bug.
 
         Args:
-            text: what the file says.
+            text: the contents of the file.
         """
         at = self.place(text)[1]
         bad = text[:at] + self.new + text[at + len(self.old) :]
@@ -136,7 +137,7 @@ class Mutant:
         """Return the lines that the edit changes.
 
         Args:
-            text: what the file says.
+            text: the contents of the file.
         """
         at = self.place(text)[1]
         same = _alike(self.old, self.new)
@@ -173,7 +174,7 @@ def _extent(tree: ast.AST, function: str) -> tuple[int, int]:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """The statements of a node, and those in its branches, but not in functions and classes in it."""
+    """The statements of a node and its branches, without functions and classes in it."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt):
             yield child
@@ -337,7 +338,7 @@ class Late(Coverage):
         }
 
     def of(self, mutant: Mutant) -> list[str]:
-        """Return the tests that run the lines of a mutant, in turns of their files."""
+        """Return the tests that run the lines of a mutant, alternating between their files."""
         lines = mutant.lines((self.source / mutant.file).read_text(encoding="utf-8"))
         wanted = self._direct(mutant, set(lines)) & self._union
         tests = (test for test in self.tests if test.entered & wanted) if wanted else ()
@@ -578,8 +579,7 @@ def tried_together(
     workers: int,
     told: Callable[[Outcome], None],
 ) -> list[Outcome]:
-    """Run the tests of mutants in forks of one process; return the outcomes of those that fit a
-    fork.
+    """Run the tests of mutants in forks of one process; return the outcomes.
 
     Args:
         root: the folder of the repository.
@@ -622,9 +622,8 @@ def every_kill(
         seconds: how long the tests of each may run.
         workers: how many run side by side.
 
-    Yields:
-        a mutant, the tests that were run and those that killed it; at the end, None and the tests
-        that also fail without a bug.
+    Yields: a mutant, its tests and the failing ones; at the end, None and the tests that also fail
+        without a mutant.
     """
     by_name = {str(number): mutant for number, mutant in enumerate(mutants)}
     chosen = {
@@ -658,7 +657,7 @@ def _told(
     *,
     every: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """Results of a process that is forked for each mutant, as they arrive."""
+    """Results of the fork of each mutant, as they arrive."""
     source = root / "src"
     bugs = {
         name: {

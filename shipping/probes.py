@@ -136,7 +136,7 @@ def blocks_of(source: Path) -> list[Block]:
     """Return the blocks of a package in the order of their numbers.
 
     Args:
-        source: the folder in which the package lies.
+        source: the folder of the package.
     """
     found: list[Block] = []
     for path in sorted(source.rglob("*.py")):
@@ -149,8 +149,8 @@ def copy_with_probes(source: Path, to: Path) -> None:
     """Copy a package with a probe in each block.
 
     Args:
-        source: the folder in which the package lies.
-        to: the folder that is made.
+        source: the folder of the package.
+        to: the new folder.
     """
     shutil.copytree(source, to, ignore=shutil.ignore_patterns("__pycache__"))
     first = 0

@@ -80,7 +80,7 @@ class Chain:
 
     @property
     def of_callers(self) -> bool:
-        """Whether callers run the mechanism by themselves."""
+        """Whether callers run the mechanism themselves."""
         return self.event in _OF_CALLERS
 
     @property
@@ -312,7 +312,7 @@ def _as_code(test: str) -> str:
 def unseen(
     root: Path, bugs: Sequence[Mutant], workers: int = 2, seconds: float = 300.0
 ) -> Iterator[tuple[Mutant, str]]:
-    """Run the test of each bug on a copy of the package that has it; return what is not seen, and why.
+    """Run the test of each mutant on a copy of the package; return undetected ones, and why.
 
     Args:
         root: the folder of the repository.

@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LIMITS = Path(__file__).with_suffix(".json")
-# Limit of a file that is not listed, in hits per 1,000 words; comparable projects have 2 to 4.
+# Limit of an unlisted file, in hits per 1,000 words; comparable projects have 2 to 4.
 USUAL = 8
 # Hits that every file may have, because a short file has no meaningful rate.
 FREE = 2

@@ -1,6 +1,6 @@
 """Check of an installed dpgrain: import every module, run the demonstration.
 
-It is run by the interpreter of a clean environment, and needs nothing but what is installed there:
+It is run by the interpreter of a clean environment, and needs only the packages installed there:
 
     python shipping/smoke.py
 """
@@ -55,7 +55,7 @@ def demonstration(folder: Path) -> None:
     """Run the demonstration as a newcomer does, and see that its report is there.
 
     Args:
-        folder: where it writes.
+        folder: the output folder.
 
     Raises:
         CalledProcessError: if it fails.

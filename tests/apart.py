@@ -1,4 +1,4 @@
-"""Lower bounds on how far outcomes of two neighbours are apart, for statistical audits."""
+"""Lower bounds on the divergence of two neighbours' outcomes, for statistical audits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpgrain.auditing.epsilon_bounds import (
 )
 
 Scores = NDArray[np.float64]
-# Probability with which a bound may be wrong.
+# Error probability of a bound.
 CHANCE = 1e-7
 
 
@@ -22,7 +22,7 @@ def rates(
 ) -> tuple[float, float]:
     """A lower bound on P(score ≥ threshold | unit present), an upper one if it is absent.
 
-    The threshold is the median of all scores, where none is stated.
+    The default threshold is the median of all scores.
     """
     cut = np.median(np.concatenate([present, absent])) if threshold is None else threshold
     hits, false = (int((scores >= cut).sum()) for scores in (present, absent))

@@ -1,4 +1,4 @@
-"""Charges of events that no release was charged for, to draw from the parts by themselves."""
+"""Charges of events without a release, for drawing from separate parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpgrain.publishing.guarantee import Guarantee
 
 
 def halved(part: Gaussian, source: CountedSource) -> tuple[Gaussian, RandomSource]:
-    """A draw of half of the noise, and the source that lets nobody count it, for audits of bugs."""
+    """A draw with half of the noise, and an uncounted source, for audits of bugs."""
     return replace(part, noise_multiplier=part.noise_multiplier / 2), source._source
 
 
@@ -23,5 +23,5 @@ def weakened(noise: Normals, times: float) -> Normals:
 
 
 def charge_of(event: Event, source: RandomSource) -> Charge:
-    """A charge whose tickets are the parts of an event, once each."""
+    """A charge with the parts of an event as tickets, once each."""
     return Charge(Guarantee("user", "", "zero_out", 1e-6, event), source)

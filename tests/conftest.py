@@ -21,7 +21,7 @@ from dpgrain.cli import main
 from dpgrain.noise import SystemSource
 from dpgrain.publishing.guarantee import warn_large_epsilon
 
-# Many tests promise little, so that noise is small; that this is said once is tested in a process.
+# Many tests use little noise for a weak guarantee; a separate process tests that this warns once.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     warn_large_epsilon(100.0)
@@ -34,7 +34,7 @@ Command: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def shown(error: BaseException) -> str:
-    """All that is ever shown of an error, also by a tool that shows what was suppressed."""
+    """All text that an error ever shows, also in tools that show suppressed exceptions."""
     text, each = "", [error]
     for one in each:
         text += "".join(traceback.format_exception(one)) + repr(one) + repr(vars(one))
@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _level(config: pytest.Config) -> effort_of_runs.Level:
-    """Return the effort of a run; a test that is selected by its name runs in full."""
+    """Return the effort of a run; a test selected by name runs in full."""
     by_name = any("::" in argument for argument in config.args)
     return None if by_name else effort_of_runs.LEVELS[config.getoption("--effort")]
 
@@ -61,7 +61,7 @@ def _level(config: pytest.Config) -> effort_of_runs.Level:
 def pytest_configure(config: pytest.Config) -> None:
     effort_of_runs.load(_level(config))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # What a shell starts in the background ignores interruptions, and so would what tests start.
+        # Background jobs of a shell ignore interruptions, and so would processes started by tests.
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -134,14 +134,14 @@ def figures() -> Iterator[None]:
 def command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Command]:
-    """A command in this process, which takes a fraction of the time of one of its own."""
+    """A command in this process, in a fraction of the time of a separate one."""
 
     def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
         monkeypatch.setattr(sys, "argv", ["dpgrain", *map(str, words)])
-        # What was printed before is not the command's.
+        # Earlier output does not belong to the command.
         capsys.readouterr()
         with warnings.catch_warnings():
-            # What the library warns of is printed, as for a person; all else is an error.
+            # Warnings of the library are printed, as for a person; all others are errors.
             warnings.simplefilter("always", UserWarning)
             with pytest.raises(SystemExit) as ended:
                 main()
@@ -159,7 +159,7 @@ def command(
 
 @pytest.fixture
 def process() -> Command:
-    """A command in a process of its own, as a person runs it."""
+    """A command in a separate process, as a person runs it."""
 
     def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -182,18 +182,18 @@ def _no_spark() -> str:
 
 @pytest.fixture(scope="session")
 def pyspark_and_java() -> None:
-    """Skip a test that starts Spark in a process of its own, where there is none."""
+    """Skip a test that starts Spark in a separate process, if there is none."""
     if _no_spark():
         pytest.skip(_no_spark())
 
 
 @pytest.fixture(scope="session")
 def spark(pyspark_and_java: None) -> Iterator[Any]:
-    """One session of Spark for all tests of a process, where there are PySpark and Java."""
+    """One session of Spark for all tests of a process, if PySpark and Java are installed."""
     from pyspark.sql import SparkSession
 
     settings = {
-        # A session lives for a minute, in which Java's second compiler takes more than it saves.
+        # A session runs for a minute; Java's second compiler would cost more time than it saves.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",

@@ -1,9 +1,9 @@
 """How much each test tries: effort 1 in ``make test``, 3 in ``make nightly``, or everything.
 
-A parametrized test runs as few cases as show each value of each parameter ``effort`` times. A test
-marked ``slow`` waits for effort 3, unless its mark states a number of cases or a proof or a mutant
-names it. Loops, products and random examples shrink in the same way. What is tried, and the noise
-in it, follows from the name of the test, so two runs are the same.
+A parametrized test runs the fewest cases that show each value of each parameter ``effort`` times. A
+test marked ``slow`` waits for effort 3, unless its mark states a number of cases or a proof or a
+mutant names it. Loops, products and random examples shrink in the same way. The cases and the noise
+follow from the name of the test, so two runs are equal.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def cases_of(
 def spread(
     cases: Mapping[str, frozenset[Hashable]], times: int, most: int | None = None
 ) -> set[str]:
-    """Choose as few cases as show each value so many times, and at most so many cases."""
+    """Choose the fewest cases that show each value n times, up to a limit."""
     left = sorted(cases, key=lambda name: hashlib.sha256(name.encode()).digest())
     chosen: set[str] = set()
     for _ in range(times):
@@ -128,7 +128,7 @@ def spread(
 
 @cache
 def named_by_mutants(folder: Path = MUTANTS) -> dict[str, set[str]]:
-    """Return the tests that mutants name in ``seen_by``, each with the cases that are named."""
+    """Return the tests in the ``seen_by`` of mutants, each with its listed cases."""
     found: dict[str, set[str]] = {}
     for file in folder.glob("*.toml"):
         for mutant in tomllib.loads(file.read_text(encoding="utf-8"))["mutant"]:
@@ -143,7 +143,7 @@ def test_of(nodeid: str) -> str:
 
 
 def values_of(parameters: Mapping[str, Any]) -> frozenset[Hashable]:
-    """Return the values of a case: plain ones as they are, others by identity."""
+    """Return the values of a case: plain ones unchanged, others by identity."""
     plain = {str, int, float, bool, type(None)}
     return frozenset(
         (name, type(value), value if type(value) in plain else id(value))

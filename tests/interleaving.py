@@ -1,8 +1,8 @@
-"""Two actors in a forced interleaving: one pauses at a line of the library, where the other runs.
+"""Two actors in a forced interleaving: one pauses at a line of the library, while the other runs.
 
-One of the two runs at a time, so that what happens follows from the line alone. Where an actor finds
-something held it waits, and the other one goes on. Lines are those of whole rooms: code that is new
-meets the other actor without a word in any test.
+One of the two runs at a time, so the outcome follows from the line. An actor that finds a lock
+waits, and the other one continues. Lines cover whole packages: new code meets the other actor
+without a new test.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from importlib import import_module
 from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any, TypeAlias
 
-# Turns in which nobody does anything but wait, after which both are taken to wait for each other.
+# Turns in which both only wait, after which they are considered to wait for each other.
 _FRUITLESS_TURNS = 20
-# Seconds after which a turn that has not ended waits for something that no test knows to be held.
+# Seconds after which an unfinished turn waits for a lock unknown to any test.
 _PATIENCE_SECONDS = 60.0
 
 Act: TypeAlias = Callable[[], Any]
@@ -30,8 +30,8 @@ class Answer:
     """The end of an actor.
 
     Args:
-        value: what it returned; None if it raised.
-        raised: the type and the sentence of what it raised; empty if it returned.
+        value: its return value; None if it raised.
+        raised: the type and message of its error; empty if it returned.
     """
 
     value: Any = None
@@ -47,7 +47,7 @@ class Seam:
         ran: how many lines are run up to it, this one included; 0 where touches are counted.
         touched: how many times what is shared is touched up to it, this time included; 0 where lines
             are counted.
-        asks: what is asked of a store there; empty at locks and lines.
+        asks: the store's statement there; empty at locks and lines.
     """
 
     line: str
@@ -63,7 +63,7 @@ class Interleaving:
     """A run of two actors, with the second begun where the first pauses.
 
     Args:
-        rooms: the names of packages and modules, whose lines are seams and whose locks are known.
+        rooms: the names of packages and modules with traced lines and known locks.
 
     Raises:
         AssertionError: from :meth:`run`, if both wait for each other.
@@ -85,7 +85,7 @@ class Interleaving:
 
     @contextmanager
     def in_force(self) -> Iterator[None]:
-        """Have the rooms' locks show who waits; make objects with locks of their own inside."""
+        """Make the packages' locks show who waits; create objects with separate locks inside."""
         changed: list[tuple[Any, str, Any]] = []
         for module in self._modules():
             made = [value for value in vars(module).values() if not isinstance(value, ModuleType)]
@@ -105,19 +105,19 @@ class Interleaving:
                 setattr(*each)
 
     def seams(self, act: Act) -> list[Seam]:
-        """Return where an actor that is alone asks for a lock or a store, in order."""
+        """Return the points at which a single actor requests a lock or a store, in order."""
         touches = enumerate(self._alone(act).touches_made, 1)
         return [Seam(line, touched=place, asks=asks) for place, (line, asks) in touches]
 
     def lines(self, act: Act) -> list[Seam]:
-        """Return each line of the rooms that an actor runs, the first and the last time."""
+        """Return each line of the packages that an actor runs, the first and the last time."""
         ran = [Seam(line, place) for place, line in enumerate(self._alone(act).lines, 1)]
         first = {seam.line: seam for seam in reversed(ran)}
         last = {seam.line: seam for seam in ran}
         return sorted({*first.values(), *last.values()}, key=lambda seam: seam.ran)
 
     def _alone(self, act: Act) -> _Actor:
-        """Run an actor whose every line is noted."""
+        """Run an actor and record every line."""
         actor = _Actor(act, self._files)
         self._actors = {}
         actor.goes_on(self._actors)
@@ -125,11 +125,11 @@ class Interleaving:
         return actor
 
     def run(self, first: Act, second: Act, at: Seam | None = None) -> tuple[Answer, Answer]:
-        """Run two actors: the first up to a seam, then the second as far as it comes, then both.
+        """Run two actors: the first up to a seam, then the second as far as it gets, then both.
 
         Args:
-            first: what pauses.
-            second: what runs meanwhile.
+            first: the actor that pauses.
+            second: the actor that runs in the meantime.
             at: the seam; None to run the first one whole before the second begins.
         """
         lined = at is not None and at.ran > 0
@@ -148,19 +148,19 @@ class Interleaving:
         return one.answer, two.answer
 
     def touch(self, asks: str = "") -> None:
-        """Note that the actor that runs is about to touch what both share, and what it asks there."""
+        """Record that the running actor is about to touch shared state, and its statement."""
         if (actor := self._mine()) is not None:
             actor.touches(asks)
 
     def wait(self) -> bool:
-        """Let the other actor go on; False where no actor runs, so that there is nobody to wait for."""
+        """Let the other actor continue; False if no actor runs, so no one can wait."""
         if (actor := self._mine()) is None:
             return False
         actor.pauses()
         return True
 
     def _mine(self) -> _Actor | None:
-        """Return the actor whose thread this is; a process that was forked has none."""
+        """Return the actor of the current thread; a forked process has none."""
         here = os.getpid() == self._pid
         return self._actors.get(threading.get_ident()) if here else None
 
@@ -180,14 +180,14 @@ class Interleaving:
 
 
 class _Actor:
-    """One of two, in a thread of its own; it runs on request and says when it pauses."""
+    """One of two, in a separate thread; it runs on request and reports its pauses."""
 
     def __init__(self, act: Act, files: tuple[str, ...] = (), at: Seam | None = None) -> None:
         self._act, self._files = act, files
         self._stop = Seam("") if at is None else at
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._live, daemon=True)
-        # Each line that was run; and the line of each touch with what was asked.
+        # Each executed line; and the line of each touch with its statement.
         self.lines: list[str] = []
         self.touches_made: list[tuple[str, str]] = []
         self.touched = 0
@@ -205,12 +205,12 @@ class _Actor:
         assert ended, "an actor waits for something that no test knows to be held"
 
     def pauses(self) -> None:
-        """Hand over, and return when it is asked to go on."""
+        """Pause, and return when it may continue."""
         self._back.release()
         self._go.acquire()
 
     def touches(self, asks: str) -> None:
-        """Count a touch of what is shared, and pause before it if it is the one."""
+        """Count an access to shared state, and pause before the selected one."""
         self.touched += 1
         self.touches_made.append((self.lines[-1] if self.lines else "", asks))
         if self.touched == self._stop.touched:
@@ -236,14 +236,14 @@ class _Actor:
         if event == "line":
             self.lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
             if len(self.lines) == self._stop.ran:
-                # What follows is not traced, which takes as long as what is traced.
+                # The following lines are not traced, because tracing takes as long as they do.
                 sys.settrace(None)
                 self.pauses()
         return self._lined
 
 
 class _Lock:
-    """A lock of which an actor that finds it held says that it waits."""
+    """A lock that reports waiting actors."""
 
     def __init__(self, pair: Interleaving, lock: Any) -> None:
         self._pair, self._lock = pair, lock
@@ -270,6 +270,6 @@ class _Lock:
 
 
 def _folder(module: ModuleType) -> str:
-    """Return how the names of files of a package, or of a module alone, begin."""
+    """Return the prefix of the file names of a package or a module."""
     file = str(module.__file__)
     return file.removesuffix("__init__.py")

@@ -8,19 +8,19 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-# Python says so before it opens, removes or renames a file.
+# Python's audit event before it opens, removes or renames a file.
 _CHANGES = ("open", "os.remove", "os.rename")
 
 
 def at(number: int, work: Callable[[], Any]) -> bool:
-    """Work in a process that is killed before a change of that number; False if it ends by itself."""
+    """Work in a process that is killed before change n; False if it ends normally."""
     child = os.fork()
     if child == 0:
         left = number
 
         def kill(event: str, words: Any) -> None:
             nonlocal left
-            # What is opened to be read changes nothing.
+            # Files opened for reading do not change anything.
             if event not in _CHANGES or (
                 event == "open" and not words[2] & (os.O_WRONLY | os.O_RDWR)
             ):

@@ -1,4 +1,4 @@
-"""A folder in memory, for tests that ask what is written, and not whether a disk keeps it."""
+"""A folder in memory, for tests of written contents rather than of a disk."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ _MEMORY = Path("/dev/shm")
 
 @contextmanager
 def folder_in_memory() -> Iterator[Path]:
-    """Yield a folder that is gone when it is left; on a disk where memory can be none."""
+    """Yield a temporary folder; on a disk if no memory file system exists."""
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
         yield Path(folder)

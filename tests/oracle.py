@@ -1,8 +1,8 @@
 """Hockey-stick divergences by plain integration, for tests: slow, simple, no code of the library.
 
 H_γ(P‖Q) = ∫ (p − γq)₊ is summed on a grid of the plane or the line, so every number here is an
-estimate with a stated accuracy, except where "at least" is said: those are probabilities of explicit
-events, hence lower bounds of what any correct accountant may report.
+estimate with a stated accuracy, unless "at least" is in its name: these are probabilities of
+explicit events, hence lower bounds for any correct accountant.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def gaussian(epsilon: float, mu: float) -> float:
 
 
 def participation(epsilon: float, rate: float, count: int, mu: float) -> float:
-    """δ at ε where it is seen in which rounds one takes part; μ for each such round."""
+    """δ at ε if the rounds of a participant are visible; μ for each such round."""
     times = np.arange(count + 1)
     weights = binom.pmf(times, count, rate)
     kept = np.flatnonzero(weights > 1e-18)
@@ -153,11 +153,12 @@ def at_least(
 ) -> float:
     """An ε that ``count`` rounds of P against Q do not keep at δ: a lower bound of the true one.
 
-    Seeing only the cell of a grid in which a round's output lies, only a whole number for each cell
-    (its log ratio, rounded) and only the sum of these numbers over the rounds is post-processing; the
-    event {sum ≥ c} then is a test: P(sum ≥ c) − e^ε Q(sum ≥ c) ≤ δ(ε). The sum's two laws are
-    powers of a characteristic function. Q's is first weighted by e^score, so that its far tail, which
-    matters, is where its mass is: what rounding does to it stays below 1e-9 of δ, which is taken off.
+    If only the grid cell of a round's output is visible, only an integer for each cell (its log
+    ratio, rounded) and only the sum of these numbers over the rounds, that is post-processing; the
+    event {sum ≥ c} then is a test: P(sum ≥ c) − e^ε Q(sum ≥ c) ≤ δ(ε). The sum's two distributions
+    are powers of a characteristic function. Q's is first weighted by e^score, so that its relevant
+    far tail
+    has most of the mass: the effect of rounding stays below 1e-9 of δ, which is subtracted.
     """
     unit = 0.0005
     centres = np.array([centre for _, centre in (*p, *q)], dtype=float)
@@ -176,7 +177,7 @@ def at_least(
     second = np.bincount(scores, qs) * weight
     log_weight = count * math.log(second.sum())
     second = second / second.sum()
-    # The sums under P lie around their mean; a window of ±65 in the loss holds all that matters.
+    # The sums under P are near their mean; a window of ±65 in the loss contains all relevant mass.
     size = 1 << 18
     start = round(float(first @ np.arange(len(first))) * count) - size // 2
 

@@ -13,9 +13,9 @@ from dpgrain.errors import ParameterError
 _Case: TypeAlias = dict[str, int]
 # Values of some options that are to meet: (option, place of its value), in the order of the options.
 _Meeting: TypeAlias = tuple[tuple[str, int], ...]
-# Cases that are drawn for each one that is taken, which is the one with most that is new.
+# Candidates per selected case; the one with most new combinations is selected.
 _DRAWS = 12
-# Cases that are drawn for a meeting before it counts as one that no case holds.
+# Cases drawn for a combination before it counts as impossible.
 _DRAWS_OF_ALLOWED = 200
 
 
@@ -31,8 +31,8 @@ def covering(
         options: option → its values.
         strength: how many options are looked at together: 2 for pairs, 3 for triples; None for the
             whole product.
-        allowed: a function of a case, by keywords, that is False where there is no such case. A
-            combination is left out if no allowed case that holds it is found.
+        allowed: a function of a case, by keywords, that is False for a forbidden case. A
+            combination is dropped if no allowed case contains it.
 
     Returns:
         Cases, option → value; the same ones in every run.
@@ -98,7 +98,7 @@ def _any(
     draw: random.Random,
     there_is: Callable[[_Case], bool],
 ) -> list[_Case]:
-    """Return an allowed case with what the seed fixes, if one is drawn."""
+    """Return an allowed case with the seed's values, if one is drawn."""
     for _ in range(_DRAWS_OF_ALLOWED):
         case = {name: draw.randrange(len(values)) for name, values in options.items()} | dict(seed)
         if there_is(case):
@@ -113,7 +113,7 @@ def _around(
     draw: random.Random,
     strength: int,
 ) -> _Case:
-    """Return a case with what the seed fixes, whose other options meet what is left."""
+    """Return a case with the seed's values; its other options cover remaining combinations."""
     case = dict(seed)
     order = [name for name in options if name not in case]
     draw.shuffle(order)
@@ -135,7 +135,7 @@ def _gain(
     options: Mapping[str, Sequence[Any]],
     left: set[_Meeting],
 ) -> int:
-    """Return how many meetings that are left one value makes with those of other options."""
+    """Return the number of remaining combinations of one value with other options."""
     return sum(
         tuple((each, case[each]) for each in options if each == name or each in others) in left
         for others in beside

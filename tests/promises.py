@@ -1,4 +1,4 @@
-"""Promises against requests: what is promised is what was asked for, no more and hardly less."""
+"""Guarantees and requests: a guarantee matches its request, no more and barely less."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpgrain.publishing.publish import publish
 from dpgrain.publishing.query import Query
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Element, Record, Relation, Unit, User
 
-# Share of what was asked for that a promise reaches at least; what is left is noise for nothing.
+# Smallest share of the request that a guarantee reaches; the rest is unnecessary noise.
 LEAST_SHARE = 0.9
 # Rounding of ε where a promise is computed again from its event.
 _ROUNDING = 1e-9
@@ -24,9 +24,9 @@ class Publisher:
     """A public function for publishing, with its options.
 
     Args:
-        query: the function that asks for a release; it takes ``relation``, ``epsilon`` and ``delta`` or
-            ``share``, what ``options`` names, and ``unit`` if there are several.
-        options: option → the values that are tried, each together with those of other options.
+        query: the function that publishes; it accepts ``relation``, ``epsilon`` and ``delta`` or
+            ``share``, the names in ``options``, and ``unit`` if there are several.
+        options: option → the tried values, each in combination with other options' values.
         units: the privacy units that it offers.
     """
 
@@ -38,7 +38,7 @@ class Publisher:
         """Return all possible requests: option → values.
 
         Args:
-            promises: what is asked for: ``epsilon`` and ``delta``, or ``share``.
+            promises: the budgets: ``epsilon`` and ``delta``, or ``share``.
         """
         asked = {"unit": self.units, "relation": RELATIONS, "promise": promises}
         return {**asked, **self.options}
@@ -52,7 +52,7 @@ class Publisher:
             **asked: option → value.
 
         Raises:
-            ParameterError: if the function refuses what it is asked for.
+            ParameterError: if the function rejects its arguments.
         """
         units = {"unit": unit} if len(self.units) > 1 else {}
         return self.query(**units, **promise, **asked).settled().plan.guarantee
@@ -73,7 +73,7 @@ def share_of_asked(
 
     Args:
         guarantee: the guarantee of the release.
-        unit: the privacy unit that was asked for.
+        unit: the requested privacy unit.
         relation: the neighbouring relation.
         promise: ``epsilon`` and ``delta``, or ``share`` of the budget that is open.
 

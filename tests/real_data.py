@@ -1,4 +1,4 @@
-"""Tests on public tables, which are skipped where the tables are not."""
+"""Tests on public tables, skipped if the tables are missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dpgrain.errors import DataError
 
 
 def needs(*names: str) -> pytest.MarkDecorator:
-    """Skip a test, with the reason, unless DPGRAIN_DATA names a folder that holds these files."""
+    """Skip a test, with the reason, unless DPGRAIN_DATA is a folder with these files."""
     try:
         data_folder(*names)
     except DataError as error:

@@ -1,7 +1,8 @@
-"""What a refusal is, whatever its words: an error of one kind, about one name, in a plain sentence.
+"""Errors of the library regardless of their text: one type, one name, one plain sentence.
 
-What refusals say is asked once, in ``tests/test_errors.py``. Other tests ask whom a refusal is about,
-and what tells it from others about the same: a value, or a word that a reader needs.
+The texts of errors are checked once, in ``tests/test_errors.py``. Other tests check the subject of
+an error,
+and its difference from others about the same: a value, or a word for the reader.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ _LONGEST = 700
 def refuses(
     name: str, *words: str, kind: type[DpgrainError] = ParameterError
 ) -> Iterator[pytest.ExceptionInfo[Any]]:
-    """Ask that a block raises this kind of error, and no heir of it, about the name.
+    """Assert that a block raises exactly this type of error about the name.
 
     Args:
-        name: the parameter, or whatever else the sentence begins with.
-        words: what stands in the sentence besides, such as the value.
+        name: the parameter, or another beginning of the message.
+        words: other parts of the message, such as the value.
         kind: the kind of error.
     """
     with pytest.raises(kind) as caught:
@@ -43,10 +44,10 @@ def refuses(
 
 @contextmanager
 def no_room(*words: str) -> Iterator[pytest.ExceptionInfo[RefusedError]]:
-    """Ask that a block is refused by a budget or a ledger that has no room for a release.
+    """Assert that a budget or a ledger rejects a block because a release does not fit.
 
     Args:
-        words: what stands in the sentence besides, such as who has no room.
+        words: other parts of the message, such as the budget's name.
     """
     with pytest.raises(RefusedError) as caught:
         yield caught
@@ -57,7 +58,7 @@ def no_room(*words: str) -> Iterator[pytest.ExceptionInfo[RefusedError]]:
 
 @contextmanager
 def charged_before(line: int) -> Iterator[pytest.ExceptionInfo[RefusedError]]:
-    """Ask that a block is refused by a ledger in which a line has charged the same before."""
+    """Assert that a ledger rejects a block because a line charged the same before."""
     with pytest.raises(RefusedError) as caught:
         yield caught
     assert caught.value.line == line, caught.value
@@ -72,7 +73,7 @@ def subject(error: BaseException, name: str) -> bool:
 
 
 def in_sentences(error: BaseException) -> None:
-    """Ask that an error is told in one line, to its full stop."""
+    """Assert that an error is one line, up to its full stop."""
     said = str(error)
     assert said.endswith("."), said
     assert not re.search(r"\n|Traceback|<.* object at 0x| {2}", said), said
@@ -80,14 +81,14 @@ def in_sentences(error: BaseException) -> None:
 
 
 def refused_when_forked(act: Callable[[], object], *words: str) -> None:
-    """Ask that a process which is forked now is refused what it does.
+    """Assert that an action of a process forked now is rejected.
 
     Args:
-        act: what it does.
-        words: what stands in the sentence.
+        act: the action.
+        words: parts of the message.
     """
     with warnings.catch_warnings():
-        # Later Pythons warn of a fork beside threads, which is what is asked for.
+        # Later Pythons warn about a fork with threads, which is intended here.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""Draws of noise, recorded, and replayed: one run's noisy answers are forced upon other rows."""
+"""Recorded noise draws, replayed: one run's noisy answers are forced upon other rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpgrain.noise.exponential import permute_and_flip
 from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.noise.noisy_sums import with_gaussian, with_laplace, with_truncated_geometric
 
-# Laws whose noise is added to sums, and choices whose outcome is all that is seen.
+# Noise distributions of sums, and choices with only their outcome visible.
 _LAWS: tuple[Any, ...] = (
     with_gaussian,
     with_laplace,
@@ -30,9 +30,9 @@ class Draw:
 
     Args:
         law: the name of the law.
-        scale: its scale, and what else is public of it.
-        sums: what noise is added to, or chosen among; private.
-        answer: what comes of it.
+        scale: its scale, and other public parameters.
+        sums: the noiseless sums or scores; private.
+        answer: the result.
     """
 
     law: str
@@ -60,7 +60,7 @@ class Draw:
             return 0.0, float((np.abs(moved) / scale).sum())
         if self.law == with_truncated_geometric.__name__:
             return 0.0, float((np.abs(moved) * scale).sum())
-        # Choices: by the range of what is added to scores, of which one may be 0.
+        # Choices: by the range of the numbers added to scores; one of them may be 0.
         wide = max(0.0, float(moved.max(initial=0))) - min(0.0, float(moved.min(initial=0)))
         best = self.scale[1] if self.law == gumbel_order.__name__ else 1
         return 0.0, wide * best / float(scale)
@@ -93,13 +93,14 @@ def recorded() -> Iterator[list[Draw]]:
 
 @contextmanager
 def replayed(draws: Sequence[Draw]) -> Iterator[list[Draw]]:
-    """Give the answers of one run to another, whatever its sums are; yield its draws.
+    """Give the answers of one run to another, for any sums; yield its draws.
 
     Args:
-        draws: those of the other run.
+        draws: the other run's draws.
 
     Raises:
-        AssertionError: if a draw has another law, scale or size, or fewer or more draws are made.
+        AssertionError: if a draw has another distribution, scale or size, or the number of draws
+            differs.
     """
     again: list[Draw] = []
 
@@ -116,7 +117,7 @@ def replayed(draws: Sequence[Draw]) -> Iterator[list[Draw]]:
     assert not more, f"does not draw {more}"
 
 
-#: From law, scale, sums, and what makes the answer by drawing, to the answer.
+#: From distribution, scale, sums, and the function that draws the answer, to the answer.
 Give: TypeAlias = Callable[[str, tuple[Any, ...], Any, Callable[[], Any]], Any]
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import dpgrain as dg
 
 SOURCE = Path(dg.__file__).parents[1]
-# The one door from below to the report.
+# The only upward import of the report.
 DOOR = "dpgrain._report_mixins"
 
 Graph = dict[str, set[str]]
-# Expressions, which are most of a tree, hold none.
+# Expressions, which are most of a tree, contain none.
 _MAY_HOLD_IMPORTS = (ast.stmt, ast.excepthandler, ast.match_case)
 
 
@@ -29,12 +29,12 @@ def modules_of(source: Path) -> dict[str, Path]:
 
 @cache
 def tree_of(path: Path) -> ast.Module:
-    """What a file says, parsed."""
+    """The parsed contents of a file."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def imports_in(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    """All imports that may run, those inside functions as well; not those for types only."""
+    """All imports that may run, also inside functions; not imports only for types."""
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, _MAY_HOLD_IMPORTS):
             continue
@@ -55,7 +55,7 @@ def pairs_of(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
 
 
 def imported(source: Path) -> tuple[Graph, list[tuple[str, str]]]:
-    """Which module imports which, and the private names that are imported."""
+    """The imports between modules, and the imported private names."""
     modules = modules_of(source)
     graph: Graph = {name: set() for name in modules}
     private = []
@@ -85,7 +85,7 @@ def homes_of(source: Path) -> dict[str, str]:
 
 
 def needed(source: Path) -> Graph:
-    """Which module needs which, where what a package shows is of the module that defines it."""
+    """The modules that each module needs, with re-exports resolved to their modules."""
     modules, homes = modules_of(source), homes_of(source)
     graph: Graph = {name: set() for name in modules}
     for importer, path in modules.items():

@@ -1,4 +1,4 @@
-"""The generated table: the same for a seed, and with the form that it says."""
+"""The generated table: the same for a seed, and with the stated form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_the_table_is_the_same_for_a_seed() -> None:
     assert not loans(50).equals(loans(50, seed=1))
 
 
-def test_it_has_the_form_that_it_says() -> None:
+def test_it_has_the_stated_form() -> None:
     rows = loans(400, typical=5).to_pandas()
     assert rows["reader"].nunique() == 400
     assert rows.groupby("reader")["age"].nunique().max() == 1
@@ -29,6 +29,6 @@ def test_it_has_the_form_that_it_says() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"readers": 0}, {"typical": 0.5}, {"seed": -1}])
-def test_wrong_numbers_are_refused(wrong: dict[str, float]) -> None:
+def test_invalid_numbers_are_rejected(wrong: dict[str, float]) -> None:
     with pytest.raises(ParameterError, match=next(iter(wrong))):
         loans(**wrong)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Public classes and functions say what they are, take and refuse, and show how they are used."""
+"""Docstrings of public classes and functions: purpose, arguments, errors and an example."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ import dpgrain as dg
 _BESIDE = ("testing", "datasets")
 # The errors that a caller causes.
 _ERRORS = {"DpgrainError", "ParameterError", "SchemaError", "DataError"}
-# What makes an object is told by the docstring of its class.
+# The class docstring documents the constructor.
 _MAKERS = {"__init__", "__post_init__"}
 # People call these methods without seeing their names.
 _CALLED = {"__call__", "__getitem__", "__iter__"}
-# A line that tells of arguments begins with their names: "    low, high: the ends."
+# A line on arguments begins with their names: " low,
 _NAMES = re.compile(r"^    ((?:\*{0,2}\w+, )*\*{0,2}\w+): ", re.M)
 
 
 def _rooms() -> Iterator[ModuleType]:
-    """Yield the public modules, without that of networks where PyTorch or transformers is absent."""
+    """Yield the public modules, without the network package if its libraries are missing."""
     yield dg
     offered = [name for name in dg.__all__ if inspect.ismodule(getattr(dg, name))]
     for name in (*offered, *_BESIDE):
@@ -54,9 +54,9 @@ PUBLIC = _public()
 
 
 def lacks(value: Any) -> list[str]:
-    """Return what the docstring of a public class or function lacks, in words.
+    """Return the missing parts of a public docstring, as text.
 
-    Nobody makes a protocol, so that it needs neither arguments nor a doctest.
+    Users never construct a protocol, so it needs neither arguments nor a doctest.
     """
     text = inspect.cleandoc(value.__doc__ or "")
     first = text.partition("\n\n")[0]
@@ -80,7 +80,7 @@ def _taken(value: Any) -> list[str]:
 
 
 def _told(value: Any) -> set[str]:
-    """Return the names of the arguments that a docstring, or that of a base class, tells of."""
+    """Return the argument names documented in a docstring, or in a base class's."""
     told = set()
     for kind in value.__mro__ if inspect.isclass(value) else (value,):
         _, _, args = inspect.cleandoc(kind.__doc__ or "").partition("Args:\n")
@@ -90,7 +90,7 @@ def _told(value: Any) -> set[str]:
 
 
 def _silent(value: Any, text: str) -> Iterator[str]:
-    """Yield the names of functions that raise an error of the library, and do not say so.
+    """Yield the names of functions that raise an undocumented error of the library.
 
     Args:
         value: a function, or a class with its public methods.
@@ -131,7 +131,7 @@ def test_all_public_names_are_looked_at() -> None:
 
 @dataclass(frozen=True)
 class Base:
-    """What has a size.
+    """A class with a size.
 
     Args:
         size: the number of things.

@@ -61,7 +61,7 @@ def values(names: set[str]) -> Counter[object]:
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
-def test_spread_shows_each_value_so_many_times(times: int) -> None:
+def test_spread_shows_each_value_n_times(times: int) -> None:
     found = spread(CASES, times)
     assert min(values(found).values()) >= times
     assert values(found).keys() == values(set(CASES)).keys()
@@ -89,7 +89,7 @@ def test_loops_grow_with_effort() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS.values())
-def test_examples_grow_with_effort_and_are_the_same_below_full(level: Level) -> None:
+def test_examples_grow_with_effort_and_are_equal_below_full(level: Level) -> None:
     now = settings.get_current_profile_name()
     before = settings.get_profile(now)
     try:
@@ -158,7 +158,7 @@ def test_a_run_tries_the_cases_of_its_effort(folder: Path) -> None:
     }
 
 
-def test_the_case_that_a_mutant_names_is_tried() -> None:
+def test_case_named_by_a_mutant_is_tried() -> None:
     assert named_by_mutants()
     marks = (None, *(pytest.mark.slow(cases=count).mark for count in (0, 2)))
     for (test, named), slow in itertools.product(named_by_mutants().items(), marks):
@@ -169,7 +169,7 @@ def test_the_case_that_a_mutant_names_is_tried() -> None:
         assert {name_of(name) for name in named} == {test}
 
 
-def test_a_named_case_does_not_replace_the_stated_number_of_cases() -> None:
+def test_named_case_does_not_replace_the_number_of_cases() -> None:
     test, named = next((test, names) for test, names in named_by_mutants().items() if names)
     cases = {name: frozenset({name}) for name in (*named, *(f"{test}[{n}]" for n in range(20)))}
     found = cases_of(test, pytest.mark.slow(cases=9).mark, cases, 1)

@@ -1,4 +1,4 @@
-"""Errors are also those of Python's that callers catch, and know their parameter."""
+"""Errors are also Python's types that callers catch, and know their parameter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from dpgrain.errors import (
         (DataError, OSError),
     ],
 )
-def test_errors_are_those_that_callers_catch(
+def test_errors_are_of_catchable_types(
     kind: type[DpgrainError], of_python: type[Exception]
 ) -> None:
     assert issubclass(kind, DpgrainError)
@@ -50,7 +50,7 @@ def test_nothing_but_an_interrupt_gets_through(error: BaseException) -> None:
         reraise_keyboard_interrupt(KeyboardInterrupt())
 
 
-def test_a_refusal_is_told_apart_and_knows_the_line_that_has_charged_the_same() -> None:
+def test_rejection_is_identifiable_and_knows_the_charged_line() -> None:
     error = RefusedError("it was charged before.", line=2)
     assert isinstance(error, ParameterError)
     assert error.line == 2
@@ -81,6 +81,6 @@ def test_messages_are_sentences_of_one_line() -> None:
         for line, end in ends_of_messages(path)
     }
     assert len(found) > 600
-    # A question asks for what may be the remedy.
+    # A question suggests the likely remedy.
     assert [place for place, end in found.items() if not end.endswith((".", "?"))] == []
     assert [place for place, end in found.items() if "\n" in end] == []

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and never over what a command reads."""
+"""Files are written completely or not at all, and never over a command's input."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ OLD, NEW = "1.0", "2.0"
 
 
 def pair(path: Path, numbers: str) -> None:
-    """Write numbers whose guarantee names them."""
+    """Write numbers with a guarantee that names them."""
     with _files.atomic_write(path, promise={"about": numbers}) as part:
         part.write_text(numbers)
 
 
 def alone(path: Path, numbers: str) -> None:
-    """Write numbers without a guarantee beside them."""
+    """Write numbers without a guarantee."""
     with _files.atomic_write(path) as part:
         part.write_text(numbers)
 
 
 def check_pair(path: Path) -> str:
-    """Check that no guarantee stands beside other numbers; return what stands there."""
+    """Check that no guarantee is next to other numbers; return the contents."""
     beside = _files.guarantee_path(path)
     numbers = path.read_text() if path.exists() else ""
     promised = ""
@@ -67,7 +67,7 @@ def check_pair(path: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("write", [pair, alone])
 @pytest.mark.parametrize("before", [pair, alone, None])
-def test_a_killed_writer_leaves_no_guarantee_beside_other_numbers(
+def test_killed_writer_leaves_no_guarantee_with_other_numbers(
     before: Callable[[Path, str], None] | None, write: Callable[[Path, str], None], tmp_path: Path
 ) -> None:
     """Killed before it opens, removes or renames a file, each in its turn."""
@@ -84,12 +84,12 @@ def test_a_killed_writer_leaves_no_guarantee_beside_other_numbers(
             break
     assert number > 3
     assert check_pair(path) == (f"{NEW} {NEW}" if write is pair else NEW)
-    # What was there stands until all that takes its place is written.
+    # The old files remain until all of their replacements are written.
     assert ("" if before is None else f"{OLD} {OLD}" if before is pair else OLD) in seen
 
 
 @pytest.mark.slow
-def test_a_full_disk_leaves_the_numbers_and_the_guarantee_that_were_there(tmp_path: Path) -> None:
+def test_full_disk_preserves_existing_numbers_and_guarantee(tmp_path: Path) -> None:
     path = tmp_path / "pages.csv"
     pair(path, OLD)
     code = (
@@ -106,7 +106,7 @@ def test_a_full_disk_leaves_the_numbers_and_the_guarantee_that_were_there(tmp_pa
         assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_guarantee_of_other_numbers_is_refused(tmp_path: Path) -> None:
+def test_guarantee_of_other_numbers_is_rejected(tmp_path: Path) -> None:
     path, other = tmp_path / "pages.csv", tmp_path / "other.csv"
     pair(path, OLD)
     pair(other, NEW)
@@ -122,7 +122,7 @@ def test_a_guarantee_of_other_numbers_is_refused(tmp_path: Path) -> None:
             _files.read_guarantee(path)
 
 
-def test_outputs_are_no_inputs_and_differ(tmp_path: Path) -> None:
+def test_outputs_differ_from_inputs_and_each_other(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     _files.check_outputs([one, None, two], [tmp_path / "rows.csv", None])
     for outputs, inputs in ([one, one], []), ([tmp_path / "folder" / ".." / "one"], [one]):
@@ -133,7 +133,7 @@ def test_outputs_are_no_inputs_and_differ(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_is_the_same_by_whatever_name_and_another_is_not(tmp_path: Path) -> None:
+def test_file_is_identified_under_any_name(tmp_path: Path) -> None:
     one, two, linked = (tmp_path / name for name in ("one", "two", "linked"))
     for path in (one, two):
         path.write_text("as long")
@@ -143,9 +143,7 @@ def test_a_file_is_the_same_by_whatever_name_and_another_is_not(tmp_path: Path) 
         _files.check_outputs([linked], [one])
 
 
-def test_the_folder_of_tables_is_the_one_that_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_named_folder_of_tables_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DPGRAIN_DATA", raising=False)
     with pytest.raises(DataError, match=r"folder that contains words\.csv"):
         _files.data_folder("words.csv")

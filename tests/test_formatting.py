@@ -1,4 +1,4 @@
-"""Numbers in words: an epsilon is never rounded down, and small ones are powers."""
+"""Numbers as text: an epsilon is never rounded down, and small ones are powers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interleavings that are forced: races are seen at their line, and locks are heeded."""
+"""Forced interleavings: races are found at their line, and locks are respected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.interleaving import Interleaving
 
 
 class Counter:
-    """A number that is raised in two lines."""
+    """A number that is increased in two lines."""
 
     def __init__(self, lock: Any) -> None:
         self.lock, self.total = lock, 0
@@ -28,7 +28,7 @@ class Counter:
 
 
 def totals(pair: Interleaving, add: Callable[[Counter], int], lock: Callable[[], Any]) -> set[int]:
-    """What two who add come to, wherever the first pauses."""
+    """The totals of two adders for every pause of the first."""
     found = set()
     for seam in pair.lines(lambda: add(Counter(lock()))):
         counter = Counter(lock())
@@ -37,14 +37,14 @@ def totals(pair: Interleaving, add: Callable[[Counter], int], lock: Callable[[],
     return found
 
 
-def test_an_update_that_is_lost_is_seen_and_a_lock_is_heeded() -> None:
+def test_lost_update_is_detected_and_locks_are_respected() -> None:
     pair = Interleaving(__name__)
     with pair.in_force():
         assert totals(pair, Counter.add, lambda: None) == {1, 2}
         assert totals(pair, Counter.add_alone, lambda: threading.Lock()) == {2}
 
 
-def test_a_pause_where_a_lock_is_asked_needs_no_list() -> None:
+def test_pause_at_a_lock_needs_no_list() -> None:
     pair = Interleaving(__name__)
     with pair.in_force():
         counter = Counter(threading.Lock())
@@ -54,7 +54,7 @@ def test_a_pause_where_a_lock_is_asked_needs_no_list() -> None:
     assert (one.value, two.value) == (2, 3), "the second waits until the first is done"
 
 
-def test_what_an_actor_raises_is_its_answer() -> None:
+def test_actor_error_is_its_answer() -> None:
     def fail() -> None:
         raise ValueError("no")
 
@@ -62,7 +62,7 @@ def test_what_an_actor_raises_is_its_answer() -> None:
     assert (one.raised, two.value) == ("ValueError: no", 3)
 
 
-def test_two_who_wait_for_each_other_are_told() -> None:
+def test_deadlock_of_two_actors_is_reported() -> None:
     pair = Interleaving(__name__)
     with pair.in_force():
         first, second = threading.Lock(), threading.Lock()
@@ -76,7 +76,7 @@ def test_two_who_wait_for_each_other_are_told() -> None:
             pair.run(lambda: both(first, second), lambda: both(second, first), seams[1])
 
 
-def test_locks_of_a_module_are_known_while_it_is_in_force() -> None:
+def test_module_locks_are_known_while_in_force() -> None:
     held = SimpleNamespace(lock=threading.Lock())
     globals()["held"] = held
     usual, pair = held.lock, Interleaving(__name__)

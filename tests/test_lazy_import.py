@@ -22,7 +22,7 @@ def test_a_module_is_loaded_at_its_first_use(
     del sys.modules["used_at_last"]
 
 
-def test_what_is_missing_is_told_as_ever() -> None:
+def test_missing_package_is_reported_as_usual() -> None:
     with pytest.raises(AttributeError, match="nothing_of_the_kind"):
         _ = lazy_import("fractions").nothing_of_the_kind
     with pytest.raises(ModuleNotFoundError):

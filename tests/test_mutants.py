@@ -1,4 +1,4 @@
-"""Seeded bugs of ``tests/mutants`` apply to the code as it is; ``make mutants`` runs tests on them."""
+"""Mutants of ``tests/mutants`` apply to the current code; ``make mutants`` runs tests on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shipping.mutants import KINDS, ORIGINS, Mutant, read
 from tests.rooms import SOURCE
 
 FOLDER = Path(__file__).parent / "mutants"
-# Number of mutants, at least: whoever moves code rewrites their edits, and takes none away.
+# Smallest number of mutants: moved code needs rewritten edits, and none is removed.
 FEWEST = 200
 
 
@@ -18,7 +18,7 @@ def mutants() -> list[Mutant]:
     return read(FOLDER)
 
 
-def test_each_edit_applies_and_none_stands_twice(mutants: list[Mutant]) -> None:
+def test_each_edit_applies_and_is_unique(mutants: list[Mutant]) -> None:
     """Edits of several extents may be the same bug."""
     bad = set()
     for mutant in mutants:

@@ -1,4 +1,4 @@
-"""Covering arrays hold every meeting of values, and few combinations."""
+"""Covering arrays contain every combination of values, and few cases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_every_meeting_is_there(sizes: tuple[int, ...], strength: int) -> None:
 
 
 @pytest.mark.parametrize("strength", [1, 2, 3, None])
-def test_cases_that_are_not_allowed_are_left_out(strength: int | None) -> None:
+def test_forbidden_cases_are_omitted(strength: int | None) -> None:
     options = {"a": [1, 2, 3], "b": "xyz", "c": [True, False], "d": "pq"}
 
     def allowed(a: int, b: str, **_: object) -> bool:

@@ -1,4 +1,4 @@
-"""What is shown of long work: words on a terminal and in a notebook, and nothing where it is piped."""
+"""Progress of long work: text on a terminal and in a notebook, and nothing in a pipe."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WHOLE, TEXT = "i % 100000", "'user ' || i % 100000"
 
 
 class Terminal:
-    """A process whose terminal the test holds."""
+    """A process with a terminal controlled by the test."""
 
     def __init__(self, code: str, folder: Path) -> None:
         self.screen = b""
@@ -58,7 +58,7 @@ class Terminal:
         os.close(given)
 
     def read(self, until: str | None = None, seconds: float = 60.0) -> str:
-        """Return what is on the screen once it holds a text, or the process has ended."""
+        """Return the screen once it contains a text, or the process has ended."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and (until is None or until not in self.text):
             if not select.select([self._hold], [], [], 0.1)[0]:
@@ -88,7 +88,7 @@ def code(rows: int, *, user: str = WHOLE, clip: float | str = "auto") -> str:
 
 
 @pytest.mark.slow
-def test_a_terminal_shows_what_is_being_done(tmp_path: Path) -> None:
+def test_terminal_shows_the_current_work(tmp_path: Path) -> None:
     terminal = Terminal(code(3_000_000, user=TEXT), tmp_path)
     shown = terminal.read()
     assert terminal.end() == 0
@@ -104,7 +104,7 @@ def test_a_terminal_shows_what_is_being_done(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_shown_where_it_is_piped(tmp_path: Path) -> None:
+def test_nothing_is_shown_in_a_pipe(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code(1_000_000)], capture_output=True, text=True, check=True
     )
@@ -141,7 +141,7 @@ def test_a_step_belongs_to_its_stage() -> None:
     assert progress.text == "Adding noise"
 
 
-def test_work_inside_other_work_is_told_there() -> None:
+def test_nested_work_is_reported_there() -> None:
     with Progress(1, show=False) as outer:
         outer.stage("All releases")
         with Progress(2, show=True) as inner:
@@ -154,7 +154,7 @@ def test_work_inside_other_work_is_told_there() -> None:
         assert outer.text == "All releases: writing"
 
 
-def test_reading_features_is_told() -> None:
+def test_reading_features_is_reported() -> None:
     table = dg.read(pa.table({"who": [1, 2], "x": [0.5, 1.0]}), user="who")
     with Progress(1, show=False) as outer:
         outer.stage("The fit")

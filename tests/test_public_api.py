@@ -1,4 +1,4 @@
-"""What `import dpgrain` offers, and what it costs."""
+"""The contents of `import dpgrain`, and its cost."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ PUBLIC = [
     "variance",
 ]
 
-# The packages that need nothing beside the library's own requirements.
+# The packages that need only the library's own requirements.
 PACKAGES = (
     "accounting",
     "learn",
@@ -129,13 +129,13 @@ def test_the_public_names_are_these() -> None:
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_is_there_and_described(name: str) -> None:
-    """What else a docstring has is asked in ``test_docstrings.py``."""
+    """``test_docstrings.py`` checks the rest of a docstring."""
     value: Any = getattr(dg, name)
     assert value if name == "__version__" else value.__doc__
 
 
 @pytest.mark.parametrize("package", [*PACKAGES, "testing", "datasets"])
-def test_a_package_names_what_it_has(package: str) -> None:
+def test_package_lists_its_contents(package: str) -> None:
     room = import_module(f"dpgrain.{package}")
     assert len(set(room.__all__)) == len(room.__all__)
     assert all(getattr(room, name) is not None for name in room.__all__)
@@ -156,7 +156,7 @@ def test_import_loads_few_modules() -> None:
         "import sys; before = set(sys.modules); import dpgrain; print(*set(sys.modules) - before)"
     )
     own = {name for name in run(code).split() if name.split(".")[0] == "dpgrain"}
-    # Its other modules are those of the standard library that dataclasses need.
+    # Its other modules are the standard library's, needed by dataclasses.
     assert own == {
         "dpgrain",
         *(
@@ -168,7 +168,7 @@ def test_import_loads_few_modules() -> None:
 
 
 @pytest.mark.slow
-def test_names_arrive_when_asked_for() -> None:
+def test_names_are_loaded_on_request() -> None:
     code = """
 import sys, dpgrain
 dpgrain.User(3)

@@ -1,4 +1,4 @@
-"""What tests ask of refusals tells them from others: another name, an heir, half a sentence."""
+"""The checks on errors distinguish them from others: another name, a subclass, half a message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def fail(error: DpgrainError) -> None:
         ParameterError("The 'epsilon' of a price must be above 0, not -1."),
     ],
 )
-def test_a_refusal_is_about_its_name(error: DpgrainError) -> None:
+def test_error_is_about_its_name(error: DpgrainError) -> None:
     with refuses("epsilon", "not -1") as caught:
         fail(error)
     assert caught.value is error

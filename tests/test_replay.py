@@ -1,4 +1,4 @@
-"""Draws are recorded and replayed, and what differs between two runs is refused."""
+"""Draws are recorded and replayed, and differences between two runs raise an error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_answers_are_given_again() -> None:
 
 
 @pytest.mark.parametrize("times", [0, 2])
-def test_another_number_of_draws_is_refused(times: int) -> None:
+def test_another_number_of_draws_is_rejected(times: int) -> None:
     with recorded() as draws:
         sums(0.0)
 
@@ -45,7 +45,7 @@ def test_another_number_of_draws_is_refused(times: int) -> None:
         again()
 
 
-def test_another_scale_is_refused() -> None:
+def test_another_scale_is_rejected() -> None:
     with recorded() as draws:
         sums(0.0)
     with pytest.raises(AssertionError, match="another run drew"), replayed(draws):

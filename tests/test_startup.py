@@ -1,4 +1,4 @@
-"""What a command loads: nothing that it does not use, in a process of its own."""
+"""Modules loaded by a command: none that it does not use, in a separate process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from dpgrain.cli.app import app
 
-# What takes long to import, and no command needs for its help or for a guarantee in numbers.
+# Slow imports that no command needs for its help or for a guarantee in numbers.
 LATE = (
     "scipy.stats",
     "scipy.signal",
@@ -66,11 +66,11 @@ def test_help_of_every_command_loads_no_numbers() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [GAUSSIAN, SAMPLED], ids=["gaussian", "sampled"])
-def test_a_guarantee_loads_what_it_computes_with(command: tuple[str, ...]) -> None:
+def test_guarantee_loads_its_computation(command: tuple[str, ...]) -> None:
     assert after(running(command), LATE) == "[]"
 
 
-def test_special_functions_load_none_of_numpy_s_tools_and_leave_it_whole() -> None:
+def test_special_functions_load_none_of_numpys_tools() -> None:
     tools = ("numpy.f2py", "numpy.testing", "numpy.polynomial", "numpy.ma")
     code = "import numpy as np\nimport dpgrain.numerics.special_functions\n"
     code += "assert not {'f2py', 'testing', 'polynomial', 'ma'} & set(vars(np))\n"
@@ -82,14 +82,14 @@ def test_special_functions_load_none_of_numpy_s_tools_and_leave_it_whole() -> No
     assert "numpy.ma" in after(code, tools)
 
 
-def test_the_first_answer_of_a_sampled_run_loads_no_library_of_statistics() -> None:
+def test_first_sampled_answer_loads_no_statistics_library() -> None:
     code = "import dpgrain as dg\ndg.accounting.SampledGaussian(1.0, 0.01, 1000).epsilon(1e-6)"
     assert after(code, LATE) == "[]"
 
 
 @pytest.mark.slow
-def test_estimators_load_nothing_beside_what_scikit_learn_does() -> None:
-    # What scikit-learn loads by itself depends on its version.
+def test_estimators_load_only_scikit_learns_modules() -> None:
+    # scikit-learn's own imports depend on its version.
     code = "import sys, sklearn.base\nbefore = set(sys.modules)\n"
     code += "from dpgrain.learn import LogisticRegression\n"
     code += "for name in before - {'sys'}: del sys.modules[name]"
@@ -117,7 +117,7 @@ PACKAGES = (
 )
 
 
-# What each extra installs, and calls that need it.
+# The packages of each extra, and calls that need it.
 _NEED_AN_EXTRA = (
     ("torch", "torch", ("dpgrain.torch.train", "dpgrain.torch.losses.causal_lm")),
     (
@@ -133,7 +133,7 @@ _NEED_AN_EXTRA = (
 
 
 def printed_without(package: str, code: str) -> str:
-    """Run code in a process in which a package is not installed, and return what it prints."""
+    """Run code in a process without an installed package, and return its output."""
     missing = f"""import sys
 from importlib.machinery import PathFinder
 class Without(PathFinder):
@@ -166,7 +166,7 @@ for call in {calls!r}:
         assert line.endswith(f"run pip install 'dpgrain[{extra}]'.")
 
 
-def test_rows_with_time_zones_need_pandas_before_anything_is_charged() -> None:
+def test_zoned_rows_need_pandas_before_any_charge() -> None:
     code = """import dpgrain, numpy as np, pyarrow as pa
 with dpgrain.budget(1.0, 1e-6) as budget:
     for rows in (0, 2):
@@ -183,7 +183,7 @@ with dpgrain.budget(1.0, 1e-6) as budget:
     assert printed_without("pandas", code).split() == [*["missing"] * 4, "1.0"]
 
 
-def test_the_command_without_its_extra_prints_the_command_that_installs_it() -> None:
+def test_command_without_its_extra_prints_its_installation() -> None:
     code = "import sys; sys.modules['typer'] = None; from dpgrain.cli import main; main()"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert said.returncode == 1
@@ -193,7 +193,7 @@ def test_the_command_without_its_extra_prints_the_command_that_installs_it() -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
-def test_lazy_packages_have_all_public_names_which_no_module_hides(package: str) -> None:
+def test_lazy_packages_have_all_their_public_names(package: str) -> None:
     # Every module first, in a fresh process: an import binds it in its package, under its name.
     code = f"""import importlib, pkgutil, types
 import {package} as package

@@ -49,7 +49,7 @@ def test_units_are_frozen_values(unit: Unit, level: str, text: str) -> None:
         type(unit)(level="user")  # type: ignore[call-arg]
 
 
-def test_the_default_level_is_used_only_where_no_unit_is_given() -> None:
+def test_default_level_is_used_only_without_a_unit() -> None:
     assert [unit_level(None, level) for level in LEVELS] == list(LEVELS)
     wrong: list[Any] = ["user", User, 3]
     for unit in wrong:

@@ -56,7 +56,7 @@ def test_limits_of_numbers(
             check(wanted=value)
 
 
-# What each family of refusals says: all that follows the name of the parameter.
+# The message of each family of errors: the text after the parameter's name.
 SAID: dict[str, tuple[Callable[..., object], dict[str, Any], Any, str]] = {
     "text": (_validate.real, {}, "1", "must be a number, not '1'."),
     "huge": (_validate.real, {}, 10**400, "must be a number below 10^308."),
@@ -86,7 +86,7 @@ SAID: dict[str, tuple[Callable[..., object], dict[str, Any], Any, str]] = {
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_a_family_of_refusals_says_it_in_one_place(name: str) -> None:
+def test_error_family_has_its_text_in_one_place(name: str) -> None:
     check, options, value, said = SAID[name]
     with refuses("wanted") as caught:
         check(**options, wanted=value)
@@ -94,7 +94,7 @@ def test_a_family_of_refusals_says_it_in_one_place(name: str) -> None:
     assert caught.value.name == "wanted"
 
 
-def test_values_that_cannot_be_shown_or_are_long_do_not_hide_the_sentence() -> None:
+def test_unprintable_or_long_values_do_not_hide_the_message() -> None:
     class Broken:
         def __repr__(self) -> str:
             raise RuntimeError
@@ -106,13 +106,13 @@ def test_values_that_cannot_be_shown_or_are_long_do_not_hide_the_sentence() -> N
     assert len(str(error.value)) < 120
 
 
-def test_a_delta_of_0_is_told_what_it_needs() -> None:
+def test_zero_delta_error_states_its_requirement() -> None:
     assert _validate.delta(allow_zero=True, delta=0) == 0
     with refuses("delta", "noise='laplace'"):
         _validate.delta(allow_zero=False, delta=0)
 
 
-def test_rows_that_are_passed_in_the_place_of_something_else_are_not_quoted() -> None:
+def test_rows_passed_as_something_else_are_not_quoted() -> None:
     rows = pd.DataFrame({"who": ["ann"], "x": [0.25]})
     given = [rows, rows.who, rows.to_numpy(), pa.table(rows), [rows.x], {"a": rows}, {"a": "ann"}]
     given += [["ann"] * 100, pa.table(rows).to_pylist()]

@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Untouched:
-    """An array whose shape and type are known, and whose numbers nobody may ask for."""
+    """An array with known shape and type, and numbers that must not be read."""
 
     def __init__(self, *shape: int, dtype: Any = np.float64) -> None:
         self.shape, self.ndim, self.dtype = shape, len(shape), np.dtype(dtype)

@@ -1,1 +1,1 @@
-"""dpgrain beside other libraries, each in an environment of its own: `make peers`."""
+"""dpgrain compared with other libraries, each in a separate environment: `make peers`."""

@@ -1,8 +1,8 @@
-"""dpgrain beside its peers: ``python -m benchmarks.peers [--make] [--run PART …] [--runs 200]``.
+"""Compare dpgrain: ``python -m benchmarks.peers [--make] [--run PART …] [--runs 200]``.
 
-``--make`` makes an environment for each library under ``build/peers`` (some gigabytes; Tumult wants
-Java 17), ``--run`` measures parts and keeps them in ``results.json``, from which every call writes
-``docs/comparison.md`` anew. ``make peers`` does all of it.
+``--make`` creates an environment for each library under ``build/peers`` (some gigabytes; Tumult
+needs Java 17), ``--run`` measures parts and stores them in ``results.json``; every call then
+rewrites ``docs/comparison.md``. ``make peers`` does all of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PARTS: dict[str, Callable[[Limits], Any]] = {
     "networks": lambda _: networks.run(_FEW),
     "first": lambda _: first.run(),
 }
-#: Draws of what is no statistic.
+#: Draws other than of a statistic.
 _FEW = 20
 
 
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.run is not None:
         for part in options.run or PARTS:
             found = PARTS[part](Limits(options.runs, options.seconds))
-            # Another part may have been kept meanwhile.
+            # Another part may have been stored in the meantime.
             page.keep({part: found, "environments": environments.made()})
     page.write()
 

@@ -1,4 +1,4 @@
-"""The ε of rounds of samples, by every library that tells it, and what telling it takes."""
+"""The ε of rounds of samples, by every library that reports it, and its cost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ METHODS = {
 
 
 def run(runs: int) -> dict[str, Any]:
-    """Ask each accountant each question a few times; medians of seconds."""
+    """Query each accountant several times; medians of seconds."""
     return {
         question: {
             name: _asked(environment, method, told, min(runs, 3))

@@ -1,4 +1,4 @@
-"""Each library in an environment of its own, with the version that the page names."""
+"""Each library in a separate environment, with the version named on the page."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 ENVIRONMENTS = ROOT / "build" / "peers"
 MADE = ENVIRONMENTS / "made.json"
-#: What each environment installs. Pyarrow reads the table where a library brings nothing that does.
+#: The packages of each environment. Pyarrow reads the table if a library has no reader.
 NEEDS: dict[str, tuple[str, ...]] = {
     "dpgrain": ("--editable", "."),
     "opendp": ("opendp[polars]==0.16.0",),
     "pipeline_dp": ("pipeline-dp==0.3.1", "pyarrow==26.0.1"),
     "tumult": ("tmlt.analytics==0.21.0",),
-    # What pip would choose by itself, scikit-learn 1.9, has not what 0.6.6 imports.
+    # pip's own choice, scikit-learn 1.9, lacks imports of 0.6.6.
     "diffprivlib": ("diffprivlib==0.6.6", "scikit-learn==1.7.2", "pyarrow==26.0.1"),
     "dp_accounting": ("dp-accounting==0.6.0",),
     "dpgrain_torch": ("--editable", ".[torch]", "torch==2.13.0"),
@@ -32,7 +32,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "opake": ("opake==0.16.1", "torch==2.13.0"),
     "jax_privacy": ("jax-privacy==2.0.0", "jax==0.10.2"),
 }
-#: The packages whose versions are told, by environment.
+#: The packages with reported versions, by environment.
 TOLD: dict[str, tuple[str, ...]] = {
     "dpgrain": ("dpgrain", "duckdb"),
     "opendp": ("opendp", "polars"),
@@ -59,7 +59,7 @@ def python_of(environment: str) -> Path:
 
 
 def make(environments: Iterable[str]) -> None:
-    """Make environments anew, and keep what each took: seconds, megabytes and versions."""
+    """Rebuild environments, and record the cost of each: seconds, megabytes and versions."""
     ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
     made = json.loads(MADE.read_text()) if MADE.exists() else {}
     for environment in environments:
@@ -96,7 +96,7 @@ def _pip(environment: str, *words: str) -> Any:
 
 
 def _own() -> dict[str, str]:
-    """The variables of this process, without those that tell Python where else packages are."""
+    """The variables of this process, without search paths of Python packages."""
     return {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
 
@@ -114,13 +114,13 @@ def _bytes(folder: Path) -> int:
 def serving(
     environment: str, *arguments: str, program: str = "", **variables: str
 ) -> Iterator[Any]:
-    """A process of one library, which is sent lines and answers with lines.
+    """A process of one library, which receives lines and answers with lines.
 
     Args:
-        environment: whose interpreter runs it.
-        arguments: what the program is told at its start.
-        program: the end of its name, by default that of the environment.
-        variables: of its surroundings, beside those that leave it one thread.
+        environment: the environment of its interpreter.
+        arguments: the program's arguments.
+        program: the end of its name, by default the environment's.
+        variables: additional environment variables besides the thread limits.
     """
     with subprocess.Popen(
         [python_of(environment), HERE / f"of_{program or environment}.py", *arguments],
@@ -136,7 +136,7 @@ def serving(
 
 
 def asked(process: Any, *words: Any) -> dict[str, Any]:
-    """What a process answers: what one run took and gave, or why there is none."""
+    """The answer of a process: cost and result of one run, or why there is none."""
     try:
         process.stdin.write(json.dumps(words) + "\n")
         process.stdin.flush()
@@ -149,7 +149,7 @@ def asked(process: Any, *words: Any) -> dict[str, Any]:
 
 
 def ran(environment: str, program: Path, folder: Path) -> dict[str, Any]:
-    """Run a program from a folder, and tell its seconds and what it printed."""
+    """Run a program from a folder, and return its seconds and output."""
     before, began = _of_children(), time.perf_counter()
     done = subprocess.run(
         [python_of(environment), program],
@@ -169,6 +169,6 @@ def ran(environment: str, program: Path, folder: Path) -> dict[str, Any]:
 
 
 def made() -> dict[str, Any]:
-    """What making each environment took, as far as it was made here."""
+    """The cost of creating each environment, if it was created here."""
     found: dict[str, Any] = json.loads(MADE.read_text()) if MADE.exists() else {}
     return found

@@ -1,4 +1,4 @@
-"""The first result of each library: what installing it takes, the lines, and the run."""
+"""The first result of each library: the cost of installation, the lines, and the run."""
 
 from __future__ import annotations
 

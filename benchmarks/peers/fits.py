@@ -1,4 +1,4 @@
-"""Regressions of records: how much of the gain of the fit without privacy is kept."""
+"""Regressions of records: the retained share of the non-private fit's gain."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ import private_models
 
 DELTA = 1e-6
 EPSILONS = (0.1, 1.0)
-#: Standard error of the share of the gain at which it is known.
+#: Standard error of the share of the gain at the end of measurement.
 ENOUGH = 0.01
-#: Of each the best stands on the page: regularisation of diffprivlib, and of ours none.
+#: The best of each is on the page: diffprivlib with regularisation, ours without.
 STRENGTHS = ({"C": 0.001}, {"C": 0.1})
 
 
@@ -76,7 +76,7 @@ def _kept(problem: Any, test: Any, base: float, best: float, value: dict[str, fl
 
 
 def _known(kept: Callable[..., float], values: list[dict[str, float]]) -> bool:
-    """Return whether the mean share that is kept is known to a hundredth of the gain."""
+    """Return whether the mean retained share is known to a hundredth of the gain."""
     return _error([kept(value) for value in values]) <= ENOUGH
 
 

@@ -1,14 +1,14 @@
-"""A private step of a network by each library, beside PyTorch's plain step on the same rows.
+"""A private step of a network by each library, compared with PyTorch's plain step on the same rows.
 
-The problems are those of ``torch_problems.py``. Each library waits in a process of its own with one
+The problems come from ``torch_problems.py``. Each library waits in a separate process with one
 thread; in every window each makes one step in turn. Figures are medians over windows of processor
-time divided by that of PyTorch's plain step in the same window, and the megabytes that the first
-step adds to the peak memory of its process. Memory that a step frees is kept by the allocator
-(``GLIBC_TUNABLES``), which favours the libraries that take most of it.
+time divided by PyTorch's plain step in the same window, and the megabytes that the first step adds
+to the peak memory of its process. The allocator retains memory that a step frees
+(``GLIBC_TUNABLES``), which favours the libraries with most allocations.
 
 - *Opacus*: its gradients of records, added up by block and clipped.
-- *Opacus, ghost clipping*: **of records**, which is less than is asked for: it knows no blocks.
-- *vmap*, *Opake*, *jax_privacy*: one gradient for each block; blocks of each size by themselves.
+- *Opacus, ghost clipping*: **of records**, a weaker guarantee: it has no blocks.
+- *vmap*, *Opake*, *jax_privacy*: one gradient for each block; blocks of each size separately.
 - *JAX, not private*: JAX's own step.
 """
 

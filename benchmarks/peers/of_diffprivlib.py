@@ -1,4 +1,4 @@
-"""Statistics and fits of diffprivlib, whose unit is one record exchanged for another."""
+"""Statistics and fits of diffprivlib; its unit is one replaced record."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NUMBERS: dict[str, Callable[..., Any]] = {
 
 
 def released(told: Told) -> Callable[[], dict[str, float]]:
-    """The release that a task asks for, ready to be made."""
+    """The release of a task, ready to run."""
     if told["kind"] == "count":
         return counts(told)
     values = pq.read_table(DATA / "rows.parquet")[told["value"]].to_numpy().astype(float)
@@ -40,8 +40,8 @@ def released(told: Told) -> Callable[[], dict[str, float]]:
 def counts(told: Told) -> Callable[[], dict[str, float]]:
     """Records of each item.
 
-    The noise of its histograms is for one record that is added or removed, so half of ε is for one that
-    is exchanged. Items are numbered by the public list, which its histograms of numbers want.
+    The noise of its histograms is for one added or removed record, so half of ε is for a replaced
+    one. Items are numbered by the public list, because its histograms need numbers.
     """
     keys = KEYS[told["by"]]
     items = pq.read_table(DATA / "rows.parquet")[told["by"]].to_pylist()
@@ -59,9 +59,9 @@ def counts(told: Told) -> Callable[[], dict[str, float]]:
 def fitted(told: Told) -> Callable[[], dict[str, float]]:
     """A fit on the training rows, and its predictions of the rows held out.
 
-    Of a linear regression the noise for the squares of a feature follows from its lower bound alone
-    (0.6.6), so features are put on [−1, 1], where that is as far as the upper one, and the column of
-    ones is a feature: the promise holds there.
+    In a linear regression the noise for the squares of a feature follows only from its lower bound
+    (0.6.6), so features are scaled to [−1, 1], where it equals the upper one, and the column of
+    ones is a feature: there the guarantee is valid.
     """
     stored = np.load(told["path"])
     X, y, Z = (stored[name].astype(float) for name in ("X", "y", "Z"))  # noqa: N806

@@ -15,7 +15,7 @@ logging.disable()
 
 
 def by(accountant: Any) -> Callable[..., Callable[[], float]]:
-    """What prepares an answer of an accountant."""
+    """Prepares an accountant's answer."""
 
     def account(noise: float, rate: float, rounds: int, delta: float) -> Callable[[], float]:
         sampled = dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(noise))

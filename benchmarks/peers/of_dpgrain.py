@@ -51,7 +51,7 @@ def plain(told: Told) -> Callable[[], dict[str, float]]:
 
 
 def released(told: Told) -> Callable[[], dict[str, float]]:
-    """The estimates of the release that a task asks for, ready to be made."""
+    """The estimates of a task's release, ready to run."""
     made, by = release(told), told["by"]
 
     def estimates() -> dict[str, float]:
@@ -69,7 +69,7 @@ def printed(told: Told) -> Callable[[], float]:
 
 
 def release(told: Told) -> Callable[[], dg.Release]:
-    """The release that a task asks for, ready to be made."""
+    """The release of a task, ready to run."""
     table, kind, by, bounds = dg.read(rows(), user="user"), told["kind"], told["by"], told["range"]
     releases: dict[str, Callable[..., Any]] = {
         "count": dg.count,
@@ -89,7 +89,7 @@ def release(told: Told) -> Callable[[], dg.Release]:
 
 
 def promise(told: Told) -> dict[str, Any]:
-    """The promise in words of dpgrain."""
+    """dpgrain's guarantee as text."""
     one = {"epsilon": told["epsilon"], "delta": told["delta"]}
     if told["unit"] == "user":
         return {"unit": dg.User(), **one}

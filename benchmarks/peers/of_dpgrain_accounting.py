@@ -11,7 +11,7 @@ from dpgrain.accounting import SampledGaussian
 
 
 def account(noise: float, rate: float, rounds: int, delta: float) -> Callable[[], float]:
-    """What is asked twice may be remembered, so each run asks of a little more noise."""
+    """Repeated queries may be cached, so each run uses slightly more noise."""
     more = count()
     return lambda: float(
         SampledGaussian(noise * (1 + 1e-12 * next(more)), rate, rounds).epsilon(delta)

@@ -1,4 +1,4 @@
-"""Steps of dpgrain, of PyTorch alone, and of ``torch.func.vmap`` over blocks."""
+"""Steps of dpgrain, of plain PyTorch, and of ``torch.func.vmap`` over blocks."""
 
 from __future__ import annotations
 

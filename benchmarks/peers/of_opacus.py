@@ -16,7 +16,7 @@ from torch_problems import BOUND, problem
 
 
 def hooks(name: str, block: str) -> Callable[[], Any]:
-    """Gradients of records, whose means over blocks are clipped and added up."""
+    """Gradients of records; their means over blocks are clipped and added up."""
     asked = problem(name, block)
     module = GradSampleModule(asked.module, loss_reduction="sum")
     sizes = torch.tensor(asked.sizes)

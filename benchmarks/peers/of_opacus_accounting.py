@@ -1,4 +1,4 @@
-"""The ε of rounds of samples, by the accountant that Opacus takes unless it is told another."""
+"""The ε of rounds of samples, by Opacus' default accountant."""
 
 from __future__ import annotations
 

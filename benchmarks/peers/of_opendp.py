@@ -16,7 +16,7 @@ from serving import serve
 
 Told = dict[str, Any]
 
-# OpenDP adds to the expressions of Polars what their types do not tell.
+# OpenDP extends the expressions of Polars beyond their types.
 pl: Any = importlib.import_module("polars")
 
 dp.enable_features("contrib")
@@ -36,7 +36,7 @@ def rows() -> Any:
 
 @functools.cache
 def rho(epsilon: float, delta: float) -> float:
-    """The largest ρ for which OpenDP itself says that ρ-zCDP is (ε, δ)-DP."""
+    """The largest ρ for which OpenDP converts ρ-zCDP to (ε, δ)-DP."""
     domain = dp.atom_domain(T=float, nan=False), dp.absolute_distance(float)
 
     def cost(rho: float) -> float:
@@ -51,9 +51,9 @@ def rho(epsilon: float, delta: float) -> float:
 
 
 def query(frame: Any, told: Told) -> Any:
-    """A query at the whole budget, whose unit is all rows of one user, or one row exchanged.
+    """A query at the whole budget with all rows of one user, or one replaced row, as its unit.
 
-    Where elements are asked for, what is called a user is one reader with one subject.
+    For elements, a "user" is one reader with one subject.
     """
     epsilon, delta, known = told["epsilon"], told["delta"], told["known"]
     if told["bounds"].get("noise") == "gaussian":
@@ -77,7 +77,7 @@ def query(frame: Any, told: Told) -> Any:
 
 
 def collected(query: Any, told: Told) -> dict[str, float]:
-    """The estimates of a query whose groups are a public list, or found, or none."""
+    """The estimates of a query with public groups, selected groups, or none."""
     if told["by"] and told["known"]:
         query = query.with_keys(pl.DataFrame({told["by"]: KEYS[told["by"]]}))
     found = query.release().collect()
@@ -86,11 +86,12 @@ def collected(query: Any, told: Told) -> dict[str, float]:
 
 
 def per_item(told: Told) -> dict[str, float]:
-    """Rows, or a sum, of each item: of a user so many items, each clipped to a cap.
+    """Rows, or a sum, of each item: a limited number of items per user, each clipped.
 
-    A user's rows of an item are added up before OpenDP sees them, each user's alone, which leaves the
-    unit as it is: inside OpenDP 0.16 that must be the last truncation, and bounding the number of items
-    fails (a name twice).
+    A user's rows of an item are added up before OpenDP sees them, separately for each user, which
+    leaves the
+    unit unchanged: inside OpenDP 0.16 that must be the last truncation, and bounding the number of
+    items fails (a name twice).
     """
     value = pl.col(told["value"]).sum() if told["value"] else pl.len().cast(pl.Int64)
     given = rows()
@@ -109,7 +110,7 @@ def per_item(told: Told) -> dict[str, float]:
 
 
 def users(told: Told) -> dict[str, float]:
-    """Users of each item: one row of a user in an item, then so many rows of the user."""
+    """Users of each item: one row of a user in an item, then a limited number of rows per user."""
     asked = (
         query(rows().select("user", "item"), told)
         .truncate_per_group(1, by=["item"])
@@ -161,7 +162,7 @@ def moments(told: Told) -> dict[str, float]:
 
 
 def median(told: Told) -> dict[str, float]:
-    """The median among candidates five pence apart."""
+    """The median among candidates in steps of five pence."""
     low, high = told["range"]
     candidates = list(range(round(100 * low), round(100 * high) + 1, 5))
     kept = ["user", told["value"]] if told["unit"] == "user" else [told["value"]]
@@ -184,7 +185,7 @@ KINDS: dict[tuple[str, str], Callable[[Told], dict[str, float]]] = {
 
 
 def released(told: Told) -> Callable[[], dict[str, float]]:
-    """The release that a task asks for, ready to be made."""
+    """The release of a task, ready to run."""
     rows()
     other = median if told["kind"] == "median" else moments
     release = KINDS.get((told["unit"], told["kind"]), other)

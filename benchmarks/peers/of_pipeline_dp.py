@@ -32,7 +32,7 @@ EXTRACTORS = p.DataExtractors(
 
 
 def rows(told: Told) -> list[tuple[Any, ...]]:
-    """What its local backend eats: Python tuples (user, group, value)."""
+    """Input of its local backend: Python tuples (user, group, value)."""
     table = pq.read_table(DATA / "rows.parquet").to_pydict()
     users = table["user"]
     groups = table[told["by"]] if told["by"] else ["all"] * len(users)
@@ -40,7 +40,7 @@ def rows(told: Told) -> list[tuple[Any, ...]]:
 
 
 def parameters(told: Told) -> Any:
-    """What is added up, how it is bounded, and how groups are selected where they are unknown."""
+    """The sum, its bounds, and the selection of unknown groups."""
     bounds = told["bounds"]
     more: dict[str, Any] = {}
     if "cap" in bounds:
@@ -61,7 +61,7 @@ def parameters(told: Told) -> Any:
 
 
 def released(told: Told) -> Callable[[], dict[str, float]]:
-    """The release that a task asks for, ready to be made."""
+    """The release of a task, ready to run."""
     data, params = rows(told), parameters(told)
     public = (KEYS[told["by"]] if told["by"] else ["all"]) if told["known"] else None
     needs_delta = told["bounds"]["noise"] == "gaussian" or not told["known"]

@@ -28,7 +28,7 @@ Told = dict[str, Any]
 
 DATA = Path(sys.argv[1])
 KEYS: dict[str, list[str]] = json.loads((DATA / "keys.json").read_text(encoding="utf-8"))
-# Tasks run in this environment, too.
+# Tasks also run in this environment.
 os.environ["PYSPARK_PYTHON"] = sys.executable
 SPARK = (
     SparkSession.builder.master("local[2]")
@@ -37,12 +37,12 @@ SPARK = (
     .config("spark.ui.enabled", "false")
     .getOrCreate()
 )
-#: The largest ρ of which ρ-zCDP is (1, 10⁻⁶)-DP, by OpenDP's conversion.
+#: The largest ρ such that ρ-zCDP is (1, 10⁻⁶)-DP, by OpenDP's conversion.
 RHO = 0.024355970359537
 
 
 def session(told: Told, budget: Any) -> Any:
-    """A session on the rows, whose unit is all rows of one user."""
+    """A session on the rows, with all rows of one user as its unit."""
     return (
         Session.Builder()
         .with_privacy_budget(budget)
@@ -53,7 +53,7 @@ def session(told: Told, budget: Any) -> Any:
 
 
 def frame(told: Told) -> Any:
-    """The columns that a task needs; of users of items, each pair once."""
+    """The columns that a task needs; for users of items, each pair once."""
     wanted = [name for name in ("user", told["by"], told["value"]) if name]
     found = SPARK.read.parquet(str(DATA / "rows.parquet")).select(*wanted)
     if told["by"] == "large":
@@ -62,7 +62,7 @@ def frame(told: Told) -> Any:
 
 
 def bounded(told: Told) -> Any:
-    """The rows, of each user so many groups and so many rows in each, or so many rows."""
+    """The rows, with a limited number of groups per user and of rows in each, or of rows."""
     bounds, rows = told["bounds"], QueryBuilder("rows")
     if "groups" not in bounds:
         return rows.enforce(MaxRowsPerID(bounds["records"]))
@@ -72,7 +72,7 @@ def bounded(told: Told) -> Any:
 
 
 def aggregated(told: Told, grouped: Any) -> Any:
-    """The statistic that a task asks for."""
+    """The statistic of a task."""
     low, high = told["range"]
     high = told["bounds"].get("cap", high)
     if told["kind"] in ("count", "users"):
@@ -82,7 +82,7 @@ def aggregated(told: Told, grouped: Any) -> Any:
 
 
 def released(told: Told) -> Callable[[], dict[str, float]]:
-    """The release that a task asks for, ready to be made."""
+    """The release of a task, ready to run."""
     frame(told).cache().count()
     return lambda: known(told) if told["known"] else unknown(told)
 

@@ -1,4 +1,4 @@
-"""The page of the comparison, written from the results that are kept beside this file."""
+"""The page of the comparison, written from the results stored next to this file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEMPLATE = HERE / "comparison.md"
 WIDTH = 100
 
 Results = Mapping[str, Any]
-#: Who publishes statistics, as columns.
+#: Libraries with statistics, as columns.
 STATISTICS = ("dpgrain", "dpgrain, given bound", "OpenDP", "PipelineDP", "Tumult")
 RECORDS = ("dpgrain", "diffprivlib", "OpenDP")
 FITS = ("dpgrain", "dpgrain, given bound", "diffprivlib")
@@ -54,14 +54,14 @@ REASONS = {
         "count them",
     },
 }
-#: Standard errors of a difference up to which two errors differ by chance.
+#: Standard errors of a difference below which two errors count as equal.
 CHANCE = 2.0
 
 
 def keep(found: Results) -> None:
-    """Put parts into the results that are kept."""
+    """Put parts into the stored results."""
     kept = results() if RESULTS.exists() else {}
-    # Those that were made elsewhere keep their versions.
+    # Results from elsewhere retain their versions.
     if "environments" in found:
         made = {**kept.get("environments", {}), **found["environments"]}
         found = {**found, "environments": made}
@@ -69,13 +69,13 @@ def keep(found: Results) -> None:
 
 
 def results() -> dict[str, Any]:
-    """What is kept."""
+    """The stored results."""
     found: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
     return found
 
 
 def write() -> None:
-    """Write the page anew."""
+    """Rewrite the page."""
     PAGE.write_text(text(results()), encoding="utf-8")
 
 
@@ -115,7 +115,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def number(value: float) -> str:
-    """A number with two or three digits, as a reader writes it."""
+    """A number with two or three digits, for readers."""
     if value == 0:
         return "0"
     if abs(value) >= 1000:
@@ -168,7 +168,7 @@ def _short(library: str) -> str:
 
 
 def _better(tasks: Results, libraries: Sequence[str], reasons: Mapping[str, str]) -> str:
-    """Where a peer comes closer than dpgrain by itself, and why."""
+    """Measures with a more accurate peer, and why."""
     lines = []
     for name, by in tasks.items():
         own = by["dpgrain"]
@@ -196,7 +196,7 @@ def _wrapped(sentence: str) -> str:
 
 
 def _seconds(tasks: Results, libraries: Sequence[str]) -> str:
-    """Processor time by that of the plain query, and seconds in parentheses."""
+    """Processor time over the plain query's, and seconds in parentheses."""
 
     def cell(by: Results, library: str) -> str:
         figures, plain = by.get(library), by["not private"]["seconds"]
@@ -211,7 +211,7 @@ def _seconds(tasks: Results, libraries: Sequence[str]) -> str:
 
 
 def _draws(by: Results, libraries: Sequence[str]) -> str:
-    """How often each library drew its figure: once for all, and for those that did so otherwise."""
+    """The number of each library's draws: once for all, and for exceptions."""
     runs = {of: by[of]["runs"] for of in libraries if "runs" in by.get(of, {})}
     most = max(runs.values(), default=0)
     return "; ".join([str(most), *(f"{of} {n}" for of, n in runs.items() if n != most)])
@@ -229,7 +229,7 @@ def _granularity(found: Results) -> str:
 
 
 def _fits(found: Results) -> str:
-    """Shares of the gain that are kept, with their standard errors and times."""
+    """Retained shares of the gain, with their standard errors and times."""
 
     def cell(figures: Mapping[str, Any] | None) -> str:
         if figures is None or "failed" in figures:
@@ -252,7 +252,7 @@ def _fits(found: Results) -> str:
 
 
 def _networks(found: Results) -> str:
-    """Times of a step by those of the plain one; a line a library, a column a size of blocks."""
+    """Times of a step over the plain one's; a line per library, a column per block size."""
     methods = [of for of in next(iter(found.values())) if of != "PyTorch, not private"]
     heads = ["1 to 8" if block == "ragged" else block for block in found]
     rows = ([of, *(_cell(by[of], "ratio") for by in found.values())] for of in methods)
@@ -305,7 +305,7 @@ def _name(pair: tuple[str, str]) -> str:
 
 
 def _first(found: Results) -> str:
-    """Lines, megabytes, and what the run takes."""
+    """Lines, megabytes, and the cost of the run."""
 
     def line(name: str, script: Mapping[str, Any]) -> list[str]:
         made = found["environments"].get(name, {})

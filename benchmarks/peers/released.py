@@ -1,4 +1,4 @@
-"""Statistics of users, of records and of elements: errors at one promise, and what a release took."""
+"""Statistics of users, records and elements: errors at one guarantee, and costs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from . import tasks
 from .environments import ENVIRONMENTS, asked, serving
 from .tasks import Task
 
-#: Who publishes statistics: the name on the page, with its environment.
+#: Libraries with statistics: the name on the page, with its environment.
 OF_USERS = {
     "not private": "dpgrain",
     "dpgrain": "dpgrain",
@@ -31,19 +31,19 @@ OF_RECORDS = {
     "diffprivlib": "diffprivlib",
     "OpenDP": "opendp",
 }
-#: Standard error of an error, as a share of it, at which it is known; and draws before that.
+#: Relative standard error of an error at the end of measurement; and least number of draws.
 ENOUGH, LEAST = 0.05, 5
-#: Draws of the statistic without privacy, for its time alone.
+#: Draws of the statistic without privacy, only for its time.
 PLAIN = 5
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The end of draws of one figure, where its error is not known well enough before.
+    """The end of draws of one figure if its error is not known well enough before.
 
     Args:
         runs: the largest number of draws.
-        seconds: the time of the clock after which no draw begins.
+        seconds: wall time after which no draw begins.
     """
 
     runs: int = 200
@@ -56,7 +56,7 @@ def run(which: str, limits: Limits, only: str = "") -> dict[str, Any]:
     Args:
         which: ``users`` or ``records``.
         limits: the end of draws of each statistic.
-        only: the one library that is asked, by default all.
+        only: the single measured library, by default all.
     """
     folder = ENVIRONMENTS / "data"
     tasks.write(folder)
@@ -72,7 +72,7 @@ def run(which: str, limits: Limits, only: str = "") -> dict[str, Any]:
 def _by_all(
     task: Task, libraries: dict[str, str], limits: Limits, folder: Path
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each library's figures of one task, as they come."""
+    """Each library's figures of one task, as they arrive."""
     for library, environment in libraries.items():
         plain, told = library == "not private", task.asked(library)
         ends = Limits(PLAIN, limits.seconds) if plain else limits
@@ -96,13 +96,13 @@ def drawn(
     known: Callable[[list[Any]], bool],
     limits: Limits,
 ) -> list[dict[str, Any]]:
-    """Return a library's answers: as many as tell its figure, or one that says why there is none.
+    """Return a library's answers: enough to determine its figure, or the reason for none.
 
     Args:
         process: the process of the library.
-        method: what it is asked for.
-        told: with which parameters.
-        known: whether answers tell the figure well enough.
+        method: the requested method.
+        told: its parameters.
+        known: whether answers determine the figure well enough.
         limits: the end of draws.
     """
     answers: list[dict[str, Any]] = []
@@ -123,7 +123,7 @@ def _known(error: Callable[..., float], values: list[dict[str, float]]) -> bool:
 
 
 def _off(errors: Sequence[float]) -> float:
-    """Return the standard error of a root mean square, as a share of it."""
+    """Return the relative standard error of a root mean square."""
     squares = [error**2 for error in errors]
     mean = statistics.fmean(squares)
     return statistics.stdev(squares) / (2 * mean * len(squares) ** 0.5) if mean else 0.0
@@ -132,7 +132,7 @@ def _off(errors: Sequence[float]) -> float:
 def _figures(
     answers: list[dict[str, Any]], error: Callable[..., float], bounds: dict[str, Any]
 ) -> dict[str, Any]:
-    """The root of the mean squared error, and medians of what a run took; or why there is none."""
+    """The root mean squared error, and medians of the cost of a run; or the reason for none."""
     failed = [answer["failed"] for answer in answers if "failed" in answer]
     if failed:
         return {"failed": failed[0]}
@@ -159,9 +159,9 @@ def _exact(name: str, unit: str) -> dict[str, float]:
 
 
 def granularity(limits: Limits) -> dict[str, Any]:
-    """Loans of each title of a library that is generated, by what is protected.
+    """Loans of each title of a generated library, by privacy unit.
 
-    OpenDP has users by ``OPENDP_BOUNDS``, and elements as users that are made of reader and subject.
+    OpenDP has users by ``OPENDP_BOUNDS``, and elements as users named by reader and subject.
     """
     folder = ENVIRONMENTS / "loans"
     exact = tasks.write_loans(folder)
@@ -181,9 +181,9 @@ def granularity(limits: Limits) -> dict[str, Any]:
     return found
 
 
-#: Titles of a reader or of a reader's subject, and loans of one title, of which bias and noise
-#: together are smallest in hindsight: of readers of 6 to 49 titles and 1 to 30 loans, of elements of
-#: 2 to 9 titles and 5 to 40 loans.
+#: Titles of a reader or of a reader's subject, and loans of one title, with the smallest bias and
+#: noise in hindsight: for readers 6 to 49 titles and 1 to 30 loans, for elements 2 to 9 titles and
+#: 5 to 40 loans.
 OPENDP_BOUNDS = {
     "user": {"noise": "gaussian", "groups": 25, "cap": 8},
     "element": {"noise": "gaussian", "groups": 4, "cap": 15},

@@ -1,6 +1,6 @@
-"""A process of one library, which does a piece of work when it is asked to and tells what it took.
+"""A process of one library, which runs work on request and reports its cost.
 
-This file runs in the environments of all peers, so it needs the standard library alone.
+This file runs in the environments of all peers, so it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-#: What is ready to be done; what it returns is told if JSON has a form for it.
+#: Prepared work; its result is reported if JSON can represent it.
 Step = Callable[[], Any]
 MB = 1024
 
 
 def serve(methods: Mapping[str, Callable[..., Step]]) -> None:
-    """Answer lines of ``[method, *what is asked]`` with what one run of it took and gave.
+    """Answer lines of ``[method, *arguments]`` with cost and result of one run.
 
-    What a library imports and caches when it is first used is not its work: a method is prepared and
-    run once when it is asked for, and each answer is about a run after that. An answer tells seconds
-    of processor time (of this process and those it started), of the clock, the megabytes that the
-    first run added to the peak memory of this process, and the value; or why there is none.
+    Imports and caches of a library's first use are not its work: a method is prepared and run once
+    on request, and each answer describes a later run. An answer has seconds of processor time (of
+    this process and its children), of the clock, the megabytes that the first run added to the peak
+    memory of this process, and the value; or why there is none.
 
     Args:
-        methods: by name, what prepares a step from what is asked.
+        methods: by name, a function that prepares a step from the arguments.
     """
     held: tuple[list[Any], Step, float] | None = None
     for line in sys.stdin:
@@ -42,7 +42,7 @@ def serve(methods: Mapping[str, Callable[..., Step]]) -> None:
         print(json.dumps(answer), file=ANSWERS, flush=True)
 
 
-# What libraries print is not an answer.
+# Output printed by libraries is not an answer.
 ANSWERS = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
@@ -55,12 +55,12 @@ def _prepared(step: Step) -> tuple[Step, float]:
 
 
 def _peak() -> float:
-    """The most memory that this process held so far, in megabytes."""
+    """Peak memory of this process so far, in megabytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MB
 
 
 def _timed(step: Step) -> dict[str, Any]:
-    """One run of a step: what it took and what it gave."""
+    """One run of a step: its cost and its result."""
     processor, clock = _processor(), time.perf_counter()
     value = step()
     found = {"seconds": _processor() - processor, "clock": time.perf_counter() - clock}
@@ -73,7 +73,7 @@ def _processor() -> float:
 
 
 def _children(process: int) -> list[int]:
-    """The processes that a process started, and those that they started."""
+    """The children of a process, and their children."""
     found = []
     for task in Path(f"/proc/{process}/task").glob("*/children"):
         for child in map(int, task.read_text().split()):

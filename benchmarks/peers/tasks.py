@@ -1,8 +1,8 @@
-"""What every library is asked to publish, from which rows, and how far from the truth it comes.
+"""The tasks of every library, their rows, and their errors.
 
-The rows are those of the online-retail table in the folder that DPGRAIN_DATA names. Numbers are clipped
-to a public range before any library sees them, and the truth is of the clipped numbers, so that errors
-are those of bounding contributions and of noise.
+The rows are the online-retail table's in the folder DPGRAIN_DATA. Numbers are clipped to a public
+range before any library sees them, and the truth uses the clipped numbers, so that errors come from
+contribution bounds and noise.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Task:
     """One statistic at one promise.
 
     Args:
-        name: what the tables of the page call it.
+        name: the name in the tables of the page.
         unit: ``user`` (all records of one removed or added), ``element`` (those in one cell) or
-            ``record`` (one exchanged for another).
+            ``record`` (one replaced).
         kind: ``count``, ``users``, ``sum``, ``mean``, ``variance`` or ``median``.
         by: the column of the groups, or none.
         value: the column of numbers, or none.
-        range: to which the numbers are clipped beforehand.
+        range: the public clipping range.
         known: whether the list of groups is public.
         bounds: by library, the parameters with the least error of those tried in hindsight.
     """
@@ -59,7 +59,7 @@ class Task:
         return 0.0 if self.unit == "record" else DELTA
 
     def asked(self, library: str) -> dict[str, Any]:
-        """What a library is told, as JSON has it."""
+        """The arguments of a library, as JSON."""
         told = asdict(self) | {"epsilon": EPSILON, "delta": self.delta}
         return told | {"bounds": self.bounds.get(library, {})}
 
@@ -228,7 +228,7 @@ def write(folder: Path) -> None:
 
 
 def truth(task: Task) -> dict[str, float]:
-    """The exact statistic of all records, nobody's contribution bounded."""
+    """The exact statistic of all records, without contribution bounds."""
     table = rows().assign(all="all")
     by = table.groupby(task.by or "all")
     exact: dict[str, Callable[[], Any]] = {
@@ -245,7 +245,7 @@ def truth(task: Task) -> dict[str, float]:
 def rmse(exact: Estimates, task: Task, estimates: Estimates) -> float:
     """The root mean squared error over groups.
 
-    What is not published counts as zero, and a mean is put back into its public range.
+    Unpublished values count as zero, and a mean is clamped to its public range.
     """
     found = np.array([estimates.get(group, 0.0) for group in exact])
     if task.kind in ("mean", "median"):
@@ -256,7 +256,7 @@ def rmse(exact: Estimates, task: Task, estimates: Estimates) -> float:
 
 
 def write_loans(folder: Path) -> dict[str, float]:
-    """Put the generated loans where the programs look for rows; return those of each title."""
+    """Write the generated loans for the programs; return the number of each title."""
     folder.mkdir(parents=True, exist_ok=True)
     table = loans().to_pandas()
     found = pd.DataFrame({"user": table["reader"], "item": table["title"]})

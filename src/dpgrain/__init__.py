@@ -62,13 +62,14 @@ if TYPE_CHECKING:
     from dpgrain.statistics.contribution_counts import Holdings, elements_per_user
     from dpgrain.statistics.covariances import correlation, covariance
     from dpgrain.statistics.distribution import distribution
+    from dpgrain.statistics.group_estimates import Estimates, Histogram
     from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004
     from dpgrain.statistics.marginals import Marginals, marginals
     from dpgrain.statistics.moments import mean, std, variance
     from dpgrain.statistics.plan import SumsNoise, plan_histogram
     from dpgrain.statistics.quantiles import quantile, quantiles
     from dpgrain.statistics.ranges import AutoRange
-    from dpgrain.statistics.release import Estimates, Histogram, Release
+    from dpgrain.statistics.release import Release
     from dpgrain.statistics.top import top
     from dpgrain.tables.elements import Elements
     from dpgrain.tables.shared_table import SharedTable
@@ -195,7 +196,8 @@ lazy_package(
         "dpgrain.statistics.plan": ("SumsNoise", "plan_histogram"),
         "dpgrain.statistics.quantiles": ("quantile",),
         "dpgrain.statistics.ranges": ("AutoRange",),
-        "dpgrain.statistics.release": ("Estimates", "Histogram", "Release"),
+        "dpgrain.statistics.group_estimates": ("Estimates", "Histogram"),
+        "dpgrain.statistics.release": ("Release",),
         "dpgrain.tables.elements": ("Elements",),
         "dpgrain.tables.shared_table": ("SharedTable",),
         "dpgrain.tables.table": ("UserTable", "read"),

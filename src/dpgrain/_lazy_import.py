@@ -31,11 +31,7 @@ def is_installed(*packages: str) -> bool:
 
 
 def require(*packages: str) -> None:
-    """Reject a missing package of an extra by an error with the command that installs it.
-
-    Raises:
-        MissingPackageError: if a package is not installed.
-    """
+    """Reject a missing package of an extra by an error with the command that installs it."""
     for package in packages:
         if not is_installed(package):
             extra, what = _EXTRAS[package]
@@ -91,9 +87,6 @@ def lazy_import(name: str) -> Any:
 
 def loaded_types(name: str) -> Any:
     """Return a stand-in for a package whose types are compared with, without importing it.
-
-    Args:
-        name: the name of the package.
 
     A value has one of its types only if the caller has imported the package.
 

@@ -1,8 +1,8 @@
 """Mix-ins that add `plot` and `report`: the only imports of `report/` from below.
 
 Releases, models, shuffled sums and ledgers inherit both methods from the classes below, which
-import `report/` at the first call. `report/` registers its pages by these classes, so that it need
-not import every package with a page.
+import `report/` at the first call. `report/` names its pages by these classes, so that it need not
+import every package with a page.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class ReleasesReportMixin(PageMixin):
 class BudgetReportMixin:
     """A budget, with its releases on one page."""
 
-    def report(self, path: str | Path, releases: Mapping[str, Any]) -> Path:
+    def report(self, path: str | Path = "", releases: Mapping[str, Any] | None = None) -> Path:
         """Write one self-contained HTML file about several releases of the budget; return its path.
 
         Args:

@@ -46,9 +46,6 @@ class _NamedError(DpgrainError, ValueError):
     def about(self, other: str) -> str:
         """Return the message with another name of the parameter, such as an option.
 
-        Args:
-            other: the other name.
-
         >>> ParameterError("n_users must be at least 1.", name="n_users").about("--n-users")
         '--n-users must be at least 1.'
         """
@@ -225,9 +222,6 @@ def raise_without_context(error: DpgrainError) -> NoReturn:
     """Raise an error without the context of the handled one, which may quote a row or an address.
 
     ``from None`` only hides the context: tools that report errors still show it.
-
-    Args:
-        error: the error.
 
     >>> try:
     ...     try:

@@ -1,6 +1,6 @@
 """Absurd numbers, in every field of every event, from code, from JSON and composed: they fail closed.
 
-Either they are refused in a sentence, or the answer is not less than that of an event with more noise.
+They raise an error, or the answer is at least the ε of an event with more noise.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import Element, Record, User
 
 DELTA = 1e-6
-# What numeric composition may lose, relative.
+# Relative loss of numerical composition.
 NUMERIC = 1e-3
-# Seconds of processor time that an answer may take. Absurd ones take less than one; users who are
-# drawn with all their elements take nearly as long at sane numbers, and machines differ.
+# Largest processor time of an answer, in seconds. Absurd values take less than one; sampled users
+# with all their elements take nearly as long at normal values, and machines differ.
 LONGEST = 4.0
 
 EVENTS: dict[str, Event] = {
@@ -91,7 +91,7 @@ EVENTS: dict[str, Event] = {
     "compose": Compose((Gaussian(5.0), Laplace(9.0))),
     "parallel": Parallel((Gaussian(4.0), Gaussian(3.0))),
 }
-# Larger values of these fields add noise; of all others they cost more.
+# Larger values of these fields add noise; larger values of all others cost more.
 QUIETER = {
     "noise_multiplier",
     "threshold",
@@ -120,7 +120,7 @@ NORMAL_EPSILON = NORMAL.epsilon(DELTA)
 
 
 def answered(question: Callable[..., Any], *args: Any, **asked: Any) -> Any:
-    """What is answered in time, or None where it is refused in a sentence."""
+    """The answer if it is in time, or None if it raises an error."""
     start = time.thread_time()
     found, refusal = None, "."
     try:
@@ -173,7 +173,7 @@ def test_absurd_fields_of_events_fail_closed(name: str, field: str) -> None:
         if found is not None:
             sane(found)
             assert found >= least or not dearer(event, field, value), (value, found, least)
-        # Beside something else nothing becomes cheaper than that alone.
+        # Together with another event nothing becomes cheaper.
         both = made + NORMAL
         found = answered(both.epsilon, DELTA, unit=Element())
         sane(found)
@@ -181,7 +181,7 @@ def test_absurd_fields_of_events_fail_closed(name: str, field: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "field"), FIELDS)
-def test_json_says_what_code_says(name: str, field: str) -> None:
+def test_json_agrees_with_code(name: str, field: str) -> None:
     event = EVENTS[name]
     described = event.to_dict()
     for value in ABSURD:
@@ -241,7 +241,7 @@ def test_absurd_questions_are_answered(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gaussian", "approximate", "zcdp", "binomial"])
-def test_absurd_arguments_are_refused_or_answered(name: str) -> None:
+def test_absurd_arguments_are_rejected_or_answered(name: str) -> None:
     event = EVENTS[name]
     questions: tuple[Callable[[Any], Any], ...] = (
         lambda x: event.epsilon(x),
@@ -265,7 +265,7 @@ def test_absurd_arguments_are_refused_or_answered(name: str) -> None:
         assert found is None or (isinstance(value, bool) and isinstance(found, tuple) == value)
 
 
-def test_absurd_targets_of_calibration_are_refused_or_kept() -> None:
+def test_absurd_calibration_targets_are_rejected_or_met() -> None:
     def gaussian(noise: float) -> Event:
         return Gaussian(noise)
 
@@ -298,11 +298,11 @@ def test_a_truth_is_true_or_false_and_nothing_else(truth: Any) -> None:
             make()
 
 
-def test_what_is_known_to_be_infinite() -> None:
+def test_infinite_answers_are_exactly_the_known_ones() -> None:
     assert SampledGaussian(1e-310, 0.01, 10).epsilon(1e-6) == math.inf
     sampled = SampledGaussian(1.0, 0.01, 10)
     assert (ApproximateDP(1e300, 0.0, "element") + sampled).epsilon(1e-6) >= 1e300
-    # In nine runs of ten nobody concerned is drawn, and nothing is told.
+    # In nine runs of ten the user is not sampled, and nothing is revealed.
     told = 1 - 0.99**10
     assert told <= SampledGaussian(1e-310, 0.01, 10).delta(1e9) <= told * (1 + 1e-9)
 
@@ -346,7 +346,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))
-def test_json_of_nothing_is_refused_in_a_sentence(text: str) -> None:
+def test_empty_json_raises_a_clear_error(text: str) -> None:
     with pytest.raises(ParameterError) as caught:
         Event.from_json(text)
     assert len(str(caught.value)) < 700
@@ -358,7 +358,7 @@ def test_json_of_nothing_is_refused_in_a_sentence(text: str) -> None:
 GUARANTEE = Guarantee("user", "", "zero_out", 1e-6, Gaussian(3.0, Contribution("user")))
 
 
-# Without these fields a guarantee says no more than with them: it is of all records, and knows less.
+# Without these fields a guarantee claims no more: it covers all records, and assumes less.
 OPTIONAL = ("public", "private", "user", "scope", "partition", "receipts", "provenance")
 
 
@@ -393,7 +393,7 @@ def test_events_are_not_nested_without_end() -> None:
         Compose((event,))
     sane(event.epsilon(DELTA))
     assert Event.from_json(event.to_json()) == event
-    # Beside each other there may be any number, also of more than Python's limit of 1000 calls.
+    # Any number of parts is allowed, also more than Python's limit of 1000 calls.
     assert sum([Gaussian(100.0)] * 1200, start=Gaussian(100.0)).epsilon(DELTA) > 1
 
 
@@ -403,7 +403,7 @@ positive = st.floats(1e-12, 1e12)
 
 
 @given(positive, positive, st.integers(1, 10**9))
-def test_sums_products_and_roots_round_up_by_a_digit_at_most(x: float, y: float, n: int) -> None:
+def test_sums_products_and_roots_round_up_by_one_digit(x: float, y: float, n: int) -> None:
     for found, exact in (
         (sum_up(x, y), Fraction(x) + Fraction(y)),
         (product_up(n, x, y), n * Fraction(x) * Fraction(y)),
@@ -434,7 +434,7 @@ def test_pure_epsilons_are_not_below_the_exact_ones(
 
 
 def exact_delta(epsilon: Any, mu: Any) -> Any:
-    """Φ(μ/2 − ε/μ) − e^ε·Φ(−μ/2 − ε/μ) at 50 digits beyond what is cancelled."""
+    """Φ(μ/2 − ε/μ) − e^ε·Φ(−μ/2 − ε/μ) at 50 digits beyond the cancellation."""
     a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     above = mpmath.erfc(a / mpmath.sqrt(2)) / 2
     return above - mpmath.exp(epsilon) * mpmath.erfc(b / mpmath.sqrt(2)) / 2
@@ -447,7 +447,7 @@ def test_gaussian_deltas_are_not_below_fifty_digits(power: float, a: float, n: i
     with mpmath.workdps(50):
         mu = mpmath.sqrt(mpmath.mpf(n) * k) / mpmath.mpf(noise)
         epsilon = max(float(mu * (a + mu / 2)), 0.0)
-    # As many digits cancel as ε has in all: beyond this they take minutes.
+    # Cancellation costs about ε digits: more digits take minutes.
     assume(epsilon <= 400)
     with mpmath.workdps(60 + int(epsilon)):
         mu = mpmath.sqrt(mpmath.mpf(n) * k) / mpmath.mpf(noise)
@@ -461,7 +461,7 @@ def test_gaussian_deltas_are_not_below_fifty_digits(power: float, a: float, n: i
 @pytest.mark.parametrize("mu", [1e3, 1e6, 1e10, 1e20, 1e60])
 def test_very_much_of_a_gaussian_is_not_called_less(mu: float) -> None:
     for delta in (1e-3, 1e-6, 1e-12):
-        # ε is at least μ²/2 + μ·z for Φ(−z) = δ·(1 + 10/μ), as e^ε·Φ(−b) is next to nothing.
+        # ε is at least μ²/2 + μ·z for Φ(−z) = δ·(1 + 10/μ), because e^ε·Φ(−b) is negligible.
         found = gaussian_epsilon(delta, mu)
         with mpmath.workdps(150):
             m = mpmath.mpf(mu)
@@ -477,7 +477,7 @@ def _random_events() -> Iterator[Event]:
         yield PureDP(float(rng.uniform(0.001, 2)), level="element")
 
 
-def test_sums_of_many_pure_parts_are_not_below_the_exact_one() -> None:
+def test_sums_of_many_pure_parts_are_at_least_exact() -> None:
     parts = list(_random_events())
     whole = Compose(tuple(parts))
     exact = sum(Fraction(part.epsilon()) for part in parts)

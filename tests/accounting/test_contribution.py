@@ -33,7 +33,7 @@ SLACK = 1e-9
 
 @dataclass(frozen=True)
 class World:
-    """A sum over one person's records and a way in which that person's data may change."""
+    """A sum over one person's records, and a change of that person's data."""
 
     contribution: Contribution
     level: Level
@@ -88,7 +88,7 @@ class World:
         return float(self.norm(one - other)[0])
 
     def shaped(self, vectors: FloatArray) -> FloatArray:
-        """Vectors that one record may hold."""
+        """Possible vectors of one record."""
         if self.contribution.coordinates != "signed":
             vectors = np.abs(vectors)
         size = self.contribution.record_size
@@ -190,7 +190,7 @@ def crafted(world: World) -> Iterator[Pair]:
         if not zero_out:
             yield pair(*kept, *((c, opposite, ADDED) for c, _, _ in kept))
     if world.level == "record":
-        # One record outweighs, in k cells, what is left of its block.
+        # One record outweighs, in k cells, the rest of its block.
         heavy = [(c, 1e3 * large[0], REMOVED) for c in range(k)]
         yield pair(*heavy, *((c, opposite, COMMON) for c in range(cells)))
         yield pair(*heavy, *((c, opposite, COMMON) for c in range(k, cells)))
@@ -204,11 +204,11 @@ def crafted(world: World) -> Iterator[Pair]:
             )
             landing = [(c, 1e3 * large[0], ADDED) for c in range(k, min(2 * k, cells))]
             yield pair(*heavy, *landing, *((c, opposite, COMMON) for c in range(cells)))
-            # A block flips, a new one appears and a kept one is pushed out.
+            # A block flips, a new one appears and a counted one is displaced.
             front = [(c, 1e3 * large[0], ADDED) for c in range(k)]
             flips = [(c + k, 1e3 * large[0], REMOVED) for c in range(k) if c + k < cells]
             yield pair(*front, *flips, *((c, opposite, COMMON) for c in range(k, cells)))
-        # A small record beside a block that just reaches its bound.
+        # A small record in a block that just reaches its bound.
         size = world.contribution.record_size
         if math.isfinite(size) and d > 1:
             beside = [(0, size * np.eye(d)[0], REMOVED) for _ in range(world.units)]
@@ -255,7 +255,7 @@ def test_blocks_of_users_are_never_moved_farther(
     worlds = itertools.product(COORDINATES, LAYOUTS, (None, 2), (math.inf, 0.25, 0.02))
     for coordinates, layout, maximum, size in effort.some(worlds):
         if coordinates == "one" and layout == "disjoint":
-            continue  # a user's block of one number lies on one coordinate
+            continue  # a user's block of one number is on one coordinate
         c = Contribution("user", layout, coordinates, norm, maximum, record_size=size)
         for units in (1,) if level == "user" else (1, 2, 4):
             assert_bounded(World(c, level, relation, units), random=60, climb=40)
@@ -376,7 +376,7 @@ def test_a_long_search_finds_nothing(seed: int) -> None:
         assert_bounded(world, seed=seed, random=400, climb=300)
 
 
-def test_the_curve_is_a_root_on_disjoint_coordinates_and_linear_on_shared() -> None:
+def test_curve_is_a_root_on_disjoint_linear_on_shared() -> None:
     for k in range(1, 50):
         assert Contribution().sensitivity(k) == pytest.approx(math.sqrt(k), rel=1e-15)
         assert Contribution(layout="shared").sensitivity(k) == k
@@ -403,20 +403,20 @@ def test_only_elements_are_pooled(fields: dict[str, Any]) -> None:
         Contribution(**fields)
 
 
-def test_a_description_names_what_is_pooled_and_is_else_what_it_was() -> None:
+def test_description_adds_only_the_pooling() -> None:
     pooled = Gaussian(3.0, Contribution(layout="pooled", per_coordinate=4))
     assert Event.from_json(pooled.to_json()) == pooled
     assert "per_coordinate" not in Gaussian(3.0).to_json()
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_several_users_move_a_sum_as_many_times_as_far(relation: Relation) -> None:
+def test_several_users_move_a_sum_proportionally(relation: Relation) -> None:
     for c in (Contribution("user"), Contribution("element", max_elements=4)):
         one = c.sensitivity(1, relation, User())
         assert c.sensitivity(3, relation, User()) == pytest.approx(3 * one, rel=1e-15)
 
 
-def test_a_whole_user_is_bounded_by_what_is_known() -> None:
+def test_whole_user_is_bounded_by_known_limits() -> None:
     assert Contribution().sensitivity(unit=User()) == math.inf
     assert Contribution().sensitivity(unit=User(max_elements=9)) == 3
     assert Contribution(cells=16).sensitivity(unit=User()) == 4
@@ -448,7 +448,7 @@ def test_more_units_and_replace_never_cost_less(
         assert all(a <= b for a, b in zip(*curves, strict=True))
 
 
-def test_an_unknown_relation_or_unit_is_refused_by_name() -> None:
+def test_unknown_relation_or_unit_is_rejected_by_name() -> None:
     with refuses("relation", "'swap'"):
         Contribution().sensitivity(1, "swap")  # type: ignore[arg-type]
     with refuses("unit", "'user'"):
@@ -468,7 +468,7 @@ def released(mean: float, sd: float) -> FloatArray:
 
 
 def named(value: float, event: Selection) -> FloatArray:
-    """The law of an item that only the changed units hold: absent, or named with its count."""
+    """Output distribution for an item of only the changed units: absent, or with its count."""
     law = released(value, event.noise_multiplier)
     first = int(np.searchsorted(CUTS, event.threshold - SLACK))
     assert CUTS[first] == pytest.approx(event.threshold)
@@ -506,14 +506,14 @@ EVENTS = [
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=repr)
-def test_selecting_an_item_of_one_unit_alone_leaks_no_more_than_claimed(event: Selection) -> None:
+def test_selecting_a_single_unit_item_leaks_within_the_claim(event: Selection) -> None:
     for t in range(1, event.max_items + 1):
         gone, there = absent(event), named(1 / math.sqrt(t), event)
         nobody = released(0.0, event.noise_multiplier)
         someone = released(1 / math.sqrt(t), event.noise_multiplier)
         assert_covered(event.loss(), there, gone)
         if t > 1:
-            # One of the unit's t items is held by others as well.
+            # Other users also have one of the unit's t items.
             assert_covered(event.loss(), joint(someone, there), joint(nobody, gone))
             # Replaced: its own item is another one, and so are the shares of the common items.
             assert_covered(
@@ -524,7 +524,7 @@ def test_selecting_an_item_of_one_unit_alone_leaks_no_more_than_claimed(event: S
 
 
 def named_or_not(t: int, event: Selection) -> FloatArray:
-    """Whether an item held with t − 1 others by one block is named; t = 0: held by nobody."""
+    """Whether an item is selected if one block has it with t − 1 others; t = 0: none has it."""
     if t == 0:
         return np.array([0.0, 1.0])
     law = named(1 / math.sqrt(t), event)
@@ -534,7 +534,7 @@ def named_or_not(t: int, event: Selection) -> FloatArray:
 @pytest.mark.proof("search", "Selection")
 @pytest.mark.parametrize("event", EVENTS, ids=repr)
 @pytest.mark.parametrize("k", [2, 3])
-def test_units_that_pile_on_one_item_leak_no_more_than_claimed(event: Selection, k: int) -> None:
+def test_units_sharing_one_item_leak_within_the_claim(event: Selection, k: int) -> None:
     shared = replace(event, contribution=Contribution(layout="shared"))
     people = replace(event, contribution=Contribution(block="user"))
     records = replace(event, contribution=Contribution(block="record"))
@@ -551,7 +551,7 @@ def test_units_that_pile_on_one_item_leak_no_more_than_claimed(event: Selection,
 
 @pytest.mark.proof("search", "Selection")
 @pytest.mark.parametrize("event", EVENTS, ids=repr)
-def test_elements_on_items_of_their_own_leak_no_more_than_claimed(event: Selection) -> None:
+def test_elements_on_separate_items_leak_within_the_claim(event: Selection) -> None:
     for k, t in itertools.product((1, 2, 4), range(1, event.max_items + 1)):
         none = float(named(1 / math.sqrt(t), event)[0]) ** (t * k)
         p, q = np.array([none, 1 - none]), np.array([1.0, 0.0])
@@ -561,7 +561,7 @@ def test_elements_on_items_of_their_own_leak_no_more_than_claimed(event: Selecti
         assert_covered(event.loss(k, "replace"), joint(p, q), joint(q, p))
 
 
-def test_the_leak_of_units_on_one_item_is_not_so_many_times_that_of_one() -> None:
+def test_leak_on_shared_item_is_not_linear_in_units() -> None:
     """► sd 4 and a leak of 10⁻⁷: an item of five units passes with 27·5 times that."""
     from scipy.special import ndtr, ndtri
 
@@ -587,21 +587,21 @@ def test_selection_leak_is_the_worst_block() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["threshold", "noise_multiplier", "max_items"])
-def test_selection_leak_refuses_nonsense(wrong: str) -> None:
+def test_selection_leak_rejects_invalid_arguments(wrong: str) -> None:
     asked: dict[str, Any] = {"threshold": 9.0, "noise_multiplier": 4.0, "max_items": 1, wrong: 0}
     with refuses(wrong):
         selection_leak(**asked)
 
 
-def test_selection_charges_the_whole_leak_where_nothing_bounds_the_blocks() -> None:
+def test_selection_charges_the_whole_leak_for_unbounded_blocks() -> None:
     event = Selection(4.0, threshold=25.0, max_items=1)
     assert event.loss(unit=User()).leak == 1.0
     assert event.epsilon(1e-6, unit=User()) == math.inf
     assert replace(event, contribution=Contribution(block="record")).loss(unit=User()).leak == 1.0
 
 
-def test_the_leak_is_billed_in_both_directions() -> None:
-    # An item that one unit alone holds, named half of the time: absence has likelihood ½.
+def test_leak_is_charged_in_both_directions() -> None:
+    # An item of only one unit, selected half of the time: absence has likelihood ½.
     event = Selection(1.0, threshold=1.0, max_items=1)
     assert selection_leak(1.0, 1.0, 1) == pytest.approx(0.5)
     assert event.loss().leak == 1.0
@@ -624,7 +624,7 @@ def test_the_leak_is_billed_in_both_directions() -> None:
         ("record_size", -1.0),
     ],
 )
-def test_bad_values_are_refused_by_name(field: str, value: Any) -> None:
+def test_invalid_values_are_rejected_by_name(field: str, value: Any) -> None:
     with refuses(field, f"not {value!r}"):
         replace(Contribution(), **{field: value})
 

@@ -1,4 +1,4 @@
-"""Lower bounds hold as often as they say, and are as large as draws allow."""
+"""Lower bounds have the stated coverage, and are as large as draws allow."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def counted(mu: float, draws: int, seed: int) -> ScoreCounts:
 
 
 @pytest.mark.slow
-def test_a_bound_is_wrong_as_seldom_as_it_says() -> None:
+def test_bound_fails_as_rarely_as_stated() -> None:
     alpha, delta, mu = 0.2, 1e-3, 1.0
     truth = gaussian_epsilon(delta, mu)
     wrong = [counted(mu, 4000, seed).bound(delta, alpha) > truth for seed in range(200)]
     assert sum(wrong) <= stats.binom.ppf(0.999, 200, alpha)
 
 
-def test_draws_that_choose_a_threshold_do_not_decide_on_the_bound() -> None:
-    """The first half tells the neighbours apart by chance, and the second does not."""
+def test_threshold_draws_do_not_decide_the_bound() -> None:
+    """The first half separates the neighbours by chance, and the second does not."""
     one, other = np.ones(2000), -np.ones(2000)
     one[1::2] = other[1::2] = np.tile([1.0, -1.0], 500)
     found = ScoreCounts.empty().add_scores(one, other, 2.0)
@@ -58,7 +58,7 @@ def test_draws_that_choose_a_threshold_do_not_decide_on_the_bound() -> None:
 
 
 @pytest.mark.slow
-def test_a_bound_is_near_the_truth_and_passes_it_with_half_the_noise() -> None:
+def test_bound_is_near_the_truth_and_detects_halved_noise() -> None:
     delta, mu = 1e-6, 0.2681
     claim = gaussian_epsilon(delta, mu)
     bound = counted(mu, 4_000_000, 1).bound(delta, 0.001)
@@ -71,8 +71,8 @@ def test_nothing_drawn_bounds_nothing() -> None:
     assert ScoreCounts.empty().draws == 0
 
 
-def test_an_outcome_of_one_neighbour_alone_is_infinite_in_the_limit() -> None:
-    """A threshold that leaks: what is named with one person's record is never named without."""
+def test_one_sided_outcome_is_infinite_in_the_limit() -> None:
+    """A leaking threshold: an item selected with one person's record, never without it."""
     one = np.r_[np.ones(5000), np.zeros(5000)]
     np.random.default_rng(1).shuffle(one)
     found = ScoreCounts.empty().add_scores(one, np.zeros(10_000), 2.0)
@@ -88,7 +88,7 @@ def test_a_curve_goes_from_no_alarm_to_no_miss() -> None:
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
-def test_the_scale_of_noise_is_bounded_as_often_as_it_says(law: str) -> None:
+def test_noise_scale_bound_has_the_stated_confidence(law: str) -> None:
     alpha, rng = 0.1, np.random.default_rng(4)
     draw = rng.normal if law == "gaussian" else rng.laplace
     wrong = 0

@@ -32,7 +32,7 @@ ROWS = pa.table({"who": [1, 2], "paid": [1.0, 2.0], "y": [1.0, 2.0]})
 
 
 @pytest.mark.slow
-def test_each_release_is_audited_or_says_why_not(tmp_path: Path) -> None:
+def test_each_release_is_audited_or_states_why_not(tmp_path: Path) -> None:
     path = tmp_path / "releases.toml"
     path.write_text(FILE, encoding="utf-8")
     found = dg.audit_releases(path, dg.read(ROWS, user="who"), units=[1], seconds=3, random_state=1)
@@ -42,7 +42,7 @@ def test_each_release_is_audited_or_says_why_not(tmp_path: Path) -> None:
     assert visits.lines[0].claim == pytest.approx(
         dg.plan_releases(path, dg.read(ROWS, user="who")).releases[0].guarantee.epsilon()
     )
-    # All bounds of both together hold with the confidence of the whole.
+    # All bounds of both together have the confidence of the whole.
     assert visits.confidence == pytest.approx(0.995)
     assert found.verdict == "not audited"
     assert "visits: Lower bounds on ε of users" in str(found)

@@ -1,4 +1,4 @@
-"""Scores are those of the named law, of the outcomes that a charge draws."""
+"""Scores follow the charge's named distribution and outcomes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dpgrain.publishing.guarantee import Guarantee
 
 STEP = 2.0**-20
 ONE = 2**20
-# Each ticket with the sums of two neighbours, and what it costs to tell them apart: (μ, ε).
+# Each ticket with the sums of two neighbours, and the cost of distinguishing them: (μ, ε).
 DRAWS: dict[str, tuple[Any, str, Any, Any, tuple[Any, ...], tuple[float, float]]] = {
     "gaussian": (Gaussian(2.0), "noisy", [5 * ONE, 0], [4 * ONE, 0], (float(ONE),), (0.5, 0)),
     "laplace": (Laplace(2.0), "noisy", [5 * ONE, 7], [4 * ONE, 7], (float(ONE),), (0, 0.5)),
@@ -48,7 +48,7 @@ def scores(draw: Draw, count: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_scores_tell_neighbours_apart_by_what_the_draw_costs(name: str) -> None:
+def test_scores_distinguish_neighbours_by_the_cost_of_the_draw(name: str) -> None:
     draw, (mu, pure) = draw_of(name), DRAWS[name][-1]
     found = named_loss([draw])
     assert found == pytest.approx((mu, pure))
@@ -61,12 +61,12 @@ def test_scores_tell_neighbours_apart_by_what_the_draw_costs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_sums_that_are_farther_apart_cost_more(name: str) -> None:
+def test_more_distant_sums_cost_more(name: str) -> None:
     assert sum(named_loss([draw_of(name, 3.0)])) > 1.9 * sum(named_loss([draw_of(name)]))
 
 
-def test_a_name_that_one_neighbour_alone_holds_is_seen() -> None:
-    """A threshold that is too low names the one item which only one person holds."""
+def test_one_sided_item_is_detected() -> None:
+    """A threshold that is too low selects the one item of only one person."""
     part = Selection(1.0, 2.0, 1, Contribution())
     first, second = (
         Ticket("select", part, np.array(sums), (float(ONE), STEP), None)

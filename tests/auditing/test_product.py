@@ -1,4 +1,4 @@
-"""No audit refutes a claim, over the product of what statistics of tables take."""
+"""No audit refutes a claim, over the product of the options of table statistics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = (
     "top", "elements_per_user",
 )  # fmt: skip
 PUBLISHERS = publishers(People.of(0))
-# Cases of each function, of those that hold every pair of values.
+# Cases of each function, among cases that cover every pair of values.
 _CASES = 4
 
 

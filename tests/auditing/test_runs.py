@@ -1,4 +1,4 @@
-"""Runs of audits open the given rows alone, and answer without noise or as they are told."""
+"""Audit runs read only the given rows, and answer without noise or as instructed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_runs_show_sums_and_radius() -> None:
         ((one, other),) = found.draws
         assert one.part == asked.plan.guarantee.event
         moved.append(np.linalg.norm((one.sums - other.sums).ravel()) / np.max(one.rest[0]))
-    # One record of 5 counts 1, and a bound of 2 is kept of twenty.
+    # One record of 5 counts 1, and twenty records count 2.
     assert moved[0] == pytest.approx(0.5)
     assert max(moved) == pytest.approx(1.0)
     assert (one.answer == one.sums).all()
@@ -41,7 +41,7 @@ def test_runs_show_sums_and_radius() -> None:
 
 
 @pytest.mark.slow
-def test_runs_have_the_noise_that_was_charged() -> None:
+def test_runs_have_the_charged_noise() -> None:
     asked, pair, found = twins()
     ((one, _),) = found.draws
     drawn = [
@@ -61,7 +61,7 @@ def test_a_ticket_is_drawn_once() -> None:
             charge.noisy(part, np.zeros(2, dtype=np.int64), 1.0)
 
 
-def test_what_cannot_be_given_is_audited_by_hand() -> None:
+def test_queries_outside_audits_need_manual_audits() -> None:
     asked, pair, _ = twins()
     part = Gaussian(3.0)
     with AuditCharge(asked.plan.guarantee, SeededSource(1), pair.one) as charge:
@@ -76,7 +76,7 @@ def test_what_cannot_be_given_is_audited_by_hand() -> None:
 
 
 def test_all_draws_of_a_charge_are_watched() -> None:
-    """A new way to draw must be given to audits, too."""
+    """A new draw method must also be watched by audits."""
     own = {"guarantee", "left", "open", "read", "secret", "lend", "one_of", "best_of"}
     ways = {name for name in vars(Charge) if not name.startswith("_")} - own
     assert ways <= set(vars(AuditCharge))

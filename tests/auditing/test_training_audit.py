@@ -27,9 +27,7 @@ from dpgrain.units import Level
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("epsilon", [0.0, 0.7, 3.0])
 @pytest.mark.parametrize("guesses", [10, 200])
-def test_guesses_of_a_pure_mechanism_exceed_the_bound_as_rarely_as_said(
-    epsilon: float, guesses: int
-) -> None:
+def test_guesses_of_pure_mechanism_exceed_the_bound_rarely(epsilon: float, guesses: int) -> None:
     """Over the whole law of the mechanism that attains it, one response for each canary."""
     alpha, right = 0.05, 1 / (1 + math.exp(-epsilon))
     chance = stats.binom.pmf(np.arange(guesses + 1), guesses, right)
@@ -39,8 +37,8 @@ def test_guesses_of_a_pure_mechanism_exceed_the_bound_as_rarely_as_said(
     assert bounds == sorted(bounds)
 
 
-def test_what_is_given_away_is_allowed_for() -> None:
-    # With δ each of many canaries may be told outright: a few right guesses refute nothing.
+def test_leaked_delta_is_allowed_for() -> None:
+    # With δ each of many canaries may be revealed outright: a few right guesses refute nothing.
     assert one_run_epsilon(5, 5, 10_000, 1e-2, 0.05) == 0.0
     assert one_run_epsilon(40, 40, 10_000, 1e-9, 0.05) > 2
     assert one_run_epsilon(40, 40, 10_000, 1e-2, 0.05) < one_run_epsilon(40, 40, 100, 0.0, 0.05)
@@ -56,7 +54,7 @@ def refuted_from(epsilon: float, guesses: int, canaries: int, delta: float, alph
     return bisect.bisect_left(range(guesses + 1), True, key=refutes)
 
 
-def test_leaks_of_probability_delta_are_refuted_as_rarely_as_said(effort: Effort) -> None:
+def test_leaks_of_probability_delta_are_rarely_refuted(effort: Effort) -> None:
     """Over the whole law of a mechanism that reveals some canaries in a rare run, all of them in one.
 
     In other runs it answers for each canary as the mechanism that attains ε. Each canary is revealed
@@ -81,7 +79,7 @@ def test_leaks_of_probability_delta_are_refuted_as_rarely_as_said(effort: Effort
 
 @pytest.mark.slow
 @pytest.mark.parametrize("distance", [0.0, 0.3, 2.0])
-def test_the_distance_of_two_laws_is_bounded_as_often_as_said(distance: float) -> None:
+def test_distance_bound_of_two_distributions_has_stated_confidence(distance: float) -> None:
     rng, alpha, wrong = np.random.default_rng(3), 0.1, 0
     for _ in range(300):
         there, absent = rng.normal(distance, 1.0, 40) * 7, rng.normal(0.0, 1.0, 35) * 7
@@ -94,7 +92,7 @@ def test_the_distance_of_two_laws_is_bounded_as_often_as_said(distance: float) -
 
 
 class Towards:
-    """A loss whose gradient is the record itself: canaries in the space of gradients."""
+    """A loss with the record as its gradient: canaries in gradient space."""
 
     def value(self, theta: Any, X: Any, y: Any) -> Any:
         return X @ theta
@@ -120,7 +118,7 @@ def descended(rows: Canaries, level: Level, sampling_rate: float | None) -> tupl
 @pytest.mark.slow
 @pytest.mark.parametrize("sampling_rate", [None, 0.5])
 @pytest.mark.parametrize(("level", "elements"), [("user", 1), ("element", 4)])
-def test_a_descent_keeps_its_claim_and_comes_near(
+def test_descent_satisfies_its_claim_nearly_tightly(
     level: Level, elements: int, sampling_rate: float | None
 ) -> None:
     found = audit_training(
@@ -136,7 +134,7 @@ def test_a_descent_keeps_its_claim_and_comes_near(
 
 
 def sums(noise: float, said: float, seed: int) -> Any:
-    """One noisy sum of unit vectors, whose noise is ``noise`` and is said to be ``said``."""
+    """One noisy sum of unit vectors, with noise ``noise`` and claimed noise ``said``."""
 
     def train(rows: Canaries) -> tuple[Any, Guarantee]:
         total = np.random.default_rng(seed).normal(0, noise, rows.gradients.shape[1])
@@ -150,7 +148,7 @@ def sums(noise: float, said: float, seed: int) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_true_noise_is_kept_and_half_of_it_is_refuted(seed: int) -> None:
+def test_true_noise_passes_and_halved_noise_is_refuted(seed: int) -> None:
     kept = audit_training(sums(1.0, 1.0, seed), canaries=1000, random_state=seed)
     assert kept.verdict != "violated"
     halved = audit_training(sums(0.5, 1.0, seed), canaries=1000, random_state=seed)
@@ -159,7 +157,7 @@ def test_true_noise_is_kept_and_half_of_it_is_refuted(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_without_an_assumption_a_run_with_next_to_no_noise_is_refuted() -> None:
+def test_negligible_noise_is_refuted_without_assumptions() -> None:
     found = audit_training(sums(0.05, 4.0, 0), canaries=1000, random_state=0)
     (line,) = found.lines
     assert line.free.exceeds(line.claim)
@@ -168,7 +166,7 @@ def test_without_an_assumption_a_run_with_next_to_no_noise_is_refuted() -> None:
 
 
 @pytest.mark.slow
-def test_canaries_are_what_is_said_of_them() -> None:
+def test_canaries_match_their_description() -> None:
     seen: list[Canaries] = []
 
     def train(rows: Canaries) -> tuple[Any, Guarantee]:
@@ -187,7 +185,7 @@ def test_canaries_are_what_is_said_of_them() -> None:
     assert 20 < len(set(places)) < 70
 
 
-def test_wrong_runs_are_refused() -> None:
+def test_invalid_runs_are_rejected() -> None:
     with refuses("train"):
         audit_training(lambda rows: np.zeros(3), canaries=3)  # type: ignore[arg-type,return-value]
     guarantee = Guarantee("user", "", "zero_out", 1e-6, Gaussian(1.0, ONE_EACH))
@@ -203,6 +201,6 @@ def test_wrong_runs_are_refused() -> None:
     ("given", "told"),
     [({"train": None}, "train must be a function"), ({"train": list, "delta": 2.0}, "delta must")],
 )
-def test_wrong_arguments_are_told_before_the_run(given: dict[str, Any], told: str) -> None:
+def test_invalid_arguments_are_reported_before_the_run(given: dict[str, Any], told: str) -> None:
     with pytest.raises(dg.ParameterError, match=told):
         dg.audit_training(**given)

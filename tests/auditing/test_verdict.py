@@ -1,4 +1,4 @@
-"""Verdicts follow from claims, bounds and what these would have seen."""
+"""Verdicts follow from claims, bounds and the power of the audit."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_an_audit_is_as_good_as_its_worst_line() -> None:
     assert audit(STILL).verdict == audit().verdict == "not audited"
 
 
-def test_an_audit_says_claim_bound_and_power() -> None:
+def test_audit_prints_claim_bound_and_power() -> None:
     said = str(audit(KEPT, WEAK, BROKEN, STILL, notes=("A note.",), draws=4000))
     assert "confidence 0.99: violated." in said
     assert "0.7" in said

@@ -1,4 +1,4 @@
-"""Neighbours differ by as many units as they say, and by nothing else."""
+"""Neighbours differ by the stated number of units, and by nothing else."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def rows_of(table: pa.Table) -> Counter[tuple[Any, ...]]:
 
 
 def units_of(name: str, table: pa.Table, rows: Counter[tuple[Any, ...]]) -> set[Any]:
-    """The units that hold some rows of a table."""
+    """The units of some rows of a table."""
     place = {column: n for n, column in enumerate(n for n in table.column_names if n != "odd")}
     found = set()
     for n, row in enumerate(rows.elements()):
@@ -80,12 +80,12 @@ def test_neighbours_differ_by_units(name: str, units: int, relation: Relation) -
         changed = units_of(name, pair.one, more) | units_of(name, pair.other, less)
         assert len(changed) <= units, pair.description
         if name != "user":
-            # Those of one person, who is nobody else.
+            # One person's rows and no one else's.
             people = pair.one.column_names.index("who")
             assert len({row[people] for row in (*more, *less)}) <= 1
 
 
-def test_extremes_are_those_of_public_bounds() -> None:
+def test_extremes_equal_the_public_bounds() -> None:
     said = [pair.description for pair in neighbour_tables(query(dg.User()), 1, "zero_out", 0)]
     assert any("numbers 5" in words for words in said)
     assert any("20 records in different groups" in words for words in said)
@@ -101,15 +101,15 @@ def test_regions_and_domains_decide_values() -> None:
     assert {str(day)[:7] for day in pair.one["day"].to_pylist()} == {"2026-01"}
 
 
-def test_cells_are_as_many_as_the_partition_has() -> None:
+def test_cell_count_equals_the_partition_size() -> None:
     asked = query(dg.Element(SHELVES))
     assert list(neighbour_tables(asked, 2, "zero_out", 0))
     assert not list(neighbour_tables(asked, 3, "zero_out", 0))
 
 
 @pytest.mark.parametrize("zone", [None, "Europe/Paris"])
-def test_days_of_times_are_cells_of_their_own(zone: str | None) -> None:
-    """There are more of them than the fewest values of any column, of which "ok" has two."""
+def test_days_of_times_are_separate_cells(zone: str | None) -> None:
+    """There are more of them than the fewest values of any column; "ok" has two."""
     moments = pa.array([0, 1], pa.timestamp("us", "UTC" if zone else None))
     rows = ROWS.set_column(ROWS.column_names.index("at"), "at", moments)
     table = dg.read(rows, user="who").with_days("date", of="at", zone=zone)
@@ -127,7 +127,7 @@ def test_days_of_times_are_cells_of_their_own(zone: str | None) -> None:
         assert not list(neighbour_tables(asked, 2, "zero_out", 0))
 
 
-def test_periods_of_days_are_cells_of_their_own() -> None:
+def test_periods_of_days_are_separate_cells() -> None:
     table = dg.read(ROWS, user="who").with_cells(
         "week", of="day", by=dg.Elements.from_period("week")
     )
@@ -135,7 +135,7 @@ def test_periods_of_days_are_cells_of_their_own() -> None:
     assert list(neighbour_tables(asked, 4, "zero_out", 0))
 
 
-def test_real_rows_are_what_neighbours_have_in_common() -> None:
+def test_real_rows_are_common_to_neighbours() -> None:
     asked = query(dg.User())
     for pair in neighbour_tables(asked, 1, "zero_out", 0, real=ROWS):
         assert pair.other.slice(0, 2).equals(ROWS)
@@ -143,7 +143,7 @@ def test_real_rows_are_what_neighbours_have_in_common() -> None:
 
 
 @pytest.mark.parametrize("users", [[0, 1, 3], ["0", "2", None], ["ann", "ann", "0"]])
-def test_people_of_neighbours_are_none_of_the_real_ones(users: list[Any]) -> None:
+def test_synthetic_people_differ_from_real_ones(users: list[Any]) -> None:
     """One more person among them is one more, and no more rows of a real one."""
     rows = pa.table({"who": users, "page": ["a", "b", "a"]})
     asked = dg.count.query(dg.read(rows, user="who"), unit=dg.User(), epsilon=1.0, delta=1e-6)
@@ -153,14 +153,14 @@ def test_people_of_neighbours_are_none_of_the_real_ones(users: list[Any]) -> Non
         assert not made & set(users)
 
 
-def test_other_rows_take_the_place_of_those_that_were_read() -> None:
+def test_other_rows_replace_the_read_ones() -> None:
     asked = query(dg.User())
     pair: NeighbourTables = next(neighbour_tables(asked, 1, "zero_out", 0))
     made = replace_rows(query_table(asked).source, pair.one)
     assert made.columns() == query_table(asked).source.columns()
 
 
-def test_rows_of_somewhere_else_are_refused() -> None:
+def test_foreign_rows_are_rejected() -> None:
     with refuses("query", "dg.read"):
         query_table(object())  # type: ignore[arg-type]
     people = dg.read(ROWS, user="who").per_user(spent="total(paid)")
@@ -171,7 +171,7 @@ def test_rows_of_somewhere_else_are_refused() -> None:
         query_table(dg.mean.query(joined, "spent", unit=dg.User(), epsilon=1.0, bounds=(0, 9)))
 
 
-def test_a_user_fills_all_elements_that_are_kept() -> None:
+def test_user_fills_all_counted_elements() -> None:
     table = dg.read(ROWS, user="who")
     asked = dg.count.query(table, unit=dg.User(3, by="page"), clip=5.0, epsilon=1.0, delta=1e-6)
     fullest = max(

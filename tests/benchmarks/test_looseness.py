@@ -1,4 +1,4 @@
-"""The benchmark of looseness has cases of every event, and no claim lies below a lower bound."""
+"""The looseness benchmark has cases of every event, and no claim is below a lower bound."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.effort import Effort
 
 looseness: Any = importlib.import_module("benchmarks.looseness")
 
-# What rounding may take off a claim, or add to a lower bound.
+# Rounding error of a claim or a lower bound.
 _ROUNDING = 1e-6
 
 
@@ -24,7 +24,7 @@ def test_every_event_has_cases() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(looseness.CASES))
-def test_no_claim_is_below_what_neighbours_show(kind: str, effort: Effort) -> None:
+def test_no_claim_is_below_the_neighbours_bound(kind: str, effort: Effort) -> None:
     for case in effort.some(itertools.islice(looseness.CASES[kind](), 0, None, 5)):
         for found in looseness.measured(case):
             assert found.claim >= found.lower * (1 - _ROUNDING), (case.said, found.delta)

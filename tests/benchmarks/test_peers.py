@@ -1,4 +1,4 @@
-"""The page of the comparison says what its results say, with the versions that were installed."""
+"""The comparison page matches its results and the installed versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ environments: Any = importlib.import_module("benchmarks.peers.environments")
 SHOWN = page.PAGE.read_text(encoding="utf-8")
 
 
-def test_the_page_is_what_the_results_give() -> None:
+def test_page_matches_the_results() -> None:
     assert page.text(page.results()) == SHOWN
 
 
@@ -46,8 +46,8 @@ def _change(found: Any) -> None:
             return
 
 
-def test_every_version_is_the_one_that_is_asked_for() -> None:
-    """A pin that is moved wants new results."""
+def test_every_version_is_the_pinned_one() -> None:
+    """A changed pin requires new results."""
     made = page.results()["environments"]
     for environment, needs in environments.NEEDS.items():
         versions = {name.lower(): of for name, of in made[environment]["versions"].items()}
@@ -57,7 +57,7 @@ def test_every_version_is_the_one_that_is_asked_for() -> None:
                 assert found.split("+")[0] == version
 
 
-def test_every_pinned_peer_is_told() -> None:
+def test_every_pinned_peer_is_reported() -> None:
     told = {_plain(name) for names in environments.TOLD.values() for name in names}
     for needs in environments.NEEDS.values():
         for name, _ in _pinned(needs):
@@ -73,7 +73,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name.lower())
 
 
-def test_a_peer_that_is_closer_is_named() -> None:
+def test_more_accurate_peer_is_named() -> None:
     found = copy.deepcopy(page.results())
     by = found["users"]["tasks"]["records per item"]
     by["OpenDP"]["rmse"] = by["dpgrain"]["rmse"] / 2
@@ -81,7 +81,7 @@ def test_a_peer_that_is_closer_is_named() -> None:
     assert re.search(r"Records per item, [\d,]+: OpenDP", " ".join(told.split()))
 
 
-def test_what_chance_makes_is_no_better() -> None:
+def test_chance_differences_do_not_count_as_better() -> None:
     few, many = {"rmse": 1.0, "off": 0.1}, {"rmse": 1.0, "off": 0.004}
     assert [page._ahead({"rmse": of, "off": 0.1}, few) for of in (0.7, 0.8, 1.5)] == [
         True, False, False,
@@ -90,7 +90,7 @@ def test_what_chance_makes_is_no_better() -> None:
     assert not page._ahead({"failed": "an error"}, few)
 
 
-def test_the_best_error_is_bold_and_what_failed_is_told() -> None:
+def test_best_error_is_bold_and_failures_are_shown() -> None:
     tasks = {
         "a": {"x": {"rmse": 2.0, "runs": 20}, "y": {"rmse": 1.0, "runs": 2}},
         "b": {"x": {"rmse": 3.0, "runs": 5}, "y": {"failed": "an error"}},
@@ -100,8 +100,8 @@ def test_the_best_error_is_bold_and_what_failed_is_told() -> None:
         },
     }
     lines = page._errors(tasks, ("x", "y", "dpgrain")).splitlines()[2:]
-    # Beside the figures stand the error that is printed, and how often each was drawn; what chance
-    # may have made is as good.
+    # The table also has the printed error and the number of draws; a result within chance is marked
+    # as best.
     assert lines == [
         "| a | 2 | **1** | – | – | 20; y 2 |",
         "| b | **3** | fails | – | – | 5 |",
@@ -117,7 +117,7 @@ def test_numbers_are_written_for_readers(value: float, shown: str) -> None:
     assert page.number(value) == shown
 
 
-def test_lines_of_programs_are_counted_without_what_they_say(tmp_path: Path) -> None:
+def test_program_lines_are_counted_without_docstrings(tmp_path: Path) -> None:
     first = importlib.import_module("benchmarks.peers.first")
     assert first.lines('"""What it does."""\n\nimport x\n\nprint(x)\n') == 2
     assert set(page.results()["first"]) == {*first.TABLES, *first.NETWORKS}
@@ -139,7 +139,7 @@ serve({{"double": shouting, "fail": failing}})
 """
 
 
-def test_a_process_answers_with_what_a_run_took_and_gave() -> None:
+def test_process_answers_with_cost_and_result() -> None:
     program = SERVED.format(folder=str(environments.HERE))
     words = ["double", 4], ["fail", 1], ["unknown"], ["double", 5]
     done = subprocess.run(
@@ -157,7 +157,7 @@ def test_a_process_answers_with_what_a_run_took_and_gave() -> None:
     assert unknown["failed"].startswith("KeyError")
 
 
-def test_an_error_is_that_of_all_groups_within_the_public_range() -> None:
+def test_error_covers_all_groups_within_the_public_range() -> None:
     tasks = importlib.import_module("benchmarks.peers.tasks")
     count = tasks.Task("records per item", "user", "count", "item")
     exact = {"a": 3.0, "b": 4.0}
@@ -175,7 +175,7 @@ def test_the_truth_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tasks.truth(tasks.Task("quantity", "user", "sum", "", "quantity")) == {"all": 103.0}
 
 
-def test_every_task_tells_what_each_library_needs() -> None:
+def test_every_task_passes_each_library_its_parameters() -> None:
     tasks = importlib.import_module("benchmarks.peers.tasks")
     for task in tasks.USER_TASKS:
         assert set(task.bounds) == {"dpgrain, given bound", "PipelineDP", "OpenDP", "Tumult"}
@@ -209,7 +209,7 @@ def test_draws_go_on_until_an_error_is_known(monkeypatch: pytest.MonkeyPatch) ->
     ]
 
 
-def test_versions_of_other_machines_are_kept(
+def test_versions_of_other_machines_are_retained(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(page, "RESULTS", tmp_path / "results.json")

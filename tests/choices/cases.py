@@ -1,4 +1,4 @@
-"""Losses of candidates for the records of a few users, and what is drawn of them."""
+"""Losses of candidates for the records of a few users, and draws from them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def records(users: Sequence[Sequence[float]]) -> tuple[Array, Array]:
 
 
 def two_ways(value: Array) -> list[Array]:
-    """Losses of several candidates, of which some rise with a record and some fall."""
+    """Losses of several candidates; some rise with a record and some fall."""
     return [value, 1 - value, 3 * value - 1, np.zeros_like(value), np.full_like(value, np.nan)]
 
 

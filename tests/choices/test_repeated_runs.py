@@ -1,4 +1,4 @@
-"""The best of a random number of runs: what is kept, what is printed, and what it costs."""
+"""The best of a random number of runs: the result, the printed text, and the cost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dpgrain.publishing.budget import budget
 Array = NDArray[Any]
 
 
-def test_the_best_of_all_runs_is_kept() -> None:
+def test_best_of_all_runs_is_returned() -> None:
     source = SeededSource(5)
     made: list[int] = []
 
@@ -37,7 +37,7 @@ def test_the_best_of_all_runs_is_kept() -> None:
     assert best.event == SelectBest(PureDP(0.1), 50.0)
 
 
-def test_what_is_no_number_is_the_smallest() -> None:
+def test_nan_is_the_smallest_score() -> None:
     scores = iter([math.nan, -math.inf, *[math.nan] * 10_000])
     best = best_of(
         lambda _: (next(scores), "first"), event=PureDP(1.0), mean=2.0, source=SeededSource(6)
@@ -45,7 +45,7 @@ def test_what_is_no_number_is_the_smallest() -> None:
     assert best.score == -math.inf
 
 
-def test_the_best_prints_what_was_found_and_promised() -> None:
+def test_best_prints_result_and_guarantee() -> None:
     def best(event: Event, source: RandomSource | None = None) -> str:
         return str(best_of(lambda _: (0.25, np.arange(9)), event=event, mean=5.0, source=source))
 
@@ -53,7 +53,7 @@ def test_the_best_prints_what_was_found_and_promised() -> None:
     assert first == "the best of several runs, score 0.25: (0, 1, 2, 3, …)."
     assert promise.startswith("User-level differential privacy with ε = 0.233283 and δ = 0:")
     assert "5 runs on average (their number and time are not published)" in promise
-    # Without a δ there is no promise: the sentence says which one it is of.
+    # Without a δ there is no guarantee: the message names the affected guarantee.
     assert "and δ = 10⁻⁶:" in best(Gaussian(10.0, Contribution("user")))
     assert "NOT PRIVATE" in best(PureDP(0.1), SeededSource(1))
     nothing = best_of(
@@ -63,7 +63,7 @@ def test_the_best_prints_what_was_found_and_promised() -> None:
 
 
 @pytest.mark.proof("audit", "SelectBest")
-def test_where_nothing_is_run_the_default_is_kept() -> None:
+def test_default_is_returned_without_runs() -> None:
     def run(_: RandomSource) -> tuple[float, str]:
         return 1.0, "run"
 
@@ -78,8 +78,8 @@ def test_where_nothing_is_run_the_default_is_kept() -> None:
 
 @pytest.mark.slow
 @pytest.mark.proof("audit", "SelectBest")
-def test_runs_that_are_not_counted_are_caught() -> None:
-    """A rare result below a less rare one: of many runs its chance moves by more than that of one."""
+def test_uncounted_runs_are_detected() -> None:
+    """A rare result below a less rare one: many runs change its probability by more."""
     epsilon = 0.8
     # Chances of the best result, and of the one below it, on two neighbours.
     laws = [(0.1, 0.01), (0.1 * math.exp(-epsilon), 0.01 * math.exp(epsilon))]
@@ -101,12 +101,12 @@ def test_runs_that_are_not_counted_are_caught() -> None:
     one, two = np.array([0]), np.array([1])
     claim = SelectBest(PureDP(epsilon), 20.0).epsilon()
     assert epsilon / 3 < cases.measured(stopped, one, two, 1500) < claim
-    # A number of runs that is not drawn, and not counted: as if there was one run.
+    # A fixed number of runs that is not accounted for: as if there was one run.
     assert cases.measured(fixed, one, two, 3000) > 1.2 * epsilon
 
 
 def test_a_budget_does_not_count_the_runs() -> None:
-    # Each run would be charged, for too little, and their number is not to be told.
+    # Each run would be charged, for too little, and their number must stay secret.
     def run(source: RandomSource) -> tuple[float, int]:
         raise AssertionError("nothing is run")
 

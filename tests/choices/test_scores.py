@@ -1,4 +1,4 @@
-"""Totals of scores move no farther than is promised, whatever one unit's losses are."""
+"""Totals of scores change by no more than claimed, whatever one unit's losses are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dpgrain.choices.scores import STEPS, BlockLosses, sum_losses
 from dpgrain.inputs.array_blocks import arrange
 from dpgrain.units import Record, Relation, Unit, User
 
-# One user's records, and what they may be exchanged for.
+# One user's records, and possible replacements.
 HOLDINGS: list[list[float]] = [
     [],
     [0.0],
@@ -50,15 +50,15 @@ def test_a_unit_moves_totals_no_farther_than_is_promised(unit: Unit, relation: R
     assert spread == (1.0 if relation == "zero_out" else 2.0)
 
 
-def test_what_is_no_number_counts_most_and_users_without_records_nothing() -> None:
+def test_nan_counts_most_and_missing_users_nothing() -> None:
     assert cases.totals([[math.nan]], User())[0] == STEPS
     assert cases.totals([[-math.inf]], User())[0] == 0
     assert cases.totals([[], [0.5]], User())[0] == STEPS // 2
     assert cases.totals([[1.0] + [0.0] * 3], User())[0] == STEPS // 4
 
 
-def test_one_complex_loss_changes_nobody_elses() -> None:
-    # As arithmetic with records makes it, of which one is complex.
+def test_one_complex_loss_does_not_affect_others() -> None:
+    # As computed by arithmetic with records, one of them complex.
     losses = np.linspace(0, 1, 50).astype(np.complex128)
     losses[7] += 1j
     blocks = BlockLosses(arrange(50, None, None, User()), 0.0, 1.0)

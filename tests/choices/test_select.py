@@ -1,4 +1,4 @@
-"""Choices among finitely many candidates: exact laws, sensitivities, audits, refusals."""
+"""Choices among finitely many candidates: exact distributions, sensitivities, audits, errors."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ ODD: list[Any] = [1j, "abc", None, {}, np.complex128(1 + 1j), [1.0], 10**400]
 
 @pytest.mark.parametrize("cell", ODD, ids=lambda cell: repr(cell)[:12])
 @pytest.mark.parametrize("method", ["permute_and_flip", "repeat"])
-def test_one_odd_loss_changes_nobody_elses(cell: Any, method: Any) -> None:
+def test_one_malformed_loss_does_not_affect_others(cell: Any, method: Any) -> None:
     def chosen(cell: Any, listed: Callable[[list[Any]], Any]) -> Choice:
         def loss(candidate: float, records: Array) -> Any:
-            # Truths, which NumPy writes as text or complex numbers beside such cells.
+            # Booleans, which NumPy converts to text or complex numbers in a row with such cells.
             return listed([cell if x == data[5] else bool(x > candidate) for x in records])
 
         with warnings.catch_warnings():
@@ -146,7 +146,7 @@ def test_the_loss_of_the_winner(relation: Relation) -> None:
     assert all(choice.guarantee.epsilon() >= 1.0 - 1e-9 for choice in made)
     found = np.array([choice.loss for choice in made if choice.index == 1])
     assert len(found) > 140
-    # Of 1000 users 400 have no records, and count with the lower end.
+    # 400 of 1000 users have no records, and count with the lower end.
     truth = 0.6 * np.abs(RECORDS - 0.6).mean() + 0.4 * -1.0
     error = made[0].std_error
     assert error is not None
@@ -156,32 +156,32 @@ def test_the_loss_of_the_winner(relation: Relation) -> None:
 
 
 def noisy_totals(losses: Array, draws: int) -> list[module._LossSums]:
-    """Noisy sums of the same losses, where units are counted beside them."""
+    """Noisy sums of the same losses, with a noisy count of units."""
     source, exact = SeededSource(5), module._LossSums.of(losses)
     part = Laplace(4.0, ONE)
     return [exact.noisy(part, True, charge_of(part, source)) for _ in range(draws)]
 
 
-def test_units_are_counted_with_noise_of_their_own() -> None:
+def test_units_are_counted_with_separate_noise() -> None:
     made = noisy_totals(np.full(100, STEPS // 4), 400)
     lost, rest = (np.array([getattr(one, part) for one in made]) for part in ("lost", "rest"))
     assert abs(np.corrcoef(lost, rest)[0, 1]) < 0.3
-    # Neither the number of units nor how far apart the sums are is published exactly.
+    # Neither the number of units nor the distance of the sums is published exactly.
     assert min(np.std(lost + rest), np.std(lost - rest)) > 4.0
 
 
 @pytest.mark.slow
-def test_the_error_of_a_loss_over_noisy_units_is_told() -> None:
+def test_loss_error_over_noisy_units_is_reported() -> None:
     made = [one.chosen(0, 4.0, None) for one in noisy_totals(np.full(4000, STEPS // 3), 8000)]
     means = np.array([one.mean for one in made])
     told = np.mean([one.spread for one in made])
-    # The standard error of the deviation of so many draws is 1.3%.
+    # The standard error of the deviation of this number of draws is 1.3%.
     assert np.std(means) == pytest.approx(told, rel=0.05)
 
 
 @pytest.mark.parametrize("relation", cases.RELATIONS)
-def test_the_number_of_units_has_noise_of_its_own(relation: Relation) -> None:
-    # All lose as much as can be, so that the mean errs by the noise of the others' number alone.
+def test_number_of_units_has_separate_noise(relation: Relation) -> None:
+    # All lose the maximum, so the mean errs only by the noise of the other users' number.
     made = [
         select(
             [0.0],
@@ -196,7 +196,7 @@ def test_the_number_of_units_has_noise_of_its_own(relation: Relation) -> None:
         for seed in range(60)
     ]
     (score,) = (part for part in made[0].guarantee.event.parts if isinstance(part, Laplace))
-    # A unit that is exchanged leaves one sum, and enters the other.
+    # A replaced unit leaves one sum, and enters the other.
     moved = 2.0 if relation == "replace" else 1.0
     assert score.epsilon(relation=relation, unit=User()) * score.noise_multiplier >= moved
     errors = np.array([choice.loss for choice in made]) - 1.0
@@ -223,8 +223,8 @@ def test_an_evaluation_of_ones_own() -> None:
     assert "as stated by the caller" in str(choice.guarantee)
 
 
-def test_a_choice_prints_what_was_found_and_promised() -> None:
-    # A stated roster: the error of a loss would change with a number of users that is released.
+def test_choice_prints_result_and_guarantee() -> None:
+    # An explicit list of users: the error of a loss would change with a noisy number of users.
     found = select(
         [0.0, 1.0], lambda c, x: abs(c - x), np.ones(1000), users=np.arange(1000), n_users=1000,
         score=True, epsilon=100.0,
@@ -315,7 +315,7 @@ def picking(plan: Any) -> Callable[[Array, RandomSource], int]:
     return pick
 
 
-# Totals of twelve candidates, and what one user can make of them.
+# Totals of twelve candidates, and one user's possible changes.
 ZERO_OUT = (np.array([3.0] * 12), np.array([2.0] + [3.0] * 11))
 REPLACE = (np.array([3.0] + [2.0] * 11), np.array([2.0] + [3.0] * 11))
 
@@ -358,7 +358,7 @@ def test_repeated_evaluations_pay_for_the_number_of_runs() -> None:
 
 
 @pytest.mark.slow
-def test_one_choice_beats_algorithm_5_with_a_hundredth_of_its_evaluations() -> None:
+def test_one_choice_beats_algorithm_5_with_fewer_evaluations() -> None:
     finite = experiment("finite_classes")
     rows = {
         row.method: row

@@ -1,4 +1,4 @@
-"""People whose names and numbers stand nowhere but in their rows, and what is released of them."""
+"""People with secret names and numbers only in their rows, and the releases from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.releases.cases import without_its_rows
 
 import dpgrain as dg
 
-# Rows of the person whose items and numbers nobody else has.
+# Rows of the person with unique items and numbers.
 _SECRET = slice(33, 36)
 
 
@@ -30,7 +30,7 @@ def parquet(rows: pa.Table, folder: Path) -> Path:
 
 
 def csv(rows: pa.Table, folder: Path) -> Path:
-    """A file of text, in which one number is none."""
+    """A text file with one non-numeric value."""
     place = rows.schema.get_field_index("x")
     cells = [CANARY if i == _SECRET.start else str(x) for i, x in enumerate(rows["x"].to_pylist())]
     pyarrow.csv.write_csv(rows.set_column(place, "x", pa.array(cells)), folder / "rows.csv")
@@ -75,7 +75,7 @@ BROKEN: Mapping[str, Callable[[pa.Table, Path], Any]] = {
 
 
 def damage(path: Path) -> None:
-    """Leave of a file what is read before a release, and no rows; of one of text, nothing."""
+    """Truncate a file after its header; empty a text file."""
     if path.suffix == ".csv":
         path.unlink()
         return
@@ -84,7 +84,7 @@ def damage(path: Path) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Canaries(People):
-    """People all of whose names and cells are secret; the items and numbers of one are, too.
+    """People with secret names and cells; one person also has secret items and numbers.
 
     Args:
         form: how tables are given.
@@ -125,7 +125,7 @@ class Canaries(People):
 
 
 def handed_on(result: Any, folder: Path, *, pages: bool) -> Iterator[tuple[str, str | bytes]]:
-    """Everything that a release hands on, by what it is.
+    """Everything that a release returns or writes, by type.
 
     Args:
         result: the release.

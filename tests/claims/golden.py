@@ -1,7 +1,8 @@
-"""Compare seeded releases with those stored in a file, as numbers alone.
+"""Compare seeded releases with stored ones by their numbers only.
 
-A golden holds what must survive a change of shape: the published numbers, ε for 1, 2 and 5 units at
-three δ, and the order of draws with their scales. Names of columns, sentences and classes may change.
+A golden contains only what must survive a redesign: the published numbers, ε for 1, 2 and 5 units
+at three δ, and the order of draws with their scales. Column names, sentences and classes may
+change.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def _summary(draw: Draw) -> list[Any]:
 
 
 def _vectors(release: Any) -> Vectors:
-    """Return the published numbers: columns, coefficients or fields, whatever their names."""
+    """Return the published numbers: columns, coefficients or fields, regardless of their names."""
     if hasattr(release, "to_arrow"):
         values: Iterable[Any] = (column.to_pylist() for column in release.to_arrow().columns)
     elif hasattr(release, "coef_"):

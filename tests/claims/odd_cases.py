@@ -1,4 +1,4 @@
-"""The cases of the standing tests of odd tables: what is given, in which role, through which engine."""
+"""Cases of the tests of malformed tables: contents, role, input form and engine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ import dpgrain as dg
 LOCAL: list[Any] = ["duckdb", InMemory]
 #: Every way to give a table: the name of its system of types, and the way.
 WAYS = [(name, way) for name, system in SYSTEMS.items() for way in system.ways]
-#: What a column that is not read has to suffer.
+#: The malformed cells of an unused column.
 MEANINGS = (
     "whole",
     "real",
@@ -42,19 +42,19 @@ MEANINGS = (
 
 @dataclass(frozen=True)
 class Given:
-    """A way in which tables are given, as far as it holds them."""
+    """An input form for tables, with the types that it supports."""
 
     system: System
     way: str
 
     @property
     def held(self) -> tuple[tuple[Kind, ...], frozenset[tuple[str, str]]]:
-        """The types that the way holds, and the odd cells that it does not."""
+        """The supported types, and the malformed cells that the form cannot represent."""
         with TemporaryDirectory() as folder:
             return self.system.held(self.way, Path(folder))
 
     def rows(self, kinds: Sequence[Kind], *, odd: bool | None, stated: bool = False) -> Rows:
-        """Rows of these types; with stated readings alone, if asked."""
+        """Rows of these types; with declared types only, if requested."""
         but = self.held[1]
         if stated:
             but |= {
@@ -76,27 +76,27 @@ class Given:
         )
 
     def _read(self, kind: Kind, cell: Cell) -> Cell:
-        """The cell with what it says in this way: Parquet has bytes replaced that are not UTF-8."""
+        """The cell as this form stores it: Parquet replaces bytes that are not UTF-8."""
         told = kind.meaning == "text" and not kind.stated and isinstance(cell.raw, bytes)
         if "Parquet" not in self.way or not told or cell.value is not None or _is_text(cell.raw):
             return cell
         return Cell(cell.raw, cell.raw.decode(errors="replace").replace("\ufffd", "?"))
 
     def source(self, rows: Rows, folder: Path) -> Any:
-        """What ``dg.read`` takes."""
+        """The first argument of ``dg.read``."""
         folder.mkdir(parents=True, exist_ok=True)
         with warnings.catch_warnings():
-            # A library that makes the table may warn of what is in it.
+            # A library that builds the table may warn about its contents.
             warnings.simplefilter("ignore")
             return self.system.ways[self.way](self.system.make(rows), folder)
 
     def options(self, rows: Rows) -> dict[str, Any]:
-        """What ``dg.read`` is told besides."""
+        """The other arguments of ``dg.read``."""
         asked: dict[str, Any] = {"types": rows.types, "threads": 1}
         return {**asked, "rows": "as given"} if self.way in self.system.queries else asked
 
     def refused(self, kinds: Sequence[Kind], odd: bool | None, folder: Path) -> str:
-        """What ``dg.read`` says of a table with these types; nothing, where it is read."""
+        """The error of ``dg.read`` for a table of these types, or an empty string."""
         rows = self.rows(kinds, odd=odd)
         source = self.source(rows, folder)
         try:
@@ -107,7 +107,7 @@ class Given:
 
     @property
     def readable(self) -> list[Kind]:
-        """The types that a table may have that is read."""
+        """The types that can be read."""
         key = (self.system.name, self.way)
         if key not in _READABLE:
             with TemporaryDirectory() as folder:
@@ -147,7 +147,7 @@ class Case:
         return f"{self.given.way} {self.kind.name}: {use}, {self.engine}"
 
     def of(self, odd: bool | None, folder: Path, *, stated: bool = False) -> tuple[Outcome, Rows]:
-        """What comes of it where one person's rows are odd, plain or absent."""
+        """The release if one person's rows are malformed, plain or absent."""
         rows = self.given.rows([self.kind], odd=odd, stated=stated)
         source = self.given.source(rows, folder / str(odd))
         return (
@@ -174,7 +174,8 @@ def cases(
 ) -> list[Case]:
     """The cases of one way: all pairs or triples of way, role, engine and meaning, or all types.
 
-    Where types are not all tried, those of a meaning take turns; so do the statistics of a role.
+    If not all types are tried, the types of a meaning alternate, and so do the statistics of a
+    role.
     """
     mine = given(system, way) if givens is None else givens[system, way]
     kinds = defaultdict(list)

@@ -17,7 +17,7 @@ from dpgrain import learn, papers, shuffle
 from dpgrain.learn.estimator_names import ESTIMATORS
 from dpgrain.optimize import Ball, Constant, Last, Sgd, Squared
 
-#: What every function is asked for; half of the promises are shares of a budget.
+#: The total budget of every function; half of the guarantees are shares of a budget.
 PROMISES: tuple[Mapping[str, float], ...] = (
     {"epsilon": 0.1, "delta": 1e-6},
     {"epsilon": 1.0, "delta": 1e-9},
@@ -77,7 +77,7 @@ class People:
 
     @staticmethod
     def of(seed: int, rows: int = 120, each: int = 3) -> People:
-        """Some people, with so many rows each."""
+        """People with this number of rows each."""
         rng = np.random.default_rng(seed)
         items, cells = rng.choice(["a", "b", "c"], rows), rng.choice(["p", "q"], rows)
         return People(np.arange(rows) // each, items, cells, rng.uniform(-1, 1, (rows, 2)))
@@ -89,7 +89,7 @@ class People:
 
     @property
     def who(self) -> Any:
-        """The users as a column with a name, by which promises know them; an array has a token."""
+        """The users as a named column, by which guarantees identify them; an array has a token."""
         return pd.Series(self.users, name="who")
 
     def read(self, rows: pa.Table, **options: Any) -> dg.UserTable:
@@ -106,12 +106,12 @@ class People:
         user: Any = "who",
         **options: Any,
     ) -> Any:
-        """Ask for a release from a table of these rows, or of a region of it."""
+        """Release from a table of these rows, or of a region of it."""
         rows = {"who": self.users, "item": self.items, "cell": self.cells, "x": self.X[:, 0]}
         whose = pa.string() if np.asarray(self.users).dtype.kind == "U" else pa.int64()
         kinds = [whose, pa.string(), pa.string(), pa.float64()]
         if user != "who":
-            # Another owner of each row, whom it shares with those of others.
+            # A second owner of each row.
             rows, kinds = {**rows, "with": np.asarray(self.users) // 3}, [*kinds, pa.int64()]
         schema = pa.schema(dict(zip(rows, kinds, strict=True)))
         table = self.read(pa.table(rows, schema), user=user, n_users=n_users)
@@ -120,13 +120,13 @@ class People:
         return publish.query(table, *columns, **options)
 
     def grouped(self, publish: Any, value: Any, by: Any, domain: Any, **options: Any) -> Any:
-        """Ask for a statistic of a column, by items or over all."""
+        """Release a statistic of a column, by item or in total."""
         columns = () if value is None else (value,)
         domain = domain if by else None
         return self.table(publish, *columns, by=by, domain=domain, **options)
 
     def elements_per_user(self, unit: Any, **options: Any) -> Any:
-        """Ask how many cells users have."""
+        """Release the number of cells per user."""
         by = () if isinstance(unit, dg.Element) else ("cell",)
         return self.table(dg.elements_per_user, *by, unit=unit, **options)
 
@@ -144,7 +144,7 @@ class People:
         return {"unit": plain, "users": self.who, "elements": pd.Series(self.cells, name="cell")}
 
     def select(self, unit: Any, **options: Any) -> Any:
-        """Ask for a choice."""
+        """Release a choice."""
 
         def loss(candidate: float, rows: Any) -> Any:
             return np.abs(rows - candidate)
@@ -152,37 +152,37 @@ class People:
         return dg.select.query([0.0, 1.0, 2.0], loss, self.X[:, 0], **self.arrays(unit), **options)
 
     def accuracy(self, unit: Any, **options: Any) -> Any:
-        """Ask for the accuracy of a classifier."""
+        """Release the accuracy of a classifier."""
         predicted = (self.X[:, 1] > 0).astype(float)
         asked = {**self.arrays(unit), **options}
         return learn.accuracy.query(self.y, predicted, classes=[0.0, 1.0], **asked)
 
     def auc(self, unit: Any, **options: Any) -> Any:
-        """Ask for the AUC of probabilities."""
+        """Release the AUC of probabilities."""
         asked = {**self.arrays(unit), **options}
         return learn.auc.query(self.y, self.X[:, 1], positive=1.0, **asked)
 
     def r2(self, unit: Any, **options: Any) -> Any:
-        """Ask for the R² of predictions."""
+        """Release the R² of predictions."""
         asked = {**self.arrays(unit), **options}
         return learn.r2.query(self.y, self.X[:, 1], lower=0.0, upper=1.0, **asked)
 
     def typical(self, delta: float = 0.0, **options: Any) -> Any:
-        """Ask for a typical number of records."""
+        """Release a typical number of records."""
         if delta:
             raise dg.ParameterError("this choice is pure.")
         return papers.typical_records.query(self.who, **options)
 
     def minimise(self, unit: Any, **options: Any) -> Any:
-        """Ask for a minimum."""
+        """Release a minimum."""
         steps = Sgd(Constant(0.1), Ball(2.0), Last())
         asked = {**self.arrays(unit), **options}
         return learn.minimise.query(Squared(), self.X, self.y, np.zeros(2), solver=steps, **asked)
 
     def fit(self, estimator: str, unit: Any, **options: Any) -> Any:
-        """Ask for a model."""
+        """Release a model."""
         arrays = self.arrays(unit)
-        # Labels that are found are chosen among those that somebody holds, which is not replayed.
+        # Private labels are chosen among existing ones, which is not replayed.
         if estimator in ("LinearSVC", "LogisticRegression"):
             options["classes"] = [0.0, 1.0]
         model = getattr(learn, estimator)(unit=arrays.pop("unit"), **options)
@@ -191,7 +191,7 @@ class People:
     def shuffled(
         self, protocol: Any, share: float | None = None, random_state: Any = None, **options: Any
     ) -> Any:
-        """Ask for a shuffled sum of one vector of each user."""
+        """Release a shuffled sum of one vector per user."""
         rows = self.X[::3] / 2
         numbers = {"epsilon": 1.0, "delta": 1e-6, "n_users": 40, **options}
         how = {"share": share, "random_state": random_state}
@@ -292,7 +292,7 @@ def publishers(people: People) -> dict[str, Publisher]:
 
 
 PUBLISHERS = publishers(People.of(0))
-#: The public names that are asked.
+#: The public names.
 NAMES = (PUBLISHERS.keys() - {"estimators"}) | {
     f"dpgrain.learn.{name}" for name in ESTIMATORS.values()
 }

@@ -1,4 +1,4 @@
-"""What is promised is what was asked for, over the product of what every public function takes."""
+"""Guarantees match their requests, over the product of the options of every public function."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tests.test_docstrings import PUBLIC
 import dpgrain as dg
 from dpgrain.errors import ParameterError
 
-# Functions that publish only where PyTorch is installed; tests/torch asks them.
+# Functions that publish only with PyTorch; tests/torch covers them.
 _NETWORKS = {"dpgrain.torch.train"}
 # Base classes, which fit nothing themselves.
 _BASES = {"dpgrain.learn.LinearModel"}
-# Rounding of ε between what is calibrated and what its event answers.
+# Rounding of ε between calibration and the event's ε.
 _ROUNDING = 1e-9
-# Requests of which pairs of options meet in an audit, not triples: each fit is calibrated anew.
+# An audit tries pairs of options, not triples, because each fit is calibrated separately.
 _SLOW = {"estimators"}
-# Combinations that are drawn for a value that was refused with all others.
+# Combinations tried for a value that was rejected with all others.
 _TRIES = 300
 
 
@@ -35,7 +35,7 @@ def _budget() -> Any:
 
 
 def _wrong(publisher: Publisher, strength: int | None) -> list[str]:
-    """Return the combinations whose promise is another than was asked for, and values that none has."""
+    """Return the combinations with a wrong guarantee, and values rejected in all combinations."""
     wrong = []
     product = publisher.product(PROMISES)
     unseen = {(name, place) for name in publisher.options for place in range(len(product[name]))}
@@ -60,7 +60,7 @@ def _wrong(publisher: Publisher, strength: int | None) -> list[str]:
 def _combinations(
     product: Mapping[str, Sequence[Any]], strength: int | None, unseen: set[tuple[str, int]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield a covering array, and then combinations of values that were refused with all others."""
+    """Yield a covering array, then combinations of values that were rejected with all others."""
     yield from covering(product, strength)
     draw = random.Random(0)
     for name, place in sorted(unseen):
@@ -72,7 +72,7 @@ def _combinations(
 
 
 def _publishes(value: Any) -> bool:
-    """Whether a public class or function publishes: a share of a budget may stand in place of ε."""
+    """Whether a public class or function publishes; it may take a share instead of ε."""
     if not (inspect.isfunction(value) or is_dataclass(value)):
         return False
     called: tuple[Any, ...] = (value, *filter(None, [getattr(value, "simulate", None)]))
@@ -80,20 +80,20 @@ def _publishes(value: Any) -> bool:
     return {"epsilon", "share"} <= takes
 
 
-def test_every_function_that_publishes_is_asked() -> None:
+def test_every_publishing_function_is_covered() -> None:
     found = {name for name, value in PUBLIC.items() if _publishes(value)}
     assert found - _NETWORKS - _BASES == NAMES
 
 
 @pytest.mark.slow(cases=5)
 @pytest.mark.parametrize("name", PUBLISHERS)
-def test_what_is_told_is_what_was_asked(name: str, effort: Effort) -> None:
+def test_guarantees_match_their_requests(name: str, effort: Effort) -> None:
     fewer = 2 if effort.strength and name in _SLOW else effort.strength
     assert not _wrong(PUBLISHERS[name], fewer or 4)
 
 
 def test_a_promise_for_another_relation_is_seen() -> None:
-    """A function that forgets the relation, and promises what was asked for, is caught."""
+    """A function that ignores the relation and repeats the request is caught."""
     right = PUBLISHERS["dpgrain.count"]
 
     def forgets(relation: str, **asked: Any) -> Any:
@@ -102,7 +102,7 @@ def test_a_promise_for_another_relation_is_seen() -> None:
     assert _wrong(replace(right, query=forgets), 2)
 
 
-def test_a_share_that_is_too_large_is_seen() -> None:
+def test_excessive_share_is_detected() -> None:
     right = PUBLISHERS["dpgrain.count"]
 
     def takes_more(share: float | None = None, **asked: Any) -> Any:
@@ -113,7 +113,7 @@ def test_a_share_that_is_too_large_is_seen() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["epsilon", "delta"])
-def test_a_promise_that_is_too_large_or_too_small_is_seen(name: str) -> None:
+def test_wrong_guarantee_size_is_detected(name: str) -> None:
     right = PUBLISHERS["dpgrain.count"]
     for factor in (0.8, 1.01) if name == "epsilon" else (1.01,):
 

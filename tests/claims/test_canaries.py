@@ -1,4 +1,4 @@
-"""What rows hold turns up in nothing that is said, written or kept, whatever becomes of a release."""
+"""The contents of rows appear in no text or file, however a release ends."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ import dpgrain as dg
 from dpgrain.accounting import Laplace
 from dpgrain.noise import SystemSource
 
-# How a release ends, or where it is charged; and those of them in which it is made.
+# How a release ends, or where it is charged; and the endings with a published result.
 _ENDS = ("released", "in a ledger", "no room", "interrupted", "cannot be read")
 _RELEASED = ("released", "in a ledger")
 _ENGINES = ("duckdb", InMemory)
-# Functions that take arrays, which are given in one form.
+# Array functions have one input form.
 _OF_ARRAYS = ("dpgrain.select", "dpgrain.mean_of_users")
-# Functions whose choices have no δ.
+# Functions that choose without δ.
 _PURE = ("dpgrain.papers.typical_records",)
 _LASTING = dg.LastingPromise.of(dg.User(), 50.0, 1e-3, pure=20.0)
 
@@ -46,7 +46,7 @@ class Case:
     Args:
         name: the function that publishes.
         form: how its table is given.
-        engine: what reads it.
+        engine: the engine that reads it.
         ends: how the release ends.
     """
 
@@ -71,7 +71,7 @@ class Case:
         return publishers(rows)[self.name]
 
     def asked(self, publisher: Publisher) -> dict[str, Any]:
-        """What is asked for, of a unit that the function and the ledger take."""
+        """The options, for a unit that the function and the ledger accept."""
         asked: dict[str, Any] = {name: values[0] for name, values in publisher.options.items()}
         asked |= {"epsilon": 1.0, "delta": 0.0 if self.name in _PURE else 1e-6}
         if len(publisher.units) == 1:
@@ -96,7 +96,7 @@ class Case:
 
 @contextlib.contextmanager
 def _ending(ends: str, folder: Path) -> Iterator[None]:
-    """What a release is charged to, or what ends it."""
+    """The ledger of a release, or the failure that ends it."""
     with contextlib.ExitStack() as stack:
         if ends == "in a ledger":
             place = folder / "people.ledger"
@@ -128,7 +128,7 @@ def cases(strength: int | None) -> list[Case]:
 
 
 def faults_of(case: Case, folder: Path) -> Iterator[str]:
-    """Where something that rows hold turns up."""
+    """Every place that shows contents of rows."""
     try:
         result = case.publish(folder)
     except Fault as fault:
@@ -145,7 +145,7 @@ def faults_of(case: Case, folder: Path) -> Iterator[str]:
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of temporary files, in which nothing of a row may be left."""
+    """The folder of temporary files, which must contain nothing from a row."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -154,7 +154,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 @pytest.mark.slow(cases=4)
-def test_nothing_of_a_row_is_said_written_or_left(
+def test_row_contents_appear_in_no_text_or_file(
     effort: Effort, tmp_path: Path, temporary: Path
 ) -> None:
     faults = []
@@ -166,7 +166,7 @@ def test_nothing_of_a_row_is_said_written_or_left(
 
 @pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("name", PUBLISHERS)
-def test_nothing_of_a_row_stands_in_pages_plots_and_files(
+def test_row_contents_appear_in_no_report_or_plot(
     name: str, tmp_path: Path, temporary: Path
 ) -> None:
     result = Case(name).publish(tmp_path)
@@ -175,16 +175,16 @@ def test_nothing_of_a_row_stands_in_pages_plots_and_files(
 
 # -- on a cluster, and in a database --
 
-# Given rows and whether they cannot be read to their end, what dg.read is called with.
+# Maps rows and whether reading fails at the end to the arguments of dg.read.
 Sources: TypeAlias = Callable[[pa.Table, bool], dict[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class Elsewhere(Canaries):
-    """People whose rows another program holds, which says which of them ends a query.
+    """People with rows in another program, which reports which of them end a query.
 
     Args:
-        source_of: the rows as that program holds them.
+        source_of: the rows as that program stores them.
     """
 
     source_of: Sources = field(kw_only=True)
@@ -196,10 +196,10 @@ class Elsewhere(Canaries):
 
 @dataclass(frozen=True)
 class CaseElsewhere(Case):
-    """One release of rows that another program holds.
+    """One release from rows in another program.
 
     Args:
-        source_of: the rows as that program holds them.
+        source_of: the rows as that program stores them.
     """
 
     source_of: Sources = field(kw_only=True, repr=False)
@@ -213,7 +213,7 @@ class CaseElsewhere(Case):
 
 @pytest.fixture(scope="module", params=["Spark", "PostgreSQL"])
 def source_of(request: pytest.FixtureRequest) -> Iterator[Sources]:
-    """Where rows are held, if that program is there."""
+    """The storage of the rows, if that program is installed."""
     fails = "CAST(who AS BIGINT) > 0"
     if request.param == "Spark":
         spark = request.getfixturevalue("spark")
@@ -241,7 +241,7 @@ def source_of(request: pytest.FixtureRequest) -> Iterator[Sources]:
 @pytest.mark.slow
 @pytest.mark.parametrize("ends", _ENDS)
 @pytest.mark.parametrize("name", ["dpgrain.count", "dpgrain.mean", "dpgrain.top"])
-def test_nothing_of_a_row_is_said_by_spark_or_a_database(
+def test_row_contents_appear_in_no_spark_or_database_message(
     name: str, ends: str, source_of: Sources, tmp_path: Path, temporary: Path
 ) -> None:
     faults = list(faults_of(CaseElsewhere(name, ends=ends, source_of=source_of), tmp_path))
@@ -275,7 +275,7 @@ FAILING: Mapping[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("what", FAILING)
-def test_a_function_that_fails_and_quotes_rows_is_not_heard(what: str, temporary: Path) -> None:
+def test_failing_function_cannot_quote_rows(what: str, temporary: Path) -> None:
     watched(FAILING[what])
 
 
@@ -288,6 +288,6 @@ LEAKS: Mapping[str, Callable[[Canaries], Any]] = {
 
 
 @pytest.mark.parametrize("leak", LEAKS)
-def test_what_a_release_hands_on_is_looked_through(leak: str, tmp_path: Path) -> None:
+def test_all_outputs_of_a_release_are_searched(leak: str, tmp_path: Path) -> None:
     result = LEAKS[leak](Canaries.some())
     assert any(quotes(told) for _, told in handed_on(result, tmp_path, pages=False))

@@ -1,9 +1,9 @@
 """A search for neighbours over the product of all that decides what one unit may move.
 
 Unit × number of key columns × public or selected keys × ``max_items`` × statistic and method, and for
-each of them what changes: records, elements or users, one or two, removed or exchanged. Both tables of
-a pair go the whole way of a release; noise is taken away, and what it would have been added to is
-compared with what the event bills. Tables are small and bounds are tight, so that they bite.
+each of them the change: records, elements or users, one or two, removed or replaced. Both tables of
+a pair pass through a complete release; noise is removed, and the noiseless sums are compared with
+the event's sensitivity. Tables are small and bounds are tight, so that clipping occurs.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ METHODS: dict[str, Callable[..., Any]] = {
 
 
 def held(table: dg.UserTable, keys: tuple[str, ...], **options: Any) -> Any:
-    """How many elements and records people hold; there is nothing to clip or to select."""
+    """The largest numbers of elements and records per person; nothing to clip or to select."""
     known = {name: value for name, value in options.items() if name not in UNUSED}
     return dg.elements_per_user(table, keys[0], edges=[1, 2, 5, 20], **known)
 
@@ -125,7 +125,7 @@ TOPS = ("top", "top by noise", "truncated", "names", "gumbel", "laplace top")
 
 
 class Case(NamedTuple):
-    """A release: what is published of which groups, for whom, and within which bounds."""
+    """A release: its statistic, groups, unit and bounds."""
 
     method: str
     unit: str
@@ -156,7 +156,7 @@ def offered(case: Case) -> bool:
 def product() -> list[Case]:
     """Every release."""
     keys = [ordered for size in range(3) for ordered in itertools.permutations(COLUMNS, size)]
-    # Of three the first one matters, by which blocks are named.
+    # With three columns only the first one matters, because it names the blocks.
     keys += [("item", "cell", "topic"), ("topic", "cell", "item")]
     return [
         case
@@ -227,7 +227,7 @@ class World(NamedTuple):
 
     @staticmethod
     def of(rng: np.random.Generator, case: Case) -> World:
-        """A small world, in which bounds bite; most often one where each group is held once."""
+        """A small world with active bounds; usually one where each group occurs once."""
         values = {
             name: [str(one) for one in rng.permutation(known)[: rng.choice([1, 2, 3, 3])]]
             for name, known in VALUES.items()
@@ -237,7 +237,7 @@ class World(NamedTuple):
         return World(values, (1,), case.selected or case.keys)
 
     def rows(self, rng: np.random.Generator, user: int, most: int, least: int = 0) -> list[Row]:
-        """So many places of one user, each held once or more often."""
+        """This number of positions of one user, each with one or more records."""
         found: list[Row] = []
         for _ in range(int(rng.integers(least, most + 1))):
             item, cell, topic = (
@@ -255,7 +255,7 @@ class World(NamedTuple):
 def neighbour(
     rng: np.random.Generator, world: World, rows: list[Row], asked: Asked, case: Case
 ) -> list[Row]:
-    """The table with so many units of one person, or so many users, removed or exchanged."""
+    """The table with this number of units of one person, or of users, removed or replaced."""
     exchanged, cell = asked.relation == "replace", cell_in(case)
     own = [row for row in rows if row[0] == 0]
     if asked.level == "user":
@@ -267,7 +267,7 @@ def neighbour(
         new = [world.rows(rng, 0, 1, 1)[0] for _ in gone]
     else:
         other = world.rows(rng, 0, 12)
-        # Cells that are empty in one of the tables change, too.
+        # Cells that are empty in one of the tables also change.
         among = own + other if exchanged else own
         cells = sorted({cell(row) for row in among}, key=str)
         changed = some(rng, cells, asked.units, lambda one: marks([one]))
@@ -280,14 +280,14 @@ def neighbour(
 def some(
     rng: np.random.Generator, among: Sequence[Any], count: int, order: Callable[[Any], Any]
 ) -> list[Any]:
-    """So many of them: the first in the public order, which make room for others, or any."""
+    """This number of them: the first ones in public order, which make room, or any."""
     if rng.random() < 0.5:
         return sorted(among, key=order)[:count]
     return [among[i] for i in rng.permutation(len(among))[:count]]
 
 
 def questions(case: Case) -> list[Asked]:
-    """Whom the event is asked about: its own unit, those inside it, and whole users."""
+    """The units of the event's questions: its own unit, smaller units, and whole users."""
     unit = UNITS[case.unit]
     levels: tuple[Level, ...] = ("record", "element", "user")
     if unit.level == "record":
@@ -295,11 +295,11 @@ def questions(case: Case) -> list[Asked]:
     return [Asked(*one) for one in itertools.product(levels, RELATIONS, (1, 2))]
 
 
-# -- what is billed ---
+# -- the event's sensitivity --
 
 
 def sole_holders(one: Noised, two: Noised, asked: Asked, event: Selection) -> float:
-    """How likely some item of one side alone is named, over the leak billed, whatever the noise.
+    """The probability that an item in only one of the tables is selected, over the charged δ.
 
     With little noise what one item counts matters; with much of it how many items there are.
     """
@@ -317,13 +317,13 @@ def sole_holders(one: Noised, two: Noised, asked: Asked, event: Selection) -> fl
             )
             billed = other.loss(asked.units, asked.relation, PLAIN_UNITS[asked.level]).leak
             if billed < 0.1:
-                # What is nearly certain proves nothing.
+                # A nearly certain outcome proves nothing.
                 worst = max(worst, named / billed if named else 0.0)
     return worst
 
 
 def shares(pair: tuple[list[Noised], list[Noised]], asked: Asked) -> Iterator[tuple[str, float]]:
-    """What a pair shows of what is billed, vector by vector: at most 1."""
+    """The change of a pair as a share of the event's sensitivity, per vector: at most 1."""
     assert len(pair[0]) == len(pair[1])
     for one, two in zip(*pair, strict=True):
         assert one.event is not None
@@ -334,7 +334,7 @@ def shares(pair: tuple[list[Noised], list[Noised]], asked: Asked) -> Iterator[tu
 
 
 class Found(NamedTuple):
-    """What a pair of tables shows of what is billed."""
+    """The shares that a pair of tables reaches."""
 
     share: float
     what: str
@@ -343,18 +343,18 @@ class Found(NamedTuple):
 
 
 def searched(case: Case, seed: int, tables: int = 1) -> Iterator[Found]:
-    """Pairs of neighbours and what they show, for everybody whom the event may be asked about."""
+    """Neighbouring pairs and their shares, for every unit that the event answers for."""
     rng = np.random.default_rng([seed, *repr(case).encode()])
     outcome = Outcome()
     for _ in range(tables):
-        # An event that was calibrated for one relation may be asked about the other one.
+        # An event calibrated for one relation may be evaluated for the other one.
         clip = CLIPS[rng.integers(0, len(CLIPS))]
         ask = ask_for(case, RELATIONS[rng.integers(0, 2)], clip)
         world, sizes = World.of(rng, case), [(6, 6, 2), (6, 0, 1)][rng.integers(0, 2)]
         rows = [row for user, most in enumerate(sizes) for row in world.rows(rng, user, most)]
         before = noised_table(ask, table_of(rows), outcome)[0]
         asked_all = questions(case)
-        # Half of the questions: releases that differ in what does not matter here ask the others.
+        # Half of the questions: releases that differ in irrelevant options take the other half.
         for asked in (asked_all[i] for i in rng.permutation(len(asked_all))[:6]):
             other = neighbour(rng, world, rows, asked, case)
             after = noised_table(ask, table_of(other), outcome)[0]
@@ -363,7 +363,7 @@ def searched(case: Case, seed: int, tables: int = 1) -> Iterator[Found]:
 
 
 def largest(cases: Iterable[Case], seed: int, tables: int = 1) -> dict[tuple[str, ...], float]:
-    """The largest shares by method, by what changes and by what is billed; none above 1."""
+    """The largest shares by method, change and event; none above 1."""
     worst: dict[tuple[str, ...], float] = defaultdict(float)
     for case in cases:
         for found in searched(case, seed, tables):
@@ -431,14 +431,14 @@ def records_of_many(case: Case) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
-def test_no_neighbours_of_a_sample_of_all_releases_move_them_farther_than_billed() -> None:
+def test_no_neighbours_exceed_the_charge_in_a_sample() -> None:
     sample = [
         case
         for method in METHODS
         for case in some_cases([one for one in CASES if one.method == method], 10, seed=1)
     ]
     worst = largest(sample, seed=1)
-    # The search is one that finds something, whatever changes and however it is billed.
+    # The search must come close to 1 for every change and event.
     assert min(worst[method,] for method in METHODS) > 0.45
     assert sum(worst[method,] > 0.99 for method in METHODS) > 0.8 * len(METHODS)
     for key in itertools.product(("record", "element", "user"), RELATIONS, ("moved", "alone")):
@@ -447,7 +447,7 @@ def test_no_neighbours_of_a_sample_of_all_releases_move_them_farther_than_billed
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
-def test_no_record_counted_by_its_user_makes_room_for_another() -> None:
+def test_user_record_makes_no_room_for_another() -> None:
     cases = some_cases([case for case in CASES if records_of_many(case)], 80, seed=2)
     worst = largest(cases, seed=2)
     assert min(worst["record", relation, "moved"] for relation in RELATIONS) > 0.99
@@ -456,9 +456,9 @@ def test_no_record_counted_by_its_user_makes_room_for_another() -> None:
 @pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("method", METHODS)
-def test_no_neighbours_of_the_whole_product_move_releases_farther_than_billed(method: str) -> None:
+def test_no_neighbours_exceed_the_charge_in_the_whole_product(method: str) -> None:
     cases = [case for case in CASES if case.method == method]
-    # There are few releases of what has no groups to select.
+    # Statistics without selected groups have few releases.
     worst = largest(cases, seed=3, tables=max(300 // len(cases), 1))
     assert worst[method,] > 0.99
     moved = {key: share for key, share in worst.items() if key[-1] == "moved"}
@@ -470,7 +470,7 @@ def test_no_neighbours_of_the_whole_product_move_releases_farther_than_billed(me
 
 
 def blocks_of_several_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of all that a user holds of one value, where records are billed one by one."""
+    """Blocks of all records of a user with one value, where records are charged one by one."""
     real, real_contribution = UnitBlocks.for_keys, UnitBlocks.contribution
 
     def for_keys(self: UnitBlocks, keys: Sequence[str], table: dg.UserTable) -> Any:
@@ -500,13 +500,13 @@ def items_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def elements_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All elements of a user are kept."""
+    """All elements of a user are counted."""
     everything = lambda self, _: np.ones(self.size, np.bool_)  # noqa: E731
     monkeypatch.setattr(kernel._Blocks, "among_first_blocks", everything)
 
 
 def nothing_is_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An element that is emptied is billed as if no other one were let in."""
+    """An emptied element is charged as if no other one replaced it."""
     real = Contribution._elements
 
     def elements(self: Contribution, k: int, relation: Relation) -> float:
@@ -516,7 +516,7 @@ def nothing_is_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def one_new_holder_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replaced record is billed as if it came into the block that it left."""
+    """A replaced record is charged as if it entered the block that it left."""
     real = partition_selection._changed_blocks
 
     def changed(contribution: Contribution, asked: Any) -> float:
@@ -527,7 +527,7 @@ def one_new_holder_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def columns_that_tell_the_item(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cells of another column are billed as if they lay apart."""
+    """Cells of another column are charged as if they were disjoint."""
     real = UnitBlocks.contribution
 
     def contribution(self: UnitBlocks, **known: Any) -> Contribution:
@@ -554,7 +554,7 @@ BUGS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[Case], bool]]] 
 @pytest.mark.slow(cases=1)
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("bug", "chosen"), BUGS, ids=lambda one: one.__name__)
-def test_the_search_finds_what_is_seeded(
+def test_search_finds_the_mutants(
     bug: Callable[[pytest.MonkeyPatch], None],
     chosen: Callable[[Case], bool],
     monkeypatch: pytest.MonkeyPatch,
@@ -571,10 +571,10 @@ def test_the_search_finds_what_is_seeded(
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("selected", [("item", "cell"), ("cell",)])
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_a_record_leaves_its_pair_and_lets_no_other_in(
+def test_record_leaves_its_pair_and_admits_no_other(
     relation: Relation, selected: tuple[str, ...]
 ) -> None:
-    # The first item of what a user holds of one key goes; another one may come in elsewhere.
+    # The user's first item with one key is removed; another one may enter elsewhere.
     case = Case("top by noise", "record", ("item", "cell"), selected, 1)
     ask, asked = ask_for(case, relation, 1.0), Asked("record", relation, 1)
     worst = 0.0
@@ -592,7 +592,7 @@ def test_a_record_leaves_its_pair_and_lets_no_other_in(
     assert worst > 0.999
 
 
-# -- blocks of vectors, of which a user keeps some ---
+# -- blocks of vectors, some of which a user contributes --
 
 Shape: TypeAlias = Literal["signed", "nonnegative", "one"]
 LEARNED: list[Unit] = [
@@ -616,13 +616,13 @@ def clipped_sum(rows: Sequence[tuple[int, str, tuple[float, float]]], unit: Unit
 
 
 def billed_move(unit: Unit, shape: Shape, asked: Asked) -> float:
-    """How far the sum may move by what is billed: sampled sums by their own event, all drawn."""
+    """The charged sensitivity of the sum; a sampled sum has its own event."""
     kept = getattr(unit, "max_elements", None)
     level: Level = "element" if kept is not None else unit.level
     own = PLAIN_UNITS[asked.level]
     if shape == "signed":
         event = SampledGaussian(1.0, 1.0, 1, "pairs", "shared", level, max_elements=kept)
-        # Gaussians this far apart differ by as much: δ(0) is their total variation.
+        # The total variation of Gaussians at this distance is δ(0).
         far = event.delta(0.0, units=asked.units, relation=asked.relation, unit=own)
         return 2 * float(ndtri((1 + far) / 2))
     contribution = Contribution(level, "shared", shape, max_elements=kept)
@@ -631,9 +631,7 @@ def billed_move(unit: Unit, shape: Shape, asked: Asked) -> float:
 
 @pytest.mark.parametrize("shape", ["signed", "nonnegative", "one"])
 @pytest.mark.parametrize("unit", LEARNED, ids=repr)
-def test_no_neighbours_move_sums_of_kept_vectors_farther_than_billed(
-    unit: Unit, shape: Shape
-) -> None:
+def test_no_neighbours_exceed_the_charge_of_bounded_vectors(unit: Unit, shape: Shape) -> None:
     rng = np.random.default_rng(3)
     vectors = {
         "signed": [(1e6, 0.0), (-1e6, 0.0), (9.0, 0.0), (-9.0, 0.0), (0.0, 0.1)],
@@ -656,7 +654,7 @@ def test_no_neighbours_move_sums_of_kept_vectors_farther_than_billed(
         if math.isinf(billed):
             continue
         for _ in range(80):
-            # Somebody else stays, so that there are rows in both tables.
+            # One other user stays, so that both tables have rows.
             rest, own = [(9, "a", vectors[0])], random_rows(0, 7)
             own += random_rows(1, 4) if asked.level == "user" and asked.units > 1 else []
             if asked.level == "user":

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from tests.statistics import cases
 
+from dpgrain.publishing import Promise
 from dpgrain.statistics.bounds import AutoClip
-from dpgrain.statistics.plan import calibrate_sums
+from dpgrain.statistics.plan import SumsDesign, calibrate_sums
 from dpgrain.tables.engines import kernel
 from dpgrain.units import RELATIONS, Relation
 
@@ -39,7 +40,7 @@ def clipped_units_only(case: Any, asked: cases.Asked, laplace: bool = False) -> 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", UNITS)
 @pytest.mark.parametrize("statistic", STATISTICS)
-def test_nobody_changes_numbers_of_units_by_more_than_is_charged(
+def test_no_unit_changes_unit_counts_beyond_the_charge(
     statistic: str, name: str, relation: Relation, keys: tuple[str, ...], laplace: bool
 ) -> None:
     asked = cases.Asked(cases.own_level(name), relation, 2 if "own" in name else 1)
@@ -68,7 +69,7 @@ def test_the_search_finds_units_counted_fully_in_each_group(
     assert clipped_units_only(case, asked) > 1.4
 
 
-def test_the_search_finds_units_charged_like_sums_of_one_number(
+def test_search_finds_units_charged_like_scalar_sums(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A replaced user may leave the complete units for the clipped ones: √2, not 1."""
@@ -76,10 +77,10 @@ def test_the_search_finds_units_charged_like_sums_of_one_number(
     case = ("sum above 0", "user", (), "public", AutoClip(low=2.0**-10, high=8.0))
     assert 0.98 < clipped_units_only(case, asked) <= 1 + 1e-9
 
-    def wrong(contribution: Any, **options: Any) -> Any:
-        noise = calibrate_sums(contribution, **options)
+    def wrong(design: SumsDesign, promise: Promise) -> Any:
+        noise = calibrate_sums(design, promise)
         assert noise.clipped is not None
-        event = dataclasses.replace(noise.clipped, contribution=contribution)
+        event = dataclasses.replace(noise.clipped, contribution=design.contribution)
         return dataclasses.replace(noise, clipped=event)
 
     monkeypatch.setattr("dpgrain.statistics.sums_query.calibrate_sums", wrong)

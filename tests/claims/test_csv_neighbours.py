@@ -22,7 +22,7 @@ def items_of_others(path: Path, raw: bytes, user: str = "who") -> Counter[str]:
 
 @pytest.mark.parametrize("surplus", [b"note", b'"note"', b'"a ""note"""', b'"a"note', b'x,""""'])
 def test_a_value_too_many_changes_no_row_of_others(surplus: bytes, tmp_path: Path) -> None:
-    """The rest of a line is cut, and a quote that is doubled there is none of the next row's."""
+    """The rest of a line is dropped, and a doubled quote there does not affect the next row."""
     others = [b'5" vinyl,u%d\n' % number for number in range(50)]
     hers = b"pen,eve," + surplus + b"\n"
     without = b"".join(others)
@@ -35,20 +35,20 @@ def test_a_value_too_many_changes_no_row_of_others(surplus: bytes, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_where_a_row_stands_in_the_file_changes_nothing(tmp_path: Path) -> None:
-    """Rows that lie across the end of a piece are read as all others, wherever it cuts them."""
+def test_row_position_in_the_file_has_no_effect(tmp_path: Path) -> None:
+    """Rows across the end of a chunk are read like all others, wherever it ends."""
     kinds = b'u%07d,"a"zz\n', b'v%07d,5"c\n', b'w%07d,"d\nd"\n'
     several = 8 * csv_rows._PIECE_BYTES // sum(len(kind % 0) for kind in kinds)
     others = b"".join(kind % number for number in range(several) for kind in kinds)
     for hers in (b'eve,"b"\n', b'eve,"bbbbbb"\n'):
         found = items_of_others(tmp_path / "rows.csv", b"who,item\n" + hers + others)
-        # What is certain of a row is read; of the first kind nothing is.
+        # Rows with certain contents are read; rows of the first type are not.
         assert found == Counter({'5"c': several, "d\nd": several})
 
 
 @pytest.mark.parametrize("header", ['who,"item', 'who, "item', 'who,"item" "'])
-def test_a_header_ends_where_its_line_does(header: str, tmp_path: Path) -> None:
-    """A quote that the header leaves open does not end with somebody's: it is refused without a row."""
+def test_header_ends_with_its_line(header: str, tmp_path: Path) -> None:
+    """A quote left open by the header is never closed by a user's row: the file is rejected."""
     said = []
     for hers in ("", '3,z"\n'):
         path = tmp_path / "rows.csv"

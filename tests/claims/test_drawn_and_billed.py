@@ -1,4 +1,4 @@
-"""All noise together is billed: no neighbour moves what is drawn on farther than the event says."""
+"""The charge covers all noise: no neighbour changes a sum by more than the event's sensitivity."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HEAVY = 999
 
 
 def _rows(x: float, held: str) -> People:
-    """Rows of one user who holds some items, often."""
+    """Rows of one user with some items, repeated."""
     places = [(item, cell) for item in held for cell in "pq" for _ in range(20)]
     items, chosen = (np.array(column, dtype=str) for column in zip(*places, strict=True))
     numbers = np.tile([x, -x], (len(places), 1))
@@ -53,7 +53,7 @@ def _cut(people: People, which: Any) -> People:
 
 
 def neighbours(unit: Unit, relation: Relation) -> Iterator[tuple[People, People]]:
-    """Yield people who differ in one unit of somebody who holds much."""
+    """Yield people who differ in one unit of a user with many."""
     for x, held, others in ((4.0, "abc", "abc"), (-0.3, "a", "b")):
         mine, new = _rows(x, held), _rows(-x, others)
         if unit.level == "record":
@@ -85,7 +85,7 @@ def share_of_bill(one: list[Draw], two: list[Draw], event: Event, asked: dict[st
 def _found(
     name: str, asked: dict[str, Any], bill: Callable[[Event], Event] = lambda event: event
 ) -> float | None:
-    """The largest share of the bill that neighbours show; None where the function refuses."""
+    """The largest share of the sensitivity among neighbours; None if rejected."""
     worst = 0.0
     for left, right in neighbours(asked["unit"], asked["relation"]):
         one, two = publishers(left)[name], publishers(right)[name]
@@ -102,7 +102,7 @@ def _found(
     return worst
 
 
-# Options of what is billed by more than the moves of its sums: samples, and tests that end a run.
+# Options with a larger charge than the sums' changes: samples, and stopping tests.
 _PLAIN = {"sampling": ("full",), "sampling_rate": (None,)}
 _PLAIN_OF = {"dpgrain.mean_of_users": {"method": ("clip",), "radius": (None, 0.5)}}
 
@@ -113,9 +113,10 @@ def _product(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.proof("search", "Compose")
+@pytest.mark.filterwarnings("ignore::dpgrain.CareWarning")
 @pytest.mark.slow(cases=8)
 @pytest.mark.parametrize("name", NAMES)
-def test_all_draws_together_are_billed(name: str, effort: Effort) -> None:
+def test_all_draws_together_are_charged(name: str, effort: Effort) -> None:
     tried = covering(_product(name), effort.strength or 4)
     random.Random(name).shuffle(tried)
     shares = ((share, asked) for asked in tried if (share := _found(name, asked)) is not None)
@@ -125,7 +126,7 @@ def test_all_draws_together_are_billed(name: str, effort: Effort) -> None:
 
 
 @pytest.mark.slow
-def test_a_bill_that_is_too_small_is_seen() -> None:
+def test_insufficient_charge_is_detected() -> None:
     asked = {"unit": dg.User(), "relation": "replace", "promise": {"epsilon": 1.0, "delta": 1e-6}}
     asked |= {"n_users": 50, "where": False, "clip": 3.0, "noise": "gaussian", "value": None}
     asked |= {"domain": ["a", "b"], "by": "item"}

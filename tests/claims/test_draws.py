@@ -1,7 +1,7 @@
-"""No draw of a charge is farther from what a neighbour's would be than its event claims.
+"""No draw of a charge differs from a neighbour's by more than its event claims.
 
-Each kind of draw is made often on two inputs, as one unit leads from one to the other, at a radius
-that is not 1. The shares of outcomes bound δ from below at several ε, whatever the law of the noise.
+Each type of draw is repeated on two inputs that one unit connects, at a radius other than 1. The
+shares of outcomes bound δ from below at several ε, for any noise distribution.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ Array = NDArray[np.float64]
 
 # A bound fails by chance with at most this probability.
 CHANCE = 1e-8
-# Draws of sums, which are made together, and of choices, each of which is a call.
+# Draws of sums, which run together, and of choices, which run one call at a time.
 MANY, CALLS = 400_000, 6_000
 RADIUS = 2.0**20
 
 
 class Audited(NamedTuple):
-    """An event, the inputs of what is drawn under it on two neighbours, and how outcomes are drawn.
+    """An event, the inputs of its draws on two neighbours, and the draw function.
 
     Args:
         event: the event.
-        one: what it is drawn on.
-        two: what it is drawn on where units are gone.
+        one: the input.
+        two: the input without some units.
         draw: the outcomes of many draws.
-        tight: the share of the claimed δ that is reached at some ε.
+        tight: the share of the claimed δ reached at some ε.
         units: how many units are gone.
     """
 
@@ -69,27 +69,27 @@ def sums(part: Any, value: float) -> Array:
 
 
 def of_callers(sd: float, rounds: int = 1) -> Callable[[Any, float], Array]:
-    """Sums of the rounds of a caller's own mechanism, which is charged by what is known of it."""
+    """Sums of the rounds of a custom mechanism, charged by its stated properties."""
     one = Gaussian(sd)
     return lambda _, value: np.sum([sums(one, value) for _ in range(rounds)], axis=0)
 
 
 def names(part: Selection | AdaptiveSelection, count: float) -> Array:
-    """Whether an item is named that so many hold."""
+    """Whether an item with this number of users is selected."""
     given = np.full(MANY, round(count * RADIUS), dtype=np.int64)
     named = charge_of(part, SystemSource()).select(part, given, RADIUS, 1 / RADIUS)[1]
     return named.astype(np.float64)
 
 
 def counts(part: TruncatedGeometric, count: int) -> Array:
-    """The noisy counts of an item that so many hold; −1 where it is not named."""
+    """The noisy counts of an item with this number of users; −1 if it is not selected."""
     given = np.full(MANY, count, dtype=np.int64)
     noisy, named = charge_of(part, SystemSource()).truncated(part, given)
     return np.where(named, noisy, -1).astype(np.float64)
 
 
 def choices(choose: Callable[[Charge, Any, NDArray[np.int64]], int]) -> Callable[[Any, Any], Array]:
-    """What is chosen among scores, which are stated in radii."""
+    """Choices among scores in units of the radius."""
 
     def drawn(part: Any, scores: Sequence[int]) -> Array:
         given = np.array(scores, dtype=np.int64) * round(RADIUS)
@@ -127,7 +127,7 @@ AUDITED = {
 
 
 def outcomes(one: Array, two: Array) -> Iterator[tuple[int, int]]:
-    """How often some outcomes are seen of each: those from a value on, those below it, and itself."""
+    """Frequencies of some outcomes on each input: at or above, below, and equal to a value."""
     both = np.unique(np.concatenate([one, two]))
     for value in np.unique(np.quantile(both, np.linspace(0, 1, 40), method="nearest")):
         for mine, theirs in ((one, two), (two, one)):
@@ -137,7 +137,7 @@ def outcomes(one: Array, two: Array) -> Iterator[tuple[int, int]]:
 
 
 def found(one: Array, two: Array, loss: Loss) -> list[float]:
-    """Lower bounds on δ over what is claimed, at several ε at which something is claimed."""
+    """Lower bounds on δ over the claimed δ, at several ε with a claim."""
     size = len(one)
     hits, false = np.array(list(outcomes(one, two)), dtype=np.float64).T
     low = np.nan_to_num(beta.ppf(CHANCE, hits, size - hits + 1))

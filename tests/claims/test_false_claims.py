@@ -1,4 +1,4 @@
-"""What the papers print and does not hold: explicit neighbours, integrated by tests/oracle.py.
+"""False statements in papers: explicit neighbours, integrated by tests/oracle.py.
 
 Each claim's story is in docs/theory, "False claims and their corrections". Lemma 3.2(ii) of the
 element-level paper and equation (4) of its short version are tested in losses/test_gaussian.py.
@@ -54,7 +54,7 @@ def billed(p: Mixture, q: Mixture, sd: float, count: int, delta: float) -> float
 
 
 def person(angle: float, others: int = 29) -> tuple[Mixture, Mixture]:
-    """A user with ``others`` equal elements and one more, which is exchanged for its opposite."""
+    """A user with ``others`` equal elements and one more, which is replaced by its opposite."""
     along, across = math.sin(angle), math.cos(angle)
     there, back = [across, others + along], [-across, others - along]
     return sampled(RATE, there), sampled(RATE, back)
@@ -66,7 +66,7 @@ def test_sampling_users_does_not_amplify_for_elements(rounds: int, sd: float, tr
     # Corollaries 2.5 and 3.1 with the paper's pair: ε = 3.
     claimed = billed(sampled(RATE, [1.0]), sampled(RATE, [-1.0]), sd, rounds, DELTA)
     assert claimed == pytest.approx(3.0, abs=0.02)
-    # The 29 other elements tell in which rounds the user takes part, so these count in full.
+    # The 29 other elements reveal the user's rounds, so these count in full.
     p, q = person(0.4)
     lower = at_least(p, q, sd, rounds, DELTA, points=600)
     assert lower >= true
@@ -90,7 +90,7 @@ def test_sampling_users_does_not_amplify_for_emptied_elements() -> None:
     ("rounds", "sd", "exchanged", "zeroed"),
     [(40_000, 7.94, 37.46, 14.40), (200, 0.84, 39.62, 13.75)],
 )
-def test_many_elements_cost_what_participation_reveals(
+def test_many_elements_cost_revealed_participation(
     rounds: int, sd: float, exchanged: float, zeroed: float
 ) -> None:
     event = SampledGaussian(sd, RATE, rounds, sampling="users")
@@ -112,7 +112,7 @@ def test_ten_elements_are_enough() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rounds", "sd", "true"), RUNS)
-def test_the_library_reports_what_sampling_users_costs(rounds: int, sd: float, true: float) -> None:
+def test_library_reports_the_cost_of_sampling_users(rounds: int, sd: float, true: float) -> None:
     event = SampledGaussian(sd, RATE, rounds, sampling="users")
     p, q = person(0.4)
     lower = at_least(p, q, sd, rounds, DELTA, points=600)
@@ -125,7 +125,7 @@ def test_the_library_reports_what_sampling_users_costs(rounds: int, sd: float, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rounds", "sd", "true"), RUNS)
-def test_sampling_pairs_keeps_what_the_paper_claims(rounds: int, sd: float, true: float) -> None:
+def test_sampling_pairs_satisfies_the_papers_claim(rounds: int, sd: float, true: float) -> None:
     event = SampledGaussian(sd, RATE, rounds, sampling="pairs")
     p, q = sampled(RATE, [1.0]), sampled(RATE, [-1.0])
     lower = at_least(p, q, sd, rounds, DELTA, points=8000)
@@ -136,9 +136,10 @@ def test_sampling_pairs_keeps_what_the_paper_claims(rounds: int, sd: float, true
     assert event.epsilon(DELTA) <= event.epsilon(DELTA, relation="replace")
 
 
-def test_corollary_2_4_is_false_for_users_with_several_elements() -> None:
-    # Each of K bits of a user is published by randomized response of 1-DP, fair coins for those who are
-    # not in the sample: 1-DP for an element. The sample keeps a user with probability 1%.
+def test_corollary_2_4_fails_for_users_with_several_elements() -> None:
+    # Each of a user's K bits is published by randomized response with 1-DP; users outside the
+    # sample publish fair coins: 1-DP for an element. The sample includes a user with probability
+    # 1%.
     rate, epsilon, bits = 0.01, 1.0, 40
     keep = 1 / (1 + math.exp(-epsilon))
     # All bits are 1, and the last one is 1 or 0; the output is all ones.
@@ -159,10 +160,10 @@ def test_corollary_2_4_is_false_for_users_with_several_elements() -> None:
         (RATE, 7.94, 5.0, 1.975),
     ],
 )
-def test_the_bound_below_corollary_2_5_is_half_of_the_divergence(
+def test_bound_below_corollary_2_5_is_half_the_divergence(
     rate: float, sd: float, order: float, ratio: float
 ) -> None:
-    # ε_α ≤ q²α/((1−q)σ²) + O(q³/σ³), for pairs, too; the leading term is 2αq²·sinh(1/σ²).
+    # ε_α ≤ q²α/((1−q)σ²) + O(q³/σ³), also for pairs; the leading term is 2αq²·sinh(1/σ²).
     assert order <= sd**2 * math.log(1 / (rate * sd))
     p, q = sampled(rate, [1.0]), sampled(rate, [-1.0])
     true = max(renyi(p, q, sd, order), renyi(q, p, sd, order))
@@ -172,18 +173,16 @@ def test_the_bound_below_corollary_2_5_is_half_of_the_divergence(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("elements", "proved"), [(5, 12.6), (30, 43.1)])
-def test_the_smallest_epsilon_that_is_proved_for_the_figure_of_the_network(
-    elements: int, proved: float
-) -> None:
-    # Figure 5: billed at ε = 3 for one element that is zeroed, 40,000 steps, δ = 1e-6.
+@pytest.mark.parametrize(("elements", "proved"), [(5, 11.28), (30, 43.13)])
+def test_smallest_proved_epsilon_for_the_network_figure(elements: int, proved: float) -> None:
+    # Figure 5: accounted for as ε = 3 for one zeroed element, 40,000 steps, δ = 1e-6.
     billed = calibrate(lambda sd: SampledGaussian(sd, RATE, 40_000), 3.0, 1e-6).parameter
     assert billed == pytest.approx(3.93, abs=0.005)
     event = SampledGaussian(billed, RATE, 40_000, sampling="users")
     assert event.epsilon(1e-6, max_elements=elements) == pytest.approx(proved, abs=0.05)
 
 
-def test_corollary_2_3_adds_too_little_of_what_leaks() -> None:
+def test_corollary_2_3_understates_the_leak() -> None:
     # One mechanism publishes everything with probability 1e-6, and nothing else: (1, 1e-6)-DP.
     epsilon, leak, free = 1.0, 1e-6, 1e-9
     here, there = np.array([1 - leak, leak, 0.0]), np.array([1 - leak, 0.0, leak])
@@ -197,8 +196,8 @@ def test_corollary_2_3_adds_too_little_of_what_leaks() -> None:
 # Sums of whole users.
 
 
-def test_a_user_who_is_exchanged_costs_twice_the_printed_variance() -> None:
-    # Below Lemma 3.1: m items of a user, held or not, and others instead; the variance m·2log(1/δ)/ε².
+def test_replaced_user_costs_twice_the_printed_variance() -> None:
+    # Below Lemma 3.1: m items of a user, present, absent or replaced; the variance m·2log(1/δ)/ε².
     held, epsilon, delta = 50, 1.0, 1e-5
     one, other = np.repeat([[1, 0], [0, 1]], held, axis=1)
     moved = float(np.linalg.norm(one - other))
@@ -209,9 +208,9 @@ def test_a_user_who_is_exchanged_costs_twice_the_printed_variance() -> None:
     assert gaussian(epsilon, needed) < delta
 
 
-def test_dropping_words_before_clipping_moves_a_user_by_ten_bounds() -> None:
-    # The first 99 words of a user are kept, then each cell is clipped to norm 1: cell 0 has 99 words,
-    # and 99 others have one each. Then cell 0 is emptied.
+def test_dropping_words_before_clipping_moves_user_by_ten_bounds() -> None:
+    # A user's first 99 words are used, then each cell is clipped to norm 1: cell 0 has 99 words,
+    # and 99 other cells have one each. Then cell 0 is emptied.
     def bounded(cells: NDArray[np.int64]) -> Array:
         kept = np.bincount(cells[:99], minlength=100).astype(float)
         return np.asarray(np.minimum(kept, 1.0))
@@ -221,8 +220,8 @@ def test_dropping_words_before_clipping_moves_a_user_by_ten_bounds() -> None:
     assert np.linalg.norm(full - bounded(others)) == pytest.approx(10.0)
 
 
-def test_the_papers_delta_lets_somebody_leak() -> None:
-    # Everybody's data are published with probability δ = n^(−1.1) each: (0, δ)-DP.
+def test_the_papers_delta_lets_some_user_leak() -> None:
+    # Each user's data are published with probability δ = n^(−1.1): (0, δ)-DP.
     n = 8000
     delta = n**-1.1
     assert delta == pytest.approx(5.09e-5, abs=0.005e-5)
@@ -255,7 +254,7 @@ def test_one_fixed_size_batch_is_not_a_poisson_sample() -> None:
 
 
 @pytest.mark.slow
-def test_fixed_size_batches_billed_as_poisson_are_understated() -> None:
+def test_fixed_size_batches_accounted_as_poisson_are_understated() -> None:
     # 10 of 1000 users in each of 1000 rounds. All others have -1; one has 1, or -1. Each user has one
     # element, so that Corollary 3.2 claims the same of whole users, K ∧ M being 1.
     rate, sd, rounds, delta = 0.01, 1.0, 1000, 1e-5
@@ -269,12 +268,12 @@ def test_fixed_size_batches_billed_as_poisson_are_understated() -> None:
     event = SampledGaussian(sd, rate, rounds)
     assert event.epsilon(delta, relation="replace") == pytest.approx(2.84, abs=0.005)
     assert event.epsilon(delta) == pytest.approx(1.83, abs=0.005)
-    # What holds for such batches: it is seen in which of them one is.
+    # The true statement for such batches: the batch of the user is visible.
     assert true <= solve(lambda e: participation(e, rate, rounds, 2 / sd), delta)
 
 
 @pytest.mark.parametrize("sampling", ["fixed", "shuffle", "without_replacement"])
-def test_batches_of_a_fixed_size_are_refused(sampling: Any) -> None:
+def test_fixed_size_batches_are_rejected(sampling: Any) -> None:
     with refuses("sampling", "Participation"):
         SampledGaussian(1.0, 0.01, 1000, sampling=sampling)
 
@@ -294,7 +293,7 @@ def printed_algorithm(values: Array) -> tuple[float, Array, float]:
 
 
 def crowd(user: float, *groups: tuple[int, float]) -> Array:
-    """Groups of users at one place each, others far from everybody, and the user."""
+    """Groups of users at one point each, distant from all others, and the user."""
     placed = np.concatenate([np.full(size, place) for size, place in groups])
     lonely = 100.0 * (1 + np.arange(999 - len(placed)))
     return np.concatenate([placed, lonely, [user]])
@@ -317,18 +316,18 @@ def test_the_constants_of_asi_and_liu_are_not_private() -> None:
     # Three kinds of queries; the same 999 users and one more, here and there.
     low, last = [(887, -1.0), (112, 1.0)], [(888, -1.0), (111, 1.0)]
     queries = {
-        # Passed for sure; the user stands at either end of what all others see.
+        # Always passes; the user is at either end of the other users' values.
         "sure": (crowd(2.0, (930, 0.0)), crowd(-2.0, (930, 0.0))),
-        # Passed rarely; here the user is near to all others, there near to nobody.
+        # Rarely passes; in one table the user is near everyone, in the other near no one.
         "rare": (crowd(0.0, *low), crowd(-3.0, *low)),
         "last": (crowd(-3.0, *last), crowd(0.0, *last)),
     }
     seen = {name: [printed_algorithm(v) for v in pair] for name, pair in queries.items()}
     for here, there in seen.values():
-        # Everybody is chosen for certain or not at all, so the means have no randomness.
+        # All users are selected or none, with certainty, so the means have no randomness.
         assert set(here[1]) | set(there[1]) <= {0.0, 1.0}
     score = {name: (here[0], there[0]) for name, (here, there) in seen.items()}
-    # The score changes by almost 2, where AboveThreshold is run as if it changed by 1.
+    # The score changes by almost 2, but AboveThreshold is run for a change of 1.
     assert score["rare"][0] - score["rare"][1] == pytest.approx(2 - 2 / n)
     moved = {name: abs(here[2] - there[2]) for name, (here, there) in seen.items()}
 
@@ -374,7 +373,7 @@ def test_lemma_3_3_of_asi_and_liu_is_false() -> None:
 # Levy et al., Theorem 7.
 
 
-def test_the_constant_of_theorem_7_of_levy_and_others_is_too_small() -> None:
+def test_constant_of_theorem_7_of_levy_is_too_small() -> None:
     # K hypotheses, one better than all others by the gap; all users agree, so that the means are
     # exact and each evaluation has Laplace noise of scale 8τ/(n·ε/3), which is the unit here.
     def found(hypotheses: int, alpha: float, gap: float) -> float:
@@ -388,15 +387,16 @@ def test_the_constant_of_theorem_7_of_levy_and_others_is_too_small() -> None:
 
     hypotheses, alpha = 10**6, 0.2
     claimed = math.log(25 * hypotheses * math.log(5 / alpha) / alpha**2)
-    # 8τ/(nε)·log(…), that is a third of it in units of the noise; found with probability 0.8, it says.
+    # 8τ/(nε)·log(…), which is a third of it in units of the noise; the paper claims probability
+    # 0.8.
     assert found(hypotheses, alpha, claimed / 3) == pytest.approx(0.0013, abs=5e-5)
-    # Two noises of 24τ/(nε) have to be told apart: 48.
+    # Two noises of 24τ/(nε) must be distinguished: 48.
     assert found(hypotheses, alpha, 2 * claimed) == pytest.approx(0.833, abs=5e-4)
 
 
-def test_lemma_3_3_of_cheu_and_others_needs_both_orders() -> None:
-    # A coin that always shows heads, for one that does so with probability e^(−ε): the divergence that
-    # is asked for is ε, the other one is infinite. All of 10,000 show heads.
+def test_lemma_3_3_of_cheu_needs_both_orders() -> None:
+    # A coin that always shows heads against one with probability e^(−ε): the divergence in this
+    # direction is ε, the other one is infinite. All 10,000 show heads.
     coins, epsilon, gamma = 10_000, 0.01, 1e-6
     spread = math.sqrt(math.log(1 / gamma) * coins * epsilon**2)
     claimed = coins * epsilon * math.expm1(epsilon) + 2 * spread
@@ -404,11 +404,11 @@ def test_lemma_3_3_of_cheu_and_others_needs_both_orders() -> None:
     assert 1 - math.exp(claimed - coins * epsilon) > 0.999 > gamma
 
 
-def test_lemma_3_1_of_cheu_and_others_is_false_for_one_step() -> None:
+def test_lemma_3_1_of_cheu_fails_for_one_step() -> None:
     delta, n, grid = 1e-6, 1000, 1
 
     def nothing(epsilon: float) -> float:
-        """All have 0 and nobody's coin is a one; if somebody has 1, there is a one for sure."""
+        """All users have 0 and no coin is 1; if one user has 1, one coin is 1 for sure."""
         coins = 180 * grid**2 * math.log(2 / delta) / (epsilon**2 * n) + 1
         rate = 90 * grid**2 * math.log(2 / delta) / (coins * epsilon**2 * n)
         return float((1 - rate) ** (coins * n))

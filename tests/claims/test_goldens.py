@@ -1,7 +1,7 @@
 """Seeded results of every public function equal the stored ones, so that code can move safely.
 
-After a change that is meant to change results, run
-``DPGRAIN_GOLDENS=write pytest tests/claims/test_goldens.py`` and read the difference.
+After an intended change of results, run ``DPGRAIN_GOLDENS=write pytest
+tests/claims/test_goldens.py`` and read the difference.
 """
 
 from __future__ import annotations

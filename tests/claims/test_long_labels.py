@@ -1,7 +1,8 @@
 """One person with thousands of long texts ends no release, and changes nothing for others.
 
-The least memory is given, and all texts together take more. What others have is public here (a domain,
-a clipping bound), so that a seeded release must be the same with and without that person's rows.
+Memory is at its minimum, and all texts together need more. The other users' values are public here
+(a domain, a clipping bound), so a seeded release must be the same with and without that person's
+rows.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ WAYS: dict[str, Callable[[dg.UserTable], Any]] = {
         t, **{**CHARGED, "unit": dg.Element("t")}
     ),
 }  # fmt: skip
-# Ways in which that person has a part in the estimates, or in how much noise is drawn.
+# Ways in which that person affects the estimates, or the number of draws.
 TOGETHER = ("elements of no key", "selected groups", "most held", "elements of users")
 
 
@@ -108,7 +109,7 @@ def test_long_names_of_users_end_no_release(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["duckdb", InMemory, Cluster()])
 def test_labels_are_renamed_once_through_people_and_joins(engine: Any) -> None:
-    """What is made of rows keeps the labels that the rows have, and a domain states either form."""
+    """Derived rows retain the labels of the rows, and a domain may contain either form."""
     long = "y" * 400
     table = dg.read(
         pa.table({"who": [f"{long}{i}" for i in range(200)] * 2, "t": [long, "b"] * 200}),

@@ -1,4 +1,4 @@
-"""A release in which no item is selected ends as any other, whichever engine reads the rows."""
+"""A release without selected items ends like any other, on every engine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One odd row tells nobody: the same outcome with it as with one that says nothing, or without it.
+"""One malformed row reveals no user: the outcome equals the one without it.
 
-A search over the product of what a table is (lists, arrays, frames, Arrow, files), what one cell of one
-person holds, and where it enters. A seeded sample of the product is tried, all of it with slow tests.
+A search over the product of table form (lists, arrays, frames, Arrow, files), the contents of one
+person's cell, and its position. A seeded sample of the product is tried, all of it with slow tests.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ CELLS = dict(odd_objects())
 def silently(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        # What public numbers alone say is no one's row.
+        # Errors that follow from public numbers depend on no row.
         warnings.simplefilter("ignore", dg.CareWarning)
         return call(*args, **options)
 
@@ -90,7 +90,7 @@ def rows(cell: Any) -> list[list[Any]]:
 
 
 def one_column(cell: Any, kind: Any) -> pd.DataFrame:
-    """A frame whose second column has a type that may not fit the cell."""
+    """A frame with a second column of a type that may not fit the cell."""
     column = pd.Series(list(objects(cell)[:, 1]), dtype=object)
     return pd.DataFrame({"a": NUMBERS[:, 0], "b": column.astype(kind)})
 
@@ -122,14 +122,14 @@ def complexes(cell: Any) -> Array:
 
 
 def thin(cell: Any) -> Any:
-    """A sparse matrix, which holds numbers of one type."""
+    """A sparse matrix, which has numbers of one type."""
     full = NUMBERS.astype(np.complex128 if isinstance(cell, complex) else np.float64)
     full[ODD, 1] = cell if isinstance(cell, float | complex) else np.inf
     return sparse.csr_array(full)
 
 
 GAP = [None if i == ODD else x for i, x in enumerate(NUMBERS[:, 1].tolist())]
-#: How a table of numbers is given, from the one odd cell.
+#: Builds a table of numbers from the one malformed cell.
 FORMS: dict[str, Callable[[Any], Any]] = {
     "rows": rows,
     "tuples": lambda cell: tuple(map(tuple, rows(cell))),
@@ -158,9 +158,15 @@ SEEDED: dict[str, Any] = {"random_state": 0, "n_users": M}
 COUNTED: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 0}
 
 
+def width(X: Any) -> int | None:
+    """Length of a row of a list; None for other inputs."""
+    return D if isinstance(X, list | tuple) else None
+
+
 def fit(model: Any) -> Callable[[Any, Any], Array]:
     def fitted(X: Any, y: Any) -> Array:
-        own = {**model.get_params(), **SEEDED}
+        # The rows of a list may differ in length, so their length is passed.
+        own = {**model.get_params(), **SEEDED, "n_features": width(X)}
         fresh = type(model)(**{**own, "unit": own["unit"] or Record()})
         found: Array = fresh.fit(X, y).history_.gradients
         return found
@@ -169,10 +175,9 @@ def fit(model: Any) -> Callable[[Any, Any], Array]:
 
 
 def mean(X: Any, _: Any) -> Array:
-    # Of a list the number of cells in a row is stated.
-    options: dict[str, Any] = {**SEEDED, "dimension": D if isinstance(X, list | tuple) else None}
+    options: dict[str, Any] = {**SEEDED, "dimension": width(X)}
     found = dg.mean_of_users(X, bound=2.0, epsilon=1.0, delta=1e-6, method="clip", **options)
-    # The sum is what a row moves: what it is divided by follows from a noisy number of users.
+    # A row changes the sum; the divisor follows from a noisy number of users.
     return found.value * found.n_users / M
 
 
@@ -184,7 +189,7 @@ def minimum(X: Any, y: Any) -> Array:
 
 
 def chosen(X: Any, _: Any) -> Array:
-    """A loss that asks each record, whatever it is."""
+    """A loss evaluated on every record."""
 
     def loss(candidate: float, records: Any) -> list[float]:
         if isinstance(records, pd.DataFrame):
@@ -228,7 +233,7 @@ SAMPLE = random.Random(5).sample(PRODUCT, 700)
 
 
 def made(form: Callable[[Any], Any], cell: Any) -> Any:
-    """The table, or None where a table of that kind cannot hold the cell."""
+    """The table, or None if a table of that type cannot represent the cell."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -243,7 +248,7 @@ def check_numbers(form: str, cell: str, door: str) -> bool:
     if given is None:
         return False
     if form == "string" and door in ESTIMATORS:
-        # The type of the column is public, and is no type of numbers, whatever is in a cell.
+        # The type of the column is public, and is never numeric, whatever a cell contains.
         with pytest.raises(
             ParameterError, match="X must be numbers, not text as in its column 'b'"
         ):
@@ -256,12 +261,12 @@ def check_numbers(form: str, cell: str, door: str) -> bool:
 
 
 @pytest.mark.slow
-def test_one_odd_cell_of_numbers_moves_its_own_row_alone() -> None:
+def test_malformed_number_affects_only_its_row() -> None:
     assert sum(check_numbers(*case) for case in SAMPLE) > 0.9 * len(SAMPLE)
 
 
 @pytest.mark.slow(full=True)
-def test_one_odd_cell_of_numbers_moves_its_own_row_alone_for_the_whole_product() -> None:
+def test_malformed_number_affects_only_its_row_in_whole_product() -> None:
     assert sum(check_numbers(*case) for case in PRODUCT) > 0.9 * len(PRODUCT)
 
 
@@ -282,7 +287,7 @@ def targets(cell: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "door", [name for name in DOORS if name not in ("select", "mean_of_users")]
 )
-def test_one_odd_target_moves_its_own_row_alone(cell: str, door: str) -> None:
+def test_malformed_target_affects_only_its_row(cell: str, door: str) -> None:
     call, most = DOORS[door]
     for form, given in targets(CELLS[cell]).items():
         found = silently(call, NUMBERS, given)
@@ -293,7 +298,7 @@ def test_one_odd_target_moves_its_own_row_alone(cell: str, door: str) -> None:
 
 
 def not_utf8() -> pa.Array:
-    """Text in rows of one letter, mine of a byte that is no letter."""
+    """Text in rows of one letter; my row is a byte outside UTF-8."""
     raw = bytearray(b"1" * M)
     raw[ODD] = 0xFF
     ends = pa.array(range(M + 1), pa.int32()).buffers()[1]
@@ -349,7 +354,7 @@ def outcome(call: Callable[[], Any]) -> str:
 
 @pytest.mark.parametrize("name", STORED)
 @pytest.mark.parametrize("door", [name for name in DOORS if name != "select"])
-def test_a_cell_that_python_lacks_decides_nothing(name: str, door: str) -> None:
+def test_cell_without_python_type_has_no_effect(name: str, door: str) -> None:
     call, column = DOORS[door][0], STORED[name]
     nobody = (
         pc.if_else(np.arange(M) == ODD, pa.scalar(None, column.type), column)
@@ -378,7 +383,7 @@ def test_a_cell_that_python_lacks_decides_nothing(name: str, door: str) -> None:
             assert arranged.value.shape == (D,)
 
 
-def test_what_a_refusal_says_of_text_is_not_how_long_it_is() -> None:
+def test_text_error_does_not_reveal_length() -> None:
     said = set()
     for longest in ("3", "3" * 12):
         with refuses("y", "numbers") as caught:
@@ -401,13 +406,13 @@ def test_rows_of_single_precision_are_bounded_as_doubles_are() -> None:
     assert np.allclose(bounded(sparse.csr_array([[3e200, 4e200]]), 1e50).toarray(), [[0.6, 0.8]])
 
 
-def test_a_frame_of_truths_beside_numbers_has_a_mean() -> None:
+def test_boolean_frame_with_numbers_has_a_mean() -> None:
     truths = NUMBERS[:, 0] > 0
     expected = mean(np.column_stack([truths, NUMBERS[:, 1]]), None)
     assert np.array_equal(mean(pd.DataFrame({"a": truths, "b": NUMBERS[:, 1]}), None), expected)
 
 
-def test_the_shape_of_a_mean_does_not_follow_one_record_of_a_list() -> None:
+def test_mean_shape_does_not_follow_one_record_of_list() -> None:
     rows = [[0.1, 0.2]] * 250 + [[0.1, 0.2, 0.3]] * 250
     options: dict[str, Any] = {"bound": 1.0, "epsilon": 1.0, "delta": 1e-6, "n_users": 500}
     users = list(range(500))
@@ -426,12 +431,12 @@ def test_the_shape_of_a_mean_does_not_follow_one_record_of_a_list() -> None:
         assert "as most rows" not in str(found.guarantee)
 
 
-# -- tables: dg.read and what is released --
+# -- tables: dg.read and releases --
 
 NAMES = ["ann", "ann", "bob", "čen", "bob", "dan", "eve", "ann"]
 WORDS = ["yo", "bro", "yo", "yo", "bro", "yo", "bro", "yo"]
 AMOUNTS = [1.0, 2.0, 3.0, 0.5, 0.25, 4.0, 1.5, 2.5]
-# Nobody else has a row like the fifth of these: without it Dan is gone.
+# No other row equals the fifth of these: without it Dan is gone.
 MINE = 5
 COLUMNS: dict[str, list[Any]] = {"who": NAMES, "word": WORDS, "n": AMOUNTS}
 
@@ -503,7 +508,7 @@ class Files:
         return path
 
     def several(self, column: str, cell: Any) -> list[Path]:
-        """My row in a file of its own, with the type that it has alone."""
+        """My row in a separate file, with the type of that row."""
         whole = pa.table(COLUMNS)
         mine = pa.table({name: [value[MINE]] for name, value in with_cell(column, cell).items()})
         paths = [self.folder / f"{name}.parquet" for name in "abc"]
@@ -578,7 +583,7 @@ ALONE = pa.table(
 TABLE_CASES = [
     (form, column, cell, door)
     for form, column, cell, door in itertools.product(TABLES, COLUMNS, CELLS, RELEASES)
-    # The types of numbers are asked for where numbers are: text there is refused by the schema.
+    # Numeric types are required for numbers: the schema rejects text.
     if column != "n"
     or (door in ("weights", "mean", "spent") and form.startswith("CSV"))
     or door in ("histogram",)
@@ -615,7 +620,7 @@ def check_table(files: Files, form: str, column: str, cell: str, door: str) -> b
     try:
         found = silently(released, door, given, types)
     except dg.SchemaError as refused:
-        # What a column's type says is public, and says the same without my row.
+        # Errors from a column's type are public, and equal without my row.
         said = str(refused)
         with pytest.raises(dg.SchemaError, match=re.escape(said)):
             released(door, without_mine(given), types)
@@ -633,7 +638,7 @@ TABLE_SAMPLE = random.Random(6).sample(TABLE_CASES, 60)
 
 
 @pytest.mark.slow
-def test_one_odd_cell_of_a_table_moves_its_own_user_alone(tmp_path: Path) -> None:
+def test_malformed_table_cell_affects_only_its_user(tmp_path: Path) -> None:
     assert sum(check_table(Files(tmp_path), *case) for case in TABLE_SAMPLE) > 0.4 * len(
         TABLE_SAMPLE
     )
@@ -641,7 +646,7 @@ def test_one_odd_cell_of_a_table_moves_its_own_user_alone(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("cell", ["surrogate", "bytes", "return"])
 @pytest.mark.parametrize("form", TABLES)
-def test_text_that_is_none_moves_its_own_user_alone(form: str, cell: str, tmp_path: Path) -> None:
+def test_invalid_text_affects_only_its_user(form: str, cell: str, tmp_path: Path) -> None:
     for column in ("who", "word"):
         check_table(Files(tmp_path), form, column, cell, "histogram")
     if form.startswith("CSV"):
@@ -649,14 +654,14 @@ def test_text_that_is_none_moves_its_own_user_alone(form: str, cell: str, tmp_pa
 
 
 @pytest.mark.slow(full=True)
-def test_one_odd_cell_of_a_table_moves_its_own_user_alone_for_the_whole_product(
+def test_malformed_table_cell_affects_only_its_user_in_product(
     tmp_path: Path,
 ) -> None:
     assert sum(check_table(Files(tmp_path), *case) for case in TABLE_CASES) > 0.4 * len(TABLE_CASES)
 
 
 def test_files_of_several_types_have_the_widest(tmp_path: Path) -> None:
-    """From schemas alone, whichever file comes first; the value that does not fit was quoted once."""
+    """From schemas only, in any order of files; the error used to quote the mismatched value."""
     kinds: list[tuple[list[Any], str]] = [
         ([pa.int32(), pa.int64()], "BIGINT"),
         ([pa.int64(), pa.uint64()], "HUGEINT"),
@@ -680,7 +685,7 @@ def test_files_of_several_types_have_the_widest(tmp_path: Path) -> None:
             assert dg.read(paths).schema == {"x": expected.format(*own)}
 
 
-#: One value of each type whose labels are one, where they have a text alone, and a text.
+#: One value of each label type, including types that appear only as text, and a text.
 SEVEN: dict[str, pa.Array] = {
     "int8": pa.array([7], pa.int8()),
     "int64": pa.array([7], pa.int64()),
@@ -696,7 +701,7 @@ SEVEN: dict[str, pa.Array] = {
 
 
 @pytest.mark.parametrize("kinds", list(itertools.combinations(SEVEN, 3)), ids="+".join)
-def test_files_of_several_types_name_a_thing_once_or_not_at_all(
+def test_files_of_several_types_name_an_item_consistently(
     kinds: tuple[str, ...], tmp_path: Path
 ) -> None:
     paths = []
@@ -717,8 +722,8 @@ MIXED: list[Any] = [1, 2, 1.5, "x", True, Decimal("2.50"), datetime.date(2020, 1
 
 
 @pytest.mark.parametrize("cell", MIXED, ids=str)
-def test_the_type_of_categories_is_not_taken_from_one_of_them(cell: Any) -> None:
-    """pandas takes it from the values: 1 and 2 are whole numbers until somebody is 1.5."""
+def test_category_type_does_not_depend_on_one_value(cell: Any) -> None:
+    """pandas infers it from the values: 1 and 2 are integers until one user has 1.5."""
     frames = []
     for values in ([1, 2, cell], [1, 2, None]):
         column = pd.Series(values, dtype=object).astype("category")
@@ -736,7 +741,7 @@ def test_the_type_of_categories_is_not_taken_from_one_of_them(cell: Any) -> None
     assert [row["word"] for row in found[0]] == ["1", "2"]
 
 
-def test_users_in_files_of_several_types_are_who_they_were(tmp_path: Path) -> None:
+def test_users_in_files_of_several_types_are_preserved(tmp_path: Path) -> None:
     paths = [tmp_path / "a.parquet", tmp_path / "b.parquet", tmp_path / "c.parquet"]
     pq.write_table(pa.table({"u": pa.array([1, 2], pa.int32()), "w": ["a", "b"]}), paths[0])
     pq.write_table(pa.table({"W": ["a", "a"], "u": [2**40, 1], "more": [1, 2]}), paths[1])
@@ -749,15 +754,15 @@ def test_users_in_files_of_several_types_are_who_they_were(tmp_path: Path) -> No
         found = dg.histogram(
             table, "w", domain=["a", "b"], unit=User(), clip=1.0, epsilon=1e6, delta=1e-6
         )
-        # User 1 holds a alone, once clipped; 2**40 as well; 2 and 3 hold b.
+        # User 1 has a only once clipped, and 2**40; users 2 and 3 have b.
         assert found.estimate == pytest.approx([2.0, 2.0], abs=0.01)
     pq.write_table(pa.table({"w": ["a"]}), paths[1])
     with refuses("file", "'u'", kind=dg.SchemaError):
         dg.read(paths)
 
 
-def test_the_types_of_the_value_that_does_not_fit_are_named_and_no_value(tmp_path: Path) -> None:
-    """What a query raises in the middle is not quoted, nor shown beside our own sentence."""
+def test_mismatched_types_are_named_without_values(tmp_path: Path) -> None:
+    """An error in the middle of a query is not quoted, nor shown next to our own message."""
     import duckdb
 
     relation: Any = duckdb.sql("SELECT * FROM (VALUES (1, 'a'), (2, 'secret')) t(u, w)")
@@ -798,12 +803,12 @@ MODELS: list[Any] = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", EMPTY)
-def test_an_empty_table_is_fitted_as_that_of_one_person_is(form: str) -> None:
+def test_empty_table_is_fitted_like_one_person(form: str) -> None:
     for model in MODELS:
         elements: Any = None if model.unit in (None, Record()) else []
         targets: list[Any] = [[], np.zeros(0), np.zeros(0, dtype=object)]
         for labels in targets:
-            # Who is asked in which round is told by places in the roster.
+            # Positions in the list of users decide the users of each round.
             needed = model.trust != "central" or model.unit not in (None, Record())
             asked: list[Any] = [[]] if needed else [None, []]
             for users in asked:
@@ -821,7 +826,7 @@ def test_an_empty_table_is_fitted_as_that_of_one_person_is(form: str) -> None:
 
 @pytest.mark.slow(cases=5)
 @pytest.mark.parametrize("form", EMPTY)
-def test_an_empty_table_has_a_mean_a_choice_and_a_minimum(form: str) -> None:
+def test_empty_table_has_mean_choice_and_minimum(form: str) -> None:
     X, steps = EMPTY[form], Sgd(Constant(0.1))
     for method in ("clip", "recentred", "softcore", "winsorized"):
         options: dict[str, Any] = {"method": method, "radius": 0.5, "n_users": 500}
@@ -839,7 +844,7 @@ def test_an_empty_table_has_a_mean_a_choice_and_a_minimum(form: str) -> None:
             assert np.isfinite(end.theta).all()
 
     def loss(_: float, records: Any) -> Array:
-        # Of none it knows no mean.
+        # The mean of no records is undefined.
         return np.full(len(records), 1 / len(records))
 
     for method in ("permute_and_flip", "exponential", "repeat"):
@@ -864,7 +869,7 @@ def test_a_list_of_rows_requires_the_number_of_features(longer: int, form: Any) 
     assert model.coef_.shape == (2,)
 
 
-def test_a_stated_number_of_features_is_that_of_an_array() -> None:
+def test_stated_number_of_features_matches_the_array() -> None:
     model = LinearRegression(n_features=3, rounds=1).fit([], [])
     assert model.n_features_in_ == 3
     with pytest.raises(
@@ -876,7 +881,7 @@ def test_a_stated_number_of_features_is_that_of_an_array() -> None:
 
 
 def test_no_message_counts_rows_or_quotes_one() -> None:
-    """Of two tables, one with a row more, what is said is the same."""
+    """Two tables that differ in one row have the same messages."""
     rng = np.random.default_rng(0)
     wrong: list[Callable[[int], Any]] = [
         lambda m: LinearRegression().fit(rng.normal(size=m), np.zeros(m)),
@@ -930,7 +935,7 @@ def test_no_message_counts_rows_or_quotes_one() -> None:
 
 
 class Panic(BaseException):
-    """What a library raises whose core has panicked."""
+    """An error of a library after a panic in its core."""
 
 
 FAILURES: dict[str, Callable[[], Any]] = {
@@ -947,7 +952,7 @@ FAILURES: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("method", ["permute_and_flip", "exponential", "repeat"])
-def test_a_loss_that_fails_on_one_record_counts_most_there(failure: str, method: Any) -> None:
+def test_loss_failing_on_one_record_counts_most_there(failure: str, method: Any) -> None:
     records = np.linspace(0, 1, 40)
 
     def chosen(odd: Callable[[], Any]) -> Any:
@@ -977,7 +982,7 @@ def test_a_loss_that_fails_on_one_record_counts_most_there(failure: str, method:
 
 @dataclass(frozen=True)
 class Fragile:
-    """Squared errors, but for a record of which it fails, or finds something of another shape."""
+    """Squared errors that fail for one record, or return another shape for it."""
 
     odd: float
     failure: Callable[[], Any]
@@ -1001,7 +1006,7 @@ class Fragile:
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("model", [None, Truncated()])
 @pytest.mark.parametrize("exact", [False, True])
-def test_a_gradient_that_fails_on_one_record_makes_a_zero_of_its_block(
+def test_gradient_failing_on_one_record_zeroes_its_block(
     failure: str, model: Any, exact: bool
 ) -> None:
     y = np.linspace(-1, 1, M)
@@ -1021,7 +1026,7 @@ def test_a_gradient_that_fails_on_one_record_makes_a_zero_of_its_block(
         assert np.allclose(own, found(Squared(), others), atol=1e-12)
 
 
-def test_a_loss_of_the_wrong_shape_is_refused_before_anything_is_charged() -> None:
+def test_loss_of_wrong_shape_is_rejected_before_any_charge() -> None:
     calls: list[int] = []
 
     def loss(_: float, x: Array) -> Array:
@@ -1035,7 +1040,7 @@ def test_a_loss_of_the_wrong_shape_is_refused_before_anything_is_charged() -> No
         select([0.0], lambda c, x: [1 / each for each in x.astype(object)], np.ones(9), epsilon=1.0)
 
 
-def test_records_that_have_no_zeros_are_asked_one_by_one_where_the_loss_fails() -> None:
+def test_records_without_zeros_are_evaluated_individually_after_failure() -> None:
     records: list[Any] = [{"x": 0.25}] * 30
 
     def loss(candidate: float, some: list[dict[str, float]]) -> list[float]:
@@ -1050,7 +1055,7 @@ def test_records_that_have_no_zeros_are_asked_one_by_one_where_the_loss_fails() 
     assert found.loss == pytest.approx(2 / 32, abs=0.01)
 
 
-def test_by_record_asks_few_times() -> None:
+def test_by_record_evaluates_few_times() -> None:
     asked: list[int] = []
 
     def call(first: int, last: int) -> Array:
@@ -1066,7 +1071,7 @@ def test_by_record_asks_few_times() -> None:
 
 
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_run_that_fails_has_the_worst_score(failure: str) -> None:
+def test_failing_run_has_the_worst_score(failure: str) -> None:
     rng = np.random.default_rng(0)
     kinds = set()
     for seed in range(40):
@@ -1088,7 +1093,7 @@ def test_a_run_that_fails_has_the_worst_score(failure: str) -> None:
     assert kinds == ({"made"} if failure in ("warns", "overflow") else {"made", "nothing"})
 
 
-def test_an_evaluation_that_fails_is_the_worst() -> None:
+def test_failing_evaluation_is_the_worst() -> None:
     def evaluation(losses: Array, epsilon: float, source: Any) -> float:
         if losses.mean() > 0.4:
             raise ValueError("somebody's record")
@@ -1103,14 +1108,14 @@ def test_an_evaluation_that_fails_is_the_worst() -> None:
     assert found.index == 1
 
 
-def test_blocks_of_records_are_the_same_whether_a_loss_is_asked_once_or_in_parts() -> None:
+def test_record_blocks_do_not_depend_on_evaluation_batches() -> None:
     blocks = RecordBlocks.arrange(NUMBERS, SIDE, np.arange(M) // 3)
     whole = blocks.gradients(Squared(), np.ones(D)).vectors()
     parts = blocks.gradients(Fragile(2.0, FAILURES["raises"]), np.ones(D)).vectors()
     assert np.array_equal(whole, parts)
 
 
-def test_a_partition_that_warns_of_one_item_is_silent() -> None:
+def test_partition_warning_of_one_item_is_suppressed() -> None:
     def by(word: str) -> str:
         if word == "eve":
             warnings.warn("somebody's word", stacklevel=1)
@@ -1124,7 +1129,7 @@ def test_a_partition_that_warns_of_one_item_is_silent() -> None:
     silently(dg.count, columned, by="first", domain=["e"], unit=User(), clip=1.0, **COUNTED)
 
 
-def test_one_odd_value_of_a_user_is_no_error() -> None:
+def test_one_malformed_user_value_is_not_an_error() -> None:
     for odd in CELLS.values():
         found = silently(
             release_mean, [0.5, odd, 1.0], dimension=1, sensitivity=1.0, epsilon=1e5, delta=1e-6

@@ -1,7 +1,7 @@
-"""Nothing that stands in a row decides whether a table is refused, or what is read of others.
+"""The contents of a row never decide whether a table is rejected, or how other rows are read.
 
-Every type × every use × every way to give a table × both engines: refused by the schema, in the same
-sentence whatever the rows, before anything is charged; or read as the definition says.
+Every type × every use × every input form × both engines: rejected by the schema, with the same
+message for all rows, before anything is charged; or read by the definition.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from dpgrain.inputs.long_labels import text_label
 from dpgrain.tables.engines.protocol import Form
 
 every_way = pytest.mark.parametrize(("system", "way"), WAYS, ids=[" ".join(each) for each in WAYS])
-# One statistic of each role, which refuses a type as all others do.
+# One statistic of each role, which rejects the same types as all others.
 ONE_OF: dict[str, Use] = {}
 for _use in uses():
     ONE_OF.setdefault(_use.role, _use)
 ASKED = [*ONE_OF.values(), Use("fit of numbers", "number"), Use("fit of names", "key")]
 
 
-# -- refused by the schema, or of a meaning that suits --
+# -- rejected by the schema, or of a suitable meaning --
 
 
 @pytest.mark.slow
 @every_way
-def test_a_type_is_refused_by_the_schema_or_suits_its_use(
+def test_type_is_rejected_by_schema_or_suits_its_use(
     system: str, way: str, effort: Effort, tmp_path: Path
 ) -> None:
     mine = given(system, way)
@@ -83,12 +83,12 @@ def test_a_type_is_refused_by_the_schema_or_suits_its_use(
     assert not wrong, "\n".join(wrong)
 
 
-# -- read as the definition says --
+# -- read by the definition --
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A role in which columns are read, the types that suit it, and what the definition says."""
+    """A role of columns, the suitable types, and the values by the definition."""
 
     role: str
     kinds: list[Kind]
@@ -102,8 +102,8 @@ class Reading:
 
 @pytest.mark.slow
 @every_way
-def test_cells_are_read_as_the_definition_says(system: str, way: str, tmp_path: Path) -> None:
-    """Through all engines alike, whatever odd cells stand in the other columns."""
+def test_cells_are_read_by_definition(system: str, way: str, tmp_path: Path) -> None:
+    """On every engine, with any malformed cells in the other columns."""
     mine = given(system, way)
     rows = mine.rows(mine.readable, odd=True, stated="CSV" in way)
     wrong: list[str] = []
@@ -139,7 +139,7 @@ def label(kind: Kind, cell: Cell) -> str | None:
 
 
 def read_in(table: dg.UserTable, kinds: Sequence[Kind]) -> tuple[dg.UserTable, list[Reading]]:
-    """The roles in which each type is read, and the table with days of all times."""
+    """The roles of each type, and the table with dates of all times."""
     keys, numbers = [], []
     for kind in kinds:
         with suppress(dg.SchemaError):
@@ -161,7 +161,7 @@ def read_in(table: dg.UserTable, kinds: Sequence[Kind]) -> tuple[dg.UserTable, l
 
 
 def read_all(table: dg.UserTable, reading: Reading) -> tuple[dict[Kind, list[Any]], list[str]]:
-    """The columns of all types that can be read together, and what is said of the others."""
+    """Columns of all compatible types, and the errors of the others."""
     known = passing(reading.kinds, lambda some: not read_error(table, reading.columns(some)))
     failed = [
         f"{reading.role} of {kind.name}: {read_error(table, reading.columns([kind]))}"
@@ -181,7 +181,7 @@ def agrees(found: Any, kind: Kind, cell: Cell, stated: Callable[[Kind, Cell], An
         return True
     expected = stated(kind, cell)
     if isinstance(expected, float) and math.isnan(expected):
-        # Some files keep a null in its place; neither is a number.
+        # Some files preserve a null; neither is a number.
         return found is None or bool(math.isnan(found))
     if found is None or expected is None:
         return bool(found is expected or (found is None and cell.or_missing))
@@ -201,11 +201,11 @@ def read_error(table: dg.UserTable, columns: list[tuple[str, Form]]) -> str:
     return ""
 
 
-# -- released as the definition says, and the same with an odd row as without it --
+# -- released by the definition, with or without a malformed row --
 
 
 def check(case: Case, folder: Path, *, brief: bool = False) -> str:
-    """What is wrong with a case; nothing where nothing is. Briefly, a plain row is left out."""
+    """Return the error of a case, or nothing. A brief check has no plain row."""
     compared = (None, True) if brief else (None, False, True)
     said = {odd: case.of(odd, folder)[0] for odd in compared}
     outcomes = {found.without_numbers for found in said.values()}
@@ -235,7 +235,7 @@ def check(case: Case, folder: Path, *, brief: bool = False) -> str:
 
 @pytest.mark.slow(cases=4)
 @every_way
-def test_one_odd_row_decides_nothing_and_is_read_as_the_definition_says(
+def test_malformed_row_has_no_effect_when_read_by_definition(
     system: str, way: str, effort: Effort, tmp_path: Path
 ) -> None:
     wrong = []
@@ -245,7 +245,7 @@ def test_one_odd_row_decides_nothing_and_is_read_as_the_definition_says(
     assert not wrong, "\n".join(wrong)
 
 
-#: What was read wrong once, or ended a release by one row: the way, the type, and what it was used for.
+#: Past misreadings, and releases ended by one row: the form, the type, and the use.
 SEEN = [
     ("pandas", "frame", "datetime64[ns, UTC]", Use("count", "day")),
     ("pandas", "frame", "datetime64[ns, UTC]", Use("count", "region")),
@@ -273,7 +273,7 @@ SEEN = [
 @pytest.mark.parametrize(
     ("system", "way", "name", "use"), SEEN, ids=[f"{w}-{k}-{u.role}" for _, w, k, u in SEEN]
 )
-def test_what_was_read_wrong_once(
+def test_past_misreadings_stay_fixed(
     system: str, way: str, name: str, use: Use, engine: Any, tmp_path: Path
 ) -> None:
     mine = given(system, way)
@@ -282,9 +282,7 @@ def test_what_was_read_wrong_once(
 
 
 @pytest.mark.parametrize("engine", LOCAL)
-def test_a_column_of_wider_integers_than_arrow_s_is_refused_beside_times(
-    engine: Any, tmp_path: Path
-) -> None:
+def test_integers_wider_than_arrow_are_rejected_with_times(engine: Any, tmp_path: Path) -> None:
     polars = SYSTEMS["Polars"]
     kinds = [polars.kinds[name] for name in ("Int128", "Datetime[us]")]
     source = tmp_path / "rows.parquet"
@@ -316,7 +314,7 @@ LONG = 20 << 20
 def test_one_long_label_ends_no_release(
     system: str, way: str, kind: str, role: str, engine: Any, tmp_path: Path
 ) -> None:
-    """A text of 20 MiB, of somebody who has several, is no label in the least memory."""
+    """A 20 MiB text of a user with several texts is not a label at the smallest memory."""
     mine, plain = given(system, way), SYSTEMS[system].kinds[kind]
     raw = plain.plain[0].raw
     odd = {f"long {place}": Cell(raw * (LONG + place), None) for place in range(3)}
@@ -335,7 +333,7 @@ def test_one_long_label_ends_no_release(
 
 # -- names of columns --
 
-#: What the columns beside the user are called; each must be told from all others, or refused.
+#: Names of the other columns; each must be distinct from all others, or is rejected.
 NAMES: list[tuple[str, ...]] = [
     ("a", "a"),
     ("a", "A"),
@@ -357,7 +355,7 @@ NAMES: list[tuple[str, ...]] = [
 
 
 def frames(names: Sequence[str], folder: Path) -> dict[str, Callable[[], Any]]:
-    """Tables whose columns have these names, and say by their numbers which is which."""
+    """Tables with columns of these names, identifiable by their numbers."""
     rows = [np.arange(20), *(np.full(20, place + 1) for place in range(len(names)))]
     known = ["who", *names]
     table = pa.table([pa.array(row) for row in rows], names=known)
@@ -401,10 +399,10 @@ def frames(names: Sequence[str], folder: Path) -> dict[str, Callable[[], Any]]:
 
 @pytest.mark.parametrize("names", NAMES, ids=str)
 @pytest.mark.parametrize("engine", LOCAL)
-def test_a_column_is_the_one_of_its_name_or_refused(
+def test_column_is_found_by_its_name_or_rejected(
     names: tuple[str, ...], engine: Any, tmp_path: Path
 ) -> None:
-    """The type of one column is not that of another, nor are its values."""
+    """Neither types nor values of columns are mixed up."""
     wrong = []
     for form, make in frames(names, tmp_path).items():
         try:
@@ -443,7 +441,7 @@ def test_a_column_is_the_one_of_its_name_or_refused(
 
 
 def before_and_after(kind: str, folder: Path) -> tuple[Path, Callable[[list[str]], None]]:
-    """A file, and what makes rows of it."""
+    """A file, and a function that builds rows from it."""
     path = folder / f"rows.{kind}"
 
     def write(rows: list[str]) -> None:
@@ -472,7 +470,7 @@ PLAIN, QUOTED = [f"{user},1" for user in range(30)], ['31,"1" x', '32,1"', "33,1
     ],
     ids=["odd rows come", "rows come", "odd rows go", "rows go"],
 )
-def test_a_table_that_is_kept_open_reads_the_file_as_it_is(
+def test_open_table_reads_the_current_file(
     first: list[str], then: list[str], kind: str, engine: Any, tmp_path: Path
 ) -> None:
     path, write = before_and_after(kind, tmp_path)
@@ -494,9 +492,7 @@ def test_a_table_that_is_kept_open_reads_the_file_as_it_is(
 
 
 @pytest.mark.slow(full=True)
-def test_types_of_spark_are_refused_by_the_schema_or_read_as_the_definition_says(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_spark_types_are_rejected_or_read_by_definition(spark: Any, tmp_path: Path) -> None:
     mine = Given(spark_system(spark), "Spark")
     wrong = []
     for place, kind in enumerate(mine.readable):

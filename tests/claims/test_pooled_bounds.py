@@ -1,4 +1,4 @@
-"""The search for people whose data move pooled counts farther than is billed, on the real kernel."""
+"""A search for people who change pooled counts by more than is charged, on the real kernel."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ Norm = Literal["l2", "l1"]
 Rows: TypeAlias = list[tuple[int, int, int]]
 ITEMS = 2  # items in each cell
 ONE = 1 << kernel.WEIGHT_BITS
-# A block of this size ÷ scale lies in a bin of its own, in none, or beyond the last edge.
+# A block of this size ÷ scale falls into a separate bin, into none, or beyond the last edge.
 SIZES = [0.1, 0.3, 0.6, 1.2, 2.5, 5.0, 4000.0]
 
 
 @dataclass(frozen=True)
 class World:
-    """Pools of cells, the bounds that are kept, and a way in which one person's data may change."""
+    """Pools of cells, the contribution bounds, and one change of a person's data."""
 
     level: Level
     relation: Relation
@@ -73,7 +73,7 @@ class World:
 
     @property
     def unit(self) -> Unit:
-        """The unit that changes: as many elements as ``units`` says, where no fewer are kept."""
+        """The unit that changes: ``units`` elements, or fewer if fewer are counted."""
         if self.level != "user" or self.max_elements is not None:
             return PLAIN_UNITS[self.level]
         return dg.User(max_elements=self.units)
@@ -89,7 +89,7 @@ class World:
         return self.contribution.sensitivity(units, self.relation, self.unit)
 
     def counts(self, rows: Rows) -> IntArray:
-        """The counts of one person, beside those of another one who never changes."""
+        """The counts of one person, next to a fixed other person."""
         layout, pools = self.layout, self.pools
         mine = [((1 << layout.user_shift) | (cell * ITEMS + item), n) for cell, item, n in rows]
         keys, totals = zip(*sorted([(0, 300), (3, 900), *mine]), strict=True)
@@ -115,7 +115,7 @@ class World:
 
 
 def neighbours(world: World, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """A random pair: blocks that pile up in as few bins as they can, or that lie anywhere."""
+    """A random pair: blocks that share as few bins as possible, or any blocks."""
     cells = np.arange(world.pools.pool.size)
     if rng.random() < 0.7:
         # Pool by pool, and the cells that the public order keeps first.
@@ -123,7 +123,7 @@ def neighbours(world: World, rng: np.random.Generator) -> tuple[Rows, Rows]:
     else:
         cells = rng.permutation(cells)
     few = rng.random() < 0.7
-    # A whole user may hold more elements than are kept.
+    # A whole user may have more elements than are counted.
     size = world.changed * (2 if world.level == "user" and world.max_elements and few else 1)
     changed = cells[:size]
     most = min(world.most, world.pool_size)
@@ -146,7 +146,7 @@ def neighbours(world: World, rng: np.random.Generator) -> tuple[Rows, Rows]:
 def _records(
     world: World, rng: np.random.Generator, changed: IntArray, others: IntArray, rest: Rows
 ) -> tuple[Rows, Rows]:
-    """A pair whose k records each make a block small or empty, and another one large if replaced."""
+    """A pair: each of k records makes one block small and, if replaced, another large."""
     small, large = rng.permutation(SIZES[1:-1])[:2]
     keep = rng.random() < 0.6
     staying = [world.block(c, small, item=1) for c in changed] if keep else []
@@ -165,19 +165,19 @@ def crafted(world: World) -> Iterator[tuple[Rows, Rows]]:
     both = 2 * size if world.level == "record" and world.relation == "replace" else size
 
     def piled(chosen: list[int], sizes: tuple[float, float]) -> Rows:
-        # Full piles in one bin; the next pile of a pool lies in another one.
+        # Full piles in one bin; the next pile of a pool is in another one.
         return [world.block(c, sizes[(j // s) % 2]) for j, c in enumerate(chosen)]
 
     first, second = (0.3, 0.6), (1.2, 2.5)
     if world.max_elements is not None and world.level != "user":
-        # Kept elements that vanish let others in, which lie in other bins.
+        # Counted elements that vanish admit others in other bins.
         kept, k = sorted(cells)[: world.max_elements], min(both, world.max_elements)
         held = sorted(cells)[: world.max_elements + k]
         out, back = piled(held[:k], first), piled(held[len(kept) :], second)
         stay = [world.block(c, 5.0) for c in held[k : len(kept)]]
         yield out + stay + back, stay + back
         if both > size:
-            # k records leave k elements, and fill k others that stand before what is kept.
+            # k records leave k elements, and fill k others ahead of the counted ones.
             leave, enter = held[size:both], held[:size]
             inside = [world.block(c, 0.3) for c in leave]
             last = [world.block(c, 0.3) for c in held[both : world.max_elements + size]]
@@ -205,7 +205,7 @@ POOLS = [(1, 8), (3, 8), (8, 3), (8, 1), (40, 8)]
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("level", ["record", "element", "user"])
-def test_nobody_moves_pooled_counts_farther_than_is_billed(
+def test_no_person_moves_pooled_counts_beyond_the_charge(
     level: Level, relation: Relation, norm: Norm, max_elements: int | None
 ) -> None:
     nearest = 0.0
@@ -276,7 +276,7 @@ def test_the_search_finds_wrong_bills(bug: str) -> None:
 
 
 @pytest.mark.slow
-def test_k_elements_never_cost_more_than_a_tenth_above_their_root() -> None:
+def test_k_elements_cost_at_most_a_tenth_above_root() -> None:
     known = (None, 2, POOL_LEAST, 15, POOL_MOST, POOL_MOST + 1, 1000)
     for cells, share, epsilon in itertools.product(known, (None, 0.02, 0.9), (0.1, 10.0)):
         plan = plan_histogram(

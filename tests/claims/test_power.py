@@ -1,11 +1,9 @@
 """Statistical claims with power: an interval 3% too narrow is seen, and noise 2% too small.
 
-Each claim is tested on one release with as many cells as it takes, which follows from how often a
-right one may be refused (``FALSE_ALARM``) and a wrong one pass (``MISSED``). Each test asks it, too, of
-an interval that is narrowed, or of noise that is shrunk, and that must be refused. Seeds are fixed.
-Intervals that hold more often than they say, by design, have a floor that was measured, below which
-they are refused. When runs end is asked with noise that is given in place of noise that is drawn, and
-with exact chances, so that nothing is left to luck.
+Each claim is tested on one release. Its number of cells follows from the rates of false alarms
+(``FALSE_ALARM``) and missed errors (``MISSED``). Each test must also reject a narrowed interval or
+shrunk noise. Seeds are fixed. Intervals with higher coverage by design have a measured floor. The
+ends of runs are tested with fixed noise and exact probabilities, without randomness.
 """
 
 from __future__ import annotations
@@ -52,15 +50,15 @@ from dpgrain.statistics.plan import noise_sd
 
 FloatArray = NDArray[np.float64]
 
-# A right claim is refused, and a wrong one passes, with these probabilities at most.
+# Largest probabilities of rejecting a right claim and of accepting a wrong one.
 FALSE_ALARM, MISSED = 1e-6, 1e-3
 NARROWED, SHRUNK = 0.97, 0.98
-# Standard deviations of a normal number beyond which these probabilities lie.
+# Standard normal quantiles of these probabilities.
 _ALARM_SDS, _MISS_SDS = (float(stats.norm.isf(p)) for p in (FALSE_ALARM, MISSED))
 
 
 def cells_for(held: float, narrowed: float) -> int:
-    """How many cells tell a share of cells whose interval holds from a smaller one.
+    """Number of cells needed to distinguish a coverage from a smaller one.
 
     >>> cells_for(0.95, 0.9427)
     57651
@@ -70,17 +68,17 @@ def cells_for(held: float, narrowed: float) -> int:
 
 
 def draws_for(spread: float) -> int:
-    """How many draws tell a scale from one 2% smaller, by a mean of this standard deviation ÷ mean."""
+    """Number of draws that detect a scale 2% too small, by coefficient of variation."""
     return math.ceil(((_ALARM_SDS + _MISS_SDS) * spread / (1 - SHRUNK)) ** 2)
 
 
 def too_few(holds: NDArray[np.bool_], share: float) -> bool:
-    """Whether so few intervals hold the truth that they do not do so with this probability."""
+    """Whether fewer intervals cover the truth than this coverage allows."""
     return bool(stats.binom.cdf(int(holds.sum()), holds.size, share) < FALSE_ALARM)
 
 
 def too_many(holds: NDArray[np.bool_], share: float) -> bool:
-    """Whether so many intervals hold the truth that they do so more often than this."""
+    """Whether more intervals cover the truth than this coverage allows."""
     return bool(stats.binom.sf(int(holds.sum()) - 1, holds.size, share) < FALSE_ALARM)
 
 
@@ -89,16 +87,15 @@ def too_many(holds: NDArray[np.bool_], share: float) -> bool:
 
 @dataclass(frozen=True)
 class Claim:
-    """What is published of many cells, and how often its intervals hold what it is without noise.
+    """A statistic published for many cells, and the coverage of its intervals.
 
     Args:
         publish: publishes it, of a table.
-        holds: the share of cells whose interval holds it, at least; 95%, or a floor that was measured
-            where more is held by design.
-        narrowed: the share that is held at most where intervals are 3% narrower.
-        above: the share that is held at most.
+        holds: smallest coverage; 95%, or a measured floor if it is higher by design.
+        narrowed: largest coverage of intervals that are 3% narrower.
+        above: largest coverage.
         rows: how many rows each cell has, each of a user.
-        together: how many intervals of a cell must hold at once.
+        together: number of intervals of a cell that must cover at once.
     """
 
     publish: Callable[..., dg.Release]
@@ -114,13 +111,13 @@ class Claim:
         return cells_for(self.holds, self.narrowed)
 
 
-# What is held by an interval of two-sided normal and Laplace noise that is 3% narrower.
+# Coverage of a 3% narrower interval for two-sided normal and Laplace noise.
 NORMAL = 2 * stats.norm.cdf(NARROWED * stats.norm.isf(0.025)) - 1
 LAPLACE = 1 - 0.05**NARROWED
 
 
 def by_cell(ask: Callable[..., Any], *words: Any, **options: Any) -> Callable[..., dg.Release]:
-    """What is published of each of the public cells of a table."""
+    """Published values of the public cells of a table."""
 
     def publish(table: dg.UserTable, cells: int, **more: Any) -> dg.Release:
         asked = {"by": "cell", "domain": range(cells), "unit": dg.User(), **options, **more}
@@ -133,14 +130,14 @@ def by_cell(ask: Callable[..., Any], *words: Any, **options: Any) -> Callable[..
 
 
 def held(table: dg.UserTable, cells: int, **options: Any) -> dg.Release:
-    """How many people have how much, in as many bins as there are cells."""
+    """Numbers of people by value, in one bin per cell."""
     return dg.elements_per_user(
         table, "cell", unit=dg.User(), epsilon=0.02, edges=range(1, cells), **options
     )
 
 
 def top(table: dg.UserTable, cells: int, **options: Any) -> dg.Release:
-    """Names that are selected, in the order of the cells: all of them are far above the threshold."""
+    """Selected names in the order of the cells: all are far above the threshold."""
     found = dg.top(
         table, "cell", unit=dg.User(), epsilon=60.0, delta=1e-6, max_items=10**6, **options
     )
@@ -152,7 +149,7 @@ def top(table: dg.UserTable, cells: int, **options: Any) -> dg.Release:
 GAUSSIAN: dict[str, Any] = {"noise": "gaussian"}
 LAPLACIAN: dict[str, Any] = {"noise": "laplace"}
 SUM: dict[str, Any] = {"bounds": (-10, 10), "clip": 10.0, "epsilon": 0.1}
-# So much that no bound of what is estimated is met, and intervals are those of the noise alone.
+# Large enough that estimates stay within their range, so that intervals reflect only the noise.
 RATIO: dict[str, Any] = {"bounds": (0, 10), "clip": 10.0}
 CLAIMS = {
     "count": Claim(
@@ -190,7 +187,8 @@ CLAIMS = {
     "elements per user": Claim(partial(held, delta=1e-6, **GAUSSIAN), 0.95, NORMAL, 0.95),
     "elements per user, Laplace": Claim(partial(held, **LAPLACIAN), 0.95, LAPLACE, 0.95),
     "top": Claim(partial(top, method="gaussian"), 0.95, NORMAL, 0.95, rows=5),
-    # A band holds three shares at once, and is as wide as the worst data that agree with it ask for.
+    # A band covers three shares at once, and is as wide as the worst data consistent with it
+    # require.
     "distribution": Claim(
         by_cell(
             dg.distribution, "x", [1.0, 4.0, 8.0], clip=1.0, epsilon=200.0, delta=1e-6, **GAUSSIAN
@@ -201,7 +199,7 @@ CLAIMS = {
 
 
 def table_of(cells: int, rows: int) -> dg.UserTable:
-    """A table in which each user has one row, and each cell so many."""
+    """A table with one row per user and this number of rows per cell."""
     cell = np.repeat(np.arange(cells), rows)
     x = np.resize([0.0, 2.0, 5.0, 9.0], cell.size)
     columns = {"who": np.arange(cell.size), "cell": cell, "x": x}
@@ -209,7 +207,7 @@ def table_of(cells: int, rows: int) -> dg.UserTable:
 
 
 def without_noise(publish: Callable[[], Any]) -> Any:
-    """What is published if no noise is drawn."""
+    """The published values without noise."""
     with pytest.MonkeyPatch.context() as patch:
         cases.noiseless(patch)
         return publish()
@@ -218,7 +216,7 @@ def without_noise(publish: Callable[[], Any]) -> Any:
 def holding(
     release: dg.Release, truth: FloatArray, times: float, together: int = 1
 ) -> NDArray[np.bool_]:
-    """Whether the intervals of each cell hold the truth, if they were so many times as wide."""
+    """Whether the intervals of each cell cover the truth if they were wider by this factor."""
     middle, half = (release.low + release.high) / 2, times * (release.high - release.low) / 2
     inside = (np.abs(truth - middle) <= half).reshape(-1, together)
     return np.asarray(inside.all(axis=1))
@@ -226,7 +224,7 @@ def holding(
 
 @pytest.mark.slow(cases=8)
 @pytest.mark.parametrize("name", CLAIMS)
-def test_intervals_hold_as_often_as_they_say(name: str) -> None:
+def test_intervals_have_the_stated_coverage(name: str) -> None:
     claim = CLAIMS[name]
     table = table_of(claim.cells, claim.rows)
     publish = partial(claim.publish, table, claim.cells)
@@ -235,17 +233,17 @@ def test_intervals_hold_as_often_as_they_say(name: str) -> None:
     holds = holding(release, truth, 1.0, claim.together)
     assert not too_few(holds, claim.holds), f"{holds.mean():.4f} hold"
     assert not too_many(holds, claim.above), f"{holds.mean():.4f} hold"
-    # What the test is worth.
+    # Power of the test.
     assert too_few(holding(release, truth, NARROWED, claim.together), claim.holds)
 
 
-# Ranks at which a bin begins to hold the quantile, so that an interval fails on one side as often as it
-# ever does: of four people with 0, 2, 5 and 9, a little more than two.
+# Ranks at which a bin begins to contain the quantile, where an interval fails on one side as often
+# as possible: for four people with 0, 2, 5 and 9, slightly more than two.
 _RANK, _HELD, _NARROWED = 0.501, 0.9805, 0.978
 
 
 @pytest.mark.slow(full=True)
-def test_intervals_of_quantiles_hold_more_often_than_they_say() -> None:
+def test_quantile_intervals_exceed_the_stated_coverage() -> None:
     """They end where bins do, so that what is narrowed is how far a rank may be off."""
     cells = cells_for(_HELD, _NARROWED)
     table = table_of(cells, 4)
@@ -267,13 +265,13 @@ def test_intervals_of_quantiles_hold_more_often_than_they_say() -> None:
 
 _OF_USERS = Contribution("user", "shared", "nonnegative", "l1")
 _NOISE = Laplace(2.0, _OF_USERS)
-# Noise of as many releases as tell an interval from a narrower one, in one column for each sum.
+# Noise of enough releases to distinguish an interval from a narrower one, one column per sum.
 _MOST_SUMS = 60
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure of predictions: the exact sums that it is made of, and what is published of noisy ones.
+    """A measure of predictions: its exact sums, and the values published from noisy ones.
 
     Args:
         ends: publishes the value and the ends of its interval.
@@ -288,7 +286,7 @@ class Measure:
     slopes: FloatArray
 
     def held(self, noise: FloatArray, times: float) -> float:
-        """How often an interval that is so many times as wide holds the truth, by the noise's law."""
+        """Coverage of an interval that is wider by this factor, by the noise distribution."""
         scale = _NOISE.noise_multiplier
         way = self.slopes / (self.slopes @ self.slopes)
         off = noise[:, : self.sums.size] @ self.slopes * scale
@@ -345,8 +343,8 @@ def r2_of(value: float) -> Measure:
     )  # fmt: skip
 
 
-# Coverage of each interval, as measured: 95% where the noise of one sum decides, more where that of
-# several does, whose sum has lighter tails than the Laplace law that the interval assumes.
+# Measured coverage of each interval: 95% if the noise of one sum dominates; more with several sums,
+# because their total has lighter tails than the assumed Laplace distribution.
 HELD = {
     (accuracy_of, 0.01): 0.95, (accuracy_of, 0.5): 0.9545, (accuracy_of, 0.99): 0.95,
     (auc_of, 0.02): 0.968, (auc_of, 0.5): 0.968, (auc_of, 0.98): 0.968,
@@ -360,7 +358,7 @@ def laplace_noise() -> FloatArray:
 
 
 @pytest.mark.parametrize(("of", "value"), HELD)
-def test_measures_of_predictions_hold_near_their_ends(
+def test_prediction_measures_have_coverage_near_their_ends(
     of: Any, value: float, laplace_noise: FloatArray
 ) -> None:
     measure, share = of(value), HELD[of, value]
@@ -377,8 +375,8 @@ def test_measures_of_predictions_hold_near_their_ends(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
-def test_limits_from_below_hold_as_often_as_they_say(law: Any) -> None:
-    """What totals are at least: 95% of one side, where clipping has taken nothing."""
+def test_lower_limits_have_the_stated_coverage(law: Any) -> None:
+    """Lower limits of totals have one-sided coverage 95% if nothing was clipped."""
     shares = {
         "gaussian": stats.norm.cdf(NARROWED * stats.norm.isf(0.05)),
         "laplace": 1 - 0.1**NARROWED / 2,
@@ -399,8 +397,8 @@ def laplace_of(size: int) -> FloatArray:
     return np.random.default_rng(2).laplace(scale=math.sqrt(0.5), size=size)
 
 
-def test_truncated_noise_is_held_as_its_law_says() -> None:
-    """Whole numbers: the limit is the smallest that holds 95%, so that one less does not."""
+def test_truncated_noise_has_the_coverage_of_its_distribution() -> None:
+    """Integers: the limit is the smallest with coverage 95%, so the next lower one has less."""
     cells = 4000
     options: dict[str, Any] = {"method": "truncated", "max_items": 1, "random_state": 1}
     release = dg.top(
@@ -424,7 +422,7 @@ _PART = 1 - (1 - CONFIDENCE) / 6
 _NOISE_PART = 1 - (1 - CONFIDENCE) / 2
 
 
-def test_the_number_of_users_is_held_as_often_as_it_says() -> None:
+def test_number_of_users_has_the_stated_coverage() -> None:
     narrowed = 2 * stats.norm.cdf(NARROWED * stats.norm.isf((1 - _PART) / 2)) - 1
     times, users, sd = cells_for(_PART, narrowed), 1e6, 1e3
     found = users + sd * np.random.default_rng(1).normal(size=times)
@@ -436,9 +434,10 @@ def test_the_number_of_users_is_held_as_often_as_it_says() -> None:
     assert too_few(off <= NARROWED * errors, _PART)
 
 
-# Of so many coordinates the norm of the noise is held with these probabilities, all above the part's.
+# The norm of noise in this number of coordinates is covered with these probabilities, all above the
+# part's.
 @pytest.mark.parametrize(("d", "share"), [(1, 0.99235), (3, 0.99425), (30, 0.99609)])
-def test_the_noise_of_a_mean_is_held_more_often_than_it_says(d: int, share: float) -> None:
+def test_noise_of_a_mean_exceeds_the_stated_coverage(d: int, share: float) -> None:
     assert share > _NOISE_PART
     most = UserCount(1.0, 0.0).error(0.0, 1.0, d)
     cells = cells_for(share, float(stats.chi.cdf(NARROWED * most, d)))
@@ -456,10 +455,10 @@ class Law:
     """A law of noise, drawn at a scale, and a mean of its draws that follows from the scale.
 
     Args:
-        draw: draws so many numbers at a multiple of the scale.
+        draw: draws n numbers at a multiple of the scale.
         mean: the mean of the numbers.
         sd: their standard deviation.
-        slope: by how much the mean falls, in shares of itself, for each share by which the scale does.
+        slope: relative decrease of the mean per relative decrease of the scale.
     """
 
     draw: Callable[[float, int], Any]
@@ -479,7 +478,7 @@ class Law:
 
 
 def coin(p: float, slope: float, draw: Callable[[float, int], Any]) -> Law:
-    """A law of which one outcome is looked at, which has this probability."""
+    """The distribution of one outcome with this probability."""
     return Law(draw, p, math.sqrt(p * (1 - p)), slope)
 
 
@@ -487,7 +486,7 @@ def seeded() -> SeededSource:
     return SeededSource(7)
 
 
-# Where a choice of two tells most of its scale: 2.4 scales apart.
+# Here a choice between two is most informative about its scale: 2.4 scales apart.
 _APART = 2.4
 _SECOND = 1 / (1 + math.exp(_APART))
 # By how much probabilities fall for each unit, and the mean size of such a number.
@@ -532,7 +531,7 @@ LAWS = {
             np.ones((n, 2), dtype=np.int64), _APART / times, source=seeded()
         ),
     ),
-    # Squares, of which a scale that is 2% smaller takes 4%.
+    # Squares: a scale that is 2% smaller makes them 4% smaller.
     "coins of devices": Law(
         lambda times, n: squares(BinomialDistribution(round(4000 * times**2), 0.5), n),
         1000.0, 1000 * math.sqrt(2), 2.0,
@@ -553,8 +552,8 @@ def test_a_law_has_its_scale(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", [dg.shuffle.VectorSum, dg.shuffle.PoissonSum])
-def test_shuffled_sums_scatter_as_they_say(protocol: Any) -> None:
-    """The noise of all devices, in each coordinate of one sum; rounding is none where all are zero."""
+def test_shuffled_sums_have_the_stated_spread(protocol: Any) -> None:
+    """The noise of all devices in each coordinate of one sum; zeros are not rounded."""
     dim = draws_for(stats.norm.std() / math.sqrt(2))
     made = protocol(n_users=10, dim=dim, epsilon=1.0, delta=1e-6, relation="zero_out")
     found = made.simulate(np.zeros((10, dim)), random_state=3)
@@ -571,25 +570,25 @@ def test_shuffled_sums_scatter_as_they_say(protocol: Any) -> None:
 
 # ------------------------------------------------------------------------------------- coefficients
 
-# Coefficients of a fit, of which each has an interval.
+# Coefficients of a fit; each has an interval.
 _WIDTH = 40
 
 
 def fitted(
     rng: np.random.Generator, rounds: int, noise_sd: float, apart: float
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Whether the intervals of one fit hold the truth, which is 0, and whether narrower ones would.
+    """Whether the intervals of one fit cover the truth, 0, and whether narrower ones would.
 
-    What a fit publishes is drawn as it is for so many users that the data's own minimiser is normal
-    about the truth: gradients by their slope from it, with noise, and second moments without any. The
-    contrasts are the directions in which curvature and scores have no part in common, so that their
+    The fit sees data of enough users that their exact minimiser is normal
+    around the truth: gradients by their slope there, with noise, and second moments without. The
+    contrasts are the directions in which curvature and scores are uncorrelated, so that their
     errors are independent.
 
     Args:
         rng: draws all of it.
-        rounds: how many rounds there are, of which the second half counts.
+        rounds: number of rounds; the second half counts.
         noise_sd: the noise of a round.
-        apart: the deviation of a round's gradient besides, as where blocks are drawn.
+        apart: additional deviation of a round's gradient, as with sampled blocks.
     """
     n, width, half = 10_000, _WIDTH, rounds // 2
     turn = np.linalg.qr(rng.normal(size=(width, width)))[0]
@@ -627,7 +626,7 @@ def fitted(
         pytest.param(40, 0.01, 0.05, id="mostly draws", marks=pytest.mark.slow(full=True)),
     ],
 )
-def test_intervals_of_coefficients_hold_as_often_as_they_say(
+def test_coefficient_intervals_have_the_stated_coverage(
     rounds: int, noise_sd: float, apart: float
 ) -> None:
     rng = np.random.default_rng(1)
@@ -644,7 +643,7 @@ def far_from(numbers: FloatArray, sd: float) -> float:
 
 
 @pytest.mark.slow
-def test_fits_tell_the_noise_that_intervals_are_made_of() -> None:
+def test_fits_report_the_noise_of_their_intervals() -> None:
     """In one fit: of each round's gradient, and of both second moments."""
     enough = math.ceil(((_ALARM_SDS + _MISS_SDS) * math.sqrt(2) / (NARROWED**-2 - 1)) ** 2)
     n, width, rounds = 100, 300, 120
@@ -676,7 +675,7 @@ def test_fits_tell_the_noise_that_intervals_are_made_of() -> None:
 
 
 def numbers_of_runs(event: SelectBest, strata: int) -> NDArray[np.int64]:
-    """How many runs are made, for as many equally spaced numbers that they are decided by."""
+    """Number of runs for this number of equally spaced inputs."""
     middles = [(2 * place + 1) * 2**64 // (2 * strata) for place in range(strata)]
     return np.array([number_of_runs(event, Scripted([middle, 0])) for middle in middles])
 
@@ -710,11 +709,11 @@ def law_of_runs(stopping: str, eta: float, mean: float) -> FloatArray:
     ],
 )
 def test_runs_stop_by_their_law(stopping: Any, eta: float, mean: float) -> None:
-    """Equally spaced numbers in place of random ones: nothing is left to chance."""
+    """Equally spaced numbers instead of random ones, so the test is deterministic."""
     strata = 500
 
     def apart(times: float) -> float:
-        """How far the shares of runs of at most k are from the law whose mean is so many times this."""
+        """Largest distance of shares of runs from the distribution with a scaled mean."""
         numbers = numbers_of_runs(SelectBest(PureDP(1.0), times * mean, stopping, eta), strata)
         seen = np.bincount(numbers, minlength=400)[:400] / strata
         return float(np.abs(np.cumsum(seen - law_of_runs(stopping, eta, mean))).max())
@@ -733,19 +732,19 @@ def reaching(gap: int, scales: list[float]) -> float:
 
 
 class Forced:
-    """Noise of threshold tests that is given, in place of what is drawn; it keeps the scales."""
+    """Fixed noise of threshold tests; it records the scales."""
 
     def __init__(self, noise: int) -> None:
         self.noise, self.scales = noise, list[float]()
 
     def __call__(self, sums: Any, multiplier: float, *, source: Any) -> Any:
-        # The threshold is lowered by nothing, so that all noise is that of the query.
+        # The threshold has no noise, so all noise is the query's.
         self.scales.append(multiplier)
         return sums + (self.noise if len(self.scales) > 1 else 0)
 
 
 def largest(fails: Callable[[int], bool], far: int) -> int:
-    """The largest number at which it fails, of those from ``-far``, where it does, to ``far``."""
+    """The largest number at which it fails; it fails at ``-far`` and passes at ``far``."""
     low, high = -far, far
     assert fails(low)
     assert not fails(high)
@@ -756,16 +755,16 @@ def largest(fails: Callable[[int], bool], far: int) -> int:
 
 
 def all_together(vectors: Any, step: float, squares: Any) -> Any:
-    """The numbers of users who are close to each, where all are, at every distance."""
+    """The numbers of users near each user if all are near, at every distance."""
     return [np.full(len(vectors), len(vectors)) for _ in squares]
 
 
 @pytest.mark.parametrize("relation", ["replace", "zero_out"])
 @pytest.mark.parametrize("rounds", [1, 5])
-def test_runs_of_users_who_agree_end_as_seldom_as_they_say(
+def test_runs_of_agreeing_users_end_as_rarely_as_stated(
     rounds: int, relation: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The noise at which a round ends, and how likely it is by the scales that are drawn with."""
+    """The noise at which a round ends, and its probability under the scales of the draws."""
     n, failure, scales = 4000, 0.01, list[float]()
     made = dg.papers.SoftCoreMean.calibrate(
         epsilon=0.1,
@@ -795,8 +794,8 @@ def test_runs_of_users_who_agree_end_as_seldom_as_they_say(
     assert reaching(gap, [scale / SHRUNK for scale in scales]) > failure / rounds
 
 
-def test_a_radius_is_passed_by_as_seldom_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways: one at which users agree, and one at which too few of them do."""
+def test_radius_is_passed_as_rarely_as_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways: a radius at which users agree, and one at which too few do."""
     n, failure, scales = 1500, 0.01, list[float]()
     made = dg.means.Radius.calibrate(
         epsilon=0.5, n_users=n, smallest=1.0, largest=1.0, failure=failure

@@ -1,7 +1,7 @@
-"""What a refusal says is the same in every public function that publishes, and is asked here alone.
+"""Error messages are the same in every public function that publishes, and are compared only here.
 
-A family of refusals is a wrong value of one parameter. Other tests ask what a refusal is about
-(``tests/refusals.py``), so that its words are changed in one place of the package, and here.
+A family of errors is a wrong value of one parameter. Other tests check only the topic of an error
+(``tests/refusals.py``), so that its text changes in one file of the package, and here.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("name", "parameter", "value", "rest"), list(cases()))
-def test_every_function_refuses_a_wrong_value_in_the_same_words(
+def test_every_function_rejects_a_wrong_value_with_equal_messages(
     name: str, parameter: str, value: Any, rest: str
 ) -> None:
     publisher = PUBLISHERS[name]

@@ -26,13 +26,13 @@ from dpgrain.ledger import LastingPromise
 
 # Releases of each function that a sample replays.
 _FEW = 4
-# Options under which the number of draws, or what they choose among, is not public; not replayed.
+# Options under which the number of draws or of candidates is not public; not replayed.
 _APART: dict[str, dict[str, tuple[Any, ...]]] = {
-    # A winsorized mean chooses among bins that somebody holds; tests/papers/winsorized/.
+    # A winsorized mean chooses among occupied bins; tests/papers/winsorized/.
     "dpgrain.mean_of_users": {"method": ("clip", "recentred", "softcore")},
-    # How many runs there are of which the best is kept is drawn; tests/choices/test_repeated_runs.py.
+    # The number of runs behind the best one is random; tests/choices/test_repeated_runs.py.
     "dpgrain.select": {"method": ("auto", "permute_and_flip", "exponential")},
-    # What is named is chosen among items that somebody holds; tests/claims/test_capped_units.py.
+    # Items are selected among existing ones; tests/claims/test_capped_units.py.
     "dpgrain.histogram": {"domain": (["a", "b", "z"],)},
     "dpgrain.top": {"domain": (["a", "b", "z"],)},
 }
@@ -50,7 +50,7 @@ _PUBLIC_GROUPS = (
 
 
 def _people() -> dict[str, People]:
-    """People whose rows have nothing in common but their columns."""
+    """People with rows that share only their columns."""
     some = People.of(0)
     few = slice(3, None)
     without = People(some.users[few], some.items[few], some.cells[few], some.X[few])
@@ -77,7 +77,7 @@ NAMES = [name for name in FIRST if "shuffle" not in name and name != "dpgrain.pa
 
 
 def product_of(name: str) -> dict[str, Any]:
-    """What a function is asked for whose draws are all replayed."""
+    """The options of a function with only replayed draws."""
     product = {**FIRST[name].product(PROMISES[:4]), **_APART.get(name, {})}
     if name.rpartition(".")[2] in _PUBLIC_GROUPS:
         product["domain"] = (["a", "b", "z"],)
@@ -85,7 +85,7 @@ def product_of(name: str) -> dict[str, Any]:
 
 
 def _shown(result: Any, folder: Path, pages: bool) -> Iterator[str]:
-    """Everything that a release hands on."""
+    """Everything that a release returns or writes."""
     yield repr(result)
     yield str(result)
     for name in ("to_arrow", "to_dict", "to_json", "summary"):
@@ -101,7 +101,7 @@ def _shown(result: Any, folder: Path, pages: bool) -> Iterator[str]:
 def _outcome(
     publisher: Publisher, asked: dict[str, Any], folder: Path, *, pages: bool = False
 ) -> tuple[list[str], Any]:
-    """What is seen of a release: what it hands on, or its error; warnings, logs and printed text."""
+    """The visible outcome of a release: its results or error, warnings, logs and printed text."""
     said, log = io.StringIO(), logging.StreamHandler(io.StringIO())
     logging.getLogger().addHandler(log)
     try:
@@ -135,7 +135,7 @@ def _differs(
     pages: bool = False,
     people: Iterable[str] = OTHERS,
 ) -> list[str] | None:
-    """Return the other people for which the outcome is another, with the answers of the first.
+    """Return the other people with a different outcome, and the answers of the first.
 
     None where nothing is published.
     """
@@ -178,7 +178,7 @@ def test_nothing_but_answers_is_published(name: str, effort: Effort, tmp_path: P
     for asked in tried:
         found = _differs(name, asked, tmp_path)
         if found is not None and not published:
-            # Pages take long: those of one release and its neighbour stand for all.
+            # Reports are slow: one release and its neighbour represent all.
             found += _differs(name, asked, tmp_path, pages=True, people=["neighbour"]) or []
         published += found is not None
         if found:
@@ -198,13 +198,13 @@ def test_a_ledger_notes_nothing_of_rows(name: str, tmp_path: Path) -> None:
         place = tmp_path / f"{len(list(tmp_path.iterdir()))}.ledger"
         with dg.Ledger.create(place, name="people", promises=[promise]) as ledger:
             _, result = _outcome(publisher, asked, tmp_path)
-        # The time of a line is that of a clock, and its hash, which is of the time, too.
+        # The time of a line comes from a clock, and its hash covers the time.
         lines = [entry.line.values for entry in ledger.entries[2:]]
         return [{**line, "at": "", "before": ""} for line in lines], result
 
     product = {**product_of(name), "unit": (dg.User(),), "relation": ("zero_out",)}
     for asked in covering(product):
-        # What a release loads must be loaded before its draws are recorded.
+        # Modules must be loaded before the draws are recorded.
         _outcome(FIRST[name], asked, tmp_path)
         with recorded() as draws:
             first, result = noted(FIRST[name], asked)
@@ -270,7 +270,7 @@ class Leaking(Publisher):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("leak", LEAKS)
-def test_what_leaks_is_seen(leak: str, tmp_path: Path) -> None:
+def test_leaks_are_detected(leak: str, tmp_path: Path) -> None:
     def leaking(publisher: Publisher) -> Publisher:
         return Leaking(publisher.query, publisher.options, publisher.units, leak)
 

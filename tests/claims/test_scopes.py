@@ -1,4 +1,4 @@
-"""Releases of regions: rows outside move nothing, rows inside move it by no more than is billed."""
+"""Releases of regions: rows outside have no effect, rows inside at most the charged one."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def table_of(rows: Sequence[Any], engine: Any) -> dg.UserTable:
 
 
 def outside(rows: Sequence[Any], inside: Callable[[Any], bool], how: str) -> list[Any]:
-    """The rows with those outside of a region changed: left out, repeated, or somebody else's."""
+    """The rows with those outside the region removed, repeated, or assigned to another user."""
     rng, changed = np.random.default_rng(5), []
     for row in rows:
         if inside(row):
@@ -203,7 +203,7 @@ def neighbours(
 
 
 def query_of(unit: str, scope: str, keys: str, clip: float) -> HistogramQuery:
-    """The query of a histogram over a table of nobody, whose plan is the same for all rows."""
+    """The query of a histogram over an empty table; its plan is the same for all rows."""
     table = dg.read(
         pa.table(
             {"who": pa.array([], pa.int64()), "day": pa.array([], pa.date32()),
@@ -253,7 +253,7 @@ def sums_of(rows: Sequence[Row], unit: str, scope: str, keys: str, clip: float) 
 def billed(
     unit: str, scope: str, keys: str, clip: float, promised: str, relation: Relation
 ) -> float:
-    """How far a promised unit may move the sums, as it is billed; infinite where it is refused."""
+    """Sensitivity of the sums to a protected unit; infinite if the event raises."""
     asked = query_of(unit, scope, keys, clip)
     guarantee = asked.guarantee(Gaussian(1.0, asked.contribution), ())
     level, cells, _ = PROMISED[promised]
@@ -264,14 +264,14 @@ def billed(
     return clip * guarantee.event.loss(question.units, question.relation, question.unit).mu
 
 
-# One in seven of the product, in which each value meets each other one.
+# One in seven of the product; each value meets each other one.
 PRODUCT = list(itertools.product(UNITS, SCOPES, KEYS, PROMISED, ("zero_out", "replace")))[::7]
 
 
 @pytest.mark.proof("search", "Scoped")
 @pytest.mark.slow(cases=8)
 @pytest.mark.parametrize(("unit", "scope", "keys", "promised", "relation"), PRODUCT)
-def test_no_promised_unit_moves_more_than_is_billed(
+def test_no_protected_unit_moves_sums_beyond_the_charge(
     unit: str, scope: str, keys: str, promised: str, relation: Any, effort: Effort
 ) -> None:
     rng = np.random.default_rng(zlib.crc32(f"{unit} {scope} {keys} {promised}".encode()))
@@ -290,7 +290,7 @@ def test_no_promised_unit_moves_more_than_is_billed(
 @pytest.mark.parametrize("first", ["-0044-01-01", "2026-01-01", "12000-01-01"])
 @pytest.mark.parametrize("period", ["week", "month", "year"])
 def test_periods_of_far_years_are_as_long_as_others(period: Any, first: str) -> None:
-    """Dates reach beyond the years that Python counts, and any 30 days are billed there as well."""
+    """Dates exceed Python's range of years; windows of 30 days are charged there as well."""
     days = np.datetime64(first, "D").astype(int) + np.arange(30)
     rows = {"who": pa.array([0] * 30), "day": pa.array(days.astype(np.int32), pa.date32())}
     table = dg.read(pa.table(rows), user="who").with_cells(
@@ -309,7 +309,7 @@ def test_periods_of_far_years_are_as_long_as_others(period: Any, first: str) -> 
     assert 0.9 < moved.sum() <= most <= 6.0
 
 
-# What is billed must be reached somewhere, or nothing was searched for.
+# Some case must reach the charged sensitivity, or the search found nothing.
 TIGHT = [
     ("week", "everything", "item", "a day", "zero_out", math.sqrt(2)),
     ("week", "everything", "all", "a day", "zero_out", 1.0),
@@ -321,7 +321,7 @@ TIGHT = [
 
 
 @pytest.mark.parametrize(("unit", "scope", "keys", "promised", "relation", "expected"), TIGHT)
-def test_what_is_billed_is_reached(
+def test_charge_is_reached(
     unit: str, scope: str, keys: str, promised: str, relation: Any, expected: float
 ) -> None:
     assert billed(unit, scope, keys, 1.0, promised, relation) == pytest.approx(expected)
@@ -340,8 +340,8 @@ def test_what_is_billed_is_reached(
 
 
 @pytest.mark.slow
-def test_a_search_with_a_part_charged_as_a_block_finds_the_pair() -> None:
-    """A day inside a weekly block that were charged as a whole block would be found out."""
+def test_search_finds_the_pair_of_an_overcharged_block() -> None:
+    """The search would detect a day within a weekly block that is charged as a whole block."""
     honest = billed("week", "everything", "item", 2.0, "a day", "zero_out")
     careless = billed("week", "everything", "item", 2.0, "a week", "zero_out")
     rng, worst = np.random.default_rng(3), 0.0
@@ -354,7 +354,7 @@ def test_a_search_with_a_part_charged_as_a_block_finds_the_pair() -> None:
 
 # ------------------------------------------------------------ one file that is read in several ways
 
-# Types of one column of text, and the regions of it that are stated.
+# Types of one text column, and its declared regions.
 READ_AS: list[tuple[dict[str, str], Any]] = [
     *(({}, value) for value in ("1", "1.0", "true", "2026-01-01", "300", "n/a", None)),
     *(({"x": "DATE"}, value) for value in ("2026-01-01", None)),
@@ -371,9 +371,9 @@ WRITTEN = ["1", "1.0", "true", "2026-01-01", "300", "n/a", "", "2026-01-01 23:59
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:where takes '2026-01-01' as text")
-def test_regions_that_share_a_record_under_two_types_meet(tmp_path: Any) -> None:
-    """A record that two releases read is paid for twice, whatever each takes its values for."""
+@pytest.mark.filterwarnings("ignore:where uses '2026-01-01' as text")
+def test_regions_sharing_a_record_under_two_types_overlap(tmp_path: Any) -> None:
+    """A record read by two releases is charged twice, whichever types they read."""
     path = tmp_path / "x.csv"
     path.write_text("who,x\n" + "".join(f"{who},{x}\n" for who, x in enumerate(WRITTEN)))
     scopes, held = [], []
@@ -389,7 +389,7 @@ def test_regions_that_share_a_record_under_two_types_meet(tmp_path: Any) -> None
             assert one.meets(two), (str(one), str(two))
             assert any(len(places) == 2 for places in atoms([one, two]).values())
     assert shared > 20
-    # One file that is read in one way tells its values apart.
+    # Reading one file in one way distinguishes its values.
     assert not scopes[0].meets(scopes[1])
 
 
@@ -420,7 +420,7 @@ def test_daily_releases_cost_a_day_as_one_does() -> None:
     again = together + daily[0].guarantee
     assert again.epsilon(1e-6) == pytest.approx(2.0**0.5, rel=0.05)
     assert again.delta == 2e-6
-    # Of two days one is paid for twice.
+    # One of two days is charged twice.
     noise = daily[0].guarantee.event.noise_multiplier  # type: ignore[attr-defined]
     two = Gaussian(noise, count=3)
     assert again.epsilon(1e-6, units=2) == pytest.approx(two.epsilon(1e-6), rel=1e-6)
@@ -432,7 +432,7 @@ AUDITED = 20_000
 def sums_of_days(
     days: Sequence[str], present: bool, read: Sequence[str] = ("monday", "tuesday")
 ) -> tuple[NDArray[np.float64], dg.Guarantee]:
-    """The sums of two releases of a day each; users hold an item of their own on some days."""
+    """The sums of two releases of one day each; on some days each user has a separate item."""
     rows = [(user, day) for day in days for user in range(AUDITED)] if present else []
     table = dg.read(
         pa.table(
@@ -465,7 +465,7 @@ def test_audit_of_releases_of_two_days() -> None:
     claimed = event.loss(2).mu
     both = mu_below(sums_of_days(["monday", "tuesday"], present=True)[0], nobody)
     assert 0.85 * claimed < both <= claimed
-    # One day shows less than is promised of it, as the other day is noise alone.
+    # One day reveals less than its guarantee, because the other day is pure noise.
     one = mu_below(sums_of_days(["tuesday"], present=True)[0], nobody)
     assert 0.5 * event.loss(1).mu < one <= event.loss(1).mu
     # The price of one day would be false of two.
@@ -473,19 +473,19 @@ def test_audit_of_releases_of_two_days() -> None:
 
 
 @pytest.mark.proof("audit", "Scoped")
-def test_audit_of_a_day_that_is_released_again() -> None:
+def test_audit_of_a_day_released_twice() -> None:
     twice = ("monday", "monday")
     nobody = sums_of_days([], present=False, read=twice)[0]
     there, promise = sums_of_days(["monday"], present=True, read=twice)
     beside = sums_of_days([], present=False)[1]
-    # Beside another day both of its releases are still paid for.
+    # Next to another day both of its releases are still charged.
     event = (promise + beside).event
     assert isinstance(event, Scoped)
     found = mu_below(there, nobody)
     assert 0.5 * event.loss(1).mu < found <= promise.event.loss(1).mu <= event.loss(1).mu
 
 
-def test_regions_that_split_units_compose_as_before() -> None:
+def test_regions_that_split_units_compose_as_usual() -> None:
     """A user's day may have records in both countries, and a user in both months."""
     table = table_of(some_rows(20), "duckdb")
     promise: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
@@ -504,7 +504,7 @@ def test_regions_that_split_units_compose_as_before() -> None:
         assert both.epsilon(1e-6) == pytest.approx((one.event + two.event).epsilon(1e-6), rel=1e-9)
         assert both.epsilon(1e-6) > 1.3
         assert both.delta == 2e-6
-    # Records lie in one of them, and users in one list of users.
+    # Each record is in one of them, and users in one list of users.
     apart: list[tuple[Unit, list[dict[str, Any]]]] = [
         (dg.Record(), [{"item": "a"}, {"item": "x"}]),
         (dg.User(), [{"who": (0, 4)}, {"who": (5, 9)}]),
@@ -530,7 +530,7 @@ def test_regions_that_split_units_compose_as_before() -> None:
 
 
 def test_public_domains_may_reach_beyond_a_region() -> None:
-    """Groups outside have noise alone, and a person still has one element inside."""
+    """Groups outside have only noise, and a person still has one element inside."""
     table = table_of(some_rows(30), "duckdb").where(day="2024-05-02")
     listed = ["2024-05-01", "2024-05-02", "2024-05-03"]
     release = dg.histogram(
@@ -544,7 +544,7 @@ def test_public_domains_may_reach_beyond_a_region() -> None:
     assert counted["2024-05-02"] > 10
 
 
-def test_a_column_that_is_read_in_two_ways_makes_two_partitions(tmp_path: Path) -> None:
+def test_column_read_in_two_ways_is_two_partitions(tmp_path: Path) -> None:
     """The texts "7.2" and "6.9" are two cells, and the whole number 7 is one."""
     path = tmp_path / "rows.csv"
     path.write_text("who,x\n1,7.2\n1,6.9\n2,7\n")
@@ -568,7 +568,7 @@ def test_a_column_that_is_read_in_two_ways_makes_two_partitions(tmp_path: Path) 
             budget.charge(number)
 
 
-def test_decimal_marks_are_told_apart(tmp_path: Path) -> None:
+def test_decimal_marks_are_distinguished(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text('who,x\n1,"1,5"\n2,1.5\n')
     types = {"x": "DECIMAL(9,2)"}

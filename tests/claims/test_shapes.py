@@ -1,6 +1,7 @@
-"""No row decides the shape, the type or the order of what is published, or whether it is an error.
+"""Rows never decide the shape, type or order of published results, or whether an error occurs.
 
-Every public function that takes rows of numbers is given lists of which k rows have one number more or
+Every public function for rows of numbers is called with lists in which k rows have one number more
+or
 less than the others, for k from none to all: the outcome has one form.
 """
 
@@ -89,7 +90,7 @@ def chosen(rows: Any) -> Any:
     return dg.select([0.0, 1.0], loss, list(rows), **asked).index
 
 
-#: Every way in for rows of numbers, with the public number of their cells where it must be stated.
+#: Every function for rows of numbers, with the public number of cells per row if required.
 DOORS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "release_mean": (by_sensitivity, {"dimension": D}),
     "mean_of_users": (of_users, {"dimension": D}),
@@ -106,7 +107,7 @@ DOORS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Bag": (bagged, {}),
 }
 ASKS = ("release_mean", "mean_of_users", "Vectors")
-#: What a row is that is not one of D numbers.
+#: Rows that do not consist of D numbers.
 ROWS: dict[str, Any] = {
     "longer": [0.5] * (D + 1),
     "shorter": [0.5] * (D - 1),
@@ -123,7 +124,7 @@ ROWS: dict[str, Any] = {
 
 
 def form_of(call: Callable[[], Any]) -> str:
-    """The shape and type of what a call publishes, or what it raises."""
+    """The shape and type of a published result, or the error."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
@@ -137,9 +138,7 @@ def form_of(call: Callable[[], Any]) -> str:
 @pytest.mark.parametrize("container", [list, tuple])
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("door", DOORS)
-def test_the_form_of_what_is_published_follows_from_no_row(
-    door: str, row: str, container: Any
-) -> None:
+def test_published_form_depends_on_no_row(door: str, row: str, container: Any) -> None:
     call, stated = DOORS[door]
     forms = {
         form_of(partial(call, container(odd), **stated))
@@ -150,7 +149,7 @@ def test_the_form_of_what_is_published_follows_from_no_row(
 
 
 @pytest.mark.parametrize(("door", "row"), list(itertools.product(ASKS, ROWS)))
-def test_what_a_list_does_not_say_is_asked_for_whatever_its_rows_are(door: str, row: str) -> None:
+def test_ambiguous_list_shape_is_required_for_any_rows(door: str, row: str) -> None:
     call, _ = DOORS[door]
     for odd in ([], [ROWS[row]] * M, [[0.5] * D] * M, [0.5] * M):
         assert "dimension is required for a list" in form_of(partial(call, odd))

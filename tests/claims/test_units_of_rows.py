@@ -1,4 +1,4 @@
-"""No fit promises more than its rows say: without users a row is what is protected, at every door."""
+"""No fit guarantees more than its rows allow: without users the unit is a row."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ DOORS: dict[str, Door] = {
     "minimise": minimised,
     "select": selected,
 }
-# Elements come with the rows.
+# The rows contain the elements.
 WHOLE: dict[str, tuple[Any, dict[str, Any]]] = {
     "users": (dg.User(), {}),
     "some elements": (dg.User(max_elements=2), {"elements": CELLS}),
@@ -89,7 +89,7 @@ WHOLE: dict[str, tuple[Any, dict[str, Any]]] = {
 
 @pytest.mark.slow(cases=3)
 @pytest.mark.parametrize("door", DOORS)
-def test_the_unit_follows_from_what_is_passed(door: str) -> None:
+def test_unit_follows_from_the_arguments(door: str) -> None:
     assert DOORS[door](None).level == "record"
     assert DOORS[door](dg.Record()).level == "record"
     assert DOORS[door](None, users=USERS).level == "user"
@@ -99,14 +99,14 @@ def test_the_unit_follows_from_what_is_passed(door: str) -> None:
 
 @pytest.mark.parametrize("unit", WHOLE)
 @pytest.mark.parametrize("door", DOORS)
-def test_whole_users_without_users_are_refused(door: str, unit: str) -> None:
+def test_whole_users_without_ids_are_rejected(door: str, unit: str) -> None:
     stated, rows = WHOLE[unit]
     refused = r"users is required for unit=|unit must be User\(\) without"
     with pytest.raises(dg.ParameterError, match=refused):
         DOORS[door](stated, **rows)
 
 
-def test_a_fit_without_its_users_is_refused_before_the_charge() -> None:
+def test_fit_without_users_is_rejected_before_the_charge() -> None:
     with dg.budget(9.0, 1e-3) as spent, refuses("users"):
         learn.LinearRegression(unit=dg.User(), rounds=2).fit(X, Y)
     assert spent.guarantee is None
@@ -135,7 +135,7 @@ def test_recipes_are_for_whole_users_and_need_them(trust: Any, unit: Any) -> Non
             )
 
 
-def test_a_mean_of_users_says_that_each_row_is_one() -> None:
+def test_mean_of_users_states_that_each_row_is_one() -> None:
     mean = dg.mean_of_users(X, bound=3.0, epsilon=1.0, delta=1e-6)
     assert mean.guarantee.level == "user"
     assert "each row is all that one user has, because no users were passed" in str(mean.guarantee)

@@ -1,7 +1,7 @@
-"""Where the number of users, or the labels, are not stated: nothing that is published may tell them.
+"""If the number of users or the labels are unknown, no published result may reveal them.
 
-Two searches over products of what can be published, units, relations and options. In the first the
-neighbour has one user more, and all that is public must be the same. In the second that user adds
+Two searches over products of results, units, relations and options. In the first the neighbour has
+one user more, and everything public must be equal. In the second that user adds
 nothing to any sum and the noisy number of users is the same: then nothing at all may differ.
 """
 
@@ -56,7 +56,7 @@ from dpgrain.means.user_mean import AUTO, mean_of_users
 from dpgrain.noise import SeededSource
 from dpgrain.optimize import Constant, Sgd, Squared
 from dpgrain.publishing import Promise
-from dpgrain.report import write_fit_report
+from dpgrain.report import report as write_report
 from dpgrain.units import RELATIONS, Element, Record, Relation, Unit, User
 
 Array: TypeAlias = NDArray[Any]
@@ -132,7 +132,8 @@ FITS = [
     Case(least, "minimise"),
     Case(least, "minimise", exact=True),
 ]
-# What the same seed does not make the same: draws, choices of labels and looks around follow the rows.
+# Results that a seed does not fix: draws, choices of labels and estimated centres depend on the
+# rows.
 DRAWN = [
     *(Case(unstated.fit, kind.__name__, kind=kind, unlabelled=True) for kind in CLASSIFIERS),
     Case(unstated.fit, "logistic", kind=LogisticRegression, classes=[0, 1], sampling_rate=0.5),
@@ -154,7 +155,7 @@ TUNED = [
 WHOLE = [
     *(Case(average, "mean", method=method) for method in ("auto", "clip")),
     Case(average, "mean", method="auto", radius=0.5),
-    # Who states a roster does not say how many of it have records.
+    # A list of users does not state how many of them have records.
     Case(average, "mean", method="clip", n_users=2 * unstated.N),
     Case(average, "mean", method="auto", n_users=50 * unstated.N),
 ]
@@ -170,7 +171,7 @@ TYPICAL = [Case(typical, "typical_records")]
 
 
 def product(*groups: tuple[list[Case], tuple[Unit, ...]]) -> list[Any]:
-    """All cases under all units that go with them, and both relations."""
+    """All cases with all valid units and both relations."""
     found = []
     for cases, units in groups:
         for case, unit, relation in itertools.product(cases, units, RELATIONS):
@@ -186,11 +187,11 @@ PUBLISHED = product(
 
 
 def public_part(found: Any) -> dict[str, Any]:
-    """All that is told of a release, but for noisy numbers."""
+    """The public part of a release, without noisy numbers."""
     promise = found.guarantee_ if isinstance(found, LinearModel) else found.guarantee
     told: dict[str, Any] = {"promise": promise.to_dict(), "sentence": str(promise)}
     for name in ("n_iter_", "n_features_in_", "classes_", "n_users"):
-        # A model's n_users is what was stated.
+        # A model's n_users is the stated one.
         if isinstance(found, LinearModel) and hasattr(found, name):
             told[name] = repr(getattr(found, name))
     if isinstance(found, LinearModel) and hasattr(found, "fitted_"):
@@ -202,7 +203,7 @@ def public_part(found: Any) -> dict[str, Any]:
 
 
 def published(run: Callable[[], Any]) -> tuple[Any, list[str]]:
-    """What a run gives, and what it says."""
+    """The results and the warnings of a run."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         try:
@@ -215,7 +216,7 @@ def published(run: Callable[[], Any]) -> tuple[Any, list[str]]:
 # -- one user more or less --
 
 
-# What is stated is told whatever the relation: of one of them.
+# Stated numbers are public under both relations.
 @pytest.mark.parametrize(
     ("case", "unit", "relation", "stated"),
     [
@@ -225,7 +226,7 @@ def published(run: Callable[[], Any]) -> tuple[Any, list[str]]:
         if stated is None or asked.values[2] == "zero_out"
     ],
 )
-def test_one_user_more_changes_nothing_that_is_public(
+def test_additional_user_changes_nothing_public(
     case: Case, unit: Unit, relation: Relation, stated: int | None
 ) -> None:
     # Enough to find labels that half of the users have.
@@ -251,7 +252,7 @@ SILENT = product((FITS, unstated.UNITS), (WHOLE, USER), (CHOICES[:3], PLAIN))
 
 
 def everything(found: Any, folder: Path) -> list[str]:
-    """All that is published, to the last bit."""
+    """All published numbers, bit for bit."""
     if not isinstance(found, LinearModel):
         if hasattr(found, "history"):
             arrays = (found.theta, found.history.points, found.history.gradients)
@@ -261,17 +262,17 @@ def everything(found: Any, folder: Path) -> list[str]:
     usual = found.config().promise.unit == User() and found.relation == "zero_out"
     if usual and (found.intervals or isinstance(found, PoissonRegressor)):
         # Plots take their time: of one unit and relation, and two models.
-        told.append(write_fit_report(found, folder / "page.html").read_text())
+        told.append(write_report(found, folder / "page.html").read_text())
     return told
 
 
 @pytest.mark.parametrize(("case", "unit", "relation"), SILENT)
-def test_a_user_who_adds_to_no_sum_is_in_nothing_but_the_noisy_number(
+def test_user_without_contributions_changes_only_the_noisy_number(
     case: Case, unit: Unit, relation: Relation, tmp_path: Path
 ) -> None:
     few = 0
     for seed in range(6):
-        # So little is told that the number of users is hidden, and often taken as 1.
+        # So little signal that the number of users is lost in noise, and often taken as 1.
         options = {"epsilon": 0.01, "delta": 1e-9, "random_state": seed}
         if case.name == "typical_records":
             options.pop("delta")
@@ -294,7 +295,7 @@ def test_a_user_who_adds_to_no_sum_is_in_nothing_but_the_noisy_number(
     assert few >= 1 or "method=clip,n_users=" in str(case)
 
 
-# -- the number that is released --
+# -- the noisy number of users --
 
 
 @pytest.mark.parametrize(("case", "unit", "relation"), product((FITS, (User(), Element()))))
@@ -329,7 +330,7 @@ def test_the_mean_is_divided_by_the_noisy_number() -> None:
         )
         numbers.add(found.n_users)
     assert len(numbers) > 1
-    # Its part of the error is told.
+    # Its part of the error is reported.
     found = mean_of_users(X, bound=1.0, epsilon=5.0, delta=1e-6, method="clip", random_state=1)
     stated = mean_of_users(
         X, bound=1.0, epsilon=5.0, delta=1e-6, method="clip", random_state=1, n_users=unstated.N
@@ -354,7 +355,7 @@ def test_one_persons_label_is_not_found(unit: Unit, relation: Relation) -> None:
         model.fit(table.X, y, users=table.users, elements=cells)
         assert model.classes_.tolist() == [0, 1]
         assert "12345" not in str(model.guarantee_)
-    # That many have it is found, and told apart by value alone.
+    # Values shared by this number of users are found, and distinguished only by value.
     kinds = (np.int8, float)
     objects = np.array([kinds[i % 2](label) for i, label in enumerate(table.y)], dtype=object)
     model.fit(table.X, objects, users=table.users, elements=cells)
@@ -364,7 +365,7 @@ def test_one_persons_label_is_not_found(unit: Unit, relation: Relation) -> None:
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("unit", unstated.UNITS)
-def test_what_labels_cost(unit: Unit, relation: Relation) -> None:
+def test_cost_of_labels(unit: Unit, relation: Relation) -> None:
     event = plan_selection(Promise(unit, 1.0, 1e-6, relation))
     assert event.loss(1, relation, unit).leak <= SELECTION_DELTA * 1e-6
     assert event.loss(1, relation, unit).leak > 0.9 * SELECTION_DELTA * 1e-6
@@ -373,9 +374,9 @@ def test_what_labels_cost(unit: Unit, relation: Relation) -> None:
 
 
 def test_a_block_counts_for_one_label() -> None:
-    """However many labels a user has, one of them is counted, and each as often as its rows say."""
+    """One of a user's labels counts, with probability proportional to its rows."""
     event = Selection(1e-6, 0.5, 1)
-    # Of 400 users each has three rows with 0 and one with 1.
+    # Each of 400 users has three rows with 0 and one with 1.
     users, y = np.repeat(np.arange(400), 4), np.tile([0, 0, 0, 1], 400)
     rows = arrange(len(y), users, None, User())
     found = unselected_targets(y)
@@ -384,7 +385,7 @@ def test_a_block_counts_for_one_label() -> None:
     labels, places = select_labels(found, rows, event, SeededSource(1))
     assert labels.tolist() == [0, 1]
     assert np.array_equal(places, y)
-    # A threshold between both counts tells how they are: about 300 and 100 of 400, within 6 sds.
+    # A threshold between both counts distinguishes them: about 300 and 100 of 400, within 6 sds.
     for threshold, many in ((248.0, 1), (48.0, 2)):
         passed = Selection(1e-6, threshold, 1)
         try:
@@ -400,12 +401,12 @@ def test_labels_by_their_type() -> None:
     truths = LogisticRegression(rounds=1, random_state=0).fit(table.X, np.ones(len(table.y), bool))
     assert truths.classes_.tolist() == [False, True]
     assert "the labels False, True, as booleans have them" in str(truths.guarantee_)
-    # Categories are as a rule those that were found: they state nothing.
+    # Categories are usually estimated: they state nothing.
     with refuses("classes", "1"):
         LogisticRegression(rounds=1).fit(table.X, pd.Series(table.y, dtype="category"))
 
 
-def test_a_label_without_a_value_is_none() -> None:
+def test_label_without_a_value_is_missing() -> None:
     found = unselected_targets(np.array(["b", None, "a", b"b", np.nan, "b"], dtype=object))
     assert found.labels == (("text", "b"), ("text", "a"))
     assert np.isnan(found.values[[1, 4]]).all()
@@ -472,11 +473,11 @@ def test_a_label_without_a_value_is_none() -> None:
         ),
     ],
 )
-def test_what_needs_the_number_says_so(run: Callable[..., Any], message: str) -> None:
+def test_functions_needing_the_number_state_it(run: Callable[..., Any], message: str) -> None:
     table = unstated.Table(unstated.N)
     with dg.budget(50.0, 1e-3) as budget, pytest.raises(ParameterError, match=message) as told:
         run(table.X, table.y)
-    # Before anything is charged, in one sentence, without a number of rows.
+    # Before anything is charged, in one message, without a number of rows.
     assert budget.guarantee is None
     assert str(len(table.y)) not in str(told.value)
     assert str(told.value).count(". ") == 0
@@ -486,8 +487,8 @@ def test_what_needs_the_number_says_so(run: Callable[..., Any], message: str) ->
 
 
 @pytest.mark.slow
-def test_looks_follow_the_number_within_what_was_charged() -> None:
-    """Whatever number comes out, no more is spent than before it was known."""
+def test_noisy_queries_follow_the_number_within_the_charge() -> None:
+    """Whatever the number, no more is spent than before it was known."""
     number = Gaussian(20.0, ENROLLED)
     for relation, radius in itertools.product(RELATIONS, (None, 0.5)):
         promise = Promise(dg.User(), 1.0, 1e-6, relation)
@@ -513,7 +514,7 @@ def test_looks_follow_the_number_within_what_was_charged() -> None:
                     for part in spent.event.parts
                     if not isinstance(part, dg.accounting.ExponentialMechanism)
                 ]
-                # Each kind by itself, as the caps of a filter.
+                # Each type separately, like the limits of a filter.
                 assert sum(gaussians) <= sum(before)
                 assert sum(gaussians) > 0.999 * sum(before)
                 assert cost.pure <= limit.pure
@@ -531,7 +532,7 @@ def test_looks_follow_the_number_within_what_was_charged() -> None:
 
 
 @pytest.mark.slow
-def test_the_command_line_tells_no_number(tmp_path: Path) -> None:
+def test_command_line_shows_no_number(tmp_path: Path) -> None:
     told: list[Any] = []
     for n in (unstated.N, unstated.N + 1):
         table, folder = unstated.Table(n), tmp_path / str(n)

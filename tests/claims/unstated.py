@@ -1,4 +1,4 @@
-"""Fits and means of users whose number is not stated."""
+"""Fits and means of users with an unknown number of users."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpgrain.learn import (
 from dpgrain.units import Element, Record, Unit, User
 
 N, EACH, D = 40, 3, 2
-# Between the δ that is too large for N users and the one that is for one more: a warning would tell.
+# Between the largest δ for N users and for N + 1 users: a warning would reveal which.
 DELTA = (1 / (10 * N) + 1 / (10 * (N + 1))) / 2
 UNITS: tuple[Unit, ...] = (User(), User(max_elements=2), Element(), Record())
 
@@ -35,7 +35,7 @@ class Table:
         self.users, self.elements = self.users[:kept], self.elements[:kept]
 
     def cells(self, unit: Unit) -> pd.Series | None:
-        """The elements, where the unit asks for them."""
+        """The elements, if the unit requires them."""
         asked = isinstance(unit, Element) or (isinstance(unit, User) and unit.max_elements)
         return self.elements if asked else None
 

@@ -1,4 +1,4 @@
-"""The program as a person runs it: each command in a process of its own, exit codes, the traceback."""
+"""The program as a person runs it: separate processes, exit codes, the traceback."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_every_other_command_runs(words: tuple[str, ...], process: Command) -> N
 
 
 def stated(words: Sequence[str], option: str, value: str) -> list[str]:
-    """The words with this value of an option, which is stated once."""
+    """The words with this value of an option, stated once."""
     changed = list(words)
     if option in changed:
         place = changed.index(option)
@@ -116,7 +116,7 @@ def test_debug_shows_the_traceback(visits: Path, process: Command) -> None:
     assert "ParameterError: --epsilon must be positive and finite, not -1.0." in done.stderr
 
 
-def test_a_wrong_word_is_told_with_the_usage(command: Command) -> None:
+def test_unknown_word_is_reported_with_the_usage(command: Command) -> None:
     for words, sentence in (
         (("nothing",), "No such command 'nothing'"),
         (("quantile",), "No such command 'quantile'. Did you mean 'quantiles'?"),

@@ -62,7 +62,7 @@ def test_a_refuted_claim_has_its_own_exit_code(file: Path, monkeypatch: pytest.M
     assert document["verdict"] == document["releases"]["visits"]["verdict"] == "violated"
 
 
-def test_a_release_without_an_audit_has_its_own_exit_code(file: Path) -> None:
+def test_unaudited_release_has_a_separate_exit_code(file: Path) -> None:
     # No page is "UP" in lower case.
     file.write_text(FILE + '\nby = "lower(page)"\ndomain = ["UP"]\n', encoding="utf-8")
     pq.write_table(pa.table({"who": [1], "page": ["a"]}), file.parent / "visits.parquet")
@@ -71,7 +71,7 @@ def test_a_release_without_an_audit_has_its_own_exit_code(file: Path) -> None:
     assert "not audited (visits)." in told.output
 
 
-def test_mistakes_are_those_of_the_file(file: Path) -> None:
+def test_mistakes_match_the_file(file: Path) -> None:
     file.write_text(FILE.replace("clip", "clop"), encoding="utf-8")
     assert CliRunner().invoke(app, ["audit", str(file)]).exit_code != 0
     assert CliRunner().invoke(app, ["audit", str(file), "--plot", "audit.txt"]).exit_code != 0

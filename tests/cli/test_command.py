@@ -1,4 +1,4 @@
-"""Commands made of functions: options in common, examples, and errors that name options."""
+"""Commands built from functions: shared options, examples, and errors that name options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from dpgrain.cli.app import app as program
-from dpgrain.cli.command import Command, command, group
+from dpgrain.cli.command import Command, broken, command, group
 from dpgrain.cli.options import TABLE, seldom
 from dpgrain.errors import ParameterError, SchemaError
 
@@ -78,13 +78,13 @@ def test_options_of_a_class_are_options_of_the_command() -> None:
     assert [(More(n_users=3, epsilon=2.0, random_state=3), ["a", "b"])] == SAID
 
 
-def test_help_shows_every_option_once_and_examples_as_they_are() -> None:
+def test_help_shows_every_option_once_with_verbatim_examples() -> None:
     shown = run("ask", "--help").output
     for option in ("--n-users", "--epsilon", "--seed", "--by", "And tell more of it."):
         assert shown.split("Examples:")[0].count(option) == 1
     assert "Another ε." in shown
     assert "The promised ε." not in shown
-    # What must be given stands first, and what all commands have last.
+    # Required options come first, and the options of all commands last.
     places = [shown.index(option) for option in ("--n-users", "--by", "--epsilon", "--seed")]
     assert places == sorted(places)
     # Lines of an example stay within a terminal, and are one command for a shell.
@@ -95,7 +95,7 @@ def test_help_shows_every_option_once_and_examples_as_they_are() -> None:
     )
 
 
-def test_help_names_what_is_seldom_needed_and_all_of_help_explains_it() -> None:
+def test_help_lists_rare_options_and_full_help_explains_them() -> None:
     shown, whole = run("ask", "--help").output, run("ask", "--help-all").output
     assert shown.index("Options:") < shown.index("--by") < shown.index("The guarantee:")
     assert shown.index("The guarantee:") < shown.index("--seed") < shown.index("Examples:")
@@ -104,7 +104,7 @@ def test_help_names_what_is_seldom_needed_and_all_of_help_explains_it() -> None:
     assert re.search(r"^The table:\n  --rare TEXT +Hardly ever.  \[default: a\]\n  --odd-one +Odd.",
                      whole, re.MULTILINE)  # fmt: skip
     assert "Rarely needed" not in whole
-    # What an option takes is told in a word, and no bound that goes by itself.
+    # The help shows an option's type in one word, and no bound that is implied.
     assert re.search(r"--n-users N +How many.  \[required\]", shown)
     assert re.search(r"--by TEXT … +Columns.", shown)
     assert "--help-all" not in run("other", "--help").output
@@ -131,7 +131,7 @@ def test_help_of_every_command_fits_a_screen(
             assert any(line.startswith("Example") for line in lines), words
 
 
-def test_help_of_the_program_lists_each_command_once_in_a_line_before_the_options(
+def test_program_help_lists_each_command_once_before_the_options(
     command: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -213,7 +213,7 @@ def test_an_option_of_one_value_is_not_stated_twice(words: tuple[str, ...], name
     assert SAID[-1][1] == ["a", "b"]
 
 
-def test_a_group_imports_a_command_when_it_is_asked_for() -> None:
+def test_group_imports_a_command_on_request() -> None:
     lazy = group(
         "What there is.", {"All": {"ask": f"{__name__}:ask", "gone": "no.such.module:gone"}}
     )
@@ -221,3 +221,12 @@ def test_a_group_imports_a_command_when_it_is_asked_for() -> None:
     assert CliRunner().invoke(lazy, ["ask", "--n-users", "1"]).exit_code == 0
     found = CliRunner().invoke(lazy, ["gone"])
     assert isinstance(found.exception, ModuleNotFoundError)
+
+
+def test_an_option_of_an_example_stays_with_its_values() -> None:
+    text = "dpgrain mean 'a b.csv' --bounds 0 100 --flag --user who"
+    for width in range(20, 70):
+        lines = broken(text, width).split(" \\\n")
+        assert shlex.split(" ".join(lines)) == shlex.split(text)
+        assert all(len(line) + 2 <= width for line in lines if len(line.split(" --")) > 2)
+        assert any("--bounds 0 100" in line for line in lines)

@@ -13,7 +13,7 @@ from dpgrain.cli import demo_command
 
 
 @pytest.mark.slow
-def test_the_demonstration_ends_with_commands_that_work(
+def test_demonstration_ends_with_working_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     monkeypatch.setattr(demo_command, "_READERS", 400)
@@ -36,7 +36,7 @@ def test_the_demonstration_ends_with_commands_that_work(
         words = shlex.split(line)
         tried = command(*words[words.index("-m") + 2 if "-m" in words else 1 :])
         assert tried.returncode == 0, tried.stderr
-    # To run it again publishes anew.
+    # A second run publishes again.
     assert command("demo", "--folder", "my demo").returncode == 0
 
 

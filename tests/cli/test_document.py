@@ -172,7 +172,7 @@ def test_json_is_one_document_as_documented(
     assert all(path.exists() for path in outputs)
 
 
-def test_what_is_no_number_is_null(capsys: pytest.CaptureFixture[str]) -> None:
+def test_non_numbers_are_null(capsys: pytest.CaptureFixture[str]) -> None:
     token = running.set("some command")
     print_json({"a": [math.inf, (1.5, math.nan)], "b": {"c": -math.inf, 3: True}}, None, Path("x"))
     running.reset(token)

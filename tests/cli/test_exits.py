@@ -1,4 +1,4 @@
-"""How a process ends: its exit code, what it says stays charged, and what becomes of its output."""
+"""How a process ends: exit codes, the remaining charge, and its output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STAYS = "Line 2 of the ledger 'visits' stays charged: its reservation counts as 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a table, a file of releases and a ledger that holds it once."""
+    """A folder with a table, a release file and a ledger that fits it once."""
     cases.parquet(tmp_path)
     cases.written(tmp_path, FILE)
     promise = dg.LastingPromise.of(dg.User(), 1.1, 1.1e-6)
@@ -58,7 +58,7 @@ def count(process: Command, folder: Path, *more: str) -> subprocess.CompletedPro
 
 
 @pytest.mark.slow
-def test_a_run_ends_with_0_and_is_refused_with_3(
+def test_run_exits_with_0_and_rejection_with_3(
     folder: Path, process: Command, command: Command
 ) -> None:
     done = run(process, folder)
@@ -90,7 +90,7 @@ def test_a_run_ends_with_0_and_is_refused_with_3(
         ("epsilon = 1.0", "epsilon = 9.0", 3),
     ],
 )
-def test_a_file_that_cannot_be_run_says_whose_fault_it_is(
+def test_unusable_file_error_names_the_culprit(
     before: str, after: str, code: int, folder: Path, process: Command
 ) -> None:
     assert before in FILE
@@ -102,7 +102,7 @@ def test_a_file_that_cannot_be_run_says_whose_fault_it_is(
 
 
 @pytest.mark.slow
-def test_what_is_damaged_ends_with_1(folder: Path, process: Command) -> None:
+def test_damaged_file_exits_with_1(folder: Path, process: Command) -> None:
     place = folder / "visits.ledger"
     told = process("ledger", "verify", place, "--expected", "00")
     assert told.returncode == 1
@@ -113,7 +113,7 @@ def test_what_is_damaged_ends_with_1(folder: Path, process: Command) -> None:
     assert run(process, folder).returncode == 1
 
 
-# The program, whose engine does something when the rows are read, after they were charged.
+# The program with an engine that acts when rows are read, after the charge.
 PROGRAM = """
 import os, signal, sys
 from dpgrain.cli import main
@@ -139,7 +139,7 @@ main()
         ("raise RuntimeError", 1, ""),
     ],
 )
-def test_what_ends_a_run_after_its_charge_names_the_line(
+def test_failure_after_the_charge_names_the_line(
     does: str, code: int, told: str, folder: Path
 ) -> None:
     file, place = str(folder / "releases.toml"), str(folder / "visits.ledger")
@@ -154,7 +154,7 @@ def test_what_ends_a_run_after_its_charge_names_the_line(
 
 
 @pytest.mark.slow
-def test_an_output_that_is_full_is_told_in_one_sentence(folder: Path) -> None:
+def test_full_output_is_reported_in_one_message(folder: Path) -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("needs a device that is full")
@@ -168,7 +168,7 @@ def test_an_output_that_is_full_is_told_in_one_sentence(folder: Path) -> None:
     )
 
 
-def test_a_pipe_that_nobody_reads_is_told_in_one_sentence(folder: Path) -> None:
+def test_unread_pipe_is_reported_in_one_message(folder: Path) -> None:
     words = ("ledger", "show", folder / "visits.ledger")
     reads, writes = os.pipe()
     os.close(reads)

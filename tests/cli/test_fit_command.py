@@ -25,7 +25,7 @@ from dpgrain import learn
 from dpgrain.learn import load
 from dpgrain.learn.features import CategoryColumn, FeatureEncoding, NumberColumn, load_rows
 from dpgrain.publishing.curator import Curator
-from dpgrain.report import write_fit_report
+from dpgrain.report import report as write_report
 
 SIZE = 3000
 
@@ -317,7 +317,7 @@ def test_the_report_of_a_fit_is_whole_and_safe(tmp_path: Path, intervals: float)
         (learn.QuantileRegressor(rounds=3, random_state=0, clip="auto"), rows["x" * 3000]),
     ):
         model.fit(rows, y)
-        page = write_fit_report(model, tmp_path / "fit.html").read_text(encoding="utf-8")
+        page = write_report(model, tmp_path / "fit.html").read_text(encoding="utf-8")
         assert page.count("<script") == 1, "the page's own, and none of the table's"
         assert "alert(1)</script" not in page
         assert "<img" not in page
@@ -338,7 +338,7 @@ def test_the_report_of_a_wide_model_is_short(tmp_path: Path) -> None:
     generator = np.random.default_rng(2)
     rows = generator.normal(size=(60, 500))
     model = learn.LinearRegression(rounds=3).fit(rows, rows[:, 0])
-    page = write_fit_report(model, tmp_path / "fit.html").read_text(encoding="utf-8")
+    page = write_report(model, tmp_path / "fit.html").read_text(encoding="utf-8")
     assert "The first 200 of 501 coefficients" in page
     assert "The 30 coefficients of largest size" in page
     assert len(page) < 500_000

@@ -1,14 +1,16 @@
-"""The commands that need no data: guarantee and plan, as a person runs them."""
+"""The commands without data: guarantee and plan, as a person runs them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.cli.tables import row
 from tests.conftest import Command
 
+import dpgrain as dg
 from dpgrain.accounting import ZCDP, Gaussian
 from dpgrain.cli.guarantee_command import EpsilonCurve, MechanismOptions
 from dpgrain.units import User
@@ -25,7 +27,7 @@ def test_a_sampled_run_with_a_plot(tmp_path: Path, command: Command) -> None:
     assert [float(cell) for cell in row(done.stdout, "1 element")[1:]] == pytest.approx(
         [2.126, 3.215], abs=0.003
     )
-    # The curve ends at what a user can have, which is what the whole user costs.
+    # The curve ends at a user's maximum, the cost of a whole user.
     assert row(done.stdout, "3 elements")[1:] == row(done.stdout, "a user of at most 3")[1:]
     assert "5 elements" not in done.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -101,7 +103,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("words", "sentence"), WRONG, ids=lambda v: str(v)[:60])
-def test_guarantee_says_what_is_wrong(words: list[str], sentence: str, command: Command) -> None:
+def test_guarantee_reports_mistakes(words: list[str], sentence: str, command: Command) -> None:
     done = command("guarantee", *words)
     assert done.returncode == 2
     assert sentence in done.stderr
@@ -139,3 +141,18 @@ def test_a_saved_release_takes_no_mechanism(
     done = command("guarantee", tmp_path / "saved.parquet", *option)
     assert done.returncode == 2
     assert "Pass either a saved release or a mechanism" in done.stderr
+
+
+def test_a_delta_for_several_units_is_suggested(command: Command, tmp_path: Path) -> None:
+    """A choice of names uses a part of δ for each unit."""
+    table = dg.read(pa.table({"who": list(range(99)), "page": ["a"] * 99}), user="who")
+    saved = tmp_path / "pages.parquet"
+    dg.histogram(table, "page", unit=dg.User(), epsilon=1.0, delta=1e-6).save(saved)
+    said = command("guarantee", saved).stdout
+    assert "This δ is too small for 2 users, because each unit uses a part of δ" in said
+    assert "with --delta 1e-05" in said
+    assert "for 2 users" not in command("guarantee", saved, "--delta", "1e-5").stdout
+    assert (
+        "too small for 1 element; with --delta 1e-09"
+        in command("guarantee", "--noise-multiplier", 4, "--delta", 0).stdout
+    )

@@ -1,4 +1,4 @@
-"""What commands say of a table that is not as they were told, in the words of the command line."""
+"""Messages of commands about an unexpected table, in the terms of the command line."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_errors_speak_of_options(
 
 @pytest.mark.parametrize("quoted", [False, True])
 @pytest.mark.parametrize(("mark", "shown"), [(";", ";"), ("\t", r"\t"), ("|", "|")])
-def test_a_header_with_another_delimiter_is_told(
+def test_header_with_another_delimiter_is_reported(
     mark: str, shown: str, quoted: bool, tmp_path: Path, command: Command
 ) -> None:
     path = tmp_path / "rows.csv"
@@ -169,7 +169,7 @@ def test_of_many_columns_the_nearest_are_named(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("file", "plans"), [("wide.csv", 0), ("wide.parquet", 1)])
-def test_of_many_columns_schema_and_names_are_gone_through_once(
+def test_many_columns_are_scanned_once_for_schema_and_names(
     file: str, plans: int, wide: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Each plan of so wide a table takes half a second, and so does each search for near names.
@@ -196,7 +196,7 @@ def test_several_ranks_are_one_text(path: Path, command: Command) -> None:
     assert re.findall(r"^│ +(\S+) ", shown, re.MULTILINE) == ["0.25", "0.5", "0.9"]
 
 
-def test_a_delta_that_is_not_needed_is_said_to_be(path: Path, command: Command) -> None:
+def test_unneeded_delta_is_reported(path: Path, command: Command) -> None:
     words = ("count", path, "--unit", "record", *EPSILON)
     said = "--delta 1e-06 was not needed: with this noise, the guarantee has δ = 0."
     assert said in command(*words, *DELTA).stdout
@@ -223,7 +223,7 @@ def test_a_distribution_is_drawn(path: Path, tmp_path: Path, command: Command) -
 
 
 @pytest.mark.slow
-def test_the_curator_is_told_how_numbers_are_written(tmp_path: Path, command: Command) -> None:
+def test_curator_sees_the_format_of_numbers(tmp_path: Path, command: Command) -> None:
     path = tmp_path / "rows.csv"
     path.write_text('who;paid\na;"1.234,50"\nb;3,5\nc;"1,234.50"\nd;7\n', encoding="utf-8")
     words = ("sum", path, "--delimiter", ";", "--user", "who", "--unit", "user", "--epsilon", "1",
@@ -242,18 +242,18 @@ def test_the_curator_is_told_how_numbers_are_written(tmp_path: Path, command: Co
     )
     assert counts("--decimal", ",")["non-numeric cells of 'paid' (dropped)"] == 2
     assert "pass --decimal ,\n" in command(*words, "--check").stdout
-    # Who did not check is told where to look.
+    # Users who did not check are told how.
     assert "ask the curator to check the number format (--check)" in command(*words).stdout
 
 
-def test_nothing_selected_is_no_empty_table(path: Path, command: Command) -> None:
+def test_empty_selection_is_not_an_empty_table(path: Path, command: Command) -> None:
     done = command("count", path, *USERS, "--by", "page", "--epsilon", "0.001", *DELTA)
     assert "unreadable values (--check), or pass --domain or a larger --epsilon." in done.stdout
     assert "--check shows" in done.stdout
     assert "┃" not in done.stdout
 
 
-def test_no_number_and_no_heading_of_an_estimate_is_cut(
+def test_no_number_or_heading_of_an_estimate_is_truncated(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
@@ -266,7 +266,7 @@ def test_no_number_and_no_heading_of_an_estimate_is_cut(
         printing.print_estimates(release, 1)
         shown = capsys.readouterr().out
         assert re.search(r"│ +−?[\d,]{13,} │ +[\d,]{13,} │", shown)
-        # Of the last two seeds a 0 stands below "at least".
+        # For the last two seeds a 0 is below "at least".
         assert "…" not in shown
 
 
@@ -278,7 +278,7 @@ def test_elements_are_counted_of_users(path: Path, command: Command) -> None:
     )
 
 
-def test_days_of_days_are_refused_in_words_of_options(tmp_path: Path, command: Command) -> None:
+def test_days_of_dates_are_rejected_in_option_terms(tmp_path: Path, command: Command) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("who,day\na,2026-01-31\n", encoding="utf-8")
     done = command(
@@ -287,9 +287,7 @@ def test_days_of_days_are_refused_in_words_of_options(tmp_path: Path, command: C
     assert done.stderr.startswith("Error: --days 'day' must contain timestamps, not have type DATE")
 
 
-def test_a_range_of_text_is_refused_before_anything_is_charged(
-    tmp_path: Path, command: Command
-) -> None:
+def test_text_range_is_rejected_before_any_charge(tmp_path: Path, command: Command) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("who,visits\na,1\nb,3\n", encoding="utf-8")
     words = ("count", path, "--unit", "record", *EPSILON, "--where", "visits=1..3")
@@ -309,7 +307,7 @@ def test_a_range_of_text_is_refused_before_anything_is_charged(
         ),
     ],
 )
-def test_a_domain_of_other_columns_is_refused(
+def test_domain_of_other_columns_is_rejected(
     words: tuple[str, ...], sentence: str, path: Path, command: Command
 ) -> None:
     done = command("count", path, *USERS, *EPSILON, *DELTA, *words)
@@ -332,9 +330,7 @@ def test_rows_of_people_in_groups_are_not_called_people(path: Path, command: Com
     assert "lipped count of people per page" in command(*words, "--by", "page").stdout
 
 
-def test_the_curator_sees_what_counts_0_and_what_is_left_out(
-    tmp_path: Path, command: Command
-) -> None:
+def test_curator_sees_zero_and_dropped_counts(tmp_path: Path, command: Command) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("who,y,x\na,1,2\nb,none,none\n", encoding="utf-8")
     words = ("--target", "y", "--features", "x", "--type", "x,y=double", "--check")

@@ -1,4 +1,4 @@
-"""The commands of ledgers, and the option with which others charge."""
+"""The commands of ledgers, and the option of other commands that charges one."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_promise_is_stated_by_options(
 
 
 @pytest.mark.parametrize("private", [True, False])
-def test_a_release_that_had_a_seed_is_shown_as_not_private(
+def test_seeded_release_is_shown_as_not_private(
     private: bool, tmp_path: Path, command: Command
 ) -> None:
     place = tmp_path / "l"
@@ -107,7 +107,7 @@ def test_a_release_that_had_a_seed_is_shown_as_not_private(
         (("--unit", "user", "--leak", "1"), "--leak must be at most"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(
+def test_incompatible_options_are_rejected(
     words: tuple[str, ...], told: str, tmp_path: Path, command: Command
 ) -> None:
     asked = ("--name", "visits", "--epsilon", "1", "--delta", "1e-6", *words)
@@ -116,7 +116,7 @@ def test_options_that_do_not_go_together_are_refused(
     assert not (tmp_path / "l").exists()
 
 
-def test_what_is_published_is_charged_and_shown(
+def test_releases_are_charged_and_shown(
     place: Path, visits: Path, tmp_path: Path, command: Command
 ) -> None:
     done = command("count", visits, *COUNT, "--ledger", place)
@@ -135,7 +135,7 @@ def test_what_is_published_is_charged_and_shown(
         assert text in shown.stdout
     told = json.loads(command("ledger", "show", place, "--json").stdout)
     assert (told["name"], told["promises"][0]["line"]) == ("visits", 1)
-    # A second release of that size does not fit, and says so before anything is written.
+    # A second release of that size does not fit, and is rejected before anything is written.
     over = (*COUNT[:-4], "--epsilon", "0.99", "--delta", "1e-6")
     done = command("count", visits, *over, "--ledger", place, "--output", tmp_path / "o.csv")
     assert done.returncode == 3
@@ -163,7 +163,7 @@ share = 0.5
 
 
 @pytest.mark.slow
-def test_a_file_that_is_planned_at_opening_costs_the_caps_nothing(
+def test_file_planned_at_opening_costs_the_caps_nothing(
     visits: Path, tmp_path: Path, command: Command
 ) -> None:
     planned, other = tmp_path / "planned.toml", tmp_path / "other.toml"
@@ -171,7 +171,7 @@ def test_a_file_that_is_planned_at_opening_costs_the_caps_nothing(
     other.write_text(FILE.replace("share = 0.5", "share = 0.25"))
     place = tmp_path / "planned.ledger"
     asked = ("--name", "visits", "--user", "who", "--unit", "user", "--delta", "1e-6")
-    # What is planned must fit into the promise itself.
+    # The plan must fit into the promise itself.
     done = command("ledger", "init", place, *asked, "--epsilon", "0.9", "--plan", planned)
     assert (done.returncode, place.exists()) == (2, False), done.stderr
     done = command("ledger", "init", place, *asked, "--epsilon", "2", "--plan", planned)
@@ -278,7 +278,7 @@ RUNS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_every_command_that_publishes_charges(
+def test_every_publishing_command_charges(
     name: str, place: Path, visits: Path, tmp_path: Path, command: Command
 ) -> None:
     kind, *words = RUNS[name]
@@ -340,7 +340,7 @@ def test_promises_are_added_and_renewed(place: Path, visits: Path, command: Comm
     assert "renews line 1" in command("ledger", "show", place).stdout
 
 
-def test_what_is_no_ledger_is_told(visits: Path, tmp_path: Path, command: Command) -> None:
+def test_invalid_ledger_is_reported(visits: Path, tmp_path: Path, command: Command) -> None:
     done = command("ledger", "show", tmp_path / "none")
     assert (done.returncode, "ledger init" in done.stderr) == (1, True)
     done = command("count", visits, *COUNT, "--ledger", tmp_path / "none")

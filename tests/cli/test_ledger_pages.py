@@ -31,7 +31,7 @@ def test_a_page_and_an_entry_are_written(tmp_path: Path, command: Command) -> No
     assert {name: document[name] for name in told} == told
 
 
-def test_who_decides_is_for_an_entry_alone(tmp_path: Path, command: Command) -> None:
+def test_decision_maker_applies_only_to_an_entry(tmp_path: Path, command: Command) -> None:
     done = command("ledger", "export", tmp_path / "no.ledger", "--decided-by", "the office")
     assert done.returncode == 2
     assert done.stderr.strip() == "Error: --decided-by requires --registry."

@@ -1,4 +1,4 @@
-"""`dpgrain mean-of-users`, the mean of users' vectors, as a person runs it."""
+"""`dpgrain mean-of-users`, the per-user mean, as a person runs it."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_errors_are_one_sentence(
     assert not done.stdout
 
 
-def test_options_of_other_commands_are_none_of_this_one(days: Path, command: Command) -> None:
+def test_options_of_other_commands_are_rejected(days: Path, command: Command) -> None:
     for option in ("--by", "--clip", "--unit", "--value"):
         done = command(*words(days), option, "city")
         assert done.returncode == 2

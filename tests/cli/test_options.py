@@ -1,4 +1,4 @@
-"""What options state: a unit, and columns that may have a comma in their name."""
+"""Values of options: a unit, and columns with a comma in their name."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def test_a_comma_inside_an_expression_separates_no_columns() -> None:
         (("record", None, None), "record"),
     ],
 )
-def test_what_is_protected_is_what_options_say(stated: Any, level: str) -> None:
+def test_privacy_unit_follows_the_options(stated: Any, level: str) -> None:
     assert level_of(*stated) == level
 
 
 @pytest.mark.parametrize("stated", [(None, None, None), ("record", None, 2), (None, "week", 2)])
-def test_a_unit_that_is_missing_or_bounded_in_vain_is_refused(stated: Any) -> None:
+def test_missing_or_needlessly_bounded_unit_is_rejected(stated: Any) -> None:
     with pytest.raises(ParameterError, match="--unit user"):
         level_of(*stated)

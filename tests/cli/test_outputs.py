@@ -1,4 +1,4 @@
-"""No command writes over a file that it reads: nothing is charged, and the file stays as it is."""
+"""No command writes over a file that it reads: nothing is charged, and the file is unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COUNT = f"count visits.parquet {USER} --by topic --clip 5 --ledger l"
 FIT = f"fit logistic visits.parquet --user who {PROMISE} --target bought --features age "
 FIT += "--classes 0,1 --n-users 600 --unit user"
 
-# What writes a file that is named last, and the files that it reads.
+# Commands that write the file named last, and the files that they read.
 COMMANDS = {
     f"{COUNT} --domain topics.csv --output": ["topics.csv"],
     f"{COUNT} --domain topic=topics.csv --report": [
@@ -92,7 +92,7 @@ def linked(path: Path) -> Path:
 
 
 def linked_hard(path: Path) -> Path:
-    """Another name of the file; a ledger has one name alone, and a file that is not there has none."""
+    """Another name of the file; a ledger has only one name, and a missing file has none."""
     link = path.with_name(f"hard{path.suffix}")
     if path.exists() and path.name != "l":
         link.hardlink_to(path)
@@ -111,7 +111,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("words", "read", "name"), PAIRS)
-def test_a_command_does_not_write_over_what_it_reads(
+def test_command_does_not_overwrite_its_input(
     words: str, read: str, name: Callable[[Path], Path], folder: Path, command: Command
 ) -> None:
     output = name(folder / read)
@@ -152,7 +152,7 @@ READ = ("visits.parquet", "shelves.csv", "topics.csv", "pages.csv", "releases.to
     # Outputs are tables, and the page of a report may have any name.
     [*(("output", name) for name in READ[:4]), *(("report", name) for name in READ)],
 )
-def test_a_run_does_not_write_over_what_it_reads(
+def test_run_does_not_overwrite_its_input(
     written: str, read: str, again: bool, folder: Path, command: Command
 ) -> None:
     (folder / "topics.csv").write_text((folder / "shelves.csv").read_text())
@@ -169,7 +169,7 @@ def test_a_run_does_not_write_over_what_it_reads(
     assert contents(folder) == before
 
 
-def test_a_run_in_a_ledger_that_is_open_does_not_write_over_it(folder: Path) -> None:
+def test_run_in_an_open_ledger_does_not_overwrite_it(folder: Path) -> None:
     text = cases.STATED + cases.releases("epsilon = 0.1\ndelta = 1e-9", ["count"])
     path = cases.written(folder, 'report = "l"\n' + text)
     with dg.Ledger(folder / "l") as ledger:

@@ -1,4 +1,4 @@
-"""Options are the parameters of what a command publishes: their types, their defaults, their help."""
+"""Options equal the parameters of a command's function: types, defaults, help."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEEDED = inspect.Parameter.empty
 
 
 @pytest.mark.parametrize("name", statistics.OFFERED)
-def test_a_statistic_has_the_same_parameters_and_defaults_at_every_door(name: str) -> None:
+def test_statistic_has_equal_parameters_in_every_entry_point(name: str) -> None:
     asked = {
         each: one
         for each, one in parameters_of(statistics.OFFERED[name], name).items()
@@ -34,7 +34,7 @@ def test_a_statistic_has_the_same_parameters_and_defaults_at_every_door(name: st
     for each, one in asked.items():
         option = options[each]
         assert option.required == one.required
-        # What is not stated is left to the function.
+        # Missing options are left to the function.
         assert option.default in (None, one.default) or one.required
         assert option.help == one.help
         assert "(" not in (option.metavar or "")
@@ -44,17 +44,17 @@ def test_a_statistic_has_the_same_parameters_and_defaults_at_every_door(name: st
 
 
 @pytest.mark.parametrize("name", statistics.OFFERED)
-def test_a_list_of_commands_says_what_each_function_says(name: str) -> None:
+def test_command_list_matches_each_function(name: str) -> None:
     first = (getattr(dg, name).__doc__ or "").partition("\n")[0]
     assert getattr(commands, name).summary == first
 
 
-def test_means_of_users_say_what_their_function_says() -> None:
+def test_means_of_users_help_matches_its_function() -> None:
     assert mean_of_users.summary == (dg.mean_of_users.__doc__ or "").partition("\n")[0]
 
 
 def read(parameter: Parameter, *words: str) -> Any:
-    """What a function is handed, where a command is run with some words."""
+    """The arguments of a function for a command line."""
     handed: list[dict[str, Any]] = []
 
     def run(stated: dict[str, Any]) -> None:
@@ -85,7 +85,7 @@ def read(parameter: Parameter, *words: str) -> Any:
         (float, NEEDED, ["--x", "4"], 4.0),
     ],
 )
-def test_a_text_is_read_by_the_type_of_its_parameter(
+def test_text_is_parsed_by_its_parameter_type(
     hint: Any, default: Any, words: list[str], value: Any
 ) -> None:
     made = read(Parameter("x", hint, default, "a number."), *words)
@@ -101,7 +101,7 @@ def test_a_text_is_read_by_the_type_of_its_parameter(
         (Sequence[int], "1,2.5", "--x must be integers such as 1,2,5,10, not '2.5'"),
     ],
 )
-def test_a_text_of_another_type_is_refused_by_name(hint: Any, text: str, sentence: str) -> None:
+def test_text_of_another_type_is_rejected_by_name(hint: Any, text: str, sentence: str) -> None:
     with pytest.raises(ParameterError, match=sentence):
         read(Parameter("x", hint, None, "a number."), "--x", text)
 
@@ -113,11 +113,11 @@ def test_columns_are_one_or_several() -> None:
     assert read(several) == "left out"
 
 
-def test_what_no_text_states_is_no_option() -> None:
+def test_parameters_without_text_form_have_no_option() -> None:
     assert not options_of([Parameter("loss", Callable[..., float], None, "a function.")])
 
 
-def test_a_list_may_be_stated_in_one_text_or_in_several(command: Command) -> None:
+def test_list_may_be_one_text_or_several(command: Command) -> None:
     text = " ".join(command("quantiles", "--help").stdout.split())
     assert "--q NUMBERS … The ranks, each in [0, 1]" in text
 
@@ -131,7 +131,7 @@ def test_help_all_has_the_whole_description(command: Command) -> None:
     assert "0.5 is the median. By default, these three." in whole
 
 
-def test_names_may_have_commas_where_each_is_stated_by_itself() -> None:
+def test_names_may_have_commas_when_stated_separately() -> None:
     classes = Parameter("classes", Sequence[Any] | None, None, "all labels.")
     assert read(classes, "--classes", "no, yes") == ["no", "yes"]
     assert read(classes, "--classes", "no", "--classes", "yes, sir") == ["no", "yes, sir"]

@@ -50,14 +50,14 @@ def test_plans_print_a_table_and_json(kind: str, command: Command) -> None:
         cells = row(shown.stdout, entry["name"])
         assert cells[2] == entry["unit"]
         assert ("order of" in cells[1]) == (entry["kind"] == "order")
-        # What a number rests on is cited, and listed below.
+        # The sources of a number are cited, and listed below.
         cited = re.search(r"\[(\d)]$", cells[0])
         assert (cited is not None) == bool(entry["source"])
         if cited is not None:
             assert f"[{cited[1]}] {entry['source']}\n" in shown.stdout
 
 
-def test_units_stand_side_by_side(command: Command) -> None:
+def test_units_are_in_adjacent_columns(command: Command) -> None:
     asked = ("plan", "units", "--epsilon", "1", "--delta", "1e-6", "--n-users", "10000",
              "--records", "90", "--elements", "5", "--cells", "40")  # fmt: skip
     plan = plan_units(1.0, 1e-6, n_users=10_000, records=90, elements=5, cells=40)
@@ -89,7 +89,7 @@ def test_units_are_drawn_into_a_file(command: Command, tmp_path: Path) -> None:
     assert not (tmp_path / "units.txt").exists()
 
 
-def test_schedules_stand_below_each_other(command: Command) -> None:
+def test_schedules_are_in_separate_rows(command: Command) -> None:
     asked = ("plan", "recurrent", "--epsilon", "1", "--delta", "1e-6", "--periods", "28",
              "--returns", "5", "--every", "1", "--every", "14", "--within", "7")  # fmt: skip
     plan = plan_recurrent(1.0, 1e-6, periods=28, returns=5, every=[1, 14], within=7)
@@ -123,7 +123,7 @@ def test_a_loss_cannot_curve_more_than_its_slope(command: Command) -> None:
     )
 
 
-def test_max_elements_goes_with_users(command: Command) -> None:
+def test_max_elements_requires_users(command: Command) -> None:
     done = command("plan", "mean", *PLANS["mean"], "--unit", "element", "--max-elements", "3")
     assert done.returncode == 2
     assert "--max-elements requires --unit user." in done.stderr

@@ -62,7 +62,7 @@ def test_a_run_writes_all_and_is_not_repeated_unasked(file: Path, command: Comma
 
 
 @pytest.mark.slow
-def test_a_guarantee_is_shown_of_its_own_numbers_alone(file: Path, command: Command) -> None:
+def test_guarantee_is_shown_only_with_its_numbers(file: Path, command: Command) -> None:
     command("run", file)
     shown = command("guarantee", file.parent / "count.json")
     assert shown.returncode == 0, shown.stderr
@@ -89,7 +89,7 @@ def test_all_mistakes_are_printed(file: Path, command: Command) -> None:
     assert not done.stdout
 
 
-def test_a_file_that_is_not_there(tmp_path: Path, command: Command) -> None:
+def test_missing_file_is_reported(tmp_path: Path, command: Command) -> None:
     done = command("run", tmp_path / "none.toml")
     assert done.returncode == 1
     assert "cannot be read; pass a release file" in done.stderr
@@ -131,7 +131,7 @@ def test_a_ledger_a_window_and_a_folder(file: Path, tmp_path: Path, command: Com
 
 
 @pytest.mark.slow
-def test_a_dry_run_tells_what_a_ledger_that_is_too_small_would_hold(
+def test_dry_run_reports_the_capacity_of_a_small_ledger(
     file: Path, tmp_path: Path, command: Command
 ) -> None:
     place = tmp_path / "visits.ledger"
@@ -147,7 +147,7 @@ def test_a_dry_run_tells_what_a_ledger_that_is_too_small_would_hold(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("spark")
-def test_a_file_whose_table_spark_reads(file: Path, tmp_path: Path, command: Command) -> None:
+def test_spark_table_in_a_file_is_read(file: Path, tmp_path: Path, command: Command) -> None:
     here = str(dg.plan_releases(file))
     file.write_text(file.read_text().replace("[table]", '[table]\nengine = "spark"'))
     place = tmp_path / "visits.ledger"
@@ -156,7 +156,7 @@ def test_a_file_whose_table_spark_reads(file: Path, tmp_path: Path, command: Com
     words = ("run", file, "--where", "topic=t1", "--folder", tmp_path / "t1", "--ledger", place)
     rows = (tmp_path / "visits.parquet").read_bytes()
     cases.without_its_rows(tmp_path / "visits.parquet")
-    # The plan is that of any engine, and no row is asked for.
+    # The plan is the same on any engine, and no row is read.
     done = command("run", file, "--dry-run")
     assert done.returncode == 0, done.stderr
     assert here in done.stdout
@@ -174,9 +174,7 @@ def test_a_file_whose_table_spark_reads(file: Path, tmp_path: Path, command: Com
 
 
 @pytest.mark.slow
-def test_a_run_says_what_to_take_care_of_in_fits_and_means(
-    tmp_path: Path, command: Command
-) -> None:
+def test_run_reports_warnings_of_fits_and_means(tmp_path: Path, command: Command) -> None:
     rng = np.random.default_rng(1)
     rows = {"who": np.arange(6000), "a": rng.uniform(-9, 9, 6000), "b": rng.uniform(-9, 9, 6000)}
     pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
@@ -217,7 +215,7 @@ def test_a_run_states_the_share_beyond_stated_bounds(tmp_path: Path, command: Co
     assert "not estimated" in (tmp_path / "one.csv").read_text(encoding="utf-8")
 
 
-def test_a_check_counts_faults_of_each_release_and_publishes_nothing(
+def test_check_counts_faults_of_each_release_without_publishing(
     tmp_path: Path, command: Command
 ) -> None:
     (tmp_path / "visits.csv").write_text(

@@ -49,7 +49,7 @@ def test_parameters_go_by_their_options(sentence: str, said: str) -> None:
     assert spelled(sentence) == said
 
 
-def test_a_text_that_is_no_error_may_begin_with_a_common_word() -> None:
+def test_regular_text_may_begin_with_a_common_word() -> None:
     assert spelled_inside("noise hides n_users: clip= is less") == (
         "noise hides --n-users: --clip is less"
     )

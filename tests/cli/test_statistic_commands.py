@@ -208,8 +208,8 @@ def test_each_statistic_has_a_command(
     done = command(name, visits, *options, *PROMISE, "--output", output, "--save", saved)
     assert done.returncode == 0, done.stderr
     assert said in done.stdout
-    # What is above an integer cutoff may cost a little less than was asked for.
-    # Laplace noise, where that is known to be less, needs no δ.
+    # Releases above an integer cutoff may cost slightly less than requested. Laplace noise, if
+    # known to be smaller, needs no δ.
     assert re.search(r"ε = (2|1\.9\d+), δ = (10⁻⁴|0) per ", done.stdout)
     assert pyarrow.csv.read_csv(output).num_rows > 0
     assert command("guarantee", saved).returncode == 0
@@ -236,7 +236,7 @@ def test_bounds_may_be_listed_with_a_comma(
         assert "Mean of seconds clamped to [0, 90]" in done.stdout
 
 
-def test_help_tells_of_every_command(command: Command) -> None:
+def test_help_covers_every_command(command: Command) -> None:
     shown = command("--help").stdout
     for name in ("histogram", "top", "count", "sum", "mean", "variance", "quantiles", "guarantee"):
         assert name in shown
@@ -275,7 +275,7 @@ def test_cells_and_domains_come_from_files(visits: Path, tmp_path: Path, command
     ],
     ids=["cells", "domain", "by", "value"],
 )
-def test_one_sentence_tells_what_is_wrong(
+def test_one_sentence_reports_a_mistake(
     options: tuple[str, ...], sentence: str, visits: Path, command: Command
 ) -> None:
     done = command("count", visits, "--unit", "user", *PROMISE, *options)

@@ -49,7 +49,7 @@ def test_a_terminal_shows_progress_and_colours(rows: Path, tmp_path: Path) -> No
     terminal = Terminal(program("count", rows, *COUNT), tmp_path)
     shown = terminal.read()
     assert terminal.end() == 0, shown
-    # What is drawn later than the first step depends on how fast the machine is.
+    # The drawing after the first step depends on the speed of the machine.
     assert "Selecting items" in shown
     assert "estimate" in shown
     # The bar of progress is coloured, and so is an error.
@@ -61,7 +61,7 @@ def test_a_terminal_shows_progress_and_colours(rows: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_no_colour_where_none_is_wanted(
+def test_colour_is_off_when_unwanted(
     rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
@@ -73,7 +73,7 @@ def test_no_colour_where_none_is_wanted(
 
 
 @pytest.mark.slow
-def test_a_pipe_gets_text_alone(rows: Path) -> None:
+def test_pipe_receives_plain_text(rows: Path) -> None:
     for words, code in (((), 0), (("--by", "nothing"), 1)):
         asked = [sys.executable, "-c", program("count", rows, *COUNT, *words)]
         done = subprocess.run(asked, capture_output=True, check=False)
@@ -126,7 +126,7 @@ def test_bash_completes_commands_options_and_values(shell: dict[str, str]) -> No
     }
     lines = [_script("bash", shell)]
     for words in wanted:
-        # What stands behind the last space is the word to complete, also where it is empty.
+        # The text after the last space is the word to complete, even if it is empty.
         typed = [shlex.quote(word) for word in ("dpgrain", *words.split(" "))]
         lines.append(f"COMP_WORDS=({' '.join(typed)}); COMP_CWORD={len(typed) - 1}")
         lines.append('_dpgrain_completion dpgrain; echo "${COMPREPLY[@]}"')

@@ -1,4 +1,4 @@
-"""``--where`` of the commands that read a table: only a region is read, and the promise says so."""
+"""``--where`` of the commands with a table: only a region is read, as the guarantee states."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_statistics_read_a_region(visits: Path, tmp_path: Path, command: Command
     assert str(dg.Estimates.load(saved).guarantee.scope) == words
 
 
-def test_the_curator_is_told_of_the_region(visits: Path, command: Command) -> None:
+def test_curator_sees_the_region(visits: Path, command: Command) -> None:
     done = command(
         "count", visits, "--user", "who", "--unit", "user", "--where", "who=3", "--check"
     )
     assert "               1  rows\n" in done.stdout
 
 
-def test_means_and_fits_say_their_region(visits: Path, tmp_path: Path, command: Command) -> None:
+def test_means_and_fits_state_their_region(visits: Path, tmp_path: Path, command: Command) -> None:
     done = command(
         "mean-of-users", visits, "--user", "who", *PROMISE, "--columns", "x", "--bound", "7",
         "--n-users", "40", "--type", "x=double", "--where", "country=FR",
@@ -73,9 +73,7 @@ def test_means_and_fits_say_their_region(visits: Path, tmp_path: Path, command: 
         ("day=2026-01..2026-02", "declare its type, such as --type day=date"),
     ],
 )
-def test_what_is_no_region_is_refused(
-    where: str, words: str, visits: Path, command: Command
-) -> None:
+def test_invalid_region_is_rejected(where: str, words: str, visits: Path, command: Command) -> None:
     done = command("count", visits, "--user", "who", "--unit", "user", *PROMISE, "--where", where)
     assert done.returncode != 0
     assert words in " ".join(done.stderr.split())

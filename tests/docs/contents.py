@@ -1,4 +1,4 @@
-"""Numbered items of the papers, extracted once, in the order in which each paper has them.
+"""Numbered items of the papers, extracted once, in the order of each paper.
 
 Appendices that state an item again under its own number have it once. Equations within proofs are
 listed with the rest; the short version of the element-level paper has its own list.
@@ -48,5 +48,5 @@ CONTENTS = {
     "shuffle-sco": {"Item by item": SHUFFLE},
     "user-level-sco": {"Item by item": SCO},
 }
-#: What a row may say of its items.
+#: Allowed fields of a row's items.
 STATES = ("works", "corrected", "false", "weaker than printed", "not a claim")

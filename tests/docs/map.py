@@ -1,7 +1,7 @@
-"""The map of the rooms in docs/architecture.md, drawn from what they import.
+"""The map of the packages in docs/architecture.md, drawn from their imports.
 
-A room stands above all rooms that it needs. A line leads to a room that is needed and that none of
-the others needs in its turn, so that what can be reached over several lines has no line of its own.
+A package is above all packages that it needs. A line leads to a needed package, unless another
+needed one also needs it, so that packages reachable over several lines have no direct line.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tests.docs.pages import PICTURES
 from tests.rooms import SOURCE, Graph, needed, tree_of
 
 MAP = PICTURES / "rooms.svg"
-# The modules beside the rooms, which all rooms share.
+# The shared modules next to the packages.
 SHARED = "units, errors, words"
 _WIDTH, _BOX, _HEIGHT, _ROW = 760, 104, 32, 70
-# How often rows are sorted by the places of what they lead to.
+# Number of passes that sort rows by the positions of their targets.
 _SWEEPS = 12
 _STYLE = """
   path { fill: none; stroke: #8a8f98; stroke-width: 1.4; }
@@ -31,7 +31,7 @@ _STYLE = """
 
 
 def rooms() -> Graph:
-    """Return which room needs which, without the modules that all of them share."""
+    """Return the imports between packages, without the shared modules."""
     found: Graph = defaultdict(set)
     for importer, modules in needed(SOURCE).items():
         for module in modules:
@@ -81,7 +81,7 @@ class Place:
 
     Args:
         floor: how many floors up.
-        name: the room, or both ends of the line.
+        name: the package, or both ends of the line.
     """
 
     floor: int
@@ -186,6 +186,6 @@ def _box(x: float, y: float, width: float, name: str, title: str, kind: str) -> 
 
 
 def _says(room: str) -> str:
-    """Return the first sentence that a room says of itself."""
+    """Return the first sentence of a package's docstring."""
     text = ast.get_docstring(tree_of(SOURCE / "dpgrain" / room / "__init__.py")) or ""
     return text.split("\n\n")[0].replace("\n", " ")

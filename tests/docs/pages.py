@@ -1,9 +1,9 @@
-"""Pages whose code is run as it stands, and whose output is compared with what the page shows.
+"""Pages with code that runs unchanged, and their shown output.
 
-A block of ``python`` runs after those before it; the block without a language that follows it is what
-it prints. A block of ``console`` has commands after ``$ ``, each with what it prints. A line ``…``
-stands for any lines. A page runs in an empty folder, as a reader's may be. The environment variable
-``DPGRAIN_PAGES=write`` writes the output into the page instead, and the pictures that it saves into
+A block of ``python`` runs after the blocks before it; a following block without a language is its
+output. A block of ``console`` has commands after ``$ ``, each followed by its output. A line ``…``
+matches any lines. A page runs in an empty folder, like a reader's. The environment variable
+``DPGRAIN_PAGES=write`` writes the output into the page instead, and saved pictures into
 ``docs/pictures``.
 """
 
@@ -28,21 +28,21 @@ from numpy.typing import NDArray
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs" / "pictures"
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
-# Names that are made anew in each run, and times.
+# Generated names, which differ in each run, and times.
 _ANEW = re.compile(r"[0-9a-f]{32,}|#[0-9a-f]{8}|\d{4}-\d\d-\d\dT[\d:]+Z")
 _NUMBER = re.compile(r"(?<![\w#])-?\d[\d,]*(?:\.\d+)?")
 _LONGEST = 100
-# Another machine may round sums of floating point otherwise, and then a number that is printed.
+# Floating-point sums, and printed numbers, may round differently on another machine.
 _RELATIVE, _LAST_PLACE = 0.02, 1.5
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What a page shows of one block, and what was printed.
+    """The shown and the printed output of one block.
 
     Args:
-        start: where the output begins in the page.
-        stop: where it ends.
+        start: start of the output in the page.
+        stop: its end.
         shown: the output in the page.
         printed: the output of this run.
     """
@@ -64,7 +64,7 @@ class Shown:
         )
 
     def renewed(self) -> str:
-        """Return what was printed, with the lines left out that the page leaves out."""
+        """Return the printed output without the lines that the page omits."""
         head, dots, tail = self.shown.partition("…\n")
         lines = self.printed.splitlines(keepends=True)
         if not dots:
@@ -74,7 +74,7 @@ class Shown:
 
 
 def same(shown: str, printed: str) -> bool:
-    """Return whether two outputs have the same words, and numbers that hardly differ."""
+    """Return whether two outputs have the same words, and nearly equal numbers."""
     lasting = [_ANEW.sub("anew", text) for text in (shown, printed)]
     words = [_plain(_NUMBER.sub("0", text)) for text in lasting]
     numbers = [_NUMBER.findall(text) for text in lasting]
@@ -82,7 +82,7 @@ def same(shown: str, printed: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Return a text without spaces and lines of tables, whose lengths follow numbers."""
+    """Return a text without spaces and table rules, because their lengths depend on numbers."""
     return re.sub(r"[\s─━]+", " ", text).strip()
 
 
@@ -95,7 +95,7 @@ def _near(one: str, other: str) -> bool:
 
 @dataclass
 class Bits:
-    """Bits that are the same in each run, in place of the operating system's."""
+    """Repeatable random bits instead of the operating system's."""
 
     generator: np.random.Generator = field(default_factory=lambda: np.random.default_rng(2025))
 

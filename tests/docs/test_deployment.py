@@ -1,4 +1,4 @@
-"""The code of docs/deployment.md runs as it stands, and its reports are what it says."""
+"""The code of docs/deployment.md runs unchanged, and its reports match the page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_code_of_the_page_runs(capsys: Any) -> None:
     assert np.abs(np.array(means) - 0.9 * np.array([0.1, -0.2, 0.3])).max() < 6 * sd
 
 
-def test_reports_are_written_as_the_page_says() -> None:
+def test_reports_match_the_page() -> None:
     packing = VectorSum(n_users=50, dim=5, epsilon=2.0, delta=1e-5).randomizer().packing
     integers = np.array([0, 1, 2, packing.largest, 77])
     report = packing.pack(integers, bytes(range(16)))

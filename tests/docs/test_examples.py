@@ -1,4 +1,4 @@
-"""Each example runs, tells something, and is in the gallery of the site under its own name."""
+"""Each example runs, prints something, and is in the site's gallery under its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The code of docs/ledger.md runs as it stands, and says what the page says."""
+"""The code of docs/ledger.md runs unchanged, with the shown output."""
 
 from __future__ import annotations
 

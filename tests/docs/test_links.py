@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md"))]
-# What the documents refer to elsewhere; nothing is fetched, here or when the site is built.
+# External links of the documents; nothing is fetched, here or when the site is built.
 ELSEWHERE = {
     "https://analytics.wikimedia.org/published/datasets/country_project_page/00_README.html",
     "https://arxiv.org/abs/1709.02753",
@@ -35,13 +35,13 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def _links(text: str) -> Iterator[str]:
-    """Yield the targets of the links of a page, without those in code."""
+    """Yield the link targets of a page, without links in code."""
     yield from _LINK.findall(_CODE.sub("", text))
 
 
 @cache
 def _anchors(page: Path) -> frozenset[str]:
-    """The names of the headings of a page, as they stand in links."""
+    """The anchors of a page's headings."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
     titles = re.findall(r"^#{1,3} (.*)$", text, re.M)
     return frozenset(re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles)
@@ -71,7 +71,7 @@ def test_links_elsewhere_are_known() -> None:
 
 
 def test_links_within_the_site_stay_there() -> None:
-    """What is no page of the site has no place in it that a link from there could lead to."""
+    """Files outside the site have no address that a relative link could reach."""
     docs = ROOT / "docs"
     leaving = [
         (page.name, link)
@@ -91,5 +91,5 @@ def test_links_within_the_site_stay_there() -> None:
         ("`[a](nothing.md)`\n\n```python\nx[0](nothing)\n```\n", []),
     ],
 )
-def test_a_link_that_leads_nowhere_is_seen(text: str, lost: list[str]) -> None:
+def test_dead_link_is_detected(text: str, lost: list[str]) -> None:
     assert _lost(ROOT / "docs" / "page.md", text) == lost

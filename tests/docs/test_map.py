@@ -1,4 +1,4 @@
-"""The map of the rooms is of the imports as they are, and lines lead down."""
+"""The package map shows the current imports, and lines lead down."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.rooms import SOURCE
 
 
 @pytest.mark.slow
-def test_the_map_is_of_the_imports_as_they_are() -> None:
+def test_map_shows_the_current_imports() -> None:
     if os.environ.get("DPGRAIN_PAGES") == "write":
         MAP.write_text(drawing.drawn(), encoding="utf-8")
     assert MAP.read_text(encoding="utf-8") == drawing.drawn()

@@ -1,4 +1,4 @@
-"""What pages call by a name of the package is there."""
+"""Names of the package on pages exist."""
 
 from __future__ import annotations
 

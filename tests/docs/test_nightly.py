@@ -1,4 +1,4 @@
-"""What docs/nightly.md shows does what it says, as far as it goes without what starts it."""
+"""The code of docs/nightly.md works, except for the scheduler that starts it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ PAGE = (ROOT / "docs" / "nightly.md").read_text(encoding="utf-8")
 DAY = "2026-03-01"
 
 
-# A process that has loaded what commands need forks one for each command that is asked of it: it has
-# the words, folder, environment and open files of who asks. It ends with the socket.
+# A process with loaded modules forks one child for each command, with the caller's arguments,
+# folder, environment and open files. It ends when the socket closes.
 SERVER = """
 import importlib, os, pkgutil, socket, sys, traceback
 import duckdb, jinja2, matplotlib.backends.backend_svg, matplotlib.figure, pyarrow.csv
@@ -92,7 +92,7 @@ sys.exit(asks.recv(1)[0])
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The program ``dpgrain``, without the second in which each process loads it."""
+    """The program ``dpgrain``, without the import time of one second."""
     place = str(tmp_path_factory.mktemp("program") / "socket")
     words = [sys.executable, "-W", "ignore", "-c", SERVER, place]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
@@ -130,7 +130,7 @@ def run(folder: Path, command: str, **environment: str) -> subprocess.CompletedP
 
 
 def twice(folder: Path, command: str, output: Path, **environment: str) -> None:
-    """The second run is refused, and not charged; what was published stands."""
+    """The second run is rejected, and not charged; the published file is unchanged."""
     done = run(folder, command, **environment)
     assert done.returncode == 0, done.stderr
     published = output.read_bytes()
@@ -148,7 +148,7 @@ def test_the_script_of_cron_charges_a_night_once(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_line_of_cron_ends_with_the_codes_of_the_page(folder: Path) -> None:
+def test_cron_line_ends_with_the_codes_of_the_page(folder: Path) -> None:
     cron = next(line for line in PAGE.splitlines() if line.startswith("15 3 * * * "))
     night = cron.removeprefix("15 3 * * * ").replace("/srv/visits", str(folder))
     # A test that runs past midnight shall not have two yesterdays.
@@ -157,7 +157,7 @@ def test_the_line_of_cron_ends_with_the_codes_of_the_page(folder: Path) -> None:
     asked.chmod(0o755)
     assert run(folder, night).returncode == 0
     log = folder / "nightly.log"
-    # The same again is refused, with what is missing.
+    # The same request is rejected again, with the missing part.
     (folder / DAY / "pages.csv").unlink()
     assert run(folder, night).returncode == 5
     assert f"Its missing outputs: '{DAY}/pages.csv'." in log.read_text()
@@ -171,7 +171,7 @@ def test_the_line_of_cron_ends_with_the_codes_of_the_page(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_budget_that_is_spent_says_what_would_fit(folder: Path) -> None:
+def test_spent_budget_states_a_fitting_release(folder: Path) -> None:
     assert run(folder, f"./nightly.sh {DAY}").returncode == 0
     done = run(folder, f"dpgrain run releases.toml --where day={DAY} --folder again --again "
                        "--ledger visits.ledger")  # fmt: skip
@@ -180,7 +180,7 @@ def test_a_budget_that_is_spent_says_what_would_fit(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_container_has_what_it_starts(folder: Path) -> None:
+def test_container_has_its_start_command(folder: Path) -> None:
     text = (NIGHTLY / "Containerfile").read_text()
     copied = re.findall(r"^COPY (.*) \./$", text, re.M)[0].split()
     assert all((NIGHTLY / name).exists() for name in copied)
@@ -195,7 +195,7 @@ def test_the_container_has_what_it_starts(folder: Path) -> None:
 
 
 def task_of_airflow(begin: str, ds: str) -> dict[str, Any]:
-    """The options of the task, as a run at 3:15 on 2 March renders them.
+    """The task's options, as rendered for a run at 3:15 on 2 March.
 
     Airflow is not here: ``ds`` and the beginning of the interval are as Airflow 2.10 and 3.3 set them.
     """
@@ -244,7 +244,7 @@ def test_the_task_of_airflow_can_be_retried(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_the_model_of_dbt_publishes_a_day_once(folder: Path) -> None:
-    """dbt is not here: what it passes to a model is its settings and its reference."""
+    """dbt is not installed: it passes its settings and its reference to a model."""
     names: dict[str, Any] = {}
     exec((NIGHTLY / "dbt_model.py").read_text(), names)
     stated = yaml.safe_load((NIGHTLY / "schema.yml").read_text())["models"][0]

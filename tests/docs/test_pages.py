@@ -41,7 +41,7 @@ SLOW = (SPARK, WAREHOUSE)
 
 @pytest.fixture
 def visits_there(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The table of PostgreSQL that a page speaks of, whose address is in the environment."""
+    """The PostgreSQL table of a page, with its address in the environment."""
     if missing():
         pytest.skip(missing())
     pytest.importorskip("adbc_driver_sqlite", reason="needs adbc-driver-sqlite")
@@ -66,7 +66,7 @@ def visits_there(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         for page in PAGES
     ],
 )
-def test_the_page_shows_what_its_code_prints(
+def test_page_shows_the_output_of_its_code(
     page: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -109,7 +109,7 @@ def test_the_page_shows_what_its_code_prints(
         ("by (#12ab34cd)\n", "by (#99ab34cd)\n", True),
     ],
 )
-def test_what_differs_is_seen(shown: str, printed: str, alike: bool) -> None:
+def test_differences_are_detected(shown: str, printed: str, alike: bool) -> None:
     block = Shown(0, 0, shown, printed)
     assert block.agrees() is alike
     assert Shown(0, 0, block.renewed(), printed).agrees()

@@ -39,7 +39,7 @@ _PAPERS = {
     "user-level-sco": "SCO",
 }
 _SHORT = {"Cor.": "Corollary", "Prop.": "Proposition", "App.": "Appendix"}
-# Equations that say a false theorem's bound, or a proof's conclusion, again.
+# Equations that repeat a false theorem's bound, or a proof's conclusion.
 _AGAIN = {"Equation 10", "Equation 11", "Equation 16", "Lemma 3.6"}
 
 
@@ -85,7 +85,7 @@ def _faults(text: str) -> list[int]:
 
 
 @pytest.mark.parametrize("page", [*PAGES, *FALSE_CLAIMS.parent.glob("*.md")], ids=lambda p: p.stem)
-def test_every_test_that_a_page_names_is_there(page: Path) -> None:
+def test_every_test_named_on_a_page_exists(page: Path) -> None:
     assert _lost(page.read_text(encoding="utf-8")) == []
 
 
@@ -98,14 +98,14 @@ def test_every_theorem_has_its_file_and_its_test(page: Path) -> None:
 
 
 def _items(page: Path, heading: str) -> list[list[str]]:
-    """The rows of a page's list: items, state, call, what is to know, and the paper's name."""
+    """The rows of a page's list: items, state, call, note, and the paper's name."""
     section = page.read_text(encoding="utf-8").split(f"## {heading}\n")[1].split("\n## ")[0]
     lines = re.findall(r"^\| (.*) \|$", section, re.M)
     return [[cell.strip() for cell in line.split(" | ")] for line in lines[1:]]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_item_of_a_paper_is_in_its_list_once_with_a_state(page: Path) -> None:
+def test_every_paper_item_is_listed_once_with_a_state(page: Path) -> None:
     for heading, contents in CONTENTS[page.stem].items():
         rows = _items(page, heading)
         assert [row for row in rows if len(row) != 5 or row[1] not in STATES or not row[3]] == []
@@ -133,13 +133,13 @@ def test_every_call_of_a_list_is_there(page: Path) -> None:
         rows = _items(page, heading)
         calls = [call for row in rows for call in _CALL.findall(row[2])]
         assert [call for call in calls if not _is_there(call)] == []
-        # Who has no call is a step of a proof, or false without anything in its place.
+        # Items without a call are steps of a proof, or false without a replacement.
         assert [row for row in rows if not _CALL.search(row[2]) and row[2] != "–"] == []
     assert not _is_there("dg.nothing")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_false_item_of_a_list_is_among_the_false_claims(page: Path) -> None:
+def test_every_false_item_is_among_the_false_claims(page: Path) -> None:
     paper, named = "", set()
     for where, *_ in _rows(FALSE_CLAIMS):
         paper = where.partition(",")[0] if not where.startswith("the same") else paper
@@ -166,9 +166,9 @@ def test_the_index_counts_the_faults_of_each_paper() -> None:
     assert {page: [int(count) for count in counts] for page, counts in rows.items()} == found
 
 
-def test_a_test_that_is_not_there_is_seen() -> None:
+def test_missing_test_is_detected() -> None:
     here = "tests/docs/test_papers.py"
-    text = f"`{here}::test_a_test_that_is_not_there_is_seen` and `{here}::test_nothing`"
+    text = f"`{here}::test_missing_test_is_detected` and `{here}::test_nothing`"
     assert _lost(text) == [f"{here}::test_nothing"]
     assert _theorems("## Theorem by theorem\n\n- one\n  more\n- two\n\n## Figures\n- three\n") == [
         "- one\n  more",

@@ -24,9 +24,9 @@ def _missing(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+def test_every_file_named_on_a_page_exists(page: Path) -> None:
     assert _missing(page.read_text(encoding="utf-8")) == []
 
 
-def test_a_file_that_is_not_there_is_seen() -> None:
+def test_missing_file_is_detected() -> None:
     assert _missing("`units.py`, `means/clipped.py` and `means/nothing.py`") == ["means/nothing.py"]

@@ -1,4 +1,4 @@
-"""The page of what stands behind each event is of the tree as it is, and nothing is missing."""
+"""The page on the evidence for each event matches the current tree, and is complete."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_event_of_the_package_has_a_chain(found: list[Chain]) -> None:
     assert {chain.event for chain in found} == {*base._HOMES, "Compose", "Parallel"}
 
 
-def test_the_page_is_of_the_tree_as_it_is(found: list[Chain]) -> None:
+def test_page_matches_the_current_tree(found: list[Chain]) -> None:
     if os.environ.get("DPGRAIN_PAGES") == "write":
         (ROOT / PAGE).write_text(page(found), encoding="utf-8")
     assert (ROOT / PAGE).read_text(encoding="utf-8") == page(found)

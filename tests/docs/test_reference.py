@@ -27,7 +27,7 @@ def _pages() -> dict[str, str]:
 def test_every_public_name_is_described_once() -> None:
     described = [name for text in _pages().values() for name in _described(text)]
     contracts = [f"testing.{name}" for name in testing.__all__]
-    # What a function of the package takes and returns, which nobody makes.
+    # Argument and return types of public functions, which callers never construct.
     contracts += [f"auditing.{name}" for name in ("Canaries", "TrainingAudit")]
     assert sorted(described) == sorted(
         [*set(dg.__all__) - {"__version__"}, "datasets", "testing", *contracts]
@@ -35,7 +35,7 @@ def test_every_public_name_is_described_once() -> None:
 
 
 def test_packages_are_described_as_a_whole() -> None:
-    """What an ``automodule`` shows is the package's ``__all__``, if it has one."""
+    """An ``automodule`` documents the package's ``__all__``, if it has one."""
     for text in _pages().values():
         for kind, name in _DIRECTIVE.findall(text):
             if kind == "module" and name not in ("torch", "testing"):

@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_the_page_says_what_happens(folder: Path, command: Command) -> None:
+def test_page_matches_the_actual_behaviour(folder: Path, command: Command) -> None:
     (text,) = _blocks(PAGE, "toml")
     (folder / "releases.toml").write_text(text, encoding="utf-8")
     planned, mistaken = _blocks(PAGE, "")

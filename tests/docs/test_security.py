@@ -1,4 +1,4 @@
-"""What the page on security claims has a test."""
+"""Each claim of the security page has a test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.rooms import SOURCE, modules_of, tree_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/security.md").read_text(encoding="utf-8")
-# Modules whose loading may run code that stands in what is read.
+# Modules that may execute code from files that they read.
 _RUNNING = {"pickle", "cloudpickle", "dill", "marshal", "joblib", "torch"}
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)))
 
@@ -34,7 +34,7 @@ def test_each_part_names_a_test(part: str) -> None:
 
 
 def _loads(path: Path) -> set[str]:
-    """The calls that may run code which stands in what they read, as they are written."""
+    """Calls that may execute code from their input, as written in the source."""
     found = set()
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

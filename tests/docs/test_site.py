@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "build" / "site"
-# What a browser fetches by itself: scripts, pictures, styles and fonts; not links that are followed.
+# Resources that a browser fetches automatically: scripts, pictures, styles and fonts; not links.
 _FETCHED = re.compile(r"""<(?:script|img|link|iframe)\b[^>]*?\b(?:src|href)=["']([^"']+)""")
 
 built = pytest.mark.skipif(not (SITE / "index.html").exists(), reason="make docs has not run")
@@ -44,5 +44,5 @@ def test_every_page_is_built_and_found_by_the_search() -> None:
         ("<img alt='x' src='//example.org/a.png'>", ["//example.org/a.png"]),
     ],
 )
-def test_what_is_fetched_is_seen(html: str, targets: list[str]) -> None:
+def test_fetched_resources_are_detected(html: str, targets: list[str]) -> None:
     assert _fetched(html) == targets

@@ -1,4 +1,4 @@
-"""What code and documents refer to in the theory is there."""
+"""References to the theory in code and documents resolve."""
 
 from __future__ import annotations
 
@@ -67,5 +67,5 @@ def test_references_are_found_at_all() -> None:
         ("section 0 of the theory", ["0"]),
     ],
 )
-def test_a_section_that_is_not_there_is_seen(text: str, lost: list[str]) -> None:
+def test_missing_section_is_detected(text: str, lost: list[str]) -> None:
     assert _lost(text) == lost

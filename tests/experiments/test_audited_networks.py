@@ -1,4 +1,4 @@
-"""Audits of networks: whatever loop trains them keeps its claim, and half of the noise is seen."""
+"""Audits of networks: all training loops satisfy their claims; halved noise is detected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWa
 @pytest.mark.parametrize("name", CASES)
 def test_a_training_keeps_its_claim(name: str) -> None:
     _, line = CASES[name].line(runs.EPSILON, SMALL)
-    # At a δ above that of the promise its curve claims less.
+    # At a δ above the guarantee's its curve claims less.
     assert line.claim == pytest.approx(runs.EPSILON, rel=1e-3) or line.claim < runs.EPSILON
     assert line.verdict != "violated"
     assert max(line.named.epsilon or 0.0, line.free.epsilon) > 0.1 * line.claim

@@ -1,4 +1,4 @@
-"""Audits of fits, means, sums, choices and scores: claims are kept, and half of the noise is seen."""
+"""Audits of fits, means, sums and choices: claims are true; halved noise is detected."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def page() -> dict[str, str]:
 
 
 VERDICTS = page()
-# The runs of which the best is kept are of a law of their own, not noise.
+# The number of runs has a separate distribution, and is not noise.
 OF_RUNS = "best_of, user"
 KEPT = [name for name in CASES if VERDICTS[name] == "kept" and name != OF_RUNS]
 
 
 @pytest.fixture
 def halved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All noise has half of the scale that is asked for."""
+    """All noise has half of the requested scale."""
     counts = vars(draws)["draw_counts"]
 
     def half(module: Any, name: str, place: int) -> None:
@@ -57,7 +57,7 @@ def halved(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, less)
 
     def fewer(law: Any, size: int, source: Any) -> Any:
-        # A quarter of all coins, and as many ones for sure as the others show on average.
+        # A quarter of all coins, and the average number of the others' heads as fixed ones.
         quarter = (
             BinomialDistribution(law.trials // 4, law.probability)
             if isinstance(law, BinomialDistribution)
@@ -72,7 +72,7 @@ def halved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draws, "draw_counts", fewer)
 
 
-def test_bounds_of_scores_are_wrong_as_rarely_as_said() -> None:
+def test_score_bounds_fail_as_rarely_as_stated() -> None:
     rng, alpha, found = np.random.default_rng(3), 0.2, []
     for _ in range(60):
         one, other = (rng.laplace(at, 1.0, 400) for at in (1.0, 0.0))
@@ -89,14 +89,14 @@ def test_the_page_has_each_query_and_none_is_refuted() -> None:
     assert len(KEPT) > 40
 
 
-def test_each_function_that_publishes_is_audited() -> None:
+def test_each_publishing_function_is_audited() -> None:
     asked = {name.rsplit(".", 1)[1] for name in NAMES} - {*OFFERED}
     assert asked <= {case.query for case in CASES.values()}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*CASES])
-def test_claims_are_kept(name: str) -> None:
+def test_claims_are_satisfied(name: str) -> None:
     _, line = CASES[name].way.line(runs.EPSILON, SMALL)
     assert line.verdict != "violated"
     assert line.claim == pytest.approx(runs.EPSILON, rel=0.01) or line.claim < runs.EPSILON
@@ -112,7 +112,7 @@ def test_half_of_the_noise_is_refuted(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_runs_that_cost_twice_as_much_are_refuted() -> None:
+def test_runs_at_double_cost_are_refuted() -> None:
     one, other, _ = runs.kept(2 * runs.EPSILON, 8000)
     claim = runs.kept(runs.EPSILON, 1)[2].epsilon()
     assert ways.free_epsilon(one, other, 0.0, 1e-3) > claim
@@ -126,17 +126,15 @@ UNCLIPPED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", UNCLIPPED)
-def test_canaries_that_are_not_clipped_are_refuted(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unclipped_canaries_are_refuted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, function = UNCLIPPED[name]
     clip = vars(module)[function]
-    # The bound is the last of what is passed.
+    # The bound is the last argument.
     monkeypatch.setattr(module, function, lambda *given: clip(*given[:-1], 2 * given[-1]))
     assert CASES[name].way.line(runs.EPSILON, SMALL)[1].verdict == "violated"
 
 
-def test_the_smallest_excess_that_shows_is_found() -> None:
+def test_smallest_detectable_excess_is_found() -> None:
     _, line = ways.audited(CASES["accuracy, user"].way, runs.EPSILON, SMALL)
     assert line.verdict == "kept"
     assert 1.1 <= line.free.seen <= 1.5

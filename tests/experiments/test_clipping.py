@@ -19,7 +19,7 @@ def some(cells: int = 12, seed: int = 0) -> clipping.Norms:  # type: ignore[name
     return clipping._of_groups("some", user, item, group, amount)
 
 
-def test_norms_are_those_of_blocks() -> None:
+def test_norms_agree_with_blocks() -> None:
     norms = clipping.Norms.of(
         "two", [7, 7, 7, 9], [1, 1, 1, 4], [0, 0, 1, 2], [1.0, 2.0, 4.0, 0.0], [0, 2, 0, 0, 1]
     )
@@ -38,7 +38,7 @@ def test_the_best_bound_in_hindsight(noise: float) -> None:
 
 
 @pytest.mark.parametrize("most", [1, 2, 20])
-def test_rows_of_the_second_look(most: int) -> None:
+def test_rows_of_the_second_query(most: int) -> None:
     """Against counting block by block, with a person's blocks in a bin capped."""
     norms = some()
     pool = np.arange(norms.cells) % 2
@@ -58,7 +58,7 @@ def test_rows_of_the_second_look(most: int) -> None:
     assert norms.pooled(rough, 1).sum() < norms.pooled(rough, 20).sum()
 
 
-def test_both_methods_run_and_the_price_is_kept() -> None:
+def test_both_methods_run_within_the_price() -> None:
     norms, mu = some(), clipping.mu_of(3.0)
     for method in (clipping.before, clipping.new):
         outcomes = [method(norms, mu, np.random.default_rng(seed)) for seed in range(3)]

@@ -1,4 +1,4 @@
-"""The experiment on defaults measures what it says, at a small size."""
+"""The experiment on defaults runs and measures correctly at a small size."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_nothing_has_less_loss_than_the_best(name: str) -> None:
             assert found.loss(near, whom) > found.loss(best, whom) - 1e-6
 
 
-def test_people_and_records_differ_where_heavy_users_do() -> None:
+def test_people_and_records_differ_with_heavy_users() -> None:
     best = problem("heavy", 4000).best
     assert best["person"][0] == pytest.approx(-0.8, abs=0.02)
     assert best["record"][0] == pytest.approx((2 - 4.5) / 6.5, abs=0.02)

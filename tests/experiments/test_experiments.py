@@ -28,7 +28,7 @@ mpl.use("Agg")
 
 @pytest.fixture(scope="module")
 def words() -> Any:
-    """Sixty users and thirty words: few people say much."""
+    """Sixty users and thirty words: few people write much."""
     generator = np.random.default_rng(3)
     rate = generator.lognormal(2, 1.5, (60, 1)) * generator.dirichlet(np.ones(30), 60) * 30
     counts = generator.poisson(rate)
@@ -60,8 +60,8 @@ def test_words_at_a_small_size(words: Any, tmp_path: Path) -> None:
     assert len(wf.show(result.rows).splitlines()) == 4
 
 
-def test_the_single_bound_is_what_the_library_releases(words: Any) -> None:
-    # Hardly any noise: the computed error of clipping is that of a release.
+def test_single_bound_equals_the_library_release(words: Any) -> None:
+    # Almost no noise: the computed clipping error equals a release's.
     matrix = words.matrix()
     halves = wf.Halves.of(matrix, 2)
     for cells in (1, 5, 30):
@@ -87,7 +87,7 @@ def test_the_baseline_is_the_error_without_clipping_and_noise(words: Any) -> Non
         assert halves.ratio(split, 30 * truth) == pytest.approx(0)
 
 
-def test_targets_tell_pass_from_fail() -> None:
+def test_targets_distinguish_pass_from_fail() -> None:
     def row(cells: int, mean: float, worst: float, better: float = 0.9) -> Any:
         after = (mean * better,) * 2 + (0.0,) * 3
         return wf.WordRow(cells, 1.0, 1.0, 1.0, 0.1, mean, 0.1, mean, worst, worst, 2.0, *after)
@@ -102,7 +102,7 @@ def test_targets_tell_pass_from_fail() -> None:
     assert [line[:4] for line in worse] == ["PASS"] + ["FAIL"] * 2
 
 
-def test_post_processing_is_of_the_release_alone(words: Any) -> None:
+def test_post_processing_uses_only_the_release(words: Any) -> None:
     unit, _ = words.partition(5)
     estimate, std_error = wf.release(
         words.table(np.ones(60, dtype=np.bool_)), words.words, unit, 1.0, "auto", seed=1
@@ -128,7 +128,7 @@ def test_order_at_a_small_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_proposition_1_leaves_more_pairs_in_the_wrong_order_than_it_promises() -> None:
+def test_proposition_1_leaves_more_misordered_pairs_than_claimed() -> None:
     users, held, items = 20_000, 300, 1200
     p, sigma = wf.ramp(items, 1 / (2 * held)), wf.holders_sd(items, held, 1.0, "element")
     rng = np.random.default_rng(11)
@@ -162,7 +162,7 @@ def test_mechanism_7_counts_holders_with_the_noise_it_claims() -> None:
         assert 0.9 < noise.std() / sigma < 1.1
 
 
-def test_misordered_gaps_are_those_of_a_double_loop() -> None:
+def test_misordered_gaps_agree_with_a_double_loop() -> None:
     generator = np.random.default_rng(2)
     p = np.sort(generator.random(12))[::-1]
     estimate = p + generator.normal(0, 0.3, 12)
@@ -179,13 +179,13 @@ def test_errors_at_a_small_size(tmp_path: Path) -> None:
     for row in covered:
         assert row.upper >= row.lower
         assert 0.6 < row.over_lower < 1.6
-    # Clipped far below what the proposition asks for, the error is mostly bias.
+    # Clipped far below the proposition's bound, the error is mostly bias.
     assert max(row.over_lower for row in rows) > 1.6
     wf.write(tmp_path, "errors", rows, wf.draw_errors(rows))
     written(tmp_path, "errors", len(rows))
 
 
-def test_missing_data_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_data_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPGRAIN_DATA", str(tmp_path))
     with pytest.raises(SystemExit, match=r"lacks congress_word_counts\.parquet, .*DPGRAIN_DATA"):
         wf.main(["--only", "words", "--out", str(tmp_path / "out")])
@@ -237,7 +237,7 @@ def test_simulation_at_a_small_size(
     assert bills["error"].notna().equals(~everybody)
 
 
-def test_simulated_users_hold_so_many_elements() -> None:
+def test_simulated_users_have_the_requested_number_of_elements() -> None:
     sample = ls.Sample.draw(ls.Size(users=40, records=60), 5, seed=1)
     held = pd.Series(sample.element).groupby(sample.user).nunique()
     assert held.max() == 5
@@ -258,7 +258,7 @@ def test_without_noise_the_simulation_finds_theta() -> None:
         assert ls.error(sample, mean, 16.0, seed=1) < 0.12
 
 
-def test_what_runs_cost_lies_between_a_test_of_neighbours_and_what_is_proved() -> None:
+def test_run_costs_are_between_neighbour_test_and_proof() -> None:
     mean = ls.private_mean(ls.Size(), "element", 1.0, 0.1, 8)
     assert 1.6 < ls.at_least(mean, 8) < ls.cost(mean, 8) < 2.2
     assert mean.event.epsilon(ls.DELTA, relation="replace") == pytest.approx(1.0, rel=1e-3)
@@ -268,7 +268,7 @@ def test_what_runs_cost_lies_between_a_test_of_neighbours_and_what_is_proved() -
 
 
 def small_tables(folder: Path) -> None:
-    """Thirty users a table, in which something can be learnt."""
+    """Thirty users per table, enough to learn something."""
     g = np.random.default_rng(4)
     m = 600
     balls = g.integers(0, 4, m)
@@ -313,14 +313,14 @@ def test_models_of_small_tables(tmp_path: Path) -> None:
     assert [p.X.shape[1] for p in (game, score, good)] == [15, 28, 28]
     for problem in (game, score, good):
         assert np.isfinite(problem.X).all()
-        # The bound that is called public holds, with no look at the data.
+        # The nominally public bound is valid, without access to the data.
         assert np.linalg.norm(problem.X, axis=1).max() <= problem.bound + 1e-5
         test = problem.held_out(0)
         assert not set(problem.users[test]) & set(problem.users[~test])
         assert len(set(problem.users[test])) == 6
         zero, best = pm.reference(problem, test)
         assert best < zero
-    # Hardly any noise, and no block is clipped: nearly all of the gain is kept.
+    # Almost no noise, and no block is clipped: nearly all of the gain remains.
     test = game.held_out(0)
     zero, best = pm.reference(game, test)
     for unit in ("record", "element (pitcher)", "user"):
@@ -328,7 +328,7 @@ def test_models_of_small_tables(tmp_path: Path) -> None:
         assert (zero - found) / (zero - best) > 0.9
 
 
-def test_models_are_written_and_missing_tables_told(
+def test_models_are_written_and_missing_tables_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small_tables(tmp_path)
@@ -342,7 +342,7 @@ def test_models_are_written_and_missing_tables_told(
 
 @pytest.mark.slow(full=True)
 @needs(pm.BASEBALL)
-def test_most_of_the_gain_on_plate_appearances_is_kept_at_user_level() -> None:
+def test_plate_appearances_retain_most_gain_at_user_level() -> None:
     problem = pm.baseball(data_folder())
     test = problem.held_out(0)
     zero, best = pm.reference(problem, test)

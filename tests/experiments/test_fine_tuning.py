@@ -37,7 +37,7 @@ def chat(n: int = 30, rows: int = 400, seed: int = 0) -> Any:
     return ft.Chat(tokens, users, days, tokens[:20], enrolled=n)
 
 
-def test_messages_stand_between_ends_and_are_cut() -> None:
+def test_messages_have_end_tokens_and_are_truncated() -> None:
     words = vocabulary()
     short, long, empty = ft.coded(["it’s ok\n", "x" * 500, ""], words)
     held = short[short >= 0]
@@ -49,26 +49,26 @@ def test_messages_stand_between_ends_and_are_cut() -> None:
     assert empty[:3].tolist() == [ft.END, ft.END, ft.LEFT_OUT]
 
 
-def test_the_loss_of_a_message_follows_from_its_own_tokens() -> None:
+def test_message_loss_follows_only_from_its_tokens() -> None:
     module, tokens = SIZE.model(), chat().tokens[:7]
     each = ft.record_losses(module, tokens)
     alone = [ft.record_losses(module, tokens[i : i + 1])[0] for i in range(7)]
     assert each == pytest.approx(alone, rel=1e-5)
-    # The loss of all tokens is that of the known ones and of the secret.
+    # The loss of all tokens is the loss of the known ones plus the secret's.
     known = tokens.clone()
     known[:, 5:] = ft.LEFT_OUT
     secret = ft.record_losses(module, tokens, first=5)
     assert secret + ft.record_losses(module, known) == pytest.approx(each, rel=1e-5)
 
 
-def test_a_model_without_knowledge_has_the_perplexity_of_its_vocabulary() -> None:
+def test_uninformed_model_has_the_perplexity_of_its_vocabulary() -> None:
     module = SIZE.model()
     for weights in module.parameters():
         weights.data.zero_()
     assert ft.perplexity(module, chat().tested) == pytest.approx(SIZE.words, rel=1e-4)
 
 
-def test_ways_hold_their_bounds() -> None:
+def test_ways_respect_their_bounds() -> None:
     data = chat(n=5)
     rows, blocks = ft.TEXTS.records(data)
     assert np.bincount(data.users[rows]).max() == ft.MOST
@@ -113,7 +113,7 @@ def test_a_tiny_run_learns(place: int) -> None:
 
 
 @pytest.mark.parametrize("trained", ["last", "all"])
-def test_what_is_not_trained_stays_as_it_was(trained: str) -> None:
+def test_untrained_weights_are_unchanged(trained: str) -> None:
     torch.set_num_threads(1)
     size = ft.replace(SIZE, layers=2)
     module = size.model()
@@ -128,7 +128,7 @@ def test_what_is_not_trained_stays_as_it_was(trained: str) -> None:
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_curves_meet_the_promise_where_it_was_asked_for(place: int) -> None:
+def test_curves_meet_the_guarantee_at_its_delta(place: int) -> None:
     way, bands = ft.WAYS[place], 4 if ft.WAYS[place] is ft.BANDED else 1
     public = {"epsilon": 2.0, "delta": ft.DELTA, "n_users": 9, "rounds": 40, "sampling_rate": 0.01}
     mean = ClippedMean.calibrate(unit=way.unit, bands=bands, **public)
@@ -144,7 +144,7 @@ def test_curves_meet_the_promise_where_it_was_asked_for(place: int) -> None:
 
 
 @pytest.mark.parametrize(("noise", "members"), [(1.3, 1), (1.3, 4), (2.0, 8)])
-def test_groups_are_billed_more_than_what_was_run(noise: float, members: int) -> None:
+def test_group_rule_charges_more_than_the_run(noise: float, members: int) -> None:
     exact = SampledGaussian(noise, 0.01, 50).epsilon(ft.DELTA, unit=User(max_elements=members))
     found = ft.ByGroups.of(noise, 0.01, 50, promised=exact, members=members)
     assert not found.beyond
@@ -154,7 +154,7 @@ def test_groups_are_billed_more_than_what_was_run(noise: float, members: int) ->
     else:
         assert found.epsilon > 1.001 * exact
         assert found.noise_multiplier > 1.001 * noise
-    # With the noise that the rule asks for it proves the promise, no more and hardly less.
+    # With the rule's noise it proves the guarantee, no more and barely less.
     asked = ft.ByGroups.of(
         found.noise_multiplier, 0.01, 50, promised=exact, members=members
     ).epsilon
@@ -165,12 +165,12 @@ def test_the_rule_for_groups_is_followed_to_the_digit() -> None:
     found = ft.ByGroups.of(1.3, 0.01, 50, promised=2.0, members=4)
     one = found.epsilon / 4
     delta = ft.DELTA * math.expm1(one) / math.expm1(4 * one)
-    # The δ of one message at which its ε is a quarter is the one that the rule needs.
+    # The rule needs the δ of one message at a quarter of its ε.
     least = SampledGaussian(1.3, 0.01, 50).epsilon(delta, unit=Element())
     assert least == pytest.approx(one, rel=1e-2)
 
 
-def test_a_rule_that_proves_hardly_anything_says_so() -> None:
+def test_weak_rule_states_its_weakness() -> None:
     found = ft.ByGroups.of(0.5, 0.1, 50, promised=100.0, members=8)
     assert found.beyond
     assert found.epsilon > 100
@@ -179,7 +179,7 @@ def test_a_rule_that_proves_hardly_anything_says_so() -> None:
 # Canaries --------------------------------------------------------------------------------------
 
 
-def test_coins_decide_who_takes_part() -> None:
+def test_coins_decide_participation() -> None:
     drawn, data = ft.Canaries.drawn(40, SIZE.words, 3), chat()
     among = drawn.among(data)
     assert 8 < drawn.taken.sum() < 32
@@ -192,7 +192,7 @@ def test_coins_decide_who_takes_part() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.5, math.inf])
-def test_canaries_are_found_where_nothing_is_promised(epsilon: float) -> None:
+def test_canaries_are_found_without_privacy(epsilon: float) -> None:
     torch.set_num_threads(1)
     numbers = ft.Numbers(steps=60, messages=100, clip=1.0, trained="all")
     setting = ft.Setting(SIZE.model, chat(), numbers)

@@ -19,7 +19,7 @@ networks: Any = experiment("networks")
 
 
 def pictures(rows: int, seed: int = 0) -> Any:
-    """Noise, with a bright half that tells the class."""
+    """Noise, with a bright half that identifies the class."""
     generator = torch.Generator().manual_seed(seed)
     pixels = torch.randint(0, 100, (rows, 3, 32, 32), generator=generator, dtype=torch.uint8)
     labels = torch.arange(rows) % 10
@@ -48,8 +48,8 @@ def test_users_have_pictures_of_k_elements(k: int) -> None:
     assert found.blocks_per_user == k
 
 
-def test_elements_are_made_of_public_pictures_alone() -> None:
-    """The same public pictures make the same partition, whatever users hold."""
+def test_elements_depend_only_on_public_pictures() -> None:
+    """The same public pictures give the same partition, whatever users have."""
     torch.set_num_threads(1)
     held, public = pictures(60, 1), pictures(40, 2)
     found = im.elements_of(held, public, epochs=1, elements=5)
@@ -59,7 +59,7 @@ def test_elements_are_made_of_public_pictures_alone() -> None:
     assert np.array_equal(im.elements_of(fewer, public, epochs=1, elements=5), found[:30])
 
 
-def test_cells_are_those_that_are_asked_for() -> None:
+def test_cells_match_the_request() -> None:
     cells = im.grid(1000)
     assert len(cells) == len({cell.name for cell in cells}) == 2 * 3 * 2 + 1
     headline = [(c.n, c.k, c.level, c.epsilon, c.seed) for c in cells[:3]]
@@ -70,12 +70,12 @@ def test_cells_are_those_that_are_asked_for() -> None:
     assert {*cells} < {*whole}
 
 
-def test_a_user_is_a_block_or_has_k_of_them() -> None:
+def test_user_is_a_block_or_has_k() -> None:
     cells = (im.Cell(40, 5, 100, level, 3.0, 8000) for level in ("user", "element"))
     user, element = (cell.asked(1.0, 12.0, 400) for cell in cells)
     assert (user.blocks_per_user, element.blocks_per_user) == (1, 5)
     for asked in (user, element):
-        # As many pictures are read, whatever the number of steps is.
+        # The number of pictures read does not depend on the number of steps.
         assert asked.rate * asked.steps * 40 * im.PICTURES == pytest.approx(8000)
     # Blocks of more users a step need less noise each, so that whole users have fewer steps.
     assert user.steps <= element.steps
@@ -109,7 +109,7 @@ def test_a_tiny_run_and_its_table(tmp_path: Path) -> None:
 
 
 @needs(im.PUBLIC, *im.HELD, im.TEST)
-def test_the_command_goes_on_where_it_was(
+def test_command_resumes_an_interrupted_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     im.main(["--quick", "--out", str(tmp_path)])
@@ -127,7 +127,7 @@ def test_the_command_goes_on_where_it_was(
 
 def recorded_bills() -> dict[tuple[int, str, str, str], str]:
     """The ε of a whole user in each row of elements in the tables of pictures, by plan."""
-    text = (Path(__file__).parents[2] / "experiments" / "README.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "experiments" / "networks.md").read_text(encoding="utf-8")
     rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines())
     return {
         (int(row[1].partition(" / ")[0]), row[3], row[4], row[5]): row[12]
@@ -137,7 +137,7 @@ def recorded_bills() -> dict[tuple[int, str, str, str], str]:
 
 
 @pytest.mark.parametrize("plan", recorded_bills(), ids=str)
-def test_recorded_users_cost_what_the_accountant_proves(plan: tuple[int, str, str, str]) -> None:
+def test_recorded_users_have_the_proved_cost(plan: tuple[int, str, str, str]) -> None:
     k, (epsilon, pictures, steps) = plan[0], (float(cell.replace(",", "")) for cell in plan[1:])
     rate = pictures / (8000 * 100) / steps
     noise = networks.noise_for(Element(), epsilon, int(steps), rate)
@@ -145,7 +145,7 @@ def test_recorded_users_cost_what_the_accountant_proves(plan: tuple[int, str, st
     assert recorded_bills()[plan] == f"{whole:.1f}"
 
 
-def test_the_page_of_the_paper_has_the_recorded_costs_of_users() -> None:
+def test_paper_page_has_the_recorded_user_costs() -> None:
     page = Path(__file__).parents[2] / "docs" / "papers" / "element.md"
     text, bills = page.read_text(encoding="utf-8"), recorded_bills()
     for k, steps in ((5, ("25", "25")), (30, ("100", "100")), (100, ("200", "400"))):

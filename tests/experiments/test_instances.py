@@ -1,4 +1,4 @@
-"""The test problems at user level are what they say, and so are the baselines."""
+"""The user-level test problems and baselines have the stated properties."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpgrain import ParameterError
 from dpgrain.accounting import gaussian_delta
 
 FloatArray = NDArray[np.float64]
-# Of a two-sided test at about 1e-7.
+# For a two-sided test at about 1e-7.
 SE = 5.4
 
 
@@ -50,8 +50,8 @@ def points(problem: Any, count: int, seed: int = 0) -> FloatArray:
 
 @pytest.mark.parametrize("common", [False, True])
 @pytest.mark.parametrize("delta", [0.0, 0.3])
-def test_means_drawn_as_such_are_those_of_records(delta: float, common: bool) -> None:
-    # A bound at which clipping is possible, but rare beyond what this test can tell.
+def test_directly_drawn_means_agree_with_records(delta: float, common: bool) -> None:
+    # A bound at which clipping is possible, but too rare for this test.
     n, m, d = 40_000, 4, 3
     near, far = 1.0 + math.sqrt(d) + 5.0, 100.0
     assert it.clipping_chance(n, m, d, 1.0, near) > 1e-9 > it.clipping_chance(n, m, d, 1.0, far)
@@ -79,17 +79,17 @@ def test_all_batches_of_records_are_their_users(n: int, m: int) -> None:
     assert n * m * d > it._ENTRIES
     g = np.random.default_rng(12)
     x = it.gaussian_users(n, m, d, g, 2.0, 13.0, heterogeneity=1.0)
-    # Nothing but the users' points, which are drawn first.
+    # Only the users' points, which are drawn first.
     points = 2 * it.sphere(np.random.default_rng(12), n, d)
     np.testing.assert_allclose(x, points, rtol=1e-9, atol=1e-12)
 
 
-def test_clipping_acts_where_it_should() -> None:
+def test_clipping_acts_on_outliers() -> None:
     g = np.random.default_rng(1)
     x = it.gaussian_users(2000, 1, 5, g, mean_norm=1.0, bound=1.5)
     norms = np.linalg.norm(x, axis=1)
     assert norms.max() == pytest.approx(1.5)
-    # ‖N(μ, I)‖² is a noncentral χ²; some are inside, about as many as there should be.
+    # ‖N(μ, I)‖² is a noncentral χ²; some are inside, about the expected number.
     inside = float(np.mean(norms < 1.5 - 1e-9))
     expected = float(ncx2.cdf(1.5**2, 5, 1.0))
     assert abs(inside - expected) < SE * math.sqrt(expected * (1 - expected) / 2000)
@@ -126,7 +126,7 @@ def test_lemma_3_is_false_along_an_axis() -> None:
     assert np.linalg.norm(mean) + 10 * math.sqrt(d) * sd <= limit + 1e-12
     moved = it.truncated_mean(mean, sd, limit / math.sqrt(d)) - mean
     assert np.linalg.norm(moved) == pytest.approx(0.3)
-    # The problem that is made of truncated Gaussians spreads its mean, which hardly moves.
+    # The problem with truncated Gaussians spreads its mean, which barely moves.
     hard = it.LinearProblem(d, mean_norm=0.5)
     assert np.linalg.norm(hard._mean) == pytest.approx(0.5, abs=1e-12)
 
@@ -180,7 +180,7 @@ def test_two_points() -> None:
     assert np.all(two.draw(3, 4, negative=False) == 2.0)
     assert np.all(two.draw(3, 4, negative=True) == -2.0)
     for n, epsilon in ((1, 1.0), (5, 0.3)):
-        # One bit of a test that keeps nε, as all users change: it errs with p, and answers p or 1 − p.
+        # One bit of a test within nε, if all users change: it errs with p, and answers p or 1 − p.
         p = 1 / (1 + math.exp(n * epsilon))
         floor = two.floor(n, epsilon, 0.0)
         assert floor <= p * (1 - p) + 1e-12
@@ -199,7 +199,7 @@ def test_heterogeneity_is_the_total_variation(problem: Any) -> None:
         X, y, users = mixed.draw(n, m, np.random.default_rng(4))
         assert X.shape == (n * m, mixed.dimension)
         assert np.array_equal(users, np.repeat(np.arange(n), m))
-        # What P₀ makes comes once; what comes twice is of a user's point.
+        # P₀ creates points once; repeated points belong to a user.
         rows = np.column_stack([X, y])
         found, where, count = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
         repeated = count[where.ravel()] > 1
@@ -214,7 +214,7 @@ def test_heterogeneity_is_the_total_variation(problem: Any) -> None:
     assert len(np.unique(np.column_stack([X, y]), axis=0)) == n * m
 
 
-def test_excess_is_that_of_the_population(problem: Any) -> None:
+def test_excess_agrees_with_the_population(problem: Any) -> None:
     X, y, _ = problem.draw(200, 1000, np.random.default_rng(5))
     X = X.astype(np.float64)
     best = problem.loss.value(problem.minimiser, X, y)
@@ -229,7 +229,7 @@ def test_excess_is_least_at_the_minimiser(problem: Any) -> None:
     assert problem.excess(problem.minimiser) == pytest.approx(0, abs=1e-14)
     assert np.linalg.norm(problem.minimiser - problem.start) <= problem.distance * (1 + 1e-12)
     assert all(problem.excess(theta) > 0 for theta in points(problem, 30))
-    # Nor is anything near it better, on whichever side.
+    # Nor is anything near it better, on either side.
     for side in it.sphere(np.random.default_rng(1), 30, problem.dimension):
         near = problem.domain.project(problem.minimiser + 0.01 * problem.distance * side)
         assert problem.excess(near) > 0
@@ -268,7 +268,7 @@ def test_gradients_keep_their_bounds(problem: Any) -> None:
     assert flattest >= problem.strength * (1 - 1e-9) - 1e-12
 
 
-def test_bad_problems_are_refused() -> None:
+def test_invalid_problems_are_rejected() -> None:
     with pytest.raises(ParameterError, match="dimension"):
         it.MeanProblem(2)
     with pytest.raises(ParameterError, match="heterogeneity"):
@@ -279,7 +279,7 @@ def test_bad_problems_are_refused() -> None:
 
 
 def chi(error: float, expected: float, count: int) -> bool:
-    """Whether a root mean square over so many normal draws is as expected."""
+    """Whether a root mean square over this number of normal draws is as expected."""
     low, high = chi2.ppf([5e-8, 1 - 5e-8], count) / count
     return bool(low <= (error / expected) ** 2 <= high)
 
@@ -327,7 +327,7 @@ def test_hindsight_finds_the_best_norm() -> None:
     tried = np.linspace(0.5 * best, 1.5 * best, 201)
     assert error(best) <= min(error(norm) for norm in tried) * 1.01
     assert error(best) < 0.9 * error(np.linalg.norm(x, axis=1).max() * 2)
-    # Held at the median at least, where the best would be less.
+    # The baseline uses at least the median norm, although a smaller one would be best.
     centre = x.mean(axis=0)
     median = float(np.median(np.linalg.norm(x - centre, axis=1)))
     assert bl.best_norm(x - centre, 100 * noise) < median / 10
@@ -344,7 +344,7 @@ def test_group_property(m: int) -> None:
     assert share >= delta / (m * math.exp((m - 1) * one)) * (1 - 1e-12)
 
 
-def test_the_printed_constant_is_what_the_algorithm_adds() -> None:
+def test_printed_constant_agrees_with_the_algorithm() -> None:
     n, d, epsilon, delta, tau, failure = 5000, 40, 0.7, 1e-7, 1.3, 1e-3
     x = np.empty((n, d))
     found = bl.printed_error(x, epsilon, delta, "replace", radius=tau, failure=failure)
@@ -361,7 +361,7 @@ def test_the_printed_constant_is_what_the_algorithm_adds() -> None:
         bl.printed_error(x, epsilon, delta, "zero_out", radius=tau, failure=failure)
 
 
-def test_all_users_lie_within_the_radius() -> None:
+def test_all_users_are_within_the_radius() -> None:
     n, m, d = 3000, 5, 12
     tau = it.gaussian_users(n, m, d, np.random.default_rng(11))
     far = np.linalg.norm(tau - math.sqrt(d) * it.direction(d), axis=1).max()

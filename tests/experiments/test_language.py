@@ -43,7 +43,7 @@ def test_a_message_counts_as_one_however_long_it_is() -> None:
     assert both == pytest.approx(np.mean(each), rel=1e-5)
 
 
-def test_later_characters_do_not_tell_of_earlier_ones() -> None:
+def test_later_characters_do_not_affect_earlier_ones() -> None:
     module = la.model(0)
     told = torch.arange(12)[None]
     changed = told.clone()
@@ -60,7 +60,7 @@ def test_places_and_ranks() -> None:
     assert la.rank_within(users, elements).tolist() == [1, 0, 1, 0, 0]
 
 
-def test_ways_hold_their_bounds() -> None:
+def test_ways_respect_their_bounds() -> None:
     found = {way.name: way for way in la.ways(chat())}
     assert list(found) == ["examples", "users", "elements", "elements, promised each"]
     for name in ("examples", "users"):

@@ -37,13 +37,13 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "own.npz"
 
 
-def test_patches_are_told_apart_without_labels() -> None:
+def test_patches_are_distinguished_without_labels() -> None:
     encoder = ll.Encoder.learned(pixels(200), centres=8)
     x = encoder.features(pixels(60, 1))
     assert x.shape == (60, 4 * 8)
     assert x.min() >= 0
     assert np.array_equal(x, ll.Encoder.learned(pixels(200), centres=8).features(pixels(60, 1)))
-    # What a picture has in its quarters does not follow from pictures beside it.
+    # A picture's quarters do not depend on neighbouring pictures.
     np.testing.assert_allclose(encoder.features(pixels(60, 1)[:7]), x[:7], atol=1e-4)
     striped, plain = x[::2].mean(axis=0), x[1::2].mean(axis=0)
     assert np.linalg.norm(striped - plain) > 3 * np.linalg.norm(x[::4].mean(axis=0) - striped)
@@ -54,14 +54,14 @@ def test_patches_are_white() -> None:
     encoder = ll.Encoder.learned(found, centres=4)
     white = (ll._patches(found).flatten(0, 1) - encoder.mean) @ encoder.whitening
     values = torch.linalg.eigvalsh(torch.cov(white.T))
-    # Directions of little variance are held back, and no other is longer than 1.
+    # Directions of little variance are damped, and no other has a norm above 1.
     assert 0.9 < values.max() < 1.1
     # A brighter picture of more contrast has the same patches.
     darker = (found / 2).to(torch.uint8)
     np.testing.assert_allclose(ll._patches(darker), ll._patches(found), atol=0.15)
 
 
-def test_features_are_scaled_by_public_ones_alone(file: Path) -> None:
+def test_features_are_scaled_only_by_public_ones(file: Path) -> None:
     found = ll.Features.read(file)
     for part in (found.public, found.x.numpy(), found.test_x.numpy()):
         np.testing.assert_allclose(np.linalg.norm(part, axis=1), 1, rtol=1e-5)
@@ -109,7 +109,7 @@ def test_the_command_takes_features_of_ones_own(
         ll.Cell(n, 2, 5, level, 3.0, times * pictures)
         for level in ("element", "user") for times in (1, 4)
     ])  # fmt: skip
-    # Noise that may hardly move weights leaves few steps.
+    # Noise that may barely move weights leaves few steps.
     monkeypatch.setattr(ll, "_DRIFT", 0.3)
     monkeypatch.setattr(ll, "_COLOURS", dict.fromkeys(kinds, "C0"))
     ll.main(["--features", str(file), "--quick", "--out", str(tmp_path)])

@@ -1,4 +1,4 @@
-"""The experiment on limits counts what it says: on amounts whose limits are known to hold, and not."""
+"""The experiment on limits counts correctly, on amounts with known valid and invalid limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SKEWED = (
 )
 
 
-def test_limits_hold_where_nobody_stands_out() -> None:
+def test_limits_are_valid_without_outliers() -> None:
     row = limits.limits(limits.Case("even", EVEN, dg.Element("item")), 1.0, 2)
     assert row.cells == 20
     assert row.least > 0.8
@@ -41,10 +41,10 @@ def test_totals_are_those_before_clipping() -> None:
 
 @pytest.mark.slow
 @needs(*limits.FILES)
-def test_lower_limits_hold_on_public_tables() -> None:
+def test_lower_limits_are_valid_on_public_tables() -> None:
     for case in limits.cases(data_folder()):
         row = limits.limits(case, 1.0, 1)
-        # Of the 12 cells of the smallest table one may lie below.
+        # One of the 12 cells of the smallest table may be below.
         assert row.least >= 0.95 - 4 * math.sqrt(0.95 * 0.05 / row.cells)
 
 

@@ -1,4 +1,4 @@
-"""The experiment on means of users runs at a small size, and its table says what it should."""
+"""The experiment on per-user means runs at a small size, with the expected table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The experiment on names counts what it says, on a table in which it is known who holds what."""
+"""The experiment on names counts correctly, on a table with known users of each name."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ names = experiment("names")
 
 
 @pytest.mark.slow
-def test_it_counts_the_items_that_are_named() -> None:
-    # 300 users hold ten items each: far above every threshold, and nothing else is held.
+def test_selected_items_are_counted() -> None:
+    # 300 users have ten items each: far above every threshold, and there are no others.
     who = np.repeat(np.arange(300), 10)
     rows = pa.table({"user_id": who, "item": pa.array([f"i{i % 10}" for i in range(who.size)])})
     row = names.named(rows, 3.0, 1)

@@ -24,7 +24,7 @@ def records(n: int = 40, m: int = 10, k: int = 5) -> Any:
 
 
 class Line:
-    """Numbers that a line tells: y = 2x."""
+    """The numbers of a line: y = 2x."""
 
     def __init__(self, rows: int = 400) -> None:
         torch.manual_seed(0)
@@ -58,8 +58,8 @@ def test_noise_keeps_the_promise(unit: Any) -> None:
     assert nw.noise_for(unit, math.inf, 50, 0.1) < 0.001
 
 
-def test_bills_where_users_are_drawn() -> None:
-    """With one element a user there is nothing to tell that the user was drawn."""
+def test_sampled_users_have_a_larger_epsilon() -> None:
+    """With one element per user nothing reveals whether the user was sampled."""
     noise = nw.noise_for(Element(), 2.0, 50, 0.1)
     assert nw.pairs_drawn(noise, 50, 0.1, Element()) == pytest.approx(2.0, abs=0.01)
     assert nw.with_users_drawn(noise, 50, 0.1, 1) == pytest.approx(2.0, abs=0.01)
@@ -67,7 +67,7 @@ def test_bills_where_users_are_drawn() -> None:
     assert nw.pairs_drawn(noise, 50, 0.1, User(max_elements=10)) > 10
 
 
-def test_noise_alone_moves_weights_by_the_drift() -> None:
+def test_noise_moves_weights_by_the_drift() -> None:
     asked = nw.Asked(User(), 1.0, 100, 1, 200, 0.2, clip=0.5, learning_rate=1e9, drift=3.0)
     rate, weights = asked.lowered(400), 400
     rng = np.random.default_rng(0)
@@ -84,7 +84,7 @@ def test_a_plan_has_the_steps_of_the_longest_reach() -> None:
     for steps in (plan.steps // 2, plan.steps * 2):
         other = replace(asked, steps=steps, rate=plan.rate * plan.steps / steps)
         assert other.reach(400) <= plan.reach(400)
-    # Where noise is all that there is to lose, the plan is the same without it.
+    # If noise is the only error, the plan is the same without it.
     silent = replace(asked, epsilon=math.inf).planned(400)
     assert (silent.steps, silent.rate, silent.epsilon) == (plan.steps, plan.rate, math.inf)
     # With more noise that may move the weights, the learning rate is the limit for longer.
@@ -132,7 +132,7 @@ def test_a_run_repeats_and_noise_is_felt() -> None:
 
 
 def test_steps_without_records_are_counted() -> None:
-    """With hardly anybody drawn, most steps hand out nothing."""
+    """With almost no one sampled, most steps return nothing."""
     asked = nw.Asked(User(), math.inf, 40, 1, 50, 0.002)
     data = Line()
     curve = nw.private(line(), data.loss, data.figure, records(), asked, seed=3, points=5)
@@ -180,7 +180,7 @@ def test_a_finished_cell_is_not_made_again(tmp_path: Path) -> None:
     assert len(made) == 1
 
 
-def test_a_cell_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
+def test_interrupted_cell_leaves_nothing(tmp_path: Path) -> None:
     def broken() -> Any:
         raise KeyboardInterrupt
 

@@ -22,12 +22,12 @@ def test_accelerated_steps_on_the_soft_core_show_their_exponent() -> None:
     assert -1.5 < slope < -0.8
 
 
-def test_where_users_do_not_suffice_there_is_no_number() -> None:
+def test_too_few_users_give_no_number() -> None:
     theorem = rates.Theorem("one", UserLevelAgd, -1.0, "kinks")
     assert math.isnan(rates.measured(theorem, 5)[0])
 
 
-def test_the_gradient_of_an_envelope_is_that_of_a_cone_far_away() -> None:
+def test_envelope_gradient_equals_a_distant_cone() -> None:
     basin = rates.Basin(np.zeros(2), 0.5, 0.0)
     (stage,) = (
         UserLevelAgd(Known(distance=1.0), rounds=20)
@@ -58,7 +58,7 @@ ROWS = {
 
 def recorded() -> dict[str, tuple[str, list[float]]]:
     """The fitted exponent, and the excess at each size, of each theorem in the table of rates."""
-    text = (ROOT / "experiments" / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "experiments" / "users.md").read_text(encoding="utf-8")
     lines = text.split("| | theorem's | fitted |")[1].split("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     numbers = [[float(each.split(" ")[0]) for each in row[3:7]] for row in cells]
@@ -66,7 +66,7 @@ def recorded() -> dict[str, tuple[str, list[float]]]:
     return {name: (row[2], excess) for name, row, excess in zip(names, cells, numbers, strict=True)}
 
 
-def test_fitted_exponents_are_those_of_the_recorded_numbers() -> None:
+def test_fitted_exponents_match_the_recorded_numbers() -> None:
     for name, (fitted, excess) in recorded().items():
         assert fitted == f"{rates.slope(rates.USERS, excess):.2f}".replace("-", "−"), name
     assert rates.slope((10, 100, 1000), (1.0, math.nan, 1e-4)) == pytest.approx(-2)

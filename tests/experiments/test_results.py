@@ -1,4 +1,4 @@
-"""Rows of experiments are written and shown as they are."""
+"""Rows of experiments are written and shown unchanged."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_local_messages_have_the_mean_of_their_vector(d: int, norm: float) -> No
 
 
 def test_local_messages_keep_to_epsilon_and_use_it() -> None:
-    # The likeliest tell: on which half the message lies, for x and −x.
+    # The likeliest reveal which half contains the message, for x and −x.
     count, epsilon = 400_000, 0.7
     mechanism = sb.LocalSphere(4, 2.0, epsilon)
     ends = np.tile([0.0, 2.0, 0.0, 0.0], (count, 1))
@@ -49,7 +49,7 @@ def test_local_messages_keep_to_epsilon_and_use_it() -> None:
         assert binom.sf(found - 1, count, chance) > 1e-8
 
 
-def test_long_and_missing_vectors_are_no_exception() -> None:
+def test_long_and_missing_vectors_are_handled() -> None:
     mechanism = sb.LocalSphere(3, 1.0, 1.0)
     vectors = np.array([[1e200, 0, 0], [0, 0, 0]])
     messages = mechanism.release(vectors, np.random.default_rng(0))
@@ -57,7 +57,7 @@ def test_long_and_missing_vectors_are_no_exception() -> None:
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 8, 13])
-def test_a_vector_is_in_as_many_nodes_as_are_paid_for(rounds: int) -> None:
+def test_vector_is_in_as_few_nodes_as_charged(rounds: int) -> None:
     # Without noise the nodes are counted: how often each vector is added up.
     class Counted(sb.TreeRun):  # type: ignore[misc]
         def _noisy(self, total: Any) -> Any:
@@ -128,14 +128,14 @@ def test_bowls_know_their_risk_and_their_bounds(steepness: float, curvature: flo
     assert np.linalg.norm(ends, axis=1).max() <= bowl.lipschitz * (1 + 1e-6)
 
 
-def test_proximal_steps_are_where_gradients_say() -> None:
+def test_proximal_steps_agree_with_gradients() -> None:
     loss, X = sh.Distance(0.7, 0.4), np.random.default_rng(0).standard_normal((50, 3))
     theta = np.array([0.5, -1.0, 2.0])
     for step in (0.1, 3.0):
         ends = loss.proximal(theta, X, np.zeros(50), step)
         left = np.linalg.norm(ends - X, axis=1) > 1e-9
         slopes = np.array([loss.gradient(v, X[i : i + 1], None)[0] for i, v in enumerate(ends)])
-        # Where it does not end at the kink, the step is one against the gradient at its end.
+        # If it does not end at the kink, the step follows the negative gradient at its end.
         assert slopes[left] == pytest.approx((theta - ends)[left] / step)
         assert (np.linalg.norm(theta - X[~left], axis=1) <= 0.7 * step + 1e-9).all()
     assert left.any()
@@ -146,7 +146,7 @@ def test_proximal_steps_are_where_gradients_say() -> None:
 
 
 @pytest.mark.parametrize("name", ["ShuffleRestarts", "PanPrivateAgd", "Concentrated"])
-def test_a_run_is_that_of_minimise(name: str) -> None:
+def test_run_agrees_with_minimise(name: str) -> None:
     family, n = sh.strong_kinked_family(4, 1), 600
     problem, options = family.members[0], {"count": 2} if name == "ShuffleRestarts" else {}
     X, y, users = problem.draw(n, 1, np.random.default_rng(0))
@@ -157,7 +157,7 @@ def test_a_run_is_that_of_minimise(name: str) -> None:
         **promise,
     )  # fmt: skip
     source = SeededSource(5)
-    # A number that no recipe here asks for.
+    # A number that no recipe here uses.
     source.words(1)
     program = recipe.plan(sh.papers.Task.of(n, tuple(problem.start), 2.0, 1e-6, "replace"))
     theta = sh.follow(program, problem.loss, (X, y), problem.start, source)
@@ -184,10 +184,10 @@ def excess_row(method: str, n: int, excess: float, **changed: Any) -> Any:
     return replace(row, **changed)
 
 
-def test_slopes_are_fitted_where_privacy_costs() -> None:
+def test_slopes_are_fitted_only_if_privacy_dominates() -> None:
     rows = [excess_row(sh.AGD, n, 2000 * n**-0.8) for n in (10_000, 30_000, 100_000)]
     rows = [replace(row, excess=row.excess / 10) for row in rows]
-    # Not counted: at the start, batches that vary more than their noise, what sampling costs alone.
+    # Not counted: at the start, batches that vary more than their noise, because of sampling.
     rows.append(excess_row(sh.AGD, 100, 0.9))
     rows.append(excess_row(sh.AGD, 300_000, 1e-3, users=10**6))
     rows.append(excess_row(sh.AGD, 10**6, 1e-5))
@@ -200,7 +200,7 @@ def test_slopes_are_fitted_where_privacy_costs() -> None:
     assert "-0.80 (-0.80)" in sh.show_slopes(sh.slopes(rows))
 
 
-def test_a_refusal_is_a_dash_with_its_reason() -> None:
+def test_rejection_is_a_dash_with_its_reason() -> None:
     family = sh.smooth_family(3, 1)
     refused = sh.Method.of("no", "shuffler", lambda k: sh.papers.ShuffleAgd(k, 500), (0, 0, 0), "")
     cell = sh.Cell(20, 3, 1.0)

@@ -42,7 +42,7 @@ def test_means_at_a_small_size(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert said.count("met\n") == 8
 
 
-def test_a_refusal_is_a_dash_with_its_reason() -> None:
+def test_rejection_is_a_dash_with_its_reason() -> None:
     cell = ul.Cell(n=100, m=10, d=5)
     row = ul.run_mean("n", cell, "winsorized", 2)
     assert math.isnan(row.error)
@@ -63,11 +63,11 @@ def test_the_error_is_the_distance_to_the_sample_mean() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3])
-def test_the_centre_is_that_of_the_law(share: float) -> None:
+def test_centre_agrees_with_the_distribution(share: float) -> None:
     cell = ul.Cell(n=20_000, m=100, d=3, heterogeneity=share)
     for seed in (0, 1):
         far = cell.draw(seed).mean(axis=0) - cell.centre(seed)
-        # Two million records whose coordinates have sd 1, or 2 where they are mixed.
+        # Two million records with coordinates of sd 1, or 2 if they are mixed.
         assert np.abs(far).max() < 5.4 * 2 / math.sqrt(2e6)
 
 
@@ -97,12 +97,12 @@ def test_evaluations_are_rounds_times_records_of_the_phase() -> None:
     known = ul.Task(problem, 10**5, 4).known
     promise = ul.papers.Task.of(10**5, tuple(problem.start), 4.0, ul.DELTA, "replace")
     program = ul.papers.PhasedErmSco(known, count=2).plan(promise)
-    # What is left of the halving is in the first phase.
+    # The remainder of the halving is in the first phase.
     first, second = (stage.mean.rounds for stage in program.stages)
     assert ul.evaluations(program, 4) == 4 * (first * 75_000 + second * 25_000)
 
 
-def test_what_is_not_best_is_said() -> None:
+def test_worse_cells_are_reported() -> None:
     def row(recipe: str, m: int, excess: float, evaluations: float) -> Any:
         size = ("mean", 300, m, 5, 0.0)
         return ul.ConvexRow(*size, recipe, excess, 0.0, 1.0, 10, evaluations, 0.1)
@@ -126,7 +126,7 @@ def test_choices_at_a_small_size(tmp_path: Path) -> None:
             assert float(row["evaluations"]) in (1000, 1024)
 
 
-def test_missing_tables_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_tables_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="None of the tables is there: let DPGRAIN_DATA"):
         ul.main(["--part", "d", "--data", str(tmp_path), "--out", str(tmp_path / "out")])
     said = capsys.readouterr().out
@@ -136,7 +136,7 @@ def test_missing_tables_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def table(seed: int = 0) -> Any:
-    """Two hundred users of thirty rows, three classes that a row of length 1 tells apart."""
+    """Two hundred users with thirty rows, and three classes that a row of norm 1 distinguishes."""
     generator = np.random.default_rng(seed)
     y, users = generator.integers(0, 3, 6000), np.repeat(np.arange(200), 30)
     rows = np.eye(3)[y] + 0.5 * generator.standard_normal((6000, 3))
@@ -169,14 +169,14 @@ def test_clipping_near_the_solution_reads_digits() -> None:
 
 
 @pytest.mark.slow(full=True)
-def test_the_mean_is_as_good_as_asked_for() -> None:
+def test_mean_meets_its_target() -> None:
     cell = ul.Cell(n=10_000, d=100)
     names = ("auto", ul.CENTRE, ul.PLAIN, ul.PRINTED)
     rows = [ul.run_mean("headline", cell, name, 4) for name in names]
     errors = {row.method: row.error for row in rows}
     assert errors["auto"] <= 0.5 * errors[ul.PLAIN]
     assert errors["auto"] <= errors[ul.PRINTED] / 50
-    # Asked for is 1.5, which four releases of a hundred coordinates tell to 4%.
+    # The requested value is 1.5, which four releases of a hundred coordinates measure to 4%.
     assert errors["auto"] <= 1.7 * errors[ul.CENTRE]
 
 
@@ -188,6 +188,6 @@ def test_five_hundred_users_suffice_for_a_thousand_rounds() -> None:
 
 
 @pytest.mark.slow(full=True)
-def test_ours_beats_the_recipes_with_a_tenth_of_the_evaluations() -> None:
+def test_ours_beats_the_recipes_with_fewer_evaluations() -> None:
     todo = [ul.Task(one, 2000, 10) for one in ul.problems(10)]
     assert ul.not_best(list(ul.run_convex(todo, 1))) == []

@@ -1,4 +1,4 @@
-"""The experiment on digits by writers: whose images are whose, its table, and a tiny run."""
+"""The experiment on digits by writers: the writers of images, its table, and a tiny run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_tiny_run_learns() -> None:
     assert sum(p.numel() for p in wr.network(0).parameters()) == 6634
 
 
-def test_a_row_says_what_the_run_promises_to_writers() -> None:
+def test_row_shows_the_guarantee_for_writers() -> None:
     setting = wr.Setting(images(), steps=3, rate=0.5)
     curves = [setting.run("element", 3.0, seed) for seed in (0, 1)]
     row = wr.row("element", 3.0, curves, 3, 0.5)

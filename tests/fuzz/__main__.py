@@ -1,4 +1,4 @@
-"""Shows one input of a reader, and what reading it does: ``python -m tests.fuzz csv 4711``."""
+"""Show one input of a reader, and the result: ``python -m tests.fuzz csv 4711``."""
 
 from __future__ import annotations
 

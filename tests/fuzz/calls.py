@@ -1,7 +1,7 @@
-"""Calls of everything public, made odd: valid ones are those of its docstring, with odd arguments.
+"""Malformed calls of the public API: the valid calls of docstrings, with malformed arguments.
 
-Which names are public is asked of the packages, and how each is called of its example, so that a new
-public function is called here without a line of its own.
+Public names are read from the packages, and calls from their examples, so that a new public
+function is called here without an extra line.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ if TYPE_CHECKING:
 else:
     networks = lazy_import("tests.fuzz.networks")
 
-#: The packages whose names are public.
+#: The packages with public names.
 ROOMS = (
     "dpgrain",
     *(f"dpgrain.{room}" for room in ("accounting", "learn", "means", "noise", "optimize")),
     *(f"dpgrain.{room}" for room in ("papers", "planning", "shuffle", "datasets")),
 )
-#: The packages whose names are public where PyTorch is installed.
+#: The packages with public names if PyTorch is installed.
 NETWORKS = ("dpgrain.torch", "dpgrain.torch.losses")
 
 
 class Odd:
-    """An object of a class that nobody knows."""
+    """An object of an unknown class."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        """Whatever is passed is taken."""
+        """Any arguments are accepted."""
 
 
 def _fails(*_: Any, **__: Any) -> Any:
@@ -70,7 +70,7 @@ def _endless() -> list[Any]:
     return result
 
 
-#: Odd values, by a name that shows in the example that fails.
+#: Malformed values, by a name that a failing example shows.
 _PLAIN: tuple[Any, ...] = (
     *(
         None,
@@ -125,7 +125,7 @@ ODD: dict[str, Any] = {
     "a table": pa.table({"who": [CANARY, None], "x": [math.nan, 1.0]}),
     "no rows": pa.table({"who": pa.array([], pa.string()), "x": pa.array([], pa.float64())}),
 }
-# Values of what states how much work is asked for: any number is right, and many take long.
+# Values for amounts of work: any number is valid, and many take long.
 _AMOUNTS = frozenset(
     {
         *(
@@ -152,23 +152,23 @@ def _is_of_networks(name: str) -> bool:
 
 
 def odd_for(name: str) -> Mapping[str, Any]:
-    """The odd values that are given to something public, by their names."""
+    """The malformed values for a public name, by name."""
     return {**ODD, **networks.ODD} if _is_of_networks(name) else ODD
 
 
 def _shown_for(name: str) -> Mapping[str, Callable[[], object]]:
-    """What calls methods that no docstring shows, by the class that has them."""
+    """Calls for methods without an example, by class."""
     return networks.SHOWN if _is_of_networks(name) else SHOWN
 
 
 def _is_amount(name: str, parameter: str) -> bool:
-    """Whether a parameter of something public states how much work is asked for."""
+    """Whether a parameter of a public name sets an amount of work."""
     return parameter in (networks.AMOUNTS if _is_of_networks(name) else _AMOUNTS)
 
 
 @dataclass(frozen=True)
 class Target:
-    """Something that is called: a public function or class, or a method of such a class.
+    """A callable: a public function or class, or a method of such a class.
 
     Args:
         name: the name of the method; empty for the public thing itself.
@@ -188,10 +188,10 @@ class Example:
     """A valid call in a docstring: arguments by their parameters, of a method with its instance.
 
     Args:
-        target: what is called.
+        target: the callable.
         arguments: the arguments, which the call may have changed since.
-        shown: what calls it.
-        number: how many calls of it were made there before.
+        shown: the code that calls it.
+        number: number of its earlier calls in the code.
     """
 
     target: Target
@@ -200,10 +200,10 @@ class Example:
     number: int
 
     def anew(self, whose: Any) -> Mapping[str, Any]:
-        """Return the arguments as they were before the call: what is shown is run up to it again.
+        """Return the arguments before the call, by running the example up to it again.
 
         Args:
-            whose: the public thing.
+            whose: the public name.
         """
         recorder = _Recorder(whose, [self.target], until=self.number)
         recorder.run(self.shown)
@@ -216,12 +216,12 @@ def _nothing() -> None:
     """Show nothing."""
 
 
-class _Reached(KeyboardInterrupt):  # What runs docstrings ends at no other error.
-    """The call that an example is made for is about to begin."""
+class _Reached(KeyboardInterrupt):  # the docstring runner stops at no other error
+    """The call of the example is about to begin."""
 
 
 def _is_kind(value: Any) -> bool:
-    """Whether a public name is a kind of things, of which there are none of its own."""
+    """Whether a public name is an abstract type without direct instances."""
     return isinstance(value, type) and (
         inspect.isabstract(value)
         or getattr(value, "_is_protocol", False)
@@ -231,7 +231,7 @@ def _is_kind(value: Any) -> bool:
 
 @cache
 def public(rooms: tuple[str, ...] = ROOMS) -> dict[str, Any]:
-    """What is public and can be called, by the name under which it is found first."""
+    """Public callables, by their first public name."""
     found: dict[str, Any] = {}
     for room in rooms:
         package = import_module(room)
@@ -247,7 +247,7 @@ def public(rooms: tuple[str, ...] = ROOMS) -> dict[str, Any]:
 
 
 def _value(name: str) -> Any:
-    """What is public under a name."""
+    """The object of a public name."""
     room, _, last = name.rpartition(".")
     return getattr(import_module(room), last)
 
@@ -280,7 +280,7 @@ def _methods(value: type) -> Iterator[Target]:
 
 
 def _targets(name: str, value: Any) -> list[Target]:
-    """A public thing, and the methods by which people use it."""
+    """A public callable, and the methods that people use."""
     itself = None if is_made(name) else _target("", value)
     methods = _methods(value) if isinstance(value, type) else ()
     own, apart = name.removeprefix("dpgrain."), {**_LONG, **_WITHIN}
@@ -289,8 +289,8 @@ def _targets(name: str, value: Any) -> list[Target]:
     return [each for each in (itself, *used) if each is not None]
 
 
-# Public classes whose objects functions of the library make: they are given nothing odd when they are
-# made, and are used by their methods.
+# Public classes that only the library constructs: they are not constructed with malformed
+# arguments, but their methods are called.
 _MADE = frozenset(
     {
         *(
@@ -335,7 +335,7 @@ _MADE = frozenset(
 
 
 def is_made(name: str) -> bool:
-    """Whether objects of a public class come from functions of the library alone."""
+    """Whether only library functions construct a public class."""
     return name.removeprefix("dpgrain.") in _MADE
 
 
@@ -347,17 +347,17 @@ _LONG: Mapping[str, frozenset[str]] = {
     "FileAudit": frozenset({"__getitem__"}),
     "torch.Training": frozenset({"plot", "report"}),
 }
-# Methods that the library asks of its own objects, with what it has checked, by the beginning of the
-# names of classes that have them: those of events, losses, means, solvers, domains and recipes, and
-# those by which rooms read tables, units and promises.
+# Methods that the library calls on its own objects with checked arguments, by the prefix of the
+# class names: events, losses, means, solvers, domains and recipes, and the interfaces of tables,
+# units and guarantees.
 _WITHIN: Mapping[str, frozenset[str]] = {
     "AnyDays": frozenset({"from_dict", "meetings", "records", "starts", "window_starts"}),
     "AnyHours": frozenset({"from_dict", "meetings", "records", "starts", "window_starts"}),
     "AutoClip": frozenset({"edges", "shares"}),
     "AutoRange": frozenset(
         {
-            *("balanced_bounds", "choose", "credible_counts", "is_detectable", "parts"),
-            *("share_outside", "spread"),
+            *("balanced_bounds", "choose", "clamped", "credible_counts", "is_detectable", "parts"),
+            "spread",
         }
     ),
     "Budget": frozenset({"charge"}),
@@ -445,15 +445,15 @@ _WITHIN: Mapping[str, frozenset[str]] = {
         }
     ),
 }
-# Whose docstrings show how these are made, or called.
+# The docstrings of these show their construction or call.
 _SHOWN_BY = {"dpgrain.learn.Band": "dpgrain.learn.Auc"}
-# Bases of public classes, of which there are no instances of their own.
+# Bases of public classes without direct instances.
 _BASES = ("dpgrain.learn.LinearModel", "dpgrain.means.Central")
 # Warnings of hypothesis about tests that share a folder, or draw slowly.
 _SHARED = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
-# Examples of one target that are kept.
+# Examples stored per target.
 _MOST = 4
-# Packages that call methods of the library's by themselves, which no example shows.
+# Packages that call methods of the library themselves, without an example.
 _CALLERS = "transformers"
 
 
@@ -509,7 +509,7 @@ class _Recorder:
         """Run an example.
 
         Args:
-            example: what calls the targets.
+            example: code that calls the targets.
             is_short: True if it ends as soon as each has been called.
         """
         self._shown, self._is_short = example, is_short
@@ -569,13 +569,13 @@ def examples(name: str) -> tuple[Example, ...]:
             recorder.run(partial(_docstring, each), is_short=_is_of_networks(name))
     is_bare = isinstance(value, type) and not inspect.isfunction(getattr(value, "__init__"))  # noqa: B009
     if is_bare and any(not target.name for target in targets):
-        # Nothing is given to what is made of nothing.
+        # Callables without parameters have no malformed arguments.
         recorder.found[""] = [Example(Target("", None, ()), {}, _nothing, 0)]
     return tuple(example for found in recorder.found.values() for example in found)
 
 
 def _as_it_was(whose: Any) -> Any:
-    """A copy of a model, which a fit changes; anything else as it is."""
+    """A copy of a model, because a fit changes it; anything else unchanged."""
     if not isinstance(whose, BaseEstimator):
         return whose
     copy = object.__new__(type(whose))
@@ -584,7 +584,7 @@ def _as_it_was(whose: Any) -> Any:
 
 
 def _owned(value: Any) -> Any:
-    """A function that is passed, whose errors are the caller's own; anything else as it is."""
+    """A callback, with errors marked as the caller's; anything else unchanged."""
     if not callable(value) or isinstance(value, type):
         return value
 
@@ -606,7 +606,7 @@ class Call:
     Args:
         name: its name.
         example: the number of the example.
-        changed: parameter → the name of an odd value; None where the argument is left out.
+        changed: parameter → the name of a malformed value; None if the argument is omitted.
     """
 
     name: str
@@ -614,7 +614,7 @@ class Call:
     changed: Mapping[str, str | None]
 
     def __call__(self) -> Any:
-        """Make the call, and let what comes out say what it is."""
+        """Make the call, and represent its result as text."""
         example, call = examples(self.name)[self.example], _value(self.name)
         given = dict(example.anew(call) if _is_of_networks(self.name) else example.arguments)
         for name, odd in self.changed.items():
@@ -644,7 +644,7 @@ class Call:
 
 @st.composite
 def calls(draw: st.DrawFn, name: str) -> Call:
-    """Calls of something public, and of its methods, with one to three odd arguments."""
+    """Calls of a public name, and of its methods, with one to three malformed arguments."""
     shown = examples(name)
     number = draw(st.integers(0, len(shown) - 1))
     target, given = shown[number].target, shown[number].arguments
@@ -653,7 +653,7 @@ def calls(draw: st.DrawFn, name: str) -> Call:
         part.name for part in parts if part.kind not in (part.VAR_KEYWORD, part.VAR_POSITIONAL)
     ]
     needed = {part.name: part.default is part.empty for part in parts}
-    # What is passed by names of the caller's own, or on to others.
+    # Arguments with the caller's own names, or passed on to others.
     more = [each for each in given if each not in needed and not each.startswith("*")]
     names += [each for each in more if each != target.own]
     changed: dict[str, str | None] = {}
@@ -661,7 +661,7 @@ def calls(draw: st.DrawFn, name: str) -> Call:
         for each in draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True)):
             is_amount = _is_amount(name, each)
             odd = _SMALL if is_amount else tuple(odd_for(name))
-            # A minute is the default of what takes as long as is asked.
+            # One minute is the default limit of calls with a requested duration.
             lasts = is_amount and (_is_of_networks(name) or each == "seconds")
             is_needed = needed.get(each, True) or lasts
             leave_out = () if is_needed else (None,)
@@ -672,13 +672,13 @@ def calls(draw: st.DrawFn, name: str) -> Call:
 def answers_or_refuses(
     name: str, each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Give something public odd arguments.
+    """Call a public name with malformed arguments.
 
     Args:
         name: its name.
         each: how often.
         tmp_path: an empty folder.
-        monkeypatch: what puts things back.
+        monkeypatch: restores changes.
     """
     lacking = not_shown(name)
     assert not lacking, f"{name}: {lacking} are not called in docstrings; see tests/fuzz/shown.py"
@@ -698,13 +698,13 @@ def answers_or_refuses(
 
 
 def found(name: str, method: str, parameter: str, odd: str) -> Any:
-    """Make a call of a list of those that were found; return its result, or None if it is refused.
+    """Make a call of a list of found ones; return its result, or None if it raises.
 
     Args:
         name: the name of something public.
         method: a method of it, or nothing.
-        parameter: what is odd of the first call that is shown.
-        odd: the odd value, by its name.
+        parameter: the malformed parameter of the first call.
+        odd: the malformed value, by its name.
     """
     return watched(Call(name, first(name, method), {parameter: odd}))
 

@@ -1,4 +1,4 @@
-"""A folder of its own for each test, as an odd word may be the name of a file."""
+"""A separate folder for each test, because a malformed word may be a file name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Damage to small valid files: a closed list of what is done to bytes, drawn by a number.
+"""Damage to small valid files: a fixed list of changes to bytes, selected by a number.
 
-What is made of a seed and a number is the same in every run, so that a number repeats an input.
+A seed and a number give the same input in every run, so a number reproduces an input.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ODD_BYTES = (
     *(b"../..", b"%s%n", b"${HOME}", b"'; DROP TABLE line; --", b"1979-05-27T07:32:00Z", b"25:61"),
     *("é".encode(), "\u202e".encode(), "\U0001f600".encode(), b"A" * 70_000),
 )
-#: Values that stand in the place of any other in JSON.
+#: Values that replace any other in JSON.
 ODD_VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 2, 0.5, -0.0, 1e-320, 1e308, 2**31, 2**53 + 1, 2**63, 2**64),
     *(10**30, -(10**30), float("nan"), float("inf"), float("-inf")),
@@ -65,7 +65,7 @@ def inserted(data: bytes, rng: random.Random, _: Sequence[bytes]) -> bytes:
 
 
 def replaced(data: bytes, rng: random.Random, _: Sequence[bytes]) -> bytes:
-    """Put something odd in the place of a stretch."""
+    """Replace a range with a malformed value."""
     place = _at(data, rng)
     return data[:place] + rng.choice(ODD_BYTES) + data[place + rng.randrange(1, 20) :]
 
@@ -114,7 +114,7 @@ def _get(value: Any, path: tuple[Any, ...]) -> Any:
 
 
 def json_value(data: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
-    """Put an odd value, or one of another place or file, in the place of one of JSON; or none."""
+    """Replace a JSON value with a malformed one, one from another position or file, or none."""
     value, other = json.loads(data), json.loads(rng.choice(others))
     for _each in range(rng.choice((1, 1, 1, 2, 4))):
         places = [place for place in _places(value) if place]
@@ -152,10 +152,10 @@ def input_of(name: str, number: int, seeds: Sequence[bytes], damages: Sequence[D
     """The input of a number: a valid file, damaged once or a few times.
 
     Args:
-        name: what the input is for.
+        name: the purpose of the input.
         number: the number.
         seeds: the valid files.
-        damages: what may be done to them.
+        damages: the possible changes.
     """
     rng = random.Random(f"{name} {number}")
     data = rng.choice(seeds)

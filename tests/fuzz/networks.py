@@ -1,4 +1,4 @@
-"""Odd values for the room of networks, and valid calls that none of its docstrings shows."""
+"""Malformed values for the network package, and valid calls without a docstring example."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ import dpgrain as dg
 from dpgrain.optimize import Uniform
 from dpgrain.torch import AdaptiveNorm, PrivacyEngine, Trainer, Training, losses, train
 
-#: Parameters that state how much work is asked for: any number is right, and many take long. So do
-#: billions of blocks, for whose rates noise is found slowly.
+#: Parameters for amounts of work: any number is valid, and many take long. Billions of blocks also
+#: take long, because calibration is slow for their rates.
 AMOUNTS = frozenset({"steps", "bands", "elements_per_user"})
-#: Parameters that are functions of the caller's, whose own errors come through.
+#: Callback parameters: the caller's own errors are propagated.
 FUNCTIONS = frozenset({"loss", "evaluate", "collate_fn"})
 _PEOPLE = 12
 
 
 class Unreadable:
-    """Records of which none can be read."""
+    """Unreadable records."""
 
     def __len__(self) -> int:
         return _PEOPLE
@@ -45,7 +45,7 @@ def _data() -> Any:
     return torch.utils.data.TensorDataset(torch.ones(_PEOPLE, 2), torch.ones(_PEOPLE, 1))
 
 
-#: Odd values, by a name that shows in the example that fails.
+#: Malformed values, by a name that a failing example shows.
 ODD: Mapping[str, Any] = {
     "a tensor": torch.ones(3),
     "a tensor of a number": torch.tensor(0.5),
@@ -75,7 +75,7 @@ ODD: Mapping[str, Any] = {
     "types": (torch.nn.Linear, int),
 }
 
-# Networks, optimizers and data, made anew for each call.
+# Networks, optimizers and data, rebuilt for each call.
 _NUMBERS: dict[str, Any] = {"n_users": _PEOPLE, "random_state": 1}
 
 

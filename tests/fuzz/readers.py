@@ -1,4 +1,4 @@
-"""Everything that the library reads, each with valid files of its own making, and what reads it."""
+"""All readers of the library, each with valid generated files and the function that reads them."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ _PROMISE: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6, "r
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """Something that is read.
+    """A reader.
 
     Args:
         name: its name.
         make: makes valid files in an empty folder.
         read: reads a file.
         ending: the ending of the file's name.
-        damages: what is done to files.
-        share: how many inputs it is given, in proportion to others: what is read quickly has more.
-        always: True if every input must be read, whatever stands in it.
-        finish: makes a file of what damage has left.
+        damages: the possible changes of files.
+        share: relative number of inputs; faster readers have more.
+        always: True if every input must be readable, whatever its contents.
+        finish: builds a file from the damaged bytes.
     """
 
     name: str
@@ -82,14 +82,14 @@ class Reader:
         return self.finish(input_of(self.name, number, self.seeds, self.damages))
 
     def act(self, number: int, folder: Path) -> Callable[[], Any]:
-        """Write the input of a number into a folder, and return what reads it."""
+        """Write input number n into a folder, and return its reader."""
         path = folder / f"input{self.ending}"
         path.write_bytes(self.input(number))
         return lambda: self.read(path)
 
 
 def _text(path: Path) -> str:
-    """The text of a file, with whatever bytes it has."""
+    """The text of a file, with any bytes."""
     return path.read_bytes().decode("utf-8", "surrogateescape")
 
 
@@ -130,8 +130,8 @@ def _read_csv(path: Path) -> Any:
             dg.read(path, user="who", types={"x": "DOUBLE", "day": "DATE"}, threads=1)
         )
     except SchemaError:
-        # A file's first line is the names of its columns, which are public, also where damage has
-        # made a row of it.
+        # The first line of a file contains public column names, even if damage turned a row into
+        # it.
         if quotes(" ".join(_header(path))):
             raise OwnError from None
         raise
@@ -233,7 +233,7 @@ def _whole() -> tuple[bytes, ...]:
 
 
 def _with_about(about: bytes) -> bytes:
-    """A saved release with other words about it, of those whose own words are the most alike."""
+    """A saved release with another release's description, the most similar one."""
     own = [next(iter(_metadata(data).values())) for data in _whole()]
     nearest = min(range(len(own)), key=lambda i: abs(len(own[i]) - len(about)))
     table = pq.read_table(io.BytesIO(_whole()[nearest]))
@@ -313,7 +313,7 @@ def _lines(folder: Path) -> Iterator[bytes]:
 
 
 def _read_line(path: Path) -> Any:
-    """Read a ledger in which a line stands in the place of another, with a chain that fits."""
+    """Read a ledger with one line replaced by another, in a consistent chain."""
     forged = path.read_bytes().decode("utf-8", "replace")
     place = path.with_name("forged.ledger")
     place.write_bytes(_held())
@@ -512,7 +512,7 @@ def _of(texts: Callable[[], Sequence[str]]) -> Callable[[Path], Iterator[bytes]]
     return lambda folder: (text.encode() for text in texts())
 
 
-# What is read where PyTorch is installed.
+# Readers that need PyTorch.
 _OF_TORCH = (Reader("checkpoints", _checkpoints, _read_checkpoint, ".pt", share=0.5),)
 READERS: dict[str, Reader] = {
     reader.name: reader

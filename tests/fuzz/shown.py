@@ -198,7 +198,7 @@ def _units() -> None:
     plan.plot()
 
 
-#: Class → what calls its methods; those that several classes have are asked of the first.
+#: Class → calls of its methods; shared methods are called on the first class.
 SHOWN: Mapping[str, Callable[[], object]] = {
     "dpgrain.Histogram": _histogram,
     "dpgrain.Estimates": _estimates,

@@ -1,4 +1,4 @@
-"""Whatever public functions are given, they answer, or refuse in a sentence, and quote no row."""
+"""For any arguments public functions return or raise a clear error, and quote no row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PUBLIC = calls.public()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLIC)
-def test_whatever_a_public_function_is_given_there_is_a_result_or_a_sentence(
+def test_public_functions_return_or_raise_clearly(
     name: str, effort: Effort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     share = 1 - test_readers.SHARE - test_words.SHARE
@@ -143,7 +143,7 @@ FOUND: tuple[tuple[str, str, str], ...] = (
 
 @pytest.mark.slow(cases=8)
 @pytest.mark.parametrize(("name", "parameter", "odd"), FOUND)
-def test_what_was_found_is_refused(name: str, parameter: str, odd: str) -> None:
+def test_past_findings_raise_clear_errors(name: str, parameter: str, odd: str) -> None:
     assert calls.found(name, "", parameter, odd) is None
 
 
@@ -208,7 +208,7 @@ FOUND_METHODS: tuple[tuple[str, str, str, str], ...] = (
 
 @pytest.mark.slow(cases=4)
 @pytest.mark.parametrize(("name", "method", "parameter", "odd"), FOUND_METHODS)
-def test_what_methods_were_found_to_do_is_refused(
+def test_past_findings_of_methods_raise_clear_errors(
     name: str, method: str, parameter: str, odd: str
 ) -> None:
     assert calls.found(name, method, parameter, odd) is None
@@ -223,5 +223,5 @@ WORKS: tuple[tuple[str, str, str, str], ...] = (
 
 
 @pytest.mark.parametrize(("name", "method", "parameter", "odd"), WORKS)
-def test_what_was_found_to_end_works(name: str, method: str, parameter: str, odd: str) -> None:
+def test_past_crashes_work(name: str, method: str, parameter: str, odd: str) -> None:
     assert calls.found(name, method, parameter, odd) is not None

@@ -1,4 +1,4 @@
-"""Whatever the room of networks is given, it answers, or refuses in a sentence, and quotes no row.
+"""For any arguments the network package returns or raises a clear error, and quotes no row.
 
 ``make test-torch`` runs this file: it needs PyTorch and Hugging Face's libraries.
 """
@@ -12,19 +12,19 @@ from tests.effort import Effort
 from tests.fuzz import calls, networks
 
 PUBLIC = calls.public(calls.NETWORKS)
-# Of all odd inputs, a public name of networks gets one in this many.
+# A public name of the network package gets one in this many of all malformed inputs.
 _ONE_IN = 50
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLIC)
-def test_whatever_networks_are_given_there_is_a_result_or_a_sentence(
+def test_networks_return_or_raise_clearly(
     name: str, effort: Effort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls.answers_or_refuses(name, max(effort.inputs // _ONE_IN, 1), tmp_path, monkeypatch)
 
 
-def test_what_is_shown_is_public() -> None:
+def test_shown_names_are_public() -> None:
     assert networks.SHOWN.keys() <= PUBLIC.keys()
 
 
@@ -86,5 +86,5 @@ FOUND: tuple[tuple[str, str, str, str], ...] = (
 
 
 @pytest.mark.parametrize(("name", "method", "parameter", "odd"), FOUND)
-def test_what_was_found_is_refused(name: str, method: str, parameter: str, odd: str) -> None:
+def test_past_findings_raise_clear_errors(name: str, method: str, parameter: str, odd: str) -> None:
     assert calls.found(f"dpgrain.torch.{name}", method, parameter, odd) is None

@@ -1,4 +1,4 @@
-"""Whatever a file holds, it is read or refused in a sentence and in time, and no row is quoted."""
+"""Files with any contents are read or rejected clearly, in time, and no row is quoted."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from tests.effort import Effort
 from tests.fuzz.readers import READERS
 from tests.fuzz.watch import Fault, left_behind, watched
 
-# Of all inputs of a run, the share that files are; the others are command lines and calls.
+# The share of files among the inputs of a run; the others are command lines and calls.
 SHARE = 0.8
 _SHARES = sum(reader.share for reader in READERS.values())
-# Faults of one reader that are told.
+# Faults of one reader that are reported.
 _TOLD = 8
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
-def test_whatever_is_read_there_is_a_result_or_a_sentence(
+def test_readers_return_or_raise_clearly(
     name: str, effort: Effort, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fault is told by the number of its input: python -m tests.fuzz NAME NUMBER shows it."""
+    """A fault names the number of its input: python -m tests.fuzz NAME NUMBER shows it."""
     reader = READERS[name]
     (folder := tmp_path / "given").mkdir()
     (temporary := tmp_path / "temporary").mkdir()

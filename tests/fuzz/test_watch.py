@@ -1,4 +1,4 @@
-"""What watches calls sees each fault, and lets results and refusals through."""
+"""The watcher of calls detects each fault, and passes results and valid errors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ FAULTS: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("what", FAULTS)
-def test_each_fault_is_seen_and_shows_nothing_of_what_was_given(what: str) -> None:
+def test_each_fault_is_detected_without_showing_the_input(what: str) -> None:
     with pytest.raises(Fault, match=what.partition(" at ")[0]) as seen:
         watched(FAULTS[what])
     assert not quotes(str(seen.value))
@@ -74,7 +74,7 @@ def _works() -> None:
 
 
 @pytest.mark.parametrize("hang", [_waits, _works])
-def test_what_hangs_is_ended(hang: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_call_is_ended(hang: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "SECONDS", 0.05)
     began = time.monotonic()
     with pytest.raises(Fault, match="takes longer than"):
@@ -82,7 +82,7 @@ def test_what_hangs_is_ended(hang: Callable[[], None], monkeypatch: pytest.Monke
     assert time.monotonic() < began + 20
 
 
-def test_results_refusals_and_errors_of_the_callers_come_through() -> None:
+def test_results_and_callback_errors_are_passed_through() -> None:
     assert watched(lambda: 3) == 3
     assert watched(lambda: fail(ParameterError("epsilon must be above 0, not -1."))) is None
     assert watched(lambda: fail(OwnError())) is None
@@ -90,7 +90,7 @@ def test_results_refusals_and_errors_of_the_callers_come_through() -> None:
         watched(lambda: fail(DataError("it cannot be read.")), always=True)
 
 
-def test_what_is_left_in_files_and_in_the_environment_is_seen(
+def test_contents_in_files_and_environment_are_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "clean").write_bytes(b"nothing")

@@ -1,4 +1,4 @@
-"""Whatever words a command is given, it ends with a code and one sentence, and leaves nothing."""
+"""For any words, a command ends with a code and one message, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.fuzz import words
 from tests.fuzz.watch import CANARY, Fault
 from tests.fuzz.words import Ended, Line, Place
 
-# Of all odd inputs of a run, the share that command lines are.
+# The share of command lines among the malformed inputs of a run.
 SHARE = 0.03
 COMMANDS = tuple(words.commands())
 # Commands that make and publish a whole table, or search for seconds; few lines of each are run.
@@ -37,7 +37,7 @@ def test_the_help_of_every_command_shows_a_line() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
-def test_what_the_help_of_a_command_shows_can_be_run(name: str, place: Place) -> None:
+def test_examples_of_command_help_run(name: str, place: Place) -> None:
     for line in words.commands()[name]:
         ended = place.run(line)
         assert ended.code == 0, (line, ended.said)
@@ -45,10 +45,10 @@ def test_what_the_help_of_a_command_shows_can_be_run(name: str, place: Place) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in _SLOW])
-def test_whatever_words_a_command_is_given_it_ends_in_a_sentence(
+def test_commands_end_with_one_message_for_any_words(
     name: str, effort: Effort, place: Place
 ) -> None:
-    """A fault is told by the number of its line: tests.fuzz.words.line(NAME, NUMBER) is the line."""
+    """A fault names the number of its line: tests.fuzz.words.line(NAME, NUMBER) is the line."""
     faults, shown = [], len(words.commands()[name])
     for number in range(shown, shown + max(round(effort.inputs * SHARE / len(COMMANDS)), 1)):
         try:
@@ -73,7 +73,7 @@ FOUND = (
     ("count", f"{COUNT} --domain {LONG}.csv"),
     ("count", f"{COUNT} --element {LONG}.csv"),
     ("run", f"releases.toml --folder {LONG}"),
-    # What was published was charged before, and lost.
+    # Published releases were charged before, and lost.
     ("count", f"{COUNT} --ledger visits.ledger --output \udcff.csv"),
     ("count", f"{COUNT} --ledger visits.ledger --report p.csv"),
     ("fit", f"{FIT} --ledger visits.ledger --report p.csv"),
@@ -82,7 +82,7 @@ FOUND = (
 
 
 @pytest.mark.parametrize(("name", "rest"), FOUND)
-def test_what_was_found_is_refused(name: str, rest: str, place: Place) -> None:
+def test_past_findings_raise_clear_errors(name: str, rest: str, place: Place) -> None:
     assert place.run(Line(tuple(name.split()), tuple(rest.split()))).code in (1, 2)
 
 
@@ -117,11 +117,11 @@ def test_each_fault_of_a_command_is_seen(
     monkeypatch.setattr(words, "run", run)
     with pytest.raises(Fault, match=what):
         place.run(Line(("count",), ()))
-    # What was changed is there no longer.
+    # The changed data no longer exist.
     assert words.contents(place.folder) == words.contents(place.made)
 
 
-def test_a_row_that_a_command_prints_or_writes_is_seen(
+def test_row_printed_by_a_command_is_detected(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Fault, match="quotes a row in what is printed"):

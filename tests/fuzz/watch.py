@@ -21,9 +21,9 @@ from tests.conftest import shown
 import dpgrain
 from dpgrain.errors import DpgrainError
 
-#: What rows hold and nothing else does: wherever it turns up, a row was quoted.
+#: Unique contents of rows: wherever they appear, a row was quoted.
 CANARY = "Kanarie7f3"
-#: A number that rows hold and nothing else does.
+#: A number that appears only in rows.
 NUMBER = 86_420_975_313
 # How both are written: in text, and in files as bytes.
 _WRITTEN = (CANARY, str(NUMBER), f"{NUMBER:,}", f"{NUMBER / 1e10:.6f}", f"{NUMBER:.4e}")
@@ -36,7 +36,7 @@ _STORED = (
 SECONDS, WAITS = 20.0, 6.0
 # Characters of a line of an error, at most.
 _LONGEST = 1000
-# What scikit-learn warns of where features have names and the model has none, or the other way round.
+# scikit-learn's warnings if features have names and the model has none, or vice versa.
 _OF_NAMES = "X has feature names"
 _PACKAGE = str(Path(dpgrain.__file__).parent)
 
@@ -50,7 +50,7 @@ class OwnError(Exception):
 
 
 class Fault(AssertionError):  # noqa: N818 - what is found is a fault of the library
-    """What a call did that no call may do; says where, and shows nothing of what it was given."""
+    """A forbidden effect of a call; it names the place, and shows no input."""
 
 
 @contextlib.contextmanager
@@ -89,22 +89,22 @@ def place_of(trace: TracebackType | None) -> str:
 
 
 def quotes(told: str | bytes) -> bool:
-    """Whether something that rows hold stands in a text, or in the bytes of a file."""
+    """Whether contents of rows appear in a text, or in the bytes of a file."""
     if isinstance(told, bytes):
         return any(each in told for each in _STORED)
     return any(each in told for each in _WRITTEN)
 
 
 def watched(act: Callable[[], Any], *, always: bool = False) -> Any:
-    """Make a call, and return its result; None where the library refuses it.
+    """Make a call, and return its result; None if the library raises.
 
     Args:
         act: the call.
-        always: True if no refusal is allowed.
+        always: True if no error is allowed.
 
     Raises:
-        Fault: if the call raises anything but an error of the library in one sentence, warns of
-            anything that the library does not warn of, takes too long, or quotes a row.
+        Fault: if the call raises anything but a one-sentence error of the library, emits a foreign
+            warning, takes too long, or quotes a row.
     """
     said, log, result = io.StringIO(), io.StringIO(), None
     handler, logger = logging.StreamHandler(log), logging.getLogger()
@@ -161,7 +161,7 @@ def watched(act: Callable[[], Any], *, always: bool = False) -> Any:
 
 
 def _is_plain(said: str) -> bool:
-    """Whether an error is told in a sentence of a few lines at most; a file's mistakes in one each."""
+    """Whether an error is one sentence of a few lines at most; a file's errors have one each."""
     return all(
         line.rstrip().endswith((".", "?", ":")) and len(line) <= _LONGEST
         for line in said.split("\n")
@@ -169,7 +169,7 @@ def _is_plain(said: str) -> bool:
 
 
 def left_behind(folder: Path) -> list[str]:
-    """The files below a folder, and variables of the environment, in which a row stands."""
+    """The files below a folder, and environment variables, that contain a row."""
     held = [name for name, value in os.environ.items() if quotes(value)]
     files = [path for path in folder.rglob("*") if path.is_file() and quotes(path.read_bytes())]
     return held + [path.name for path in files]

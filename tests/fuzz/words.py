@@ -1,7 +1,7 @@
-"""Command lines made odd: those that the help of each command shows, with other words and files.
+"""Malformed command lines: the lines of each command's help, with other words and files.
 
-Which commands there are, and what a valid line of each is, is asked of the program, so that a new
-command is run here without a line of its own.
+Commands and their valid lines are read from the program, so that a new command is run here without
+an extra line.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from dpgrain.cli.app import app
 
 # Tables that the examples of help are about.
 _TABLES = ("visits", "sales", "scores", "speeches", "days", "new")
-# Columns of those tables: whose rows they are, words, days and numbers.
+# Columns of those tables: user ids, words, days and numbers.
 _USERS = ("person", "who", "customer", "student", "speaker")
 _WORDS = ("page", "topic", "word", "region", "country", "week")
 _NUMBERS = ("score", "hours", "paid", "amount", "pages", "minutes", "steps", "sleep", "pulse")
 _PEOPLE, _EACH = 24, 3
-# What a file of releases holds, and what it asks for.
+# The contents of a release file, and its requests.
 _RELEASES = """
 [table]
 source = "visits.parquet"
@@ -57,7 +57,7 @@ domain = ["a", "b"]
 share = 1.0
 output = "pages.csv"
 """
-# In the examples of help: what stands for something that is known here, and what takes long.
+# In the examples of help: placeholders for known values, and slow options.
 _INSTEAD = {
     "ledger init visits.ledger": "ledger init new.ledger",
     "--plan releases.toml": "--plan january.toml",
@@ -68,7 +68,7 @@ _INSTEAD = {
     "=pages.txt": "=areas.txt",
     "=topics.txt": "=areas.txt",
 }
-#: Words that no option asks for.
+#: Words that no option expects.
 ODD = (
     *("", " ", "-", "--", "---", "-1", "-0", "0", "1", "2", "7", "0.5", "1e-9", "1e-320", "1e400"),
     *("nan", "inf", "-inf", "9" * 400, "1_000", "１", "0x10", "true", "None", "auto", "a", "A"),
@@ -100,17 +100,17 @@ ODD = (
         "{}",
     ),
 )
-#: Files that are none of those that an option asks for.
+#: Files of another type than the option's.
 FILES = (
     *("empty.csv", "cut.parquet", "damaged.parquet", "bytes.csv", "list.json", "deep.toml"),
     *("a folder", "link.parquet", "visits.parquet", "visits.ledger", "model.json"),
     *("words.parquet", "releases.toml", "areas.csv", "areas.txt"),
 )
-# Beginnings of options that name what is public, or what is written of each row.
+# Prefixes of options for public names, or for per-row output.
 _PUBLIC = ("--domain", "--element", "--cells", "--join-public", "--keep")
-# Files that hold secret rows.
+# Files with secret rows.
 _SECRET = (*_TABLES, "link.parquet", "bytes.csv", "cut.parquet", "damaged.parquet")
-# Files that are read to their end only once a release is charged; the last line says so.
+# Files that are read to their end only after the charge; the last line is malformed.
 _STAYS = re.compile(r"^Line \d+ of the ledger '.*' stays charged: ", re.MULTILINE)
 # Exit codes that docs/command-line.md lists.
 _CODES = (0, 1, 2, 3, 4)
@@ -118,7 +118,7 @@ _ERRORS = (1, 2, 3)
 
 
 def _table() -> pa.Table:
-    """Rows of people, all of whose names are secret; one person's other cells are, too."""
+    """Rows of people with secret names; one person's other cells are also secret."""
     number = np.arange(_PEOPLE * _EACH)
     rng = np.random.default_rng(5)
     secret = number == 7
@@ -175,7 +175,7 @@ class Line:
 
     Args:
         command: the words of the command.
-        rest: what follows them.
+        rest: the words after them.
     """
 
     command: tuple[str, ...]
@@ -219,7 +219,7 @@ def options(command: str) -> tuple[str, ...]:
 
 
 def line(command: str, number: int) -> Line:
-    """The odd line of a number; the first numbers are what help shows."""
+    """The malformed line of a number; the first numbers are the lines of help."""
     shown = commands()[command]
     if number < len(shown):
         return shown[number]
@@ -232,7 +232,7 @@ def line(command: str, number: int) -> Line:
 
 
 def _is_public(rest: Sequence[str]) -> bool:
-    """Whether a line names secret rows as what is public, so that they may be told."""
+    """Whether a line passes secret rows as public, so that they may be shown."""
     pairs = zip(rest, [*rest[1:], ""], strict=False)
     said = [word.partition("=")[2] or after for word, after in pairs if word.startswith(_PUBLIC)]
     return any(name in text for text in said for name in (*_SECRET, "*", "?"))
@@ -268,7 +268,7 @@ class Ended:
     Args:
         code: the exit code.
         printed: its standard output.
-        said: its standard error.
+        said: standard error.
     """
 
     code: int
@@ -300,7 +300,7 @@ def run(words: Sequence[str]) -> Ended:
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
-    """What lies in a folder and below it."""
+    """The contents of a folder, recursively."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
@@ -309,11 +309,11 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 
 @dataclass(frozen=True)
 class Place:
-    """A folder in which commands run, one after another, and find what it held first.
+    """A folder in which commands run in sequence, starting from the same contents.
 
     Args:
-        made: the folder that it is made of.
-        folder: the folder, which is made anew.
+        made: the source folder.
+        folder: the folder, rebuilt each time.
     """
 
     made: Path
@@ -325,7 +325,7 @@ class Place:
         shutil.copytree(self.made, self.folder, symlinks=True)
 
     def run(self, line: Line) -> Ended:
-        """Run a command, and look at what it says and leaves.
+        """Run a command, and check its output and files.
 
         Raises:
             Fault: if it ends in anything but a listed code, an error in anything but one sentence, or
@@ -356,7 +356,7 @@ class Place:
 
 
 def _in_a_sentence(ended: Ended) -> None:
-    """Raise unless an error is told in one sentence."""
+    """Raise unless an error is a single sentence."""
     errors = re.findall(r"^Error: (.*)$", ended.said, re.MULTILINE)
     if len(errors) != 1 or "Traceback" in ended.said:
         raise Fault(f"says {len(errors)} errors with the code {ended.code}")

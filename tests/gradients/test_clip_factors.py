@@ -31,12 +31,12 @@ def test_no_mean_is_longer_than_the_clip(clip: float, size: int, kind: Any) -> N
     assert means[~short].min() >= 0.998 * clip
 
 
-def test_norms_that_are_not_finite_count_nothing() -> None:
+def test_non_finite_norms_count_nothing() -> None:
     assert factors(np.array([np.inf, np.nan, 1.0]), 1, 2.0).tolist() == [0.0, 0.0, 1.0]
 
 
 @pytest.mark.parametrize("made", [np.asarray, sparse.csr_array])
-def test_odd_rows_are_left_out(made: Any) -> None:
+def test_malformed_rows_are_dropped(made: Any) -> None:
     rows = made(np.array([[1.0, np.nan], [3.0, 4.0], [np.inf, 0.0]]))
     found = row_squared_norms(rows)
     left = zero_rows(rows, ~np.isfinite(found))

@@ -65,7 +65,7 @@ def data(
 @pytest.mark.parametrize(
     ("loss", "d"), [(Logistic(), 4), (Squared(), 300), (Softmax(3), 6), (Softmax(40), 300)]
 )
-def test_sums_are_those_of_a_loop(
+def test_sums_agree_with_a_loop(
     loss: MarginLoss,
     d: int,
     sizes: str,
@@ -156,7 +156,7 @@ def test_each_size_has_its_own_way(kind: Any, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 40, 90])
 @pytest.mark.parametrize("d", [2, 9, 130, 700])
 @pytest.mark.parametrize("loss", [Logistic(), Squared(), Softmax(3), Softmax(16)])
-def test_people_with_nothing_but_zeros_change_nobody(
+def test_people_with_only_zeros_affect_no_one(
     loss: MarginLoss,
     d: int,
     size: int,
@@ -164,7 +164,7 @@ def test_people_with_nothing_but_zeros_change_nobody(
     kind: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A person's contribution beside any number of people of any size whose gradients are 0."""
+    """A person's contribution with any number of other people with zero gradients."""
     monkeypatch.setattr(tiles, "_TILE_BYTES", 1 << 14)
     monkeypatch.setattr(tiles, "_TILE_BYTES_OF_SEVERAL", 1 << 14)
     rng = np.random.default_rng(d + size)
@@ -214,10 +214,10 @@ def test_empty_blocks_and_nothing_drawn() -> None:
 @pytest.mark.parametrize("outputs", [1, 12])
 @pytest.mark.parametrize("size", [3, 5, 60])
 @pytest.mark.parametrize("cancel", [1e2, 1e3, 1e4, 1e6])
-def test_blocks_whose_gradients_cancel_stay_within_the_clip(
+def test_cancelling_blocks_stay_within_the_clip(
     cancel: float, size: int, outputs: int, kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Records far longer than their mean: in single precision the norm alone has no digits left."""
+    """Records with far larger norms than their mean: single precision loses all digits."""
     if not kept:
         monkeypatch.setattr(tiles, "_KEPT_BYTES", 0)
     worst = 0.0
@@ -233,10 +233,10 @@ def test_blocks_whose_gradients_cancel_stay_within_the_clip(
 def cancelling(
     cancel: float, size: int, outputs: int, seed: int
 ) -> tuple[Array, Array, Array, Array, MarginLoss]:
-    """One block of records that nearly cancel; what is left is about as long as the clip."""
+    """One block of nearly cancelling records; the remainder has about the norm of the clip."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(size, 400)) * cancel
-    # At θ = 0 slopes are the same up to a sign by class; their sum is made small.
+    # At θ = 0 slopes are equal up to a sign by class; their sum is small by construction.
     X -= X.mean(axis=0)
     X += rng.normal(size=400) / 20 * 3
     loss: MarginLoss = Logistic() if outputs == 1 else Softmax(outputs)
@@ -244,7 +244,7 @@ def cancelling(
     return X.astype(np.float32), np.zeros(size), np.zeros(size, dtype=int), theta, loss
 
 
-def test_what_is_not_finite_does_not_poison_the_sum() -> None:
+def test_non_finite_rows_do_not_affect_the_sum() -> None:
     rng = np.random.default_rng(2)
     for loss in (Logistic(), Squared(), Poisson(), Softmax(3)):
         for size in (1, 4):
@@ -259,7 +259,7 @@ def test_what_is_not_finite_does_not_poison_the_sum() -> None:
             blocks = LinearBlocks.arrange(spoiled, targets, codes, intercept=False)
             found = LinearGradients(blocks, loss, theta).clipped_sum(1.0)
             assert np.isfinite(found).all()
-            # All other blocks are as they were.
+            # All other blocks are unchanged.
             others = codes > codes[2]
             rest = LinearBlocks.arrange(X[others], y[others], codes[others], intercept=False)
             expected = LinearGradients(rest, loss, theta).clipped_sum(1.0)
@@ -281,7 +281,7 @@ def test_clips_of_any_size_bind(clip: float, outputs: int, size: int) -> None:
             assert np.linalg.norm(found / clip) <= 1
 
 
-def test_features_that_are_not_finite_count_as_zero() -> None:
+def test_non_finite_features_count_as_zero() -> None:
     X = np.array([[1.0, np.nan], [np.inf, 2.0]])
     zeroed = np.array([[1.0, 0.0], [0.0, 2.0]])
     for made in (np.array, sparse.csr_array):
@@ -308,7 +308,7 @@ def test_a_block_with_more_rows_than_a_tile() -> None:
 
 
 @pytest.mark.parametrize(("outputs", "d", "rows"), [(101, 512, 6000), (1, 10, 400_000)])
-def test_memory_beside_the_rows_is_bounded(outputs: int, d: int, rows: int) -> None:
+def test_memory_in_addition_to_the_rows_is_bounded(outputs: int, d: int, rows: int) -> None:
     loss: MarginLoss = Softmax(outputs) if outputs > 1 else Logistic()
     rng = np.random.default_rng(0)
     X = rng.normal(size=(rows, d)).astype(np.float32)
@@ -323,7 +323,7 @@ def test_memory_beside_the_rows_is_bounded(outputs: int, d: int, rows: int) -> N
         assert most < 64 * 2**20
 
 
-def test_shapes_that_do_not_fit_are_refused() -> None:
+def test_mismatched_shapes_are_rejected() -> None:
     with refuses("X"):
         LinearBlocks.arrange(np.ones((2, 3)), [1.0], [0, 0], intercept=True)
 
@@ -347,7 +347,7 @@ def test_other_peoples_blocks_do_not_change_with_ones_rows(
 ) -> None:
     """Records that are huge, or cancel; a neighbour has one row more, and another size of block.
 
-    Blocks of few features are gathered, and those of many multiplied.
+    Blocks of few features are gathered, blocks of many are multiplied.
     """
     users, loss = 300, (Squared() if outputs == 1 else Softmax(3))
     for size in (1, 5, 16):
@@ -362,7 +362,7 @@ def test_other_peoples_blocks_do_not_change_with_ones_rows(
                 both(X[rows], y[rows], codes[rows], loss, users + 1, exact=False)
                 for rows in (keep, fewer)
             )
-            # The block itself moves the sum by 1; rounding by next to nothing.
+            # The block itself moves the sum by 1; rounding has almost no effect.
             assert np.linalg.norm(one - other) <= 1 + (1e-2 if kind == np.float32 else 1e-6)
             one, other = (
                 both(X[rows], y[rows], codes[rows], loss, users + 1, exact=True)
@@ -371,7 +371,7 @@ def test_other_peoples_blocks_do_not_change_with_ones_rows(
             assert np.array_equal(one[:users], other[:users])
 
 
-def test_the_clip_binds_where_squares_vanish() -> None:
+def test_clip_is_effective_when_squares_vanish() -> None:
     for x, y, clip, kind in (
         (1.8e19, 2.5e-23, 1e-6, np.float32),
         (1.8e19, 2.5e-23, 2.0**-12, np.float32),
@@ -395,7 +395,7 @@ WAYS = ("_by_gram", "_add_slices", "_add_formed")
     ],
 )
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_each_way_is_used_and_gives_the_sum_of_a_loop(
+def test_each_method_is_used_and_agrees_with_a_loop(
     way: str,
     classes: int,
     d: int,
@@ -427,7 +427,7 @@ def test_each_way_is_used_and_gives_the_sum_of_a_loop(
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize("drawn", [None, [1, 4, 5]])
-def test_products_that_are_kept_are_those_that_are_made(
+def test_cached_products_equal_computed_ones(
     drawn: list[int] | None, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loss = Softmax(40)
@@ -444,7 +444,7 @@ def test_products_that_are_kept_are_those_that_are_made(
 
 
 def longest(kind: Any) -> float:
-    """The longest clipped gradient of blocks whose records cancel, beside the bound."""
+    """Largest norm of a clipped gradient of cancelling blocks, with the bound."""
     worst = 0.0
     for cancel in (1e2, 1e3, 1e4, 1e5):
         for seed in range(4):
@@ -456,7 +456,7 @@ def longest(kind: Any) -> float:
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_clips_bind_where_records_cancel(kind: Any) -> None:
+def test_clips_are_effective_when_records_cancel(kind: Any) -> None:
     assert longest(kind) <= 1
 
 

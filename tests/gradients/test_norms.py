@@ -1,4 +1,4 @@
-"""Histograms of norms: what one unit moves, and the bound that follows from them."""
+"""Histograms of norms: the effect of one unit, and the resulting bound."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def neighbours(
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("unit", [Record(), Element(), User(), User(max_elements=2)], ids=repr)
 @pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=lambda loss: type(loss).__name__)
-def test_no_unit_moves_the_histogram_farther_than_is_billed(
+def test_no_unit_moves_the_histogram_beyond_the_charge(
     loss: Any, unit: Unit, relation: Relation
 ) -> None:
     rng, largest = np.random.default_rng(0), 0.0
@@ -89,7 +89,7 @@ def test_no_unit_moves_the_histogram_farther_than_is_billed(
     assert 0.7 * billed <= largest <= billed + 1e-9
 
 
-def test_the_noise_is_that_of_the_event() -> None:
+def test_noise_agrees_with_the_event() -> None:
     event = Gaussian(3.0, Contribution(layout="shared"), 2)
     blocks = Vectors(np.ones((40, 2)))
     draws = np.array(
@@ -120,17 +120,17 @@ def test_the_bound_leaves_out_no_more_than_noise_hides(seed: int) -> None:
     assert found[2_000] < found[20_000] < found[200_000]
 
 
-def test_the_error_of_a_share_is_that_of_all_bins_beyond() -> None:
+def test_share_error_covers_all_bins_beyond() -> None:
     rng, exact, sd = np.random.default_rng(2), np.full(BINS, 2000.0), 15.0
     made = [NormHistogram(exact + rng.normal(0, sd, BINS), sd) for _ in range(4000)]
     for edge in (2.0**8, 2.0**11):
         shares, told = np.array([one.share_beyond(edge) for one in made]).T
-        # The number of blocks is noisy as well, which counts for little beside so many of them.
+        # The number of blocks is also noisy, with little effect at this number.
         assert np.std(shares) == pytest.approx(told.mean(), rel=0.12)
 
 
 @pytest.mark.parametrize("edge", [1.0, 2.0, 4.0])
-def test_the_excess_is_that_of_the_norms_beyond_an_edge(edge: float) -> None:
+def test_excess_agrees_with_the_norms_beyond_an_edge(edge: float) -> None:
     lengths = np.random.default_rng(3).exponential(size=(50_000, 1))
     exact = NormHistogram(counted(Vectors(lengths)).astype(float), 0.0)
     seen = np.where(lengths <= 2.0**1.5 * edge, lengths, 0)
@@ -152,14 +152,14 @@ def test_noise_lifts_the_bound_by_little() -> None:
     assert max(bounds) <= 16.0
 
 
-def test_where_noise_hides_all_norms_the_bound_is_another() -> None:
+def test_bound_changes_when_noise_dominates_all_norms() -> None:
     few = NormHistogram(counted(Vectors(np.full((50, 1), 4.0))), 20.0)
     assert (few.resolved, few.bound(0.0, 0.25), few.middle) == (False, 0.25, 1.0)
     many = NormHistogram(counted(Vectors(np.full((5000, 1), 4.0))), 20.0)
     assert (many.resolved, many.bound(0.0, 0.25), many.middle) == (True, 4.0, 4.0)
 
 
-def test_the_bound_weighs_noise_against_what_is_cut_off() -> None:
+def test_bound_balances_noise_and_clipping() -> None:
     lengths = np.random.default_rng(0).exponential(size=(200_000, 1))
     seen = NormHistogram(counted(Vectors(lengths)), 20.0)
     bounds = [seen.bound(worth, 1.0) for worth in (0.0, 2_000.0, 20_000.0, 1e9)]

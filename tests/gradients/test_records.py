@@ -1,4 +1,4 @@
-"""Blocks of records of any loss: nobody's vector depends on who else is there, to the last bit."""
+"""Blocks of records of any loss: no vector depends on other users' data, to the last bit."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def vectors(loss: MarginLoss, X: Array, y: Array, codes: NDArray[np.int_], theta
 
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("width", [1, 3, 50, 201])
-def test_a_user_who_leaves_changes_nobody(name: str, width: int) -> None:
-    # Margins cancel, so that the last digit of a sum is all that is left of them.
+def test_removed_user_affects_no_one(name: str, width: int) -> None:
+    # Margins cancel, so that only the last digit of a sum is left of them.
     loss, rng = LOSSES[name], np.random.default_rng(width)
     sizes = rng.integers(1, 6, 40)
     codes = np.repeat(np.arange(40), sizes)
@@ -47,14 +47,14 @@ def test_a_user_who_leaves_changes_nobody(name: str, width: int) -> None:
 
 
 class ByProduct(Squared):
-    """A loss whose margins are made by a matrix product, as anybody's own may be."""
+    """A loss with margins from a matrix product, like a custom one."""
 
     def margins(self, theta: Any, X: Any) -> Any:
         return X @ theta
 
 
-def test_a_user_with_many_records_changes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    # More than fit a tile: they are added in slices, which is another order than that of others.
+def test_user_with_many_records_affects_no_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    # More than a tile: they are added in slices, in another order than others.
     monkeypatch.setattr(module, "_BATCH_ENTRIES", 1 << 12)
     rng, width = np.random.default_rng(1), 20
     sizes = np.concatenate([rng.integers(1, 4, 30), [1000], rng.integers(1, 4, 30)])
@@ -65,7 +65,7 @@ def test_a_user_with_many_records_changes_nobody(monkeypatch: pytest.MonkeyPatch
     there = codes != 30
     others = codes[there] - (codes[there] > 30)
     left = vectors(ByProduct(), X[there], y[there], others, theta)
-    # Few others, whose last rows may be added in another order, and not all that follow.
+    # Few others: their last rows may be added in another order, and not all later ones.
     changed = (left != np.delete(whole, 30, axis=0)).any(axis=1)
     assert changed.sum() <= 6
 
@@ -81,7 +81,7 @@ def test_blocks_are_taken_in_order() -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_block_has_the_mean_of_its_own_rows(name: str) -> None:
+def test_block_has_the_mean_of_its_rows(name: str) -> None:
     loss, rng = LOSSES[name], np.random.default_rng(1)
     codes = np.repeat([0, 1, 3], [1, 4, 2])
     X, y = rng.normal(size=(7, 3)), rng.integers(0, 2, 7).astype(float)

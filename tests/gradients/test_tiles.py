@@ -1,4 +1,4 @@
-"""Rows arranged by block and cut into tiles: who is where, and what is copied."""
+"""Rows arranged by block and cut into tiles: positions and copies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ragged(rows: int = 500, kind: Any = np.float64) -> tuple[Array, Array, Array
 
 
 @pytest.mark.parametrize("made", [np.asarray, sparse.csr_array])
-def test_the_rows_of_a_block_are_together_and_small_blocks_first(made: Any) -> None:
+def test_block_rows_are_together_and_small_blocks_first(made: Any) -> None:
     X, y, codes = ragged()
     blocks = LinearBlocks.arrange(made(X), y, codes, intercept=False, blocks=50)
     assert (np.diff(blocks.sizes) >= 0).all()
@@ -36,7 +36,7 @@ def test_the_rows_of_a_block_are_together_and_small_blocks_first(made: Any) -> N
 
 
 @pytest.mark.parametrize("made", [np.asarray, sparse.csr_array])
-def test_rows_that_count_are_read_by_a_function(made: Any) -> None:
+def test_counted_rows_are_read_by_a_function(made: Any) -> None:
     X, y, codes = ragged()
     kept = np.flatnonzero(np.arange(500) % 3 > 0)
     some = LinearBlocks.arrange(
@@ -76,5 +76,5 @@ def test_features_are_copied_once(kind: Any) -> None:
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert blocks.X.dtype == kind
-    # Rows have a few numbers of eight bytes beside their features, and some rows are in hand.
+    # Rows have a few 8-byte numbers in addition to their features, and some rows are in memory.
     assert most < X.nbytes + 40 * len(X) + 4 * (1 << 22)

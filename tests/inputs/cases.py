@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from hypothesis import strategies as st
 
-# Seven texts that are read as one number by whoever reads them as numbers.
+# Seven texts that parse to the same number.
 SEVEN = ["7", "007", "7.0", " 7", "+7", "7e0", "٧"]
 ONE = ["1", "1.0", " 1", "+1", "1e0", "True", "1 "]
 HEX = ["12e34567890abcde", "1234567890123e45", "1e999999", "1e-999999", "0x10", "9e9999999999"]

@@ -20,7 +20,7 @@ from dpgrain.learn import LogisticRegression
 from dpgrain.units import Element, User
 
 
-def test_text_places_of_a_roster_are_those_of_numbers() -> None:
+def test_text_positions_of_users_equal_numeric_ones() -> None:
     rows = arrange(6, ["7", 7, "007", "+7", 7.0, None], None, User(), places=True)
     assert rows.owners[rows.blocks].tolist() == [0, 0, 1, 2, 0]
     assert arrange(2, ["7", 7], None, User()).users == 2
@@ -42,7 +42,7 @@ def test_users_of_arrays_and_of_tables_are_the_same(users: list[str]) -> None:
     assert arrange(len(valid), valid, None, User()).users == len(set(valid))
 
 
-def test_hex_ids_do_not_hold_up_a_fit() -> None:
+def test_hex_ids_do_not_delay_a_fit() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 2))
     users = [f"{number:016x}" for number in rng.integers(0, 2**63, 2990)]
@@ -59,7 +59,7 @@ def test_hex_ids_do_not_hold_up_a_fit() -> None:
 
 
 @pytest.mark.parametrize("kind", ["U1", "S1", object, "i8", "f8", "M8[s]"])
-def test_labels_of_two_dimensions_are_refused_whatever_their_type(kind: Any) -> None:
+def test_two_dimensional_labels_are_rejected_for_any_type(kind: Any) -> None:
     for shape in ((2, 2), (2, 1), ()):
         with refuses(
             "users", "exactly one label for each row", f"{len(shape)} dimensions; pass None"
@@ -71,7 +71,7 @@ CELLS = ("a", "b", "c", "d", "e", None)
 
 
 def kept_of(pairs: list[tuple[int, str | None]], most: int) -> dict[int, set[str | None]]:
-    """The cells that each user keeps, of whom each row of such a cell counts."""
+    """The cells that each user contributes; each row of such a cell counts."""
     users, cells = [user for user, _ in pairs], [cell for _, cell in pairs]
     rows = arrange(len(pairs), users, cells, User(max_elements=most))
     kept: dict[int, set[str | None]] = {user: set() for user in users}
@@ -89,10 +89,10 @@ def kept_of(pairs: list[tuple[int, str | None]], most: int) -> dict[int, set[str
     st.lists(st.tuples(st.integers(0, 3), st.sampled_from(CELLS)), min_size=1, max_size=25),
     st.integers(1, 4),
 )
-def test_a_user_keeps_no_more_elements_than_are_paid_for(
+def test_user_contributes_no_more_elements_than_charged(
     pairs: list[tuple[int, str | None]], most: int
 ) -> None:
-    # Somebody who holds all cells shows their order, in which everybody keeps the first ones.
+    # A user with all cells shows their order; everyone contributes the first ones.
     witness: list[tuple[int, str | None]] = [(9, cell) for cell in CELLS]
     order: list[str | None] = []
     for number in range(1, len(CELLS) + 1):

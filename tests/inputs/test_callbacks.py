@@ -1,4 +1,4 @@
-"""A caller's function that fails on one record fails on that record alone, and silently."""
+"""A callback that fails on one record fails only there, and silently."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dpgrain.inputs.callbacks import check_callback, map_records, slice_records
 
 
 @pytest.mark.parametrize("failure", [ValueError, SystemExit])
-def test_a_record_that_fails_takes_no_other_along(failure: type[BaseException]) -> None:
+def test_failing_record_does_not_affect_others(failure: type[BaseException]) -> None:
     def call(first: int, last: int) -> Any:
         warnings.warn("somebody's record", stacklevel=1)
         if first <= 5 < last:
@@ -33,7 +33,7 @@ def test_an_interrupt_stops_it() -> None:
         map_records(call, 3)
 
 
-def test_results_of_another_shape_are_none() -> None:
+def test_results_of_another_shape_are_invalid() -> None:
     assert np.isnan(map_records(lambda first, last: np.zeros(7), 3)).all()
     assert map_records(lambda first, last: np.ones((last - first, 2)), 3, (2,)).shape == (3, 2)
 

@@ -1,4 +1,4 @@
-"""Cells of arrays and tables become codes: equal labels have one, whatever their column's type."""
+"""Cells of arrays and tables become codes: equal labels have one code, for any column type."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from dpgrain.units import Element, Record, User
 
 
 @given(st.lists(cases.LABELS, max_size=6), st.randoms(use_true_random=False))
-def test_a_column_tells_labels_apart_each_by_itself(values: list[Any], random: Any) -> None:
+def test_column_distinguishes_its_labels(values: list[Any], random: Any) -> None:
     found, keys = codes(values)
     assert [None if code < 0 else keys[code] for code in found] == [key(value) for value in values]
-    # Whoever else is there, and in whatever order they come.
+    # Regardless of other users, and in any order.
     several = [*values, *random.sample(cases.SEVEN, 3), 7, None]
     random.shuffle(several)
     found, keys = codes(several)
@@ -114,7 +114,7 @@ CLASH: list[Any] = ["\ud800", "'\\ud800'", "a", "\udcff", "7", "007", "é", "e\u
 
 
 @pytest.mark.parametrize("form", [np.array, lambda c: np.array(c, dtype="U9"), tuple])
-def test_texts_of_an_array_are_as_many_labels_as_those_of_a_list(form: Any) -> None:
+def test_array_and_list_texts_have_the_same_labels(form: Any) -> None:
     for pair in itertools.permutations(CLASH, 2):
         assert codes(form(pair))[0].tolist() == [0, 1], pair
         assert codes(form(pair))[1] == [key(label) for label in pair]
@@ -130,7 +130,7 @@ def not_utf8(cells: list[bytes]) -> pa.Array:
 
 FAR = 2**62
 DAYS = pa.array([1, 2, None, 10**7], pa.int32()).cast(pa.date32())
-#: Columns of four cells, of which the third is null and the last one is one that Python may lack.
+#: Columns of four cells; the third is null, and Python may lack the last one.
 ARROWS: dict[str, pa.Array] = {
     "int": pa.array([1, 2, None, 1]),
     "large int": pa.array([2**53, 2**53 + 1, None, 2**63], pa.uint64()),
@@ -172,7 +172,7 @@ def test_columns_of_arrow_are_read_cell_by_cell(name: str) -> None:
         try:
             listed.append(cell.as_py())
         except Exception:
-            # What Python lacks is a label by what is stored, or none.
+            # Values without a Python type are labels by their storage, or none.
             listed.append(...)
     expected = [key(cell) for cell in listed]
     for form, held in cases.forms_of(column):
@@ -188,7 +188,7 @@ def test_columns_of_arrow_are_read_cell_by_cell(name: str) -> None:
         own = [None if code < 0 else keys[code] for code in found]
         for mine, theirs, cell in zip(own, expected, listed, strict=True):
             assert cell is ... or mine == theirs, (form, own, expected)
-        # Nobody is the person that a far cell names.
+        # No one is the person of a distant cell.
         assert found[3] < 0 or found[3] not in found[:2] or listed[3] is not ...
         assert rows.users == len(set(found[found >= 0]))
         assert np.array_equal(found, codes(column)[0]), form

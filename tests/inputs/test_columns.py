@@ -21,7 +21,7 @@ from dpgrain.learn.features import FeatureEncoding, NumberColumn, load_rows
 from dpgrain.publishing.curator import Curator
 
 
-def test_a_frame_tells_its_users_apart_as_an_array_does() -> None:
+def test_frame_distinguishes_users_like_an_array() -> None:
     users: list[Any] = [
         1, "1", "01", 1.0, True, Decimal("1.0"), 2.5, "2.5", None, math.nan, datetime.date(2024, 5, 1),
         pd.Timestamp("2024-05-01"), "2024-05-01", (1, "a"), (True, "a"), "\x1fnumber 1/1",
@@ -40,7 +40,7 @@ def test_a_frame_tells_its_users_apart_as_an_array_does() -> None:
     )
     told = pd.factorize(np.array(rows, dtype=object))[0]
     valid = np.array([row is not None for row in rows])
-    # What is no UTF-8 is nobody's in a table; all others are told apart alike.
+    # Bytes outside UTF-8 have no user in a table; all others are distinguished equally.
     assert {users[i] for i in np.flatnonzero((found >= 0) & ~valid)} <= {"a\ud800", "x\ud800"}
     assert not valid[found < 0].any()
     for i, j in itertools.combinations(np.flatnonzero(valid).tolist(), 2):
@@ -71,7 +71,7 @@ def test_columns_of_objects_are_text_cell_by_cell() -> None:
     assert release.to_pandas()["estimate"].round().tolist() == [5, 1, 1, 1, 1]
 
 
-def test_targets_of_a_column_of_a_table_are_those_of_a_list() -> None:
+def test_table_column_targets_equal_a_list() -> None:
     X = np.random.default_rng(0).normal(size=(600, 2))
     y = (X[:, 0] > 0).astype(int)
     for values, classes in ((y, [0, 1]), (np.where(y, "yes", "no"), ["no", "yes"])):

@@ -16,7 +16,7 @@ from dpgrain.units import User
 
 
 def test_default_rates_do_not_read_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    # As if so many were many: whoever is one more would then be drawn.
+    # With this limit, a rate that read the number would sample only the larger population.
     monkeypatch.setattr(promise_module, "_FULL_USERS", unstated.N)
     rates = {}
     for n, stated in itertools.product((unstated.N, unstated.N + 1), (False, True)):

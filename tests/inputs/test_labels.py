@@ -1,4 +1,4 @@
-"""Labels: two are one if the rule says so, of users, elements, classes, domains and mappings."""
+"""Labels: the rule for equality of users, elements, classes, domains and mappings."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from dpgrain.inputs.labels import (
 from dpgrain.learn.features import CategoryColumn, FeatureEncoding, load_rows
 from dpgrain.publishing.curator import Curator
 
-# --- the rule, said a second time ---
+# --- the rule, implemented a second time ---
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two labels are one, by Python's own equality: no canonical form is made."""
+    """Whether two labels are equal, by Python's equality and without a canonical form."""
     a, b = (x.item() if isinstance(x, np.generic) else x for x in (a, b))
     texts = [isinstance(x, str | bytes) for x in (a, b)]
     if any(texts):
@@ -68,7 +68,7 @@ def same(a: Any, b: Any) -> bool:
 @example(Decimal("0.1"), 0.1)
 @example(np.float32(0.1), 0.1)
 @example(2**53 + 1, float(2**53))
-def test_keys_are_equal_where_the_rule_says_so(a: Any, b: Any) -> None:
+def test_keys_are_equal_by_the_rule(a: Any, b: Any) -> None:
     for x in (a, b):
         nothing = not isinstance(x, str | bytes) and x != x
         assert (key(x) is None) == nothing
@@ -81,7 +81,7 @@ def test_keys_are_equal_where_the_rule_says_so(a: Any, b: Any) -> None:
 @example(1.0, "1.0")
 @example(1e-5, "1e-05")
 @example(True, "1")
-def test_what_is_stated_matches_its_own_text_and_what_equals_it(stated: Any, cell: Any) -> None:
+def test_stated_label_matches_its_text_and_equals(stated: Any, cell: Any) -> None:
     if key(stated) is None or key(cell) is None:
         return
     matched = match_stated("stated", [stated], [key(cell)])[0] == 0  # type: ignore[list-item]
@@ -90,7 +90,7 @@ def test_what_is_stated_matches_its_own_text_and_what_equals_it(stated: Any, cel
         return
     text = cell if isinstance(cell, str) else cell.decode()
     if matched:
-        # No other text that is read as this number is it, and reading it gives the number back.
+        # No other text with this numeric value equals it, and parsing it returns the number.
         assert text == canonical_text(stated)
         if not isinstance(stated, bool | np.bool_):
             again = float(text) if isinstance(stated, float | np.floating) else Fraction(text)
@@ -131,7 +131,7 @@ def test_stated_labels_differ() -> None:
     for stated, words in wrong:
         with pytest.raises(ParameterError, match=words):
             match_stated("classes", stated, [])
-    # A text that is stated is itself, and not the number.
+    # An explicit text is itself, and not the number.
     cells: Any = [key(1), key("1"), key("01")]
     assert match_stated("classes", [1, "1"], cells).tolist() == [0, 1, -1]
 
@@ -231,7 +231,8 @@ def test_nested_labels() -> None:
     ]
     assert len({key(label) for label in apart}) == len(apart)
     assert key(frozenset([1, "a"])) == key(frozenset(["a", 1.0]))
-    # Parts that are one object may be many: such a label says nothing in the time of its length.
+    # One object may be repeated many times: such a label reveals nothing through its processing
+    # time.
     deep: Any = ()
     for _ in range(60):
         deep = (deep, deep)
@@ -246,7 +247,7 @@ def test_nested_labels() -> None:
 
 
 class Counted:
-    """How long the longest whole number was that a fraction or a decimal was made of."""
+    """The length of the longest integer that became a fraction or a decimal."""
 
     def __init__(self) -> None:
         self.bits = 0
@@ -274,15 +275,13 @@ LONG: list[Any] = [
 
 
 @pytest.mark.parametrize("label", LONG, ids=lambda label: type(label).__name__)
-def test_a_label_is_read_in_the_time_of_its_length(
-    label: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_label_is_read_in_linear_time(label: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted()
-    # The real arithmetic runs; what it is given is looked at. `isinstance` needs the class itself.
+    # The real arithmetic runs with inspected arguments. `isinstance` needs the class itself.
     monkeypatch.setattr(labels, "_fraction", counted)
     for read in (key, canonical_text, as_integer, cell_text):
         read(label)
-    # A power of ten stands beside the longest numbers that are kept; no label makes longer ones.
+    # A power of ten next to the longest stored numbers; no label creates longer ones.
     assert counted.bits <= 8 * BITS
     for found in (key(label), canonical_text(label)):
         assert len(str(found)) <= BITS
@@ -326,13 +325,13 @@ def moved(users: Any, rest: Any, values: list[float]) -> float:
             np.array(values), users=users, bound=1.0, epsilon=1e6, delta=1e-6, n_users=2, method="clip",
             random_state=0,
         )  # fmt: skip
-        # The mean is over those who have records.
+        # The mean covers only users with records.
         return mean.n_users * float(mean.value[0])
 
     return abs(total(users, values) - total(rest, values[: len(rest)]))
 
 
-def test_persons_who_are_written_alike_are_two() -> None:
+def test_persons_with_equal_spelling_are_distinct() -> None:
     # Each has one record beyond the bound or at the end of it: one removal moves the sum by at most 1.
     assert moved(["007"] * 2 + ["7"] * 3000, ["007"] * 2, [1.0] * 2 + [-1.0] * 3000) < 1.01
 
@@ -350,7 +349,7 @@ def test_users_elements_and_groups_of_tables(spelled: list[str], tmp_path: Path)
             assert sorted(engine.distinct(["label"]).columns[0].to_pylist()) == sorted(spelled), (
                 name
             )
-        # Every spelling is an item of its own, and each is its own element.
+        # Every spelling is a separate item, and each is a separate element.
         for unit in (dg.User(), dg.Element("label")):
             release = dg.histogram(
                 dg.read(source, user="who"), "label", unit=unit, domain=spelled, clip=float(n),
@@ -370,8 +369,8 @@ def test_users_elements_and_groups_of_tables(spelled: list[str], tmp_path: Path)
         assert np.array_equal(rows.X.to_numpy(), np.eye(n)), name
 
 
-def test_what_files_and_the_command_line_state_is_text(tmp_path: Path) -> None:
-    """It meets whole numbers by their canonical text, and text by itself."""
+def test_labels_from_files_and_command_line_are_text(tmp_path: Path) -> None:
+    """It equals integers by their canonical text, and text directly."""
     listed = tmp_path / "items.txt"
     rows = tmp_path / "rows.parquet"
     pyarrow.parquet.write_table(
@@ -398,7 +397,7 @@ def test_what_files_and_the_command_line_state_is_text(tmp_path: Path) -> None:
     assert found.to_dict() == {"007": 30, "7": 30, "7.0": 0}
 
 
-# --- in every form, from what a list says ---
+# --- in every form, from the description in a list ---
 
 
 def test_a_lone_surrogate_and_its_escape_are_two_persons() -> None:
@@ -413,7 +412,7 @@ def test_a_lone_surrogate_and_its_escape_are_two_persons() -> None:
 @example(Decimal("0.1"), 0.1)
 @example(2**53 + 1, float(2**53))
 @example(Fraction(1, 3), math.inf)
-def test_a_published_label_is_made_from_its_key_alone(a: Any, b: Any) -> None:
+def test_published_label_depends_only_on_its_key(a: Any, b: Any) -> None:
     for label in (a, b):
         name = key(label)
         if name is not None:
@@ -453,5 +452,5 @@ class _Ends:
         raise GeneratorExit("SECRET")
 
 
-def test_a_label_that_ends_programs_is_null() -> None:
+def test_label_crashing_programs_is_null() -> None:
     assert key(_Ends()) is None

@@ -1,4 +1,4 @@
-"""Numbers of cells: what is none counts as nothing, and changes nobody else."""
+"""Numeric cells: an invalid one counts as zero, and affects no other user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.untouched import Untouched
 from dpgrain.inputs.columns import objects
 from dpgrain.inputs.numbers import numbers, numeric_array, numeric_table, table_and_shape
 
-#: One row among others, from one like all of them to what is none.
+#: One row among others, from a typical one to invalid ones.
 ROWS: dict[str, Any] = {
     "plain": [3.0, 4.0],
     "short": [3.0],
@@ -33,7 +33,7 @@ ROWS: dict[str, Any] = {
 }
 
 
-def test_a_complex_number_is_none_and_not_warned_of() -> None:
+def test_complex_number_is_invalid_without_a_warning() -> None:
     # NumPy would take its real part, with a warning.
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -44,7 +44,7 @@ def test_a_complex_number_is_none_and_not_warned_of() -> None:
 
 @pytest.mark.parametrize("odd", ROWS)
 @pytest.mark.parametrize("form", [list, tuple, objects])
-def test_no_row_of_a_list_is_an_error_or_changes_another(
+def test_list_row_is_never_an_error_nor_affects_others(
     form: Callable[[Any], Any], odd: str
 ) -> None:
     found = numeric_array(form([[1.0, 2.0], ROWS[odd], [5.0, 6.0]]), 2)
@@ -97,13 +97,13 @@ TIMES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_shape_of_numbers_is_known_before_they_are_read(form: str) -> None:
+def test_shape_of_numbers_is_known_before_reading(form: str) -> None:
     listed, shape = table_and_shape(FORMS[form], 2)
     assert numeric_array(listed, 2).shape == numeric_array(FORMS[form], 2).shape == shape
 
 
 @pytest.mark.parametrize("form", TIMES)
-def test_times_are_refused_before_they_are_read(form: str) -> None:
+def test_times_are_rejected_before_reading(form: str) -> None:
     said = []
     for read in (numeric_array, table_and_shape):
         with refuses("X", "numbers") as error:
@@ -112,14 +112,14 @@ def test_times_are_refused_before_they_are_read(form: str) -> None:
     assert said[0] == said[1]
 
 
-def test_a_shape_is_all_that_is_asked_for() -> None:
+def test_only_a_shape_is_requested() -> None:
     rows = Untouched(5, 2)
     assert table_and_shape(rows) == (rows, (5, 2))
     with refuses("X", "times"):
         table_and_shape(Untouched(5, dtype="M8[s]"))
 
 
-def test_an_odd_cell_elsewhere_does_not_change_how_a_narrow_column_is_read() -> None:
+def test_malformed_cell_elsewhere_does_not_affect_narrow_columns() -> None:
     narrow = pd.Series([0.1, 2.0], dtype=np.float32)
     plain, odd = (
         numeric_table(pd.DataFrame({"a": column, "b": [1.0, 2.0]}))
@@ -129,7 +129,7 @@ def test_an_odd_cell_elsewhere_does_not_change_how_a_narrow_column_is_read() -> 
     assert plain["a"].tolist() == odd["a"].tolist()
 
 
-def test_truths_beside_numbers_are_numbers() -> None:
+def test_booleans_with_numbers_are_numbers() -> None:
     found = numeric_array(pd.DataFrame({"a": [True, False], "b": [0.5, 2.0]}))
     assert found.dtype == np.float64
     assert found.tolist() == [[1.0, 0.5], [0.0, 2.0]]

@@ -1,4 +1,4 @@
-"""Objects of pandas whose indexes have the same labels in different orders are not matched."""
+"""pandas objects with the same index labels in different orders are not matched."""
 
 from __future__ import annotations
 

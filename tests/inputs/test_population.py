@@ -1,4 +1,4 @@
-"""A noisy number of users: its noise is what is said, and its cost is in the promise."""
+"""A noisy number of users: its noise is as stated, and its cost is in the guarantee."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from dpgrain.units import RELATIONS, Element, Record, Relation, Unit, User
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("unit", unstated.UNITS)
-def test_the_noise_of_the_number_is_what_is_said(unit: Unit, relation: Relation) -> None:
+def test_number_noise_is_as_stated(unit: Unit, relation: Relation) -> None:
     roster = Population.of(None, Promise(unit, 1.0, 1e-6, relation))
     assert roster.event is not None
-    # A few per cent of μ², whatever is protected.
+    # A few per cent of μ², for every unit.
     whole = dg.accounting.calibrate_gaussian(
         1.0, 1e-6, contribution=ENROLLED, unit=unit, relation=relation
     )
@@ -42,13 +42,13 @@ def test_the_noise_of_the_number_is_what_is_said(unit: Unit, relation: Relation)
 
 
 def tables(users: int, cells: int, records: int) -> list[tuple[tuple[int, int], ...]]:
-    """All tables of so many records at most: who and which cell."""
+    """All tables of at most n records: user and cell."""
     each = list(itertools.product([*range(users), -1], range(cells)))
     return [t for r in range(records + 1) for t in itertools.product(each, repeat=r)]
 
 
 def distinct(table: tuple[tuple[int, int], ...]) -> int:
-    """How many users the code counts; −1 is nobody."""
+    """The number of users in the code; −1 is no user."""
     labels = [None if who < 0 else who for who, _ in table]
     return arrange(len(table), labels, None, User()).users
 
@@ -77,12 +77,12 @@ def test_no_neighbour_moves_the_number_farther(unit: Unit, relation: Relation) -
                     added = tuple(record for record in added if record[1] == cell)
                 farthest = max(farthest, abs(distinct(table) - distinct(left + added)))
     assert farthest == ENROLLED.sensitivity(1, relation, unit) == 1
-    # And however many elements or records of one person; users are so many people.
+    # Regardless of one person's elements or records; for users, this number of people.
     many = 3 if isinstance(unit, User) else 1
     assert ENROLLED.sensitivity(3, relation, unit) == many
 
 
-def test_what_the_number_costs_is_in_the_promise() -> None:
+def test_number_cost_is_in_the_guarantee() -> None:
     for unit in unstated.UNITS:
         table = unstated.Table(unstated.N)
         found = unstated.fit(

@@ -1,4 +1,4 @@
-"""All rows of a user come in one table; where rows are users, a batch is enough."""
+"""All rows of a user arrive in one table; if rows are users, a batch is enough."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_all_rows_of_a_user_come_together() -> None:
     assert table.column("who").to_pylist() == [1, 2, 2, 3, 3]
 
 
-def test_rows_that_are_users_come_batch_by_batch() -> None:
+def test_rows_as_users_arrive_in_batches() -> None:
     tables = worker_tables(iter(BATCHES), users=False)
     assert [table.column("who").to_pylist() for table in tables] == [[1, 2], [], [2, 3, 3]]
 

@@ -1,4 +1,4 @@
-"""Rows, classes and models that are fitted to them."""
+"""Rows, classes and fitted models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Model = TypeVar("Model", bound=LinearModel)
 
 
 def people(n: int = 600, per_user: int = 6, d: int = 3, seed: int = 0) -> tuple[Array, ...]:
-    """Features, probabilities' logits, users and elements of n users with so many records each."""
+    """Features, probabilities' logits, users and elements of n users with m records each."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1, 1, size=(n * per_user, d))
     z = 3 * X[:, 0] - 2 * X[:, 1] + 0.5

@@ -1,4 +1,4 @@
-"""Models that are written to files."""
+"""Models written to files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The accuracy of a classifier: what a unit moves, what intervals hold, and what is refused."""
+"""The accuracy of a classifier: sensitivity, interval coverage, and errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLASSES = ["a", "b", "c"]
 
 
 class Unread(Untouched):
-    """Labels that are asked for none of them, and for no other."""
+    """Labels that must not be read."""
 
     def __getitem__(self, which: Any) -> Any:
         assert which == slice(0, 0), "rows were read"
@@ -35,7 +35,7 @@ class Unread(Untouched):
 
 
 def rows(rng: np.random.Generator, users: int, most: int = 400) -> dict[str, Any]:
-    """Rows of people of whom few have many, and whose own accuracies differ."""
+    """Rows of people; few have many, and their own accuracies differ."""
     sizes = np.minimum(rng.zipf(1.6, users), most)
     whose = np.repeat(np.arange(users), sizes)
     own = np.clip(rng.normal(0.75, 0.25, users), 0, 1)[whose]
@@ -53,7 +53,7 @@ def truth(of: dict[str, Any]) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(("users", "epsilon"), [(60, 1.0), (500, 0.3), (500, 3.0)])
-def test_intervals_hold_the_accuracy_in_95_percent(
+def test_intervals_have_95_percent_coverage(
     users: int, epsilon: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = rows(np.random.default_rng(users), users)
@@ -70,13 +70,13 @@ def test_intervals_hold_the_accuracy_in_95_percent(
         assert not charge.left
         held += found.low <= right <= found.high
         base += found.base_low <= common <= found.base_high
-    # Of 400 releases 380 on average, 367 with a chance of 10⁻³ for fewer.
+    # Of 400 releases 380 on average, 367 with a probability of 10⁻³ for fewer.
     assert 367 <= held <= 393
     assert base >= 380
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.3])
-def test_of_few_people_nothing_is_said(epsilon: float) -> None:
+def test_few_people_give_no_result(epsilon: float) -> None:
     asked = rows(np.random.default_rng(1), 12)
     found = accuracy(**asked, classes=CLASSES, epsilon=epsilon, random_state=1)
     assert (found.low, found.high) == (0.0, 1.0)
@@ -104,7 +104,7 @@ def test_noise_passes_an_end_in_at_most_five_percent(right: float) -> None:
 
 
 @pytest.mark.parametrize("sums", [[50.0, 45.0, 5.0, 0.0], [40.0] * 10 + [0.0]])
-def test_the_ends_of_all_classes_hold_at_once(sums: list[float]) -> None:
+def test_ends_of_all_classes_are_valid_at_once(sums: list[float]) -> None:
     """The largest of ten noisy shares is the most that one of ten draws adds."""
     noise = Laplace(2.0, Contribution("user", "shared", "nonnegative", "l1"))
     drawn = sums + np.random.default_rng(0).laplace(scale=2.0, size=(4000, len(sums)))
@@ -116,7 +116,7 @@ def test_the_ends_of_all_classes_hold_at_once(sums: list[float]) -> None:
 
 
 def test_rounding_of_shares_to_steps_is_within_the_ends() -> None:
-    """A third is no whole number of steps, which many people and little noise would show."""
+    """A third is not a whole number of steps, which many people and little noise would reveal."""
     y, predicted = np.tile([0, 1, 1], 20_000), np.tile([0, 0, 0], 20_000)
     users = np.repeat(np.arange(20_000), 3)
     found = accuracy(y, predicted, users=users, classes=[0, 1], epsilon=1e7, random_state=1)
@@ -127,7 +127,7 @@ def test_rounding_of_shares_to_steps_is_within_the_ends() -> None:
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("unit", [dg.Record(), dg.User(), dg.Element()])
-def test_no_neighbour_moves_sums_farther_than_is_billed(
+def test_no_neighbour_moves_sums_beyond_the_charge(
     unit: Any, relation: Relation, effort: Effort
 ) -> None:
     """Each of the two sums moves by an l1 norm of at most 1, or 2 where a unit is exchanged."""
@@ -169,7 +169,7 @@ def test_no_neighbour_moves_sums_farther_than_is_billed(
     assert right.loss(1, relation, unit).pure + base.loss(1, relation, unit).pure <= 1.0
 
 
-def test_a_refused_release_has_read_nothing() -> None:
+def test_rejected_release_has_read_nothing() -> None:
     y, predicted, users = (Unread(30, dtype="i8") for _ in range(3))
     with dg.budget(0.5, pure=0.5), pytest.raises(RefusedError):
         accuracy(y, predicted, users=users, classes=[0, 1], epsilon=1.0)
@@ -182,7 +182,7 @@ def test_a_copy_is_to_the_same_unit() -> None:
     query: Any = accuracy.query(y, y, users=users, classes=[0, 1], epsilon=1.0)
     with refuses("promise", "create a new query"):
         query.with_promise(Promise(dg.Record(), 1.0, 0.0, "zero_out"))
-    # A user with several cells would have as many shares of 1.
+    # A user with several cells would have the same number of shares of 1.
     with refuses("unit", "without max_elements"):
         replace(query, promise=Promise(dg.User(max_elements=2), 1.0, 0.0, "zero_out"))
 
@@ -195,7 +195,7 @@ def test_a_share_of_a_budget_is_taken() -> None:
     assert 0 < found.low < found.value < found.high < 1
 
 
-def test_labels_that_are_none_of_the_classes_are_wrong() -> None:
+def test_labels_outside_the_classes_are_wrong() -> None:
     y, predicted = np.array(["a", "odd", "b", None] * 500), np.array(["a", "odd", "a", None] * 500)
     found = accuracy(y, predicted, classes=["a", "b"], epsilon=100.0, random_state=1)
     assert found.value == pytest.approx(0.25, abs=0.01)
@@ -203,7 +203,7 @@ def test_labels_that_are_none_of_the_classes_are_wrong() -> None:
     assert round(found.units, -1) == 2000
 
 
-def test_it_says_what_it_is_of() -> None:
+def test_it_states_its_population() -> None:
     asked = rows(np.random.default_rng(3), 400)
     found = accuracy(**asked, classes=CLASSES, epsilon=2.0, random_state=1)
     said = str(found)
@@ -231,7 +231,7 @@ def test_it_says_what_it_is_of() -> None:
         ({"y": np.ones((4, 2))}, "y", "one target"),
     ],
 )
-def test_what_is_refused(change: dict[str, Any], name: str, word: str) -> None:
+def test_invalid_arguments_are_rejected(change: dict[str, Any], name: str, word: str) -> None:
     asked: dict[str, Any] = {
         "y": np.array(["a", "b", "a", "b"]),
         "predicted": np.array(["a", "b", "b", "b"]),

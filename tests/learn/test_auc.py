@@ -1,4 +1,4 @@
-"""The AUC and calibration: ties, odd cells, and what has none."""
+"""The AUC and calibration: ties, malformed cells, and undefined values."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import dpgrain as dg
 from dpgrain.learn import auc
 
 
-def test_ranks_inside_a_hundredth_are_not_told_apart() -> None:
-    """The area is 1, and that of hundredths a half."""
+def test_ranks_inside_a_hundredth_are_not_distinguished() -> None:
+    """The area is 1, and the hundredths' a half."""
     label = np.arange(2000) % 2 == 0
     found = auc(label, np.where(label, 0.509, 0.501), positive=True, epsilon=1e6, random_state=1)
     assert found.value == pytest.approx(0.5, abs=0.01)
@@ -19,7 +19,7 @@ def test_ranks_inside_a_hundredth_are_not_told_apart() -> None:
     assert found.high >= 0.99
 
 
-def test_it_prints_what_is_not_known_and_what_intervals_leave_out() -> None:
+def test_it_prints_unknown_values_and_interval_exclusions() -> None:
     label = np.arange(2000) % 2 == 0
     found = auc(label, np.where(label, 0.75, 0.15), positive=True, epsilon=1.0, random_state=1)
     lines = str(found).splitlines()
@@ -29,11 +29,11 @@ def test_it_prints_what_is_not_known_and_what_intervals_leave_out() -> None:
     assert ", 95% from " in told["0.7 to 0.8"]
 
 
-def test_odd_cells_count_as_the_fixed_rules_say() -> None:
+def test_malformed_cells_follow_the_fixed_rules() -> None:
     labels = np.array([True, False, None, "x"] * 500, dtype=object)
     chances = np.array([0.9, "none", np.inf, -3.0] * 500, dtype=object)
     found = auc(labels, chances, positive=True, epsilon=100.0, random_state=1)
-    # One positive, above both negatives; the row without a label, whose chance is 1, is left out.
+    # One positive, above both negatives; the row without a label, with probability 1, is dropped.
     assert found.positive == pytest.approx(1 / 3, abs=0.01)
     assert found.value == pytest.approx(1.0, abs=0.02)
     with refuses("probability", "must be numbers"):

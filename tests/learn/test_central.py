@@ -1,4 +1,4 @@
-"""Fits with a curator: how blocks are drawn and clipped, and what they take as public."""
+"""Fits with a curator: sampling and clipping of blocks, and the public parameters."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def test_parts_share_one_promise() -> None:
     stated: dict[str, Any] = {"n_users": 600, "classes": [0, 1], "clip": 1.0, "rounds": 60}
     alone = LogisticRegression(unit=Element(), epsilon=1.0, **stated)
     alone.fit(cases.X, cases.BINARY, users=cases.USERS, elements=cases.ELEMENTS)
-    # The noise of the rounds is larger for what the others take.
+    # The noise of the rounds is larger because of the other parts.
     noise = [m.guarantee_.event.parts[0].noise_multiplier for m in (model, alone)]  # type: ignore[attr-defined]
     assert 1.05 < noise[0] / noise[1] < 1.4
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_each_part_has_its_share_under_the_relation(relation: Relation) -> None:
-    """Shares are of μ², and what a part moves depends on the relation."""
+    """Shares refer to μ², and a part's sensitivity depends on the relation."""
     model = LogisticRegression(unit=Element(), epsilon=1.0, relation=relation, intervals=0.15)
     config = model.config()
     noise = CentralFit.calibrate(config, config.promise)
@@ -54,7 +54,7 @@ def test_each_part_has_its_share_under_the_relation(relation: Relation) -> None:
 
 @pytest.mark.parametrize("clip", ["auto", 1.0])
 @pytest.mark.parametrize("n", [None, 600])
-def test_all_that_is_charged_is_lent_for_a_draw(n: Any, clip: Any) -> None:
+def test_all_charged_parts_are_lent_for_draws(n: Any, clip: Any) -> None:
     model = LogisticRegression(unit=User(), epsilon=1.0, clip=clip, intervals=0.1, n_users=n)
     query = model.query(cases.X, cases.BINARY, users=cases.USERS)
     with Charge(query.plan.guarantee, SeededSource(1)) as charge:
@@ -62,7 +62,7 @@ def test_all_that_is_charged_is_lent_for_a_draw(n: Any, clip: Any) -> None:
         assert not charge.left
 
 
-def test_a_default_fit_takes_half_as_many_rounds_as_bets_with_a_stated_bound() -> None:
+def test_default_fit_uses_half_the_betting_rounds() -> None:
     def rounds(**options: Any) -> int:
         config = LinearRegression(**options).config()
         return CentralFit.calibrate(config, config.promise).mean.rounds
@@ -91,18 +91,18 @@ def test_correlated_features_are_fitted_within_the_default_rounds() -> None:
 
 
 @pytest.mark.parametrize("unit", [None, Record(), Element(), User(max_elements=2)], ids=repr)
-def test_blocks_are_clipped_to_what_is_found_near_the_solution(unit: Any) -> None:
+def test_blocks_are_clipped_to_the_norms_near_the_solution(unit: Any) -> None:
     stated: dict[str, Any] = {"unit": unit, "rounds": 50, "n_users": 600, "classes": [0, 1]}
     cells = None if unit in (None, Record()) else cases.ELEMENTS
     passed: dict[str, Any] = {"users": cases.USERS, "elements": cells}
     model = LogisticRegression(**stated).fit(cases.X, cases.BINARY, **passed)
     rounds, norms = model.guarantee_.event.parts
-    # All rounds are accounted for, those that look for the neighbourhood too, with the same noise.
+    # All rounds are accounted for, also those that search the neighbourhood, with the same noise.
     assert rounds.rounds == 50  # type: ignore[attr-defined]
     assert model.n_iter_ == len(model.history_.points) == 40
     assert model.n_warm_up_ == 10
     assert model.history_.points[0].any()
-    # So is each look at norms.
+    # So is each noisy query of norms.
     assert norms.count == len(model.fitted_.norms) == 2  # type: ignore[attr-defined]
     assert norms.level == rounds.level
     history = model.history_
@@ -120,7 +120,7 @@ def test_blocks_are_clipped_to_what_is_found_near_the_solution(unit: Any) -> Non
 @pytest.mark.parametrize("held", [1.0, "auto"])
 @pytest.mark.parametrize("clip", [None, 1.0, "auto"])
 @pytest.mark.parametrize("algorithm", ["auto", Sgd(Constant(1.0))], ids=["betting", "sgd"])
-def test_nothing_is_published_that_was_not_charged(
+def test_uncharged_values_are_not_published(
     algorithm: Any, clip: Any, held: Any, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[Any] = []
@@ -173,7 +173,7 @@ def test_people_with_another_slope_have_their_share() -> None:
 
 
 @pytest.mark.parametrize("unit", [User(), Record()], ids=repr)
-def test_classifiers_of_people_with_few_rows_are_not_too_sure(unit: Any) -> None:
+def test_classifiers_of_sparse_users_are_not_overconfident(unit: Any) -> None:
     rng, n = np.random.default_rng(0), 5000
     users = np.repeat(np.arange(n), rng.integers(1, 3, n))
     X = rng.normal(size=(len(users), 3))
@@ -230,7 +230,7 @@ def test_the_kernels_see_whole_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen == [3600, 1800, 600]
 
 
-def test_exact_sums_name_what_is_left_in_floating_point() -> None:
+def test_exact_sums_name_their_floating_point_remainder() -> None:
     model = LogisticRegression(exact=True, intervals=0.2, rounds=1).fit(
         cases.X, cases.BINARY, users=cases.USERS
     )

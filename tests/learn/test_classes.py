@@ -1,4 +1,4 @@
-"""Classes match their own text, in estimators and in what is read back."""
+"""Classes match their own text, in estimators and after loading."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_numbers_as_classes_of_a_column_of_text() -> None:
         assert np.array_equal(fitted(column, [0, 1]).coef_, usual.coef_)
     assert np.array_equal(fitted((y > 0).astype(str), [False, True]).coef_, usual.coef_)
     assert np.array_equal(fitted(np.where(y, "2.5", "0"), [0, 2.5]).coef_, usual.coef_)
-    # One odd cell changes no other, neither in a list nor where it makes text of numbers.
+    # One malformed cell changes no other, in a list or if it turns numbers into text.
     for cells in (y.tolist(), y.astype(str).tolist()):
         odd, missing = [*cells], [*cells]
         odd[7], missing[7] = "?", None
@@ -97,7 +97,7 @@ def test_numbers_as_classes_of_a_column_of_text() -> None:
      [2**53, 2**53 + 1, 0.5], ["1e999999", "12e34567890abcde"]],
     ids=str,
 )  # fmt: skip
-def test_a_model_that_is_read_back_has_the_same_labels(classes: list[Any], tmp_path: Path) -> None:
+def test_loaded_model_has_the_same_labels(classes: list[Any], tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(300, 2)), [classes[i % len(classes)] for i in range(300)]
     model = LogisticRegression(classes=classes, rounds=3, random_state=0).fit(X, y)
@@ -144,7 +144,7 @@ def test_published_labels_do_not_follow_the_first_row(case: tuple[list[Any], Any
 
 @pytest.mark.slow
 @pytest.mark.parametrize("threshold", [2.7, 3.0, 3.2])
-def test_a_label_of_one_unit_is_named_as_seldom_as_is_accounted_for(threshold: float) -> None:
+def test_single_unit_label_is_selected_as_rarely_as_charged(threshold: float) -> None:
     event, units = Selection(0.5, threshold, 1, Contribution("user", "shared")), 200_000
     # Two labels that many have are named in any case.
     values = np.concatenate([np.arange(float(units)), np.repeat(units + np.arange(2.0), 1000)])

@@ -1,4 +1,4 @@
-"""Confidence intervals: what second moments move by, and how often intervals cover."""
+"""Confidence intervals: sensitivity of second moments, and coverage."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_no_two_vectors_move_an_outer_product_farther(longest: float, moved: flo
         step = rng.normal(size=2)
         w = v + step * moved / np.linalg.norm(step)
         if rng.random() < 0.3:
-            # Along v, or to the other side of the circle: where the bound is attained.
+            # Along v, or to the opposite side of the circle, the bound is attained.
             w = v * (1 - moved / max(float(np.linalg.norm(v)), 1e-9))
         if rng.random() < 0.5:
             angle = 2 * math.asin(min(moved / (2 * longest), 1))
@@ -65,14 +65,14 @@ def test_no_two_vectors_move_an_outer_product_farther(longest: float, moved: flo
 def released(
     X: Array, y: Array, codes: Array, owners: Array, loss: MarginLoss, theta: Array, *, whole: bool
 ) -> list[Array]:
-    """The parts that are released, without noise, normalised so that one block moves them by 1."""
+    """The released parts, without noise, normalised so that one block moves them by 1."""
     parts: list[Array] = []
     real = add_gaussian_noise
 
     def spy(total: Array, sensitivity: float, multiplier: float, source: Any) -> Array:
         # The event's multiplier is 1, so the part's is 1/√(its share).
         parts.append(total / (sensitivity * multiplier))
-        # What is chosen must be the same on both sides for a fair comparison of the rest.
+        # The choices must be equal on both sides for a fair comparison of the rest.
         return real(np.zeros_like(total), sensitivity, multiplier, SeededSource(1))
 
     event = Gaussian(1.0, Contribution(layout="shared", coordinates="signed"))
@@ -142,7 +142,7 @@ def test_a_block_bends_as_its_clipped_gradient_does() -> None:
 def draw(
     rng: np.random.Generator, n: int, truth: Array, *, numbers: bool = False
 ) -> tuple[Array, Array, Array, Array]:
-    """Users with three elements of five records, and an effect of their own."""
+    """Users with three elements of five records, and a separate effect."""
     X = rng.normal(size=(n, 3, 5, len(truth) - 1))
     X[..., 0] += 0.5 * rng.normal(size=(n, 1, 1))
     z = X @ truth[:-1] + truth[-1]
@@ -156,7 +156,7 @@ def draw(
 
 
 def root(truth: Array) -> Array:
-    """What logistic regression estimates where users have effects that it does not know."""
+    """The limit of logistic regression if users have unknown effects."""
     rng = np.random.default_rng(99)
     X, y, _, _ = draw(rng, 150_000, truth)
     X = np.column_stack([X, np.ones(len(X))])
@@ -169,7 +169,7 @@ def root(truth: Array) -> Array:
 
 
 def coverage(model: Any, truth: Array, target: Array, fits: int, *, numbers: bool = False) -> Array:
-    """The share of fits whose intervals cover each coefficient."""
+    """The share of fits with intervals that cover each coefficient."""
     hits = np.zeros(len(target))
     for seed in range(fits):
         X, y, users, elements = draw(np.random.default_rng(seed), 2000, truth, numbers=numbers)
@@ -195,7 +195,7 @@ TRUTH = np.array([1.0, -0.7, 0.4, 0.0, 0.3])
     ],
     ids=["element", "user", "drawn"],
 )
-def test_intervals_cover_as_often_as_they_say(model: LogisticRegression) -> None:
+def test_intervals_have_the_stated_coverage(model: LogisticRegression) -> None:
     found = coverage(model, TRUTH, root(TRUTH), 500)
     assert 0.92 <= found.mean() <= 0.97
     assert found.min() > 0.88
@@ -248,7 +248,7 @@ def one_feature(
 @pytest.mark.parametrize("scale", [0.03, 0.3, 1.0, 3.0])
 @pytest.mark.parametrize("unit", [User(), Record()], ids=repr)
 @pytest.mark.parametrize("numbers", [True, False], ids=["squares", "logistic"])
-def test_intervals_hold_the_slope_or_are_not_told(
+def test_intervals_cover_the_slope_or_are_omitted(
     numbers: bool, unit: Any, scale: float, n: int, l2: float
 ) -> None:
     options: dict[str, Any] = {"unit": unit, "n_users": n, "l2": l2, "intervals": 0.2}
@@ -261,7 +261,7 @@ def test_intervals_hold_the_slope_or_are_not_told(
         missed += (found.low > SLOPES) | (found.high < SLOPES)
         told += found.resolved
         assert np.isfinite(found.low).all() == np.isfinite(found.high).all() == found.resolved
-    # Of 25 intervals that hold in 95% of fits, more than 5 miss once in a thousand times.
+    # Of 25 intervals with coverage 95%, more than 5 miss once in a thousand times.
     assert missed.max() <= 5
     if scale <= 0.03:
         assert told <= 3
@@ -270,7 +270,7 @@ def test_intervals_hold_the_slope_or_are_not_told(
 
 
 @pytest.mark.parametrize("times", [1.0, 2.0, 5.0])
-def test_a_variance_that_is_told_with_noise_has_as_few_degrees_of_freedom(times: float) -> None:
+def test_noisy_variance_has_reduced_degrees_of_freedom(times: float) -> None:
     # A variance with the relative standard deviation r counts as one of 2/r² draws (Satterthwaite).
     n, sd = 1000, 0.02
     evidence = Evidence(np.eye(1), 0.0, np.array([[times * sd]]), sd, n)
@@ -286,8 +286,8 @@ def test_a_variance_that_is_told_with_noise_has_as_few_degrees_of_freedom(times:
 
 
 @pytest.mark.parametrize("width", [2, 5, 9])
-def test_a_fit_says_beforehand_where_intervals_hardly_have_ends(width: int) -> None:
-    """Below the number of users that it asks for they have none; with four times as many they do."""
+def test_fit_warns_of_unbounded_intervals_in_advance(width: int) -> None:
+    """Below its required number of users intervals have no ends; with four times it they do."""
     rng = np.random.default_rng(width)
 
     def fitted(n: int) -> tuple[list[str], NDArray[np.bool_]]:
@@ -317,7 +317,7 @@ def test_a_fit_says_beforehand_where_intervals_hardly_have_ends(width: int) -> N
     ("n", "error", "match"),
     [(120, CareWarning, "needs about"), (60, ParameterError, "at least 80 users")],
 )
-def test_intervals_that_noise_hides_are_not_charged(n: int, error: Any, match: str) -> None:
+def test_intervals_dominated_by_noise_are_not_charged(n: int, error: Any, match: str) -> None:
     X, users = np.ones((n, 3)), np.arange(n)
     model = LogisticRegression(
         epsilon=1.0, delta=1e-5, intervals=0.2, classes=[0, 1], n_users=n, random_state=0
@@ -329,7 +329,7 @@ def test_intervals_that_noise_hides_are_not_charged(n: int, error: Any, match: s
     assert open_budget.left == 1
 
 
-def test_no_data_have_intervals_below_the_least_number_of_users() -> None:
+def test_no_data_have_intervals_below_the_required_users() -> None:
     """The best case is a curvature of the largest norm in each record, equal in all directions."""
     event, width = Gaussian(9.0), 6
     noise = event.noise_multiplier / math.sqrt(confidence._CURVATURE)
@@ -367,8 +367,8 @@ def test_intervals_of_3000_users_cover_and_are_short(numbers: bool, width: int) 
     assert np.mean(longer) <= 2
 
 
-def test_blocks_of_one_user_move_the_evidence_as_far_as_it_says() -> None:
-    """Two gradients in one direction, of which the longer goes: the most that one block can do."""
+def test_user_blocks_move_the_evidence_as_stated() -> None:
+    """Two gradients in one direction, the larger one removed: the most that one block can do."""
     X = np.array([[1.0, 0.0], [1.0, 0.0]])
     owners, theta, clip = np.array([0, 0]), np.zeros(2), 0.7
     y = np.array([50.0, clip / 4])
@@ -391,7 +391,7 @@ def test_intervals_have_names_and_a_table() -> None:
     assert ((found.low < found.estimate) & (found.estimate < found.high)).all()
     wider = model.confidence_intervals(0.99)
     assert (wider.high - wider.low > found.high - found.low).all()
-    # Asking again costs and changes nothing.
+    # A repeated request costs and changes nothing.
     again = model.confidence_intervals(0.9)
     assert np.array_equal(again.low, found.low)
     assert "estimate" in str(found)
@@ -409,7 +409,7 @@ def test_intervals_are_on_the_scale_of_the_features() -> None:
     assert len(poisson.fit(X, counts, users=users).confidence_intervals().names) == 5
 
 
-def test_intervals_tell_their_doubt() -> None:
+def test_intervals_report_their_doubt() -> None:
     one = np.ones(1)
     sure = Intervals(("x",), one, one - 1, one + 1, one, 0.95)
     assert str(sure) == repr(sure) == f"{sure.to_pandas()}\n{COVERAGE}"

@@ -46,7 +46,7 @@ PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 5}
 
 
 def rows(count: int, seed: int = 0) -> pa.Table:
-    """Records of which one user has a third, with cells that lack a value."""
+    """Records, a third of them of one user, with missing cells."""
     rng = np.random.default_rng(seed)
     who = np.where(rng.random(count) < 1 / 3, 0, rng.integers(1, 2 + count // 6, count))
     columns = {
@@ -107,7 +107,7 @@ def same(one: learn.LinearModel, other: learn.LinearModel) -> None:
     list(itertools.product(MODELS, UNITS, (1, 4, 9), (0, 1, 300), (None, 90))),
     ids=str,
 )
-def test_a_fit_on_a_cluster_is_the_exact_fit_here(
+def test_cluster_fit_equals_the_local_exact_fit(
     model: str, unit: str, size: int, count: int, roster: int | None
 ) -> None:
     data = ROWS.slice(0, count)
@@ -117,8 +117,8 @@ def test_a_fit_on_a_cluster_is_the_exact_fit_here(
     same(fitted(model, unit, there, n_users=roster), expected)
 
 
-def test_a_round_that_lost_a_block_would_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The seeded bug: the last of the runs of each share is left out."""
+def test_round_with_a_lost_block_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant: the last of the runs of each share is dropped."""
     call = SumInSteps.__call__
     here = fitted("linear", "user", dg.read(ROWS, user="who"), exact=True)
     monkeypatch.setattr(
@@ -128,8 +128,8 @@ def test_a_round_that_lost_a_block_would_be_told(monkeypatch: pytest.MonkeyPatch
         same(fitted("linear", "user", dg.read(ROWS, user="who", engine=Cluster(2))), here)
 
 
-def test_rows_of_nobody_and_of_everybody_alone() -> None:
-    """Without users each row is a block of its own, and rows go through tasks batch by batch."""
+def test_rows_without_users_and_single_users_are_fitted() -> None:
+    """Without users each row is a separate block, and rows go through tasks in batches."""
     found = [
         fitted("linear", "record", dg.read(ROWS, engine=engine), exact=True)
         for engine in (Cluster(3), "duckdb")
@@ -158,7 +158,7 @@ def test_a_table_without_users_has_records(engine: Any) -> None:
 
 
 @pytest.mark.slow
-def test_rows_that_are_made_of_people() -> None:
+def test_rows_derived_from_people_are_fitted() -> None:
     def people(engine: Any) -> dg.UserTable:
         table = dg.read(ROWS, user="who", engine=engine).where(week=["0", "1", "2"])
         return table.per_user(a=("a", "mean"), b="count", y=("y", "max"))
@@ -176,7 +176,7 @@ def test_rows_that_are_made_of_people() -> None:
     assert not found[0].guarantee_.scope.everything
 
 
-def test_tasks_that_are_run_again_add_once() -> None:
+def test_repeated_tasks_add_once() -> None:
     again = Cluster(3, again=lambda part, _: part == 1)
     found = [
         fitted("linear", "user", dg.read(ROWS, user="who", engine=engine), exact=True)
@@ -216,8 +216,8 @@ def test_minimise_on_a_cluster_is_the_exact_one_here(model: Any, unit: str) -> N
 
 @pytest.mark.slow(cases=8)
 @pytest.mark.parametrize("seed", range(24))
-def test_no_unit_moves_a_sum_by_more_than_the_bound(seed: int) -> None:
-    """Neighbours are searched over units, places, clipping bounds and odd numbers."""
+def test_no_unit_moves_a_sum_beyond_the_bound(seed: int) -> None:
+    """Neighbours are searched over units, positions, clipping bounds and malformed numbers."""
     rng = np.random.default_rng(seed)
     data = rows(60, seed)
     odd = rng.choice([np.nan, np.inf, 1e308, -1e200, 1e-300, 0.0], 60)
@@ -269,7 +269,7 @@ def test_executors_get_no_noise_no_budget_and_no_model() -> None:
 
 
 class Unread(Cluster):
-    """A cluster whose rows nobody may read."""
+    """A cluster with rows that must not be read."""
 
     def frame(self, table: pa.Table) -> Any:
         raise AssertionError("Rows were read.")
@@ -290,7 +290,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_not_full_batch_is_refused_before_anything_is_charged(what: str) -> None:
+def test_minibatches_are_rejected_before_any_charge(what: str) -> None:
     options, words = REFUSED[what]
     table = dg.read(ROWS, user="who", engine=Unread())
     model = learn.LinearRegression(**{**PROMISE, **options})
@@ -300,7 +300,7 @@ def test_what_is_not_full_batch_is_refused_before_anything_is_charged(what: str)
         assert budget.spent == Price()
 
 
-def test_labels_that_are_not_stated_are_refused() -> None:
+def test_unstated_labels_are_rejected() -> None:
     table = dg.read(ROWS, user="who", engine=Unread())
     with refuses("classes", "classes="):
         dg.publish(
@@ -308,7 +308,7 @@ def test_labels_that_are_not_stated_are_refused() -> None:
         )
 
 
-def test_a_model_of_your_own_is_refused() -> None:
+def test_custom_model_is_rejected() -> None:
     class Mine(learn.LinearModel):
         def loss(self, classes: Any) -> Any:
             return Squared()
@@ -336,7 +336,9 @@ def test_a_model_of_your_own_is_refused() -> None:
         ({"start": [0.0]}, "start must have"),
     ],
 )
-def test_what_minimise_does_not_take_of_a_cluster(options: dict[str, Any], words: str) -> None:
+def test_minimise_rejects_unsupported_cluster_arguments(
+    options: dict[str, Any], words: str
+) -> None:
     there = ColumnRows(dg.read(ROWS, user="who", engine=Unread()), ENCODING, "y")
     given: dict[str, Any] = {
         "loss": Squared(),
@@ -351,7 +353,7 @@ def test_what_minimise_does_not_take_of_a_cluster(options: dict[str, Any], words
         assert budget.spent == Price()
 
 
-def test_columns_that_do_not_suit_are_refused() -> None:
+def test_unsuitable_columns_are_rejected() -> None:
     table = dg.read(ROWS, user="who", engine=Unread())
     for target, element, words in (
         ("kind", None, "numeric, not text"),
@@ -365,7 +367,7 @@ def test_columns_that_do_not_suit_are_refused() -> None:
             )
 
 
-def test_what_a_budget_refuses_has_opened_no_rows() -> None:
+def test_fit_beyond_the_budget_opens_no_rows() -> None:
     there = ColumnRows(dg.read(ROWS, user="who", engine=Unread()), ENCODING, "y")
     steps = Sgd(Power(1.0))
     with dg.budget(0.1, 1e-6) as budget:
@@ -416,14 +418,14 @@ def _frame(spark: Any, data: pa.Table) -> Any:
         return spark.createDataFrame(data.select(FRAME))
 
 
-def test_a_frame_of_spark_is_fitted_where_it_is(spark: Any) -> None:
-    # One round is one job of Spark, beside that which makes the blocks.
+def test_spark_frame_is_fitted_in_place(spark: Any) -> None:
+    # One round is one Spark job, in addition to the job that builds the blocks.
     options: dict[str, Any] = {"rounds": 1, "clip": 1.0, "n_users": 60}
     same(_fit_frame(_frame(spark, ROWS).repartition(3), **options), _fit_here(ROWS, **options))
 
 
 @pytest.mark.slow
-def test_a_task_that_fails_first_is_run_again_and_rows_are_arranged_once(
+def test_failed_task_is_repeated_and_rows_arranged_once(
     spark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -446,8 +448,8 @@ def test_a_task_that_fails_first_is_run_again_and_rows_are_arranged_once(
         frame = made.mapInArrow(fails_first, "who long, a double, b double, y double")
     model = learn.LinearRegression(rounds=6, **PROMISE).fit(frame, "y", users="who")
     same(model, _fit_here(ROWS, rounds=6))
-    # Each of the partitions was read by an attempt that failed and by one that did not: six rounds,
-    # two histograms of norms and the number of users are of what was kept.
+    # A failed and a successful attempt read each of the partitions: six rounds, two histograms of
+    # norms and the number of users used the cached rows.
     assert sorted(log.read_text().split("\n")[:-1]) == [
         f"{p} {a}" for p in range(3) for a in (0, 1)
     ]
@@ -493,7 +495,7 @@ def test_truths_elements_and_a_loss_of_ones_own(spark: Any) -> None:
 
 
 @pytest.mark.slow
-def test_frames_and_arguments_that_do_not_fit_are_refused(spark: Any) -> None:
+def test_mismatched_frames_and_arguments_are_rejected(spark: Any) -> None:
     from pyspark.sql import functions
 
     frame = _frame(spark, ROWS).drop("week", "late")
@@ -511,9 +513,7 @@ def test_frames_and_arguments_that_do_not_fit_are_refused(spark: Any) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_fitted_where_a_task_fails_for_good(
-    spark: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_permanently_failing_task_fits_nothing(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_: Any) -> Any:
         raise RuntimeError("Nobody but the curator may see row 17.")
 
@@ -529,7 +529,7 @@ def test_nothing_is_fitted_where_a_task_fails_for_good(
 
 
 @pytest.mark.slow
-def test_the_command_line_and_files_of_releases_fit_on_spark(
+def test_command_line_and_release_files_fit_on_spark(
     spark: Any, command: Command, tmp_path: Path
 ) -> None:
     pq.write_table(ROWS, tmp_path / "rows.parquet")

@@ -1,4 +1,4 @@
-"""Blocks lie in cells as they were arranged, and shares of them add up to the whole."""
+"""Blocks are in cells in their arranged order, and their shares add up to the whole."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ def _arranged(
 
 
 @pytest.mark.parametrize(("cell", "run"), [(1, 1), (40, 100), (1 << 17, 1 << 22)])
-def test_cells_hold_the_blocks_that_were_put_in(
-    cell: int, run: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cells_contain_their_blocks(cell: int, run: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed_blocks, "CELL_BYTES", cell)
     monkeypatch.setattr(distributed_blocks, "RUN_BYTES", run)
     rng = np.random.default_rng(cell)
@@ -109,7 +107,7 @@ def test_the_order_of_rows_moves_nothing() -> None:
     assert np.array_equal(run[1], other[1])
 
 
-def test_blocks_are_those_of_records_on_one_machine() -> None:
+def test_blocks_equal_local_records() -> None:
     table = _columns(300).drop_null()
     X = np.column_stack([table["c0"], table["c1"]])
     y, who = np.array(table["c2"]), np.array(table["c3"])

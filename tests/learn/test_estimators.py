@@ -1,4 +1,4 @@
-"""Estimators are those of scikit-learn: shapes, defaults that are good, and its own checks."""
+"""Estimators follow scikit-learn: shapes, good defaults, and its own checks."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ Array = NDArray[Any]
 REGRESSORS = (LinearRegression, HuberRegressor, QuantileRegressor, PoissonRegressor)
 ALL: tuple[type[LinearModel], ...] = (*REGRESSORS, LogisticRegression, LinearSVC)
 NOT_OURS = {
-    # A target that is not finite is left out, and an empty table is fitted: an error would tell of a
-    # row. Tested below.
+    # A non-finite target is dropped, and an empty table is fitted: an error would reveal a row.
+    # Tested below.
     "check_supervised_y_no_nan",
     "check_estimators_empty_data_messages",
-    # What kind of numbers targets are is not looked at: labels are those that enough people have.
+    # The numeric type of targets is not inspected: labels are values that enough people have.
     "check_classifiers_regression_target",
 }
 # Features in checks that pass a list of rows, which requires n_features.
@@ -87,7 +87,7 @@ def test_a_default_fit_is_good() -> None:
         assert model.fit(features, y, users=users).score(features, y) > least, model
 
 
-def test_shapes_are_those_of_scikit_learn() -> None:
+def test_shapes_agree_with_scikit_learn() -> None:
     two = LogisticRegression(random_state=0).fit(cases.X, cases.BINARY)
     assert (two.coef_.shape, two.intercept_.shape) == ((1, 3), (1,))
     assert two.predict_proba(cases.X).shape == (len(cases.X), 2)
@@ -159,7 +159,7 @@ def test_a_fit_changes_no_parameter(options: dict[str, Any], tmp_path: Path) -> 
     assert model.get_params() == before
     assert clone(model).get_params() == before
     assert model.parameters_.keys() == before.keys()
-    # What the fit used is told, whatever the parameters are now, and predicts and is written.
+    # The fit's own parameters are reported, used for prediction and written, whatever they are now.
     page, shown = model.report(tmp_path / "page.html").read_text(encoding="utf-8"), str(model)
     told = model.config_.promise.epsilon
     assert f">{rounded_up(told, 6)}<" in page
@@ -187,19 +187,19 @@ def test_features_are_named() -> None:
         model.predict(cases.X)
 
 
-def test_a_pipeline_may_hand_on_frames() -> None:
+def test_pipeline_may_pass_frames() -> None:
     steps = make_pipeline(FunctionTransformer(lambda rows: rows / 2), LogisticRegression(rounds=2))
     steps.set_output(transform="pandas").fit(FRAME, cases.BINARY)
     assert list(steps[-1].feature_names_in_) == ["a", "b", "c"]
     assert len(steps.predict(FRAME)) == len(FRAME)
 
 
-def test_sparse_targets_are_refused_in_one_sentence() -> None:
+def test_sparse_targets_raise_one_sentence() -> None:
     with refuses("y", "targets"):
         LogisticRegression().fit(cases.X, sparse.csr_array(cases.BINARY[:, None]))
 
 
-def test_a_notebook_shows_the_promise_beside_the_diagram() -> None:
+def test_notebook_shows_the_guarantee_with_the_diagram() -> None:
     model = LogisticRegression(rounds=2)
     assert "What" not in model._repr_mimebundle_()["text/plain"]
     model.fit(FRAME.rename(columns={"a": "<b>"}), cases.BINARY)

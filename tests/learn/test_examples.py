@@ -78,7 +78,7 @@ def minimisers(loss: MarginLoss, draw: Draw, margin: Callable[[Array], Array]) -
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_minimiser_of_a_model_that_holds_does_not_depend_on_the_partition(name: str) -> None:
+def test_true_model_minimiser_does_not_depend_on_the_partition(name: str) -> None:
     found = minimisers(*MODELS[name], lambda x: x @ THETA)
     for theta, error in found.values():
         assert (error < 0.02).all()
@@ -86,14 +86,14 @@ def test_the_minimiser_of_a_model_that_holds_does_not_depend_on_the_partition(na
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_minimiser_of_a_model_that_does_not_hold_depends_on_it(name: str) -> None:
-    # The margin is not linear; a rare cell gives a region in which it errs more weight.
+def test_false_model_minimiser_depends_on_the_partition(name: str) -> None:
+    # The margin is not linear; a rare cell gives more weight to a region with larger errors.
     found = minimisers(*MODELS[name], lambda x: x @ THETA - 1.2 * np.maximum(x[:, 1] - 1, 0))
     (one, _), (theta, error) = found["one"], found["a rare cell"]
     assert np.abs((theta - one) / error).max() > 2 * FAR
 
 
-def test_a_partition_by_the_target_moves_the_minimiser_of_any_model() -> None:
+def test_partition_by_target_moves_the_minimiser_of_any_model() -> None:
     # Example 3 is about partitions of the covariates: "any partition of the data" would be too much.
     loss, draw = MODELS["logistic"]
     g = np.random.default_rng(7)

@@ -1,4 +1,4 @@
-"""Encodings of features refuse what they cannot be, and are kept with a model."""
+"""Encodings of features reject invalid parameters, and are stored with a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpgrain.learn import load
 from dpgrain.learn.features import CategoryColumn, ColumnRoles, FeatureEncoding, NumberColumn
 
 
-def test_the_encoding_is_kept(tmp_path: Path) -> None:
+def test_encoding_is_stored(tmp_path: Path) -> None:
     encoding = FeatureEncoding(
         (NumberColumn("a", (0.0, 4.0)), NumberColumn("b"), CategoryColumn("c", ("x", "y")))
     )
@@ -26,7 +26,7 @@ def test_the_encoding_is_kept(tmp_path: Path) -> None:
     assert load(models.save(model, tmp_path / "model.json")).encoding_ == encoding
 
 
-def test_encodings_refuse_what_they_cannot_be() -> None:
+def test_encodings_reject_invalid_parameters() -> None:
     for columns, sentence in (
         ((), "features must be one or more columns"),
         ((NumberColumn("a"), NumberColumn("a")), "listed twice"),
@@ -41,7 +41,7 @@ def test_encodings_refuse_what_they_cannot_be() -> None:
 
 
 @pytest.mark.slow
-def test_users_are_told_apart_by_names_that_are_longer_than_one_array_holds() -> None:
+def test_users_with_very_long_names_are_distinguished() -> None:
     # All names together have more than 2 GiB, in pieces that share their memory.
     long = pa.array(["a" * (1 << 24), "b" * (1 << 24)])
     names = pa.chunked_array([pa.array(["c", None]), *[long] * 65])

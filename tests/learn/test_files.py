@@ -1,4 +1,4 @@
-"""Model files: what is loaded predicts the same, and what is broken says so in one sentence."""
+"""Model files: a loaded model predicts the same, and a broken one raises one sentence."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_loaded_model_is_the_same(model: learn.LinearModel, y: Any, tmp_path: 
     assert models.save(again, tmp_path / "again.json").read_text(encoding="utf-8") == first
 
 
-def test_what_no_number_is_survives(tmp_path: Path) -> None:
+def test_non_numbers_survive(tmp_path: Path) -> None:
     model = learn.LinearRegression(rounds=2).fit(ROWS, ROWS.a)
     model.coef_ = np.array([np.inf, np.nan, 1.0])
     path = models.save(model, tmp_path / "model.json")
@@ -82,7 +82,7 @@ def test_what_no_number_is_survives(tmp_path: Path) -> None:
     assert str(load(path).coef_) == str(model.coef_)
 
 
-def test_files_of_old_do_not_tell_of_a_warm_up(tmp_path: Path) -> None:
+def test_old_files_do_not_mention_a_warm_up(tmp_path: Path) -> None:
     model = learn.LinearRegression(rounds=5).fit(ROWS, ROWS.a)
     path = models.save(model, tmp_path / "model.json")
     values = json.loads(path.read_text())
@@ -102,7 +102,7 @@ def test_a_seed_is_not_written(tmp_path: Path) -> None:
 def test_a_classifier_without_classes_is_damaged(tmp_path: Path) -> None:
     few = learn.LogisticRegression(classes=[0, 1], rounds=2)
     path = models.save(few.fit(ROWS, np.arange(len(ROWS)) % 2), tmp_path / "model.json")
-    # The classes are a parameter, too, which is no list here.
+    # The classes are also a parameter, which is not a list here.
     _change(path, classes=None)
     with pytest.raises(ParameterError, match="is damaged"):
         load(path)
@@ -167,7 +167,7 @@ class Derived(learn.LinearRegression):
     """An estimator that is not the library's."""
 
 
-def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+def test_unreadable_or_unwritable_files_are_reported(tmp_path: Path) -> None:
     with refuses("model", "cannot", kind=DataError):
         load(tmp_path / "nothing.json")
     model = learn.LinearRegression(rounds=2).fit(ROWS, ROWS.a)
@@ -225,13 +225,13 @@ def test_models_of_the_papers_solvers_are_written(solver: Any, tmp_path: Path) -
 
 @dataclass(frozen=True)
 class Own:
-    """A recipe of one's own."""
+    """A custom recipe."""
 
     def plan(self, task: papers.Task) -> papers.Program:
         return papers.Concentrated(KNOWN).plan(task)
 
 
-def test_other_recipes_say_that_they_cannot_be_written(tmp_path: Path) -> None:
+def test_other_recipes_report_that_they_are_unwritable(tmp_path: Path) -> None:
     model = learn.LinearRegression(algorithm=Own(), n_users=400)
     model.fit(ROWS, ROWS.a, users=np.arange(400))
     with pytest.raises(ParameterError, match="algorithm has the value Own"):
@@ -239,7 +239,7 @@ def test_other_recipes_say_that_they_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_tuned_model_is_written_as_what_was_found(tmp_path: Path) -> None:
+def test_tuned_model_is_written_as_its_winner(tmp_path: Path) -> None:
     model = learn.LogisticRegression(tune={"l2": [0.0, 0.1]}, rounds=5, classes=[-1, 7])
     model.fit(ROWS, LABELS["numbers"])
     again = load(models.save(model, tmp_path / "model.json"))

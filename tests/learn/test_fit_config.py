@@ -1,4 +1,4 @@
-"""What is asked of a fit is checked before anything is read."""
+"""The arguments of a fit are checked before anything is read."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ Array = NDArray[Any]
         ({"classes": [1]}, "classes must be at least two"),
     ],
 )
-def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_reported(wrong: dict[str, Any], message: str) -> None:
     unit = wrong.get("unit")
     elements = cases.ELEMENTS if isinstance(unit, Element) and unit.by else None
     with pytest.raises(ParameterError, match=message):
         LogisticRegression(**wrong).fit(cases.X, cases.BINARY, users=cases.USERS, elements=elements)
 
 
-def test_what_has_no_curvature_has_no_intervals() -> None:
+def test_losses_without_curvature_have_no_intervals() -> None:
     with refuses("intervals", "curvature"):
         QuantileRegressor(intervals=0.1).fit(cases.X, cases.Z)
     with refuses("intervals", "0"):
@@ -75,13 +75,13 @@ def test_a_feature_bound_is_a_public_scale() -> None:
     assert np.array_equal(large.predict(1e3 * features), small.predict(features))
 
 
-def test_the_rounds_after_the_warm_up_reach_as_far_as_it_has_moved() -> None:
+def test_rounds_after_the_warm_up_reach_its_distance() -> None:
     ask = LogisticRegression().config()
     assert ask.warms_up
     # One coordinate that is far away, such as a constant, does not count for the others.
     assert ask.after_warming_up(np.array([75.0, -0.2, 0.1]), 0.3) == FullMatrixAdagrad(0.4, 0.3)
     assert ask.after_warming_up(np.zeros(3), 0.3) == FullMatrixAdagrad(1.0, 0.3)
-    # Few people tell the axes of many coefficients from noise.
+    # Few people distinguish the axes of many coefficients from noise.
     assert isinstance(ask.after_warming_up(np.ones(100), 0.3), FullMatrixAdagrad)
     assert ask.after_warming_up(np.ones(101), 0.3) == CoinBetting()
     assert ask.solver == CoinBetting()

@@ -1,4 +1,4 @@
-"""A fit says whom it trusts, and what is stated makes its default."""
+"""A fit states its trusted party, and its default follows from the arguments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trust", programs.TRUSTS)
-def test_estimators_say_whom_they_trust(trust: Trust, tmp_path: Path) -> None:
+def test_estimators_state_their_trusted_party(trust: Trust, tmp_path: Path) -> None:
     model = learn.LogisticRegression(
         trust=trust, epsilon=8.0, n_users=400, random_state=0, classes=[0, 1]
     )
@@ -43,7 +43,7 @@ def test_estimators_say_whom_they_trust(trust: Trust, tmp_path: Path) -> None:
     assert learn.LogisticRegression().trust == "central"
 
 
-def test_what_is_stated_makes_the_default() -> None:
+def test_arguments_determine_the_default() -> None:
     steps = Sgd(Constant(0.1), Ball(1.0))
     kinds: list[tuple[Trust, Any]] = [("shuffle", Shuffled), ("pan", PanPrivate)]
     for trust, kind in kinds:

@@ -28,7 +28,7 @@ STEPS = Sgd(Power(1.0), Ball(3.0))
 
 
 class Biweight:
-    """A loss of one's own: not convex, two methods."""
+    """A custom loss: not convex, two methods."""
 
     def value(self, theta: Array, X: Array, y: Array) -> Array:
         error = X @ theta - y
@@ -105,7 +105,7 @@ def test_it_is_the_estimators_fit() -> None:
     assert own.guarantee.event == model.guarantee_.event
 
 
-def test_what_is_not_finite_tells_nobody() -> None:
+def test_non_finite_values_reveal_no_user() -> None:
     rows, y = X.copy(), Y.copy()
     rows[0, 0], y[1] = np.inf, np.nan
     clean, left = rows.copy(), np.arange(len(y)) != 1
@@ -126,8 +126,8 @@ ODD: list[Any] = [1j, "abc", None, {}, np.complex128(1 + 1j), [1.0], 10**400]
 
 
 @pytest.mark.parametrize("cell", ODD, ids=lambda cell: repr(cell)[:12])
-def test_one_odd_cell_or_target_changes_nobody_else(cell: Any) -> None:
-    # Truths, which NumPy writes as text or complex numbers beside such cells.
+def test_one_malformed_cell_or_target_affects_no_other(cell: Any) -> None:
+    # Booleans, which NumPy converts to text or complex numbers with such cells.
     rows = [[a > 0, a, b] for a, b, _ in X[:200].tolist()]
     truths = [bool(y > 0) for y in Y[:200]]
 
@@ -161,7 +161,7 @@ def test_one_odd_cell_or_target_changes_nobody_else(cell: Any) -> None:
         assert np.array_equal(found(rows, given), found(rows, [*truths[:7], np.nan, *truths[8:]]))
 
 
-def test_a_number_that_is_too_large_is_not_warned_of() -> None:
+def test_too_large_number_gives_no_warning() -> None:
     large = X[:50].astype(np.longdouble)
     large[3, 0] = np.finfo(np.longdouble).max
     with warnings.catch_warnings():
@@ -170,7 +170,7 @@ def test_a_number_that_is_too_large_is_not_warned_of() -> None:
 
 
 @pytest.mark.slow
-def test_a_block_moves_a_round_by_the_clip_whatever_the_model() -> None:
+def test_block_moves_a_round_by_at_most_the_clip() -> None:
     largest = 0.0
     for seed in range(10):
         rng = np.random.default_rng(seed)
@@ -204,21 +204,21 @@ def test_a_block_moves_a_round_by_the_clip_whatever_the_model() -> None:
         ({"epsilon": 0.0}, "epsilon must be"),
     ],
 )
-def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_reported(wrong: dict[str, Any], message: str) -> None:
     values: dict[str, Any] = {"X": X, "y": Y, "start": np.zeros(3), "solver": STEPS, "epsilon": 1.0}
     with pytest.raises(ParameterError, match=message):
         minimise(Squared(), **{**values, **wrong})
 
 
-def test_records_that_cancel_are_no_longer_than_rounding_allows() -> None:
-    # Of records of 1e17 that cancel only last digits would be left, which are anybody's.
+def test_cancelling_records_are_bounded_by_rounding() -> None:
+    # Of cancelling records of 1e17 only last digits would remain, which belong to any user.
     y = np.array([1e17, -1e17, 3.0, 1.0])
     blocks = RecordBlocks.arrange(np.ones((4, 1)), y, [0, 0, 0, 0])
     shortened = blocks.gradients(Squared(), np.zeros(1), longest=1e6).vectors()
     assert shortened.tolist() == [[-1.0]]
 
 
-def test_exact_sums_name_what_they_rest_on() -> None:
+def test_exact_sums_name_their_assumptions() -> None:
     options: dict[str, Any] = {"solver": STEPS, "users": USERS, "epsilon": 1.0, "rounds": 2}
     exact = minimise(Squared(), X, Y, np.zeros(3), exact=True, **options)
     assert "separately from other records" in str(exact.guarantee)

@@ -1,4 +1,4 @@
-"""Private linear models: scikit-learn's contract, promises, and what must not depend on a person."""
+"""Private linear models: scikit-learn's contract, guarantees, and independence of a person."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ Array = NDArray[Any]
     ids=["default", "user", "record", "element", "kept"],
 )
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
-def test_the_promise_is_the_one_asked_for(unit: Unit | None, elements: Any, relation: Any) -> None:
-    # Kept elements may all be of one label: then it takes more of them to find one.
+def test_guarantee_matches_the_request(unit: Unit | None, elements: Any, relation: Any) -> None:
+    # Counted elements may all have one label: then more of them are needed to find one.
     model = LogisticRegression(unit=unit, relation=relation, epsilon=2.0, delta=1e-6)
     promise = model.fit(cases.X, cases.BINARY, users=cases.USERS, elements=elements).guarantee_
     level = "user" if unit is None else unit.level
@@ -64,7 +64,7 @@ def test_the_promise_is_the_one_asked_for(unit: Unit | None, elements: Any, rela
     assert dg.Guarantee.from_json(promise.to_json()) == promise
 
 
-def test_cross_validation_and_what_it_costs() -> None:
+def test_cross_validation_costs_its_folds() -> None:
     import sklearn
 
     folds = 4
@@ -99,7 +99,7 @@ NOT_COVERED = "scores without noise, choices based on them"
 
 
 @pytest.mark.parametrize("copied", COPIES)
-def test_guarantee_states_that_scikit_learn_copied_the_model(copied: str) -> None:
+def test_guarantee_mentions_a_scikit_learn_copy_of_the_model(copied: str) -> None:
     model = LogisticRegression(rounds=2, epsilon=5.0, classes=[0, 1], n_users=600)
     fitted = COPIES[copied](model).fit(cases.X, cases.BINARY, users=cases.USERS)
     assert str(fitted.guarantee_).count(NOT_COVERED) == 1
@@ -131,7 +131,7 @@ def test_budget_is_charged_for_each_fit_of_a_search(n_jobs: int | None) -> None:
     assert NOT_COVERED in str(spent.guarantee)
 
 
-def test_a_budget_holds_fits() -> None:
+def test_budget_covers_fits() -> None:
     with dg.budget(1.0, 1e-6) as budget:
         LogisticRegression(epsilon=0.9, delta=1e-7).fit(cases.X, cases.BINARY, users=cases.USERS)
         with pytest.raises(ParameterError, match="has no room for this release"):
@@ -158,7 +158,7 @@ def test_huge_values_of_one_user_move_one_clipped_block() -> None:
     [(Record(), 1.0), (Element(), 1.0), (User(), 1.0), (User(max_elements=1), 1.0)],
     ids=["record", "element", "user", "kept"],
 )
-def test_a_unit_without_rows_moves_a_gradient_by_the_clip(unit: Unit, moved: float) -> None:
+def test_unit_without_rows_moves_a_gradient_by_the_clip(unit: Unit, moved: float) -> None:
     rng = np.random.default_rng(5)
     largest = 0.0
     passed = unit.level == "element" or (isinstance(unit, User) and unit.max_elements)
@@ -195,11 +195,11 @@ def test_a_unit_without_rows_moves_a_gradient_by_the_clip(unit: Unit, moved: flo
     assert 0.5 * moved < largest <= moved * (1 + 1e-4)
 
 
-def test_kept_elements_are_the_first_in_a_public_order() -> None:
+def test_counted_elements_are_the_first_in_public_order() -> None:
     users = np.array([1, 1, 1, 2, 2])
     elements = ["a", "b", "c", "c", "b"]
     kept = arrange(5, users, elements, User(max_elements=1))
-    # Whoever else is there, and in whatever order rows come, the same element of a user is kept.
+    # With any other users, and in any order of rows, the same element of a user is counted.
     names = {elements[i] for i in kept.indices if users[i] == 1}
     turned = arrange(5, users[::-1], elements[::-1], User(max_elements=1))
     assert {elements[::-1][i] for i in turned.indices if users[::-1][i] == 1} == names
@@ -211,7 +211,7 @@ def test_kept_elements_are_the_first_in_a_public_order() -> None:
     assert numbers.indices[0] == beside.indices[0]
 
 
-def test_users_are_told_apart_whatever_else_is_there() -> None:
+def test_users_are_distinguished_independently_of_others() -> None:
     large = 2**60
     assert arrange(3, [large, large + 1, None], None, User()).users == 2
     assert arrange(2, [large, large + 1], None, User()).users == 2
@@ -228,7 +228,7 @@ def test_a_seed_is_not_private() -> None:
     assert not np.array_equal(model.coef_, LinearRegression().fit(cases.X, cases.Z).coef_)
 
 
-def test_one_id_or_element_does_not_change_those_of_others() -> None:
+def test_one_id_or_element_does_not_affect_others() -> None:
     large = [2**53, 2**53 + 1]
     for more in ([], [None]):
         assert (
@@ -258,7 +258,7 @@ def test_huge_values_of_one_person_are_silent() -> None:
         LinearRegression(random_state=0, rounds=2).fit(cases.ROWS, odd)
 
 
-def test_a_refused_fit_leaves_nothing_behind() -> None:
+def test_rejected_fit_leaves_nothing() -> None:
     model = LinearSVC(random_state=0)
     with refuses("classes"):
         model.fit(cases.ROWS, np.arange(1000) % 3)
@@ -284,7 +284,7 @@ def test_promises_about_other_elements_or_users_do_not_compose() -> None:
         promise(named[0]) + promise(named[1])
 
 
-def test_pairs_as_labels_are_not_spoken_for_by_equal_ones() -> None:
+def test_pairs_as_labels_are_distinct_from_equal_ones() -> None:
     users = ["a", "a", "b"]
     elements = [(1, "x"), (2, "x"), (1, "x")]
     kept = arrange(3, users, elements, User(max_elements=1)).indices
@@ -292,7 +292,7 @@ def test_pairs_as_labels_are_not_spoken_for_by_equal_ones() -> None:
     assert [row - 1 for row in found if row > 0] == kept.tolist()
 
 
-def test_one_wider_number_does_not_change_how_others_are_added_up() -> None:
+def test_wider_number_does_not_change_the_sums_of_others() -> None:
     narrow = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
     y = np.arange(200) % 2
     found = []
@@ -304,7 +304,7 @@ def test_one_wider_number_does_not_change_how_others_are_added_up() -> None:
     assert np.array_equal(found[0], found[1])
 
 
-def test_one_odd_cell_of_a_narrow_frame_does_not_change_how_others_are_added_up() -> None:
+def test_malformed_narrow_cell_does_not_change_sums_of_others() -> None:
     narrow = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32))
     y, found = np.arange(200) % 2, []
     for odd in (np.nan, "abc"):
@@ -342,7 +342,7 @@ def test_an_interrupted_fit_leaves_nothing(tune: Any, monkeypatch: pytest.Monkey
     assert model.epsilon == 1.0
 
 
-def test_a_row_in_the_place_of_a_table_is_not_quoted() -> None:
+def test_row_passed_as_a_table_is_not_quoted() -> None:
     X = np.random.default_rng(0).normal(size=(60, 2))
     model = LinearRegression(unit=Record(), n_users=60, rounds=2, epsilon=1.0, random_state=0).fit(
         X, X[:, 0]

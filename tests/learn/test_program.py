@@ -1,4 +1,4 @@
-"""A program keeps its promise, with something beside it or alone."""
+"""A program satisfies its guarantee, with another release or without."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def test_a_program_keeps_the_promise(name: str, relation: Relation) -> None:
         assert mean.n_users == len(phase.users)
         assert isinstance(mean, PanPrivate if "pan" in name else Shuffled)
         if isinstance(mean, Shuffled):
-            # Everybody in each round, or each round with users of its own, for the cost of one.
+            # All users in each round, or separate users in each round, for the cost of one.
             assert mean.protocol.rounds == (mean.rounds if name in programs.FULL else 1)
             assert mean.batch == (len(phase.users) // (1 if name in programs.FULL else mean.rounds))
 
 
 @pytest.mark.parametrize("name", programs.ONE_EACH)
-def test_with_something_beside_it_there_is_less_left(name: str) -> None:
+def test_other_releases_leave_less_budget(name: str) -> None:
     beside = dg.accounting.Gaussian(1.0, dg.accounting.Contribution("user"))
     recipe = replace(programs.RECIPES[name], rounds=3)
     program, alone = recipe.plan(replace(programs.TASK, beside=beside)), recipe.plan(programs.TASK)
@@ -61,7 +61,7 @@ def test_with_something_beside_it_there_is_less_left(name: str) -> None:
 
 
 @pytest.mark.parametrize("make", [papers.ShuffleSgd, papers.PanPrivateAgd, papers.Concentrated])
-def test_what_is_known_is_said_as_such(make: Any) -> None:
+def test_known_quantities_are_reported_as_known(make: Any) -> None:
     with refuses("known", "public bounds"):
         make(10)
 
@@ -89,7 +89,7 @@ def test_a_task_is_for_whole_users() -> None:
 
 
 @pytest.mark.parametrize("n", [1000, 100_000])
-def test_plans_that_noise_spoils_warn_before_the_charge(n: int) -> None:
+def test_plans_dominated_by_noise_warn_before_the_charge(n: int) -> None:
     recipe = papers.WinsorizedErm(papers.Known(smoothness=1.0, records=20))
     rows: dict[str, Any] = {"users": range(n), "n_users": n, "unit": dg.User(), "epsilon": 1.0}
     X = np.zeros((n, 10))
@@ -101,7 +101,7 @@ def test_plans_that_noise_spoils_warn_before_the_charge(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [20, 200])
-def test_default_fits_that_noise_spoils_warn_before_the_charge(n: int) -> None:
+def test_default_fits_dominated_by_noise_warn_before_the_charge(n: int) -> None:
     X, y = np.zeros((n, 10)), np.arange(n) % 2
     model = LogisticRegression(classes=[0, 1], n_users=n, delta=1e-6, random_state=0)
     with dg.budget(2.0, 1e-4) as budget, warnings.catch_warnings():
@@ -111,7 +111,7 @@ def test_default_fits_that_noise_spoils_warn_before_the_charge(n: int) -> None:
     assert (budget.left == 1) == (n == 20)
 
 
-def test_isotropic_records_have_a_mean_gradient_of_one_over_the_root() -> None:
+def test_isotropic_records_have_mean_gradient_one_over_root() -> None:
     rng, width = np.random.default_rng(0), 10
     X = rng.normal(size=(20_000, width))
     X /= np.linalg.norm(X, axis=1, keepdims=True)

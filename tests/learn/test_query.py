@@ -1,4 +1,4 @@
-"""A fit is asked for, planned and charged before anything of its rows is read."""
+"""A fit is requested, planned and charged before anything of its rows is read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STEPS = Sgd(Constant(0.1), Ball(2.0), Last())
 
 
 class Unread:
-    """An array that tells its form, and raises when anything of its rows is read."""
+    """An array that shows its shape and type, and raises when its rows are read."""
 
     def __init__(self, values: Any) -> None:
         self.shape, self.dtype, self.ndim = values.shape, values.dtype, values.ndim
@@ -61,7 +61,7 @@ def _fit(rows: Any, **options: Any) -> Any:
     return _model(**options).query(X, y, users=users)
 
 
-#: What is asked for of rows, which nobody has read.
+#: Requirements on the rows, which have not been read.
 ASKED: dict[str, Callable[..., Query[Any]]] = {
     "fit": _fit,
     "fit exactly": lambda rows, **o: _fit(rows, exact=True, **o),
@@ -81,7 +81,7 @@ UNREAD = (Unread(X), Unread(BINARY), Unread(USERS))
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_what_a_budget_refuses_has_read_nothing(asked: str) -> None:
+def test_fit_beyond_the_budget_has_read_nothing(asked: str) -> None:
     with dg.budget(0.1, 1e-6) as whole:
         with pytest.raises(dg.RefusedError):
             publish(ASKED[asked](UNREAD, epsilon=2.0))
@@ -92,7 +92,7 @@ def test_what_a_budget_refuses_has_read_nothing(asked: str) -> None:
 
 
 @pytest.mark.parametrize("asked", ASKED)
-def test_a_plan_reads_nothing_and_is_what_is_charged(asked: str) -> None:
+def test_plan_reads_nothing_and_equals_the_charge(asked: str) -> None:
     told = ASKED[asked](UNREAD, epsilon=2.0, random_state=1).plan.guarantee
     made = publish(ASKED[asked]((X, BINARY, USERS), epsilon=2.0, random_state=1))
     guarantee = made.guarantee if hasattr(made, "guarantee") else made.guarantee_
@@ -102,7 +102,7 @@ def test_a_plan_reads_nothing_and_is_what_is_charged(asked: str) -> None:
 
 @pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("asked", ASKED)
-def test_a_share_is_settled_by_plans_alone(asked: str) -> None:
+def test_share_is_settled_only_by_plans(asked: str) -> None:
     with dg.budget(8.0, 1e-5, leak=5e-6) as whole:
         query = ASKED[asked](UNREAD, share=0.5).settled()
         assert whole.left == 1.0
@@ -113,7 +113,7 @@ def test_a_share_is_settled_by_plans_alone(asked: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("asked", ["fit", "tuned"])
-def test_a_share_says_what_it_took(asked: str) -> None:
+def test_share_reports_its_cost(asked: str) -> None:
     rows = X, BINARY, USERS
     with dg.budget(8.0, 1e-5, leak=5e-6):
         model = publish(ASKED[asked](rows, share=0.5, random_state=1))
@@ -128,7 +128,7 @@ def test_a_share_says_what_it_took(asked: str) -> None:
 
 
 def test_no_event_is_drawn_but_its_parts() -> None:
-    """A fit that is billed for fewer parts than it draws stops at the first that lacks."""
+    """A fit charged for fewer parts than it draws stops at the first missing one."""
     query = _fit((X, BINARY, USERS), random_state=1)
     assert isinstance(query, FitQuery)
     plan = query.plan
@@ -145,7 +145,7 @@ def test_no_event_is_drawn_but_its_parts() -> None:
 
 
 class _Less(FitQuery):
-    """A fit with a plan of somebody else."""
+    """A fit with a foreign plan."""
 
     @property
     def plan(self) -> Any:
@@ -153,7 +153,7 @@ class _Less(FitQuery):
 
 
 @pytest.mark.slow
-def test_a_setting_that_was_not_billed_is_not_fitted() -> None:
+def test_uncharged_setting_is_not_fitted() -> None:
     grid = [{"rounds": 3}, {"rounds": 5}]
     query = _model(tune=grid, random_state=1).query(X, BINARY, users=USERS)
     assert isinstance(query, TunedQuery)
@@ -264,7 +264,7 @@ def test_a_copy_has_the_blocks_of_its_promise(asked: str) -> None:
     assert np.array_equal(*found)
 
 
-def test_a_model_that_was_sent_elsewhere_is_not_fitted_there() -> None:
+def test_model_sent_elsewhere_is_not_fitted_there() -> None:
     with dg.budget(8.0, 1e-5):
         model = pickle.loads(pickle.dumps(_model()))
     model._sent = PickleOrigin(-1, budget=True, ledger=None)

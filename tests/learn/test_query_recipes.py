@@ -1,4 +1,4 @@
-"""Fits by a recipe: every recipe is an algorithm of estimators, and another trust is refused."""
+"""Fits by a recipe: every recipe is an algorithm of estimators, and other trust is rejected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dpgrain.units import Element, Record, Trust, User
 Array = NDArray[Any]
 
 
-def test_one_phase_with_a_curator_is_enough_to_need_one() -> None:
+def test_one_curator_phase_is_enough_to_need_one() -> None:
     (shuffled,) = programs.RECIPES["gd"].plan(programs.TASK).stages
     (curated,) = Concentrated(programs.KINKS).plan(programs.TASK).stages
     program = programs.RECIPES["gd strong"].plan(programs.TASK)
@@ -51,7 +51,7 @@ def test_every_recipe_is_an_algorithm_of_estimators(name: str, tmp_path: Path) -
     assert again.guarantee_ == model.guarantee_
 
 
-def test_a_recipe_of_another_trust_is_refused_before_the_charge() -> None:
+def test_recipe_of_another_trust_is_rejected_before_the_charge() -> None:
     pairs: list[tuple[Recipe, Trust, Trust]] = [
         (programs.RECIPES["agd"], "central", "shuffle"),
         (programs.RECIPES["agd"], "pan", "shuffle"),
@@ -93,7 +93,7 @@ def test_a_recipe_of_another_trust_is_refused_before_the_charge() -> None:
         ),
     ],
 )
-def test_wrong_trust_says_so(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_trust_is_reported(wrong: dict[str, Any], message: str) -> None:
     model = learn.LinearRegression(**{"trust": "shuffle", **wrong})
     with pytest.raises(ParameterError, match=message) as found:
         model.fit(programs.X, programs.Y, users=programs.USERS)
@@ -136,7 +136,7 @@ def test_excess_falls_with_users_without_a_curator(trust: Trust) -> None:
 
 
 @pytest.mark.parametrize("trust", ["shuffle", "pan"])
-def test_warns_of_a_clip_that_leaves_directions_only(trust: Trust) -> None:
+def test_warns_of_a_clip_leaving_only_directions(trust: Trust) -> None:
     def asked(clip: Any) -> learn.LogisticRegression:
         return learn.LogisticRegression(
             trust=trust, classes=[0, 1], clip=clip, rounds=2, n_users=2000, random_state=0

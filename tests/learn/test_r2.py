@@ -1,4 +1,4 @@
-"""R²: the noise of the variance, and odd cells."""
+"""R²: the noise of the variance, and malformed cells."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpgrain.learn import r2
 from dpgrain.learn.r2 import r2_interval
 
 
-def test_noise_of_the_squares_about_the_mean_is_in_the_interval() -> None:
+def test_noise_of_centred_squares_is_in_the_interval() -> None:
     enters = Contribution("user", "shared", "nonnegative", "l1")
     small, large = Laplace(0.01, enters), Laplace(3.0, enters)
     z = np.random.default_rng(0).uniform(size=800)
@@ -26,8 +26,8 @@ def test_noise_of_the_squares_about_the_mean_is_in_the_interval() -> None:
     assert 0.94 < np.mean(held) < 0.99
 
 
-def test_odd_cells_count_as_the_fixed_rules_say() -> None:
-    # A row without a target is left out, whatever was predicted.
+def test_malformed_cells_follow_the_fixed_rules() -> None:
+    # A row without a target is dropped, whatever its prediction.
     y = np.array([0.0, 1.0, np.nan, 50.0, np.inf] * 500)
     predicted = np.array([0.0, 1.0, 7.0, np.inf, -3.0] * 500, dtype=object)
     exact = r2(y, predicted, lower=0.0, upper=2.0, epsilon=1000.0, random_state=1)
@@ -35,7 +35,7 @@ def test_odd_cells_count_as_the_fixed_rules_say() -> None:
     assert round(exact.units, -1) == 1500
 
 
-def test_text_is_refused_by_its_type() -> None:
+def test_text_is_rejected_by_its_type() -> None:
     with refuses("y", "must be numbers"):
         r2.query(np.array(["a", "b"]), np.ones(2), lower=0.0, upper=1.0, epsilon=1.0)
     with refuses("predicted", "must be numbers"):

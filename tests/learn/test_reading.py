@@ -1,4 +1,4 @@
-"""Rows, labels and targets are read one by one: one odd cell changes nobody else."""
+"""Rows, labels and targets are read individually: one malformed cell affects no other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dpgrain.units import Record
 Array = NDArray[Any]
 
 
-def test_bad_rows_follow_fixed_rules_without_a_word() -> None:
+def test_malformed_rows_silently_follow_fixed_rules() -> None:
     rows, y = cases.X.copy(), cases.BINARY.astype(float)
     users = cases.USERS.astype(object)
     rows[0, 1], rows[1] = np.nan, np.inf
@@ -50,7 +50,7 @@ def test_bad_rows_follow_fixed_rules_without_a_word() -> None:
         ({"elements": cases.ELEMENTS}, "elements are not used with"),
     ],
 )
-def test_wrong_labels_say_so(passed: dict[str, Any], message: str) -> None:
+def test_invalid_labels_are_reported(passed: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         LogisticRegression().fit(cases.X, cases.BINARY, **passed)
 
@@ -64,7 +64,7 @@ def first(model: LinearModel, features: Array, y: Any, users: Any = None) -> Arr
 @pytest.mark.parametrize(
     ("classes", "y"),
     [
-        # Whatever one person's label makes of the column's type: nothing, a null, text, a list.
+        # Effects of one person's label on the column's type: none, a null, text, a list.
         ([False, True], pd.Series(["?", *map(str, cases.SIDE[1:])])),
         ([False, True], [None, *cases.SIDE[1:].tolist()]),
         ([False, True], [2, *cases.SIDE[1:].tolist()]),
@@ -77,7 +77,7 @@ def first(model: LinearModel, features: Array, y: Any, users: Any = None) -> Arr
     ],
     ids=["text", "null", "number", "csv", "word", "complex", "list", "Int64", "nan"],
 )
-def test_one_label_does_not_change_those_of_others(classes: Any, y: Any) -> None:
+def test_one_label_does_not_affect_the_others(classes: Any, y: Any) -> None:
     model = LogisticRegression(
         classes=classes, random_state=0, unit=Record(), n_users=1000, rounds=1, clip=1.0
     )
@@ -88,7 +88,7 @@ def test_one_label_does_not_change_those_of_others(classes: Any, y: Any) -> None
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_a_second_row_of_one_user_does_not_change_others(kind: Any) -> None:
+def test_second_row_of_one_user_does_not_affect_others(kind: Any) -> None:
     n, model = (
         300,
         LogisticRegression(
@@ -109,8 +109,8 @@ ODD = ("secret", None, {"a": 1}, 1 + 2j, np.complex128(1 + 1j), [1.0], object())
 
 
 @pytest.mark.parametrize("cell", ODD, ids=lambda cell: type(cell).__name__)
-def test_an_odd_cell_counts_as_nothing(cell: Any) -> None:
-    # It makes objects, text or complex numbers of all features: an error would tell of the row.
+def test_malformed_cell_counts_as_nothing(cell: Any) -> None:
+    # It turns all features into objects, text or complex numbers: an error would reveal the row.
     X, y = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 2
     nulls = np.column_stack([X, X[:, 0] > 0])
     nulls[5, 1] = np.nan
@@ -165,7 +165,7 @@ def test_an_odd_target_is_left_out(cell: Any) -> None:
     ],
     ids=["pandas", "arrow in pandas", "arrow", "polars", "lazy"],
 )
-def test_columns_of_text_are_refused_by_their_type(frame: Any) -> None:
+def test_text_columns_are_rejected_by_their_type(frame: Any) -> None:
     with refuses("X", "'sex'"):
         LinearRegression().fit(frame, [1.0, 2.0])
 
@@ -176,7 +176,7 @@ def test_all_columns_of_text_are_named() -> None:
         LinearRegression().fit(frame, [1.0])
 
 
-def test_an_odd_cell_is_no_reason_to_refuse_a_column() -> None:
+def test_malformed_cell_does_not_reject_a_column() -> None:
     frame = pd.DataFrame({"a": [*cases.ROWS[1:, 0], "x"], "b": cases.ROWS[:, 1]})
     assert frame["a"].dtype.kind == "O"
     model = LinearRegression(unit=Record(), n_users=1000, rounds=1, random_state=0).fit(

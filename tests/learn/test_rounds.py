@@ -42,7 +42,7 @@ def test_random_points_come_from_the_secret_source() -> None:
 
 
 @pytest.mark.slow
-def test_points_of_others_are_as_likely_whoever_is_there() -> None:
+def test_points_of_others_are_equally_likely_for_any_users() -> None:
     theta, ball, source = np.zeros(1), RandomizedBall(1.0), SystemSource()
     found = []
     for there in (np.array([0, 1]), np.array([1])):
@@ -56,7 +56,7 @@ def test_points_of_others_are_as_likely_whoever_is_there() -> None:
 
 @dataclass(frozen=True)
 class Split:
-    """Everybody agrees up to a point, and nobody beyond it."""
+    """All users agree up to a point, and none beyond it."""
 
     def value(self, theta: Array, X: Array, y: Array) -> Array:
         return np.zeros(len(X))
@@ -67,7 +67,7 @@ class Split:
 
 
 @pytest.mark.filterwarnings("ignore::dpgrain.EndedWarning")
-def test_a_run_that_ends_leaves_what_it_had() -> None:
+def test_ended_run_returns_its_last_state() -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(400, 2))
     options: dict[str, Any] = {"users": np.arange(400), "epsilon": 8.0, "random_state": 0}
@@ -77,7 +77,7 @@ def test_a_run_that_ends_leaves_what_it_had() -> None:
     rounds = len(found.history.points)
     assert 1 < rounds < 20
     assert found.history.gradients.shape == (rounds, 2)
-    # The mean of the iterates, of which the last is where nobody agreed any more.
+    # The mean of the iterates; at the last one the users no longer agreed.
     assert -1.0 < found.theta[0] < 0.0
     # The whole run was charged for.
     assert found.guarantee.event == recipe.plan(cases.TASK).event
@@ -88,7 +88,7 @@ def test_a_run_that_ends_leaves_what_it_had() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::dpgrain.EndedWarning")
-def test_phases_go_on_after_one_that_ended() -> None:
+def test_phases_continue_after_an_ended_one() -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(400, 2))
     # In the first phase, which has the smaller part, users disagree at once.

@@ -54,7 +54,7 @@ def test_none_of_the_rows_have_the_form_of_all(form: str) -> None:
         assert list(map(str, none.columns)) == list(map(str, rows.columns)) or form == "arrow"
 
 
-def test_what_passes_once_is_listed_once() -> None:
+def test_iterator_is_listed_once() -> None:
     assert as_sequence(iter([1, 2])) == [1, 2]
     assert as_sequence({"a": 1}.values()) == [1]
     assert as_sequence(3.0) == 3.0
@@ -63,7 +63,7 @@ def test_what_passes_once_is_listed_once() -> None:
     assert ArrayRows.of(rows, np.zeros(6)).X is rows
 
 
-def test_what_has_no_rows_stays_as_it_is() -> None:
+def test_objects_without_rows_are_unchanged() -> None:
     assert empty_like(None) is None
     assert empty_like(3.0) == 3.0
     assert count_rows(None) == count_rows(np.float64(3.0)) == 0
@@ -87,14 +87,12 @@ def test_what_has_no_rows_stays_as_it_is() -> None:
         (ArrayRows.of(ROWS, np.zeros(6), None, np.zeros(6)), Record(), "elements are not used"),
     ],
 )
-def test_rows_of_which_there_are_not_as_many_are_refused(
-    given: ArrayRows, unit: Any, words: str
-) -> None:
+def test_wrong_number_of_rows_is_rejected(given: ArrayRows, unit: Any, words: str) -> None:
     with pytest.raises(ParameterError, match=words):
         given.check(unit)
 
 
-def test_rows_are_read_with_a_charge_that_is_open() -> None:
+def test_rows_are_read_with_an_open_charge() -> None:
     given = ArrayRows.of(ROWS, np.zeros(6))
     charge = charge_of(Gaussian(1.0), SeededSource(1))
     with charge:

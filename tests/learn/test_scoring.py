@@ -1,4 +1,4 @@
-"""Private scores of predictions: what a unit moves, what intervals hold, and what is refused."""
+"""Private scores of predictions: sensitivity, interval coverage, and errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ODD = np.array([np.nan, np.inf, -np.inf, 1e308, -1e308, "x", None, 0.5], dtype=o
 
 
 class Unread(Untouched):
-    """Rows that are asked for none of them, and for no other."""
+    """Rows that must not be read."""
 
     def __getitem__(self, which: Any) -> Any:
         assert which == slice(0, 0), "rows were read"
@@ -35,7 +35,7 @@ class Unread(Untouched):
 
 
 def people(rng: np.random.Generator, users: int, most: int = 200) -> dict[str, Any]:
-    """Rows of people of whom few have many; labels that follow from probabilities, and numbers."""
+    """Rows of people; few have many. Labels follow from probabilities, and numbers."""
     sizes = np.minimum(rng.zipf(1.7, users), most)
     whose = np.repeat(np.arange(users), sizes)
     odds = rng.normal(size=len(whose)) + rng.normal(size=users)[whose] - 0.8
@@ -68,7 +68,7 @@ def query_of(name: str, of: dict[str, Any], **asked: Any) -> ScoreQuery[Any]:
         for users, epsilon in ((60, 1.0), (1500, 0.5), (4000, 3.0))
     ],
 )
-def test_intervals_hold_the_score_in_95_percent(
+def test_intervals_have_95_percent_coverage_of_the_score(
     name: str, users: int, epsilon: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = people(np.random.default_rng(users), users)
@@ -89,14 +89,14 @@ def test_intervals_hold_the_score_in_95_percent(
         assert not charge.left
         held += found.low <= truth <= found.high
         informed.append(found.high - found.low)
-    # Of 400 releases 380 on average, 367 with a chance of 10⁻³ for fewer.
+    # Of 400 releases 380 on average, 367 with a probability of 10⁻³ for fewer.
     assert held >= 367
     if users == 4000:
         assert np.median(informed) < 0.15
 
 
 @pytest.mark.parametrize("name", ["auc", "r2"])
-def test_of_a_score_that_nothing_hides_the_interval_is_narrow(name: str) -> None:
+def test_almost_noiseless_score_has_a_narrow_interval(name: str) -> None:
     of = people(np.random.default_rng(5), 2000)
     query = query_of(name, of, users=of["users"], epsilon=1e7)
     with Charge(query.plan.guarantee, SeededSource(1)) as charge:
@@ -112,7 +112,7 @@ def test_of_a_score_that_nothing_hides_the_interval_is_narrow(name: str) -> None
             assert band.positive == pytest.approx(part, abs=1e-4)
             assert band.low <= part <= band.high
         assert sum(band.share for band in found.calibration) == pytest.approx(1)
-        # What is left is that probabilities are told apart by hundredths.
+        # The remaining error: probabilities are distinguished by hundredths.
         assert found.high - found.low < 0.02
     else:
         y, predicted = (np.clip(of[which], -3, 3) for which in ("target", "predicted"))
@@ -125,7 +125,7 @@ def test_of_a_score_that_nothing_hides_the_interval_is_narrow(name: str) -> None
 @pytest.mark.parametrize("name", ["auc", "r2"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("unit", [dg.Record(), dg.User(), dg.Element()])
-def test_no_neighbour_moves_sums_farther_than_is_billed(
+def test_no_neighbour_moves_sums_beyond_the_charge(
     unit: Any, relation: Relation, name: str, effort: Effort
 ) -> None:
     """Each sum moves by an l1 norm of at most 1, or 2 where a unit is exchanged; squares by 1."""
@@ -160,7 +160,7 @@ def test_no_neighbour_moves_sums_farther_than_is_billed(
         billed = 2.0 if relation == "replace" else 1.0
         pairs = zip(_vectors(whole), _vectors(near), strict=True)
         for one, two in pairs:
-            # Squared errors lie between 0 and 1, so that one exchanged for another moves 1 at most.
+            # Squared errors are between 0 and 1, so replacing one changes at most 1.
             bound = billed if len(one) > 1 else 1.0
             moved = float(np.abs(one - two).sum()) / STEPS
             assert moved <= bound
@@ -175,7 +175,7 @@ def _vectors(query: ScoreQuery[Any]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("name", ["auc", "r2"])
-def test_a_refused_release_has_read_nothing(name: str) -> None:
+def test_rejected_release_has_read_nothing(name: str) -> None:
     of = {
         field: Unread(30, dtype="f8") for field in ("label", "probability", "target", "predicted")
     }
@@ -186,7 +186,7 @@ def test_a_refused_release_has_read_nothing(name: str) -> None:
         dg.publish(query)
 
 
-def test_what_is_of_nobody_is_not_known() -> None:
+def test_score_of_no_users_is_unknown() -> None:
     of = people(np.random.default_rng(1), 12)
     found = auc(of["label"], of["probability"], positive=True, users=of["users"], epsilon=0.05)
     assert (found.low, found.high) == (0.0, 1.0)
@@ -239,13 +239,13 @@ def test_a_model_scores_people_it_reads_after_the_charge() -> None:
         ("auc", {"positive": 1, "epsilon": -1.0}, "epsilon"),
     ],
 )
-def test_what_is_refused(of: str, asked: dict[str, Any], word: str) -> None:
+def test_invalid_arguments_are_rejected(of: str, asked: dict[str, Any], word: str) -> None:
     publish = auc if of == "auc" else r2
     with pytest.raises(dg.ParameterError, match=word):
         publish.query(np.ones(4), np.ones(4), users=np.arange(4), **{"epsilon": 1.0, **asked})
 
 
-def test_there_are_as_many_predictions_as_targets() -> None:
+def test_predictions_and_targets_have_equal_length() -> None:
     with refuses("predicted", "one value per value of y"):
         auc.query(np.ones(4), np.ones(3), positive=1, epsilon=1.0)
     with refuses("predicted", "one value per value of y"):

@@ -14,8 +14,8 @@ from dpgrain import publish, read
 from dpgrain.learn import LinearRegression, LogisticRegression, load
 from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.features import CategoryColumn, FeatureEncoding, NumberColumn
-from dpgrain.learn.summary import coefficients
 from dpgrain.units import Record, User
+from dpgrain.words.fit_text import coefficients
 
 
 def squares(n: int = 4000, scale: float = 1.0, **options: Any) -> LinearRegression:

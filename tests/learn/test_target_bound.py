@@ -11,8 +11,8 @@ import pytest
 
 from dpgrain.errors import CareWarning, ParameterError
 from dpgrain.learn import HuberRegressor, LinearRegression, load
-from dpgrain.learn.interpretation import fit_warnings
 from dpgrain.units import Record
+from dpgrain.words.fit_text import fit_warnings
 
 N, BETA = 3000, np.array([2.0, -1.0])
 USERS = np.arange(N)

@@ -1,4 +1,4 @@
-"""Settings tuned inside a model's own promise: what is promised, charged, chosen and refused."""
+"""Settings tuned within a model's guarantee: guarantee, charge, choice and errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from dpgrain.units import Element, Record, Relation, Unit, User
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(0)
-# Rows that are some 60 long, for which clip = 1 is far too short.
+# Rows with norms of about 60, for which clip = 1 is far too small.
 SCALE, USERS = 30.0, np.repeat(np.arange(1500), 4)
 X = RNG.normal(size=(6000, 4)) * SCALE
 TRUTH = np.array([2.0, -2.0, 1.0, 0.0]) / SCALE
@@ -53,7 +53,7 @@ TEST = np.random.default_rng(1).normal(size=(20_000, 4)) * SCALE
 
 
 def excess(model: Any) -> float:
-    """The expected log-loss above that of the truth."""
+    """The expected log-loss above the true model's."""
     true = 1 / (1 + np.exp(-(TEST @ TRUTH)))
     found = np.clip(model.predict_proba(TEST)[:, 1], 1e-12, 1 - 1e-12)
     return float(
@@ -78,16 +78,16 @@ def test_tuning_the_clipping_bound_helps(tuned: list[LogisticRegression]) -> Non
 
 
 @pytest.mark.slow
-def test_the_whole_promise_is_kept(tuned: list[LogisticRegression]) -> None:
+def test_whole_promise_is_satisfied(tuned: list[LogisticRegression]) -> None:
     for model in tuned[:2]:
         promise = model.guarantee_
         assert 0.999 < promise.epsilon() <= 1.0
         assert promise.delta == 1e-6
         assert isinstance(promise.event, SelectBest)
         assert promise.event.mean == 9.0
-        # A run is the fit, which is what the winner has done, and its score.
+        # A run is the fit, as done by the winner, and its score.
         score = promise.event.candidate.parts[-1]
-        # What it published of the number of users is one of its parts.
+        # The published number of users is one of its parts.
         fit = Compose(promise.event.candidate.parts[:-1])
         own = LogisticRegression(clip=model.clip, epsilon=fit.epsilon(1e-6)).config()
         event = CentralFit.calibrate(own, own.promise).event
@@ -97,12 +97,12 @@ def test_the_whole_promise_is_kept(tuned: list[LogisticRegression]) -> None:
         assert not promise.private
 
 
-def test_a_run_that_is_not_counted_would_be_seen(tuned: list[LogisticRegression]) -> None:
+def test_uncounted_run_would_be_detected(tuned: list[LogisticRegression]) -> None:
     event = tuned[0].guarantee_.event
     assert isinstance(event, SelectBest)
     *parts, score = event.candidate.parts
     fit = Compose(tuple(parts))
-    # Less than the whole: without the number of runs, without the score, of the fit alone.
+    # Less than the whole: without the number of runs, without the score, only the fit.
     assert event.epsilon(1e-6) > 1.3 * event.candidate.epsilon(1e-6)
     assert event.candidate.epsilon(1e-6) > 1.02 * fit.epsilon(1e-6)
     assert SelectBest(fit, event.mean).epsilon(1e-6) < 0.99
@@ -158,7 +158,7 @@ def test_every_unit_and_relation(unit: Unit, elements: Any, relation: Relation) 
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("unit", [Record(), Element(), User(), User(max_elements=2)], ids=str)
 def test_a_score_takes_a_tenth_of_a_run(unit: Unit, relation: Relation) -> None:
-    """Counted in μ², of what it costs the unit by the relation."""
+    """Measured in μ², relative to the unit's cost under the relation."""
     asked = LinearRegression(unit=unit, relation=relation, epsilon=2.0, rounds=5).config()
     mu = tuning._score(asked.promise, 0.5).loss(1, relation, unit).mu
     assert mu == pytest.approx(math.sqrt(0.1) * gaussian_mu(0.5, asked.promise.delta))
@@ -196,7 +196,7 @@ def test_scores_are_bounded_by_unit_and_have_their_noise() -> None:
     spread = event.noise_multiplier
     assert abs(np.mean(noisy) - exact.sum() / 4) < 5.5 * spread / math.sqrt(300)
     assert np.std(noisy) == pytest.approx(spread, rel=0.25)
-    # One user moves a total by one bound at most, whatever the records are.
+    # One user moves a total by one bound at most, for any records.
     far = X.copy()
     far[:4] = 1e200
     far[4, 0] = np.nan
@@ -209,9 +209,9 @@ def test_scores_are_bounded_by_unit_and_have_their_noise() -> None:
 
 
 @pytest.mark.parametrize("labels", [2, 3])
-def test_a_missing_row_changes_no_other_margin_that_is_scored(labels: int) -> None:
-    # A matrix product rounds rows by how many there are, and in tens of thousands of rows each that
-    # lies at an edge of a step would move a score.
+def test_missing_row_changes_no_other_scored_margin(labels: int) -> None:
+    # A matrix product rounds rows depending on their number, and among tens of thousands of rows
+    # each one at the edge of a step would move a score.
     rng = np.random.default_rng(0)
     features = rng.normal(size=(420, 100))
     model = LogisticRegression(classes=range(labels), rounds=2, feature_bound=5.0, random_state=0)
@@ -226,7 +226,7 @@ def test_a_missing_row_changes_no_other_margin_that_is_scored(labels: int) -> No
 
 @pytest.mark.slow
 def test_best_by_score_and_no_other() -> None:
-    # With hardly any noise the best of all runs wins; half the settings are useless.
+    # With almost no noise the best of all runs wins; half the settings are useless.
     grid = [{"clip": 30.0}, {"clip": 30.0, "l2": 1e6}]
     for seed in range(4):
         model = LogisticRegression(epsilon=50.0, rounds=20, random_state=seed)
@@ -299,7 +299,7 @@ def test_grids_are_products_and_lists() -> None:
     ],
     ids=str,
 )
-def test_wrong_grids_are_refused_before_anything_is_published(grid: Any, sentence: str) -> None:
+def test_invalid_grids_are_rejected_before_publishing(grid: Any, sentence: str) -> None:
     with budget(1.0, 1e-6) as b, pytest.raises(ParameterError, match=sentence):
         fit_tuned(LogisticRegression(), X, Y, users=USERS, grid=grid)
     assert b.guarantee is None
@@ -319,7 +319,7 @@ def test_wrong_parameters_are_named(change: dict[str, Any], sentence: str) -> No
 
 
 @pytest.mark.slow
-def test_a_fit_tunes_where_it_is_asked_to() -> None:
+def test_fit_tunes_on_request() -> None:
     model = LogisticRegression(random_state=3, rounds=10, tune={"l2": [0.0, 0.01]})
     with budget(9.0, 1e-4, leak=5e-5) as spent:
         model.fit(X, Y, users=USERS)
@@ -357,7 +357,7 @@ def test_recipes_are_not_tuned(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_the_promise_names_what_each_setting_takes_as_public() -> None:
+def test_guarantee_names_the_public_parameters_of_each_setting() -> None:
     X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2 == 1
     model = LogisticRegression(
         epsilon=4.0, clip=2.0, feature_bound=3.0, l2=0.1, random_state=0, tune={"rounds": [3, 7]}

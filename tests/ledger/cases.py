@@ -65,11 +65,11 @@ def tamper(ledger: dg.Ledger, statement: str) -> None:
 
 
 def with_log(place: Path, releases: int) -> sqlite3.Connection:
-    """Make a ledger as earlier versions did, and keep it open, so that its log stays beside it."""
+    """Create a ledger like earlier versions, and leave it open, so that its log file remains."""
     made(place).close()
     held = sqlite3.connect(place, isolation_level=None)
     assert held.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
-    # Who has read something has the log open.
+    # A reading connection has the log open.
     held.execute("SELECT max(number) FROM lines").fetchall()
     charged_to_log(place, releases)
     return held
@@ -79,7 +79,7 @@ def charged_to_log(place: Path, releases: int) -> list[str]:
     """Charge a ledger as earlier versions did; return the hashes of the lines."""
     opened = dg.Ledger(place)
     store: Any = opened._store
-    # This alone moves a ledger out of its log.
+    # Only this moves a ledger out of its log.
     store._leave_log = lambda: None
     with opened:
         return [opened.charge(of_users()).hash for _ in range(releases)]
@@ -100,7 +100,7 @@ def _program(name: str) -> str | None:
 
 @contextmanager
 def server() -> Iterator[str]:
-    """A server of its own on loopback, and its address; root starts it as the user postgres."""
+    """A separate server on loopback, and its address; root starts it as the user postgres."""
     # Its folder is not under pytest's, which another user may not enter.
     folder = Path(tempfile.mkdtemp(prefix="dpgrain-postgres-"))
     root = os.geteuid() == 0
@@ -152,7 +152,7 @@ def _free_port() -> int:
 
 
 def schema_of(server: str) -> str:
-    """The address of a schema of its own in a server's database."""
+    """The address of a separate schema in a server's database."""
     import psycopg
 
     name = f"l{secrets.token_hex(6)}"

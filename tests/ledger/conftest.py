@@ -1,4 +1,4 @@
-"""Each store of ledgers, for tests that ask the same of all of them."""
+"""Each store of ledgers, for tests that apply to all of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def server() -> Iterator[str]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a ledger can be made, in a store of each kind."""
+    """An address for a new ledger, in each type of store."""
     if request.param == "sqlite":
         return str(tmp_path / "visits.ledger")
     return cases.schema_of(request.getfixturevalue("server"))

@@ -26,14 +26,14 @@ from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import LabelSet, Region, Side, Span
 
 DAY = cases.on("2026-01-10")
-# Regions that all meet one day, of which the analyst takes one after the other.
+# Regions that share one day; the analyst uses one after the other.
 REGIONS = (
     DAY,
     cases.on("2026-01-01", "2026-01-10"),
     cases.on(),
     cases.on("2026-01-10", "2026-02-20"),
 )
-# One number of each user, of which a part moves a sum no farther than all of it.
+# One number per user; a part of it changes a sum by no more than all of it.
 ONE = Contribution(block="user", coordinates="one")
 PROMISES = {
     "day": LastingPromise.of(dg.Element(cases.DAYS), 1.0, 1e-6),
@@ -52,14 +52,14 @@ def page_of(promise: LastingPromise) -> Iterator[Transaction]:
 
 
 def asked(event: Event, scope: Region) -> dg.Guarantee:
-    """A release by users, in a region: what a day of theirs adds is what they add."""
+    """A release by users, in a region: a user's day adds all of its values."""
     return dg.Guarantee("user", "", "zero_out", 0.0, event, scope=scope)
 
 
 def largest(
     page: Transaction, promise: LastingPromise, event: Callable[[float], Event], high: float
 ) -> float:
-    """The largest parameter of an event that the accounts still hold for a day."""
+    """The largest parameter of an event that the accounts still allow for a day."""
     spent = accounts.spent(page, promise, 1, promise.reach(DAY))
     room = spent.remaining(promise.caps)
     low = 0.0
@@ -72,7 +72,7 @@ def largest(
 
 
 def allowed(promise: LastingPromise, turn: float) -> Callable[[int], Left]:
-    """What the accounts allow of a day after so many turns, found by asking them."""
+    """The accounts' allowance for a day after n releases, found by requests."""
 
     def left(done: int) -> Left:
         small = Gaussian(1 / turn, ONE)
@@ -104,8 +104,8 @@ def test_no_strategy_over_regions_beats_a_promise(name: str, turns: int) -> None
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_each_cell_of_numbers_is_charged_what_it_met(seed: int) -> None:
-    # Intervals of numbers without some of them are several parts, of which each is charged.
+def test_each_cell_of_numbers_has_its_charges(seed: int) -> None:
+    # Intervals of numbers with gaps are several parts; each is charged.
     draw = random.Random(seed)
     both = Partition((Rule("day", "day"), Rule("n")))
     promise = LastingPromise.of(dg.Element(both), 9.0, 1e-6)
@@ -131,7 +131,7 @@ def test_each_cell_of_numbers_is_charged_what_it_met(seed: int) -> None:
             assert found == one * sum(region.meets(cell) for region in met), (cell, met)
 
 
-def test_daily_releases_cost_a_day_as_one_and_30_days_as_their_root() -> None:
+def test_daily_releases_cost_30_days_their_root() -> None:
     """► 365 daily releases, element (user, day), M = .2367: a day ε = 1, 30 days 6.58, not 31.0."""
     promise = LastingPromise.of(dg.Element(cases.DAYS), 1.0, 1e-6, leak=0.0)
     with page_of(promise) as page:
@@ -193,7 +193,7 @@ def only(unit: tuple[int | None, ...]) -> Region:
     )
 
 
-# What each unit lies in, and no other.
+# The units of each record, and no other.
 ALONE = {unit: only(unit) for unit in UNITS}
 
 

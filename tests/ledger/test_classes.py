@@ -1,8 +1,9 @@
 """Accounts against a count of all units, under a random algebra of regions, windows and renewals.
 
-Here the truth is counted: a world has a few hundred records, a unit is a set of them, and a release is
-charged to a unit if a record of it lies in the region that is read, by the definition. Each record lies
-in one class, whose account is then what the unit met, and not less where columns are read in two ways.
+Here the true charge is counted: a world has a few hundred records, a unit is a set of them, and a
+release is charged to a unit if one of its records is in the region, by definition. Each record
+belongs to one class, and its account equals the unit's charge, or exceeds it if columns are read in
+two ways.
 """
 
 from __future__ import annotations
@@ -34,38 +35,38 @@ from dpgrain.scope.regions import DAY, Axis, LabelSet, Region, Side, Span, Value
 
 PARIS = ZoneInfo("Europe/Paris")
 HOUR = DAY // 24
-# Around the night in which clocks are put forward in Paris.
+# Around the night of the change to summer time in Paris.
 FIRST = int(datetime(2026, 3, 27, tzinfo=UTC).timestamp()) * 10**6
 ONE = Contribution(block="user", coordinates="one")
 
 
 class Row(NamedTuple):
-    """A record: a code as text, which may be read as a number; a country; and when it was made."""
+    """A record: a code as text, which may be read as a number; a country; and its creation time."""
 
     code: str | None
     country: str | None
     at: int | None
 
 
-# What regions name; and one label more, which none of them names.
+# Labels of the regions, and one more label outside all of them.
 NAMED = {"code": ("1", "01", "2", "7", "x"), "country": ("DE", "FR", "IT")}
 CODES = (*NAMED["code"], "y", None)
 COUNTRIES = (*NAMED["country"], "ES", None)
-# One step of time by how it is counted; six-hour steps lie on both sides of a change of clocks.
+# One step of time by counting rule; six-hour steps are on both sides of a clock change.
 STEPS: dict[Axis, int] = {"whole": 1, "date": DAY, "time": 12 * HOUR, "instant": 6 * HOUR}
 TIMES = 10
-# Units, by what is promised: from a record to all units that it is part of.
+# Units by guarantee: from a record to all units that contain it.
 Truth: TypeAlias = Callable[[Row], list[Hashable]]
 
 
 @dataclass(frozen=True)
 class World:
-    """What is promised, and the units of which each record is a part, by the definition.
+    """The guarantee, and the units of each record, by definition.
 
     Args:
         promise: the promise.
         axis: how the column of times is counted.
-        units: the units of a record; of windows by their starts.
+        units: the units of a record; windows by their starts.
     """
 
     promise: LastingPromise
@@ -87,7 +88,7 @@ def first(axis: Axis) -> int:
 
 
 def day(axis: Axis, time: int) -> int:
-    """The day that clocks show, counted from 1970; of whole numbers the number."""
+    """The displayed calendar day, counted from 1970; for integers the number."""
     if axis == "whole":
         return time
     if axis != "instant":
@@ -97,7 +98,7 @@ def day(axis: Axis, time: int) -> int:
 
 
 def days_of(axis: Axis, length: int) -> Truth:
-    """Windows of days: the starts of those that hold the day of a record; one unit without any."""
+    """Windows of days: the starts of the windows around a record's day; one unit without a day."""
 
     def units(row: Row) -> list[Hashable]:
         if row.at is None:
@@ -109,7 +110,7 @@ def days_of(axis: Axis, length: int) -> Truth:
 
 
 def hours_of(length: int) -> Truth:
-    """Windows of hours, of which one starts at each quarter of a step and a microsecond beside it."""
+    """Windows of hours, starting at each quarter of a step and one microsecond off."""
     starts = [
         FIRST + place * 3 * HOUR + more
         for place in range(-8 - length // 3, 4 * TIMES + 8)
@@ -177,7 +178,7 @@ def worlds() -> dict[str, World]:
 
 
 def values_of(column: str, axis: Axis, draw: random.Random, odd: bool) -> Values:
-    """Random values of a column; of codes as texts, or as numbers where they are read in two ways."""
+    """Random values of a column; codes as texts, or as numbers if they are read in two ways."""
     if column == "at":
         step, low = STEPS[axis], first(axis)
         ends = sorted(draw.sample(range(-1, TIMES + 2), 2))
@@ -191,7 +192,7 @@ def values_of(column: str, axis: Axis, draw: random.Random, odd: bool) -> Values
 
 
 def stated(axis: Axis, draw: random.Random, odd: bool) -> Region:
-    """A region that somebody may state: a side for some columns."""
+    """A possible region: a side for some columns."""
     columns = [column for column in Row._fields if draw.random() < 0.45]
     return Region(
         tuple(
@@ -202,7 +203,7 @@ def stated(axis: Axis, draw: random.Random, odd: bool) -> Region:
 
 
 def region(axis: Axis, draw: random.Random, odd: bool) -> Region:
-    """A region that an algebra of regions makes: what two share, the one without the other, a hull."""
+    """A region from region algebra: an intersection, a difference, a hull."""
     found = stated(axis, draw, odd)
     while draw.random() < 0.5:
         other = stated(axis, draw, odd)
@@ -218,7 +219,7 @@ def region(axis: Axis, draw: random.Random, odd: bool) -> Region:
 
 
 def read(row: Row, side: Side) -> int | str | None:
-    """What a record holds for a side; None where that cannot be read as it is read there."""
+    """A record's value for a side; None if it cannot be read that way."""
     value = getattr(row, side.column)
     if value is None or side.read_as != "BIGINT" or side.column != "code":
         return value  # type: ignore[no-any-return]
@@ -226,7 +227,7 @@ def read(row: Row, side: Side) -> int | str | None:
 
 
 def lies_in(row: Row, where: Region) -> bool:
-    """Whether a record lies in a region, by the definition."""
+    """Whether a record is in a region, by definition."""
     for side in where.sides:
         value = read(row, side)
         if not (side.missing if value is None else value in side.values):
@@ -239,14 +240,14 @@ def lies_in(row: Row, where: Region) -> bool:
 
 @dataclass
 class Met:
-    """What each unit has met since a promise is in force."""
+    """Charges of each unit since a guarantee is in force."""
 
     promise: LastingPromise
     units: dict[Hashable, Units]
 
 
 def taking(world: World, asked: dg.Guarantee) -> Callable[[Hashable], Units]:
-    """What a release takes of each unit that it meets; of hours by whether it lies wholly in them."""
+    """A release's charge per unit; for hours by whether it is entirely inside them."""
     promise, window = world.promise, world.promise.window
 
     @cache
@@ -288,7 +289,7 @@ def accounts_of(
 
 
 def cell_of(row: Row, unit: Hashable, column: str, kind: str, world: World) -> int:
-    """The cell of a record on the axis of its promise: where its window starts, or its own value."""
+    """The cell of a record on the guarantee's axis: the start of its window, or its value."""
     if world.promise.window is not None:
         start = unit[-1] if isinstance(unit, tuple) else unit
     else:
@@ -314,10 +315,10 @@ def play(world: World, seed: int, folder: Any, *, odd: bool) -> None:
         asked = dg.Guarantee("user", "", "zero_out", 1e-9, event, scope=scope)
         times = scope.side("at")
         if world.promise.window and times and isinstance(times.values, LabelSet):
-            # What has no time is told from windows only where it is read beside times.
+            # Records without a time are distinguished from windows only if times are read.
             exact = False
         if draw.random() < 0.15:
-            # What is refused leaves nothing, whatever it would have split.
+            # A rejected release leaves nothing, even if it would have split accounts.
             with pytest.raises(dg.RefusedError):
                 made.charge(replace(asked, event=Gaussian(0.001, ONE)))
             continue
@@ -344,7 +345,7 @@ WORLDS = worlds()
 @pytest.mark.slow(cases=8)
 @pytest.mark.parametrize("part", range(8))
 @pytest.mark.parametrize("name", WORLDS)
-def test_each_unit_is_charged_what_it_met(name: str, part: int, effort: Effort) -> None:
+def test_each_unit_has_its_charges(name: str, part: int, effort: Effort) -> None:
     with folder_in_memory() as folder:
         for seed in effort.some(range(10)):
             play(WORLDS[name], 10 * part + seed, folder, odd=False)
@@ -353,15 +354,13 @@ def test_each_unit_is_charged_what_it_met(name: str, part: int, effort: Effort) 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(8))
 @pytest.mark.parametrize("name", ["records", "records that are exchanged", "users", "countries"])
-def test_units_whose_columns_are_read_in_two_ways_are_charged_no_less(
-    name: str, part: int, effort: Effort
-) -> None:
+def test_units_read_in_two_ways_are_charged_no_less(name: str, part: int, effort: Effort) -> None:
     with folder_in_memory() as folder:
         for seed in effort.some(range(10)):
             play(WORLDS[name], 10 * part + seed, folder, odd=True)
 
 
-def test_both_parts_of_a_class_that_lacks_a_number_in_between_are_charged() -> None:
+def test_both_parts_of_a_class_with_gap_are_charged() -> None:
     """An interval of codes without one of them is two parts, each of which pays."""
     promise = WORLDS["records"].promise
     scopes = [

@@ -39,7 +39,7 @@ HOSTILE = (
 
 
 def _checked(ledger: dg.Ledger, **more: str) -> dict[str, Any]:
-    """Return the deployment of an entry whose YAML passes the schema and equals the plain entry."""
+    """Return the deployment of an entry if it passes the schema and equals the plain entry."""
     read: dict[str, Any] = yaml.safe_load(registry_yaml(ledger, **more))
     checker = jsonschema.Draft7Validator.FORMAT_CHECKER
     jsonschema.Draft7Validator(SCHEMA, format_checker=checker).validate(read)
@@ -166,7 +166,7 @@ def test_a_hostile_name_stays_one_text(name: str, tmp_path: Path) -> None:
     assert str(column) in entry["privacy_loss"]["privacy_unit"]
 
 
-def test_an_entry_has_no_path_hash_region_or_public_fact(tmp_path: Path) -> None:
+def test_entry_has_no_path_hash_region_or_public_fact(tmp_path: Path) -> None:
     ledger = cases.made(tmp_path / "canary.ledger", user="canary_user")
     region = cases.on(country="canary_country")
     release = cases.of_users(

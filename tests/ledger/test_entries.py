@@ -1,4 +1,4 @@
-"""The lines of a ledger, for those who read it."""
+"""The lines of a ledger, for readers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dpgrain.ledger.entries import LedgerEntry
 from dpgrain.ledger.lines import StoredLine
 
 
-def test_entries_tell_what_each_line_holds(tmp_path: Path) -> None:
+def test_entries_show_the_contents_of_each_line(tmp_path: Path) -> None:
     made = cases.made(tmp_path / "l", cases.USERS)
     with made:
         receipt = made.charge(cases.of_users(), mark="first")

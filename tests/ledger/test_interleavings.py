@@ -1,7 +1,7 @@
-"""Two who use one ledger: whatever the second does at a line of the first, one came after the other.
+"""Two users of one ledger: at any line of the first, the outcome is that of some order.
 
-The answers of both and all that the ledger holds are those of one order or of the other. Lines at which
-the first pauses follow from the code of the ledger (``tests.interleaving``).
+The answers of both and the whole ledger equal the ones of either order. The pauses of the first
+follow from the ledger's code (``tests.interleaving``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NOW = "2026-03-01T00:00:00Z"
 
 
 def of_cells(share: float, scope: Region) -> dg.Guarantee:
-    """Gaussian noise that takes a share of what is promised to a day of a user in a country."""
+    """Gaussian noise that uses a share of the guarantee for a day of a user in a country."""
     event = Gaussian(1 / (FREE.caps.mu * share**0.5), Contribution(block="element"))
     return dg.Guarantee(
         "element", str(CELLS), "zero_out", 1e-9, event, scope=scope, partition=CELLS
@@ -52,10 +52,10 @@ Do: TypeAlias = Callable[[dg.Ledger], Any]
 
 
 def forked(opened: dg.Ledger) -> str:
-    """What a process that is forked now is told when it charges."""
+    """The answer to a process that is forked now and charges."""
     reads, writes = os.pipe()
     with warnings.catch_warnings():
-        # Later Pythons warn of a fork beside threads, which is what is asked for.
+        # Later Pythons warn about a fork with threads, which is intended here.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
@@ -72,7 +72,7 @@ def forked(opened: dg.Ledger) -> str:
     return said
 
 
-# What is done to a ledger: each of two charges of .6 fits alone.
+# Actions on a ledger: each of two charges of .6 fits only without the other.
 DEEDS: dict[str, Do] = {
     "charge": lambda opened: opened.charge(of_cells(0.6, MARCH)),
     "charge little": lambda opened: opened.charge(of_cells(0.3, cases.on("2026-03-05"))),
@@ -90,7 +90,7 @@ DEEDS: dict[str, Do] = {
 
 
 class World(NamedTuple):
-    """A ledger of each kind of store, that begins anew as often as it is asked for."""
+    """A ledger in each type of store, rebuilt on every request."""
 
     pair: Interleaving
     place: Path | str
@@ -99,7 +99,7 @@ class World(NamedTuple):
 
 @pytest.fixture
 def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[Interleaving]:
-    # Locks are known of modules that are loaded; this one would be by the first ledger alone.
+    # Locks are recorded for loaded modules; otherwise only the first ledger would load this one.
     import_module("dpgrain.ledger.stores.sqlite_store")
     found = Interleaving("dpgrain.ledger", "dpgrain.publishing")
     tell_who_waits(found, monkeypatch)
@@ -149,14 +149,14 @@ def in_database(pair: Interleaving, server: str) -> World:
 def outcome(
     world: World, names: tuple[str, str], shared: bool, at: Seam | None = None, turned: bool = False
 ) -> Any:
-    """What both were told, and all that the ledger holds then."""
+    """Both answers, and the final ledger."""
     place = world.anew()
     opened = [dg.Ledger(place)] * 2 if shared else [dg.Ledger(place), dg.Ledger(place)]
     one, two = (
         lambda name=name, own=own: DEEDS[name](own) for name, own in zip(names, opened, strict=True)
     )
     answers = world.pair.run(two, one)[::-1] if turned else world.pair.run(one, two, at)
-    # Who comes too late is told so in another sentence than who never was in time.
+    # A late actor gets another message than one that was never in time.
     told = tuple((answer.value, answer.raised.partition(":")[0]) for answer in answers)
     with opened[0]._store.reading() as page:
         lines = tuple((line.hash, line.body) for line in page.lines())
@@ -173,7 +173,7 @@ def outcome(
 
 
 def check(place: str, told: Iterable[tuple[Any, str]]) -> None:
-    """Assert that what was confirmed is there, and that cells were charged it and no more."""
+    """Assert that confirmed releases are recorded, and that cells were charged exactly for them."""
     holds = dg.Ledger(place)
     holds.verify()
     for value, _ in told:
@@ -197,7 +197,7 @@ def check(place: str, told: Iterable[tuple[Any, str]]) -> None:
 
 
 def in_turn(world: World, names: tuple[str, str], shared: bool) -> list[Any]:
-    """What two deeds come to in one order and in the other."""
+    """The outcomes of two actions in both orders."""
     found = []
     for turned in (False, True):
         found.append(outcome(world, names, shared, turned=turned))
@@ -206,7 +206,7 @@ def in_turn(world: World, names: tuple[str, str], shared: bool) -> list[Any]:
 
 
 def alone(world: World, name: str, seams: Callable[..., list[Seam]]) -> list[Seam]:
-    """The seams at which a deed can pause."""
+    """The points at which an action can pause."""
     opened = dg.Ledger(world.anew())
     found = seams(lambda: DEEDS[name](opened))
     opened.close()
@@ -216,21 +216,21 @@ def alone(world: World, name: str, seams: Callable[..., list[Seam]]) -> list[Sea
 def assert_one_after_the_other(
     world: World, names: tuple[str, str], shared: bool, seams: Iterable[Seam]
 ) -> None:
-    """Whatever the second does where the first pauses, they came in one order or in the other."""
+    """At any pause of the first action, the outcome equals one of the two orders."""
     known = in_turn(world, names, shared)
     for seam in seams:
         found = outcome(world, names, shared, seam)
         assert found in known, f"{names} came neither in this order nor in the other: {seam}"
 
 
-# The first forks nothing: all it does meanwhile would be done twice.
+# The first action forks nothing: a child would repeat its work.
 FIRST = [name for name in DEEDS if name != "fork"]
 
 
 def pauses(world: World, first: str, effort: Effort) -> list[Seam]:
-    """Where a deed can pause: before each transaction, and at some of what it asks inside and between.
+    """Pauses of an action: before each transaction, and at some statements inside and between.
 
-    While one writes, the other waits, so that most is told by what happens between transactions.
+    While one writes, the other waits, so that the steps between transactions matter most.
     """
     seams = alone(world, first, world.pair.seams)
     begins = [seam for seam in seams if seam.asks.startswith("BEGIN")]
@@ -241,7 +241,7 @@ def pauses(world: World, first: str, effort: Effort) -> list[Seam]:
 
 @pytest.mark.parametrize("shared", [False, True], ids=["processes", "threads"])
 @pytest.mark.parametrize("name", FIRST)
-def test_two_who_do_the_same_come_one_after_the_other(
+def test_two_equal_actions_are_serialized(
     name: str, shared: bool, in_file: World, effort: Effort
 ) -> None:
     assert_one_after_the_other(in_file, (name, name), shared, pauses(in_file, name, effort))
@@ -267,10 +267,10 @@ def test_two_come_one_after_the_other(
         ("charge what is planned", "charge what is planned"), ("charge two", "charge a country"),
     ],
 )  # fmt: skip
-def test_two_threads_come_one_after_the_other_at_every_line(
+def test_two_threads_are_serialized_at_every_line(
     first: str, second: str, in_file: World, effort: Effort
 ) -> None:
-    """What both threads have in memory is seen at lines that ask neither a lock nor a store."""
+    """Shared memory of both threads also matters at lines without a lock or a store."""
     seams = alone(in_file, first, in_file.pair.lines)
     assert_one_after_the_other(in_file, (first, second), True, effort.some(seams))
 

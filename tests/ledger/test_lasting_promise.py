@@ -1,4 +1,4 @@
-"""What a ledger promises: units, windows, caps."""
+"""A ledger's guarantee: units, windows, limits."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ PROMISES = [
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=str)
-def test_a_promise_is_read_as_it_was_written(promise: LastingPromise) -> None:
+def test_promise_is_read_as_written(promise: LastingPromise) -> None:
     assert LastingPromise.from_dict(promise.to_dict()) == promise
 
 
@@ -76,12 +76,12 @@ def test_a_promise_is_read_as_it_was_written(promise: LastingPromise) -> None:
         (dg.Element("day"), {"window": AnyDays(3, "day")}, "already defines the elements"),
     ],
 )
-def test_what_cannot_be_promised_is_refused(unit: Any, more: dict[str, Any], told: str) -> None:
+def test_impossible_promises_are_rejected(unit: Any, more: dict[str, Any], told: str) -> None:
     with pytest.raises(dg.ParameterError, match=told):
         LastingPromise.of(unit, **{"epsilon": 1.0, "delta": 1e-6, **more})
 
 
-def test_caps_that_keep_no_promise_are_refused() -> None:
+def test_caps_without_a_guarantee_are_rejected() -> None:
     values = {**cases.USERS.to_dict(), "caps": {"pure": 0.0, "mu": 0.3, "leak": 1e-7}}
     with refuses("caps", "promise"):
         LastingPromise.from_dict(values)
@@ -107,13 +107,11 @@ def test_caps_that_keep_no_promise_are_refused() -> None:
     ],
     ids=str,
 )
-def test_a_release_reaches_the_units_that_its_region_meets(
-    promise: LastingPromise, reached: Region
-) -> None:
+def test_release_reaches_the_units_of_its_region(promise: LastingPromise, reached: Region) -> None:
     assert promise.reach(cases.on("2026-01-03", "2026-01-05", "FR")) == reached
 
 
-def test_a_unit_of_other_cells_that_nothing_bounds_is_refused() -> None:
+def test_unbounded_unit_of_other_cells_is_rejected() -> None:
     topics = LastingPromise.of(dg.Element("topic"), 1.0, 1e-6)
     with refuses("contribution", "unbounded"):
         topics.price(cases.of_days(10.0, cases.on()))
@@ -121,7 +119,7 @@ def test_a_unit_of_other_cells_that_nothing_bounds_is_refused() -> None:
         cases.USERS.price(cases.of_days(10.0, cases.on()))
 
 
-def test_a_user_is_charged_for_the_days_that_are_read() -> None:
+def test_user_is_charged_for_the_days_read() -> None:
     """7 whole blocks on disjoint coordinates cost 7 times one."""
     week = cases.of_days(10.0, cases.on("2026-01-01", "2026-01-07"))
     # The seven days, and the cell of records without a day, which the region leaves out.
@@ -136,8 +134,8 @@ def test_a_renewed_promise_is_to_the_same_units() -> None:
     assert isinstance(new.caps, Price)
 
 
-def test_hours_that_hold_a_part_of_a_block_pay_for_a_part() -> None:
-    """A block that loses a part may move twice as far as one that leaves, where signs may differ."""
+def test_hours_with_part_of_a_block_pay_for_it() -> None:
+    """If signs may differ, losing a part may move a block twice as far as its removal."""
     promise = LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyHours(720, "at"))
     event = Gaussian(10.0, Contribution(block="user", coordinates="signed"))
     asked = dg.Guarantee("user", "", "zero_out", 1e-9, event)
@@ -168,14 +166,14 @@ def used(made: dg.Ledger, number: int = 1) -> set[int]:
     ],
     ids=["Gaussian", "fits and pure", "days"],
 )
-def test_the_whole_is_what_is_promised(unit: Any, plan: list[dg.Guarantee]) -> None:
+def test_whole_equals_the_guarantee(unit: Any, plan: list[dg.Guarantee]) -> None:
     """The plan and the caps, recomposed as one event by the accountant, come to ε at δ."""
     promise = LastingPromise.of(unit, 1.0, 1e-6, plan=plan)
     assert 0.99 < promise.whole.epsilon(1e-6) <= 1.0
     rest = Gaussian(1 / promise.caps.mu, Contribution(block=plan[0].level))
     together = reduce(add, plan) + dataclasses.replace(plan[0], event=rest)
     assert 0.99 < together.epsilon(1e-6 - promise.caps.leak) <= 1 + 1e-6
-    # What is planned leaves more than it would if it were charged.
+    # Plans leave more budget than charges.
     bare = LastingPromise.of(unit, 1.0, 1e-6)
     charged = reduce(add, map(bare.price, plan)).rest_of(bare.caps)
     assert promise.caps.mu >= charged.mu * (1 - 1e-5)
@@ -208,12 +206,12 @@ def test_planned_fits_leave_more_than_their_prices() -> None:
         ([cases.of_days(10.0, cases.on())], "is unbounded"),
     ],
 )
-def test_what_cannot_be_planned_is_refused(plan: list[Any], told: str) -> None:
+def test_impossible_plans_are_rejected(plan: list[Any], told: str) -> None:
     with pytest.raises(dg.ParameterError, match=told):
         LastingPromise.of(dg.User(), 1.0, 1e-6, plan=plan)
 
 
-def test_a_plan_that_breaks_the_promise_is_not_read() -> None:
+def test_plan_beyond_the_promise_is_not_read() -> None:
     values = PLANNED.to_dict()
     values["plan"].append(NOISY[0].to_dict())
     with refuses("caps", "promise"):
@@ -222,7 +220,7 @@ def test_a_plan_that_breaks_the_promise_is_not_read() -> None:
 
 @dataclasses.dataclass(frozen=True)
 class OneWay(Event):
-    """An event whose pair differs between the orders, for exchanged data as well."""
+    """An event with different orders of its pair, also for replaced data."""
 
     level = "record"
 
@@ -232,7 +230,7 @@ class OneWay(Event):
 
 
 @pytest.mark.slow
-def test_orders_that_may_mix_are_refused() -> None:
+def test_mixed_orders_are_rejected() -> None:
     one = dg.Guarantee("record", "", "replace", 1e-9, OneWay())
     with pytest.raises(dg.ParameterError, match="differs between the two orders"):
         LastingPromise.of(dg.Record(), 1.0, 1e-6, relation="replace", plan=[one])
@@ -240,8 +238,8 @@ def test_orders_that_may_mix_are_refused() -> None:
     assert LastingPromise.of(dg.Record(), 1.0, 1e-6, plan=[removed]).plan == (removed,)
 
 
-def test_a_renewal_comes_on_top_of_the_plan() -> None:
-    """► two of (1, 10⁻⁶) by Gaussians alone: ε = 1.403 at 2·10⁻⁶, planned or not."""
+def test_renewal_adds_to_the_plan() -> None:
+    """► two of (1, 10⁻⁶) with only Gaussians: ε = 1.403 at 2·10⁻⁶, planned or not."""
     one = LastingPromise.of(dg.User(), 1.0, 1e-6, leak=0.0, plan=NOISY)
     two = one.renewed(1.0, 1e-6, leak=0.0, plan=NOISY[:1])
     assert (len(one.plan), len(two.plan)) == (3, 1)
@@ -252,7 +250,7 @@ def test_a_renewal_comes_on_top_of_the_plan() -> None:
 # -- ledgers ---
 
 
-def test_what_is_planned_is_free_once(place: str) -> None:
+def test_planned_release_is_free_once(place: str) -> None:
     made = cases.made(place, PLANNED)
     with made:
         for _ in range(2):
@@ -284,7 +282,7 @@ def test_another_release_is_charged(other: dict[str, Any], tmp_path: Any) -> Non
     one = dataclasses.replace(NOISY[0], **other)
     (charged,) = made.projected_charges(1, one)
     assert (charged.planned, charged.price.mu > 0) == (None, True)
-    # What is said of it, and the δ at which it is told, is no other release.
+    # Its description, and the δ of the report, do not make it another release.
     told = dataclasses.replace(NOISY[0], public=(dg.Fact("bins"),), delta=1e-7)
     assert made.projected_charges(1, told)[0].planned == 0
 
@@ -303,7 +301,7 @@ def test_several_in_one_line_are_matched_one_by_one(place: str) -> None:
     made.verify()
 
 
-def test_a_refusal_leaves_the_plan_as_it_was(place: str) -> None:
+def test_rejection_leaves_the_plan_unchanged(place: str) -> None:
     made = cases.made(place, PLANNED, LastingPromise.of(dg.User(), 0.3, 1e-6))
     with made, pytest.raises(dg.ParameterError, match=r"ε = 0\.3"):
         made.charge(NOISY[0])
@@ -322,7 +320,7 @@ def test_a_renewed_promise_has_its_own_plan(place: str) -> None:
     made.verify()
 
 
-def test_marks_are_made_again_and_checked(place: str) -> None:
+def test_marks_are_rebuilt_and_checked(place: str) -> None:
     made = cases.made(place, PLANNED)
     with made:
         made.charge(NOISY[0])
@@ -348,7 +346,7 @@ def test_a_ledger_of_the_first_format_has_no_marks(place: str) -> None:
     again.verify()
 
 
-def test_a_line_takes_nothing_that_is_not_there() -> None:
+def test_line_takes_nothing_missing() -> None:
     with page_of(PLANNED) as page:
         accounts.charge(page, PLANNED, Charged(1, Price(), planned=0))
         with pytest.raises(AlreadyReleasedError, match="was already published"):
@@ -379,7 +377,7 @@ share = 0.4
 """
 
 
-def test_a_file_that_was_planned_is_free(place: str, tmp_path: Path) -> None:
+def test_planned_file_is_free(place: str, tmp_path: Path) -> None:
     path = tmp_path / "releases.toml"
     path.write_text(FILE)
     plan = dg.plan_releases(path, tables.table())
@@ -406,8 +404,8 @@ def test_a_function_may_be_planned(place: str) -> None:
 # -- processes ---
 
 
-def test_who_comes_second_is_charged(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other takes what is planned after this one has looked, and before it writes."""
+def test_second_actor_is_charged(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other uses the planned release after this one has read, and before it writes."""
     made = cases.made(place, LastingPromise.of(dg.User(), 1.0, 1e-6, plan=NOISY[2:]))
     append, turns = dg.Ledger._append, iter([1])
 
@@ -431,7 +429,7 @@ def charging(place: str, start: Any, times: int) -> None:
     os._exit(0)
 
 
-def test_processes_race_for_what_is_planned(place: str) -> None:
+def test_processes_race_for_planned_releases(place: str) -> None:
     plan = [cases.of_users(200.0)] * 5
     made = cases.made(place, LastingPromise.of(dg.User(), 1.0, 1e-6, plan=plan))
     context = multiprocessing.get_context("fork")
@@ -450,7 +448,7 @@ def test_processes_race_for_what_is_planned(place: str) -> None:
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_a_kill_leaves_the_plan_as_the_lines_say(committed: bool, place: str) -> None:
+def test_kill_leaves_the_plan_consistent_with_the_lines(committed: bool, place: str) -> None:
     made = cases.made(place, PLANNED)
     child = os.fork()
     if child == 0:
@@ -494,15 +492,15 @@ def publish(page: Transaction, promise: LastingPromise, guarantee: dg.Guarantee)
 
 
 def allowed(promise: LastingPromise) -> Callable[[int], Left]:
-    """What is allowed of a day after so many small releases, the planned ones first."""
+    """The allowance of a day after n small releases, the planned ones first."""
 
     def left(done: int) -> Left:
         with page_of(promise) as page:
             for turn in range(done):
-                # Plan releases read the day alone, the others any region that meets it.
+                # Planned releases read only the day, the others any region that meets it.
                 scope = DAY if turn < len(promise.plan) else REGIONS[turn % len(REGIONS)]
                 publish(page, promise, dataclasses.replace(SMALL, scope=scope))
-            # The last release comes with all that is planned still.
+            # The last release has all planned ones still ahead.
             planned = len(promise.plan) - len(page.used_plan(1))
             rest = largest(page, promise, lambda mu: Gaussian(1 / mu, ONE), 1.0)
             return Left(

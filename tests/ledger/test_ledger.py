@@ -1,4 +1,4 @@
-"""What a ledger charges, refuses and keeps, in each store."""
+"""A ledger's charges, rejections and lines, in each store."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_place_can_be_in_an_environment_variable(
         " postgresql://me:SECRET@host",
     ],
 )
-def test_a_mistyped_address_is_no_file_and_is_not_shown(
+def test_mistyped_address_is_neither_a_file_nor_shown(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An environment variable hides a password, and so does the error about it."""
@@ -67,7 +67,7 @@ def test_a_mistyped_address_is_no_file_and_is_not_shown(
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_published_inside_is_charged_and_says_where(place: str) -> None:
+def test_releases_inside_are_charged_and_record_the_place(place: str) -> None:
     cases.made(place)
     with dg.Ledger(place) as opened:
         assert open_ledger() is opened
@@ -102,7 +102,7 @@ def test_every_fit_carries_its_receipt(name: str, tmp_path: Any) -> None:
     assert [receipt.number for receipt in guarantee.receipts] == [2]
 
 
-def test_a_release_that_does_not_fit_is_refused_before_anything_is_read(place: str) -> None:
+def test_oversized_release_is_rejected_before_reading(place: str) -> None:
     made = cases.made(place)
     with made:
         before = len(made.entries)
@@ -113,14 +113,14 @@ def test_a_release_that_does_not_fit_is_refused_before_anything_is_read(place: s
         assert said.endswith(".")
         assert len(made.entries) == before
         assert made.left(1) == 1.0
-        # What it says would fit does fit, and is not above the promise.
+        # The reported remaining release fits, and does not exceed the guarantee.
         epsilon = float(said.split("ε ≤ ")[-1].split(" ")[0])
         assert epsilon <= made.promises[1].epsilon
         dg.count(tables.table(), unit=dg.User(), clip=5.0, epsilon=epsilon, delta=9.9e-8)
     assert made.left(1) < 0.25
 
 
-def test_a_charged_release_that_cannot_be_read_stays_charged(place: str) -> None:
+def test_charged_unreadable_release_stays_charged(place: str) -> None:
     made = cases.made(place)
     with made, pytest.raises(AssertionError, match="rows were read"):
         dg.count(tables.unread(), **FEW)
@@ -128,7 +128,7 @@ def test_a_charged_release_that_cannot_be_read_stays_charged(place: str) -> None
 
 
 @pytest.mark.slow
-def test_printed_ledger_shows_each_promise_and_what_remains(tmp_path: Path) -> None:
+def test_printed_ledger_shows_each_promise_and_remaining_budget(tmp_path: Path) -> None:
     made = cases.made(tmp_path / "l")
     assert repr(made) == f"Ledger({str(tmp_path / 'l')!r}, name={made.name!r})"
     made.charge(cases.of_users(2 / cases.USERS.caps.mu))
@@ -137,7 +137,7 @@ def test_printed_ledger_shows_each_promise_and_what_remains(tmp_path: Path) -> N
     assert promises == [f"Promise on line 1: {cases.USERS}. At least 74.9% remains."]
 
 
-def test_shares_of_a_365th_fit_365_times_and_no_more(tmp_path: Any) -> None:
+def test_shares_of_a_365th_fit_exactly_365_times(tmp_path: Any) -> None:
     made = cases.made(tmp_path / "l")
     mu = cases.USERS.caps.mu / math.sqrt(365)
     with made:
@@ -162,7 +162,7 @@ def test_a_release_must_fit_into_every_promise(place: str) -> None:
 
 @pytest.mark.parametrize("part", [math.nan, -1e-3, 5e-324, -0.5, 1e-310])
 @pytest.mark.parametrize("name", ["pure", "mu", "leak"])
-def test_a_price_that_is_none_is_refused(
+def test_invalid_price_is_rejected(
     name: str, part: float, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = cases.made(tmp_path / "l")
@@ -173,7 +173,7 @@ def test_a_price_that_is_none_is_refused(
     assert len(made.entries) == 2
 
 
-def test_noise_so_large_that_its_price_underflows_is_still_charged(tmp_path: Any) -> None:
+def test_huge_noise_with_underflowing_price_is_still_charged(tmp_path: Any) -> None:
     made = cases.made(tmp_path / "l")
     with made:
         made.charge(cases.of_users(1e200))
@@ -182,7 +182,7 @@ def test_noise_so_large_that_its_price_underflows_is_still_charged(tmp_path: Any
         assert [row[4] for row in page.accounts()] == [1]
 
 
-def test_several_releases_are_charged_as_one_or_not_at_all(place: str) -> None:
+def test_several_releases_are_charged_together_or_not_at_all(place: str) -> None:
     made = cases.made(place)
     mu = cases.USERS.caps.mu
     half = cases.of_users(math.sqrt(2) / mu)
@@ -205,7 +205,7 @@ def test_a_budget_inside_is_a_narrower_promise(place: str) -> None:
             dg.count(tables.unread(), **{**FEW, "epsilon": 0.49, "delta": 1e-7})
         assert (len(made.entries), budget.spent) == (3, spent)
     assert [receipt.number for receipt in one.guarantee.receipts] == [2]
-    # What the ledger refuses takes nothing of the budget.
+    # A rejected release uses nothing of the budget.
     with made, dg.budget(5.0, 1e-5) as wide:
         with pytest.raises(dg.ParameterError, match="the ledger 'visits'"):
             dg.count(tables.unread(), **{**FEW, "epsilon": 1.2})
@@ -213,7 +213,7 @@ def test_a_budget_inside_is_a_narrower_promise(place: str) -> None:
         assert wide.guarantee is None
 
 
-def test_a_ledger_is_opened_before_a_budget_and_alone(place: str) -> None:
+def test_ledger_is_opened_before_a_budget_and_separately(place: str) -> None:
     made = cases.made(place)
     with dg.budget(1.0, 1e-6), pytest.raises(dg.ParameterError, match="open the ledger first"):
         made.__enter__()
@@ -222,7 +222,7 @@ def test_a_ledger_is_opened_before_a_budget_and_alone(place: str) -> None:
     assert open_ledger() is None
 
 
-def test_a_choice_inside_a_ledger_is_made_as_inside_a_budget(tmp_path: Any) -> None:
+def test_choice_inside_a_ledger_equals_one_inside_a_budget(tmp_path: Any) -> None:
     from dpgrain.publishing import in_budget
 
     with cases.made(tmp_path / "l"):
@@ -230,7 +230,7 @@ def test_a_choice_inside_a_ledger_is_made_as_inside_a_budget(tmp_path: Any) -> N
     assert not in_budget()
 
 
-def test_a_promise_is_renewed_on_top_of_what_it_held(place: str) -> None:
+def test_promise_is_renewed_in_addition_to_its_charges(place: str) -> None:
     made = cases.made(place)
     with made:
         made.charge(cases.of_users(1 / cases.USERS.caps.mu))
@@ -259,7 +259,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("other", OTHERS)
-def test_a_renewal_that_promises_something_else_is_refused(tmp_path: Path, other: str) -> None:
+def test_renewal_of_another_promise_is_rejected(tmp_path: Path, other: str) -> None:
     plain = LastingPromise.of(dg.User(), 1.0, 1e-6)
     made = dg.Ledger.create(tmp_path / "a.ledger", name="a", promises=[plain])
     with refuses("promise", "units"):
@@ -279,14 +279,14 @@ def test_a_promise_is_added_only_before_anything_is_charged(place: str) -> None:
         made.renew(next(iter(made.promises)), next(iter(made.promises.values())))
 
 
-def test_users_of_another_column_are_refused(place: str) -> None:
+def test_users_of_another_column_are_rejected(place: str) -> None:
     made = cases.made(place, user="person")
     with made, refuses("release", "'person'"):
         dg.count(tables.unread(), **FEW)
     assert len(made.entries) == 2
 
 
-def test_the_hash_that_is_expected_must_be_there(place: str) -> None:
+def test_expected_hash_must_exist(place: str) -> None:
     made = cases.made(place)
     with made:
         receipt = made.charge(cases.of_users())
@@ -297,7 +297,7 @@ def test_the_hash_that_is_expected_must_be_there(place: str) -> None:
 
 
 @pytest.mark.parametrize("promises", [LastingPromise.of(dg.User(), 1.0, 1e-6), [], ["1"], None])
-def test_promises_that_are_no_list_of_promises_are_refused(promises: Any, tmp_path: Path) -> None:
+def test_invalid_lists_of_promises_are_rejected(promises: Any, tmp_path: Path) -> None:
     place = tmp_path / "a.ledger"
     with refuses("promises", "list of LastingPromise"):
         dg.Ledger.create(place, name="a", promises=promises)
@@ -311,7 +311,7 @@ def test_a_place_is_used_once(place: str) -> None:
     assert dg.Ledger(place).id == made.id
 
 
-def test_a_place_without_a_ledger_is_no_ledger(place: str) -> None:
+def test_address_without_a_ledger_is_rejected(place: str) -> None:
     with pytest.raises(dg.DataError, match="ledger init"):
         dg.Ledger(place)
 
@@ -353,7 +353,7 @@ def test_the_clock_may_go_back(place: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert 1 - once == pytest.approx(3 * (0.01 / cases.USERS.caps.mu) ** 2)
 
 
-def test_accounts_of_an_older_format_are_made_again(place: str) -> None:
+def test_accounts_of_an_older_format_are_rebuilt(place: str) -> None:
     made = cases.made(place)
     with made:
         made.charge(cases.of_users())
@@ -372,8 +372,8 @@ def test_accounts_of_an_older_format_are_made_again(place: str) -> None:
             opened()
 
 
-def test_accounts_that_an_older_format_overcharged_are_not_opened(place: str) -> None:
-    """Days of text were users of their own to a promise of any days, up to the third format."""
+def test_accounts_overcharged_by_older_formats_are_not_opened(place: str) -> None:
+    """Up to the third format, text days were users of their own in a guarantee for any days."""
     promise = LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(2, "day"))
     day = Region((Side("day", LabelSet(("2026-03-01",))),))
     made = cases.made(place, promise)
@@ -392,7 +392,7 @@ def test_accounts_that_an_older_format_overcharged_are_not_opened(place: str) ->
         dg.Ledger(place)
 
 
-def test_a_line_that_was_changed_is_found(place: str) -> None:
+def test_changed_line_is_found(place: str) -> None:
     made = cases.made(place)
     with made:
         for _ in range(3):
@@ -402,7 +402,7 @@ def test_a_line_that_was_changed_is_found(place: str) -> None:
         made.verify()
     with pytest.raises(dg.DataError, match="line 3"):
         dg.Ledger(place)
-    # A charge looks at the last line alone.
+    # A charge reads only the last line.
     made.charge(cases.of_users())
 
 
@@ -415,7 +415,7 @@ def test_a_line_that_was_changed_is_found(place: str) -> None:
         ("UPDATE lines SET body = '{' WHERE number = 4", "line 4 of the ledger"),
     ],
 )
-def test_lines_that_are_gone_are_missed(place: str, change: str, told: str) -> None:
+def test_missing_lines_are_found(place: str, change: str, told: str) -> None:
     made = cases.made(place)
     with made:
         for _ in range(3):
@@ -458,10 +458,10 @@ def test_a_forged_line_breaks_the_chain(place: str) -> None:
     ],
     ids=str,
 )
-def test_a_line_whose_hash_fits_and_which_no_ledger_writes_is_refused(
+def test_line_with_valid_hash_but_foreign_contents_is_rejected(
     kind: str, noted: dict[str, Any], place: str
 ) -> None:
-    """Whoever may write the file can make a chain that fits."""
+    """Anyone with write access to the file can compute a consistent chain."""
     made = cases.made(place)
     with made._store.writing() as page:
         last = page.last()
@@ -480,7 +480,7 @@ def test_a_line_whose_hash_fits_and_which_no_ledger_writes_is_refused(
 
 
 @pytest.mark.parametrize("name", ["id", "name", "user"])
-def test_a_first_line_without_a_field_is_refused(name: str, place: str) -> None:
+def test_first_line_without_a_field_is_rejected(name: str, place: str) -> None:
     made = cases.made(place)
     with made._store.writing() as page:
         first = page.line(0)
@@ -496,7 +496,7 @@ def test_a_first_line_without_a_field_is_refused(name: str, place: str) -> None:
         dg.Ledger(place)
 
 
-def test_accounts_that_were_changed_are_found(place: str) -> None:
+def test_changed_accounts_are_found(place: str) -> None:
     made = cases.made(place)
     with made:
         made.charge(cases.of_users())
@@ -505,7 +505,7 @@ def test_accounts_that_were_changed_are_found(place: str) -> None:
         made.verify()
 
 
-def test_an_older_copy_is_noticed_by_whoever_saw_a_later_line(tmp_path: Any) -> None:
+def test_older_copy_is_noticed_by_later_readers(tmp_path: Any) -> None:
     import shutil
 
     made = cases.made(tmp_path / "l")
@@ -519,12 +519,12 @@ def test_an_older_copy_is_noticed_by_whoever_saw_a_later_line(tmp_path: Any) -> 
         made.charge(cases.of_users())
     with refuses("expected", "older", kind=dg.DataError):
         dg.Ledger(tmp_path / "l", expected=receipt.hash)
-    # Nobody else can know.
+    # No one else can know.
     dg.Ledger(tmp_path / "l").verify()
 
 
-def test_an_older_copy_that_went_on_is_noticed_by_its_lines(tmp_path: Path) -> None:
-    # The copy has as many lines by now, of which the last one is about another release.
+def test_continued_older_copy_is_noticed_by_its_lines(tmp_path: Path) -> None:
+    # The copy now has the same number of lines, and its last one describes another release.
     made = cases.made(tmp_path / "l")
     before = (tmp_path / "l").read_bytes()
     made.charge(cases.of_users())
@@ -564,7 +564,7 @@ def charging(place: str, times: int, noise_multiplier: float, results: Any) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("charges", [1000, 200])
 def test_processes_race_and_none_is_lost(place: str, charges: int) -> None:
-    """8 processes ask for more charges than fit: as many as fit are made, and each is recorded."""
+    """8 processes request more charges than fit: exactly the fitting ones are made and recorded."""
     cases.made(place)
     fit = charges * 7 // 10
     noise = math.sqrt(fit) / cases.USERS.caps.mu
@@ -583,7 +583,7 @@ def test_processes_race_and_none_is_lost(place: str, charges: int) -> None:
     assert opened.left(1) < 1e-6
 
 
-def test_a_forked_process_goes_on_when_its_parent_closes_the_ledger(place: str) -> None:
+def test_forked_process_continues_when_parent_closes_the_ledger(place: str) -> None:
     """The last one to close a file of SQLite removes its log; a forked process must count as one."""
     made = cases.made(place)
     made.charge(cases.of_users())
@@ -617,7 +617,7 @@ def marking(place: str, start: Any, marks: list[str], results: Any) -> None:
 
 
 @pytest.mark.slow
-def test_of_processes_that_charge_the_same_at_once_one_does(place: str) -> None:
+def test_one_of_several_equal_concurrent_charges_succeeds(place: str) -> None:
     cases.made(place, LastingPromise.of(dg.User(), 9.0, 1e-6))
     context = multiprocessing.get_context("fork")
     results, start, marks = context.Queue(), context.Barrier(4), [f"day {i}" for i in range(25)]
@@ -632,7 +632,7 @@ def test_of_processes_that_charge_the_same_at_once_one_does(place: str) -> None:
     assert dg.Ledger(place).verify().number == 1 + len(marks)
 
 
-def test_a_mark_is_looked_up_in_the_transaction_of_the_charge(
+def test_mark_is_queried_in_the_transaction_of_the_charge(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another one charges the same between what a charge prepares and its line."""
@@ -648,14 +648,14 @@ def test_a_mark_is_looked_up_in_the_transaction_of_the_charge(
     with charged_before(2):
         made.charge(cases.of_users(), mark="January", again=False)
     assert made.verify().number == 2
-    # Another mark, or the same one again where that is asked for, is charged.
+    # Another mark, or a requested repetition, is charged.
     for mark, again in (("February", False), ("January", True), ("", False), ("", False)):
         made.charge(cases.of_users(), mark=mark, again=again)
     with charged_before(4):
         other.charge(cases.of_users(), mark="January", again=False)
 
 
-def test_a_promise_that_is_added_meanwhile_is_charged_too(
+def test_promise_added_in_the_meantime_is_also_charged(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another one adds a promise between what a charge prepares and its line."""
@@ -674,7 +674,7 @@ def test_a_promise_that_is_added_meanwhile_is_charged_too(
     made.verify()
 
 
-def test_what_is_rehearsed_is_refused_as_a_charge_and_leaves_nothing(place: str) -> None:
+def test_rehearsal_is_rejected_like_a_charge_and_leaves_nothing(place: str) -> None:
     made = cases.made(place)
     large, small = cases.of_users(1 / (0.8 * cases.USERS.caps.mu)), cases.of_users()
     with made._store.reading() as page:
@@ -695,13 +695,13 @@ def test_what_is_rehearsed_is_refused_as_a_charge_and_leaves_nothing(place: str)
     assert made.charge(small).number == made.verify().number == 3
 
 
-def test_marks_of_lines_are_made_again_and_checked(place: str) -> None:
+def test_line_marks_are_rebuilt_and_checked(place: str) -> None:
     made = cases.made(place)
     made.charge(cases.of_users(), mark="a")
     cases.tamper(made, "DELETE FROM marks")
     with pytest.raises(dg.DataError, match=r"accounts of .* do not match its lines"):
         made.verify()
-    # Ledgers of the second format have no marks beside their lines.
+    # Ledgers of the second format have no marks for their lines.
     cases.tamper(made, "DROP TABLE marks")
     with made._store.writing() as page:
         page.set_format(2)
@@ -773,7 +773,7 @@ def test_spawned_workers_share_the_ledger(place: str, other: bool, tmp_path: Any
 # -- regions ---
 
 
-def test_a_day_is_charged_once_however_many_days_there_are(place: str) -> None:
+def test_day_is_charged_once_for_any_number_of_days(place: str) -> None:
     """365 daily releases at the whole μ: a day of a person costs ε = 1."""
     made = cases.made(place, cases.OF_DAYS)
     noise = 1 / cases.OF_DAYS.caps.mu
@@ -811,8 +811,8 @@ def brute(promise: LastingPromise, charges: list[tuple[dg.Guarantee, Any]], cell
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_accounts_are_what_each_cell_met(seed: int, place: str) -> None:
-    """Random regions of days and countries: each cell's account is the sum over what it met."""
+def test_accounts_equal_the_charges_of_each_cell(seed: int, place: str) -> None:
+    """Random regions of days and countries: each cell's account is the sum of its charges."""
     import random
 
     draw = random.Random(seed)
@@ -842,7 +842,7 @@ def test_accounts_are_what_each_cell_met(seed: int, place: str) -> None:
 
 
 def test_any_days_have_an_account_for_each_start(place: str) -> None:
-    """A person in any 3 days: what lies within 3 days adds up, and nothing else."""
+    """A person in any 3 days: releases within 3 days add up, and no others."""
     promise = LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(3, "day"))
     made = cases.made(place, promise)
     third = math.sqrt(3) / promise.caps.mu
@@ -886,7 +886,7 @@ def of_moments(noise: float, number: int, coordinates: Any) -> dg.Guarantee:
 def test_daily_releases_for_any_30_days_and_720_hours(
     window: Any, coordinates: str, mu: float, tmp_path: Any
 ) -> None:
-    """► (1, 10⁻⁶) by Gaussians alone: 30 whole days, or 29 and two parts, which cost s² each."""
+    """► (1, 10⁻⁶) with only Gaussians: 30 whole days, or 29 and two parts, at a cost of s² each."""
     promise = LastingPromise.of(dg.User(), 1.0, 1e-6, window=window, leak=0.0)
     assert promise.caps.mu == pytest.approx(0.2367, abs=5e-5)
     part = {"one": 1, "nonnegative": 2, "signed": 4}[coordinates]
@@ -897,7 +897,7 @@ def test_daily_releases_for_any_30_days_and_720_hours(
     with made:
         for number in range(40):
             made.charge(of_moments(1 / most, number, coordinates))
-            # Each stretch is full after as many days as it can meet, and later days fill later ones.
+            # Each window is full after its number of days, and later days fill later ones.
             assert (made.left(1) < 1e-9) == (number + 1 >= (30 if whole == 30 else 31))
         with no_room():
             made.charge(of_moments(1000 / most, 20, coordinates))
@@ -913,10 +913,8 @@ def test_daily_releases_for_any_30_days_and_720_hours(
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_each_stretch_of_hours_pays_for_what_it_holds_of_each_release(
-    seed: int, tmp_path: Any
-) -> None:
-    """Whatever hours are released: the account of a start is the sum of what it costs, and not less."""
+def test_each_window_of_hours_pays_for_its_releases(seed: int, tmp_path: Any) -> None:
+    """For any released hours, the account of a start is exactly the sum of its charges."""
     draws, hour = random.Random(seed), 3600 * 10**6
     length = draws.choice([5, 24, 30])
     promise = LastingPromise.of(dg.User(), 30.0, 1e-6, window=AnyHours(length, "at"))
@@ -943,7 +941,7 @@ def test_each_stretch_of_hours_pays_for_what_it_holds_of_each_release(
         assert account / 2**60 * promise.caps.mu**2 == pytest.approx(squares, rel=1e-9, abs=1e-12)
 
 
-def test_missing_values_are_a_cell_of_their_own(tmp_path: Any) -> None:
+def test_missing_values_are_a_separate_cell(tmp_path: Any) -> None:
     made = cases.made(tmp_path / "l", cases.OF_DAYS)
     half = math.sqrt(2) / cases.OF_DAYS.caps.mu
     side = Side("day", days("2026-01-01", "2026-01-02"), missing=True)
@@ -957,7 +955,7 @@ def test_missing_values_are_a_cell_of_their_own(tmp_path: Any) -> None:
         assert made.left(1, missing) < 1e-9
 
 
-def test_columns_that_are_read_in_two_ways_are_charged_wholly(tmp_path: Any) -> None:
+def test_columns_read_in_two_ways_are_charged_fully(tmp_path: Any) -> None:
     promise = LastingPromise.of(dg.Element("code"), 1.0, 1e-6)
     made = cases.made(tmp_path / "l", promise)
     codes = Partition((Rule("code"),))
@@ -980,7 +978,7 @@ def test_columns_that_are_read_in_two_ways_are_charged_wholly(tmp_path: Any) -> 
 
 @pytest.mark.parametrize("number", [-(2**63), -(2**62) - 1, 2**62 - 1, 2**62, 2**63 + 5, 10**30])
 def test_numbers_of_any_size_are_charged(number: int, tmp_path: Any) -> None:
-    """Hashes are numbers beyond those that a store can count."""
+    """Hashes are numbers beyond the range of a store."""
     made = cases.made(tmp_path / "l", LastingPromise.of(dg.Record(), 1.0, 1e-6))
     event = Gaussian(1 / made.promises[1].caps.mu, Contribution(block="record", coordinates="one"))
     scope = Region((Side("hash", Span("whole", number, number + 1)),))
@@ -996,9 +994,7 @@ def test_numbers_of_any_size_are_charged(number: int, tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("window", [None, AnyDays(2, "day", "UTC")])
-def test_a_day_that_is_read_in_two_ways_is_charged_wholly(
-    window: AnyDays | None, tmp_path: Any
-) -> None:
+def test_day_read_in_two_ways_is_charged_fully(window: AnyDays | None, tmp_path: Any) -> None:
     """A moment may be recorded under another day than a date is: releases of both kinds meet."""
     unit = dg.User() if window else dg.Element("day")
     promise = LastingPromise.of(unit, 1.0, 1e-6, window=window)
@@ -1016,7 +1012,7 @@ def test_a_day_that_is_read_in_two_ways_is_charged_wholly(
     made.verify()
 
 
-def test_pure_promises_hold_pure_releases(place: str) -> None:
+def test_pure_promises_contain_pure_releases(place: str) -> None:
     made = cases.made(place, LastingPromise.of(dg.User(), 1.0))
     half = dg.Guarantee("user", "", "zero_out", 0.0, PureDP(0.499))
     with made:
@@ -1060,7 +1056,7 @@ def test_a_charge_reads_the_last_line_and_scans_nothing(tmp_path: Any) -> None:
     assert sum("FROM lines" in each for each in statements) == 2
 
 
-def test_a_chain_of_renewals_is_told_as_a_whole(tmp_path: Any) -> None:
+def test_chain_of_renewals_is_reported_as_a_whole(tmp_path: Any) -> None:
     made = cases.made(tmp_path / "l")
     assert made.renewal_text(1) == ""
     for line in (1, 2):
@@ -1090,7 +1086,7 @@ def test_a_chain_of_renewals_is_told_as_a_whole(tmp_path: Any) -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_where_least_is_left_is_told(promise: LastingPromise, expected: str, tmp_path: Any) -> None:
+def test_fullest_account_is_reported(promise: LastingPromise, expected: str, tmp_path: Any) -> None:
     made = cases.made(tmp_path / "l", promise)
     assert str(made.fullest(1)) == "everything"
     with made:
@@ -1102,7 +1098,7 @@ def test_where_least_is_left_is_told(promise: LastingPromise, expected: str, tmp
     assert str(found).startswith(expected), str(found)
 
 
-def test_where_least_is_left_may_be_what_has_no_day(tmp_path: Any) -> None:
+def test_fullest_account_may_be_without_a_day(tmp_path: Any) -> None:
     made = cases.made(tmp_path / "l", cases.OF_DAYS)
     side = Side("day", days("2026-01-01", "2026-01-01"), missing=True)
     with made:

@@ -64,11 +64,11 @@ def test_a_line_of_another_chain_is_seen() -> None:
 
 
 @pytest.mark.parametrize("body", ["{", "[]", '{"number": NaN}', '{"a": 1, "a": 2}'])
-def test_what_is_no_line_is_refused(body: str) -> None:
+def test_invalid_line_is_rejected(body: str) -> None:
     with pytest.raises(DataError, match="line 0 of the ledger"):
         _ = StoredLine(0, "", body).values
 
 
-def test_no_line_holds_what_is_no_number() -> None:
+def test_no_line_contains_non_numbers() -> None:
     with pytest.raises(ValueError, match="JSON"):
         StoredLine.after(None, AT, "release", value=float("nan"))

@@ -1,4 +1,4 @@
-"""A refusal tells what a release would take of a promise, and how much more noise it would need."""
+"""A rejection reports the release's cost to the guarantee, and the required noise."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ def refused(ledger: dg.Ledger, guarantee: dg.Guarantee) -> str:
 
 
 @pytest.mark.parametrize("times", [1.5, 4.0, 9.0])
-def test_it_tells_the_whole_price_and_the_noise_that_would_fit(
-    times: float, tmp_path: Path
-) -> None:
+def test_it_reports_the_price_and_the_fitting_noise(times: float, tmp_path: Path) -> None:
     made = cases.made(tmp_path / "l")
     mu = cases.USERS.caps.mu
     made.charge(cases.of_users(2 / mu))
@@ -43,7 +41,7 @@ def test_it_tells_the_whole_price_and_the_noise_that_would_fit(
 
 
 @pytest.mark.parametrize("times", [3, 7, 12, 20, 31])
-def test_the_epsilon_that_it_names_fits(times: int, tmp_path: Path) -> None:
+def test_reported_epsilon_fits(times: int, tmp_path: Path) -> None:
     made = cases.made(tmp_path / "l")
     caps = cases.USERS.caps
     made.charge(cases.of_users(math.sqrt(times) / caps.mu))
@@ -59,7 +57,7 @@ def test_the_epsilon_that_it_names_fits(times: int, tmp_path: Path) -> None:
     assert made.left(1) < (0.25 if is_capped else 0.01)
 
 
-def test_delta_for_names_that_runs_short_is_named_with_its_remedy(tmp_path: Path) -> None:
+def test_exhausted_selection_delta_is_named_with_its_remedy(tmp_path: Path) -> None:
     made = cases.made(tmp_path / "l")
     leak = cases.USERS.caps.leak
 
@@ -68,14 +66,15 @@ def test_delta_for_names_that_runs_short_is_named_with_its_remedy(tmp_path: Path
 
     made.charge(naming(0.75))
     assert made.remaining_text(1).endswith(
-        f" Also remaining: {powers(leak / 4)} of δ = {powers(leak)} for selecting items (leak)."
+        f" Also remaining: δ = {powers(leak / 4)} of {powers(leak)} for names that are not listed in "
+        "advance (leak)."
     )
     said = refused(made, naming(0.5))
-    assert f"needs δ = {powers(leak / 2)}"[:12] in said
-    assert f"of the {powers(leak)} that the ledger reserves for this" in said
+    assert f"a part of the release's δ, {powers(leak / 2)}"[:28] in said
+    assert f"of δ = {powers(leak)} is left in the ledger for such parts" in said
     assert said.endswith("or create a ledger with a larger leak=.")
     assert "would fit" not in said
-    # Where noise runs short as well, a larger leak would not help.
+    # If noise is also too small, a larger leak would not help.
     both = dg.Guarantee(
         "user", "", "zero_out", 1e-9, ApproximateDP(0.0, leak / 2) + cases.of_users(1.0).event
     )
@@ -83,7 +82,7 @@ def test_delta_for_names_that_runs_short_is_named_with_its_remedy(tmp_path: Path
 
 
 @pytest.mark.parametrize("times", [1.2, 3.0, 20.0])
-def test_what_is_left_is_said_in_epsilon(times: float, tmp_path: Path) -> None:
+def test_remaining_budget_is_reported_in_epsilon(times: float, tmp_path: Path) -> None:
     made = cases.made(tmp_path / "l")
     mu = cases.USERS.caps.mu / math.sqrt(times)
     made.charge(cases.of_users(1 / mu))
@@ -97,12 +96,12 @@ def test_what_is_left_is_said_in_epsilon(times: float, tmp_path: Path) -> None:
     made.charge(cases.of_users(1 / gaussian_mu(float(said[2]), cases.USERS.caps.leak)))
 
 
-def test_a_price_beyond_all_measure_is_told_as_that(tmp_path: Path) -> None:
+def test_infinite_price_is_reported_as_such(tmp_path: Path) -> None:
     made = cases.made(tmp_path / "l")
     assert "more than 100 times the promise" in refused(made, cases.of_users(0.01))
 
 
-def test_nothing_is_named_where_nothing_is_left(tmp_path: Path) -> None:
+def test_nothing_is_named_if_nothing_remains(tmp_path: Path) -> None:
     made = cases.made(tmp_path / "l")
     made.charge(cases.of_users(1 / cases.USERS.caps.mu))
     said = refused(made, cases.of_users(100.0))
@@ -110,7 +109,7 @@ def test_nothing_is_named_where_nothing_is_left(tmp_path: Path) -> None:
     assert "times the noise" not in said
 
 
-def test_a_line_that_has_read_a_column_as_another_type_is_named(tmp_path: Path) -> None:
+def test_line_reading_a_column_as_another_type_is_named(tmp_path: Path) -> None:
     day = pa.array([date(2026, 3, 1 + i % 5) for i in range(100)])
     days = pa.table({"who": range(100), "day": day, "page": ["a", "b"] * 50})
     texts = days.set_column(1, "day", day.cast(pa.string()))
@@ -132,14 +131,14 @@ def test_a_line_that_has_read_a_column_as_another_type_is_named(tmp_path: Path) 
             " Line 2 reads 'day' as DATE, and this release as VARCHAR, so the two regions are charged "
             "as if they overlapped: declare one type for all releases."
         )
-        # What reads the column alike, or another one, is not told so.
+        # Releases that read the column in the same way, or another column, get no such note.
         with pytest.raises(dg.RefusedError, match=r"would fit[^:]*\.$"):
             count(days, day="2026-03-01")
         with pytest.raises(dg.RefusedError, match=r"would fit[^:]*\.$"):
             count(days, page="a")
 
 
-def test_text_in_place_of_days_is_charged_to_all_of_time_and_says_so(tmp_path: Path) -> None:
+def test_text_days_are_charged_to_all_time_with_note(tmp_path: Path) -> None:
     rows = pa.table({"who": range(100), "day": [f"2026-03-0{1 + i % 5} 12" for i in range(100)]})
     promise = dg.LastingPromise.of(dg.User(), 1.0, 1e-6, window=dg.AnyDays(2, "day"))
 
@@ -157,7 +156,7 @@ def test_text_in_place_of_days_is_charged_to_all_of_time_and_says_so(tmp_path: P
     )
 
 
-def test_lines_that_had_a_seed_are_named(tmp_path: Path) -> None:
+def test_seeded_lines_are_named(tmp_path: Path) -> None:
     made = cases.made(tmp_path / "l")
     whole = cases.of_users(1 / cases.USERS.caps.mu)
     made.charge(cases.of_users(), mark="first")

@@ -75,7 +75,7 @@ def killed_at(call: int, source: str, target: str) -> None:
     opened.move(target)
 
 
-def test_a_moved_ledger_goes_on_where_it_ended(places: tuple[str, str]) -> None:
+def test_moved_ledger_continues_after_its_last_line(places: tuple[str, str]) -> None:
     source, target = places
     made = cases.made(source, cases.USERS, cases.OF_DAYS)
     receipt = made.charge(TINY, mark="once")
@@ -146,7 +146,7 @@ def test_a_copy_of_the_reserved_place_is_not_continued(
         dg.Ledger(old).move(other)
 
 
-def test_an_upgrade_keeps_a_ledger_moved_in_the_meantime_closed(
+def test_upgrade_leaves_a_moved_ledger_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = tmp_path / "a.ledger", tmp_path / "b.ledger"
@@ -169,8 +169,8 @@ def test_an_upgrade_keeps_a_ledger_moved_in_the_meantime_closed(
         opened.add(promise)
 
 
-def test_earlier_versions_refuse_a_moved_ledger(tmp_path: Path) -> None:
-    """They know no such line, and refuse every format above their own."""
+def test_earlier_versions_reject_a_moved_ledger(tmp_path: Path) -> None:
+    """They do not know this line, and reject every format above their own."""
     made = cases.made(tmp_path / "0")
     made.move(tmp_path / "1")
     formats = []
@@ -182,7 +182,7 @@ def test_earlier_versions_refuse_a_moved_ledger(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow(cases=2)
-def test_a_killed_move_leaves_one_ledger_at_most_and_can_be_repeated(
+def test_killed_move_leaves_at_most_one_ledger(
     places: tuple[str, str], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     for call in itertools.count():

@@ -27,7 +27,7 @@ def book(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_blind_sum_of_version_0_1_opens_and_verifies(book: Path) -> None:
+def test_version_0_1_blind_sum_opens_and_verifies(book: Path) -> None:
     opened = dg.Ledger(book)
     assert opened.verify() == opened.entries[-1].receipt
     (guarantee,) = opened.entries[-1].guarantees
@@ -42,7 +42,7 @@ def test_a_blind_sum_of_version_0_1_adds_up(book: Path) -> None:
     opened = dg.Ledger(book)
     (old,) = opened.entries[-1].guarantees
     with opened:
-        # The price is what version 0.1 charged.
+        # The price in version 0.1.
         opened.charge(old)
         before, after = opened.entries[-2:]
         assert after.charged == before.charged

@@ -31,7 +31,7 @@ def test_units_are_no_less_than_the_price(pure: float, mu: float, leak: float) -
 
 
 @pytest.mark.parametrize("price", [Price(mu=0.3), Price(pure=0.11), Price(leak=2e-7)])
-def test_what_is_above_a_cap_does_not_fit(price: Price) -> None:
+def test_price_above_a_cap_does_not_fit(price: Price) -> None:
     assert not Units.of(price, CAPS).fits
     assert not Units.of(price, Price()).fits
     assert not Units.of(Price(math.inf, math.inf, math.inf), CAPS).fits
@@ -43,13 +43,13 @@ def test_the_smallest_price_is_one_unit() -> None:
 
 
 @pytest.mark.parametrize("part", [math.nan, -1e-300, 5e-324, 1e-310])
-def test_what_is_no_price_is_refused(part: float) -> None:
+def test_invalid_price_is_rejected(part: float) -> None:
     for price in (Price(pure=part), Price(mu=part), Price(leak=part)):
         with pytest.raises(ParameterError, match="of a price must be 0 or a positive number"):
             Units.of(price, CAPS)
 
 
-def test_what_is_left_is_a_price() -> None:
+def test_remaining_budget_is_a_price() -> None:
     half = Units(WHOLE // 2, WHOLE // 2, WHOLE)
     rest = half.remaining(CAPS)
     assert (rest.pure, rest.leak) == (0.05, 0.0)

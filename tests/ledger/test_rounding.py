@@ -31,7 +31,7 @@ DIGITS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 
 
 def number(said: str) -> Fraction:
-    """A number as it is printed, such as 4.9·10⁻⁸."""
+    """A number as printed, such as 4.9·10⁻⁸."""
     mantissa, _, power = said.rstrip("%.,;").replace(",", "").rpartition("·")
     if power.startswith("10") and power[2:].translate(DIGITS) != power[2:]:
         return Fraction(mantissa or "1") * Fraction(10) ** int(power[2:].translate(DIGITS))
@@ -75,7 +75,7 @@ class Spent:
 
 
 def charges(draw: random.Random, caps: Price) -> Iterator[tuple[Spent, dg.Guarantee]]:
-    """Charges until one does not fit, each with all that was charged so far."""
+    """Charges until one does not fit, each with the total so far."""
     spent = Spent(caps)
     while True:
         spent = copy.copy(spent)

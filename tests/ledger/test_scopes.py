@@ -74,7 +74,7 @@ def test_countries_of_one_day_are_one_account(tmp_path: Any) -> None:
             dg.count(last, **daily(epsilon=half, delta=1e-9))
 
 
-def test_a_record_lies_in_one_country(tmp_path: Any) -> None:
+def test_record_is_in_one_country(tmp_path: Any) -> None:
     made = cases.made(tmp_path / "l", LastingPromise.of(dg.Record(), 1.0, 1e-6))
     asked: dict[str, Any] = {"unit": dg.Record(), "noise": "gaussian", "delta": 1e-7}
     with made:
@@ -87,7 +87,7 @@ def test_a_record_lies_in_one_country(tmp_path: Any) -> None:
 
 
 def test_a_user_of_daily_elements_pays_for_each_day(tmp_path: Any) -> None:
-    """A promise for a life, and one for any 3 days, beside that for a day."""
+    """A guarantee for life, and one for any 3 days, in addition to the guarantee for a day."""
     life = LastingPromise.of(dg.User(), 10.0, 1e-6)
     three = LastingPromise.of(dg.User(), 3.0, 1e-6, window=AnyDays(3, "day"))
     made = cases.made(tmp_path / "l", life, three)
@@ -101,7 +101,7 @@ def test_a_user_of_daily_elements_pays_for_each_day(tmp_path: Any) -> None:
         assert part == pytest.approx(times * (each.price.mu / promise.caps.mu) ** 2, rel=1e-9)
 
 
-def test_what_is_not_read_is_not_charged(tmp_path: Any) -> None:
+def test_unread_region_is_not_charged(tmp_path: Any) -> None:
     made = cases.made(tmp_path / "l", LastingPromise.of(dg.Element("day"), 1.0, 1e-6))
     with made:
         dg.count(table().where(day=("2026-03-20", "2026-03-22")), **daily(epsilon=0.5, delta=1e-9))
@@ -139,15 +139,15 @@ def test_days_of_times_are_elements_windows_and_scopes(zone: str | None, tmp_pat
             assert made.left(1, rows.where(day=stated).scope) == pytest.approx(0.1, abs=1e-6)
             once = (made.entries[-1].charged[1].price.mu / three.caps.mu) ** 2
             assert made.left(2) == pytest.approx(1 - once * min(number + 1, 3), abs=1e-9)
-        # A day whose account is full is charged by any of its hours.
+        # A day with a full account is charged by any of its hours.
         for hour in ("2026-03-28T23:30", "2026-03-29T00:30", "2026-03-29T21:59"):
             with no_room():
                 dg.count(rows.where(at=hour), **asked)
     made.verify()
 
 
-def test_one_time_of_a_day_is_a_part_of_that_day() -> None:
-    """A promise to each time by itself costs twice as much by days, but not by a column of dates."""
+def test_one_time_is_part_of_its_day() -> None:
+    """A guarantee for single times costs twice as much by days, but not by a column of dates."""
     rows = pa.table(
         {"who": [1, 1], "at": pa.array(MOMENTS[:2], pa.timestamp("us")), "item": [1, 2]}
     )
@@ -165,7 +165,7 @@ def test_one_time_of_a_day_is_a_part_of_that_day() -> None:
 
 
 def test_cells_of_days_of_two_zones_are_two_partitions() -> None:
-    """One mapping of days that are called the same: a day of one zone lies in two of the other."""
+    """One mapping of days with equal names: a day of one zone overlaps two of the other."""
 
     def made(zone: str) -> dg.Guarantee:
         rows = paris(zone=zone).with_cells("kind", of="day", by={"2026-03-29": "a"})

@@ -1,4 +1,4 @@
-"""Windows of any so many days, on clocks of any zone."""
+"""Windows of any n days, on clocks of any zone."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_day_of_25_hours_is_one_day() -> None:
     st.integers(1, 10**13),
     st.sampled_from(["", "Asia/Kolkata", "Europe/Paris"]),
 )
-def test_every_moment_lies_in_a_window_that_is_met(low: int, width: int, zone: str) -> None:
+def test_every_timestamp_is_in_a_met_window(low: int, width: int, zone: str) -> None:
     window = AnyDays(3, "day", zone)
     first, end = window.starts(Span("instant", low, low + width))
     for moment in (low, low + width // 2, low + width - 1):
@@ -77,7 +77,7 @@ def test_a_zone_is_known(zone: str) -> None:
 
 @given(hours=st.integers(1, 50), low=st.integers(-100, 100), length=st.integers(1, 60),
        start=st.integers(-200, 200), tick=st.integers(-1, 1))  # fmt: skip
-def test_each_window_of_hours_that_meets_an_interval_holds_all_or_a_part(
+def test_hours_window_meeting_an_interval_covers_all_or_part(
     hours: int, low: int, length: int, start: int, tick: int
 ) -> None:
     hour = 3600 * 10**6

@@ -1,8 +1,8 @@
 """Windows and days of several zones around changes of clocks: no unit pays less than it meets.
 
-Here the truth is counted: each half hour is a place where a record of one person may stand. A
-release of counts is clipped per (user, day of its own zone), so that a unit with records on b such
-days moves it by at most b clipping bounds.
+Here the true charge is counted: each half hour may contain a record of one person. A release of
+counts is clipped per (user, day of its own zone), so a unit with records on b such days changes it
+by at most b clipping bounds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def day(instant: datetime, zone: str) -> date:
 
 
 def of_days(zone: str, number: int) -> Windows:
-    """The instants of so many days of a zone in a row."""
+    """The instants of n consecutive days of a zone."""
 
     def windows(places: list[datetime]) -> Iterator[list[datetime]]:
         known = sorted({day(each, zone) for each in places})
@@ -53,7 +53,7 @@ def of_days(zone: str, number: int) -> Windows:
 
 
 def of_hours(number: int) -> Windows:
-    """The instants of so many hours in a row, which begin at any time."""
+    """The instants of n consecutive hours, starting at any time."""
 
     def windows(places: list[datetime]) -> Iterator[list[datetime]]:
         for first in places:
@@ -111,7 +111,7 @@ def once(guarantee: dg.Guarantee) -> float:
 
 
 def least_paid(name: str, seed: int, folder: Any) -> float:
-    """What the fullest account was charged, divided by what the worst unit met."""
+    """The charge of the fullest account, divided by the worst unit's true charge."""
     draw = random.Random(f"{name}{seed}")
     places, zone = instants(draw.choice(CHANGES)), draw.choice(ZONES)
     promise, windows = promises(zone)[name]

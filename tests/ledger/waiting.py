@@ -1,4 +1,4 @@
-"""Connections of stores that say when they wait, so that an actor that is paused can go on."""
+"""Connections of stores that report when they wait, so that a paused actor can continue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.interleaving import Interleaving
 
 
 def tell_who_waits(pair: Interleaving, patch: pytest.MonkeyPatch) -> None:
-    """Have each connection of a store that finds something held let the other actor go on."""
+    """Make each connection of a store that finds a lock let the other actor continue."""
     _tell_of_sqlite(pair, patch)
     _tell_of_postgres(pair, patch)
 

@@ -44,7 +44,7 @@ else:
 UNITS: Mapping[str, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 #: Zones of columns of moments.
 ZONES = ("UTC", "Europe/Paris", "+05:30")
-# Types on which Polars panics, or of which it makes other values: it has no seconds.
+# Types on which Polars panics, or which it converts to other values: it has no seconds.
 _NOT_IN_POLARS = (
     *("decimal256", "list_view", "run_end_encoded", "month_day_nano", "map"),
     *("date64", "timestamp[s", "duration[s", "time32[s"),
@@ -68,7 +68,7 @@ def _decimal(bits: int, digits: int, places: int) -> Column:
 
 
 def _too_wide(bits: int, digits: int, places: int) -> Any:
-    """Return decimals, among them those that have more digits than the type says."""
+    """Return decimals, some with more digits than the type declares."""
     plain, odd = decimals(digits, places)
     ends = {"most stored": 2 ** (bits - 1) - 1, "least stored": -(2 ** (bits - 1))}
     stored = {
@@ -108,7 +108,7 @@ def _extension(kind: pa.DataType, storage: pa.DataType) -> Column:
 
 
 def _some(*raws: Any) -> Cells:
-    """Return cells of which nobody states a reading, the first two plain."""
+    """Return cells without a specified reading, the first two plain."""
     cells = [Cell(raw, UNSTATED) for raw in raws]
     return (cells[0], cells[1]), {f"odd {place}": cell for place, cell in enumerate(cells[2:])}
 
@@ -220,7 +220,7 @@ def _bool8() -> Cells:
 
 
 def _date64() -> Cells:
-    """Return days that are stored as milliseconds; those that are no whole days have no reading."""
+    """Return dates stored as milliseconds; fractional days have no reading."""
     day = 86_400_000
     plain, odd = days()
     stored = {name: Cell(cell.raw * day, cell.value, cell.or_missing) for name, cell in odd.items()}
@@ -233,12 +233,12 @@ def _date64() -> Cells:
 
 
 def _encoded(made: Mapping[str, tuple[Meaning, Column, Any]]) -> Iterator[Kind]:
-    """Yield the types that hold another one: dictionaries, runs, lists and the like."""
+    """Yield the types that wrap another one: dictionaries, runs, lists and similar."""
     for inner in ("int64", "string", "double", "date32", "timestamp[ns, UTC]", "timestamp[ms]"):
         what, column, (plain, odd) = made[inner]
         common = inner == "string"
         encoded = _of(column, pa.Array.dictionary_encode)
-        # An encoding of its own is text in some readers, and what it holds in others.
+        # Some readers return a custom encoding as text, others as its contents.
         yield Kind(f"dictionary of {inner}", what, encoded, plain, odd, common)
         yield Kind(f"runs of {inner}", what, _of(column, pc.run_end_encode), plain, odd)
     nested: dict[str, Callable[[pa.Array], pa.Array]] = {
@@ -279,7 +279,7 @@ def parquet(table: pa.Table, folder: Path) -> Path:
 
 
 def _int96(table: pa.Table, folder: Path) -> Path:
-    """Write a table into a Parquet file whose times are days and nanoseconds, as Spark writes them.
+    """Write a table into a Parquet file with times as days and nanoseconds, like Spark.
 
     Raises:
         TypeError: if it has times with a zone, or one that these do not reach.
@@ -301,7 +301,7 @@ def _int96(table: pa.Table, folder: Path) -> Path:
 
 
 def _several(table: pa.Table, folder: Path) -> list[Path]:
-    """Write every fifth row into a file of its own, by row groups of one row."""
+    """Write every fifth row into a separate file, by row groups of one row."""
     parquet(table, folder)
     paths = [folder / f"part{place}.parquet" for place in range(3)]
     size = max(table.num_rows // 3, 1)

@@ -1,4 +1,4 @@
-"""Cells of one type, with what each says in Python, and the tables made of them."""
+"""Cells of one type, with each cell's Python value, and tables built from them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any, Literal, TypeAlias
 
 from dpgrain.tables.sources.column_types import LONGEST_LABEL
 
-#: The kind of things that a type holds. Nothing in a table is asked of what is "unusable".
+#: The meaning of a type. "unusable" types are never read from a table.
 Meaning: TypeAlias = Literal[
     "whole", "real", "decimal", "text", "truth", "day", "time", "moment", "null", "unusable"
 ]
-#: The value of a cell whose reading nobody states: engines agree on it all the same.
+#: The value of a cell without a specified reading: engines nevertheless agree on it.
 UNSTATED = object()
 #: Microseconds of a day.
 DAY = 24 * 60 * 60 * 10**6
@@ -32,10 +32,10 @@ class Cell:
     """One cell of a column.
 
     Args:
-        raw: the cell, as the column's type stores it; None for a null.
-        value: what the cell says: an int, a float, a :class:`~decimal.Decimal`, a text or a truth; days
-            since 1970 for days; microseconds since 1970, cut off, for times; ±∞ for infinite ones;
-            None for what is missing or not readable.
+        raw: the cell in the column's storage type; None for a null.
+        value: the cell's value: an int, a float, a :class:`~decimal.Decimal`, a text or a boolean;
+            days since 1970 for dates; microseconds since 1970, truncated, for times; ±∞ for
+            infinite ones; None for missing or unreadable cells.
         or_missing: True where it may be read as missing as well.
 
     >>> Cell(b"\\xff", None).value is None
@@ -47,7 +47,7 @@ class Cell:
     or_missing: bool = False
 
 
-#: The plain cells of a type, and its odd ones by name.
+#: The plain cells of a type, and its malformed ones by name.
 Cells: TypeAlias = tuple[tuple[Cell, ...], dict[str, Cell]]
 #: From raw values to a column of a type.
 Column: TypeAlias = Callable[[Sequence[Any]], Any]
@@ -55,15 +55,15 @@ Column: TypeAlias = Callable[[Sequence[Any]], Any]
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """One type of a column, with plain cells and odd ones.
+    """One column type, with plain and malformed cells.
 
     Args:
-        name: its name, which is a good name of a column of it, too.
-        meaning: the kind of things that it holds.
+        name: its name, also used as a column name.
+        meaning: the meaning of its values.
         column: a function from raw cells to a column as its system has it.
-        plain: two different cells or more, which are as everybody's.
-        odd: odd cells by their names.
-        common: True for a type that people's tables have, which must not be refused where it suits.
+        plain: two or more different ordinary cells.
+        odd: malformed cells by their names.
+        common: True for a common type, which must not be rejected if it suits.
         stated: the SQL type that ``types=`` states of a column of text; empty where none is.
         nullable: False for a type without a null.
 
@@ -84,11 +84,11 @@ class Kind:
 
     @property
     def strange(self) -> dict[str, Cell]:
-        """Odd cells by their names, and a null where the type has one."""
+        """Malformed cells by their names, and a null if the type has one."""
         return {**self.odd, "null": Cell(None)} if self.nullable else dict(self.odd)
 
     def label(self, cell: Cell) -> str | None:
-        """Return the text of a cell as a key, as the definition has it; None where it is none.
+        """Return the text of a cell as a key, by definition; None if it has none.
 
         Args:
             cell: a cell of this type.
@@ -140,9 +140,9 @@ class System:
             ``item`` and ``x`` that every table has.
         raw: a function from an int, a text or a float to the raw cell of such a type.
         table: a function from columns by their names to a table of the system.
-        ways: the ways in which such a table is given: functions of the table and an empty folder to
-            what ``dg.read`` takes.
-        queries: the ways that are queries, whose rows ``dg.read`` takes as given.
+        ways: the input forms of such a table: functions from the table and an empty folder to the
+            argument of ``dg.read``.
+        queries: the forms that are queries, read by ``dg.read`` with rows as given.
 
     >>> from tests.malformed.systems import SYSTEMS
     >>> system = SYSTEMS["Arrow"]
@@ -169,14 +169,14 @@ class System:
         odd: bool | None,
         but: frozenset[tuple[str, str]] = frozenset(),
     ) -> Rows:
-        """Return rows of others, and between them those of one person, with a column of each type.
+        """Return rows of several people around the tested person's, one column per type.
 
         Args:
             kinds: the types, each of a column of its name.
             odd: True where that person's cells are odd, False where they are plain, None where that
                 person has no row.
-            but: the names of types and of odd cells that are replaced by plain ones, for a way that
-                cannot hold them.
+            but: the names of types and malformed cells replaced by plain ones, for a form that
+                cannot represent them.
         """
         cells = {
             kind.name: [
@@ -204,7 +204,7 @@ class System:
         return Rows(columns)
 
     def make(self, rows: Rows) -> Any:
-        """Return the table of some rows, as the system has it.
+        """Return the table of some rows in this system.
 
         Args:
             rows: the rows.
@@ -216,7 +216,7 @@ class System:
         return self.table(made)
 
     def held(self, way: str, folder: Path) -> tuple[tuple[Kind, ...], frozenset[tuple[str, str]]]:
-        """Return the types that tables given in a way can have, and odd cells that they cannot hold.
+        """Return the types that a form supports, and the malformed cells that it cannot represent.
 
         Args:
             way: the name of the way.
@@ -250,7 +250,7 @@ class System:
 
 
 def passing(items: Sequence[Any], works: Callable[[Sequence[Any]], bool]) -> list[Any]:
-    """Return the items with which something works, where it works with several if with each of them.
+    """Return the items with which a function works, assuming that items are independent.
 
     Args:
         items: the items.
@@ -265,7 +265,7 @@ def passing(items: Sequence[Any], works: Callable[[Sequence[Any]], bool]) -> lis
     return [*passing(items[:half], works), *passing(items[half:], works)] if half else []
 
 
-#: The people before the odd one, and as many behind; and that one's number.
+#: The number of people before the tested one, and after; and that one's number.
 HALF, MINE = 6, 99
 
 
@@ -309,7 +309,7 @@ def calendar_day(day: Any) -> str:
 
 
 def instants(per_second: int) -> Cells:
-    """Return plain and odd times that are stored as 64-bit ticks since 1970.
+    """Return plain and malformed times stored as 64-bit ticks since 1970.
 
     Args:
         per_second: how many ticks a second has.
@@ -348,7 +348,7 @@ def instants(per_second: int) -> Cells:
 
 
 def days() -> Cells:
-    """Return plain and odd days that are stored as 32-bit days since 1970.
+    """Return plain and malformed days stored as 32-bit days since 1970.
 
     >>> days()[1]["before 1970"].value
     -1
@@ -455,7 +455,8 @@ def texts(raw: Callable[[bytes], Any] = bytes) -> Cells:
     """Return plain and odd texts.
 
     Args:
-        raw: a function from bytes to a raw cell; an odd text that it cannot hold is left out.
+        raw: a function from bytes to a raw cell; malformed texts that it cannot represent are
+            omitted.
 
     >>> sorted(set(TEXTS) - set(texts(bytes.decode)[1]))
     ['cut', 'not UTF-8', 'surrogate']

@@ -39,7 +39,7 @@ class Hostile:
 
 
 class Loud:
-    """A number that is none, with a warning.
+    """An invalid number, with a warning.
 
     >>> with warnings.catch_warnings(action="ignore"):
     ...     float(Loud())

@@ -39,7 +39,7 @@ def _frame_array(values: Any, dtype: Any) -> Any:
 
 
 def _array(dtype: str, nothing: Any) -> Callable[[Sequence[Any]], Any]:
-    """Return a function to a column of NumPy, which has no null but one of its own values."""
+    """Return a function to a NumPy column, which has no null except one of its values."""
     return lambda raws: pd.Series(
         np.array([nothing if raw is None else raw for raw in raws], dtype=dtype)
     )
@@ -49,7 +49,7 @@ def _ticks(unit: str, kind: str = "M8", zone: str = "") -> Callable[[Sequence[An
     def column(raws: Sequence[Any]) -> Any:
         ticks = np.array([_NOTHING if raw is None else raw for raw in raws], dtype=np.int64)
         result = pd.Series(ticks.view(f"{kind}[{unit}]"))
-        # The ticks are counted in UTC, whatever the zone shows.
+        # The ticks are counted in UTC, whatever the displayed zone.
         return result.dt.tz_localize("UTC").dt.tz_convert(zone) if zone else result
 
     return column
@@ -166,13 +166,13 @@ def _kinds() -> Iterator[Kind]:
 
 
 def _different(cells: Cells) -> Cells:
-    """Return cells of which no two are equal, as names of a category are."""
+    """Return pairwise different cells, as required for category names."""
     equal = ("numpy complex", "Decimal")
     return cells[0], {name: cell for name, cell in cells[1].items() if name not in equal}
 
 
 def _of_objects() -> Cells:
-    """Return objects of which only text has a stated reading."""
+    """Return objects; only text has a specified reading."""
     odd = {
         name: Cell(value, value if name in ("text", "NUL", "return") else UNSTATED)
         for name, value in objects().items()

@@ -35,7 +35,7 @@ def _typed(kind: str) -> Callable[[Sequence[Any]], list[str]]:
 
 
 def _stated(*cells: tuple[str, Any]) -> Cells:
-    """Return cells of SQL with what each says, the first two plain."""
+    """Return SQL cells with their values, the first two plain."""
     made = [Cell(raw, value) for raw, value in cells]
     return (made[0], made[1]), {cell.raw: cell for cell in made[2:]}
 
@@ -193,7 +193,7 @@ def _duckdb_kinds() -> Iterator[Kind]:
 
 
 def select(columns: Mapping[str, Sequence[str]], quote: str = '"') -> str:
-    """Return the SQL of rows whose cells are expressions.
+    """Return the SQL of rows with expressions as cells.
 
     Args:
         columns: column → the expression of each row.
@@ -332,7 +332,7 @@ def _text_kinds() -> Iterator[Kind]:
 
 def _of_csv() -> Cells:
     plain, odd = texts()
-    # An empty value and a missing one are written alike; the ends of lines are the reader's matter.
+    # An empty value and a missing one are written the same; line endings are the reader's concern.
     return plain, {name: cell for name, cell in odd.items() if name not in ("empty", "line ends")}
 
 
@@ -465,7 +465,7 @@ def _spark_kinds() -> Iterator[Kind]:
 
 
 def spark_system(session: Any) -> System:
-    """Return the types of Spark, whose tables are frames of a session.
+    """Return the types of Spark; their tables are frames of a session.
 
     Args:
         session: the session of Spark.

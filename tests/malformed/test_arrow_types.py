@@ -21,7 +21,7 @@ LACKING: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("way", ARROW.ways)
-def test_a_way_holds_most_types_and_odd_cells(way: str, tmp_path: Path) -> None:
+def test_form_supports_most_types_and_malformed_cells(way: str, tmp_path: Path) -> None:
     check_way(ARROW, way, tmp_path, without=LACKING.get(way, ()))
 
 

@@ -13,8 +13,8 @@ from tests.malformed.uses import FUNCTIONS, ROLES, Use, outcome, uses
 
 @pytest.mark.slow
 def test_every_statistic_is_used() -> None:
-    """What the registry knows is published by one of the functions, or this list has a hole."""
-    # In a process of its own: tests register statistics, too.
+    """Every statistic of the registry is published by a function in this list."""
+    # In a separate process: tests also register statistics.
     code = "\n".join(
         [
             "from dpgrain import statistics",
@@ -34,9 +34,7 @@ def test_every_statistic_is_used() -> None:
 @pytest.mark.parametrize(
     ("name", "role"), [("int8", "key"), ("double", "number"), ("bool", "cell")]
 )
-def test_a_use_is_asked_without_reading_and_published_as_the_reference_is(
-    name: str, role: str
-) -> None:
+def test_use_is_requested_without_reading_and_matches_the_reference(name: str, role: str) -> None:
     arrow, use = SYSTEMS["Arrow"], Use("sum", role)
     kind = arrow.kinds[name]
     rows = arrow.rows([kind], odd=True)
@@ -49,7 +47,7 @@ def test_a_use_is_asked_without_reading_and_published_as_the_reference_is(
     assert not refused.charged
 
 
-def test_what_does_not_suit_is_refused_by_the_schema() -> None:
+def test_unsuitable_type_is_rejected_by_the_schema() -> None:
     arrow, use = SYSTEMS["Arrow"], Use("sum", "number")
     kind = arrow.kinds["string"]
     assert not use.suits(kind)

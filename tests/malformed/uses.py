@@ -125,8 +125,8 @@ class Use:
     """A statistic of a table of :meth:`System.rows`, with one of its columns in one role.
 
     Args:
-        function: the name of what is published, in ``FUNCTIONS``.
-        role: what the column is there, in ``ROLES``.
+        function: the name of the publishing function, in ``FUNCTIONS``.
+        role: the role of the column, in ``ROLES``.
 
     >>> from tests.malformed.systems import SYSTEMS
     >>> arrow = SYSTEMS["Arrow"]
@@ -142,7 +142,7 @@ class Use:
     role: str
 
     def suits(self, kind: Kind) -> bool:
-        """Return whether the type holds what the use is of.
+        """Return whether the type suits the use.
 
         Args:
             kind: the type.
@@ -153,13 +153,13 @@ class Use:
     def of(
         self, source: Any, kind: Kind, *, most: float = 1e3, types: Any = None, **options: Any
     ) -> Outcome:
-        """Publish, and return what came of it.
+        """Publish, and return the outcome.
 
         Args:
-            source: what ``dg.read`` takes.
-            kind: the type of the column in question, whose name is the column's.
+            source: the argument of ``dg.read``.
+            kind: the type of the tested column; its name is the column's.
             most: the budget's ε.
-            types: the types that are stated.
+            types: the declared types.
             **options: other options of ``dg.read``.
         """
         user = kind.name if self.role == "user" else "who"
@@ -171,11 +171,11 @@ class Use:
         return outcome(publish, most)
 
     def outcome(self, table: UserTable, kind: Kind) -> Outcome:
-        """Ask for a release that no budget holds, so that nothing is read, and return what came of it.
+        """Request a release above any budget, so that nothing is read, and return the outcome.
 
         Args:
             table: the table, which is read once for all uses.
-            kind: the type of the column in question, whose name is the column's.
+            kind: the type of the tested column; its name is the column's.
         """
 
         def publish() -> Any:
@@ -224,10 +224,10 @@ class Use:
         return function(table, **{name: value for name, value in asked.items() if name in taken})
 
     def expected(self, rows: Rows, kind: Kind) -> Outcome:
-        """Return what the definition says: the same of a table of plain types of Arrow.
+        """Return the outcome by definition: the one of a table with plain Arrow types.
 
         Args:
-            rows: the rows; each cell of the column says what it is read as.
+            rows: the rows, with the value of each cell.
             kind: the type of the column.
         """
         columns = {
@@ -261,9 +261,9 @@ class Use:
 
 
 def _plain_numbers(kind: Kind, cells: list[Cell], *, narrow: bool) -> tuple[list[Any], pa.DataType]:
-    """Return numbers in a plain type: whole ones as such, cut off where 64 bits end.
+    """Return numbers in a plain type: integers stay integers, clamped to 64 bits.
 
-    Whole numbers of types with more bits than 63 are added up as real ones, which ``narrow`` asks for.
+    Integers of types with more than 63 bits are added up as floats, as requested by ``narrow``.
     """
     ends = -(2**63), 2**63 - 1
     known = [cell.value for cell in kind.odd.values() if isinstance(cell.value, int)]
@@ -284,7 +284,7 @@ def _labels(kind: Kind) -> list[Any]:
 
 
 def _inside(kind: Kind, labels: list[Any]) -> Any:
-    """Return the region that is stated: from the second plain cell on, and what is missing."""
+    """Return the region: from the second plain cell on, and missing cells."""
     return [(_FIRST, None), None] if kind.meaning in ("day", *_TIMES) else [labels[-1], None]
 
 
@@ -322,7 +322,7 @@ def uses() -> list[Use]:
                 continue
             if role == "cell" and name == "mean of columns":
                 continue
-            # Fits read columns, and no cells that are made of them.
+            # Fits read columns, and no derived cells.
             if role in ("cells", "day") and name.startswith("fit"):
                 continue
             result.append(Use(name, role))
@@ -337,8 +337,8 @@ class Outcome:
     """The outcome of a release.
 
     Args:
-        said: the error's name and its sentence; ``"released"`` where there was none.
-        numbers: what was published, by its labels in text; None where nothing was.
+        said: the error's name and message; ``"released"`` without one.
+        numbers: the published numbers, by their labels as text; None if there are none.
         charged: True where a budget was charged.
 
     >>> outcome(lambda: 1 / 0).said
@@ -356,12 +356,12 @@ class Outcome:
 
     @property
     def refused(self) -> bool:
-        """True where the schema or a public parameter was refused, and nothing was charged."""
+        """True if the schema or a public parameter was rejected, and nothing was charged."""
         return self.said.startswith("SchemaError") and not self.charged
 
     @property
     def suited(self) -> bool:
-        """True where nothing but the budget refused it."""
+        """True if only the budget rejected it."""
         return self.said.startswith("RefusedError") and not self.charged
 
     @property
@@ -371,7 +371,7 @@ class Outcome:
 
 
 def outcome(publish: Callable[[], Any], most: float = 1e3) -> Outcome:
-    """Publish inside a budget, and return what came of it, errors and warnings as well.
+    """Publish inside a budget, and return the outcome, including errors and warnings.
 
     Args:
         publish: a function that publishes something.
@@ -391,9 +391,9 @@ def outcome(publish: Callable[[], Any], most: float = 1e3) -> Outcome:
 
 
 def _numbers(found: Any) -> Mapping[str, float]:
-    """Return what was published, by labels in text."""
+    """Return the published numbers, by labels as text."""
     if isinstance(found, np.ndarray):
-        # What is computed from sums on a cluster may differ in its last digits.
+        # Results from sums on a cluster may differ in their last digits.
         return {str(place): round(float(number), 12) for place, number in enumerate(found.ravel())}
     columns = [column.to_pylist() for column in found.groups.columns]
     labels = map(str, zip(*columns, strict=True)) if columns else iter(["all"])

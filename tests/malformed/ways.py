@@ -1,4 +1,4 @@
-"""What every way to give a table has to hold."""
+"""The requirements on every input form."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.malformed.cells import System
 
 
 def check_way(system: System, way: str, folder: Path, *, without: tuple[str, ...] = ()) -> None:
-    """Most types and odd cells are held, and all common types but these."""
+    """Most types and malformed cells are supported, and all common types but these."""
     kinds, lost = system.held(way, folder)
     assert len(kinds) > 0.65 * len(system.kinds)
     assert len(lost) < 0.5 * sum(len(kind.strange) for kind in kinds)

@@ -1,4 +1,4 @@
-"""Users whose mean is asked for, by every method."""
+"""Users with a requested mean, by every method."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 
 N, D, EACH = 1200, 4, 3
 PLACE = 3.0
-# Users' vectors lie about so far from their mean.
+# Distance of users' vectors from their mean.
 RADIUS = 0.3
 
 

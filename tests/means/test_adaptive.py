@@ -1,4 +1,4 @@
-"""The clipping bound follows the norms of users, from published numbers alone."""
+"""The clipping bound follows the norms of users, only from published numbers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_user_adds_a_vector_of_norm_at_most_one(clip: float) -> None:
 )
 @pytest.mark.parametrize("clip", [1e-3, 1.0, 1e3])
 def test_no_vector_raises_a_floating_point_error(vector: list[float], clip: float) -> None:
-    # With such settings of NumPy an error would reveal somebody's vector.
+    # With such NumPy settings an error would reveal a user's vector.
     with np.errstate(all="raise"):
         added = _Counted(Vectors(np.array([vector])), clip).vectors()
     assert np.isfinite(added).all()
@@ -86,7 +86,7 @@ def test_bound_follows_the_norms(kind: str, scale: float) -> None:
 
 @dataclass
 class Replayed:
-    """A run that publishes what another run has published, whatever users hold."""
+    """A run that publishes another run's results, for any users."""
 
     published: list[NDArray[Any]]
     noise_sd: float
@@ -97,7 +97,7 @@ class Replayed:
         return self.published.pop(0)
 
 
-def test_bound_depends_on_published_numbers_alone() -> None:
+def test_bound_depends_only_on_published_numbers() -> None:
     generator = np.random.default_rng(4)
     mean = AdaptiveClip(inner("shuffle"), 2.0)
     published = [generator.normal(size=DIMENSION + COUNTS) * 0.1 for _ in range(ROUNDS)]
@@ -111,7 +111,7 @@ def test_bound_depends_on_published_numbers_alone() -> None:
     assert len({bound for bound, *_ in seen[0]}) > 1
 
 
-def test_noise_is_that_of_the_inner_mean_in_units_of_the_bound() -> None:
+def test_noise_is_the_inner_means_in_bound_units() -> None:
     mean = AdaptiveClip(inner("central"), 2.0)
     found = []
     for seed in range(60):

@@ -1,4 +1,4 @@
-"""What ``auto`` loses to the best method in hindsight, and to clipping in the worst case."""
+"""The loss of ``auto`` compared with the best method in hindsight, and with clipping at worst."""
 
 from __future__ import annotations
 
@@ -64,16 +64,14 @@ def test_auto_is_near_the_best_in_hindsight(
 
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize(("epsilon", "d"), [(0.5, 1), (1.0, 1), (1.0, 2), (3.0, 1), (1.0, 10)])
-def test_no_number_of_hidden_users_makes_auto_err_more_than_three_times(
-    epsilon: float, d: int
-) -> None:
+def test_hidden_users_cost_auto_at_most_a_factor_three(epsilon: float, d: int) -> None:
     # All sit at one end of the ball but k users, who sit at the other.
     X = np.zeros((2000, d))
     X[:, 0] = 0.9
     problem = problem_of(X, epsilon, None)
     plan, clip = AUTO.make(problem), get_method("clip").make(problem)
     assert plan.method == "recentred"
-    # The noise of clipping is that of k users, up to a factor.
+    # The noise of clipping equals k users, up to a factor.
     noise = clip.expected * len(X)
     for times in (0.5, 0.8, 1.2, 1.6, 2.0, 2.5, 3.0):
         X[: round(times * noise), 0] = -0.9
@@ -81,7 +79,7 @@ def test_no_number_of_hidden_users_makes_auto_err_more_than_three_times(
 
 
 @pytest.mark.parametrize("radius", [0.001, 0.5, 10.0])
-def test_a_stated_radius_does_not_change_what_auto_publishes(radius: float) -> None:
+def test_stated_radius_does_not_change_autos_release(radius: float) -> None:
     X = np.random.default_rng(1).normal(size=(900, 2))
     known, unknown = (cases.mean(X, epsilon=1.0, radius=each) for each in (radius, None))
     assert known.value.tolist() == unknown.value.tolist()

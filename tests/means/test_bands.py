@@ -1,4 +1,4 @@
-"""Banded noise: its matrix, its law, and neighbours that are searched for."""
+"""Banded noise: its matrix, its distribution, and a search for neighbours."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def matrix(bands: Bands, rounds: int) -> Array:
 
 
 @pytest.mark.parametrize(("bands", "rounds"), [(1, 9), (2, 9), (5, 40), (40, 40), (8, 3)])
-def test_numbers_are_those_of_the_matrix(bands: int, rounds: int) -> None:
+def test_numbers_agree_with_the_matrix(bands: int, rounds: int) -> None:
     best = Bands.best(bands, rounds)
     whole = matrix(best, rounds)
     assert 1 - 1e-11 < np.linalg.norm(best.column) <= 1
@@ -57,7 +57,7 @@ def test_no_column_nearby_is_better() -> None:
 
 
 @pytest.mark.parametrize("column", [(0.9, 0.9), (0.0, 1.0), (-0.5, 0.5), (math.nan,)])
-def test_columns_that_cost_more_are_refused(column: tuple[float, ...]) -> None:
+def test_costlier_columns_are_rejected(column: tuple[float, ...]) -> None:
     with refuses("column", "1"):
         Bands(column)
 
@@ -67,7 +67,7 @@ def test_the_stream_undoes_the_matrix() -> None:
     noise = Correlated(best)
     found = np.array([noise.next(row) for row in fresh])
     assert found == pytest.approx(np.linalg.solve(matrix(best, 30), fresh))
-    # A run that was interrupted goes on, or begins anew.
+    # An interrupted run continues, or starts again.
     again = Correlated(best)
     for row in fresh[:12]:
         again.next(row)
@@ -78,7 +78,7 @@ def test_the_stream_undoes_the_matrix() -> None:
     assert other.next(fresh[0]) == pytest.approx(fresh[0] / best.column[0])
 
 
-# -- neighbours: what one user may move, over all rounds, where randomness is the same --
+# -- neighbours: the effect of one user over all rounds, with equal randomness --
 
 PEOPLE, ROUNDS, WIDTH = 5, 9, 3
 
@@ -95,7 +95,7 @@ def run(mean: ClippedMean, owners: IndexArray, parts: Any, data: Array) -> Array
 @pytest.mark.parametrize("held", [1, 2])
 @pytest.mark.parametrize("bands", [2, 3, 4, 9])
 @pytest.mark.parametrize("sampling", ["pairs", "users"])
-def test_no_neighbour_moves_a_turn_farther_than_is_billed(
+def test_no_neighbour_moves_a_round_beyond_the_charge(
     sampling: Any, bands: int, held: int, relation: Relation
 ) -> None:
     """Everyone of a part is drawn, so that turns are seen one by one."""
@@ -119,7 +119,7 @@ def test_no_neighbour_moves_a_turn_farther_than_is_billed(
         other[:, own] = 0.0 if relation == "zero_out" else -np.abs(data[:, own])
         moved = run(mean, owners, drawn, data) - run(mean, owners, drawn, other)
         turns = np.flatnonzero(np.linalg.norm(moved, axis=1))
-        # A person's turns are b rounds apart, and no more than are accounted for.
+        # A person's participations are b rounds apart, and no more than the charged number.
         assert len(turns) <= math.ceil(ROUNDS / bands)
         assert not np.any(np.diff(turns) % bands)
         for turn in turns:
@@ -127,13 +127,13 @@ def test_no_neighbour_moves_a_turn_farther_than_is_billed(
             alone[turn] = moved[turn]
             worst = max(worst, float(np.linalg.norm(whole @ alone)))
         seen = float(np.linalg.norm(whole @ moved))
-        # What turns move is at right angles to each other.
+        # The changes of different participations are orthogonal.
         assert seen <= billed * math.sqrt(len(turns)) * (1 + 1e-9)
     assert 0.7 * billed < worst <= billed * (1 + 1e-9)
 
 
 def test_parts_of_others_do_not_depend_on_a_user() -> None:
-    """In law: each user's part is drawn by itself, evenly."""
+    """In distribution: each user's part is drawn independently and uniformly."""
     mean = ClippedMean(1.0, 1.0, 10, 6, 0.1, bands=3)
     owners = np.arange(3000)
     parts = mean.start(SystemSource(), owners).parts
@@ -144,7 +144,7 @@ def test_parts_of_others_do_not_depend_on_a_user() -> None:
     assert np.abs(pairs - 3000 / 9).max() < 110
 
 
-def test_each_part_has_its_turn_at_bands_times_the_rate() -> None:
+def test_each_part_participates_at_bands_times_the_rate() -> None:
     mean = ClippedMean(1.0, 1.0, 10, 400, 0.05, bands=4)
     owners = np.repeat(np.arange(1000), 2)
     rounds = mean.start(SystemSource(), owners)
@@ -158,8 +158,8 @@ def test_each_part_has_its_turn_at_bands_times_the_rate() -> None:
     )
 
 
-def test_who_goes_on_has_no_more_turns_than_are_accounted_for() -> None:
-    """A run that was cut begins anew with a whole cycle, and with the state it goes on as it was."""
+def test_resumed_run_has_no_additional_participations() -> None:
+    """An interrupted run starts with a whole cycle, or continues unchanged from its state."""
     mean, owners = ClippedMean(1.0, 1.0, 10, 20, 0.25, bands=4), np.arange(40)
 
     def drawn(rounds: ClippedRounds) -> IndexArray:
@@ -204,13 +204,13 @@ def test_calibration_keeps_the_promise() -> None:
     )
 
 
-# -- an audit: turns of the last user, each a trial, in one run --
+# -- an audit: participations of the last user, each a trial, in one run --
 
 CHANCE, TRIALS, BANDS = 1e-6, 700, 3
 
 
 def scores(present: bool) -> Array:
-    """What a column says of the last user, in each of the user's turns."""
+    """The evidence of a column for the last user, in each of the user's rounds."""
     people = 6 if present else 5
     mean = ClippedMean(1.0, 1.0, 10, BANDS * TRIALS, 1 / BANDS, level="user", bands=BANDS)
     rounds = mean.start(SeededSource(3 + present), np.arange(people))
@@ -228,7 +228,7 @@ def scores(present: bool) -> Array:
 
 
 def audit() -> float:
-    """A lower bound on how many deviations of noise the two data sets are apart, in one turn."""
+    """A lower bound on the distance of the two data sets in noise deviations, in one round."""
     return mu_below(scores(True), scores(False), chance=CHANCE)
 
 

@@ -20,7 +20,7 @@ def test_sums_in_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.array_equal(whole, mean.start(SeededSource(2), owners).estimate(vectors))
 
 
-def test_more_users_than_the_roster_are_refused() -> None:
+def test_users_beyond_the_stated_number_are_rejected() -> None:
     stream = PanPrivateStream(PanPrivate(1.0, 1.0, 2, 1), 1)
     assert stream.receive([1.0]) is None
     assert stream.receive(None) is not None

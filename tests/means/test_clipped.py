@@ -22,7 +22,7 @@ CLIP = 2.0
 
 
 class Clipped(MeanContract):
-    """What the clipped means have in common."""
+    """Common properties of clipped means."""
 
     attained = 0.6
     options: ClassVar[dict[str, Any]] = {}
@@ -70,7 +70,7 @@ class TestBanded(Clipped):
 
     def sensitivity(self, mean: Mean, relation: Relation) -> float:
         mean = self.mean(mean)
-        # How far a column of the matrix moves is told below; this is how far the sum moves.
+        # The change of a matrix column is tested below; this is the change of the sum.
         return (1.0 if relation == "zero_out" else 2.0) * mean.clip / mean.divisor
 
 
@@ -78,7 +78,7 @@ class TestBandedInTurn(TestBanded):
     options: ClassVar[dict[str, Any]] = {"bands": 3, "sampling_rate": 1 / 3, "sampling": "users"}
 
 
-def test_exact_sums_do_not_depend_on_order_or_on_other_blocks() -> None:
+def test_exact_sums_do_not_depend_on_order_or_others() -> None:
     rng = np.random.default_rng(4)
     vectors = rng.normal(size=(BLOCKS, DIMENSION)) * 10.0 ** rng.integers(-9, 9, (BLOCKS, 1))
     mean = ClippedMean(1.0, 1.0, USERS, 9, exact=True)
@@ -89,7 +89,7 @@ def test_exact_sums_do_not_depend_on_order_or_on_other_blocks() -> None:
 
 
 @pytest.mark.parametrize("noise", [2.0**-10, 2.0**15, 2.0**17, 2.0**30])
-def test_exact_sums_take_every_noise_that_is_allowed(noise: float) -> None:
+def test_exact_sums_accept_every_allowed_noise(noise: float) -> None:
     mean = ClippedMean(3e-5, noise, 10, 1, level="user", exact=True)
     run = mean.start(SystemSource())
     found = run.estimate(Vectors(np.full((10, 2), 1.0)))
@@ -107,7 +107,7 @@ def test_poisson_draws_are_independent_with_the_stated_rate() -> None:
         assert chosen is not None
         drawn[i, chosen] = 1
     assert abs(drawn.mean() - rate) < 5 * math.sqrt(rate * (1 - rate) / drawn.size)
-    # Sizes of the batches vary as those of independent draws do.
+    # Sizes of the batches vary like independent draws.
     assert 0.8 < drawn.sum(axis=1).var() / (blocks * rate * (1 - rate)) < 1.25
     assert abs(np.corrcoef(drawn[:-1].ravel(), drawn[1:].ravel())[0, 1]) < 0.02
 
@@ -123,7 +123,7 @@ def test_drawn_users_bring_all_their_blocks() -> None:
 def test_the_divisor_is_public() -> None:
     mean = ClippedMean(1.0, 1.0, 50, 9, sampling_rate=0.5, blocks_per_user=3.0)
     assert mean.divisor == 75
-    # With whatever blocks there are, the noise of the mean is the same.
+    # For any blocks, the noise of the mean is the same.
     runs = [
         mean.start(SeededSource(2)).estimate(Vectors(np.zeros((blocks, 2)))) for blocks in (1, 1)
     ]
@@ -169,14 +169,14 @@ def test_calibration_keeps_the_promise(unit: Unit, relation: Relation, rate: flo
         ({"level": "row"}, "level must be one of"),
     ],
 )
-def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_reported(wrong: dict[str, Any], message: str) -> None:
     values = {"clip": 1.0, "noise_multiplier": 1.0, "n_users": 10, "rounds": 2}
     with pytest.raises(ParameterError, match=message):
         ClippedMean(**{**values, **wrong})
 
 
 @pytest.mark.slow
-def test_the_error_of_a_mean_over_a_released_number_is_told() -> None:
+def test_error_of_a_mean_over_noisy_number_is_reported() -> None:
     # The mean stays so far within the bound that it is never shortened to it.
     truth = np.full(4, 0.42)
     asked: dict[str, Any] = {"bound": 1.0, "epsilon": 1.0, "delta": 1e-6}
@@ -201,7 +201,7 @@ TRIALS = 100_000
 
 
 class OneCoordinateEach:
-    """Contributions of users who hold some blocks, all on a coordinate of their own."""
+    """Contributions of users with some blocks, each on a separate coordinate."""
 
     def __init__(self, users: int, held: int, value: float) -> None:
         self.dimension, self.blocks = users, users * held
@@ -219,7 +219,7 @@ class OneCoordinateEach:
 
 
 def published(mean: ClippedMean, held: int, value: float = 30.0, trials: int = TRIALS) -> Array:
-    """(trials, rounds): the noisy sums of users with so many blocks, in clipping bounds."""
+    """(trials, rounds): the noisy sums of users with n blocks, in clipping bounds."""
     contributions: Contributions = OneCoordinateEach(trials, held, value * mean.clip)
     owners = np.arange(contributions.blocks) // held
     run = mean.start(SystemSource(), owners)
@@ -228,7 +228,7 @@ def published(mean: ClippedMean, held: int, value: float = 30.0, trials: int = T
 
 
 def epsilon_at(present: Array, absent: Array, share: float) -> float:
-    """A lower bound on ε at δ = 1e-5, from the scores of which this share is accepted."""
+    """A lower bound on ε at δ = 1e-5, from scores and the accepted share."""
     return epsilon_below(present, absent, float(np.quantile(present, 1 - share)), delta=1e-5)
 
 
@@ -249,7 +249,7 @@ FULL = ClippedMean(2.0, 3.0, 10, 4)
 @pytest.mark.proof("audit", "SampledGaussian")
 def test_audit_of_full_rounds() -> None:
     found = mu_below(published(FULL, 1).sum(axis=1), published(FULL, 1, 0.0).sum(axis=1))
-    # Of the rounds' sum the sd is √4 noise sds.
+    # The sd of the rounds' sum is √4 noise sds.
     assert 0.9 * claimed_mu(FULL) < found <= claimed_mu(FULL)
 
 
@@ -257,7 +257,7 @@ DRAWN = ClippedMean(2.0, 1.5, 10, 6, sampling_rate=0.2)
 
 
 def pair_scores(mean: ClippedMean, sums: Array) -> Array:
-    """The log likelihood ratio of one block that is drawn with the rate, or is not there."""
+    """The log likelihood ratio of one block sampled with the rate against its absence."""
     q, sd = mean.sampling_rate, mean.noise_multiplier
     scores: Array = np.log1p(q * np.expm1((sums - 0.5) / sd**2)).sum(axis=1)
     return scores
@@ -272,7 +272,7 @@ def audit_pairs(mean: ClippedMean) -> float:
 def test_audit_of_drawn_pairs() -> None:
     claimed = DRAWN.event.epsilon(1e-5)
     assert 0.3 * claimed < audit_pairs(DRAWN) <= claimed
-    # Of a small ε nearly all that is claimed is seen, and 1.2 times the rate would be.
+    # For a small ε almost all of the claim is visible, and 1.2 times the rate would be.
     present, absent = (pair_scores(DRAWN, published(DRAWN, 1, value)) for value in (30.0, 0.0))
     found = {at: delta_below(present, absent, at) / DRAWN.event.delta(at) for at in (0.0, 0.2, 0.5)}
     assert max(found.values()) <= 1
@@ -280,12 +280,12 @@ def test_audit_of_drawn_pairs() -> None:
 
 
 @pytest.mark.slow
-def test_audit_finds_users_billed_as_pairs() -> None:
+def test_audit_finds_users_charged_as_pairs() -> None:
     held, mean = 11, ClippedMean(1.0, 2.0, 10, 100, sampling_rate=0.1, sampling="users")
     billed = SampledGaussian(2.0, 0.1, 100).epsilon(1e-5)
 
     def scores(there: int) -> Array:
-        """The log likelihood ratio of one element, in the rounds in which the others are seen."""
+        """The log likelihood ratio of one element, in the rounds with visible other elements."""
         sums = published(mean, there, trials=20_000)
         seen = sums > (held - 1) / 2
         ratios: Array = np.where(seen, sums - held + 0.5, 0.0) / mean.noise_multiplier**2

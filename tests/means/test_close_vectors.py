@@ -32,7 +32,7 @@ def test_counts_are_exact(tile: int, scale: float, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("offset", [0.0, 2.0**20, 2.0**36], ids=["near", "far", "farther"])
-def test_pairs_at_the_distance_itself_are_told_from_those_one_step_beyond(offset: float) -> None:
+def test_pairs_at_the_distance_differ_from_those_beyond(offset: float) -> None:
     # Most users at 0, so that the pairs in question are far from the centre of all products.
     rng = np.random.default_rng(6)
     d = 40
@@ -47,7 +47,7 @@ def test_pairs_at_the_distance_itself_are_told_from_those_one_step_beyond(offset
         assert list(counts[50:]) == ([52, 51] if offset == beyond == 0 else [expected] * 2) or (
             offset == 0
         )
-        # In any order, and whatever else there is.
+        # In any order, and with any other vectors.
         order = rng.permutation(52)
         assert np.array_equal(close(vectors[order], step, [4**17])[0], counts[order])
         others = np.vstack([rng.normal(size=(60, d)) * 1e9, pair])
@@ -55,7 +55,7 @@ def test_pairs_at_the_distance_itself_are_told_from_those_one_step_beyond(offset
 
 
 def test_a_float_product_would_err(monkeypatch: pytest.MonkeyPatch) -> None:
-    # What the integers guard against: without a second look at open pairs counts are wrong.
+    # The integers prevent an error: without rechecking open pairs counts are wrong.
     rng = np.random.default_rng(7)
     # Pairs that are far from all others, so that no centre is near to many.
     places = np.repeat(rng.normal(size=(60, 30)) * 1e7, 2, axis=0)

@@ -1,4 +1,4 @@
-"""A mean of users whose rows stay on a cluster is the one of the same rows here, bit for bit."""
+"""The mean of users with rows on a cluster equals the local one, bit for bit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROMISE: dict[str, Any] = {"bound": 10.0, "epsilon": 4.0, "delta": 1e-6, "random
 
 
 def rows(count: int, seed: int = 0) -> pa.Table:
-    """Records of which one user has a third, with cells that lack a value or are odd."""
+    """Records, a third of them of one user, with missing or malformed cells."""
     rng = np.random.default_rng(seed)
     odd = rng.choice([np.nan, np.inf, -1e308, 1e200, 1e-300, -0.0], count)
     columns = {
@@ -96,8 +96,8 @@ def test_rows_in_another_order_give_the_same_mean(method: str) -> None:
         same(mean(ROWS.take(order), engine, **options), mean(ROWS, engine, **options))
 
 
-def test_a_sum_that_lost_a_user_would_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The seeded bug: the last of the users of each run is left out."""
+def test_sum_with_a_lost_user_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant: the last of the users of each run is dropped."""
     call = GridSum.__call__
     here = mean(ROWS, "duckdb", method="clip")
 
@@ -110,13 +110,13 @@ def test_a_sum_that_lost_a_user_would_be_told(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.slow
-def test_tasks_that_are_run_again_add_once() -> None:
+def test_repeated_tasks_add_once() -> None:
     again = Cluster(3, again=lambda part, _: part == 1)
     for method in ("clip", "recentred"):
         same(mean(ROWS, again, method=method), mean(ROWS, "duckdb", method=method))
 
 
-def test_rows_of_a_region_and_rows_that_are_made_of_people() -> None:
+def test_regional_rows_and_derived_rows_are_averaged() -> None:
     def people(engine: Any) -> MeanOfUsers:
         table = dg.read(ROWS, user="who", engine=engine).where(late=[True])
         made = table.per_user(a=("a", "mean"), b="count")
@@ -147,15 +147,15 @@ def test_a_file_of_releases_brings_no_rows_here(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_users_of_a_share_may_have_longer_names_than_one_array_holds() -> None:
+def test_users_of_a_share_may_have_very_long_names() -> None:
     # All names together have more than 2 GiB, in pieces that share their memory.
     long = pa.RecordBatch.from_pydict({"x": [1.0, 3.0], "user": ["a" * (1 << 24), "b" * (1 << 24)]})
     found = np.concatenate(list(vector_runs(UserVectors(1, 9.0, users=True)([long] * 65), 1)))
     assert sorted(found.ravel()) == [1.0, 3.0]
 
 
-def test_vectors_are_kept_in_cells_and_come_back_in_order() -> None:
-    """More users than a cell has room for, of whom each share makes the vectors once."""
+def test_vectors_in_cells_return_in_order() -> None:
+    """More users than a cell can contain; each share builds the vectors once."""
     count = 40_000
     columns = [np.arange(count) % 7.0, np.arange(count) / count]
     batches = pa.table(dict(zip("ab", columns, strict=True))).to_batches(max_chunksize=count // 2)
@@ -169,8 +169,8 @@ def test_vectors_are_kept_in_cells_and_come_back_in_order() -> None:
 
 @pytest.mark.slow(cases=8)
 @pytest.mark.parametrize("seed", range(24))
-def test_no_user_moves_what_comes_from_there_by_more_than_the_bound(seed: int) -> None:
-    """Neighbours are searched over users, places, clipping bounds, centres and odd numbers."""
+def test_no_user_moves_cluster_results_beyond_the_bound(seed: int) -> None:
+    """Neighbours are searched over users, positions, bounds, centres and malformed numbers."""
     rng = np.random.default_rng(seed)
     data = rows(60, seed)
     gone = data.filter(pa.array(np.asarray(data["who"].fill_null(-1)) != 0))
@@ -205,7 +205,7 @@ def test_executors_get_no_noise_no_budget_and_no_method() -> None:
 
 
 class Unread(Cluster):
-    """A cluster whose rows nobody may read."""
+    """A cluster with rows that must not be read."""
 
     def frame(self, table: pa.Table) -> Any:
         raise AssertionError("Rows were read.")
@@ -225,7 +225,7 @@ OWN = Method("mine", CLIP.make)
         ({"bound": -1.0}, "bound must be"),
     ],
 )
-def test_what_is_refused_before_anything_is_read_or_charged(
+def test_invalid_arguments_are_rejected_before_reading_or_charging(
     options: dict[str, Any], words: str
 ) -> None:
     with dg.budget(9.0, 1e-5) as budget:
@@ -234,7 +234,7 @@ def test_what_is_refused_before_anything_is_read_or_charged(
         assert budget.spent == Price()
 
 
-def test_a_column_that_does_not_suit_is_refused() -> None:
+def test_unsuitable_column_is_rejected() -> None:
     table = dg.read(pa.table({"who": [1], "a": ["x"]}), user="who", engine=Unread())
     with refuses("columns", "'a'", kind=SchemaError):
         mean_of_columns(table, ["a"], **PROMISE)
@@ -250,7 +250,7 @@ def test_auto_chooses_the_same_on_a_cluster() -> None:
         assert here.method == there.method
 
 
-def test_a_cluster_takes_the_methods_that_add_up_or_count() -> None:
+def test_cluster_supports_additive_and_counting_methods() -> None:
     from dpgrain.means.problem import get_method
 
     assert [name for name in METHODS if get_method(name).distributed] == ["clip", "recentred"]
@@ -284,15 +284,13 @@ def _here(data: pa.Table, **options: Any) -> MeanOfUsers:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["clip", "recentred"])
-def test_a_frame_of_spark_is_averaged_where_it_is(spark: Any, method: str) -> None:
+def test_spark_frame_is_averaged_in_place(spark: Any, method: str) -> None:
     there = dg.mean_of_users(_frame(spark, ROWS), users="who", method=method, **PROMISE)
     same(there, _here(ROWS, method=method))
 
 
 @pytest.mark.slow
-def test_a_task_that_fails_first_is_run_again_and_adds_once(
-    spark: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_task_is_repeated_and_adds_once(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails_first(batches: Any) -> Any:
         from pyspark import TaskContext
 
@@ -318,7 +316,7 @@ def test_a_task_that_fails_first_is_run_again_and_adds_once(
 
 
 @pytest.mark.slow
-def test_frames_and_arguments_that_do_not_fit_are_refused(spark: Any) -> None:
+def test_mismatched_frames_and_arguments_are_rejected(spark: Any) -> None:
     from pyspark.sql import functions
 
     frame = _frame(spark, ROWS)

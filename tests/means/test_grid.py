@@ -11,7 +11,7 @@ from dpgrain.means import (
 
 
 def test_exact_blocks_are_never_longer_than_the_clip() -> None:
-    # Each vector alone: the sum is the block, and its integer norm must not exceed the bound.
+    # Each vector separately: the sum is the block, and its integer norm must not exceed the bound.
     rng = np.random.default_rng(6)
     step = 2.0**-24
     for d in (1, 2, 3, 50):

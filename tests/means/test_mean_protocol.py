@@ -27,5 +27,5 @@ def test_vectors_must_be_numbers(bad: Any) -> None:
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_vectors_lie_row_by_row(order: Literal["C", "F"]) -> None:
+def test_vectors_are_stored_row_by_row(order: Literal["C", "F"]) -> None:
     assert Vectors(np.ones((7, 5), order=order)).vectors().flags.c_contiguous

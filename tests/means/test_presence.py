@@ -1,4 +1,4 @@
-"""Who is there is a fact beside the vector: zeros count as what they are, in every private mean."""
+"""Presence is separate from the vector: zeros count as values, in every private mean."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from dpgrain.units import RELATIONS, Relation, User
 
 Array = NDArray[np.float64]
 N = 2000
-#: So little moves no result: only a rule that asks whether a number is 0 sees it.
+#: Too little to move any result: only a rule that tests for 0 sees it.
 HARDLY, SAME = 1e-9, 1e-6
-# Noise is another where a device rounds by other bits, as a number is nearly a step, or where users lie
-# nearly at a radius to choose.
+# Noise differs if a device rounds by other bits, if a number is nearly a step, or if users are
+# nearly at a radius.
 _SURE_SDS = 8.0
 PROMISE: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "n_users": N, "rounds": 2}
 CLOSE: dict[str, Any] = {**PROMISE, "radius": 1.0}
@@ -69,12 +69,12 @@ MEANS: dict[str, Callable[[Relation, int], Mean]] = {
     "pan-private": lambda relation, _: PanPrivate.calibrate(**PROMISE, clip=4.0, relation=relation),
 }
 NOT_CONTINUOUS = "recentred", "shuffled", "shuffled in full"
-#: The share of the users whose vector is zero.
+#: The share of the users with a zero vector.
 SHARES = (0.1, 0.5, 0.9, 1.0)
 
 
 def with_zeros(share: float, users: int, d: int) -> Array:
-    """Vectors of length 1, or 0, in an order that tells nothing."""
+    """Vectors of norm 1, or 0, in an uninformative order."""
     rng = np.random.default_rng(5)
     vectors = np.zeros((users, d))
     vectors[rng.permutation(users) >= share * users] = 1 / math.sqrt(d)
@@ -86,7 +86,7 @@ def with_zeros(share: float, users: int, d: int) -> Array:
 @pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", MEANS)
-def test_a_zero_counts_as_what_is_hardly_more(
+def test_zero_counts_like_a_tiny_value(
     name: str, relation: Relation, share: float, d: int, there: int
 ) -> None:
     if name == "softcore" and there < N:
@@ -119,7 +119,7 @@ def test_a_mean_of_users_covers_zeros_and_the_absent(
         off = float(abs(found.value - vectors.mean(axis=0)).max())
         assert off <= found.error
         if stated and there == N:
-            # All lie within the radius, so that noise is all that there is.
+            # All are within the radius, so that noise is the only error.
             assert off <= 6 * found.std_error + 1e-9
     else:
         # Users did not agree, on a radius or on a core.
@@ -132,7 +132,7 @@ KNOWN = Known(distance=2.0, smoothness=1.0, strength=0.2, records=10, radius=1.0
 RECIPES: dict[str, Recipe] = {
     "winsorized": WinsorizedErm(KNOWN, rounds=6),
     "phased": PhasedErmSco(KNOWN, count=2),
-    # Gradients are taken some way off the iterate, where those of the two kinds lie farther apart.
+    # Gradients are evaluated off the iterate, farther apart for the two types.
     "sgd": UserLevelSgd(replace(KNOWN, radius=4.0), rounds=3),
     "concentrated": Concentrated(KNOWN, rounds=6),
     "shuffled": ShuffleConcentrated(KNOWN),
@@ -165,7 +165,7 @@ def test_a_gradient_of_zero_counts_in_a_recipe(name: str, relation: Relation, sh
 # -- what one user moves, exactly --
 
 BOUND, HALF = 2.0, 0.5
-#: A user is absent, says nothing, or says something; what is not a number counts as zero.
+#: A user is absent, has no data, or has some; non-numeric values count as zero.
 USERS_OF: dict[str, tuple[float, float] | None] = {
     "absent": None,
     "zero": (0.0, 0.0),
@@ -202,7 +202,7 @@ def seen(vectors: Array, middle: float, monkeypatch: pytest.MonkeyPatch) -> tupl
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("others", NEIGHBOURS, ids="+".join)
 @pytest.mark.parametrize("middle", [0.0, 0.7, -2.0])
-def test_no_user_moves_choices_or_sums_farther_than_billed(
+def test_no_user_moves_choices_or_sums_beyond_the_charge(
     relation: Relation, others: tuple[str, str], middle: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def of(*users: str) -> tuple[Array, Array]:
@@ -216,7 +216,7 @@ def test_no_user_moves_choices_or_sums_farther_than_billed(
             continue
         (scores, total), (other_scores, other_total) = found[one], found[two]
         change, times = scores - other_scores, 1 if relation == "zero_out" else 2
-        # The range of the change of scores, of which the choice is a mechanism of that range.
+        # The range of the change of scores; the choice is a mechanism of that range.
         assert np.ptp(change, axis=1).max() <= times
         assert relation == "replace" or change.min() >= 0
         largest = max(largest, float(np.linalg.norm(total - other_total)))
@@ -225,7 +225,7 @@ def test_no_user_moves_choices_or_sums_farther_than_billed(
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_number_that_is_none_counts_as_zero(bad: float) -> None:
+def test_nan_counts_as_zero(bad: float) -> None:
     mean = WinsorizedScalar(0.1, 4.0, 500, 2.0)
     values = np.full(300, 0.05)
     found, zero = (mean.estimate(np.append(values, last), SeededSource(1)) for last in (bad, 0.0))

@@ -18,7 +18,7 @@ from dpgrain.units import User
 Array = NDArray[np.float64]
 
 
-def test_the_error_to_expect_is_the_one_that_is_met() -> None:
+def test_expected_error_equals_the_actual_one() -> None:
     for method in ("clip", "softcore", "winsorized"):
         # The roster is stated, and all of it have records.
         plan = get_method(method).make(
@@ -41,13 +41,13 @@ def test_the_mean_is_of_users_with_records(method: str, of: int) -> None:
     found = cases.mean(records, users, method=method, n_users=of * cases.N, epsilon=20.0)
     off = float(np.linalg.norm(found.value - records.mean(axis=0)))
     assert off < found.error
-    # So many of the roster are missing that sums are divided by the number that is there.
+    # This number of enrolled users is missing, and sums are divided by the present number.
     assert found.n_users == pytest.approx(cases.N, abs=10)
     assert off < 0.05
     assert f" {of * cases.N:,} enrolled users;" in str(found.guarantee)
 
 
-def test_a_roster_of_which_a_few_are_missing() -> None:
+def test_partially_missing_list_of_users_is_handled() -> None:
     records, users = cases.rows()
     few = cases.mean(records, users, n_users=cases.N + cases.N // 20)
     assert few.method == "recentred"
@@ -55,7 +55,7 @@ def test_a_roster_of_which_a_few_are_missing() -> None:
     assert np.allclose(few.value, records.mean(axis=0), atol=0.1)
 
 
-def test_nothing_tells_of_the_middle() -> None:
+def test_centre_is_not_revealed() -> None:
     # Soft cores leave out who is far, and winsorized means count the missing as the middle.
     found = cases.mean(method="winsorized", radius=cases.RADIUS)
     assert found.error_covers.startswith(
@@ -65,7 +65,7 @@ def test_nothing_tells_of_the_middle() -> None:
 
 
 @pytest.mark.slow
-def test_the_number_that_suffices_does() -> None:
+def test_sufficient_number_of_users_suffices() -> None:
     with pytest.raises(ParameterError) as caught:
         cases.mean(np.ones((20, 100)), method="recentred", epsilon=1.0)
     (enough,) = re.findall(r"about ([\d,]+) users", str(caught.value))
@@ -74,7 +74,7 @@ def test_the_number_that_suffices_does() -> None:
     number = Population.of(None, promise).event
     plan = get_method("recentred").make(Problem(n, 100, promise, 10.0, None, number))
     assert plan.method == "recentred"
-    # So many are enough to look around, with few looks.
+    # Enough users for recentring with few noisy queries.
     assert plan.mean.rounds == 2
     with pytest.raises(ParameterError, match="too small for the method 'recentred'"):
         get_method("recentred").make(Problem(n - 2, 100, promise, 10.0, None, number))

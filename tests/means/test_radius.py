@@ -1,4 +1,4 @@
-"""A concentration radius: its score, its noise, and where it stops."""
+"""A concentration radius: its score, its noise, and its stopping point."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SURE = 5.3
 
 
 def made(**options: Any) -> Radius:
-    """Twenty users, radii 1, √2, …, 16, and noise that hardly ever matters."""
+    """Twenty users, radii 1, √2, …, 16, and almost irrelevant noise."""
     values = {
         "smallest": 1.0,
         "largest": 16.0,
@@ -52,7 +52,7 @@ def largest_move(users: int, top: int, removed: bool, seed: int) -> int:
     for _ in range(250):
         others = rng.choice(places, size=(users - 1, 1), p=[0.2, 0.1, 0.3, 0.1, 0.2, 0.1])
         if rng.random() < 0.4:
-            # So many agree; the others are alone.
+            # This number of users agrees; the others are isolated.
             others = 70.0 * np.arange(1.0, users)[:, None]
             others[: rng.integers(top - 1, users)] = 0.0
         one = scored(np.vstack([others, rng.choice(places, size=(1, 1))]), top)
@@ -74,16 +74,16 @@ def test_no_neighbours_move_the_score_by_more(users: int, top: int, removed: boo
     assert found == 2 * top - 2 == made(n_users=users, top=top, threshold=1).event.sensitivity
 
 
-def test_a_user_without_a_vector_counts_as_one_who_is_alone() -> None:
-    # Else a roster of m users of whom one is removed would lose one more.
+def test_user_without_a_vector_counts_as_isolated() -> None:
+    # Otherwise a list of m users with one removed would lose one more.
     here, gone = np.zeros((6, 1)), np.zeros((5, 1))
     away = np.vstack([gone, [[50.0]]])
     assert scored(here, 6) - scored(gone, 6) == 10
     assert scored(gone, 6) == scored(away, 6)
 
 
-def test_the_plain_mean_of_the_largest_counts_moves_by_more() -> None:
-    # Counts that are not cut at m: whoever leaves the middle takes n − 1 along.
+def test_plain_mean_of_largest_counts_moves_by_more() -> None:
+    # Counts without the limit m: a user leaving the middle removes n − 1 others.
     near = [close(v, 2.0**-10, [4**11])[0] for v in (np.zeros((12, 1)), np.zeros((11, 1)))]
     plain = [int(np.sort(counts)[-4:].sum()) for counts in near]
     assert plain[0] - plain[1] == 4
@@ -96,8 +96,8 @@ def test_the_plain_mean_of_the_largest_counts_moves_by_more() -> None:
 # ------------------------------------------------------------------------------------- what it finds
 
 
-def test_it_finds_the_first_radius_at_which_most_agree() -> None:
-    # 18 of 20 users at two points 6 apart: they agree from a radius of 3 on.
+def test_it_finds_the_first_radius_of_a_majority() -> None:
+    # 18 of 20 users at two points 6 apart: they agree from radius 3 upwards.
     vectors = np.array([*[0.0] * 9, *[6.0] * 9, 900.0, -900.0])[:, None]
     found = made().find(vectors, SystemSource())
     assert found == pytest.approx(4.0)
@@ -115,7 +115,7 @@ def test_the_distance_itself_counts_as_close() -> None:
     assert made().find(beyond, SystemSource()) == pytest.approx(2.0 * math.sqrt(2))
 
 
-def test_what_is_not_finite_is_the_zero_vector_and_order_does_not_matter() -> None:
+def test_non_finite_vectors_are_zero_in_any_order() -> None:
     vectors = np.random.default_rng(1).normal(size=(20, 3)) * 3
     vectors[0] = 0.0
     poisoned = vectors.copy()
@@ -127,7 +127,7 @@ def test_what_is_not_finite_is_the_zero_vector_and_order_does_not_matter() -> No
         assert run.find(vectors[::-1], SeededSource(seed)) == found
 
 
-def test_more_vectors_than_users_are_refused() -> None:
+def test_more_vectors_than_users_are_rejected() -> None:
     with refuses("n_users", "20"):
         made().find(np.zeros((21, 1)), SystemSource())
 
@@ -179,7 +179,7 @@ def worst(counts: Array) -> float:
 
 @pytest.mark.slow
 @pytest.mark.proof("audit", "AboveThreshold")
-def test_radii_are_found_with_the_chances_that_the_event_is_for() -> None:
+def test_radii_have_the_charged_probabilities() -> None:
     assert worst(found(1500)) < SURE
 
 
@@ -220,7 +220,7 @@ def test_calibration_keeps_the_promise(relation: Relation) -> None:
         assert 0.02 < chosen < 0.15
 
 
-def test_too_few_users_are_refused_with_a_number_that_suffices() -> None:
+def test_too_few_users_are_rejected_with_a_sufficient_number() -> None:
     given: dict[str, Any] = {"epsilon": 0.5, "smallest": 0.01, "largest": 10.0}
     with refuses("n_users", "100") as no:
         Radius.calibrate(n_users=100, **given)
@@ -247,6 +247,6 @@ def test_facts_have_sentences() -> None:
     ],
     ids=["zero", "order", "range", "above-n", "one", "threshold", "scale"],
 )
-def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_reported(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         made(**wrong)

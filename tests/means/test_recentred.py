@@ -29,7 +29,7 @@ CHANCE = 1e-7
 
 
 class Contract(MeanContract):
-    """What recentred means have in common: a block is a user."""
+    """Common properties of recentred means: a block is a user."""
 
     attained = 0.6
     users = BLOCKS
@@ -72,7 +72,7 @@ def test_no_neighbour_moves_the_check_farther(
         centre = tuple(rng.normal(size=DIMENSION) * 10.0 ** rng.integers(-2, 2))
         mean = Recentred(2.0, 0.5, BLOCKS, bound=5.0, check=1e-2, centre=centre)
         vectors = rng.normal(size=(BLOCKS, DIMENSION)) * 10.0 ** rng.integers(-2, 9)
-        # Somebody opposite of the centre, as far as the bound allows, or much farther.
+        # A user opposite of the centre, at the bound, or much farther.
         away = -np.array(centre) / np.linalg.norm(centre) * 5.0 * 10.0 ** rng.integers(0, 3)
         vectors[0] = away if trial % 2 else vectors[0]
         other = vectors[1:]
@@ -114,7 +114,7 @@ def test_the_check_is_paid_for(check: float) -> None:
         assert share == pytest.approx(check)
 
 
-def test_the_last_round_takes_all_where_much_is_left_out() -> None:
+def test_last_round_uses_everything_if_much_is_clipped() -> None:
     mean = Recentred(1.0, 0.5, 1000, rounds=2, bound=10.0, check=1.0, beyond=0.01)
     near = np.full((1000, 2), 0.1)
     far = np.where(np.arange(1000)[:, None] < 100, 6.0, near)
@@ -135,7 +135,7 @@ def test_the_last_round_takes_all_where_much_is_left_out() -> None:
     assert alarms <= 2
 
 
-def test_what_is_on_both_sides_counts_as_little() -> None:
+def test_symmetric_clipping_counts_little() -> None:
     # Users outside who cancel do not move the mean: the check is of their sum, not of their number.
     mean = Recentred(1.0, 0.5, 1000, bound=10.0, check=1.0, beyond=0.01)
     both = np.zeros((1000, 1))
@@ -168,7 +168,7 @@ def test_no_neighbour_moves_later_rounds_farther(relation: Relation) -> None:
     assert 0.9 * bound < largest <= bound * (1 + 1e-6)
 
 
-def test_rounds_follow_what_was_published() -> None:
+def test_rounds_follow_the_published_values() -> None:
     mean = Recentred(1.0, 2.0**-10, BLOCKS, rounds=40)
     run = mean.start(SeededSource(1))
     users = Vectors(np.full((BLOCKS, DIMENSION), 5.0))
@@ -178,7 +178,7 @@ def test_rounds_follow_what_was_published() -> None:
     assert np.linalg.norm(ends[-1] - 5.0) < 0.02
 
 
-def test_weights_hold_the_centre_back() -> None:
+def test_weights_damp_the_centre() -> None:
     users = Vectors(np.full((BLOCKS, DIMENSION), 5.0))
     still = Recentred(1.0, 2.0**-10, BLOCKS, rounds=9, weight=0.0).start(SeededSource(1))
     ends = [still.estimate(users) for _ in range(9)]
@@ -191,7 +191,7 @@ def test_users_without_data_count_as_the_centre() -> None:
     assert np.allclose(found, 2.0, atol=0.01)
 
 
-def test_unequal_shares_cost_what_equal_ones_do() -> None:
+def test_unequal_shares_cost_as_much_as_equal_ones() -> None:
     shares = (0.1, 0.2, 0.7)
     mean = Recentred(1.0, 3.0, 10, 3, shares)
     squares = sum(mean.multiplier(t) ** -2 for t in range(3))
@@ -199,7 +199,7 @@ def test_unequal_shares_cost_what_equal_ones_do() -> None:
     parts = [Gaussian(mean.multiplier(t), ONE_EACH) for t in range(3)]
     whole = parts[0] + parts[1] + parts[2]
     assert whole.epsilon(1e-6) == pytest.approx(mean.event.epsilon(1e-6))
-    # The noise that is drawn is that of the share.
+    # The drawn noise is the share's.
     run = Recentred(1.0, 3.0, 1, 3, shares).start(SystemSource())
     noise = [run.estimate(Vectors(np.zeros((1, 40_000)))) for _ in range(3)]
     assert noise[0].std() == pytest.approx(mean.multiplier(0), rel=0.03)
@@ -207,22 +207,22 @@ def test_unequal_shares_cost_what_equal_ones_do() -> None:
 
 
 def first_of(distances: Array, radii: Array) -> NDArray[np.int64]:
-    """How many users each radius is the first to hold, and at the end how many none holds."""
+    """Numbers of users first within each radius, and finally of users in none."""
     return np.bincount(np.searchsorted(radii, distances), minlength=len(radii) + 1)
 
 
 @pytest.mark.parametrize("shares", [None, (0.05, 0.95), (0.8, 0.2)])
-def test_each_round_has_the_noise_that_is_told(shares: tuple[float, ...] | None) -> None:
+def test_each_round_has_the_reported_noise(shares: tuple[float, ...] | None) -> None:
     run = Recentred(3.0, 0.7, n_users=50, rounds=2, shares=shares).start(SeededSource(4))
     for _ in range(2):
-        # All users lie in 0, within the radius of both centres, so that what is found is noise.
+        # All users are at 0, within the radius of both centres, so the result is noise.
         found = run.estimate(Vectors(np.zeros((50, 400))))
         assert found.std() == pytest.approx(run.noise_sd, rel=0.15)
 
 
 @pytest.mark.slow
 def test_radii_are_chosen_by_the_exponential_mechanism() -> None:
-    # The centre stays at 0: a look at the median first, and then a last one, against their formulas.
+    # The centre stays at 0: first a query at the median, then a last one, against their formulas.
     distances = np.array([0.2, 0.3, 0.5, 0.8, 1.1, 1.2, 1.3, 3.0, 3.2, 50.0])
     mean = Recentred(4.0, 1.0, 12, rounds=2, weight=0.0, choice_scale=0.7, beyond=0.2)
     radii, times, source = mean.choices(), 3000, SystemSource()
@@ -266,7 +266,7 @@ def test_scores_of_radii_move_by_one(relation: Relation, beyond: float) -> None:
 
 
 @pytest.mark.parametrize("beyond", [0.5, 0.1, 0.02])
-def test_the_best_radius_leaves_so_many_outside(beyond: float) -> None:
+def test_best_radius_leaves_the_expected_number_outside(beyond: float) -> None:
     radii = Recentred(100.0, 1.0, 5000, choice_scale=1.0).choices()
     distances = np.random.default_rng(9).lognormal(sigma=2, size=5000)
     best = radii[radius_scores(first_of(distances, radii), 5000, beyond).argmax()]
@@ -282,11 +282,11 @@ def test_a_radius_for_each_round() -> None:
     assert [round(float(quiet.estimate(far)[0]), 1) for _ in range(3)] == [9.0, 12.0, 12.5]
     ends = [run.estimate(Vectors(np.zeros((4, 40_000)))) for _ in range(3)]
     assert run.radii == [9.0, 3.0, 0.5]
-    # With users within the radius only what is drawn last is left: others' clipped sums are not 0.
+    # With users within the radius only the last noise remains: others' clipped sums are not 0.
     assert ends[0].std() == pytest.approx(mean.multiplier(0) * 9 / 4, rel=0.03)
     assert mean.multiplier(2) == pytest.approx(2 / math.sqrt(3 * 0.6))
     assert mean.noise_sd == pytest.approx(mean.multiplier(2) * 0.5 / 4)
-    # What it costs rests on no radius.
+    # Its cost does not depend on the radius.
     assert mean.event == Recentred(1.0, 2.0, 4, 3, shares).event
     assert "of 0.5 around" in str(mean.facts[1])
 
@@ -360,13 +360,13 @@ def test_calibration_keeps_the_promise(relation: Relation, choose: bool) -> None
         ({"shares": (0.5, 0.6)}, "shares must be 2 numbers, one per round"),
     ],
 )
-def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_reported(wrong: dict[str, Any], message: str) -> None:
     values: dict[str, Any] = {"radius": 1.0, "noise_multiplier": 1.0, "n_users": 10, "rounds": 2}
     with pytest.raises(ParameterError, match=message):
         Recentred(**{**values, **wrong})
 
 
-# -- a statistical audit: one user far away, in many coordinates of their own --
+# -- a statistical audit: one distant user, in many separate coordinates --
 
 
 def claimed_mu(mean: Recentred) -> float:
@@ -375,8 +375,8 @@ def claimed_mu(mean: Recentred) -> float:
 
 def audit(mean: Recentred, trials: int = 2000) -> float:
     """A lower bound on the distance in sds, of all rounds with one user there or not."""
-    # Two users on opposite sides in each coordinate would share its clip; a user alone has it all,
-    # so each trial is a run of its own in one dimension, all with one source.
+    # Two users on opposite sides in each coordinate would share its clip; a single user has all of
+    # it, so each trial is a separate run in one dimension, all with one source.
     scores = np.empty((2, trials))
     source = SystemSource()
     present, absent = Vectors(np.array([[1e6]])), Vectors(np.zeros((0, 1)))
@@ -386,7 +386,7 @@ def audit(mean: Recentred, trials: int = 2000) -> float:
             centre = score = 0.0
             for _ in range(mean.rounds):
                 found = float(run.estimate(users)[0])
-                # What the user adds is known: a radius from the centre that was published.
+                # The user's contribution is known: a radius from the published centre.
                 score += found - centre
                 centre += mean.weight * (found - centre)
             scores[row, i] = score

@@ -16,7 +16,7 @@ from dpgrain.units import RELATIONS, Relation, User
 Array = NDArray[np.float64]
 
 
-def test_a_stated_radius_draws_nobody_in_who_lies_farther() -> None:
+def test_stated_radius_clips_no_distant_users() -> None:
     # Only the choice of a method rests on it: a wrong one costs no accuracy of the recentring_budget.
     X = np.random.default_rng(1).normal(size=(3000, cases.D))
     with_one, without = (
@@ -29,7 +29,7 @@ def test_a_stated_radius_draws_nobody_in_who_lies_farther() -> None:
 @pytest.mark.parametrize(
     ("users", "bound", "radius", "chosen"),
     [
-        # Noise would choose the radii among so few users.
+        # Noise would choose the radii with this few users.
         (42, 3.0, 0.5, "clip"),
         (42, 3.0, None, "clip"),
         (200, 3.0, None, "clip"),
@@ -39,7 +39,7 @@ def test_a_stated_radius_draws_nobody_in_who_lies_farther() -> None:
         (5000, 10.0, 0.5, "recentred"),
     ],
 )
-def test_the_choice_weighs_who_is_drawn_in(
+def test_choice_weighs_the_clipped_users(
     users: int, bound: float, radius: float | None, chosen: str
 ) -> None:
     X = 0.3 + np.random.default_rng(2).uniform(-0.4, 0.4, size=(users, 1))
@@ -54,9 +54,7 @@ def test_the_choice_weighs_who_is_drawn_in(
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("users", [60, 400, 1200, 4000, 20_000, 10**6])
-def test_looks_for_a_released_number_cost_no_more_than_was_paid(
-    users: int, relation: Relation
-) -> None:
+def test_queries_for_a_noisy_number_stay_within_the_charge(users: int, relation: Relation) -> None:
     problem = Problem(users, 3, Promise(User(), 1.0, 1e-6, relation), 10.0, None)
     paid = recentring_budget.max_schedule(problem)
     made = recentring_budget.with_known_count(problem, paid).mean
@@ -67,7 +65,7 @@ def test_looks_for_a_released_number_cost_no_more_than_was_paid(
     )
 
 
-def test_few_users_are_told_from_public_numbers_alone() -> None:
+def test_few_users_are_recognized_from_public_numbers() -> None:
     told = {
         cases.mean(X, n_users=100, epsilon=1.0).reason
         for X in (np.ones((100, 2)), np.zeros((0, 2)), 1e6 * np.eye(2))
@@ -79,7 +77,7 @@ def test_few_users_are_told_from_public_numbers_alone() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_no_neighbour_moves_looks_farther_than_their_radii(relation: Relation) -> None:
-    # With the same radii a look moves what follows no farther than it moved itself.
+    # With the same radii a query changes later results by no more than itself.
     rng, ratios, n = np.random.default_rng(6), [], 60
     plan = get_method("recentred").make(
         Problem(n, 2, Promise(User(), 4.0, 1e-6, relation), 10.0, None)

@@ -1,4 +1,4 @@
-"""Shuffled means under the contract of all means, and who is asked when."""
+"""Shuffled means under the contract of all means, and the users of each round."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROMISE: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "dimension": DIMENSION
 
 
 class Contract(MeanContract):
-    """What shuffled means have in common. A user's two blocks are one vector, their sum."""
+    """Common properties of shuffled means. A user's two blocks are one vector, their sum."""
 
     attained = 0.6
     options: ClassVar[dict[str, Any]] = {}
@@ -42,8 +42,8 @@ class Contract(MeanContract):
     def sensitivity(self, mean: Mean, relation: Relation) -> float:
         mean = self.mean(mean)
         protocol = mean.protocol
-        # Users round with randomness of their own: with the same seed a changed vector moves every
-        # coordinate by at most a step of the grid more than the vector itself.
+        # Users round with separate randomness: with the same seed a changed vector moves every
+        # coordinate by at most a grid step more than the vector itself.
         step = protocol.encoding.step
         moved = CLIP if relation == "zero_out" else 2 * CLIP
         return (moved + step * math.sqrt(DIMENSION)) / mean.batch
@@ -75,7 +75,7 @@ class TestFullPoisson(TestFull):
 
 class TestSequential(Contract):
     def test_more_rounds_cost_more(self) -> None:
-        # They cost the same: each has users of its own, the fewer the more rounds there are.
+        # They cost the same: each has separate users, fewer with more rounds.
         few, many = (self.mean(self.make(rounds=rounds)) for rounds in (2, 3))
         assert (few.batch, many.batch) == (3, 2)
         for mean in (few, many):
@@ -87,23 +87,24 @@ class TestSequentialPoisson(TestSequential):
     options: ClassVar[dict[str, Any]] = {"protocol": "poisson"}
 
 
-# -- who is asked when --
+# -- users of each round --
 
 
 def quiet(n_users: int, rounds: int, dimension: int, **options: Any) -> Shuffled:
-    """A mean with hardly any noise."""
+    """A mean with almost no noise."""
     promise = {"epsilon": 5000.0, "delta": 0.1, "n_users": n_users, "rounds": rounds}
     return Shuffled.calibrate(**{**promise, "dimension": dimension, **options})
 
 
-def test_each_round_asks_the_next_users_and_nobody_twice() -> None:
+def test_each_round_uses_the_next_users_only_once() -> None:
     # In any order, some without data, one with two blocks, some who are not on the roster.
     owners = np.array([9, 4, 0, 6, 4, -1, 10, 3, 8])
     mean = quiet(10, 3, len(owners))
     assert (mean.batch, mean.rounds) == (3, 3)
     run = mean.start(SystemSource(), owners)
     found = np.array([run.estimate(Vectors(np.eye(9))) for _ in range(3)]) * 3
-    # Users 0 to 2, 3 to 5, 6 to 8, both blocks of the fourth together; the last one is never asked.
+    # Users 0 to 2, 3 to 5, 6 to 8, both blocks of the fourth together; the last one never
+    # participates.
     expected = np.zeros((3, 9))
     expected[[0, 1, 2, 2], [2, 7, 3, 8]] = 1
     expected[1, [1, 4]] = math.sqrt(1 / 2)
@@ -113,14 +114,14 @@ def test_each_round_asks_the_next_users_and_nobody_twice() -> None:
         run.estimate(Vectors(np.eye(9)))
 
 
-def test_everybody_is_asked_in_every_round() -> None:
+def test_all_users_participate_in_every_round() -> None:
     mean = quiet(4, 2, 3, interaction="full")
     for owners in (None, np.array([2, 0, 1])):
         run = mean.start(SystemSource(), owners)
         for _ in range(2):
             found = run.estimate(Vectors(np.eye(3) / 2))
             assert np.abs(found - 1 / 8).max() < 0.05
-    # Whoever is not on the roster is never asked.
+    # Users outside the list never participate.
     run = mean.start(SystemSource(), np.array([-1, 4, 3]))
     assert np.abs(run.estimate(Vectors(np.eye(3) / 2)) - [0, 0, 1 / 8]).max() < 0.05
 
@@ -131,7 +132,7 @@ def test_blocks_of_a_user_are_one_vector(interaction: Interaction) -> None:
     run = mean.start(SystemSource(), np.zeros(3, dtype=int))
     found = run.estimate(Vectors([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]], dimension=2))
     assert np.abs(found - [0.6, 0.8]).max() < 10 * mean.noise_sd < 0.5
-    # What overflows counts as zero, without a word.
+    # Overflowing values silently count as zero.
     run = mean.start(SystemSource(), np.zeros(2, dtype=int))
     assert np.abs(run.estimate(Vectors([[1e308, 1.0], [1e308, 1.0]], dimension=2))).max() < 0.5
 
@@ -146,7 +147,7 @@ def test_the_order_of_blocks_does_not_matter() -> None:
         assert np.abs(pair[0] - pair[1]).max() < 0.1
 
 
-def test_noise_is_nearly_that_of_a_curator() -> None:
+def test_noise_is_nearly_a_curators() -> None:
     for relation in ("zero_out", "replace"):
         promise: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "relation": relation}
         for interaction, batch, rounds in (("sequential", 500, 1), ("full", 2000, 4)):
@@ -169,7 +170,7 @@ def test_dishonest_users_make_others_add_more_noise() -> None:
         assert {Fact("honest-devices", (number,)) for number in (50, 100)} & {*half.facts}
 
 
-def test_with_something_beside_it_there_is_less_left() -> None:
+def test_other_releases_leave_less_budget() -> None:
     beside = Gaussian(1.0, Contribution("user"))
     promise: dict[str, Any] = {**PROMISE, "epsilon": 8.0, "n_users": 20, "rounds": 2}
     alone, less = Shuffled.calibrate(**promise), Shuffled.calibrate(**promise, beside=beside)
@@ -177,11 +178,11 @@ def test_with_something_beside_it_there_is_less_left() -> None:
     assert (less.event + beside).epsilon(1e-6) <= 8.0 < (alone.event + beside).epsilon(1e-6)
 
 
-def test_users_of_two_rounds_are_given_away_twice() -> None:
+def test_users_of_two_rounds_leak_twice() -> None:
     mean = Shuffled.calibrate(**PROMISE, n_users=30, rounds=3)
     one = mean.protocol.event
     assert mean.event.epsilon(1e-6) == one.epsilon(1e-6)
-    # Where noise hides nothing any more: each round leaks by itself.
+    # If noise no longer protects anyone: each round leaks independently.
     far = 60.0
     leak = one.delta(far)
     assert 0 < leak < 2e-8
@@ -193,7 +194,7 @@ def test_users_of_two_rounds_are_given_away_twice() -> None:
 # -- parameters --
 
 
-def test_wrong_numbers_say_so() -> None:
+def test_invalid_numbers_are_reported() -> None:
     users, odd = Vectors(np.zeros((5, 3))), "odd"
     mean = quiet(5, 2, 3)
     other: Any = odd
@@ -221,11 +222,11 @@ def test_wrong_numbers_say_so() -> None:
         with pytest.raises(ParameterError, match=message) as found:
             make()
         assert "\n" not in str(found.value)
-    # More rounds than users are no matter where everybody is in each.
+    # More rounds than users are allowed if all users are in each.
     assert quiet(5, 6, 3, interaction="full").batch == 5
 
 
-# -- a statistical audit of all that is published --
+# -- a statistical audit of all published values --
 
 # Each bound of the audit fails by chance with at most this probability.
 CHANCE = 2e-8
@@ -246,7 +247,7 @@ AUDITED = {
 def audit(mean: Shuffled, runs: int = 20) -> float:
     """A lower bound on the distance in sds of all rounds together, with a user there or not.
 
-    Each user is alone in a coordinate, with all of the clip: a run is as many trials as users.
+    Each user has a separate coordinate, with the whole clip: a run has one trial per user.
     """
     seen, n = [], mean.n_users
     for there in (1e6, 0.0):
@@ -258,7 +259,7 @@ def audit(mean: Shuffled, runs: int = 20) -> float:
         seen.append(np.concatenate(rows, axis=1))
     own = np.tile(np.arange(n) * mean.rounds // n, runs)
     bounds = []
-    # The round of one's own, where there is one, and all of them; half of what a user then adds.
+    # The user's own round, if there is one, and all of them; half of the user's contribution.
     for (some, none), half in (
         ([rows[own, np.arange(rows.shape[1])] for rows in seen], 0.5),
         ([rows.sum(axis=0) for rows in seen], mean.rounds / 2),

@@ -40,7 +40,7 @@ def far_away(rng: np.random.Generator, n: int, d: int) -> Array:
 
 
 def hidden(rng: np.random.Generator, n: int, d: int) -> Array:
-    # So few that no radius is made for them, at the other end.
+    # Too few for a radius, at the other end.
     x = near(rng, n, d)
     x[: min(n // 10, 20)] = -BOUND / math.sqrt(d)
     return x
@@ -60,7 +60,7 @@ USERS = (ball, near, far_away, hidden, skewed)
 @pytest.mark.parametrize("method", ["clip", "recentred", "auto"])
 @pytest.mark.parametrize(("n", "d"), [(300, 1), (2000, 1), (2000, 20)])
 @pytest.mark.parametrize("users", USERS, ids=lambda users: users.__name__)
-def test_the_error_covers_what_it_says(
+def test_error_has_its_stated_coverage(
     users: Callable[..., Array], n: int, d: int, method: str, roster: float | None
 ) -> None:
     trials = 40
@@ -73,8 +73,8 @@ def test_the_error_covers_what_it_says(
     assert binom.cdf(covered, trials, CONFIDENCE) > CHANCE
 
 
-def test_noise_alone_is_not_enough() -> None:
-    # What the test above would miss, if the error were that of the noise.
+def test_noise_is_not_the_whole_error() -> None:
+    # The test above would miss an error that only covers the noise.
     found = []
     for seed in range(20):
         X = near(np.random.default_rng(seed), 2000, 1)
@@ -86,7 +86,7 @@ def test_noise_alone_is_not_enough() -> None:
 
 
 def test_the_norm_of_noise_is_below_its_part() -> None:
-    # With an exact number of users and nothing left out, noise alone is in the error.
+    # With an exact number of users and nothing dropped, the error is pure noise.
     for d in (1, 2, 3, 10, 100, 10_000):
         most = UserCount(1.0, 0.0).error(0.0, 1.0, d)
         assert (1 - CONFIDENCE) / 60 < chi.sf(most, d) < (1 - CONFIDENCE) / 2
@@ -94,7 +94,7 @@ def test_the_norm_of_noise_is_below_its_part() -> None:
 
 @pytest.mark.parametrize("d", [1, 2, 5, 100])
 @pytest.mark.parametrize("norm", [0.0, 0.5, 3.0, 30.0])
-def test_what_is_left_out_is_covered(d: int, norm: float) -> None:
+def test_clipped_parts_are_covered(d: int, norm: float) -> None:
     rng, times, number = np.random.default_rng(d), 4000, UserCount(50.0, 0.0)
     centre = np.full(d, 0.3)
     truth = norm * np.eye(d)[0]
@@ -117,7 +117,7 @@ def test_the_number_of_users_is_covered(there: int, stated: int | None) -> None:
         number = UserCount(there + noise, 6.0, stated)
         value = there / number.divisor
         covered += abs(value - 1) <= number.error(value, 0.0, 1) + 1e-12
-    # The number has a sixth of what may fail.
+    # The number has a sixth of the failure probability.
     assert binom.sf(times - covered - 1, times, (1 - CONFIDENCE) / 6) > CHANCE
 
 

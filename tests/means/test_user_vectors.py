@@ -1,4 +1,4 @@
-"""A user's vector follows from that user's records, in whichever order they are listed."""
+"""A user's vector follows from that user's records, in any order."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_records_are_not_read_before_they_are_charged_for() -> None:
         pass
 
 
-def test_records_of_one_user_each_are_as_many_users() -> None:
+def test_records_of_one_user_each_count_as_users() -> None:
     alone = LocalRecords.from_arrays(np.zeros((3, 2)), None)
     assert alone.has_more_users_than(2)
     assert not alone.has_more_users_than(3)

@@ -1,9 +1,9 @@
-"""Attacks on numbers: each tells two neighbours apart by what ideal noise would not show.
+"""Attacks on numbers: each distinguishes two neighbours by a flaw that ideal noise lacks.
 
-A mechanism is what is attacked: from a secret number, or from rows, to many outputs of it. An attack
-names the outcome that it takes for the first of two neighbours; how often that happens on both gives a
-lower bound on ε, by exact binomial bounds. Beside the mechanisms of this library stand plain ones, as
-whoever follows a textbook writes them, on which the same attacks win.
+A mechanism is the target: from a secret number, or from rows, to many outputs. An attack names an
+outcome typical of the first of two neighbours; its frequencies on both give a lower bound on ε, by
+exact binomial bounds. In addition to this library's mechanisms there are plain textbook ones, on
+which the same attacks succeed.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from dpgrain.auditing.epsilon_bounds import (
 
 FloatArray: TypeAlias = NDArray[np.float64]
 BoolArray: TypeAlias = NDArray[np.bool_]
-#: From a secret number and a count to so many outputs.
+#: From a secret number and a count to that many outputs.
 Mechanism: TypeAlias = Callable[[float, int], Any]
 #: From outputs to whether each is taken for one of the first neighbour.
 Decide: TypeAlias = Callable[[Any], BoolArray]
 
-#: Probability with which a bound may be wrong.
+#: Error probability of a bound.
 ALPHA = 1e-3
 
 
 @dataclass(frozen=True)
 class Attack:
-    """A way to tell the outputs of two neighbours apart.
+    """A way to distinguish the outputs of two neighbours.
 
     Args:
-        decide: which outputs are taken for those of the first.
+        decide: the outputs attributed to the first.
         first: the secret of the first.
         second: the secret of the second.
     """
@@ -63,7 +63,7 @@ class Attack:
         return event_epsilon(likely, probability_upper_bound(taken[1], draws, ALPHA / 2), 0.0)
 
     def most(self, draws: int) -> float:
-        """Return the bound where the attack is always right: what so many outputs can show at most."""
+        """Return the bound of an attack that is always right: the most that n outputs can show."""
         return event_epsilon(
             probability_lower_bound(draws, draws, ALPHA / 2),
             probability_upper_bound(0, draws, ALPHA / 2),
@@ -73,7 +73,7 @@ class Attack:
 
 # ------------------------------------------------------------------------------------------ low bits
 
-# Steps of the uniform numbers from which NumPy makes noise, and candidates on each side.
+# Steps of the uniform numbers behind NumPy's noise, and candidates on each side.
 _UNIFORM_STEPS, _AROUND = 2.0**53, 4
 
 
@@ -103,7 +103,7 @@ def textbook(uniform: FloatArray, scale: float, sign: FloatArray) -> FloatArray:
 
 
 def low_bits(scale: float) -> Attack:
-    """An output that noise can make of 0, and cannot make of 1, was made of 0."""
+    """An output that noise can reach from 0, but not from 1, came from 0."""
 
     def decide(outputs: FloatArray) -> BoolArray:
         return is_laplace(outputs, 0.0, scale) & ~is_laplace(outputs, 1.0, scale)
@@ -126,7 +126,7 @@ def precision() -> Attack:
 
 
 def off_grid(step: float) -> Attack:
-    """An output between two numbers of the grid that noise lies on shows what is beneath it.
+    """An output between two numbers of the noise's grid reveals the number under the noise.
 
     Args:
         step: the step of the grid.
@@ -138,11 +138,11 @@ def off_grid(step: float) -> Attack:
 
 
 def rows_of(first: float, count: int = 1 << 14) -> NDArray[np.float32]:
-    """Rows in [0, 1]: as many ones as small rows, of which the ones or the small rows come first.
+    """Rows in [0, 1]: equally many ones and small rows, with the ones or the small rows first.
 
-    A small row is a little less than half of the step to which the sum of all ones is rounded, so that
-    it is lost behind them, and counts before them. Where the first row is 0 and not 1, rows come in
-    the other order, as a database without an order may hand them out.
+    A small row is slightly less than half of the rounding step of the sum of all ones, so that it
+    is lost after them, and counts before them. If the first row is 0 and not 1, rows come in the
+    other order, like from a database without an order.
 
     Source: Casacuberta, Shoemate, Vadhan & Wagaman, "Widespread underestimation of sensitivity in
     differentially private libraries", 2022.
@@ -167,7 +167,7 @@ def order() -> Attack:
 
 
 def in_order(rows: NDArray[np.float32]) -> np.float32:
-    """The sum of rows one after the other, as a loop adds them."""
+    """The sum of rows in sequence, as in a loop."""
     return np.float32(np.add.accumulate(rows)[-1])
 
 
@@ -175,7 +175,7 @@ def in_order(rows: NDArray[np.float32]) -> np.float32:
 
 
 def timing() -> Attack:
-    """Noise of the size that the work tells, taken off the output, leaves 0.
+    """Noise of the size that the work reveals, subtracted from the output, leaves 0.
 
     Source: Jin, McMurtry, Rubinstein & Ohrimenko, "Are we there yet? Timing and floating-point attacks
     on differential privacy systems", 2022.
@@ -185,14 +185,14 @@ def timing() -> Attack:
 
     def decide(outputs: Any) -> BoolArray:
         numbers, work = np.asarray(outputs, dtype=np.float64).T
-        # What most draws took is what the least noise takes.
+        # The work of most draws is the work of the least noise.
         return np.asarray(np.abs(numbers) == work - work.min())
 
     return Attack(decide, 0.0, 1.0)
 
 
 def worked(act: Callable[[], Any]) -> tuple[Any, int]:
-    """Return what a call returns, and its work: the calls of functions that it makes, and of C's."""
+    """Return the result of a call, and its work: its numbers of Python and C calls."""
     count = 0
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -209,7 +209,7 @@ def worked(act: Callable[[], Any]) -> tuple[Any, int]:
 
 
 def timed(draw: Callable[[float], Any]) -> Mechanism:
-    """The mechanism whose outputs are numbers with the work that each took."""
+    """The mechanism with outputs that are numbers and the work of each."""
 
     def outputs(secret: float, draws: int) -> Sequence[tuple[float, int]]:
         return [worked(lambda: draw(secret)) for _ in range(draws)]

@@ -1,4 +1,4 @@
-"""Samplers with their exact laws, and a source that gives the words it is told to."""
+"""Samplers with their exact distributions, and a source with fixed words."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SCALES = [0.3, 1.0, 3.7, 50.0, 1e4, 2.0**32, 2.0**40]
 
 
 class Scripted:
-    """A source that gives the words it is told to, and then those of a seed."""
+    """A source of fixed words, followed by the words of a seed."""
 
     private = False
 

@@ -1,4 +1,4 @@
-"""Words that are given, and how well counts of draws fit a law."""
+"""Fixed random words, and the goodness of fit of counts of draws."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy import stats
 
 
 def p_value(seen: Counter[int], law: dict[int, float], draws: int) -> float:
-    """A chi-square test of counts against a law; what is rare is put together."""
+    """A chi-square test of counts against a distribution; rare outcomes are merged."""
     often = [k for k, chance in law.items() if chance * draws >= 8]
     rest = 1 - sum(law[k] for k in often)
     counts, expected = [seen[k] for k in often], [law[k] * draws for k in often]
@@ -22,7 +22,7 @@ def p_value(seen: Counter[int], law: dict[int, float], draws: int) -> float:
 
 
 class Scripted:
-    """Words that are given."""
+    """Fixed random words."""
 
     private = False
 

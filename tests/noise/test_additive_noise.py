@@ -1,4 +1,4 @@
-"""What follows from the name of a law is what SciPy says of it."""
+"""Properties derived from a distribution's name agree with SciPy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_tails_of_sums(law: AdditiveNoise, terms: int) -> None:
         return float(law.tail(np.array(rest), terms - 1) * known.pdf(u))
 
     for x in (-2.0, 0.0, 0.7, 4.0):
-        # In pieces: the corners of the density and of the tail lie at 0 and at x√n.
+        # In pieces: the corners of the density and of the tail are at 0 and at x√n.
         ends = sorted({-wide, 0.0, x * math.sqrt(terms), wide})
         pieces = itertools.pairwise(ends)
         area = sum(integrate.quad(more, *piece, args=(x,), limit=200)[0] for piece in pieces)
@@ -70,7 +70,7 @@ def test_integrals(law: AdditiveNoise, power: int) -> None:
 
 @pytest.mark.slow
 def test_noise_has_the_law_s_standard_deviation(law: AdditiveNoise) -> None:
-    """Both that which is added, and that which is drawn for simulations."""
+    """Both the added noise, and the noise drawn for simulations."""
     size, scale = 200_000, 1e6
     added = law.add_noise(np.zeros(size, dtype=np.int64), scale, source=SeededSource(1)) / scale
     drawn = law.draw(np.random.default_rng(1), (size,))
@@ -80,7 +80,7 @@ def test_noise_has_the_law_s_standard_deviation(law: AdditiveNoise) -> None:
         assert stats.kstest(1.03 * noise / law.sd, KNOWN[law.name].cdf).pvalue < 1e-3
 
 
-def test_a_name_that_is_none_is_refused() -> None:
+def test_unknown_name_is_rejected() -> None:
     with pytest.raises(ParameterError) as refused:
         noise_by_name("uniform")
     assert refused.value.name == "noise"

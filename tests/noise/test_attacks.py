@@ -18,7 +18,7 @@ import dpgrain as dg
 from dpgrain.noise import SeededSource, discrete_laplace
 from dpgrain.noise.noisy_sums import add_gaussian_noise, with_laplace
 
-#: The ε of every mechanism that is attacked.
+#: The ε of every attacked mechanism.
 EPSILON = 1.0
 # Outputs of each neighbour.
 DRAWS = 20_000
@@ -82,7 +82,7 @@ WINS: dict[str, tuple[Attack, Callable[[int], Mechanism]]] = {
     "precision of NumPy's Gaussian": (PRECISION, plain_gaussian),
     "exact noise on a sum of floats": (OFF_GRID, grid_on_floats),
 }
-# What holds, with the share of plain outputs that would have been seen: one in so many.
+# The true statement, with the detectable share of plain outputs: one in n.
 HOLDS: dict[str, tuple[Attack, Callable[[int], Mechanism], int]] = {
     "low bits of Laplace": (LOW_BITS, our_laplace, 3),
     "precision of Laplace": (PRECISION, our_laplace, 100),
@@ -92,15 +92,15 @@ HOLDS: dict[str, tuple[Attack, Callable[[int], Mechanism], int]] = {
 
 
 @pytest.mark.parametrize("name", WINS)
-def test_bits_of_plain_noise_show_what_is_beneath(name: str) -> None:
-    """With probability 0.999 the plain mechanism is not even (3, 0)-private, where it claims 1."""
+def test_bits_of_plain_noise_reveal_the_value(name: str) -> None:
+    """With probability 0.999 the plain mechanism is not even (3, 0)-private, but claims 1."""
     attack, mechanism = WINS[name]
     assert attack.epsilon(mechanism(1), DRAWS) > 3 * EPSILON
 
 
 @pytest.mark.parametrize("name", HOLDS)
 def test_bits_of_our_noise_show_nothing(name: str) -> None:
-    """The same attack wins at the same draws where one output in so many is plain."""
+    """The same attack succeeds at the same draws if one output in n is plain."""
     attack, mechanism, one_in = HOLDS[name]
     assert attack.epsilon(mechanism(2), DRAWS) <= EPSILON / 2
     plain = grid_on_floats if attack is OFF_GRID else plain_laplace
@@ -109,7 +109,7 @@ def test_bits_of_our_noise_show_nothing(name: str) -> None:
 
 
 def _one_in(number: int, most: Mechanism, few: Mechanism) -> Mechanism:
-    """The mechanism that is another one in one output of so many."""
+    """The mechanism with one output in n from another one."""
 
     def outputs(secret: float, draws: int) -> Any:
         return np.where(np.arange(draws) % number == 0, few(secret, draws), most(secret, draws))
@@ -147,8 +147,8 @@ def _beneath(rows: Any) -> tuple[float, float]:
     return float(np.asarray(draw.sums).sum()), float(np.max(draw.scale))
 
 
-def test_a_sum_in_the_order_of_rows_moves_farther_than_a_row() -> None:
-    """Neighbours that differ in one row of [0, 1] have plain sums 15 apart: ε is not 1 but above 7."""
+def test_sum_in_row_order_moves_farther_than_a_row() -> None:
+    """Neighbours that differ in one row of [0, 1] have plain sums 15 apart: ε > 7, not 1."""
     none, one = (attacks.in_order(attacks.rows_of(first)) for first in (0.0, 1.0))
     assert none - one > 14
     attack = attacks.order()
@@ -156,7 +156,7 @@ def test_a_sum_in_the_order_of_rows_moves_farther_than_a_row() -> None:
 
 
 def test_our_sum_moves_by_no_more_than_a_row() -> None:
-    """What noise is drawn on moves by one clipping bound at most, in whole steps of a grid."""
+    """The sum under the noise changes by at most one clipping bound, in whole steps of a grid."""
     (low, scale), (high, same) = (_beneath(attacks.rows_of(first)) for first in (0.0, 1.0))
     assert scale == same
     assert low == round(low)
@@ -164,7 +164,7 @@ def test_our_sum_moves_by_no_more_than_a_row() -> None:
 
 
 def test_our_sum_has_no_order() -> None:
-    """Of the same rows in other orders a plain sum differs, and a release is the same to the bit."""
+    """Reordered rows have different plain sums, but bit-identical releases."""
     rows = attacks.rows_of(1.0, 1 << 10)
     found, plain = set(), set()
     for turn in range(4):
@@ -179,7 +179,7 @@ def test_our_sum_has_no_order() -> None:
 
 
 def coins(seed: int) -> Callable[[float], float]:
-    """Noise of the two-sided geometric law by one coin after the other, as it is often written."""
+    """Two-sided geometric noise from repeated coins, a common implementation."""
     rng = random.Random(seed)
 
     def draw(secret: float) -> float:
@@ -204,14 +204,14 @@ def our_counts(seed: int) -> Callable[[float], float]:
 FEW = 2000
 
 
-def test_the_time_of_coins_tells_the_noise() -> None:
+def test_time_of_coins_reveals_the_noise() -> None:
     """The work of a loop is the size of the noise: its output, with the time, is not (3, 0)-private."""
     attack = attacks.timing()
     assert attack.epsilon(attacks.timed(coins(6)), FEW) > 3 * EPSILON
 
 
-def test_the_work_of_our_sampler_is_the_same_whatever_it_hides() -> None:
-    """Each draw makes the same calls; the attack is left with what the promise allows."""
+def test_work_of_our_sampler_is_independent_of_its_value() -> None:
+    """Each draw makes the same calls; the attack finds no more than the guarantee allows."""
     attack = attacks.timing()
     mechanism = attacks.timed(our_counts(7))
     work = {work for secret in (0.0, 1.0, 1e6, 2.0**60) for _, work in mechanism(secret, 200)}
@@ -219,8 +219,8 @@ def test_the_work_of_our_sampler_is_the_same_whatever_it_hides() -> None:
     assert attack.epsilon(mechanism, FEW) <= EPSILON
 
 
-def test_sums_decide_nothing_that_a_sampler_does() -> None:
-    """From the same words the same noise is made with the same work, also in rare and close draws."""
+def test_sums_do_not_affect_the_sampler() -> None:
+    """The same words give the same noise with the same work, also in rare draws."""
     seen = []
     for secret in (0, 1, -(2**62), 2**62):
         sums = np.full(400, secret, dtype=np.int64)

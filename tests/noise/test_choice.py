@@ -32,7 +32,7 @@ def test_scores_are_drawn_in_the_stated_law(sizes: list[int], rate: float) -> No
     assert cases.is_law(counts, law_of(sizes, rate))
 
 
-def test_another_rate_and_sizes_that_are_ignored_are_told() -> None:
+def test_other_rate_and_ignored_sizes_are_distinguished() -> None:
     counts = np.bincount(choose_scores(np.array([[3, 0, 5, 40]] * 100_000), 1.0), minlength=4)
     assert cases.is_law(counts, law_of([3, 0, 5, 40], 1.0))
     assert not cases.is_law(counts, law_of([1, 0, 1, 1], 1.0))
@@ -40,7 +40,7 @@ def test_another_rate_and_sizes_that_are_ignored_are_told() -> None:
 
 
 class Scripted:
-    """A source that gives the words it is told to."""
+    """A source with fixed words."""
 
     private = False
 
@@ -55,9 +55,7 @@ class Scripted:
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("rate", [0.05, 1.0, 300.0])
-def test_uniform_numbers_on_the_brink_are_decided_by_more_bits(
-    sizes: list[int], rate: float
-) -> None:
+def test_borderline_uniform_numbers_are_decided_by_more_bits(sizes: list[int], rate: float) -> None:
     with mpmath.workprec(1000):
         weights = [n * mpmath.exp(-mpmath.mpf(rate) * i) for i, n in enumerate(sizes)]
         sums = list(itertools.accumulate(weights))
@@ -66,7 +64,7 @@ def test_uniform_numbers_on_the_brink_are_decided_by_more_bits(
     for brink in brinks:
         words = [brink >> (192 - 64 * i) & top for i in range(4)]
         if brink == 0 or brink >> 256 or not 0 < words[1] < top or words[2] in (0, top):
-            continue  # no score lies below, or none above
+            continue  # no score is below, or none above
         for tail in (
             [words[1] - 1],
             [words[1] + 1],
@@ -85,13 +83,13 @@ def test_floating_point_and_long_integers_agree(monkeypatch: pytest.MonkeyPatch)
     sizes = rng.integers(0, 10 ** rng.integers(1, 12, (300, 1)), (300, 30)) + 1
     sizes[::3, :12] = 0
     fast = choose_scores(sizes, 0.4, source=SeededSource(6))
-    # Beyond every error: all are decided exactly. Those with more bits than 64 are not needed.
+    # Beyond every error: all are decided exactly. More than 64 bits are not needed.
     monkeypatch.setattr(choice, "RELATIVE_ERROR", 2.0)
     assert np.array_equal(fast, choose_scores(sizes, 0.4, source=SeededSource(6)))
     assert fast.std() > 1
 
 
-def test_sums_of_weights_are_far_more_accurate_than_is_relied_on() -> None:
+def test_weight_sums_are_more_accurate_than_required() -> None:
     rng = np.random.default_rng(8)
     for rate in (1e-4, 0.03, 1.0, 50.0):
         sizes = rng.integers(0, 2**40, (1, 2000))
@@ -110,7 +108,7 @@ def test_sums_of_weights_are_far_more_accurate_than_is_relied_on() -> None:
 def test_whole_numbers_are_uniform() -> None:
     drawn = uniform_below(np.full(70_000, 7), source=SeededSource(1))
     assert cases.is_law(np.bincount(drawn, minlength=7), np.full(7, 1 / 7))
-    # Three quarters of 2^64: a remainder alone would make the lower third twice as likely.
+    # Three quarters of 2^64: a plain remainder would make the lower third twice as likely.
     large = uniform_below(np.full(40_000, 3 << 60), source=SeededSource(2))
     assert cases.is_law(np.bincount(large // (1 << 60), minlength=3), np.full(3, 1 / 3))
     incomplete = uniform_below(np.array([3]), source=Scripted([2**64 - 1, 5]))
@@ -129,6 +127,6 @@ def test_whole_numbers_are_uniform() -> None:
     ],
     ids=["flat", "empty", "large", "rate", "zero", "fraction"],
 )
-def test_wrong_choices_are_refused(call: Any, name: str, word: str) -> None:
+def test_invalid_choices_are_rejected(call: Any, name: str, word: str) -> None:
     with refuses(name, word):
         call()

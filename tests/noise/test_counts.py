@@ -1,4 +1,4 @@
-"""Binomial and Poisson counts: the laws that are drawn are the laws that are stated."""
+"""Binomial and Poisson counts have the stated distributions."""
 
 from __future__ import annotations
 
@@ -94,14 +94,15 @@ def test_exact_sums_at_blocks_agree_with_sums_of_tails(name: str) -> None:
 
 
 def test_a_draw_on_a_jump_is_decided_exactly() -> None:
-    # F(3) of seven fair coins is 1/2: U below it is 3, U from it on is 4.
+    # F(3) of seven fair coins is 1/2: a smaller U gives 3, a larger or equal one 4.
     law = BinomialDistribution(7, 0.5)
     assert draw_counts(law, 1, Words(2**63)).tolist() == [4]
     assert draw_counts(law, 1, Words(2**63 - 1, then=2**64 - 1)).tolist() == [3]
 
 
-def test_a_jump_between_words_asks_for_more_bits() -> None:
-    # F(0) of one coin of chance 1/3, in floating point, is no multiple of 2^-64 … of 2^-53 it is.
+def test_jump_between_words_needs_more_bits() -> None:
+    # F(0) of one coin of probability 1/3, in floating point, is not a multiple of 2^-64 … but of
+    # 2^-53.
     law = BinomialDistribution(3, 0.3)
     jump = (1 - Fraction(0.3)) ** 3
     word = math.floor(jump * 2**64)
@@ -140,7 +141,7 @@ def test_counts_have_their_law(name: str) -> None:
     assert chisquare(found[keep], expected[keep] * scale).pvalue > CHANCE
 
 
-def test_counts_in_chunks_or_at_once_use_the_same_bits() -> None:
+def test_counts_in_chunks_or_at_once_use_equal_bits() -> None:
     assert draw_binomial(100, 0.5, 5, source=SeededSource(1)).tolist() == (
         draw_binomial(100, 0.5, 5, source=SeededSource(1)).tolist()
     )
@@ -148,7 +149,7 @@ def test_counts_in_chunks_or_at_once_use_the_same_bits() -> None:
     assert len(set(draw_poisson(1e6, 50).tolist())) > 10
 
 
-def test_rounding_is_without_bias_and_moves_as_little_as_it_can() -> None:
+def test_rounding_is_unbiased_and_moves_minimally() -> None:
     values = np.full(200_000, 3.3)
     found = rounded(values, 10, SystemSource())
     assert set(found.tolist()) == {3, 4}
@@ -166,7 +167,7 @@ def test_rounding_is_without_bias_and_moves_as_little_as_it_can() -> None:
 
 
 def test_rounding_decides_fractions_beyond_the_first_bits() -> None:
-    # The first byte of U is that of the fraction; the next word decides.
+    # The first byte of U equals the fraction's; the next word decides.
     value, tie = 2 + 77 / 256 + 2.0**-20, 77
     more = int(2.0**-20 * 256 * 2.0**64)
     assert rounded(np.array([value]), 9, Words(tie, more - 1)).tolist() == [3]

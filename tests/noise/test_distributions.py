@@ -26,7 +26,7 @@ def goodness_of_fit(kind: cases.Kind, samples: IntArray, scale: float) -> float:
     """The p-value of a chi-square test of integer samples against the exact law."""
     width = max(round(scale / 8), 1)
     bins = math.ceil(5 * scale / width)
-    # Bin i holds the integers k with edges[i−1] ≤ k < edges[i]; the outermost are the tails.
+    # Bin i contains the integers k with edges[i−1] ≤ k < edges[i]; the outermost are the tails.
     edges = np.arange(-bins, bins + 1) * width
     mass = -np.diff(kind.tail(edges.astype(np.float64), scale), prepend=1.0, append=0.0)
     keep = samples.size * np.minimum(mass[1:], mass[:-1]) >= 8
@@ -41,7 +41,7 @@ def goodness_of_fit(kind: cases.Kind, samples: IntArray, scale: float) -> float:
 
 @cases.both
 @pytest.mark.parametrize("scale", cases.SCALES)
-def test_the_law_is_the_one_stated_and_two_percent_more_is_noticed(
+def test_distribution_is_as_stated_and_deviations_are_detected(
     kind: cases.Kind, scale: float
 ) -> None:
     samples = kind.draw(scale, 400_000, source=SeededSource(1))
@@ -99,7 +99,7 @@ def test_moments_tails_and_symmetry(kind: cases.Kind, scale: float) -> None:
         assert abs(count - n * chance) < 4.5 * math.sqrt(n * chance) + 0.5
     positive, negative = int((samples > 0).sum()), int((samples < 0).sum())
     assert abs(positive - negative) < 4 * math.sqrt(positive + negative)
-    # The sign says nothing about the size.
+    # The sign reveals nothing about the size.
     size = np.abs(samples[samples != 0])
     median = np.median(size)
     up = samples[samples != 0] > 0
@@ -141,7 +141,7 @@ def test_sizes(kind: cases.Kind) -> None:
 
 @cases.both
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, MAX_SCALE * 1.0001])
-def test_bad_scales_are_refused_by_value(kind: cases.Kind, bad: float) -> None:
+def test_invalid_scales_are_rejected_by_value(kind: cases.Kind, bad: float) -> None:
     with refuses("scale", f"not {bad!r}"):
         kind.draw(bad, 3)
     with refuses("scale", f"not {bad!r}"):
@@ -185,12 +185,12 @@ def test_the_truncated_law_is_the_one_stated(epsilon: float, cutoff: int) -> Non
     assert truncated_fit(samples, epsilon / 1.02, cutoff) < 1e-5
     if epsilon * cutoff > 8:
         return
-    # What is beyond the cutoff is drawn again, not moved to it.
+    # Values beyond the cutoff are drawn again, not moved to it.
     plain = discrete_laplace(1 / epsilon, 1_000_000, source=SeededSource(11))
     assert truncated_fit(np.clip(plain, -cutoff, cutoff), epsilon, cutoff) < 1e-5
 
 
-def test_the_truncated_law_where_most_draws_are_thrown_away() -> None:
+def test_truncated_distribution_with_mostly_rejected_draws() -> None:
     samples = truncated_geometric(0.01, 1, 30_000, source=SeededSource(12))
     assert truncated_fit(samples, 0.01, 1) > 0.01
     assert truncated_geometric(1.0, 3, 0).shape == (0,)

@@ -1,4 +1,4 @@
-"""Permute-and-flip has its law, and coins that floating point cannot tell are decided by more bits."""
+"""Permute-and-flip has its distribution, and more bits decide coins that floating point cannot."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_it_is_the_largest_of_scores_with_exponential_noise() -> None:
     assert scripted.p_value(seen, flips(scores.tolist(), scale), draws) > 1e-3
 
 
-def test_a_coin_that_floating_point_cannot_tell_is_decided_by_more_bits() -> None:
+def test_coin_beyond_floating_point_is_decided_by_more_bits() -> None:
     # exp(−1/2) in 128 bits: the first word is a tie, the second one decides.
     import mpmath
 
@@ -81,7 +81,7 @@ def test_many_choices_at_once_have_the_law_of_each() -> None:
         assert abs(one - other) < 5 * math.sqrt(other * (1 - other) * (1 / times + 1 / 4000))
 
 
-def test_each_of_several_largest_scores_is_chosen_as_often() -> None:
+def test_equal_largest_scores_are_chosen_equally() -> None:
     chosen = permutes_and_flips(np.zeros(4, dtype=np.int64), 1.0, 4000, source=SeededSource(1))
     # 1,000 of each, with a standard deviation of 27.
     assert np.bincount(chosen, minlength=4).min() > 850

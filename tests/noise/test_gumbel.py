@@ -1,4 +1,4 @@
-"""The order of scores with Gumbel noise is that of choices one after the other, decided exactly."""
+"""The order of scores with Gumbel noise equals sequential choices, decided exactly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpgrain.noise import SeededSource, gumbel, inversion
 from dpgrain.noise.gumbel import gumbel_order, gumbel_orders
 
 
-# Gumbel noise, of which the order is published.
+# Gumbel noise with a published order.
 def order_fit(scores: list[int], scale: float, count: int, draws: int, claimed: float) -> float:
     """The p-value of a chi-square test against choices one after the other."""
     source = SeededSource(13)
@@ -42,7 +42,7 @@ def order_fit(scores: list[int], scale: float, count: int, draws: int, claimed: 
 @pytest.mark.parametrize(
     ("scores", "scale", "count"), [([0, 1], 1.0, 1), ([3, 3, 5, 0], 2.0, 2), ([7, 1, 4], 6.0, 3)]
 )
-def test_the_order_has_the_law_of_choices_one_after_the_other(
+def test_order_has_the_distribution_of_sequential_choices(
     scores: list[int], scale: float, count: int
 ) -> None:
     assert order_fit(scores, scale, count, 20_000, scale) > 0.01
@@ -50,7 +50,7 @@ def test_the_order_has_the_law_of_choices_one_after_the_other(
 
 
 @pytest.mark.slow
-def test_the_order_is_exact_where_floating_point_cannot_tell(
+def test_order_is_exact_beyond_floating_point(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With an error bound that covers everything each order is decided in higher precision."""
@@ -74,7 +74,7 @@ def test_the_order_is_exact_where_floating_point_cannot_tell(
     assert order_fit([3, 3, 5], 2.0, 2, 2_000, 2.0) > 0.01
 
 
-def test_equal_words_are_told_apart_by_later_ones() -> None:
+def test_equal_words_are_decided_by_later_ones() -> None:
     word = 0x9E3779B97F4A7C15
     for later, first in (([1, 2], 1), ([2, 1], 0), ([5, 5, 7, 6], 0), ([5, 5, 6, 7], 1)):
         # A smaller V is a larger key; the words go to the second, then to the first.
@@ -95,21 +95,21 @@ def test_extreme_words_are_ordered_too(word: int) -> None:
     assert sorted(order.tolist()) == [0, 1, 2]
 
 
-def test_a_word_of_zeros_may_be_a_very_large_key() -> None:
+def test_word_of_zeros_may_be_a_large_key() -> None:
     for later, first in (([1, 1], 0), ([2**63, 2**63], 1)):
-        # V of 2^-128, whose key is 88.7, or of 2^-65, whose key is 45, against a key of 60.4.
+        # V of 2^-128 with key 88.7, or of 2^-65 with key 45, against a key of 60.4.
         source = cases.Scripted([0, 2**63 - 1, *later])
         assert gumbel_order(np.array([0, 60]), 1.0, 1, source=source).tolist() == [first]
 
 
-def test_the_unread_bits_decide_where_they_can() -> None:
-    """Two keys that agree in all that 64 bits tell: later bits put either of them first."""
+def test_unread_bits_decide_when_possible() -> None:
+    """Two keys with the same 64 bits: later bits put either of them first."""
     with mpmath.workprec(200):
         # V′ = 1 − (1 − V)^e has the same key with a score that is one higher.
         own = int(mpmath.ldexp(mpmath.mpf("0.9"), 64)) + 2
         same = mpmath.ldexp(1 - (1 - mpmath.ldexp(own, -64)) ** mpmath.e, 64)
         other = int(mpmath.floor(same))
-        # What is unread of V moves the threshold by a twentieth of a step.
+        # The unread bits of V move the threshold by a twentieth of a step.
         assert same - other < 0.9
     for later, first in ((0, 1), (2**64 - 1, 0)):
         source = cases.Scripted([own, other, later, later])
@@ -117,7 +117,7 @@ def test_the_unread_bits_decide_where_they_can() -> None:
 
 
 @pytest.mark.slow
-def test_floating_point_keys_are_within_a_tenth_of_their_bound() -> None:
+def test_floating_point_keys_are_within_a_tenth_of_bound() -> None:
     rng = np.random.default_rng(15)
     words = np.concatenate([
         rng.integers(0, 2**64, 2000, dtype=np.uint64),
@@ -147,7 +147,7 @@ def test_orders_of_nothing_and_of_everything() -> None:
     assert gumbel_order(np.array([], dtype=np.int64), 1.0, 0).tolist() == []
     assert gumbel_order(np.array([5]), 1.0, 0).tolist() == []
     assert sorted(gumbel_order(np.arange(300), 50.0, 300).tolist()) == list(range(300))
-    # Scores far apart keep their order.
+    # Distant scores keep their order.
     assert gumbel_order(np.array([-(2**52), 0, 2**52]), 1.0, 3).tolist() == [2, 1, 0]
 
 
@@ -162,7 +162,7 @@ def test_orders_of_nothing_and_of_everything() -> None:
         (np.array([1]), 1.0, -1, "count"),
     ],
 )
-def test_orders_refuse_nonsense(scores: Any, scale: float, count: int, name: str) -> None:
+def test_orders_reject_invalid_arguments(scores: Any, scale: float, count: int, name: str) -> None:
     with refuses(name):
         gumbel_order(scores, scale, count)
 
@@ -178,7 +178,7 @@ def test_many_orders_at_once_have_the_law_of_each() -> None:
     assert gumbel_orders(scores, scale, 0, 3).shape == (3, 0)
 
 
-def test_orders_in_doubt_are_decided_as_one_alone_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doubtful_orders_are_decided_like_single_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = np.arange(12) // 2
     plain = gumbel_orders(scores, 2.0, 5, 200, source=SeededSource(4))
     # As if no order were clear from floating point.

@@ -1,4 +1,4 @@
-"""A uniform number becomes noise by the exact inverse of its law, whatever words it is made of."""
+"""A uniform number becomes noise by the exact inverse of its distribution, for any words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpgrain.noise import (
 
 @cases.both
 @pytest.mark.parametrize("scale", [0.3, 3.7, 1e4, 2.0**32, 2.0**40])
-def test_fast_decisions_are_those_of_exact_arithmetic(
+def test_fast_decisions_equal_exact_arithmetic(
     kind: cases.Kind, scale: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     n = 800
@@ -48,7 +48,7 @@ def _bits() -> list[int]:
 
 @cases.both
 @pytest.mark.parametrize("scale", [0.01, 0.3, 1.0, 50.0, 1e4, 2.0**32, 2.0**40])
-def test_the_inverse_is_far_more_accurate_than_is_relied_on(kind: cases.Kind, scale: float) -> None:
+def test_inverse_is_more_accurate_than_required(kind: cases.Kind, scale: float) -> None:
     bits = _bits()
     uniform = (np.array(bits, dtype=np.uint64).astype(np.float64) + 0.5) * 2.0**-64
     position = kind.law.jump_position(uniform, np.full(uniform.shape, scale))
@@ -121,9 +121,7 @@ def test_adversarial_words_reach_the_far_tail(
 
 @cases.both
 @pytest.mark.parametrize("scale", [0.3, 3.7, 1000.0, 2.0**32, 2.0**40])
-def test_a_uniform_on_the_brink_of_a_jump_is_decided_by_more_bits(
-    kind: cases.Kind, scale: float
-) -> None:
+def test_borderline_uniform_is_decided_by_more_bits(kind: cases.Kind, scale: float) -> None:
     for k in (1, 2, max(round(scale), 3), max(round(2.5 * scale), 4)):
         with mpmath.workprec(800):
             tail = int(mpmath.floor(mpmath.ldexp(kind.law.tail(k, scale, mpmath.mp), 256)))

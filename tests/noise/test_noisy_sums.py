@@ -1,4 +1,4 @@
-"""Noise on sums that were made in floating point: their rounding to the grid is covered."""
+"""Noise on floating-point sums: their rounding to the grid is covered."""
 
 from __future__ import annotations
 

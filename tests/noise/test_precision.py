@@ -25,7 +25,7 @@ Draw: TypeAlias = Callable[[Any], Any]
 
 
 class Words:
-    """A source that gives the words it is told to, and after them ones, for the second of two."""
+    """A source with fixed words, followed by ones, for the second of two."""
 
     private = False
 
@@ -37,7 +37,7 @@ class Words:
         return np.array(given, dtype=np.uint64)
 
 
-# A draw from a source, words before the one that is looked at, and two words with different draws.
+# A draw from a source, the words before the relevant one, and two words with different draws.
 SAMPLERS: dict[str, tuple[Draw, list[int], int, int]] = {
     "gaussian": (lambda s: int(rounded_gaussian(3.7, 1, source=s)[0]), [], 2**60, 2**63),
     "wide-gaussian": (lambda s: int(rounded_gaussian(2.0**40, 1, source=s)[0]), [], 2**60, 2**63),
@@ -103,7 +103,7 @@ def quick_switches() -> Iterator[None]:
 
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("name", list(SAMPLERS))
-def test_draws_in_many_threads_are_those_of_one(name: str) -> None:
+def test_draws_in_many_threads_equal_one(name: str) -> None:
     draw = SAMPLERS[name][0]
     scripts = brinks(name)
     # Near ties, which more than the first word of each decides.
@@ -143,7 +143,7 @@ def test_draws_in_many_threads_are_those_of_one(name: str) -> None:
     assert wrong == []
 
 
-def test_each_thread_has_arithmetic_of_its_own() -> None:
+def test_each_thread_has_separate_arithmetic() -> None:
     seen: list[Any] = [arithmetic(200)]
     thread = threading.Thread(target=lambda: seen.append(arithmetic(200)))
     thread.start()

@@ -1,4 +1,4 @@
-"""Random words come from the system, or from a seed that says that it is not private."""
+"""Random words come from the system, or from a seed that is marked as not private."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ FloatArray = NDArray[np.float64]
 
 @pytest.fixture
 def draws() -> None:
-    """What the operating system draws is drawn here."""
+    """Use the operating system's draws in this module."""
 
 
-def test_a_seeded_source_is_reproducible_and_says_that_it_is_not_private() -> None:
+def test_seeded_source_is_reproducible_and_marked_as_not_private() -> None:
     one, two = SeededSource(12), SeededSource(12)
     np.testing.assert_array_equal(one.words(5), two.words(5))
     np.testing.assert_array_equal(one.words(5), two.words(5))
@@ -40,7 +40,7 @@ GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 
 
 @pytest.mark.parametrize("kind", GENERATORS)
-def test_a_seeded_source_goes_on_where_it_stood(kind: str) -> None:
+def test_seeded_source_continues_from_its_state(kind: str) -> None:
     source = SeededSource(np.random.Generator(getattr(np.random, kind)(3)))
     source.words(701)
     again = SeededSource.from_state(source.state())
@@ -50,10 +50,10 @@ def test_a_seeded_source_goes_on_where_it_stood(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "place", "first", "end"), [("MT19937", "pos", 0, 624), ("Philox", "buffer_pos", 0, 4)]
 )
-def test_a_state_beyond_what_was_drawn_ahead_is_refused(
+def test_state_beyond_the_drawn_words_is_rejected(
     kind: str, place: str, first: int, end: int
 ) -> None:
-    """NumPy takes it, and reads the memory that lies there, or ends the process."""
+    """NumPy accepts it, and reads memory beyond the buffer, or crashes the process."""
     written = SeededSource(np.random.Generator(getattr(np.random, kind)(3))).state()
     for inside in (first, end):
         SeededSource.from_state(re.sub(rf'"{place}": \d+', f'"{place}": {inside}', written)).words(
@@ -75,7 +75,7 @@ STATE = '{"bit_generator": "MT19937", "state": {"key": %s, "pos": %s}}'
     ],
     ids=lambda state: state[:60],
 )
-def test_another_state_is_refused(state: str) -> None:
+def test_foreign_state_is_rejected(state: str) -> None:
     with refuses("state"):
         SeededSource.from_state(state)
 
@@ -123,6 +123,6 @@ def test_source_of() -> None:
 
 
 @pytest.mark.parametrize("bad", [True, 1.5, "7", -1, np.random.RandomState(0)])
-def test_source_of_refuses_what_is_no_seed(bad: Any) -> None:
+def test_source_of_rejects_invalid_seeds(bad: Any) -> None:
     with refuses("random_state"):
         random_source(bad)

@@ -21,7 +21,7 @@ def number_law(event: SelectBest, most: int = 400) -> dict[int, float]:
     eta, gamma, weight = event.eta, event.gamma, 1.0
     law = {}
     for k in range(1, most):
-        # η cancels in the quotients, so that 0 is no special case.
+        # η cancels in the quotients, so that 0 is not a special case.
         law[k] = weight
         weight *= (1 - gamma) * (k + eta) / (k + 1)
     whole = sum(law.values())
@@ -49,7 +49,7 @@ def test_numbers_of_runs_have_their_law(name: str) -> None:
 
 
 @pytest.mark.parametrize("eta", [-0.5, 0.0, 0.3, 1.0, 3.0])
-def test_the_chances_that_are_inverted_are_those_of_the_law(eta: float) -> None:
+def test_inverted_probabilities_agree_with_the_distribution(eta: float) -> None:
     event = SelectBest(PureDP(1.0), 4.0, eta=eta)
     made = stopping._negative_binomial(eta, event.gamma, arithmetic(128))
     for number, chance in number_law(event, 3000).items():
@@ -64,8 +64,8 @@ def module_number(event: SelectBest, source: RandomSource) -> int:
     return negative_binomial(event.eta, event.gamma, source=source)
 
 
-def test_ties_in_the_number_of_runs_are_decided_by_more_bits() -> None:
-    # Geometric with γ = ½: the first word says exactly ½, or 1 − 2^-64 and more.
+def test_ties_in_the_number_of_runs_need_more_bits() -> None:
+    # Geometric with γ = ½: the first word is exactly ½, or 1 − 2^-64 and more.
     half = 2**63
     assert negative_binomial(1.0, 0.5, source=scripted.Scripted([half, 5])) == 2
     assert negative_binomial(1.0, 0.5, source=scripted.Scripted([half - 1, 2**64 - 2**40])) == 1

@@ -1,4 +1,4 @@
-"""Clipping of rows: each by itself, whatever its size, and no longer than the bound."""
+"""Row clipping: each row separately, at any size, and never above the bound."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_row_does_not_depend_on_the_others(monkeypatch: pytest.MonkeyPatch) ->
     assert all(np.array_equal(clipped(rows[i : i + 1], 1.0)[0], whole[i]) for i in range(300))
 
 
-def test_only_rows_that_are_not_finite_become_zero() -> None:
+def test_only_non_finite_rows_become_zero() -> None:
     rows = np.array([[1.0, np.nan], [1e308, 1e308], [-np.inf, 1.0], [np.inf, -np.inf]])
     assert zero_nonfinite_rows(rows).tolist() == [
         [0.0, 0.0],

@@ -1,4 +1,4 @@
-"""A row's numbers depend on the row alone: to the last bit, at any place, among any others."""
+"""A row's numbers depend only on the row: to the last bit, at any position, among any others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KERNELS = ("Haswell", "Sandybridge", "Nehalem", "Katmai")
 
 
 def moved(way: Made, X: Array, W: Array, firsts: list[int]) -> list[tuple[int, int]]:
-    """Return the ranges of rows that have other bits by themselves than among all."""
+    """Return the ranges of rows that change bits when computed separately."""
     everybody = np.ascontiguousarray(way(X, W))
     found = []
     for rows in range(1, 66):
@@ -45,13 +45,13 @@ def moved(way: Made, X: Array, W: Array, firsts: list[int]) -> list[tuple[int, i
 @pytest.mark.parametrize("classes", [1, 3, 10])
 @pytest.mark.parametrize("columns", [1, 2, 3, 8, 17, 33, 100, 490, 8192, 9001])
 @pytest.mark.parametrize("way", list(WAYS))
-def test_a_rows_bits_depend_on_the_row_alone(
+def test_row_bits_depend_only_on_the_row(
     way: str, columns: int, classes: int, threads: int, kind: Any
 ) -> None:
     rng = np.random.default_rng(columns)
     X = (rng.normal(size=(73, columns)) * 10.0 ** rng.uniform(-3, 3, (73, 1))).astype(kind)
     W = rng.normal(size=(classes, columns)).astype(kind)
-    # Rows that begin at any number of a line of the cache, or stand in an array of more columns.
+    # Rows at any offset of a cache line, or in an array with more columns.
     odd = np.empty(X.size + 1, dtype=kind)[1:].reshape(X.shape)
     wide = np.empty((len(X), columns + 1), dtype=kind)[:, :-1]
     odd[:], wide[:] = X, X
@@ -77,7 +77,7 @@ def test_a_plain_product_moves_rows() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_machines_that_round_by_place_multiply_in_another_way(kernel: str) -> None:
+def test_machines_rounding_by_position_multiply_differently(kernel: str) -> None:
     program = (
         "from tests.numerics.test_row_products import of_this_machine; import sys; "
         "sys.exit(of_this_machine())"
@@ -104,7 +104,7 @@ def of_this_machine() -> int:
     )
 
 
-def test_a_place_that_matters_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_position_dependence_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     real = np.matmul
 
     def by_place(*args: Any, **options: Any) -> Any:
@@ -123,7 +123,7 @@ def test_a_place_that_matters_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("columns", [0, 1, 5])
 @pytest.mark.parametrize("rows", [0, 1, 5])
-def test_nothing_is_no_exception(rows: int, columns: int) -> None:
+def test_empty_input_is_handled(rows: int, columns: int) -> None:
     X, W = np.ones((rows, columns)), np.ones((2, columns))
     for way in (row_products.products, row_products.grouped_products):
         assert np.array_equal(way(X, W), np.full((rows, 2), float(columns)))

@@ -1,4 +1,4 @@
-"""Averages are the weighted means that they say."""
+"""Averages are the stated weighted means."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def history(average: Average, rounds: int) -> tuple[Array, Array]:
     return end, np.array(seen)[:, 0]
 
 
-def test_averages_are_the_weighted_means_they_say() -> None:
+def test_averages_are_the_stated_weighted_means() -> None:
     k = np.arange(1, 41)
     restart = DecreasingRestart(1.0, 0.5, 40)
     quadratic_weights = np.where(k <= 20, 0.0, (8.0 + k - 21) ** 2)

@@ -38,7 +38,7 @@ def test_a_projection_is_the_nearest_point(domain: Domain) -> None:
 
 
 @pytest.mark.parametrize("domain", BOUNDED, ids=name)
-def test_projecting_twice_changes_nothing_and_rows_are_projected_one_by_one(domain: Domain) -> None:
+def test_projecting_twice_changes_nothing_by_row(domain: Domain) -> None:
     far = np.random.default_rng(1).normal(size=(30, 4)) * 3
     once = domain.project(far)
     assert domain.project(once) == pytest.approx(once, abs=1e-12)
@@ -68,7 +68,7 @@ def test_projections_solve_the_quadratic_program(domain: Domain, constraints: li
         assert domain.project(v) == pytest.approx(best.x, abs=2e-3)
 
 
-def test_points_inside_stay_where_they_are() -> None:
+def test_points_inside_are_unchanged() -> None:
     point = np.array([0.1, 0.2, 0.3, 0.4])
     for domain in (Unconstrained(), Ball(1.0), Box(0.0, 1.0), Simplex()):
         assert domain.project(point) == pytest.approx(point, abs=1e-15)
@@ -83,7 +83,7 @@ def test_known_projections() -> None:
     assert twice.project(np.zeros(2)) == pytest.approx([1.0, 1.0])
 
 
-def test_what_overflowed_does_not_enter_a_ball() -> None:
+def test_overflowed_points_do_not_enter_a_ball() -> None:
     huge = Ball(1.0).project(np.array([1e200, 1e200]))
     assert np.linalg.norm(huge) <= 1 + 1e-12
 
@@ -100,6 +100,6 @@ def test_what_overflowed_does_not_enter_a_ball() -> None:
         lambda: Affine([[1.0, 1.0]], [1.0, 2.0]),
     ],
 )
-def test_sets_without_points_are_refused(make: Any) -> None:
+def test_empty_sets_are_rejected(make: Any) -> None:
     with pytest.raises(ParameterError):
         make()

@@ -1,4 +1,4 @@
-"""Steps along principal axes are those of full matrices, and know no axes or scales beforehand."""
+"""Steps along principal axes equal full-matrix steps, with unknown axes and scales."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Oracle = Callable[[Array], Array]
 def valley(
     dimension: int, condition: float, seed: int = 0
 ) -> tuple[Oracle, Callable[[Array], float]]:
-    """The gradient of a turned quadratic whose axes all matter the same, and its excess."""
+    """The gradient of a rotated quadratic with equally important axes, and its excess."""
     rng = np.random.default_rng(seed)
     turn = np.linalg.qr(rng.normal(size=(dimension, dimension)))[0]
     bends = np.geomspace(1, 1 / condition, dimension)
@@ -38,7 +38,7 @@ def noisy(gradient: Oracle, sd: float, seed: int = 1) -> Oracle:
 
 
 def dense(solver: FullMatrixAdagrad, oracle: Oracle, start: Array, rounds: int) -> list[Array]:
-    """The iterates by (p, p) matrices and their eigenvectors, as the formulas say."""
+    """The iterates by (p, p) matrices and their eigenvectors, by the formulas."""
     p, theta = len(start), start
     total, squares, won = np.zeros(p), np.zeros((p, p)), np.zeros((p, p))
     iterates = [theta]
@@ -58,7 +58,7 @@ def dense(solver: FullMatrixAdagrad, oracle: Oracle, start: Array, rounds: int) 
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 7, 40])
-def test_steps_are_those_of_full_matrices(dimension: int) -> None:
+def test_steps_agree_with_full_matrices(dimension: int) -> None:
     gradient, _ = valley(dimension, 100.0)
     solver, start = FullMatrixAdagrad(0.5, noise=0.3), np.full(dimension, 0.2)
     expected = dense(solver, noisy(gradient, 0.05), start, 25)
@@ -105,9 +105,7 @@ def test_the_scale_of_gradients_does_not_matter(factor: float) -> None:
 
 @pytest.mark.parametrize("sd", [0.0, 0.003])
 @pytest.mark.parametrize("condition", [30.0, 1000.0])
-def test_half_the_rounds_of_coin_betting_are_enough_in_a_valley(
-    condition: float, sd: float
-) -> None:
+def test_half_the_coin_betting_rounds_suffice_in_valleys(condition: float, sd: float) -> None:
     gradient, excess = valley(10, condition)
 
     def ends(rounds: int, *, full: bool) -> float:
@@ -122,14 +120,14 @@ def test_half_the_rounds_of_coin_betting_are_enough_in_a_valley(
     assert ends(50, full=True) < 0.8 * ends(100, full=False)
 
 
-def test_the_reach_grows_to_solutions_that_are_far_away() -> None:
+def test_reach_grows_to_distant_solutions() -> None:
     # Without winnings steps of length 1/√k would cover 20 in a hundred rounds.
     far = np.array([75.0, 0.1])
     last = FullMatrixAdagrad(average=Last())
     assert run(last, lambda v: v - far, np.zeros(2), 100) == pytest.approx(far, abs=0.1)
 
 
-def test_noise_that_is_stated_keeps_steps_short() -> None:
+def test_stated_noise_shortens_steps() -> None:
     rng = np.random.default_rng(5)
     gradients = rng.normal(size=(50, 20))
     lengths = []
@@ -147,6 +145,6 @@ def test_gradients_of_zero_leave_the_start() -> None:
 
 
 @pytest.mark.parametrize("given", [{"wealth": 0.0}, {"noise": -1.0}, {"noise": float("nan")}])
-def test_numbers_that_make_no_solver_are_refused(given: dict[str, Any]) -> None:
+def test_invalid_solver_numbers_are_rejected(given: dict[str, Any]) -> None:
     with refuses(next(iter(given))):
         FullMatrixAdagrad(**given)

@@ -1,4 +1,4 @@
-"""Phases: who takes part, what is added to the loss, and that localising pays."""
+"""Phases: participants, the added loss, and the benefit of localisation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_user_is_in_exactly_one_phase(plan: Any) -> None:
     assert all(len(phase.users) > 0 for phase in phases)
 
 
-def test_shares_are_those_of_the_papers() -> None:
+def test_shares_agree_with_the_papers() -> None:
     halving = [len(phase.users) for phase in Phases(1024, 5).phases()]
     assert halving[1:] == [256, 128, 64, 32]
     assert halving[0] == 512 + 32
@@ -50,7 +50,7 @@ def solver(phase: Phase) -> tuple[Solver[Any], int]:
     return Sgd(Constant(1 / (1 + phase.strength)), average=Last()), 80
 
 
-def test_each_phase_solves_its_own_problem_from_the_last_solution() -> None:
+def test_each_phase_solves_its_problem_from_the_last_solution() -> None:
     # Mean of its users, pulled to the last solution: (mean + λ·centre)/(1 + λ).
     numbers = np.random.default_rng(0).normal(size=(64, 2))
     plan, seen = RegularisedPhases(64, 3, 0.1), list[Array]()
@@ -68,7 +68,7 @@ def test_each_phase_solves_its_own_problem_from_the_last_solution() -> None:
     assert end == pytest.approx(known)
 
 
-def test_a_phase_asks_its_own_users_only() -> None:
+def test_phase_uses_only_its_users() -> None:
     asked: list[tuple[int, range]] = []
 
     def oracles(phase: Phase) -> Oracle:
@@ -90,8 +90,8 @@ def test_without_phases_and_pull_it_is_a_plain_run() -> None:
     assert once == pytest.approx(plain)
 
 
-def test_restarts_make_a_convex_solver_fast_on_strongly_convex_losses() -> None:
-    # AC-SA takes 1/T², with restarts it halves its error every so many steps.
+def test_restarts_are_fast_on_strongly_convex_losses() -> None:
+    # AC-SA converges as 1/T²; restarts halve its error every fixed number of steps.
     rng = np.random.default_rng(0)
     bends, best = np.linspace(0.2, 1.0, 30), rng.normal(size=30)
 
@@ -132,13 +132,13 @@ def test_restarts_make_a_convex_solver_fast_on_strongly_convex_losses() -> None:
         ),
     ],
 )
-def test_plans_with_empty_phases_are_refused(make: Any) -> None:
+def test_plans_with_empty_phases_are_rejected(make: Any) -> None:
     with pytest.raises(ParameterError):
         make()
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=repr)
-def test_plans_hold_public_numbers_only(plan: Any) -> None:
-    # The same plan, whoever the users are: a frozen object that is equal and hashes alike.
+def test_plans_contain_only_public_numbers(plan: Any) -> None:
+    # The same plan for any users: a frozen object with equality and a hash.
     assert hash(plan) == hash(eval(repr(plan)))
     assert plan == eval(repr(plan))

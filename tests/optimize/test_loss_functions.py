@@ -93,13 +93,13 @@ def test_constants_bound_slopes_and_curvatures_and_are_nearly_reached(loss: Marg
 
 
 @pytest.mark.parametrize("level", [0.05, 0.5, 0.8])
-def test_no_slope_of_a_quantile_is_steeper_than_is_told(level: float) -> None:
+def test_no_quantile_slope_exceeds_the_stated_one(level: float) -> None:
     loss, z = Quantile(level), np.linspace(-3, 3, 7)
     assert np.abs(loss.slope(z, np.zeros(7))).max() == pytest.approx(loss.lipschitz)
 
 
 @pytest.mark.parametrize("loss", ALL, ids=name)
-def test_only_kinked_losses_have_slopes_that_jump(loss: MarginLoss) -> None:
+def test_only_kinked_losses_have_jumping_slopes(loss: MarginLoss) -> None:
     fine = np.linspace(-3, 3, 60_001)
     z = fine if loss.outputs == 1 else np.outer(fine, np.arange(loss.outputs))
     jumps = np.abs(np.diff(loss.slope(z, np.ones(len(z), dtype=int)), axis=0)).max()
@@ -111,9 +111,7 @@ def test_only_kinked_losses_have_slopes_that_jump(loss: MarginLoss) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("loss", ALL, ids=name)
-def test_slopes_keep_the_type_of_margins_and_extremes_are_finite(
-    loss: MarginLoss, dtype: type
-) -> None:
+def test_slopes_retain_the_margin_type_and_are_finite(loss: MarginLoss, dtype: type) -> None:
     z, y = extremes(loss, dtype)
     t = np.full(len(y), 3.0)
     targets = y if loss.outputs > 1 else y.astype(np.float64)
@@ -126,7 +124,7 @@ def test_slopes_keep_the_type_of_margins_and_extremes_are_finite(
 
 
 @pytest.mark.parametrize("loss", ALL, ids=name)
-def test_a_margin_that_is_no_number_has_no_slope(loss: MarginLoss) -> None:
+def test_nan_margin_has_no_slope(loss: MarginLoss) -> None:
     # Such a block then counts as zero; a slope of 0 or 1 would hide it.
     z = np.full((2, loss.outputs), np.nan)
     slope = loss.slope(z[:, 0] if loss.outputs == 1 else z, np.array([0, 1]))
@@ -182,7 +180,7 @@ def test_proximal_slopes_solve_their_equation_at_any_scale(loss: MarginLoss, len
     slope = loss.proximal_slope(z, y, t)
     wide = t if loss.outputs == 1 else t[:, None]
     end = z - wide * slope
-    # Monotone: the slope at the end, a rounding error aside, has the found slope in between.
+    # Monotone: the found slope is between the slopes next to the end, up to rounding.
     aside = 1e-9 * (1 + np.abs(end)) + 1e-12 * wide
     if loss.outputs == 1:
         low, high = loss.slope(end - aside, y), loss.slope(end + aside, y)
@@ -234,6 +232,6 @@ def test_a_ridge_adds_to_value_and_gradient(loss: MarginLoss) -> None:
         lambda: Squared().proximal(np.zeros(1), np.ones((1, 1)), np.ones(1), 0.0),
     ],
 )
-def test_parameters_that_make_no_loss_are_refused(make: Any) -> None:
+def test_invalid_loss_parameters_are_rejected(make: Any) -> None:
     with pytest.raises(ParameterError):
         make()

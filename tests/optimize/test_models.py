@@ -1,4 +1,4 @@
-"""Steps of models against a minimiser, their order, and what bad records do to them."""
+"""Steps of models against a minimiser, their order, and the effect of malformed records."""
 
 from __future__ import annotations
 
@@ -162,10 +162,10 @@ def test_a_squared_loss_has_a_closed_form() -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e200, 1e308])
 @pytest.mark.parametrize("domain", DOMAINS, ids=name)
 @pytest.mark.parametrize("loss", LOSSES, ids=name)
-def test_bad_records_raise_nothing_and_move_nothing_that_is_not_finite(
+def test_malformed_records_raise_nothing_and_move_nothing(
     loss: MarginLoss, domain: Domain, bad: float
 ) -> None:
-    # An error or a warning (an error in these tests) would tell of somebody's value.
+    # An error or a warning (an error in these tests) would reveal a user's value.
     for m in (1, 4):
         theta, X, y = block(loss, m)
         X[0, 1] = bad
@@ -176,7 +176,7 @@ def test_bad_records_raise_nothing_and_move_nothing_that_is_not_finite(
                 assert not found.any()
 
 
-def test_nothing_to_gain_is_no_error() -> None:
+def test_zero_gain_is_not_an_error() -> None:
     # Below the bound, with a gradient of 0.
     theta, X = np.zeros(1), np.ones((1, 1))
     for lower in (0.0, 5.0):
@@ -193,7 +193,7 @@ def test_blocks_take_the_step_of_a_model() -> None:
     assert step(theta, X, y) == pytest.approx(known)
 
 
-def test_what_has_no_proximal_step_or_size_is_refused() -> None:
+def test_models_without_proximal_step_or_size_are_rejected() -> None:
     class Own:
         def value(self, theta: Array, X: Array, y: Array) -> Array:
             return np.zeros(len(X))

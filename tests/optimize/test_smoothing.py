@@ -34,7 +34,7 @@ name = lambda loss: type(loss).__name__  # noqa: E731
 
 
 class Own:
-    """A loss of one's own, without margins: ‖θ − x‖."""
+    """A custom loss, without margins: ‖θ − x‖."""
 
     def value(self, theta: Array, X: Array, y: Array) -> Array:
         return np.asarray(np.linalg.norm(theta - X, axis=1))
@@ -134,7 +134,7 @@ def test_points_are_uniform_in_the_ball(p: int) -> None:
 
 
 @pytest.mark.parametrize("loss", [Absolute(), Softmax(3), Own()], ids=name)
-def test_each_record_gets_the_gradient_at_a_point_of_its_own(loss: LossFunction) -> None:
+def test_each_record_gets_a_gradient_at_a_separate_point(loss: LossFunction) -> None:
     # Against gradients at points drawn in full, record by record.
     theta, X, y = records(loss, m=1)
     ball, rng = RandomizedBall(1.5), np.random.default_rng(0)
@@ -152,7 +152,7 @@ def test_each_record_gets_the_gradient_at_a_point_of_its_own(loss: LossFunction)
 
 @dataclass(frozen=True)
 class Ridged:
-    """A loss with a ridge that nothing knows of: it is asked at points of the ball, as any other."""
+    """A loss with an unknown ridge: it is evaluated at points of the ball, like any other."""
 
     loss: LossFunction
     strength: float
@@ -188,7 +188,7 @@ def test_looking_around_smooths_a_kink() -> None:
     assert slope == pytest.approx(0.4, abs=0.03)
 
 
-def test_an_oracle_is_asked_at_one_point_for_all() -> None:
+def test_oracle_is_evaluated_at_one_point_for_all() -> None:
     asked: list[Array] = []
 
     def oracle(theta: Array) -> Array:

@@ -113,7 +113,7 @@ def test_steps_go_against_the_gradient(solver: str) -> None:
     assert moved[2] == 0
 
 
-def test_the_start_is_left_alone_and_projected() -> None:
+def test_start_is_projected_but_not_modified() -> None:
     start = np.full(3, 5.0)
     solvers: list[Solver[Any]] = [Sgd(Power(1.0), Ball(1.0)), AcSa(1.0, 3, domain=Ball(1.0))]
     for solver in solvers:
@@ -146,6 +146,6 @@ def test_the_start_is_left_alone_and_projected() -> None:
         lambda: run(Sgd(Constant(1.0)), lambda v: v, np.zeros(1), 0),
     ],
 )
-def test_numbers_that_make_no_solver_are_refused(make: Any) -> None:
+def test_invalid_solver_numbers_are_rejected(make: Any) -> None:
     with pytest.raises(ParameterError):
         make()

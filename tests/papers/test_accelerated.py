@@ -15,7 +15,7 @@ from dpgrain.papers import AcSa, Moreau, StronglyConvexAcSa
 Array = NDArray[np.float64]
 
 
-def test_without_noise_gradient_descent_takes_one_over_k_and_ac_sa_its_square() -> None:
+def test_descent_is_linear_and_ac_sa_quadratic_without_noise() -> None:
     p = cases.quadratic(np.geomspace(1.0, 1e-6, 40).tolist(), np.full(40, 1.0).tolist())
     rounds = [50, 100, 200, 400, 800]
     ends: dict[str, list[float]] = {"sgd": [], "ac-sa": []}
@@ -29,7 +29,7 @@ def test_without_noise_gradient_descent_takes_one_over_k_and_ac_sa_its_square() 
     assert ends["ac-sa"][-1] < ends["sgd"][-1] / 50
 
 
-def test_ac_sa_takes_one_over_the_root_of_k_at_worst_under_noise() -> None:
+def test_ac_sa_converges_as_root_of_k_under_noise() -> None:
     p = cases.PROBLEMS["valley"]
     found = cases.slope(lambda k: AcSa(1.0, k, 5.0, p.distance), p, 5.0, 12)
     assert -1.3 < found < -0.4
@@ -66,8 +66,8 @@ def test_strongly_convex_ac_sa_keeps_its_bound(problem: str, noise: float, round
 def scaled_excess(rounds: int, factor: float, radius: float, d: int, seed: int = 0) -> Array:
     """(400,) excess·T²/(βD²) of AC-SA as printed, L_t = factor·β/(t + 1), on quadratics of β = 1.
 
-    Start and minimum lie in the ball of diameter D = 1, to which iterates are brought back if they are
-    farther than the radius from its centre.
+    Start and minimum are in the ball of diameter D = 1; iterates farther than the radius from its
+    centre are projected onto it.
     """
     rng = np.random.default_rng(seed)
     bends = np.exp(rng.uniform(-6, 0, (400, d)))
@@ -90,8 +90,8 @@ def scaled_excess(rounds: int, factor: float, radius: float, d: int, seed: int =
 
 
 @pytest.mark.parametrize("d", [2, 4, 8])
-def test_the_steps_printed_for_ac_sa_keep_their_rate_inside_of_the_domain(d: int) -> None:
-    # Theorem 4.3 of the shuffle paper, without noise: what it promises is O(βD²/T²).
+def test_printed_ac_sa_steps_have_their_rate_inside_domains(d: int) -> None:
+    # Theorem 4.3 of the shuffle paper, without noise: it claims O(βD²/T²).
     for rounds in (80, 320, 1280):
         printed = scaled_excess(rounds, 1.0, 0.5, d)
         sound = scaled_excess(rounds, 2.0, 0.5, d)
@@ -99,7 +99,7 @@ def test_the_steps_printed_for_ac_sa_keep_their_rate_inside_of_the_domain(d: int
         assert sound.max() < min(printed.max() / 20, 2)
 
 
-def test_steps_of_ac_sa_need_twice_the_smoothness_where_nothing_is_projected() -> None:
+def test_ac_sa_needs_twice_the_smoothness_without_projection() -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         assert scaled_excess(80, 1.0, np.inf, 4).max() > 1e10
     assert scaled_excess(80, 2.0, np.inf, 4).max() < 2
@@ -110,8 +110,8 @@ def test_steps_of_ac_sa_need_twice_the_smoothness_where_nothing_is_projected() -
     assert p.excess(run(AcSa(p.smoothness / 2, 80), p.gradient, np.zeros(2), 80)) > 1e10
 
 
-def test_strongly_convex_ac_sa_does_not_rest_on_the_strength() -> None:
-    # With next to none its steps must be as short as those of AC-SA.
+def test_strongly_convex_ac_sa_does_not_need_the_strength() -> None:
+    # With almost no strong convexity its steps must be as short as AC-SA's.
     p = cases.quadratic([0.9, 0.3], [1.0, 1.0])
     end = run(StronglyConvexAcSa(1.0, 1e-9), p.gradient, np.zeros(2), 80)
     assert p.excess(end) <= 2 * 2 / (80 * 81)

@@ -1,4 +1,4 @@
-"""Covers of balls reach every point, and none is made that is too large."""
+"""Covers of balls reach every point, and oversized ones raise an error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_covers_are_sequences() -> None:
     assert [point.tolist() for point in cover[:2]] == [[-1.0, -1.0], [-1.0, 0.0]]
 
 
-def test_a_cover_that_is_too_large_is_refused_before_it_is_made() -> None:
+def test_too_large_cover_is_rejected_before_it_is_built() -> None:
     with refuses("spacing", "0.001"):
         ball_cover(50, 1.0, 0.001)
     with refuses("spacing", "20"):

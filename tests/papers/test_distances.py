@@ -15,7 +15,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.papers.distances import d_element, d_user
 
 WORDS = "abcde"
-TOPIC = {"a": "x", "b": "x", "c": "y", "d": "z"}  # "e" is a cell of its own
+TOPIC = {"a": "x", "b": "x", "c": "y", "d": "z"}  # "e" is a separate cell
 CELLS: list[Callable[[Any], Hashable] | dict[str, str] | None] = [
     None,
     TOPIC,
@@ -31,7 +31,7 @@ rosters = st.integers(0, 4).flatmap(
 
 
 def brute_d_user(x: Sequence[str], y: Sequence[str], cell: Any) -> int:
-    """The number of cells whose sorted records differ, cell by cell."""
+    """Number of cells with different sorted records."""
     named = (
         (lambda word: word)
         if cell is None
@@ -45,7 +45,7 @@ def brute_d_user(x: Sequence[str], y: Sequence[str], cell: Any) -> int:
 
 
 @given(people, people, st.sampled_from(CELLS))
-def test_d_user_counts_the_cells_that_differ(x: list[str], y: list[str], cell: Any) -> None:
+def test_d_user_counts_differing_cells(x: list[str], y: list[str], cell: Any) -> None:
     assert d_user(x, y, cell) == brute_d_user(x, y, cell)
 
 
@@ -65,7 +65,7 @@ def test_a_coarser_partition_never_separates_more(x: list[str], y: list[str]) ->
 
 
 @given(rosters, st.sampled_from(CELLS))
-def test_d_element_is_the_least_over_all_orders_of_users(
+def test_d_element_is_the_minimum_over_user_orders(
     pair: tuple[list[list[str]], list[list[str]]], cell: Any
 ) -> None:
     sample, other = pair
@@ -76,7 +76,7 @@ def test_d_element_is_the_least_over_all_orders_of_users(
     assert d_element(sample, other, cell) == least
 
 
-def test_the_order_that_looks_best_at_first_is_not_always_taken() -> None:
+def test_greedy_order_is_not_always_chosen() -> None:
     # Greedy matching pairs the equal users and then pays 3; the best order pays 2.
     sample = [["a"], ["a", "b"]]
     other = [["a", "c"], ["a"]]
@@ -85,7 +85,7 @@ def test_the_order_that_looks_best_at_first_is_not_always_taken() -> None:
 
 
 def test_the_examples_of_the_paper() -> None:
-    # Figure 1: transcripts that differ in how often "yo" and "bro" are said are at distance 2.
+    # Figure 1: transcripts that differ in the counts of "yo" and "bro" are at distance 2.
     one = ["hello"] + ["yo"] * 3 + ["bro"] * 3
     two = ["hello"] + ["yo"] * 50 + ["bro"]
     assert d_user(one, two) == 2
@@ -97,13 +97,13 @@ def test_the_examples_of_the_paper() -> None:
     assert d_user(one, one + ["yo"] * 1000) == 1
 
 
-def test_an_item_without_a_cell_is_in_no_cell_of_its_name() -> None:
+def test_item_without_a_cell_is_in_no_named_cell() -> None:
     assert d_user(["a"], ["x"], {"a": "x"}) == 2
     assert d_user(["a", "x"], ["a"], {"a": "x"}) == 1
     assert d_user(["a", "x"], [], {"a": "x"}) == 2
 
 
-def test_rosters_of_different_size_are_no_neighbours() -> None:
+def test_lists_of_different_size_are_not_neighbours() -> None:
     with refuses("other", "not 1"):
         d_element([["a"], []], [["a"]])
     assert d_element([], []) == 0
@@ -111,7 +111,7 @@ def test_rosters_of_different_size_are_no_neighbours() -> None:
 
 
 @given(people, people, st.sampled_from(CELLS))
-def test_counts_are_records_that_repeat(x: list[str], y: list[str], cell: Any) -> None:
+def test_counts_are_repeated_records(x: list[str], y: list[str], cell: Any) -> None:
     counts = [{word: side.count(word) for word in WORDS} for side in (x, y)]
     assert d_user(counts[0], counts[1], cell) == d_user(x, counts[1], cell) == d_user(x, y, cell)
     assert d_element([counts[0]], [counts[1]], cell) == d_user(x, y, cell)

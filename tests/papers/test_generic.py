@@ -17,7 +17,7 @@ from dpgrain.noise import noisy_sums
 from dpgrain.papers.generic import element_sensitivity, release_mean
 
 
-def test_element_sensitivity_of_a_sum_of_blocks_is_the_contribution() -> None:
+def test_element_sensitivity_of_block_sums_equals_the_contribution() -> None:
     # Two cells of two items each; a block is clipped to norm 1.
     unit = [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (math.sqrt(0.5), math.sqrt(0.5))]
     disjoint = element_sensitivity(lambda x: [*x[0], *x[1]], [unit, unit])
@@ -32,7 +32,7 @@ def test_element_sensitivity_is_below_the_global_one() -> None:
     assert element_sensitivity(lambda x: max(x) * 3, blocks) == 3.0
 
 
-def test_what_is_not_finite_counts_zero_in_the_sensitivity_too() -> None:
+def test_non_finite_values_count_zero_in_the_sensitivity() -> None:
     def odd(user: tuple[object, ...]) -> float:
         return math.nan if user[0] is None else float(str(user[0]))
 
@@ -70,7 +70,7 @@ def test_audit_of_the_release(wrong: float, caught: bool) -> None:
     """Many coordinates, each the same difference: a lower bound on μ that half the noise exceeds."""
     size = 20_000
     values = np.zeros((2, size))
-    # One coordinate may move by `sensitivity`, so each one by itself is an audit of the promise.
+    # One coordinate may move by `sensitivity`, so each one separately audits the guarantee.
     release = release_mean(values, sensitivity=1.0, epsilon=1.0, delta=1e-6, random_state=3)
     claimed = 1 / release.guarantee.event.noise_multiplier  # type: ignore[attr-defined]
     # In units of the sensitivity of one coordinate, without the √d steps of truncation.
@@ -93,7 +93,7 @@ def test_truncation_moves_no_sum_farther_than_noise_is_for(
     for law in ("rounded_gaussian", "discrete_laplace"):
         monkeypatch.setattr(noisy_sums, law, drawn)
     order, step = (1 if noise == "laplace" else 2), 2.0**-28
-    # One value lies just below a step in each coordinate, and the other as far away as is stated.
+    # One value is just below a step in each coordinate, and the other at the stated distance.
     least = np.full((1, d), step * (1 - 2.0**-20))
     far = np.full((1, d), 1.0 / (d if noise == "laplace" else math.sqrt(d)))
     away = np.ceil((least + far * (1 - 2.0**-24)) / step - 1) * step

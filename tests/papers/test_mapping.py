@@ -11,7 +11,7 @@ from dpgrain.optimize import Box, run
 from dpgrain.papers import GradientMapping, gradient_mapping
 
 
-def test_the_gradient_mapping_keeps_its_bound_on_a_wavy_loss() -> None:
+def test_gradient_mapping_satisfies_its_bound_on_wavy_losses() -> None:
     # f = Σ sin(v): 1-smooth; the mean squared mapping is at most 2(f(start) − inf f)/(size·T), size 1.
     start, rounds, domain = np.array([0.3, 2.0, 5.0]), 60, Box(-4.0, 6.0)
     norms: list[float] = []
@@ -26,7 +26,7 @@ def test_the_gradient_mapping_keeps_its_bound_on_a_wavy_loss() -> None:
     assert norms[-1] < 1e-6
 
 
-def test_the_solution_of_a_mapping_run_is_a_point_that_was_asked_about() -> None:
+def test_mapping_run_returns_a_queried_point() -> None:
     asked: list[Array] = []
 
     def oracle(v: Array) -> Array:
@@ -39,7 +39,7 @@ def test_the_solution_of_a_mapping_run_is_a_point_that_was_asked_about() -> None
         assert end == pytest.approx(asked[chosen - 1])
 
 
-def test_a_mapping_is_0_at_a_constrained_minimum_and_the_gradient_inside() -> None:
+def test_mapping_is_0_at_constrained_minima_and_gradient_inside() -> None:
     p = PROBLEMS["in a ball"]
     at_best = gradient_mapping(p.best, p.gradient(p.best), 0.5, p.domain)
     assert at_best == pytest.approx(0, abs=1e-12)

@@ -1,4 +1,4 @@
-"""Pan-private means under the contract of all means, what their stream keeps, and their audit."""
+"""Pan-private means under the contract of all means, the state of their stream, and their audit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CLIP = 2.0
 
 
 class Contract(MeanContract):
-    """What pan-private means have in common: a user's two blocks are added up."""
+    """Common properties of pan-private means: a user's two blocks are added up."""
 
     attained = 0.6
     options: ClassVar[dict[str, Any]] = {}
@@ -55,7 +55,7 @@ class Contract(MeanContract):
         return other
 
     def test_more_rounds_cost_more(self) -> None:
-        # They cost the same, as no user is in two; but each has fewer users.
+        # They cost the same, because no user is in two; but each has fewer users.
         few, many = (self.make(rounds=rounds) for rounds in (2, 6))
         assert few.event == many.event
         assert self.sd(many) == pytest.approx(3 * self.sd(few))
@@ -74,7 +74,7 @@ class TestBatchesOfTwoSizes(Contract):
 
 
 class TestMuchNoise(Contract):
-    # On a coarser grid, so that integers hold the noise.
+    # On a coarser grid, so that integers can represent the noise.
     options: ClassVar[dict[str, Any]] = {"noise_multiplier": 2.0**29}
 
 
@@ -103,12 +103,12 @@ def test_blocks_of_a_user_are_clipped_together() -> None:
     run = mean.start(SeededSource(1), np.zeros(3, dtype=int))
     found = run.estimate(Vectors([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]], dimension=2))
     assert np.allclose(found, [0.6, 0.8], atol=0.02)
-    # What overflows counts as zero, without a word.
+    # Overflowing values silently count as zero.
     run = mean.start(SeededSource(1), np.zeros(2, dtype=int))
     assert np.abs(run.estimate(Vectors([[1e308, 1.0], [1e308, 1.0]], dimension=2))).max() < 0.02
 
 
-def test_a_stream_publishes_what_a_run_does() -> None:
+def test_stream_and_run_publish_the_same() -> None:
     rng = np.random.default_rng(3)
     vectors = rng.normal(size=(20, 4)) * 10.0 ** rng.integers(-3, 4, (20, 1))
     vectors[5, 1] = np.nan
@@ -119,14 +119,14 @@ def test_a_stream_publishes_what_a_run_does() -> None:
     run = mean.start(SeededSource(4), np.flatnonzero(there))
     expected = [run.estimate(Vectors(vectors[there])) for _ in range(6)]
     assert np.array_equal([found for found in sent if found is not None], expected)
-    # Whoever has no data is as a user whose vector is not finite, or zero.
+    # A user without data equals one with a non-finite or zero vector.
     assert [found is not None for found in sent] == [
         place + 1 in {mean.first(t) for t in range(7)} for place in range(20)
     ]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, np.longdouble("1e400")])
-def test_a_vector_that_is_not_finite_counts_as_zero(bad: Any) -> None:
+def test_non_finite_vector_counts_as_zero(bad: Any) -> None:
     states = []
     for vector in (np.array([0.5, bad]), None, [0, 0]):
         stream = PanPrivateStream(PanPrivate(1.0, 1.0, 2, 1), 2, SeededSource(1))
@@ -136,7 +136,7 @@ def test_a_vector_that_is_not_finite_counts_as_zero(bad: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [[1.0], [[1.0, 2.0]], ["a", "b"], [1.0, None], 3.0, [1j, 2.0]])
-def test_a_vector_that_is_none_has_its_turn_as_zero(wrong: Any) -> None:
+def test_missing_vector_counts_as_zero(wrong: Any) -> None:
     stream = PanPrivateStream(PanPrivate(1.0, 1.0, 2, 1), 2)
     before = stream.state.tolist()
     assert stream.receive(wrong) is None
@@ -152,20 +152,20 @@ def test_an_array_of_another_shape_changes_nothing(shape: tuple[int, ...]) -> No
     assert stream.to_json() == before
 
 
-# -- what is kept between two users --
+# -- the state between two users --
 
 
 def steps_of(mean: PanPrivate, vectors: Array) -> NDArray[np.int64]:
-    """What users add to a state, worked out apart from it."""
+    """Users' contributions to a state, computed separately."""
     return on_grid(clipped(vectors, mean.clip), mean.clip, mean.step)
 
 
 def _public(draws: CountedSource) -> dict[str, Any]:
-    """What counts draws, without the generator and the lock."""
+    """The count of draws, without the generator and the lock."""
     return {name: each for name, each in vars(draws).items() if name not in ("_source", "_lock")}
 
 
-def test_a_state_holds_public_numbers_and_noisy_integers_only() -> None:
+def test_state_contains_only_public_numbers_and_noisy_integers() -> None:
     mean = PanPrivate(1.5, 2.0, 5, 2)
     stream = PanPrivateStream(mean, 2)
     stream.receive([1.0, 0.5])
@@ -173,7 +173,7 @@ def test_a_state_holds_public_numbers_and_noisy_integers_only() -> None:
     assert kept.pop("mean") == {"clip": 1.5, "noise_multiplier": 2.0, "n_users": 5, "rounds": 2}
     assert kept.pop("state") == stream.state.tolist()
     assert kept == {"format": "dpgrain pan-private stream", "version": 1, "received": 1}
-    # The object has nothing besides but the operating system's generator, which has no state.
+    # Otherwise the object has only the operating system's generator, which has no state.
     other = {name: value for name, value in vars(stream).items() if name != "_state"}
     assert set(other) == {"mean", "_source", "_draws", "_received"}
     source = stream._source._source
@@ -184,7 +184,7 @@ def test_a_state_holds_public_numbers_and_noisy_integers_only() -> None:
     twin.receive(None)
     for kept, same in ((stream._source, twin._source), (stream._draws, twin._draws)):
         assert _public(kept) == _public(same)
-    # The state that is shown is a copy.
+    # The shown state is a copy.
     stream.state[:] = 0
     assert stream.state.any()
 
@@ -213,7 +213,7 @@ def test_a_state_is_under_fresh_noise_at_any_time(received: int) -> None:
         assert max(abs(np.corrcoef(noise, old)[0, 1]) for old in before) < 6 / math.sqrt(d)
 
 
-def test_a_mean_is_under_two_noises_that_do_not_depend_on_each_other() -> None:
+def test_mean_has_two_independent_noises() -> None:
     d = 40_000
     mean = PanPrivate(CLIP, 1.5, 3, 1)
     stream = PanPrivateStream(mean, d)
@@ -230,12 +230,12 @@ def test_a_mean_is_under_two_noises_that_do_not_depend_on_each_other() -> None:
 
 
 @pytest.mark.parametrize("at", [0, 3, 5, 9, 12])
-def test_going_on_from_json_is_going_on(at: int) -> None:
+def test_resuming_from_json_equals_continuing(at: int) -> None:
     mean, vectors = PanPrivate(1.0, 1.0, 12, 3), np.random.default_rng(2).normal(size=(12, 2))
     stream = PanPrivateStream(mean, 2, SeededSource(7))
     for vector in vectors[:at]:
         stream.receive(vector)
-    # The random state is not written: whoever repeats a run carries it along.
+    # The random state is not written: a repeated run needs it as well.
     source = copy.deepcopy(stream._source._source)
     other = PanPrivateStream.from_json(stream.to_json(), source)
     assert (other.mean, other.received) == (stream.mean, at)
@@ -273,7 +273,7 @@ WRITTEN: dict[str, Any] = json.loads(
         ({"state": [[1, 2]]}, "damaged"),
     ],
 )
-def test_foreign_json_is_refused(change: dict[str, Any], message: str) -> None:
+def test_foreign_json_is_rejected(change: dict[str, Any], message: str) -> None:
     assert PanPrivateStream.from_json(json.dumps(WRITTEN)).state.tolist() == WRITTEN["state"]
     with refuses("The stream") as told:
         PanPrivateStream.from_json(json.dumps({**WRITTEN, "version": [0] * 3000}))
@@ -286,7 +286,7 @@ def test_foreign_json_is_refused(change: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "null", "5", json.dumps(WRITTEN)[:-9], None, "[" * 10**5]
 )
-def test_what_is_no_json_is_refused(text: Any) -> None:
+def test_invalid_json_is_rejected(text: Any) -> None:
     with refuses("text", "dpgrain"):
         PanPrivateStream.from_json(text)
     for name in WRITTEN:
@@ -297,8 +297,8 @@ def test_what_is_no_json_is_refused(text: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
-def test_no_neighbour_moves_a_look_and_what_follows_farther(relation: Relation) -> None:
-    # With the noise fixed, a user moves the state that is seen or what is added later, not both.
+def test_no_neighbour_moves_state_and_output_beyond_the_charge(relation: Relation) -> None:
+    # With fixed noise, a user changes the visible state or the later additions, not both.
     rng, largest = np.random.default_rng(5), 0.0
     mean = PanPrivate(CLIP, 1.0, 9, 3)
     bound = (1 if relation == "zero_out" else 2) * CLIP
@@ -350,13 +350,13 @@ def test_calibration_keeps_the_promise(relation: Relation) -> None:
 
 
 def test_the_noise_is_below_the_printed_one() -> None:
-    # Algorithm 6: ζ² = 8·L²·log(2/δ)/(b·ε)² for users who are exchanged.
+    # Algorithm 6: ζ² = 8·L²·log(2/δ)/(b·ε)² for replaced users.
     mean = PanPrivate.calibrate(epsilon=1.0, delta=1e-6, n_users=10, rounds=1, relation="replace")
     printed = math.sqrt(8 * math.log(2e6))
     assert 1.25 < printed / mean.noise_multiplier < 1.3
 
 
-def test_facts_say_what_is_public() -> None:
+def test_facts_show_the_public_parameters() -> None:
     assert list(map(str, PanPrivate(1.5, 1.0, 2000, 2).facts)) == [
         "the internal state is seen at most once, at any time between two users",
         "2 rounds with 1,000 users each, in the order of enrolment",
@@ -377,7 +377,7 @@ def test_facts_say_what_is_public() -> None:
         ({"rounds": 11}, "rounds must be at most n_users = 10"),
     ],
 )
-def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_reported(wrong: dict[str, Any], message: str) -> None:
     values: dict[str, Any] = {"clip": 1.0, "noise_multiplier": 1.0, "n_users": 10, "rounds": 2}
     with pytest.raises(ParameterError, match=message):
         PanPrivate(**{**values, **wrong})
@@ -390,12 +390,12 @@ def test_owners_are_places_in_the_roster(owners: Any) -> None:
         mean.start(SystemSource(), owners)
     with refuses("owners", "one user per block"):
         mean.start(SystemSource(), np.arange(3)).estimate(Vectors(np.zeros((2, 1))))
-    # Where nobody has data there is noise.
+    # Without any data there is noise.
     nobody: NDArray[Any] = np.array([])
     assert mean.start(SystemSource(), nobody).estimate(Vectors(np.zeros((0, 1)))).all()
 
 
-# -- a statistical audit of what is seen of the state together with what is published --
+# -- a statistical audit of the visible state together with the output --
 
 
 AUDITED = PanPrivate(2.0, 1.0, 401, 1)
@@ -408,8 +408,8 @@ def claimed_mu(mean: PanPrivate) -> float:
 def views(mean: PanPrivate, looks: tuple[int, ...], runs: int = 16) -> tuple[Array, Array]:
     """(2, looks + 1, trials) what is seen and published in clips, with a user there or not.
 
-    Each user is alone in a coordinate, with all of the clip: a run is as many trials as users. Nobody
-    is the last, so that all can have come before the batch ends.
+    Each user has a separate coordinate, with the whole clip: a run has one trial per user. The last
+    position is empty, so that all users can precede the end of the batch.
     """
     d, seen = mean.n_users - 1, []
     for there in (1.0, 0.0):
@@ -429,19 +429,19 @@ def views(mean: PanPrivate, looks: tuple[int, ...], runs: int = 16) -> tuple[Arr
 
 
 def audit(mean: PanPrivate, looks: tuple[int, ...]) -> float:
-    """A lower bound on the distance in sds of all that is seen, from differences in time."""
+    """A lower bound on the distance in sds of all visible values, from differences in time."""
     present, absent = views(mean, looks)
     tests = [np.diff(rows, axis=0, prepend=0.0) for rows in (present, absent)]
     bounds = []
     for some, none in zip(
         [*tests[0], tests[0].sum(axis=0)], [*tests[1], tests[1].sum(axis=0)], strict=True
     ):
-        # Half of what a user adds: no choice of the threshold that looks at the outcome.
+        # Half of a user's contribution: the threshold does not depend on the outcome.
         bounds.append(mu_below(some, none, 0.5, CHANCE / (len(looks) + 2)))
     return max(bounds)
 
 
-# All users come after the look, or all before it.
+# All users come after the visible state, or all before it.
 BEFORE, AFTER = 0, 400
 
 
@@ -452,11 +452,12 @@ def test_audit_stays_below_the_claim(look: int) -> None:
 
 
 @pytest.mark.slow
-def test_audit_of_the_means_alone_finds_less() -> None:
+def test_audit_of_only_the_means_finds_less() -> None:
     assert 0.35 < audit(AUDITED, ()) / claimed_mu(AUDITED) < 1 / math.sqrt(2)
 
 
 @pytest.mark.slow
 def test_two_looks_break_the_claim() -> None:
-    # What a user adds lies open between a look before and one after: that is why it is one.
+    # A user's contribution is exposed between a state before and one after: hence only one is
+    # shown.
     assert audit(AUDITED, (BEFORE, AFTER)) > 3 * claimed_mu(AUDITED)

@@ -32,7 +32,7 @@ REMOVED = np.array([-0.01, -0.01, *[1.99] * 5, 2.045, 2.047, 2.047, 2.048]), 0.0
 
 
 def soft_core(rounds: int = 3, **options: Any) -> SoftCoreMean:
-    """Twelve users, of whom ten agree; tests that hardly ever err."""
+    """Twelve users, ten of whom agree; tests that rarely err."""
     values = {
         "radius": 1.0,
         "noise_multiplier": 0.5,
@@ -47,7 +47,7 @@ def soft_core(rounds: int = 3, **options: Any) -> SoftCoreMean:
 
 
 def mean_of(mean: SoftCoreMean, vectors: Array) -> tuple[int, Array]:
-    """h, and the weighted mean before noise, as a run makes them."""
+    """h, and the weighted mean before noise, as in a run."""
     step = mean.radius / 2**16
     (counts,) = close(vectors, step, [4**17])
     weights = integer_weights(counts, mean.n_users, mean.core)
@@ -88,7 +88,7 @@ class TestSoftCore(MeanContract):
     @pytest.mark.slow
     @pytest.mark.parametrize("relation", ["zero_out", "replace"])
     def test_no_neighbour_exceeds_the_sensitivity(self, relation: Relation) -> None:
-        # With noise on the tests, so that rounds pass whose h is just below H.
+        # With noise on the tests, so that rounds with h just below H pass.
         mean = self.make(threshold_scale=1.0, query_scale=1.0)
         bound, largest = self.sensitivity(mean, relation), 0.0
         others, here, there = REMOVED if relation == "zero_out" else EXCHANGED
@@ -108,7 +108,7 @@ class TestSoftCore(MeanContract):
             passed += 1
             largest = max(largest, float(np.linalg.norm(two[0] - two[1])))
         assert passed > 20
-        # Whoever is removed does not move by 4τ, so that less of the bound is attained.
+        # A removed user does not move by 4τ, so less of the bound is attained.
         attained = 0.45 if relation == "zero_out" else 0.75
         assert attained * bound < largest <= bound * (1 + 1e-6)
 
@@ -152,15 +152,13 @@ def climb(mean: SoftCoreMean, removed: bool, seed: int, steps: int = 500) -> flo
 @pytest.mark.proof("search", "SoftCore")
 @pytest.mark.parametrize("removed", [False, True], ids=["replaced", "removed"])
 @pytest.mark.parametrize("size", [(12, 9), (12, 10), (20, 14)], ids=["12-9", "12-10", "20-14"])
-def test_no_search_finds_neighbours_that_move_the_mean_farther(
-    size: tuple[int, int], removed: bool
-) -> None:
+def test_no_search_finds_neighbours_beyond_the_bound(size: tuple[int, int], removed: bool) -> None:
     mean = soft_core(n_users=size[0], core=size[1])
     assert 0.2 < max(climb(mean, removed, seed) for seed in (1, 2)) <= 1 + 1e-9
 
 
-def test_a_bound_without_the_ramp_would_be_found_to_be_false() -> None:
-    # 4τ/H, as if nobody's weight but that of the user who changes could move.
+def test_bound_without_the_ramp_is_refuted() -> None:
+    # 4τ/H, as if only the changed user's weight could move.
     mean = soft_core()
     for others, here, there in (EXCHANGED, REMOVED):
         ends = [[here], [] if there is None else [there]]
@@ -170,7 +168,7 @@ def test_a_bound_without_the_ramp_would_be_found_to_be_false() -> None:
         assert there is None or moved > 1.5 * 4 / mean.core
 
 
-def test_weights_are_those_of_the_event() -> None:
+def test_weights_agree_with_the_event() -> None:
     event = soft_core(n_users=41, core=30).event
     counts = np.arange(42)
     exact = np.clip(event.slope * (counts - 41 / 2 - 1), 0, 1)
@@ -198,21 +196,21 @@ def test_the_mean_does_not_depend_on_order() -> None:
 
 
 def apart(agree: int) -> Vectors:
-    """So many users at 0, all others alone."""
+    """This many users at 0, all others at separate points."""
     lonely = 100.0 * np.arange(1, BLOCKS - agree + 1)
     return Vectors(np.concatenate([np.zeros(agree), lonely])[:, None])
 
 
-def test_a_run_that_has_ended_publishes_nothing_more() -> None:
+def test_ended_run_publishes_nothing_more() -> None:
     run = soft_core(rounds=5).start(SystemSource())
     assert run.estimate(apart(12)).shape == (1,)
     for _ in range(9):
-        # Also beyond the rounds that were accounted for, and although all agree again.
+        # Also beyond the planned rounds, and although all agree again.
         with pytest.raises(RunEnded, match="in round 2"):
             run.estimate(apart(7) if run._done < 2 else apart(12))
 
 
-def test_a_run_ends_where_no_weights_are_left() -> None:
+def test_run_ends_without_weights() -> None:
     # The tests' noise passes anything; users without data count nothing.
     run = soft_core(threshold_scale=1e4, query_scale=1e4)
     ended = 0
@@ -223,7 +221,7 @@ def test_a_run_ends_where_no_weights_are_left() -> None:
     assert ended == 20
 
 
-def test_fewer_vectors_than_users_will_do_and_more_will_not() -> None:
+def test_fewer_vectors_than_users_work_but_not_more() -> None:
     run = soft_core().start(SystemSource())
     assert np.isfinite(run.estimate(Vectors(np.zeros((10, 2))))).all()
     with refuses("n_users", "12"):
@@ -272,7 +270,7 @@ def worst(found: Array, expected: Array) -> float:
 
 
 @pytest.mark.slow
-def test_runs_end_with_the_chances_that_the_event_is_for() -> None:
+def test_runs_end_with_the_charged_probabilities() -> None:
     mean = soft_core(4, **NOISY)
     expected = chances(mean, 12)
     assert expected.sum() == pytest.approx(1)
@@ -286,7 +284,7 @@ def test_runs_end_with_the_chances_that_the_event_is_for() -> None:
 @pytest.mark.slow
 @pytest.mark.proof("audit", "SoftCore")
 def test_audit_of_the_tail() -> None:
-    # H = 9 of 12: of eight who agree each sees n/2 + 2. One less, and nobody has any weight.
+    # H = 9 of 12: each of eight agreeing users sees n/2 + 2. With one less, all weights are zero.
     mean = soft_core(
         1, core=9, gap=2, threshold_scale=1.5, query_scale=1.5, noise_multiplier=1000.0
     )
@@ -311,14 +309,14 @@ def published(mean: SoftCoreMean, vectors: Array, times: int) -> Array:
 
 
 def sides() -> tuple[Array, Array]:
-    """Neighbours of whom both pass, whose means are 0.69 of the bound apart."""
+    """Neighbours that both pass, with means 0.69 of the bound apart."""
     others = [-2.0, -0.01, -0.01, -0.009, 0, 0, 0, 0.01, 0.069, 1.363, 2.0]
     one, two = (np.array([*others, last])[:, None] for last in (1.99, -1.879))
     return one, two
 
 
 def audit(times: int = 600) -> tuple[float, float]:
-    """What is found, and claimed, of the distance of four rounds' means."""
+    """The measured and the claimed distance of four rounds' means."""
     mean = soft_core(4, noise_multiplier=1.0)
     one, two = (published(mean, vectors, times) for vectors in sides())
     # The sum of all rounds has √4 times the distance of one.
@@ -329,7 +327,7 @@ def audit(times: int = 600) -> tuple[float, float]:
 @pytest.mark.proof("audit", "SoftCore")
 def test_audit_of_the_means() -> None:
     found, claimed = audit()
-    # Found lies around 0.37 of the claim, with a standard deviation of 0.03.
+    # The measured distance is around 0.37 of the claim, with a standard deviation of 0.03.
     assert 0.2 * claimed < found <= claimed
 
 
@@ -370,12 +368,12 @@ def test_calibrated_noise() -> None:
     assert 1430 < noise(1000, "zero_out") < 1470
     assert noise(300) < 14_000
     assert noise(500) < 4300
-    # Close to what a mean of vectors known to lie within τ of a public point would take.
+    # Near the noise of a mean of vectors known to be within τ of a public point.
     ideal = math.sqrt(1000) * 2 / accounting.losses.gaussian.gaussian_mu(1.0, 1e-6)
     assert noise(10**6) < 2.5 * ideal
 
 
-def test_too_few_users_are_refused_with_a_number_that_suffices() -> None:
+def test_too_few_users_are_rejected_with_a_sufficient_number() -> None:
     with refuses("n_users", "200") as no:
         noise(200)
     suffice = int(str(no.value).split("; use ")[1].split()[0])
@@ -418,7 +416,7 @@ def test_facts_have_sentences() -> None:
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
-def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_reported(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         soft_core(**wrong)
 
@@ -426,7 +424,7 @@ def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
 # --------------------------------------------------------------------------- the printed constants
 
 
-def test_the_printed_constants_break_their_claim_and_ours_do_not() -> None:
+def test_printed_constants_violate_their_claim_and_ours_satisfy_it() -> None:
     printed = printed_softcore.PrintedSoftCore(1.0, 1000, 1000, 1.0, 1e-6)
     assert printed.noise_sd * 1000 == pytest.approx(1559, abs=1)
     assert printed_softcore.printed_delta(printed) > 100 * printed.delta
@@ -435,7 +433,7 @@ def test_the_printed_constants_break_their_claim_and_ours_do_not() -> None:
 
 
 @pytest.mark.slow
-def test_the_printed_algorithm_runs_as_it_was_integrated() -> None:
+def test_printed_algorithm_runs_as_integrated() -> None:
     # How often all rounds but the last one pass, with the user here and there, against the integral.
     printed = printed_softcore.PrintedSoftCore(1.0, 300, 4, 4.0, 1e-6)
     query = printed_softcore.Query(4, ((269, -1.0), (30, 1.0)), 0.0, -3.0)

@@ -31,7 +31,7 @@ def test_scores_move_one_way_and_by_one() -> None:
         scores = papers.middle_scores(held, candidates)
         without = papers.middle_scores(np.delete(held, someone), candidates)
         moved |= set((without - scores).tolist())
-        # Who has no records is not there.
+        # Users without records do not participate.
         assert np.array_equal(papers.middle_scores(np.append(held, 0), candidates), scores)
         other = held.copy()
         other[someone] = rng.integers(0, 600)
@@ -41,7 +41,7 @@ def test_scores_move_one_way_and_by_one() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
-def test_the_choice_has_the_law_that_was_charged(relation: Relation) -> None:
+def test_choice_has_the_charged_distribution(relation: Relation) -> None:
     users = np.repeat(np.arange(9), [1, 1, 2, 3, 3, 4, 8, 8, 30])
     epsilon, generator = 0.7, np.random.default_rng(5)
     drawn = [
@@ -66,7 +66,7 @@ def test_the_promise_of_a_typical_number(relation: Relation, epsilon: float) -> 
     assert found.guarantee.epsilon() == pytest.approx(epsilon)
     assert found.guarantee.delta == 0
     assert found.guarantee.private
-    # Nothing depends on how many users there are, and nothing is said of them unless it is stated.
+    # Nothing depends on the number of users, and it is not reported unless it was stated.
     assert "roster" not in str(found.guarantee)
     stated = papers.typical_records(cases.USERS, epsilon=epsilon, relation=relation, n_users=400)
     assert "400 enrolled users" in str(stated.guarantee)
@@ -111,7 +111,7 @@ def test_a_typical_number_and_a_fit_share_a_promise() -> None:
         ({"relation": "add"}, "relation must be one of"),
     ],
 )
-def test_wrong_numbers_say_so(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_numbers_are_reported(wrong: dict[str, Any], message: str) -> None:
     options: dict[str, Any] = {"epsilon": 1.0, **wrong}
     with pytest.raises(ParameterError, match=message):
         papers.typical_records(cases.USERS, **options)

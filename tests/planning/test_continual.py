@@ -1,4 +1,4 @@
-"""Plans of releases that come back tell the noise and the costs that such releases have."""
+"""Plans of recurring releases show the noise and the costs of such releases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EPSILON, DELTA = 1.0, 1e-6
 
 
 def counts(came: tuple[int, ...], schedule: ReleaseSchedule, counting: str) -> np.ndarray:
-    """What one person adds to each release, from the definition."""
+    """One person's contribution to each release, by definition."""
     days = np.array(came)
     starts = range(0, len(days), schedule.every)
     parts = [
@@ -28,9 +28,9 @@ def counts(came: tuple[int, ...], schedule: ReleaseSchedule, counting: str) -> n
 
 
 def moved(schedule: ReleaseSchedule, counting: str, periods: int, span: int, visits: int) -> float:
-    """The farthest that data of so many periods within a span move the releases, by trying all.
+    """The largest change of the releases by data of n periods within a span, by exhaustive search.
 
-    Other data of the same person may be there: where people count, it hides what is removed.
+    The same person may have other data: if people are counted, they mask the removed data.
     """
     farthest = 0.0
     for came in itertools.product((0, 1), repeat=periods):
@@ -68,7 +68,7 @@ def test_no_place_of_a_persons_periods_costs_more(counting: str, returns: int) -
         )
 
 
-def test_365_days_cost_a_person_of_30_days_the_root_of_30() -> None:
+def test_365_days_cost_a_30_day_person_root_30() -> None:
     plan = plan_recurrent(EPSILON, DELTA, periods=365, returns=30, within=30)
     days = plan.schedules[0]
     assert (days.name, days.releases, days.promised) == ("every period", 365, "period")
@@ -79,7 +79,7 @@ def test_365_days_cost_a_person_of_30_days_the_root_of_30() -> None:
     assert slides.total == pytest.approx(slides.noise * math.sqrt(365))
 
 
-def test_windows_of_visits_cost_more_for_what_they_hold() -> None:
+def test_visit_windows_cost_more_for_their_contents() -> None:
     visits = plan_recurrent(EPSILON, DELTA, periods=364, returns=30, counting="visits")
     days, weeks, once, running = (each for each in visits.schedules if each.promised == "person")
     assert weeks.noise / days.noise == pytest.approx(math.sqrt((4 * 49 + 4) / 30))
@@ -113,14 +113,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("changed", "said"), WRONG, ids=[said for _, said in WRONG])
-def test_what_is_out_of_range_is_refused(changed: dict[str, object], said: str) -> None:
+def test_out_of_range_arguments_are_rejected(changed: dict[str, object], said: str) -> None:
     asked = {"epsilon": 1.0, "delta": 1e-6, "periods": 365, "returns": 30, **changed}
     with pytest.raises(ParameterError) as error:
         plan_recurrent(**asked)  # type: ignore[arg-type]
     assert str(error.value).startswith(said)
 
 
-def test_it_says_from_how_many_returns_on_windows_save() -> None:
+def test_it_states_the_number_of_returns_worth_windows() -> None:
     """A person of 53 days costs as much by days as by the 53 weeks of a year, and one of 54 less."""
     plan = plan_recurrent(1.0, 1e-6, periods=365, returns=30, within=30)
     assert plan.notes[0] == (

@@ -1,4 +1,4 @@
-"""Plans of counts under each privacy unit tell the errors that releases then have."""
+"""Plans of counts under each privacy unit predict the errors of the releases."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNITS: dict[Level, Unit] = {
 }
 
 
-def test_each_unit_keeps_the_promise_that_is_planned() -> None:
+def test_each_unit_satisfies_the_planned_guarantee() -> None:
     for relation in dg.units.RELATIONS:
         plan = plan_units(
             0.7, 1e-6, n_users=500, records=9, elements=3, cells=20, relation=relation
@@ -52,7 +52,7 @@ def test_a_finer_unit_costs_less_and_hides_less() -> None:
 
 @pytest.mark.parametrize("skew", [1.0, 2.5])
 def test_no_bound_does_better(skew: float) -> None:
-    """Against a search over bounds, with what is lost drawn at random."""
+    """Compared with a search over bounds, with randomly drawn losses."""
     plan = plan_units(1.0, 1e-6, n_users=3000, records=60, elements=2, cells=10, skew=skew)
     spread = math.sqrt(2 * math.log(skew))
     rng = np.random.default_rng(0)
@@ -83,7 +83,7 @@ def lognormal_holders(seed: int) -> pd.DataFrame:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["element", "user"])
-def test_releases_have_the_errors_that_are_planned(level: Level) -> None:
+def test_releases_have_the_planned_errors(level: Level) -> None:
     off = []
     for seed in range(8):
         frame = lognormal_holders(seed)
@@ -121,7 +121,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("changed", "said"), WRONG, ids=[said for _, said in WRONG])
-def test_what_is_out_of_range_is_refused(changed: dict[str, float], said: str) -> None:
+def test_out_of_range_arguments_are_rejected(changed: dict[str, float], said: str) -> None:
     asked = {"epsilon": 1.0, "delta": 1e-6, "n_users": 9, "records": 9, "cells": 4, **changed}
     with pytest.raises(ParameterError) as error:
         plan_units(**asked)  # type: ignore[arg-type]
@@ -150,7 +150,7 @@ def test_plan_has_the_numbers_of_the_release(unit: Unit) -> None:
 
 
 @pytest.mark.parametrize("noise", [0.4, 6.0, 250.0])
-def test_items_are_selected_as_often_as_planned(noise: float) -> None:
+def test_items_are_selected_as_frequently_as_planned(noise: float) -> None:
     select = Selection(noise, 31.0, 1, Contribution(block="user"))
     release = plan_histogram(unit=User(), epsilon=1.0, delta=1e-6, clip=1.0)
     plan = plan_counts(replace(release, select=select))

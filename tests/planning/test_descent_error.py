@@ -37,7 +37,7 @@ def test_sampling_adds_to_the_other_part_of_the_risk() -> None:
     assert plan["excess risk, the other part"] == pytest.approx(math.sqrt(1 + 0.98 / 200) / 10)
 
 
-def test_passes_use_a_part_of_the_noise_and_of_the_gradients() -> None:
+def test_passes_use_part_of_the_noise_and_gradients() -> None:
     plan = plan_gradient(1.0, 1e-6, n=1000, rounds=50, passes=5, dimension=9)
     single = calibrate_gaussian(1.0, 1e-6).noise_multiplier
     assert plan["noise multiplier σ"] == pytest.approx(math.sqrt(5) * single, rel=1e-4)
@@ -54,9 +54,7 @@ GRADIENTS = [
 
 
 @pytest.mark.parametrize(("options", "said"), GRADIENTS, ids=[str(o) for o, _ in GRADIENTS])
-def test_gradient_runs_refuse_what_does_not_go_together(
-    options: dict[str, object], said: str
-) -> None:
+def test_gradient_runs_reject_incompatible_arguments(options: dict[str, object], said: str) -> None:
     with pytest.raises(ParameterError) as error:
         plan_gradient(1.0, 1e-6, n=100, rounds=10, dimension=2, **options)  # type: ignore[arg-type]
     assert said in str(error.value)

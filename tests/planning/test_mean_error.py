@@ -27,7 +27,7 @@ def test_a_mean_by_hand() -> None:
     assert plan["times the least"] == pytest.approx(
         plan["rms privacy error"] / plan["least rms error by any mechanism"]
     )
-    # So many vectors reach the error; one fewer do not.
+    # This number of vectors reaches the error; one fewer does not.
     needed = int(plan["for an error of 0.01"])
     reached, missed = (
         plan_mean(1.0, 1e-6, n=n, dimension=25, relation="replace") for n in (needed, needed - 1)
@@ -44,7 +44,7 @@ def test_records_help_the_order_only() -> None:
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_a_user_of_five_elements_costs_five_times_as_much(relation: Relation) -> None:
+def test_user_of_five_elements_costs_five_times_more(relation: Relation) -> None:
     one, five = (
         plan_mean(1.0, 1e-6, n=10_000, dimension=4, unit=unit, relation=relation)
         for unit in (User(), User(max_elements=5))

@@ -1,4 +1,4 @@
-"""Plans from public numbers, and the floors under the error that stand beside them."""
+"""Plans from public numbers, with lower bounds on the error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dpgrain.units import Element, Unit, User
 VECTORS = Contribution(block="user", layout="shared", coordinates="signed")
 
 
-def test_what_is_no_unit_is_refused() -> None:
+def test_invalid_unit_is_rejected() -> None:
     assert plan_mean(1.0, 1e-6, n=10, unit=Element())["noise multiplier σ"] > 0
     with refuses("unit"):
         plan_mean(1.0, 1e-6, n=10, unit="user")  # type: ignore[arg-type]
@@ -48,7 +48,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("made", "said"), WRONG, ids=[said for _, said in WRONG])
-def test_plans_refuse_what_is_out_of_range(made: Callable[[], ErrorPlan], said: str) -> None:
+def test_plans_reject_out_of_range_arguments(made: Callable[[], ErrorPlan], said: str) -> None:
     with pytest.raises(ParameterError) as error:
         made()
     assert said in str(error.value)
@@ -77,8 +77,9 @@ def test_numbers_are_rounded_to_the_safe_side() -> None:
     assert isinstance(plan_mean(1.0, 1e-6, n=10), ErrorPlan)
 
 
-def test_a_floor_of_zero_says_that_there_is_none() -> None:
-    # With so many users δ lets any two data sets be told apart; with δ = 0 the floor underflows.
+def test_zero_floor_states_its_absence() -> None:
+    # With this many users δ lets any two data sets be distinguished; with δ = 0 the floor
+    # underflows.
     for plan in (
         plan_sco(1.0, 1e-6, n_users=4000, dimension=5),
         plan_select(1.0, n_users=4000, hypotheses=9),
@@ -95,7 +96,7 @@ def test_a_plan_for_a_large_epsilon_overflows_nowhere(epsilon: float) -> None:
     assert all(math.isfinite(row.value) for row in plan.rows)
 
 
-def test_query_table_has_the_error_of_each_query_at_each_epsilon() -> None:
+def test_query_table_has_each_error_at_each_epsilon() -> None:
     """Every cell is the expected error of the query with that ε, and no rows are read."""
     table = dg.read(pa.table({"who": [1, 2, 2], "day": ["a", "b", "b"]}), user="who")
     options: dict[str, Any] = {"delta": 1e-6, "by": "day", "domain": ["a", "b"], "clip": 5.0}
@@ -120,7 +121,7 @@ def test_query_table_has_the_error_of_each_query_at_each_epsilon() -> None:
     assert read["errors"]["user"][1]["std_error"] == expected.std_error
 
 
-def test_query_table_shows_warnings_with_the_name_of_the_query() -> None:
+def test_query_table_shows_warnings_with_the_query_name() -> None:
     model = dg.learn.LogisticRegression(
         unit=User(), epsilon=1.0, delta=1e-6, n_users=80, classes=[0, 1], intervals=0.2
     )

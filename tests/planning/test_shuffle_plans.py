@@ -1,4 +1,4 @@
-"""What a protocol costs: honest devices and corrupt ones, and the central mechanism beside it."""
+"""The cost of a protocol: honest devices and corrupt ones, compared with the central mechanism."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dpgrain.units import Relation
 def test_an_honest_device_moves_sums_so_far() -> None:
     for protocol in sums.PROTOCOLS.values():
         encoding = protocol.encoding
-        # The codes of the two ends of what one coordinate may be.
+        # The codes of the two ends of one coordinate's range.
         ends = np.zeros((2, encoding.dim))
         ends[:, 0] = (-encoding.bound if protocol.centred else 0.0), encoding.bound
         codes = np.array([encoding.codes(end[None], SeededSource(1))[0] for end in ends])
@@ -46,7 +46,7 @@ def test_the_central_mechanism(relation: Relation) -> None:
     assert 1.0 < deployment(numbers)["times the central noise"] < 1.1
 
 
-def test_shares_of_honest_devices_are_those_of_the_protocol() -> None:
+def test_honest_shares_agree_with_the_protocol() -> None:
     protocol = VectorSum(n_users=1000, dim=5, epsilon=1.0, delta=1e-6)
     for share, epsilon in honest_shares(protocol.guarantee):
         assert epsilon == pytest.approx(protocol.guarantee_with(share).epsilon(), rel=1e-12)

@@ -1,4 +1,4 @@
-"""Tables and questions that are asked in a budget."""
+"""Tables and queries for a budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One budget for several releases: what is charged, what is refused, and when."""
+"""One budget for several releases: charges, rejections, and their order."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from dpgrain.units import RELATIONS, Relation
 UPPER = dg.Elements.from_function(str.upper)
 
 
-# Every statistic, as asked with the ε and δ of a share.
+# Every statistic, as requested with the ε and δ of a share.
 ASKED: dict[str, Callable[..., Any]] = {
     "histogram": lambda t, **o: dg.histogram(t, "page", domain=cases.PAGES, **o),
     "count": lambda t, **o: dg.count(t, noise="gaussian", **o),
@@ -46,7 +47,7 @@ ASKED: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", ASKED)
-def test_every_statistic_is_charged_as_it_is_accounted(name: str, relation: Relation) -> None:
+def test_every_statistic_is_charged_as_accounted(name: str, relation: Relation) -> None:
     options: dict[str, Any] = {**cases.USER, "epsilon": 1.0, "delta": 1e-6, "relation": relation}
     with dg.budget(9.0, 1e-3) as b:
         one = dg.count(cases.table(), clip=5.0, **options)
@@ -61,7 +62,7 @@ def test_every_statistic_is_charged_as_it_is_accounted(name: str, relation: Rela
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_what_a_budget_does_not_hold_is_refused_before_anything_is_read(name: str) -> None:
+def test_release_beyond_the_budget_is_rejected_before_reading(name: str) -> None:
     with dg.budget(1.0, 1e-6) as b:
         dg.count(cases.table(), clip=5.0, **cases.USER, share=0.5)
         before, spent, shown = b.guarantee, b.spent, repr(b)
@@ -70,7 +71,7 @@ def test_what_a_budget_does_not_hold_is_refused_before_anything_is_read(name: st
         assert str(caught.value).endswith(".")
         assert "\n" not in str(caught.value)
         assert (b.guarantee, b.spent, repr(b)) == (before, spent, shown)
-        # And there is still room for what fits.
+        # And a smaller release still fits.
         dg.count(cases.table(), clip=5.0, **cases.USER, share=0.5)
     with dg.budget(1.0, 1e-6) as b, pytest.raises(dg.ParameterError, match="is left"):
         ASKED[name](cases.unread(), **cases.USER, epsilon=1.01, delta=1e-6)
@@ -78,7 +79,7 @@ def test_what_a_budget_does_not_hold_is_refused_before_anything_is_read(name: st
     assert b.left == 1.0
 
 
-def test_a_charged_release_that_cannot_be_read_stays_charged() -> None:
+def test_charged_unreadable_release_stays_charged() -> None:
     with dg.budget(1.0, 1e-6) as b:
         with pytest.raises(AssertionError, match="rows were read"):
             dg.count(cases.unread(), clip=5.0, **cases.USER, share=0.2)
@@ -87,7 +88,7 @@ def test_a_charged_release_that_cannot_be_read_stays_charged() -> None:
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_a_warning_that_is_an_error_charges_nothing(name: str) -> None:
+def test_warning_as_error_charges_nothing(name: str) -> None:
     rows = dataclasses.replace(cases.unread(), n_users=40)
     with dg.budget(9.0, 0.2) as b, pytest.raises(dg.DeltaWarning):
         ASKED[name](rows, **cases.USER, epsilon=1.0, delta=0.01)
@@ -100,8 +101,8 @@ def laplace(rows: dg.UserTable, **options: Any) -> Any:
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", [*ASKED, "laplace"])
-def test_a_share_is_what_is_taken(name: str, relation: Relation) -> None:
-    """Whatever the noise, a release takes nearly its whole share, and not more."""
+def test_share_equals_its_charge(name: str, relation: Relation) -> None:
+    """For any noise, a release uses almost its whole share, and not more."""
     ask: Callable[..., Any] = ASKED.get(name, laplace)
     with dg.budget(1.0, 1e-6) as b:
         ask(cases.table(), **cases.USER, share=0.3, relation=relation)
@@ -119,7 +120,7 @@ def test_a_share_is_what_is_taken(name: str, relation: Relation) -> None:
     ],
 )
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.1, 1e-9), (8.0, 1e-3)])
-def test_shares_that_add_up_to_1_are_held_in_any_order(
+def test_shares_adding_up_to_1_fit_in_any_order(
     parts: list[float], names: list[str], epsilon: float, delta: float
 ) -> None:
     for order in (list(zip(names, parts, strict=True)), list(zip(names, parts, strict=True))[::-1]):
@@ -133,8 +134,8 @@ def test_shares_that_add_up_to_1_are_held_in_any_order(
         assert b.caps.epsilon(delta) <= epsilon * (1 + 1e-12)
 
 
-def test_a_share_of_gaussians_alone_loses_nothing_without_a_leak() -> None:
-    """►: noise of a budget of Gaussians, beside that of one release with all of it."""
+def test_gaussian_share_loses_nothing_without_a_leak() -> None:
+    """►: noise of a budget of Gaussians, compared with one release that uses all of it."""
     alone = dg.count(
         cases.table(), clip=5.0, **cases.USER, epsilon=1.0, delta=1e-6, noise="gaussian"
     )
@@ -164,7 +165,7 @@ def test_a_budget_is_a_promise(epsilon: Any, delta: Any, more: dict[str, Any]) -
 
 @pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("name", cases.ARRAYS)
-def test_what_arrays_publish_takes_a_share_and_no_more(name: str) -> None:
+def test_array_release_uses_its_share_and_no_more(name: str) -> None:
     with dg.budget(2.0, 1e-5) as b:
         guarantee = cases.ARRAYS[name](share=0.4)
         assert 0.9 * 0.4 <= b.spent.share_of(b.caps.price) <= 0.4 * (1 + 1e-8)
@@ -173,8 +174,8 @@ def test_what_arrays_publish_takes_a_share_and_no_more(name: str) -> None:
         cases.ARRAYS[name](share=0.4)
 
 
-def test_a_choice_inside_a_budget_is_made_by_the_exponential_mechanism() -> None:
-    """Its price is that of half its range: with a share it has twice the ε of permute-and-flip."""
+def test_choice_inside_a_budget_uses_the_exponential_mechanism() -> None:
+    """Its price follows from half its range: it has twice the ε of permute-and-flip."""
 
     def chosen(**options: Any) -> float:
         with dg.budget(1.0, 1e-6):
@@ -197,7 +198,7 @@ def test_shuffled_sums_take_a_share() -> None:
 
 
 @pytest.mark.parametrize("left", [0.3, 0.0123, 0.0042, 0.0004])
-def test_the_share_that_a_refusal_names_fits(left: float) -> None:
+def test_share_named_in_a_rejection_fits(left: float) -> None:
     with dg.budget(1.0, 1e-6) as b:
         dg.count(cases.table(), clip=5.0, **cases.USER, share=1 - left)
         with pytest.raises(dg.RefusedError) as told:
@@ -209,7 +210,7 @@ def test_the_share_that_a_refusal_names_fits(left: float) -> None:
         assert b.left < left / 2
 
 
-def test_no_share_is_named_where_nothing_is_left() -> None:
+def test_no_share_is_named_if_nothing_remains() -> None:
     with dg.budget(1.0, 1e-6):
         dg.count(cases.table(), clip=5.0, **cases.USER, share=1.0)
         with pytest.raises(dg.RefusedError) as told:
@@ -217,10 +218,12 @@ def test_no_share_is_named_where_nothing_is_left() -> None:
     assert "share=" not in str(told.value)
 
 
-def test_names_that_need_more_leak_are_told_so() -> None:
+def test_selection_needing_more_leak_is_reported() -> None:
     with (
         dg.budget(1.0, 1e-6),
-        pytest.raises(dg.ParameterError, match=r"selection by a threshold.*larger leak="),
+        pytest.raises(
+            dg.ParameterError, match=r"names that are not listed in advance.*larger leak="
+        ),
     ):
         dg.count(cases.unread(), by="page", **cases.USER, epsilon=0.5, delta=5e-7)
     with dg.budget(1.0, 1e-6, leak=5e-7):
@@ -228,7 +231,7 @@ def test_names_that_need_more_leak_are_told_so() -> None:
 
 
 @pytest.mark.parametrize("spent", [0.0, 0.5])
-def test_refusal_of_pure_noise_names_gaussian_noise_that_fits(spent: float) -> None:
+def test_pure_noise_rejection_names_fitting_gaussian_noise(spent: float) -> None:
     with dg.budget(1.0, 1e-6):
         if spent:
             dg.count(cases.table(), clip=5.0, **cases.USER, share=spent)
@@ -237,14 +240,14 @@ def test_refusal_of_pure_noise_names_gaussian_noise_that_fits(spent: float) -> N
         named = re.search(r"use Gaussian noise, .* ε = ([\d.]+) at δ", str(told.value))
         assert named is not None
         dg.count(cases.table(), clip=5.0, **cases.USER, epsilon=float(named[1]), delta=9.9e-8)
-        # Where there is no room, none is named.
+        # Without remaining δ, no item is selected.
         with pytest.raises(dg.RefusedError) as told:
             dg.count(cases.unread(), clip=5.0, **cases.USER, epsilon=0.4)
         assert "Gaussian noise" not in str(told.value)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-7])
-def test_refusal_of_laplace_noise_does_not_depend_on_the_unused_delta(delta: float) -> None:
+def test_laplace_rejection_does_not_depend_on_unused_delta(delta: float) -> None:
     laplace = {"clip": 5.0, **cases.USER, "epsilon": 0.4, "noise": "laplace"}
     with dg.budget(1.0, 1e-6), pytest.raises(dg.RefusedError) as told:
         dg.count(cases.unread(), **laplace, delta=delta)
@@ -252,13 +255,13 @@ def test_refusal_of_laplace_noise_does_not_depend_on_the_unused_delta(delta: flo
     assert "use Gaussian noise" in str(told.value)
 
 
-def test_another_budget_inside_is_refused() -> None:
+def test_nested_budget_is_rejected() -> None:
     with dg.budget(1.0, 1e-6) as b:
         with pytest.raises(dg.ParameterError, match="already open"), dg.budget(1.0, 1e-6):
             raise AssertionError("opened")
         with pytest.raises(dg.ParameterError, match="already open"), b:
             raise AssertionError("opened")
-        # The refusal leaves the outer one in force.
+        # A rejection leaves the outer budget in force.
         assert in_budget()
         dg.count(cases.table(), clip=5.0, **cases.USER, share=0.5)
         assert b.guarantee is not None
@@ -273,7 +276,7 @@ def test_another_budget_inside_is_refused() -> None:
     ],
     ids=["record", "page", "topic", "replace"],
 )  # fmt: skip
-def test_another_unit_is_refused_before_anything_is_read(other: dict[str, Any]) -> None:
+def test_other_unit_is_rejected_before_reading(other: dict[str, Any]) -> None:
     with dg.budget(1.0, 1e-6) as b:
         first = {"unit": dg.Element("topic")} if other["unit"] == dg.Element("page") else cases.USER
         dg.count(cases.table(), clip=5.0, noise="gaussian", **first, share=0.3)
@@ -291,7 +294,7 @@ def test_another_unit_is_refused_before_anything_is_read(other: dict[str, Any]) 
     ],
     ids=["capped", "capped items", "capped mapping", "element", "function"],
 )  # fmt: skip
-def test_what_people_hold_composes_with_the_other_statistics(unit: Any) -> None:
+def test_contribution_counts_compose_with_other_statistics(unit: Any) -> None:
     with dg.budget(1.0, 1e-6) as b:
         dg.top(cases.table(), "page", unit=unit, method="gaussian", share=0.5)
         dg.elements_per_user(cases.table(), "page", unit=unit, share=0.5)
@@ -306,7 +309,7 @@ class StopError(Exception):
     pass
 
 
-def test_a_budget_is_closed_after_an_exception_in_its_block() -> None:
+def test_budget_is_closed_after_an_exception_in_its_block() -> None:
     opened = dg.budget(1.0, 1e-6)
 
     def stopped() -> None:
@@ -331,7 +334,7 @@ def test_a_budget_is_closed_after_an_exception_in_its_block() -> None:
 
 
 def test_no_thread_is_outside_of_a_budget() -> None:
-    """Threads that a library starts begin with an empty context: a budget of theirs would be none."""
+    """Threads of a library start with an empty context: a budget there would not count."""
     ask = {**cases.USER, "epsilon": 0.6, "delta": 1e-7}
 
     def release(_: int) -> bool:
@@ -353,13 +356,13 @@ def test_no_thread_is_outside_of_a_budget() -> None:
         assert "already open" in pool.submit(another).result()
         assert pool.submit(in_budget).result()
     assert b.guarantee is not None
-    # As many as the budget holds, and each of them charged.
+    # As many as fit into the budget, each of them charged.
     assert len(b.guarantee.event.parts) == sum(made) < 8
     assert b.guarantee.epsilon(1e-6) <= 1.0
 
 
-def test_two_threads_do_not_both_take_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The first one is held where the budget has been asked, and not yet been charged.
+def test_two_threads_do_not_both_use_the_remainder(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The first one pauses after the budget's check, and before its charge.
     module = import_module("dpgrain.publishing.budget")
     usual, asked, other = module._with_receipt, threading.Event(), threading.Event()
 
@@ -418,7 +421,7 @@ def test_other_users_are_other_users() -> None:
             dg.count(dg.read(rows, user="device"), unit=dg.User(), clip=1.0, share=0.5)
 
 
-def test_top_of_records_promises_nothing_to_partitions_it_does_not_know() -> None:
+def test_top_of_records_guarantees_nothing_for_unknown_partitions() -> None:
     rows = pa.table({"who": [1] * 9, "word": list("abcdefghi"), "topic": ["x"] * 9})
     words = dg.read(rows, user="who")
     asked: tuple[dict[str, Any], ...] = ({"domain": list("abcdefghi"), "method": "gaussian"}, {})
@@ -430,7 +433,7 @@ def test_top_of_records_promises_nothing_to_partitions_it_does_not_know() -> Non
         assert release.guarantee.epsilon(unit=bounded) == np.inf
 
 
-def test_losses_of_a_budget_are_those_of_the_formula() -> None:
+def test_budget_losses_agree_with_the_formula() -> None:
     user = Contribution(block="user")
     parts: list[Event] = [
         Gaussian(10.0, user), Selection(12.0, 80.0, 3, user), TruncatedGeometric(0.05, 300, 1, user),
@@ -455,3 +458,12 @@ def test_printed_budget_rounds_spent_up_and_left_down() -> None:
     b.charge(dg.Guarantee("user", "", "zero_out", 1e-6, Gaussian(7.31, Contribution(block="user"))))
     assert 0.3374 < b.spent.share_of(b.caps.price) < 0.3375
     assert str(b).endswith(": 33.8% spent, 66.2% left")
+
+
+def test_a_page_needs_a_path_and_releases(tmp_path: Path) -> None:
+    with dg.budget(1.0, 1e-6) as budget:
+        dg.count(cases.table(), clip=5.0, **cases.USER, share=0.5)
+    with pytest.raises(dg.ParameterError, match="path must be a file path"):
+        budget.report()
+    with pytest.raises(dg.ParameterError, match="releases must be a mapping of names"):
+        budget.report(tmp_path / "page.html")

@@ -136,7 +136,7 @@ def test_the_address_of_a_database_is_not_stored() -> None:
 
 
 @pytest.mark.parametrize("name", ["column_names", "columns", "name", "dtype", "shape"])
-def test_a_schema_contains_no_columns_or_rows_with_reserved_names(name: str) -> None:
+def test_schema_contains_no_columns_or_rows_with_reserved_names(name: str) -> None:
     """Frames and series show columns and labels of rows as attributes."""
     frame = pd.DataFrame({name: [CANARY, CANARY], "b": [1.0, 2.0]})
     series = pd.Series([CANARY, CANARY], index=[name, "b"])
@@ -280,7 +280,7 @@ def test_an_edited_partition_has_another_name() -> None:
     assert edited.plan.guarantee.partition != query.plan.guarantee.partition
 
 
-def test_a_pickled_query_has_no_rows_until_it_is_bound() -> None:
+def test_pickled_query_has_no_rows_until_bound() -> None:
     query = dg.count.query(VISITS, random_state=1, **PROMISE)
     again = pickle.loads(pickle.dumps(query))
     with refuses("query", "Query.from_dict"):
@@ -339,7 +339,7 @@ def test_numpy_values_are_read_back_as_plain_ones() -> None:
     assert _decoded(_encoded(week)).cell("2026-01-07") == "2026-01-05"
 
 
-def test_a_later_change_of_a_list_does_not_change_the_query() -> None:
+def test_changing_a_list_later_does_not_change_the_query() -> None:
     domain = ["a"]
     query = dg.count.query(VISITS, by="page", domain=domain, **PROMISE)
     domain.append("b")
@@ -365,13 +365,13 @@ def test_a_release_keeps_the_budget_shares_of_its_parts(tmp_path: Path) -> None:
     query = dg.mean.query(VISITS.derive(x="who * 2"), "x", by="page", domain=["a"], **PROMISE)
     release = dg.publish(query)
     assert release.shares == query.plan.shares
-    assert list(release.shares) == ["range", "bounds", "sums"]
+    assert list(release.shares) == ["range", "values outside", "bounds", "sums"]
     again = dg.Release.load(release.save(tmp_path / "means.parquet"))
     assert again.shares == release.shares
     used = budget_text(release.shares)
     assert "Budget       Range " in release.explain()
     assert f"How the budget is used: {used}." in release.report(tmp_path / "a.html").read_text()
-    # A part alone uses all of the budget, and post-processing has no plan.
+    # A single part uses all of the budget, and post-processing has no plan.
     one = dg.count(VISITS, clip=1.0, **PROMISE)
     assert one.shares == {"sums": 1.0}
     for unknown in (one, release.largest(1)):
@@ -421,7 +421,7 @@ def test_a_model_keeps_its_query_without_the_seed() -> None:
         Own(epsilon=5.0).query(X, X[:, 0]).to_dict()
 
 
-def test_a_table_with_another_format_of_dates_is_not_accepted() -> None:
+def test_table_with_another_date_format_is_rejected() -> None:
     rows = pa.table({"who": ["ann"], "day": ["31.12.2025"]})
     types = {"day": "DATE"}
     table = dg.read(rows, user="who", types=types, dates="31.12.2025")
@@ -490,3 +490,24 @@ def test_a_query_with_deeply_nested_parameters_is_not_stored() -> None:
     assert call is not None
     with refuses("domain", "more than 100 nested lists"):
         call.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("ask", "name", "example"),
+    [
+        (lambda: dg.count(VISITS, epsilon=1.0), "unit", "unit=dg.User()"),  # type: ignore[call-arg]
+        (lambda: dg.count.query(VISITS), "unit", "unit=dg.User()"),  # type: ignore[call-arg]
+        (lambda: dg.covariance(VISITS, "a", "b", **PROMISE), "bounds", "other_bounds=(0, 100)"),
+        (lambda: dg.marginals(VISITS, **PROMISE), "by", "by=['region', 'age']"),
+    ],
+)
+def test_a_missing_parameter_is_named_with_an_example(
+    ask: Callable[[], Any], name: str, example: str
+) -> None:
+    with refuses(name, example):
+        ask()
+
+
+def test_unknown_parameters_remain_type_errors() -> None:
+    with pytest.raises(TypeError, match="nonsense"):
+        dg.count(VISITS, **PROMISE, nonsense=1)  # type: ignore[call-arg]

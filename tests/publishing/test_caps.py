@@ -36,7 +36,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Left:
-    """What a check still allows: the μ of a Gaussian, the ε of randomised response, a leak."""
+    """The remaining allowance: the μ of a Gaussian, the ε of randomised response, a leak."""
 
     mu: float
     pure: float
@@ -44,12 +44,12 @@ class Left:
 
 
 def told(epsilon: float, losses: FloatArray) -> FloatArray:
-    """(1 − e^{ε − loss})₊: what an outcome adds to δ(ε)."""
+    """(1 − e^{ε − loss})₊: an outcome's contribution to δ(ε)."""
     return np.maximum(-np.expm1(epsilon - losses), 0.0)
 
 
 def gaussian_told(epsilon: float, losses: FloatArray, mu: float) -> FloatArray:
-    """The mean of what an outcome adds after one more Gaussian release."""
+    """The mean contribution of an outcome after one more Gaussian release."""
     rest = epsilon - losses
     both: FloatArray = ndtr(mu / 2 - rest / mu) - np.exp(rest + log_ndtr(-mu / 2 - rest / mu))
     return both
@@ -70,11 +70,11 @@ def filled(epsilon: float, losses: FloatArray, left: Left) -> FloatArray:
 
 
 def ahead(after: FloatArray, mu: float, step: float) -> FloatArray:
-    """The mean of values after a Gaussian release, whose loss is N(μ²/2, μ²)."""
+    """The mean of values after a Gaussian release with loss N(μ²/2, μ²)."""
     reach = math.ceil(10 * mu / step)
     moves = np.arange(-reach, reach + 1) * step
     weights = np.exp(-(((moves - mu * mu / 2) / mu) ** 2) / 2)
-    # Beyond the last point the outcome has told all.
+    # Beyond the last point the outcome has revealed everything.
     padded = np.concatenate([np.zeros(reach), after, np.ones(reach)])
     mean: FloatArray = np.convolve(padded, weights[::-1] / weights.sum(), mode="valid")
     return mean
@@ -86,16 +86,16 @@ def best_delta(
     """δ(ε) of the best adaptive strategy.
 
     Args:
-        epsilon: where δ is asked for.
+        epsilon: the ε at which δ is computed.
         turn: the μ of each small Gaussian.
         turns: how many there may be.
-        left: what the check allows after so many of them.
-        once: whether leaks must fit beside what fills the budget.
+        left: the check's allowance after n of them.
+        once: whether leaks must fit in addition to the releases that fill the budget.
     """
     whole = left(0).mu
     # Values grow like e^{εL/μ²} with the loss L: between such close points they are linear.
     step = min(whole**2 / epsilon / 50, turn / 40)
-    # 0 is one of them, where the adversary begins: values have corners.
+    # 0 is one of them, the adversary's start: values have corners.
     below, above = math.ceil(9 * whole / step), math.ceil((epsilon + 9 * whole) / step)
     losses: FloatArray = step * np.arange(-below, above, dtype=np.float64)
     after: FloatArray | None = None
@@ -112,7 +112,7 @@ def best_delta(
 
 
 def recomposed(epsilon: float, delta: float, turn: float) -> Callable[[int], Left]:
-    """What a check allows that recomposes exactly what has happened and asks whether it is within."""
+    """The allowance of a check that recomposes the past exactly and compares it with the limit."""
     whole = gaussian_mu(epsilon, delta)
 
     def left(done: int) -> Left:
@@ -135,7 +135,7 @@ def recomposed(epsilon: float, delta: float, turn: float) -> Callable[[int], Lef
 
 
 def of_the_budget(budget: Budget, turn: float) -> Callable[[int], Left]:
-    """What the budget allows: found by asking it for the largest release of each kind."""
+    """The budget's allowance: found by requesting the largest release of each type."""
     caps = budget.caps
     small = Gaussian(1 / turn, USER)
 
@@ -168,7 +168,7 @@ def of_the_budget(budget: Budget, turn: float) -> Callable[[int], Left]:
         (0.9, 0.087, 1.23e-6, 1.91e-6),
     ],
 )
-def test_recomposing_what_has_happened_is_no_filter(
+def test_recomposing_the_past_is_not_a_filter(
     share: float, pure: float, without: float, with_leak: float
 ) -> None:
     """One Gaussian, then one of two or three ways to fill the budget: far above the promise."""
@@ -183,8 +183,8 @@ def test_recomposing_what_has_happened_is_no_filter(
     assert best_delta(1.0, turn, 1, left, once=True) == pytest.approx(with_leak, rel=0.01)
 
 
-def test_recomposing_by_the_closed_form_is_no_filter_either() -> None:
-    """► After .1 of M² the check δ_G(ε − ε₀; μ) ≤ δ holds ε₀ = .709; δ is 1.66 times as much."""
+def test_closed_form_recomposition_is_not_a_filter() -> None:
+    """► After .1 of M² the check δ_G(ε − ε₀; μ) ≤ δ admits ε₀ = .709; δ is 1.66 times as large."""
     whole = gaussian_mu(1.0, 1e-6)
     turn = whole * math.sqrt(0.1)
     low, high = 0.0, 1.0
@@ -197,7 +197,7 @@ def test_recomposing_by_the_closed_form_is_no_filter_either() -> None:
         return Left(math.sqrt(whole**2 - done * turn**2), low if done else 1.0, 0.0)
 
     assert best_delta(1.0, turn, 1, left) == pytest.approx(1.66e-6, rel=0.01)
-    # The budget holds no randomised response beside what was spent but at its price.
+    # After earlier releases the budget admits randomised response only at its price.
     found = best_delta(1.0, turn, 1, of_the_budget(Budget(1.0, 1e-6), turn))
     assert found <= 1e-6 * (1 + 1e-3)
 
@@ -207,7 +207,7 @@ def test_recomposing_by_the_closed_form_is_no_filter_either() -> None:
     ("turns", "delta", "times"),
     [(12, 1e-6, 5.0), (40, 1e-6, 9.0), (100, 1e-6, 13.0), (200, 1e-9, 22.0)],
 )
-def test_the_excess_of_recomposing_grows_with_the_turns_and_the_filter_has_none(
+def test_recomposition_excess_grows_with_iterations_but_not_the_filter(
     turns: int, delta: float, times: float
 ) -> None:
     turn = gaussian_mu(1.0, delta) / math.sqrt(turns)
@@ -232,16 +232,16 @@ def test_no_strategy_beats_the_filter(epsilon: float, pure: float) -> None:
 
 
 def test_the_promise_of_caps_of_every_kind() -> None:
-    """► E = .1, M = .2, D = 10⁻⁷: δ(1) = 2.14·10⁻⁷, where the simpler bound is 3.17·10⁻⁷."""
+    """► E = .1, M = .2, D = 10⁻⁷: δ(1) = 2.14·10⁻⁷; the simpler bound is 3.17·10⁻⁷."""
     assert Caps(Price(0.1, 0.2, 1e-7)).delta(1.0) == pytest.approx(2.14e-7, abs=5e-10)
     assert gaussian_delta(0.9, 0.2) + 1e-7 == pytest.approx(3.17e-7, abs=5e-10)
 
 
 @pytest.mark.parametrize("planned", [Loss(), Loss(mu=0.05), Loss(mu=0.02, pure=0.1)])
 @pytest.mark.parametrize("leak", [0.0, 1e-7, 9e-7])
-def test_caps_beside_a_plan_promise_what_they_may_leak_too(planned: Loss, leak: float) -> None:
+def test_caps_with_a_plan_include_its_leak(planned: Loss, leak: float) -> None:
     caps = Caps.of(1.0, 1e-6, 0.0, leak, planned)
-    # Every release that the caps hold: one Gaussian, and one that leaks.
+    # All releases within the limits: one Gaussian, and one that leaks.
     whole = planned + Loss(mu=caps.price.mu, leak=caps.price.leak)
     for epsilon in (0.2, 0.6, 1.0, 3.0):
         assert whole.delta(epsilon) <= caps.delta(epsilon) * (1 + 1e-9)

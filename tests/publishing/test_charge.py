@@ -50,7 +50,7 @@ PARTS: list[tuple[Event, Callable[[Charge, Any], Any]]] = [
 
 
 @pytest.mark.parametrize(("part", "draw"), PARTS)
-def test_a_part_is_drawn_as_often_as_it_was_charged(
+def test_part_is_drawn_exactly_once_per_charge(
     part: Event, draw: Callable[[Charge, Any], Any]
 ) -> None:
     for times in (1, 3):
@@ -67,14 +67,14 @@ def test_a_part_is_drawn_as_often_as_it_was_charged(
 
 
 @pytest.mark.parametrize(("part", "draw"), PARTS)
-def test_what_was_not_charged_is_not_drawn(part: Event, draw: Callable[[Charge, Any], Any]) -> None:
+def test_uncharged_part_is_not_drawn(part: Event, draw: Callable[[Charge, Any], Any]) -> None:
     charge = charge_of(Gaussian(99.0), SeededSource(1))
     with pytest.raises(RuntimeError, match="no charged draws left"):
         draw(charge, part)
 
 
 @pytest.mark.parametrize(("part", "draw"), PARTS)
-def test_nothing_is_drawn_or_opened_once_the_release_is_made(
+def test_nothing_is_drawn_after_the_release(
     part: Event, draw: Callable[[Charge, Any], Any]
 ) -> None:
     with charge_of(part, SeededSource(1)) as charge:
@@ -88,8 +88,8 @@ def test_nothing_is_drawn_or_opened_once_the_release_is_made(
 
 
 @pytest.mark.parametrize("law", [Gaussian, Laplace])
-def test_noise_has_the_scale_that_was_charged(law: Any) -> None:
-    """The multiplier is the part's; the radius alone is the caller's, one number or one a sum."""
+def test_noise_has_the_charged_scale(law: Any) -> None:
+    """The multiplier belongs to the part; the caller sets only the radius, one or one per sum."""
     size, radius = 40_000, 2.0**20
     part = law(3.0)
     sd = 3.0 * (math.sqrt(2.0) if law is Laplace else 1.0)
@@ -102,8 +102,8 @@ def test_noise_has_the_scale_that_was_charged(law: Any) -> None:
     assert np.std(noisy[size // 2 :]) / radius == pytest.approx(4 * sd, rel=0.03)
 
 
-def test_names_need_the_threshold_and_somebody_who_holds_them() -> None:
-    """Over many counts at the threshold half pass; of nobody's counts none does."""
+def test_selection_needs_the_threshold_and_a_user() -> None:
+    """Half of many counts at the threshold pass; none passes without users."""
     part, step = Selection(0.5, 4.0, 1), 2.0**-20
     for count, least, most in (
         (4.0, 0.48, 0.52),
@@ -122,26 +122,26 @@ def test_names_need_the_threshold_and_somebody_who_holds_them() -> None:
 
 
 @pytest.mark.slow
-def test_a_choice_has_the_scale_that_was_charged() -> None:
-    """Of two scores one apart the larger wins with the odds that the event says, at any radius."""
+def test_choice_has_the_charged_scale() -> None:
+    """With two scores one apart, the larger wins with the event's odds, at any radius."""
     part, flip = ExponentialMechanism(2.0, one_way=True), ApproximateDP(0.5)
     many = ExponentialMechanism(2.0, count=2 * 6000, one_way=True)
     for radius in (1.0, 2.0**24):
         scores = np.array([0, radius], dtype=np.int64)
         source = SystemSource()
         chosen = [int(charge_of(part, source).order(part, scores, radius)[0]) for _ in range(1000)]
-        # Of Gumbel noise: 1 / (1 + exp(-1/2)), within 5 standard errors.
+        # Gumbel noise: 1 / (1 + exp(-1/2)), within 5 standard errors.
         assert np.mean(chosen) == pytest.approx(1 / (1 + math.exp(-0.5)), abs=0.078)
-        # Of one order of all, each larger score stands before its own smaller one with these odds.
+        # In an order of all, each larger score precedes its smaller one with these odds.
         places = np.argsort(charge_of(many, source).order(many, scores.repeat(6000), radius))
         before = places[6000:] < places[:6000]
         assert np.mean(before) == pytest.approx(1 / (1 + math.exp(-0.5)), abs=0.033)
         flipped = [charge_of(flip, source).flip(flip, scores, radius) for _ in range(3000)]
-        # Permute-and-flip: the smaller one wins if it comes first and its coin says so.
+        # Permute-and-flip: the smaller one wins if it comes first and its coin agrees.
         assert np.mean(flipped) == pytest.approx(1 - math.exp(-0.5) / 2, abs=0.042)
 
 
-def test_each_run_of_the_best_of_several_has_a_charge_of_its_own() -> None:
+def test_each_run_of_the_best_has_a_separate_charge() -> None:
     one = Laplace(3.0, Contribution(norm="l1"))
     event = SelectBest(one, 5.0)
     runs: list[int] = []
@@ -173,7 +173,7 @@ def test_a_mechanism_takes_the_tickets_of_all_its_parts() -> None:
     charge.noisy(number, SUMS, 2.0**20)
 
 
-def test_one_of_several_in_parallel_is_drawn_for_the_worst_of_them() -> None:
+def test_parallel_part_is_drawn_for_the_worst() -> None:
     one, two, part = Gaussian(3.0), Gaussian(4.0), Parallel((Gaussian(3.0), Gaussian(4.0)))
     charge = charge_of(part, SeededSource(1))
     with pytest.raises(RuntimeError, match="Gaussian is not part of the charge"):
@@ -189,7 +189,7 @@ def test_one_of_several_in_parallel_is_drawn_for_the_worst_of_them() -> None:
         inner.noisy(two, SUMS, 2.0**20)
     whole = one + two
     assert charge_of(whole, SeededSource(1)).one_of(one, one).left == tickets(one)
-    # Of a sum both are drawn, so that one of them is no stand-in for it.
+    # Both parts of a sum are drawn, so one of them cannot replace it.
     with pytest.raises(RuntimeError, match="not part of the charge"):
         charge_of(SelectBest(whole, 5.0), SeededSource(1)).one_of(SelectBest(whole, 5.0), whole)
 
@@ -221,7 +221,7 @@ def test_a_charge_is_not_copied() -> None:
             copied(charge)
 
 
-def test_a_count_at_the_threshold_of_the_grid_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_count_at_the_grid_threshold_is_not_selected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounding the noise may have carried it half a step over."""
     monkeypatch.setattr(draws, "with_gaussian", lambda sums, *_, **__: sums)
     for threshold, step in ((5.0, 1.0), (5.2, 1.0), (0.3, 0.125)):
@@ -233,7 +233,7 @@ def test_a_count_at_the_threshold_of_the_grid_is_not_named(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("part", "draw"), PARTS)
-def test_a_process_that_is_forked_in_a_release_makes_none(
+def test_process_forked_in_a_release_makes_none(
     part: Event, draw: Callable[[Charge, Any], Any]
 ) -> None:
     """One was charged: the child's noise would be another's, independent of the parent's."""

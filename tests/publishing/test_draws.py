@@ -63,7 +63,7 @@ VECTORS = Vectors(np.full((N, D), 0.3))
 
 
 def started(mean: Mean, charged: Mean | None = None) -> Any:
-    """A run of a mean, within the charge of another one or of its own."""
+    """A run of a mean, within the charge of another one or its own."""
     event = (mean if charged is None else charged).event
     return mean.start(charge_of(event, SystemSource()).rounds(event), np.arange(N))
 
@@ -76,7 +76,7 @@ def test_mean_draws_no_further_round(name: str) -> None:
     # A mean that does not count its rounds itself.
     run._done = 0
     getattr(run, "radii", []).clear()
-    # The state of a pan-private mean counts users, too.
+    # The state of a pan-private mean also counts users.
     pan = isinstance(run, PanPrivateRounds)
     with pytest.raises(RuntimeError, match=ENDED):
         _ = run.source.group(0, N) if pan else run.estimate(VECTORS)
@@ -87,7 +87,7 @@ def test_mean_draws_no_smaller_noise(name: str) -> None:
     mean: Any = MEANS[name]
     weaker = replace(mean, noise_multiplier=mean.noise_multiplier / 3)
     run = started(weaker, mean)
-    # A first round with less noise may take the precision of others, where nothing is sampled.
+    # A first round with less noise may use the precision of others, if nothing is sampled.
     with pytest.raises(RuntimeError, match=ENDED):
         _ = [run.estimate(VECTORS) for _ in range(mean.rounds)]
 
@@ -171,7 +171,7 @@ def test_full_samples_are_gaussians() -> None:
     )
 
 
-def test_rounds_are_at_most_those_of_the_event() -> None:
+def test_rounds_are_at_most_the_charged_number() -> None:
     event = SampledGaussian(2.0, 0.5, rounds=4)
     with pytest.raises(RuntimeError, match=ENDED):
         charge_of(event, SystemSource()).rounds(event, 5)
@@ -219,7 +219,7 @@ def test_source_ends_with_its_release(event: Event, act: Callable[[CountedSource
     act(source)
 
 
-def test_choices_have_the_range_that_was_charged() -> None:
+def test_choices_have_the_charged_range() -> None:
     source = charge_of(range_event(0.5, 4), SystemSource()).rounds(range_event(0.5, 4))
     with pytest.raises(RuntimeError, match=ENDED):
         source.choose(np.ones((1, 3), dtype=np.int64), 1.01)
@@ -246,7 +246,7 @@ def test_comparisons_stop_once() -> None:
         run.noisy(SUMS, 1.0)
 
 
-def test_a_soft_core_draws_once_for_each_round_that_passes() -> None:
+def test_soft_core_draws_once_per_passing_round() -> None:
     part = SoftCore(2.0, 100, 80, 5, 2.0, 2.0, rounds=2)
     run = counted(SystemSource(), part).comparisons(part)
     for _ in range(2):
@@ -312,7 +312,7 @@ def fitted(**options: Any) -> object:
 
 @pytest.mark.parametrize("changed", [more_rounds, less_noise])
 @pytest.mark.parametrize("options", [{}, {"sampling_rate": 0.5}, {"exact": True}], ids=str)
-def test_fit_draws_what_was_charged(
+def test_fit_draws_match_the_charge(
     changed: Any, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = central.train
@@ -345,7 +345,7 @@ def test_fit_counts_its_histograms_and_evidence(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("changed", [more_rounds, less_noise])
-def test_minimisation_draws_what_was_charged(changed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_minimisation_draws_match_the_charge(changed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     module: Any = sys.modules["dpgrain.learn.minimise"]
     real = module.train
     monkeypatch.setattr(
@@ -376,7 +376,7 @@ def test_users_of_a_shuffled_round_report_once(monkeypatch: pytest.MonkeyPatch) 
         protocol.simulate(np.full((N, D), 0.3))
 
 
-def test_mean_of_users_draws_what_was_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mean_of_users_draws_match_the_charge(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Candidate.run
     monkeypatch.setattr(
         Candidate,

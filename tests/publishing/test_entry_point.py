@@ -1,4 +1,4 @@
-"""Functions and methods that publish what their queries ask for."""
+"""Functions and methods that publish the results of their queries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VECTORS, USERS = np.ones((20, 2)), np.arange(20)
 
 
 class People:
-    """Whose vectors are published by a method."""
+    """Users with vectors that a method publishes."""
 
     def __init__(self, vectors: Any) -> None:
         self.vectors = vectors
@@ -31,7 +31,7 @@ class People:
     mean = published(asked, "mean")
 
 
-def test_a_function_publishes_what_it_asks_for() -> None:
+def test_function_publishes_its_query() -> None:
     def asked(vectors: Any, *, epsilon: float) -> Query[MeanOfUsers]:
         """Publish the mean of all users."""
         return People(vectors).asked(epsilon=epsilon)
@@ -47,7 +47,7 @@ def test_a_function_publishes_what_it_asks_for() -> None:
         door(VECTORS, epsilon=0.5, delta=0.1)  # type: ignore[call-arg]
 
 
-def test_a_method_publishes_what_another_asks_for() -> None:
+def test_method_publishes_the_query_of_another() -> None:
     people = People(VECTORS)
     with dg.budget(1.0, 1e-5) as whole:
         assert 0.49 < people.mean(epsilon=0.5).guarantee.epsilon() <= 0.5

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.rooms import SOURCE, modules_of, needed, tree_of
 
-# Names of dpgrain.noise by which nothing is drawn.
+# Names of dpgrain.noise that draw nothing.
 _HARMLESS = {
     "RandomSource", "RandomState", "SystemSource", "SeededSource", "raise_scale", "MAX_SCALE",
     "rounded", "BinomialDistribution", "CountDistribution", "PoissonDistribution",
@@ -27,7 +27,7 @@ _WATCHES = ("auditing/", "testing/")
 
 
 def _draws(tree: ast.Module) -> set[str]:
-    """The names by which a module draws noise or opens the rows of tables."""
+    """The names with which a module draws noise or reads the rows of tables."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dpgrain.noise"):
@@ -44,7 +44,7 @@ def _draws(tree: ast.Module) -> set[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
     }
-    # Random bits for other purposes make no numbers, and those of a release seed no generator.
+    # Random bits for other purposes produce no numbers, and a release's bits seed no generator.
     if names & _BITS:
         found |= names & _NUMBERS
     if names & {"bits", "random_bits"}:
@@ -67,7 +67,7 @@ def _draws_numbers(call: ast.Call) -> bool:
 
 @cache
 def _places(source: Path) -> set[str]:
-    """The files that draw or open, but for those behind the gate and those that publish nothing."""
+    """Files that draw or read, except behind the gate and without publishing."""
     root = source / "dpgrain"
     files = {
         path.relative_to(root).as_posix(): _draws(tree_of(path))
@@ -76,14 +76,14 @@ def _places(source: Path) -> set[str]:
     return {name for name, found in files.items() if found and not name.startswith(_BEHIND)}
 
 
-def test_rows_are_opened_and_noise_is_drawn_behind_the_gate() -> None:
+def test_rows_and_noise_are_accessed_behind_the_gate() -> None:
     places = _places(SOURCE)
     assert {name for name in places if not name.startswith(_WATCHES)} == set()
-    # The finder sees those who watch.
+    # The finder detects observers.
     assert {name.split("/")[0] + "/" for name in places} == set(_WATCHES)
 
 
-def test_no_release_needs_those_who_watch() -> None:
+def test_no_release_needs_observers() -> None:
     """Only a page shows the verdict of an audit, which has no draws."""
     watches = tuple("dpgrain." + room.removesuffix("/") for room in _WATCHES)
     users = {
@@ -97,13 +97,14 @@ def test_no_release_needs_those_who_watch() -> None:
     assert {name.split(".")[1] for name, _ in users} <= {"report"}
 
 
-def test_who_draws_by_itself_is_seen(tmp_path: Path) -> None:
+def test_ungated_draws_are_detected(tmp_path: Path) -> None:
     seen = {
         "law.py": "from dpgrain.noise.noisy_sums import with_gaussian\n",
         "named.py": "def draw(event, *sums):\n    return event.law.add_noise(*sums)\n",
         "row.py": "def read(table):\n    return table.open_engine()\n",
         "word.py": "def seed(self):\n    return self._source.words(4)\n",
         "network.py": "def noise(size):\n    return torch.randn(size)\n",
+        "device.py": "from dpgrain.noise.device_normals import NormalStream\n",
         "numpy.py": "def noise(size):\n    return np.random.normal(size=size)\n",
         "seedless.py": "def noise(size):\n    return np.random.default_rng().normal(size=size)\n",
         "seeded.py": "def noise(source):\n    return np.random.default_rng(source.bits('seed', 4))\n",

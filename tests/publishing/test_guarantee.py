@@ -1,4 +1,4 @@
-"""The promise in one sentence and as a curve."""
+"""The guarantee as one sentence and as a curve."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def promise(
     level: Level = "element", relation: Relation = "zero_out", event: Event | None = None
 ) -> Guarantee:
     event = event or Gaussian(5.0, Contribution(block=level))
-    elements = "the column 'topic'" if level == "element" else ""
+    elements = "'topic'" if level == "element" else ""
     return Guarantee(level, elements, relation, 1e-6, event, (Fact("items", (9,)),))
 
 
-def test_text_that_cannot_be_written_is_refused() -> None:
+def test_unwritable_text_is_rejected() -> None:
     """Halves of letters are text to JSON, and have neither a hash nor bytes."""
-    values = {**promise().to_dict(), "elements": "the column '\ud800'"}
+    values = {**promise().to_dict(), "elements": "'\ud800'"}
     with refuses("elements", "valid UTF-8 text"):
         Guarantee.from_json(json.dumps(values))
 
@@ -43,7 +43,7 @@ def test_composition() -> None:
     assert promise().epsilon(1e-6) < both.epsilon(1e-6) < three.epsilon(1e-6)
 
 
-def test_what_does_not_compose() -> None:
+def test_incompatible_guarantees_do_not_compose() -> None:
     mine = promise()
     others = [
         promise("user"),
@@ -66,10 +66,17 @@ def test_what_does_not_compose() -> None:
 def test_json_round_trip(event: Event) -> None:
     before = promise(event=event)
     text = before.to_json()
-    assert json.loads(text)["elements"] == "the column 'topic'"
+    assert json.loads(text)["elements"] == "'topic'"
     after = Guarantee.from_json(text)
     assert after == before
     assert str(after) == str(before)
+
+
+def test_a_column_of_earlier_versions_is_the_same_partition() -> None:
+    now = promise()
+    before = Guarantee.from_dict({**now.to_dict(), "elements": "the column 'topic'"})
+    assert (before, before.hash) == (now, now.hash)
+    assert (before + now).elements == "'topic'"
 
 
 def test_the_curve_by_granularity() -> None:
@@ -95,7 +102,7 @@ def test_the_curve_by_granularity() -> None:
         ("record", dg.User(3)),
     ],
 )
-def test_nothing_is_promised_where_nothing_bounds_it(level: Level, unit: Unit) -> None:
+def test_unbounded_units_have_no_guarantee(level: Level, unit: Unit) -> None:
     assert promise(level).epsilon(unit=unit) == math.inf
 
 
@@ -116,7 +123,7 @@ def test_wrong_arguments() -> None:
 
 
 def test_parts_of_one_element_in_two_releases_compose() -> None:
-    # Monday and Tuesday lie in one week, which is the element: whoever is in both pays for both.
+    # Monday and Tuesday are in one week, the element: a user in both is charged for both.
     weeks = Partition((Rule("day", "week"),))
 
     def of_a_day(day: str) -> Guarantee:

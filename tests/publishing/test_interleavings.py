@@ -1,6 +1,6 @@
-"""Two threads in one budget: whatever the second does at a line of the first, one came after the other.
+"""Two threads in one budget: at any line of the first, the outcome is that of some order.
 
-Lines at which the first pauses follow from the code (``tests.interleaving``).
+The pauses of the first follow from the code (``tests.interleaving``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dpgrain.publishing.publish import before_publishing
 from dpgrain.publishing.publish import reserve as reserve_releases
 
 MU = dg.budget(1.0, 1e-6).caps.price.mu
-# A child that waits so many seconds for a lock that nobody holds any more is ended.
+# A child that waits this long for an abandoned lock is ended, in seconds.
 PATIENCE_SECONDS = 10
 
 
@@ -42,7 +42,7 @@ def charge(share: float) -> Do:
 
 
 def reserve(_: dg.Budget) -> Any:
-    """Two releases that are charged as one, and made."""
+    """Two releases charged as one, and then made."""
     one, two = taking(0.3), taking(0.31)
     held = reserve_releases(one + two, [one, two])
     return held.take(one), held.take(two)
@@ -55,10 +55,10 @@ def opens(_: dg.Budget) -> float:
 
 
 def forked(_: dg.Budget) -> str:
-    """What a process that is forked now is told when it publishes, and when it opens a budget."""
+    """The answers to a process that is forked now, and publishes and opens a budget."""
     reads, writes = os.pipe()
     with warnings.catch_warnings():
-        # Later Pythons warn of a fork beside threads, which is what is asked for.
+        # Later Pythons warn about a fork with threads, which is intended here.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
@@ -78,7 +78,7 @@ def forked(_: dg.Budget) -> str:
     return said
 
 
-# What is done in an open budget: each of two of .6 fits alone.
+# Actions in an open budget: each of two charges of .6 fits only without the other.
 DEEDS: dict[str, Do] = {
     "charge": charge(0.6),
     "charge little": charge(0.3),
@@ -103,7 +103,7 @@ def pair() -> Iterator[Interleaving]:
 def outcome(
     pair: Interleaving, names: tuple[str, str], at: Seam | None = None, turned: bool = False
 ) -> Any:
-    """What both threads were told, and what the budget says then."""
+    """The answers of both threads, and the final state of the budget."""
     b = dg.budget(1.0, 1e-6, plan=[PLANNED])
     one, two = (lambda name=name: DEEDS[name](b) for name in names)
     with b:

@@ -33,7 +33,7 @@ def count() -> dg.Histogram:
     return dg.count(cases.table(), unit=dg.User(), clip=5.0, epsilon=0.1, delta=1e-8)
 
 
-def test_what_is_published_is_charged_in_every_thread() -> None:
+def test_releases_are_charged_in_every_thread() -> None:
     ledger = Listed()
     ledgers.enter(ledger)
     try:
@@ -54,7 +54,7 @@ def test_what_is_published_is_charged_in_every_thread() -> None:
     assert count().guarantee.receipts == ()
 
 
-def test_a_place_that_was_inherited_is_opened_and_kept(
+def test_inherited_place_is_opened_and_reused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
     monkeypatch.setenv("DPGRAIN_LEDGER", "nowhere")

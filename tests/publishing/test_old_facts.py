@@ -71,7 +71,7 @@ def test_a_sentence_of_another_form_stays_as_stated(sentence: str) -> None:
     assert dg.Guarantee.from_json(read.to_json()) == read
 
 
-def test_a_guarantee_of_version_0_1_composes_without_repeated_facts() -> None:
+def test_version_0_1_guarantee_composes_without_repeated_facts() -> None:
     new = of(
         Fact("enrolled-users", (3000,)),
         Fact("counted-users", (0.03, 24.4137)),

@@ -1,4 +1,4 @@
-"""A copy that is sent to a process of before tells it what was open where the copy was made."""
+"""A copy sent to an earlier process reports the budgets that were open at copying."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def model() -> LinearRegression:
 
 
 def fitted(sent: bytes, copies: int = 0) -> str:
-    """Fit what was sent, or a copy of it, and return what it promises or why it is refused."""
+    """Fit the received object, or a copy of it, and return its guarantee or the error."""
     found: Any = pickle.loads(sent)
     for _ in range(copies):
         found = clone(pickle.loads(pickle.dumps(found)))
@@ -37,14 +37,14 @@ def fitted(sent: bytes, copies: int = 0) -> str:
 
 @pytest.fixture(scope="module")
 def earlier() -> Iterator[ProcessPoolExecutor]:
-    """A process that was started before anything was opened, as those of a pool are."""
+    """A process started before any budget was opened, like a pool's."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         assert pool.submit(abs, -1).result() == 1
         yield pool
 
 
 @pytest.mark.parametrize("copies", [0, 1, 2])
-def test_a_fit_is_refused_where_the_budget_is_not_charged(
+def test_fit_without_the_charged_budget_is_rejected(
     earlier: ProcessPoolExecutor, copies: int
 ) -> None:
     with dg.budget(1.0, 1e-6) as spent:
@@ -55,7 +55,7 @@ def test_a_fit_is_refused_where_the_budget_is_not_charged(
 
 
 @pytest.mark.slow
-def test_a_fit_is_refused_where_the_ledger_is_not_open(
+def test_fit_without_the_open_ledger_is_rejected(
     earlier: ProcessPoolExecutor, tmp_path: Path
 ) -> None:
     promises = [dg.LastingPromise.of(dg.Record(), 1.0, 1e-6)]
@@ -64,14 +64,17 @@ def test_a_fit_is_refused_where_the_ledger_is_not_open(
         sent = pickle.dumps(model())
         assert str(ledger.place) not in sent.decode("latin-1")
         said = earlier.submit(fitted, sent).result()
-        # One that is started now charges it.
+        # A process started now charges it.
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
             charged = pool.submit(fitted, sent).result()
     assert "sent here while a ledger was open in another process" in said
-    assert "the ledger 'visits' promises one record" in charged
+    assert (
+        "the ledger 'visits' (which promises ε = 1, δ = 10⁻⁶ per record (zero_out)) has no room"
+        in charged
+    )
 
 
-def test_what_was_made_here_is_fitted_here() -> None:
+def test_local_query_is_fitted_locally() -> None:
     with dg.budget(100.0, 1e-3) as spent:
         sent = pickle.dumps(model())
         assert "Record-level" in fitted(sent, copies=1)
@@ -81,5 +84,5 @@ def test_what_was_made_here_is_fitted_here() -> None:
 
 
 @pytest.mark.slow
-def test_where_nothing_is_open_nothing_is_said(earlier: ProcessPoolExecutor) -> None:
+def test_nothing_is_reported_without_open_budgets(earlier: ProcessPoolExecutor) -> None:
     assert "Record-level" in earlier.submit(fitted, pickle.dumps(model()), 1).result()

@@ -1,4 +1,4 @@
-"""An event of one's own is charged as the library's are; what is none is refused in a sentence."""
+"""A custom event is charged like the library's; invalid ones raise a clear error."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_an_event_of_one_s_own_is_charged(where: str, tmp_path: Path) -> None:
     CHARGES[where](tmp_path, promise(Own(0.5)))
 
 
-def test_it_costs_what_the_same_known_event_costs() -> None:
+def test_it_costs_as_much_as_the_known_event() -> None:
     own, known = dg.budget(3.0, 1e-6), dg.budget(3.0, 1e-6)
     own.charge(promise(Own(0.5)))
     known.charge(promise(PureDP(0.5)))
@@ -90,7 +90,7 @@ def test_it_costs_what_the_same_known_event_costs() -> None:
 
 @pytest.mark.parametrize("where", [name for name in CHARGES if name != "plan"])
 @pytest.mark.parametrize("nothing", [Own(0.5), 0.5, None, "ε", Own], ids=repr)
-def test_what_is_no_guarantee_is_refused(where: str, nothing: Any, tmp_path: Path) -> None:
+def test_invalid_guarantee_is_rejected(where: str, nothing: Any, tmp_path: Path) -> None:
     with refuses("guarantee"):
         CHARGES[where](tmp_path, nothing)
 
@@ -104,7 +104,7 @@ WRONG: list[tuple[Callable[[], Event], str]] = [
 
 @pytest.mark.parametrize("where", ["budget", "plan", "ledger"])
 @pytest.mark.parametrize(("make", "told"), WRONG, ids=["loss", "level", "data"])
-def test_an_event_that_breaks_the_protocol_is_refused(
+def test_event_violating_the_protocol_is_rejected(
     where: str, make: Callable[[], Event], told: str, tmp_path: Path
 ) -> None:
     with pytest.raises(dg.ParameterError, match=told):

@@ -1,4 +1,4 @@
-"""Parameters read from source equal those of the function: names, types and defaults."""
+"""Parameters read from source equal the function's: names, types and defaults."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOORS: dict[tuple[str, str], Any] = {
 
 
 def known(hint: Any) -> Any:
-    """A type in words, where a class of another package or of this one is its name."""
+    """A type as text, with classes shown by their names."""
     if get_origin(hint) in (Union, types.UnionType):
         return frozenset(map(known, get_args(hint)))
     if get_args(hint) and get_origin(hint) not in (ndarray, Solver):
@@ -38,7 +38,7 @@ def known(hint: Any) -> Any:
 
 
 @pytest.mark.parametrize(("home", "name"), DOORS)
-def test_source_says_what_a_function_takes(home: str, name: str) -> None:
+def test_source_shows_the_parameters_of_a_function(home: str, name: str) -> None:
     read, hints = parameters_of(home, name), get_type_hints(DOORS[home, name])
     taken = inspect.signature(DOORS[home, name]).parameters
     assert list(read) == list(taken)
@@ -48,14 +48,14 @@ def test_source_says_what_a_function_takes(home: str, name: str) -> None:
         assert read[each].text, each
 
 
-def test_a_method_is_read_without_what_only_its_place_names() -> None:
+def test_method_is_read_without_its_positional_names() -> None:
     pairs = parameters_of("dpgrain.tables.table", "UserTable.join")["pairs"]
     assert list(parameters_of("dpgrain.tables.table", "UserTable.join")) == ["columns", "pairs"]
     assert (pairs.hint, pairs.default, pairs.required) == (int, 1, False)
     assert pairs.help.startswith("The maximum number of a person's rows in the other table")
 
 
-def test_a_docstring_is_that_of_the_function() -> None:
+def test_docstring_belongs_to_the_function() -> None:
     first = docstring("dpgrain.statistics.moments", "mean").partition("\n")[0]
     assert first == (dg.mean.__doc__ or "").partition("\n")[0]
 

@@ -72,12 +72,13 @@ def test_a_price_is_above_the_curve_of_its_event(
     if not loss.pairs and not loss.renyi and math.isfinite(loss.pure) and len(event.parts) == 1:
         one = dataclasses.replace(event, count=1) if count > 1 else event  # type: ignore[type-var]
         loss = exactly(one.loss(1, relation, unit), count)
-        # A choice of bounded range is less than any pure mechanism: what dominates it is known.
+        # A choice of bounded range costs less than any pure mechanism: its dominating pair is
+        # known.
         if choices := [other for other in one.loss(1, relation, unit).others if not other.pairs]:
             loss = exactly(choices[0], count)
     elif loss.pairs:
         loss = loss.best_at(caps.leak)
-    # A curve that is priced as pure is looked up at one point, and from there on.
+    # A curve priced as pure is evaluated at one point, and above it.
     for epsilon in np.linspace(own.pure, 5.0, 9):
         known = min(loss.delta(float(epsilon)), event.delta(float(epsilon), relation=relation))
         # Composed numerically ε is known to 3e-4.
@@ -122,7 +123,7 @@ def test_small_pure_parts_lose_no_digits() -> None:
 
 
 def test_prices_of_choices_and_names() -> None:
-    """►: a choice of η-bounded range costs half of what an η-DP mechanism does."""
+    """►: a choice of η-bounded range costs half of an η-DP mechanism."""
     choice = price(ExponentialMechanism(10.0, one_way=True), "zero_out", User(), WIDE)
     assert choice.mu == pytest.approx(0.0627, abs=5e-5)
     assert price(PureDP(0.1), "zero_out", User(), WIDE).mu == pytest.approx(0.1253, abs=5e-5)
@@ -153,8 +154,8 @@ def test_prices_of_sampled_runs(event: Event, mu: float, exact: float | None) ->
         assert Caps(Price(mu=found, leak=1e-7)).epsilon(1e-6) == pytest.approx(2.131, abs=0.01)
 
 
-def test_a_curve_is_held_against_the_whole_gaussian_and_not_at_one_point() -> None:
-    """The Laplace mechanism: its own curve, finer than the points that are looked at."""
+def test_curve_is_compared_with_the_whole_gaussian() -> None:
+    """The Laplace mechanism: its exact curve, on a finer grid than the evaluated one."""
     rate = 0.7
 
     class Exact:
@@ -167,7 +168,7 @@ def test_a_curve_is_held_against_the_whole_gaussian_and_not_at_one_point() -> No
         def bounds(self, delta: float) -> tuple[float, float]:
             return self.epsilon(delta), self.epsilon(delta)
 
-    # The closed form is that of the law.
+    # The closed form equals the distribution's.
     assert Exact().delta(0.3) == pytest.approx(
         laplace_law.cdf((rate - 0.3) / 2) - math.exp(0.3) * laplace_law.cdf(-(rate + 0.3) / 2)
     )
@@ -183,11 +184,11 @@ def test_a_curve_is_held_against_the_whole_gaussian_and_not_at_one_point() -> No
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("place", ["pure", "mu", "leak"])
-def test_what_is_no_number_fits_nowhere(place: str, value: float) -> None:
+def test_nan_fits_nowhere(place: str, value: float) -> None:
     assert Price(**{place: value}).share_of(Price(1e300, 1e150, 1.0)) == math.inf
 
 
-def test_an_event_without_a_price_is_refused_by_it() -> None:
+def test_event_without_a_price_is_rejected_by_it() -> None:
     assert price(Gaussian(1e-9, USER), "zero_out", User(), WIDE).share_of(WIDE) > 1
     unbounded = price(Gaussian(5.0), "zero_out", User(), WIDE)
     assert unbounded.share_of(WIDE) == math.inf
@@ -197,7 +198,7 @@ def test_an_event_without_a_price_is_refused_by_it() -> None:
     assert price(run, "zero_out", User(), none).share_of(none) == math.inf
 
 
-def test_prices_of_composed_events_are_those_of_their_parts() -> None:
+def test_composed_prices_follow_from_their_parts() -> None:
     parts = [Gaussian(5.0, USER), PureDP(0.2), ApproximateDP(0.1, 1e-8), ExponentialMechanism(30.0)]
     for some in itertools.combinations(parts, 2):
         both = price(some[0] + some[1], "zero_out", User(), WIDE)
@@ -207,7 +208,7 @@ def test_prices_of_composed_events_are_those_of_their_parts() -> None:
 
 @pytest.mark.parametrize("units", [1, 2, 7])
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_the_price_of_several_units_is_that_of_all(units: int, relation: Relation) -> None:
+def test_price_of_several_units_covers_all(units: int, relation: Relation) -> None:
     shared = Contribution(layout="shared")
     for event in (
         Gaussian(20.0),

@@ -1,4 +1,4 @@
-"""A budget is one, in the process that made it; its children publish nothing of their own."""
+"""A budget is valid only in its process; child processes publish nothing independently."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(code: str) -> str:
 
 
 @pytest.mark.slow
-def test_forked_children_publish_nothing_of_their_own() -> None:
+def test_forked_children_publish_nothing_independently() -> None:
     """The child is a copy of the budget; leaving the block in it does not make it free."""
     said = run(
         """
@@ -60,7 +60,7 @@ def test_forked_children_publish_nothing_of_their_own() -> None:
 
 
 @pytest.mark.slow
-def test_a_budget_is_one_in_the_process_that_made_it() -> None:
+def test_budget_is_valid_only_in_its_process() -> None:
     """Also if it was not open when the process was forked, or its environment was cleared."""
     said = run(
         """
@@ -79,7 +79,7 @@ def test_a_budget_is_one_in_the_process_that_made_it() -> None:
                 with b:
                     return False
             except dg.ParameterError as error:
-                return "made in another process" in str(error)
+                return "is a copy from another process" in str(error)
 
         print(in_child(enters))
         with b:
@@ -97,7 +97,7 @@ def test_a_budget_is_one_in_the_process_that_made_it() -> None:
     assert said == "0\n0\nBudget of ε = 1 and δ = 10⁻⁶: 100% spent, 0% left\n"
 
 
-def test_what_is_noted_is_not_written() -> None:
+def test_notes_are_not_written() -> None:
     b = dg.budget(1.0, 1e-6)
     for name in ("spent", "caps", "guarantee", "epsilon", "delta", "left"):
         with pytest.raises(AttributeError):
@@ -105,8 +105,8 @@ def test_what_is_noted_is_not_written() -> None:
 
 
 @pytest.mark.slow
-def test_spawned_children_publish_nothing_of_their_own() -> None:
-    """They are told by a mark in their environment, also when the budget is closed meanwhile."""
+def test_spawned_children_publish_nothing_independently() -> None:
+    """A mark in their environment stops them, even if the budget is closed by then."""
     said = run(
         """
         import subprocess

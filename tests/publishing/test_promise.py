@@ -1,4 +1,4 @@
-"""What a promise refuses, and what it knows."""
+"""A guarantee's errors and knowledge."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ STATED: dict[str, Any] = {
         *[("unit", wrong) for wrong in ("user", None, dg.User, 1)],
     ],
 )
-def test_a_wrong_value_is_refused_by_its_name(name: str, value: object) -> None:
+def test_invalid_value_is_rejected_by_its_name(name: str, value: object) -> None:
     with pytest.raises(dg.ParameterError, match=f"^{name} must "):
         Promise(**{**STATED, name: value})
 
 
 @pytest.mark.parametrize("level", UNITS)
-def test_it_knows_the_level_and_the_plain_unit_of_its_unit(level: str) -> None:
+def test_it_has_the_level_and_plain_unit(level: str) -> None:
     promise = Promise(UNITS[level], 1, 0, "replace")
     assert promise.level == level == promise.plain_unit.level
     assert promise.plain_unit == type(UNITS[level])()
     assert hash(promise) == hash(Promise(UNITS[level], 1.0, 0.0, "replace"))
 
 
-def test_numbers_are_kept_as_floats() -> None:
+def test_numbers_are_stored_as_floats() -> None:
     promise = Promise(dg.User(), 1, 0, "zero_out")
     assert (type(promise.epsilon), type(promise.delta)) == (float, float)
 
 
-def test_a_delta_of_zero_is_refused_with_the_callers_sentence() -> None:
+def test_zero_delta_is_rejected_with_the_callers_message() -> None:
     promise = Promise(**STATED)
     promise.require_delta("delta = 0 does not do.")
     with refuses("delta", "0") as caught:
@@ -57,7 +57,7 @@ def test_a_delta_of_zero_is_refused_with_the_callers_sentence() -> None:
     assert caught.value.name == "delta"
 
 
-def test_epsilon_or_a_share_must_be_stated_and_not_both() -> None:
+def test_exactly_one_of_epsilon_and_share_is_required() -> None:
     with refuses("epsilon", "required"):
         Promise.of(dg.User(), None, 1e-6, "zero_out")
     with refuses("epsilon", "omitted"):
@@ -76,13 +76,13 @@ def event_of(promise: Promise) -> Gaussian:
     )
 
 
-def test_a_stated_promise_is_settled_as_it_is() -> None:
+def test_stated_promise_is_settled_unchanged() -> None:
     promise = Promise(**STATED)
     assert promise.settled(event_of) is promise
     assert promise.budget is None
 
 
-def test_a_share_is_settled_at_an_epsilon_that_takes_it() -> None:
+def test_share_is_settled_at_its_epsilon() -> None:
     with dg.budget(1.0, 1e-6) as budget:
         half = Promise.of(dg.User(), None, 0.5, "zero_out", 0.5)
         whole = Promise.of(dg.User(), None, 0.5, "zero_out", 1.0)

@@ -1,4 +1,4 @@
-"""Releases that are reserved are charged as one, before any of them reads anything."""
+"""Reserved releases are charged as one, before any of them reads anything."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _guarantees(*epsilons: float) -> list[dg.Guarantee]:
     return [_count(cases.unread(), epsilon).plan.guarantee for epsilon in epsilons]
 
 
-def test_they_are_charged_as_one_and_made_in_any_order() -> None:
+def test_they_are_charged_together_and_made_in_any_order() -> None:
     guarantees = _guarantees(0.3, 0.4, 0.3)
     together = reduce(add, guarantees)
     with dg.budget(2.0, 1e-5) as whole:
@@ -49,7 +49,7 @@ def test_they_are_charged_as_one_and_made_in_any_order() -> None:
     assert spent.mu == pytest.approx(single.spent.mu)
 
 
-def test_a_refusal_charges_and_reads_nothing() -> None:
+def test_rejection_charges_and_reads_nothing() -> None:
     guarantees = _guarantees(0.9, 0.9)
     with dg.budget(1.0, 1e-6) as whole:
         with no_room():
@@ -58,14 +58,14 @@ def test_a_refusal_charges_and_reads_nothing() -> None:
         assert whole.guarantee is None
 
 
-def test_what_fails_was_charged() -> None:
+def test_failed_release_was_charged() -> None:
     guarantees = _guarantees(0.3, 0.4)
     with dg.budget(1.0, 1e-6) as whole:
         held = reserve(reduce(add, guarantees), guarantees)
         with pytest.raises(AssertionError, match="rows were read"):
             held.publish(_count(cases.unread(), 0.3))
         assert whole.spent.mu > 0
-        # What was reserved and not made is not given back.
+        # A reservation without a release is not refunded.
         with no_room():
             dg.publish(_count(cases.unread(), 1.05))
 
@@ -82,10 +82,10 @@ def test_a_plan_takes_them_out_as_one() -> None:
 
 @pytest.mark.slow(cases=9)
 @pytest.mark.parametrize("epsilons", list(itertools.product((0.05, 0.2, 0.5), repeat=3)), ids=str)
-def test_the_price_of_all_is_no_less_than_their_composition(
+def test_total_price_is_at_least_the_composition(
     epsilons: tuple[float, float, float],
 ) -> None:
-    """A budget that holds them keeps its promise: its caps are no less than what was made."""
+    """A budget with these limits satisfies its guarantee: they cover the releases' costs."""
     guarantees = _guarantees(*epsilons)
     together = reduce(add, guarantees)
     with dg.budget(3.0, 1e-5) as whole:
@@ -97,7 +97,7 @@ def test_the_price_of_all_is_no_less_than_their_composition(
     assert made.delta(3.0) <= whole.caps.delta(3.0) <= 1e-5
 
 
-def test_a_run_that_goes_on_is_charged_to_a_ledger_that_does_not_hold_it(tmp_path: Path) -> None:
+def test_continued_run_is_charged_to_an_exhausted_ledger(tmp_path: Path) -> None:
     one, two = (
         dg.Ledger.create(
             tmp_path / name, name=name, promises=[dg.LastingPromise.of(dg.User(), 9.0, 1e-4)]
@@ -118,7 +118,7 @@ def test_a_run_that_goes_on_is_charged_to_a_ledger_that_does_not_hold_it(tmp_pat
     assert [receipt.ledger for receipt in resumed.receipts] == [one.id, two.id]
 
 
-def test_a_run_that_goes_on_is_charged_to_a_budget_whatever_the_ledger_holds(
+def test_continued_run_is_charged_to_a_budget_regardless(
     tmp_path: Path,
 ) -> None:
     promises = [dg.LastingPromise.of(dg.User(), 9.0, 1e-4)]
@@ -134,7 +134,7 @@ def test_a_run_that_goes_on_is_charged_to_a_budget_whatever_the_ledger_holds(
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_a_release_inside_another_is_of_rows_of_its_own(together: bool) -> None:
+def test_nested_release_uses_separate_rows(together: bool) -> None:
     """A caller's loss may publish something of all days inside a fit of the rows of one."""
     query = dg.select.query(
         [0.0, 1.0], lambda one, rows: abs(rows - one), [0.3, 0.4], epsilon=1.0, unit=dg.Record()

@@ -21,7 +21,7 @@ USER = Contribution(block="user")
 
 @dataclass(frozen=True)
 class Number(Query[int]):
-    """A toy: the number 0, with noise; what its run does besides is the test's."""
+    """A sample query: the number 0, with noise; the test decides the other effects of its run."""
 
     promise: Promise
     also: Callable[[Charge, Gaussian], Any] = lambda *_: None
@@ -63,7 +63,7 @@ def test_a_release_is_charged_before_it_runs() -> None:
     assert spent[0] == 1 - whole.left
 
 
-def test_what_is_refused_does_not_run() -> None:
+def test_rejected_query_does_not_run() -> None:
     def never(*_: Any) -> None:
         raise AssertionError("it ran")
 
@@ -81,7 +81,7 @@ def test_a_share_is_settled_by_plans() -> None:
 
 
 def test_more_than_was_charged_is_not_drawn() -> None:
-    """A seeded bug of each kind: a second draw, a smaller multiplier, another law."""
+    """One mutant of each type: a second draw, a smaller multiplier, another distribution."""
     sums = np.zeros(1, dtype=np.int64)
 
     def twice(charge: Charge, event: Gaussian) -> None:
@@ -98,7 +98,7 @@ def test_more_than_was_charged_is_not_drawn() -> None:
             publish(asked(also=also))
 
 
-def test_a_seed_is_told_by_the_charge() -> None:
+def test_seed_is_reported_by_the_charge() -> None:
     private: list[bool] = []
 
     def noted(charge: Charge, _: Gaussian) -> None:
@@ -118,13 +118,13 @@ def test_a_seed_is_told_by_the_charge() -> None:
     [Promise(dg.Record(), 1.0, 1e-6, "zero_out"), Promise(dg.User(), 1.0, 1e-6, "replace")],
 )
 def test_a_query_keeps_its_unit_and_relation(promise: Promise) -> None:
-    """Its rows were asked for by the first unit, which another promise must not name otherwise."""
+    """The first unit determined its rows, which another guarantee must not rename."""
     with refuses("promise", "relation"):
         asked().with_promise(promise)
     assert asked().with_promise(Promise(dg.User(), 0.5, 1e-6, "zero_out")).promise.epsilon == 0.5
 
 
-def test_a_copy_of_a_mean_of_users_promises_nothing_to_another_unit() -> None:
+def test_copied_mean_of_users_guarantees_nothing_to_other_units() -> None:
     query: Any = dg.mean_of_users.query(
         np.ones((4, 2)), users=[1, 1, 2, 3], bound=2.0, epsilon=1.0, delta=1e-6, n_users=3
     )
@@ -133,8 +133,8 @@ def test_a_copy_of_a_mean_of_users_promises_nothing_to_another_unit() -> None:
             replace(query, promise=replace(query.promise, unit=unit))
 
 
-def test_shares_of_several_parts_are_what_they_are_called() -> None:
-    """A share is priced in its own part of the caps, where it was settled, whatever else is left."""
+def test_shares_of_several_parts_are_exact() -> None:
+    """A share is priced in its part of the limits, as settled, whatever else remains."""
     rows = pa.table({"who": [1, 2, 2], "v": [0.5, 1.0, 0.0]})
     table = dg.read(rows, user="who")
     options: dict[str, Any] = {"bounds": (0, 1), "unit": dg.User(), "noise": "laplace"}
@@ -162,7 +162,7 @@ def test_a_query_shows_no_rows() -> None:
         import_module(f"dpgrain.{module}")
     queries = _subclasses(Query) - {Query, Number}
     assert len(queries) > 8
-    # Of its own a query shows its fields, which may be rows.
+    # A query shows only its fields, which may be rows.
     shown = [cls for cls in queries if {"__repr__", "__eq__", "__getstate__"} & vars(cls).keys()]
     assert shown == []
 
@@ -171,7 +171,7 @@ def _subclasses(cls: type) -> set[type]:
     return {cls}.union(*map(_subclasses, cls.__subclasses__()))
 
 
-def test_what_passes_through_rows_is_not_quoted() -> None:
+def test_errors_passing_through_rows_are_not_quoted() -> None:
     def labels() -> Iterator[str]:
         yield "ann"
         raise ValueError("SECRET")
@@ -182,8 +182,8 @@ def test_what_passes_through_rows_is_not_quoted() -> None:
     assert error.value.__cause__ is None
 
 
-def test_a_query_may_stand_in_a_plan() -> None:
-    """It is composed exactly, made as the same query, and charged once it is made a second time."""
+def test_query_may_be_in_a_plan() -> None:
+    """It is composed exactly, published as the same query, and charged if repeated."""
     planned = asked(0.5)
     with dg.budget(1.0, 1e-5, plan=[planned]) as whole:
         publish(planned)

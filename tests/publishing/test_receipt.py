@@ -1,4 +1,4 @@
-"""Receipts are shown to whoever collects them, whichever thread publishes."""
+"""Receipts are passed to every collector, whichever thread publishes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def count() -> None:
     dg.count(cases.table(), unit=dg.User(), clip=5.0, epsilon=0.1, delta=1e-8)
 
 
-def test_whoever_collects_receipts_sees_what_is_charged_meanwhile(tmp_path: Path) -> None:
+def test_receipt_collectors_see_concurrent_charges(tmp_path: Path) -> None:
     promise = dg.LastingPromise.of(dg.User(), 5.0, 1e-5)
     with dg.Ledger.create(tmp_path / "l", name="visits", promises=[promise]) as ledger:
         with collected_receipts() as seen:
@@ -32,7 +32,7 @@ def test_whoever_collects_receipts_sees_what_is_charged_meanwhile(tmp_path: Path
     assert inner == receipts[1:2]
 
 
-def test_what_is_refused_has_no_receipt(tmp_path: Path) -> None:
+def test_rejected_release_has_no_receipt(tmp_path: Path) -> None:
     promise = dg.LastingPromise.of(dg.User(), 0.01, 1e-9)
     ledger = dg.Ledger.create(tmp_path / "l", name="visits", promises=[promise])
     with ledger, collected_receipts() as seen, pytest.raises(dg.RefusedError):

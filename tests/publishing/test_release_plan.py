@@ -1,4 +1,4 @@
-"""What is planned beforehand is composed exactly, and publishes nothing."""
+"""Planned releases are composed exactly, and publish nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PURE = PureDP(0.1)
 CHOICE = ([0.0, 0.5], lambda c, x: abs(x - c), cases.VECTORS[:, 0], cases.OWNERS)
 
 
-def test_a_plan_is_composed_exactly_and_run_in_any_order() -> None:
+def test_plan_composes_exactly_and_runs_in_any_order() -> None:
     """Sampled runs and pure parts cost less in a plan than at their prices."""
     releases: list[Callable[[], Any]] = [
         lambda: dg.count.query(cases.table(), noise="laplace", clip=5.0, epsilon=0.3, **cases.USER),
@@ -41,7 +41,7 @@ def test_a_plan_is_composed_exactly_and_run_in_any_order() -> None:
         for release in reversed(releases):
             dg.publish(release())
         assert b.spent == Price()
-        # Plan once: a second time it is charged at its price, and that is not held.
+        # Each plan is used once: a second time it is charged at its price, which does not fit.
         with no_room():
             dg.publish(releases[0]())
     assert b.guarantee is not None
@@ -50,8 +50,8 @@ def test_a_plan_is_composed_exactly_and_run_in_any_order() -> None:
         dg.publish(releases[0]())
 
 
-def test_what_is_chosen_in_a_budget_is_chosen_in_its_plan() -> None:
-    """Noise and mechanism depend on whether a budget is open: a plan is asked for as if one were."""
+def test_choice_in_a_budget_is_planned_in_it() -> None:
+    """Noise and mechanism depend on whether a budget is open: plans assume an open one."""
     releases: list[Callable[[], Any]] = [
         lambda: dg.count.query(cases.table(), epsilon=0.2, delta=1e-7, **cases.USER),
         lambda: dg.top.query(cases.table(), "page", epsilon=0.2, delta=1e-7, **cases.USER),
@@ -70,7 +70,9 @@ def test_plan_lists_the_budget_shares_of_its_parts() -> None:
     options: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, **cases.USER}
     plan = dg.mean.query(cases.table(), "paid", by="page", noise="gaussian", **options).plan
     event = plan.guarantee.event
-    assert list(plan.parts) == ["selection", "range", "alignment", "bounds", "sums"]
+    assert list(plan.parts) == [
+        "selection", "range", "values outside", "alignment", "bounds", "sums"
+    ]  # fmt: skip
     assert sum(plan.shares.values()) == pytest.approx(1.0)
     for part, share in plan.shares.items():
         assert plan.parts[part].loss().mu ** 2 == pytest.approx(share * event.loss().mu ** 2)
@@ -101,8 +103,8 @@ def test_a_plan_publishes_nothing() -> None:
     dg.count(cases.table(), **asked)
 
 
-def test_a_share_is_of_the_budget_that_is_charged() -> None:
-    """A loss that closes the budget meanwhile does not make the choice free."""
+def test_share_refers_to_the_charged_budget() -> None:
+    """A loss that closes the budget in the meantime does not make the choice free."""
     b = dg.budget(1.0, 1e-6)
 
     def closing(candidate: float, x: Any) -> Any:
@@ -114,7 +116,7 @@ def test_a_share_is_of_the_budget_that_is_charged() -> None:
     assert b.guarantee is None
 
 
-def test_a_plan_reads_nothing_and_leaves_room_for_what_is_not_planned() -> None:
+def test_plan_reads_nothing_and_leaves_budget_for_unplanned_releases() -> None:
     with dg.budget(
         1.0,
         1e-6,

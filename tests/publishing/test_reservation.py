@@ -1,4 +1,4 @@
-"""What was reserved is made once, by the process that reserved it."""
+"""A reserved release is published once, by the process that reserved it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_each_release_is_taken_once() -> None:
     ],
     ids=["noise", "relation", "users", "region"],
 )
-def test_what_differs_is_refused(other: Callable[[], dg.Guarantee]) -> None:
+def test_different_release_is_rejected(other: Callable[[], dg.Guarantee]) -> None:
     with pytest.raises(dg.ParameterError, match=r"not part of the reservation|do not compose"):
         _held(_guarantee()).take(other())
 
@@ -67,7 +67,7 @@ def test_of_many_threads_one_takes_it() -> None:
         assert sum(pool.map(take, range(16))) == 2
 
 
-def test_a_release_is_made_once() -> None:
+def test_release_happens_once() -> None:
     asked = {**cases.USER, "epsilon": 0.5, "delta": 1e-7, "clip": 5.0}
     query = dg.count.query(cases.table(), **asked)
     held = _held(query.plan.guarantee)
@@ -76,7 +76,7 @@ def test_a_release_is_made_once() -> None:
         held.publish(dg.count.query(cases.unread(), **asked))
 
 
-def test_a_copy_in_another_process_is_refused() -> None:
+def test_copy_in_another_process_is_rejected() -> None:
     held = _held(promise := _guarantee())
     refused_when_forked(lambda: held.take(promise), "another process")
     held.take(promise)

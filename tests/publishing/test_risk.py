@@ -1,4 +1,4 @@
-"""The risk of a unit in a release, as a guarantee states it."""
+"""The risk of a unit in a release, as stated by a guarantee."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_risk_of_gaussian_noise_is_exact(asked: dict[str, object], moved: fl
     assert risk.posterior == pytest.approx(detected / (detected + 0.05), abs=1e-8)
 
 
-def test_the_posterior_is_that_of_the_test() -> None:
+def test_posterior_agrees_with_the_test() -> None:
     risk = ELEMENTS.risk(false_alarms=0.2, prior=0.1)
     power = norm.sf(norm.isf(0.2) - 0.25)
     assert risk.posterior == pytest.approx(0.1 * power / (0.1 * power + 0.9 * 0.2), abs=1e-8)
@@ -78,7 +78,7 @@ def test_nothing_limits_the_risk_if_nothing_bounds_the_unit(level: Level, unit: 
     assert not risk.exact
 
 
-def test_which_values_are_exact() -> None:
+def test_exact_values_are_marked() -> None:
     assert (
         of(Gaussian(4.0, Contribution("user")) + Gaussian(2.0, Contribution("user"))).risk().exact
     )
@@ -98,13 +98,13 @@ def test_which_values_are_exact() -> None:
     assert not ELEMENTS.risk(unit=dg.Record()).exact
 
 
-def test_the_risk_of_two_releases_is_that_of_both() -> None:
+def test_risk_of_two_releases_covers_both() -> None:
     both = ELEMENTS + ELEMENTS
     assert both.risk().mu == pytest.approx(math.sqrt(2) / 4)
     assert both.risk().guess > ELEMENTS.risk().guess
 
 
-def test_the_risk_of_two_regions_is_that_of_the_worst() -> None:
+def test_risk_of_two_regions_is_the_worst() -> None:
     def of_a_day(day: str) -> dg.Guarantee:
         scope = Region((Side("day", days(day, day)),))
         return dg.Guarantee("record", "", "zero_out", 1e-6, event, scope=scope)
@@ -159,7 +159,7 @@ def test_many_sampled_rounds_have_a_limit() -> None:
     assert risk.detection < 0.1
 
 
-def test_a_risk_is_at_most_that_of_its_mu() -> None:
+def test_risk_is_at_most_the_mu_bound() -> None:
     either = Parallel((Gaussian(4.0, Contribution("user")), PureDP(0.8)))
     for alpha in (0.001, 0.05, 0.3):
         risk = of(either).risk(units=3, false_alarms=alpha)
@@ -184,8 +184,8 @@ def test_wrong_arguments_are_rejected() -> None:
         ELEMENTS.risk(units=0)
 
 
-def test_the_calibrated_risk_of_a_promise_is_that_of_its_mu() -> None:
-    """Gaussian noise for ε = 1 and δ = 10⁻⁶ has a risk far below that of (ε, δ) alone."""
+def test_calibrated_risk_of_a_promise_follows_its_mu() -> None:
+    """Gaussian noise for ε = 1 and δ = 10⁻⁶ has a risk far below the bound from (ε, δ)."""
     mu = gaussian_mu(1.0, 1e-6)
     found = of(Gaussian(1 / mu, Contribution("user"))).risk()
     assert found.guess == pytest.approx(norm.cdf(mu / 2), abs=1e-6)

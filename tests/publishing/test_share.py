@@ -1,4 +1,4 @@
-"""The terms on which releases share a promise: shares, leaks, epsilon and delta."""
+"""The terms of releases that share a guarantee: shares, leaks, epsilon and delta."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_shares_of_a_pure_budget() -> None:
         dg.count(cases.unread(), clip=5.0, noise="gaussian", **cases.USER, epsilon=0.1, delta=1e-6)
 
 
-def test_pure_parts_may_be_kept_room_for() -> None:
+def test_budget_may_be_reserved_for_pure_parts() -> None:
     """►: a cap on ε is cheaper for one large pure release than its price as Gaussian noise."""
     for pure, noise, without in ((0.1, 1.068, 1.18), (0.05, 1.021, 1.037)):
         kept = dg.budget(1.0, 1e-6, pure=pure)
@@ -57,12 +57,12 @@ def test_half_of_a_budget_as_a_promise() -> None:
 
 
 @pytest.mark.parametrize("share", [0, -0.1, 1.1, float("nan"), "half"])
-def test_a_share_lies_between_0_and_1(share: Any) -> None:
+def test_share_is_between_0_and_1(share: Any) -> None:
     with dg.budget(1.0, 1e-6), pytest.raises(dg.ParameterError, match="share must"):
         dg.count(cases.unread(), **cases.USER, share=share)
 
 
-def test_a_share_needs_a_budget_and_takes_the_place_of_epsilon() -> None:
+def test_share_needs_a_budget_and_replaces_epsilon() -> None:
     with refuses("share", "budget"):
         dg.count(cases.unread(), **cases.USER, share=0.5)
     with refuses("epsilon", "required"):

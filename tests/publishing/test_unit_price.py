@@ -1,4 +1,4 @@
-"""What a release costs a promised unit that is not its own block, case by case."""
+"""The cost of a release for a protected unit other than its block, case by case."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ONE_DAY, ONE_WEEK = (
     Region((Side("day", days("2026-01-05", end)),)) for end in ("2026-01-05", "2026-01-11")
 )
 TOPICS = Region((Side("topic", LabelSet(("a", "b", "c"))),))
-# The squares s² of what an exchanged block of each kind moves.
+# The squares s² of a replaced block's change, by type.
 SQUARES: dict[Any, int] = {"one": 1, "nonnegative": 2, "signed": 4}
 
 
@@ -84,7 +84,7 @@ def test_blocks_and_parts_of_blocks(
     # An exchanged unit moves its blocks as an exchange of each does.
     exchanged = square(disjoint, promised, relation="replace")
     assert exchanged == pytest.approx(SQUARES[coordinates] * blocks)
-    # Where a bound is kept, a part that empties its block lets another one in.
+    # With a contribution bound, a part that empties its block admits another one.
     kept = release(own, coordinates=coordinates, max_elements=100)
     assert square(kept, promised) == pytest.approx(max(2, SQUARES[coordinates]) * blocks)
 
@@ -94,7 +94,7 @@ def test_users_and_parts_of_users(coordinates: Any) -> None:
     made = release(None, level="user", coordinates=coordinates)
     assert square(made, None) == pytest.approx(1)
     assert square(made, DAY) == pytest.approx(SQUARES[coordinates])
-    # All that a user has on a day lies in the day, and in every stretch that meets it.
+    # A user's data of a day belong to the day, and to every window that meets it.
     daily = release(None, level="user", coordinates=coordinates, scope=ONE_DAY)
     for cells in (DAY, WEEK, any_days(30), Partition((Rule("day"),))):
         assert square(daily, cells) == pytest.approx(1), cells
@@ -141,7 +141,7 @@ def test_any_720_hours_are_29_days_and_two_parts(coordinates: Any, expected: flo
     assert M / math.hypot(whole, parts) == pytest.approx(expected, abs=5e-5)
 
 
-def test_so_many_cells_of_a_window_and_so_many_windows() -> None:
+def test_cells_and_windows_are_counted() -> None:
     """A person of w windows, of each at most m cells: √(wm)·M, and √2 times that under a bound."""
     windows, cells = 4, 5
     days_of = Contribution(cells=cells)
@@ -188,7 +188,7 @@ def test_a_region_bounds_how_many_blocks_a_unit_meets() -> None:
         (release(None, level="record"), "user", None),
     ],
 )
-def test_a_unit_without_bound_is_refused_in_one_sentence(
+def test_unbounded_unit_is_rejected_with_one_message(
     made: Guarantee, level: Level, cells: Partition | None
 ) -> None:
     with refuses("contribution", "unbounded") as caught:
@@ -196,7 +196,7 @@ def test_a_unit_without_bound_is_refused_in_one_sentence(
     assert "use the promised unit" in one_sentence(caught.value)
 
 
-def test_a_partition_that_is_known_in_words_alone() -> None:
+def test_partition_known_only_by_description() -> None:
     fits = [release(None, elements=words) for words in ("'topic'", "the column 'topic'")]
     assert [square(made, TOPIC) for made in fits] == [1, 1]
     other = release(None, elements="the elements passed (#1234)")
@@ -206,7 +206,7 @@ def test_a_partition_that_is_known_in_words_alone() -> None:
 
 
 def test_bounds_of_users_are_blocks_as_well() -> None:
-    """A user with at most M elements: a day is part of up to M blocks, which are kept."""
+    """A user with at most M elements: a day is part of up to M counted blocks."""
     event = Gaussian(1.0, Contribution(max_elements=3))
     made = release(TOPIC, event, level="user")
     assert square(made, None) == pytest.approx(3)
@@ -215,7 +215,7 @@ def test_bounds_of_users_are_blocks_as_well() -> None:
     assert square(release(WEEK, event, level="user"), DAY) == pytest.approx(2)
 
 
-def test_other_events_are_asked_as_well() -> None:
+def test_other_events_are_also_queried() -> None:
     known = release(WEEK, ApproximateDP(0.01, 1e-9, "element", "zero_out"))
     asked = neighbours_for_unit(known, "element", DAY, "zero_out")
     assert (asked.units, asked.relation) == (1, "replace")
@@ -225,7 +225,7 @@ def test_other_events_are_asked_as_well() -> None:
     assert price.pure == pytest.approx(0.02)
 
 
-def test_room_is_that_of_every_account() -> None:
+def test_remaining_budget_covers_every_account() -> None:
     event = Gaussian(10.0, Contribution(block="record", coordinates="one"))
     daily = release(None, event, level="record", scope=ONE_DAY)
     room = Price(mu=M / 2, leak=1e-8)

@@ -1,4 +1,4 @@
-"""A table, files of releases about it, and engines that tell when rows are read."""
+"""A table, release files about it, and engines that report reads of rows."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def unread() -> dg.UserTable:
 
 
 def releases(spending: str, names: list[str] | None = None) -> str:
-    """The tables of releases, each with the same line on what it may spend."""
+    """The tables of releases, each with the same line on its budget."""
     listed = KINDS if names is None else {name: KINDS[name] for name in names}
     return "\n".join(f"[release.{name}]\n{lines}\n{spending}\n" for name, lines in listed.items())
 
@@ -76,7 +76,7 @@ def parquet(folder: Path) -> Path:
 
 
 def without_its_rows(path: Path) -> None:
-    """Keep what a file of Parquet says of its columns, and none of their pages."""
+    """Retain a Parquet file's column metadata, and none of their pages."""
     held = path.read_bytes()
     footer = 8 + int.from_bytes(held[-8:-4], "little")
     path.write_bytes(held[:4] + bytes(len(held) - 4 - footer) + held[-footer:])

@@ -1,4 +1,4 @@
-"""Each mistake in a file is found, alone and with all the others, and told with its remedy."""
+"""Each mistake in a file is found separately and with others, and reported with its remedy."""
 
 from __future__ import annotations
 
@@ -57,6 +57,11 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
         "user =",
         "usr =",
         "[table] 'usr' is not a key of [table]; did you mean user?",
+    ),
+    "key of the command line": (
+        'user = "who"',
+        'user = "who"\nderive = {x = "month(at)"}',
+        "[table] 'derive' is not a key of [table]; did you mean columns?",
     ),
     "source": ("visits.parquet", "none.parquet", "none.parquet"),
     "no user": ('user = "who"', "", "[table] user is required for unit"),
@@ -123,7 +128,7 @@ MISTAKES: dict[str, tuple[str, str, str]] = {
     "twice": ('"all.html"', '"pages.csv"', "is already used in this command; choose another file"),
     "overwrites": ('"pages.csv"', '"visits.parquet"', "is already used in this command; choose"),
 }
-# These change other lines than any other of them, so that they can all be made at once.
+# These change different lines, so that they can all be made at once.
 TOGETHER = (
     *(
         "report",
@@ -147,7 +152,7 @@ def _told(folder: Path, text: str) -> str:
     return str(error.value)
 
 
-def test_a_file_that_is_right_has_none(tmp_path: Path) -> None:
+def test_valid_file_has_none(tmp_path: Path) -> None:
     cases.parquet(tmp_path)
     plan = dg.plan_releases(cases.written(tmp_path, RIGHT))
     assert [each.entry.name for each in plan.releases] == ["pages", "time", "bought"]
@@ -156,13 +161,13 @@ def test_a_file_that_is_right_has_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_each_mistake_is_told(name: str, tmp_path: Path) -> None:
+def test_each_mistake_is_reported(name: str, tmp_path: Path) -> None:
     before, after, said = MISTAKES[name]
     assert before in RIGHT
     assert said in _told(tmp_path, RIGHT.replace(before, after, 1))
 
 
-def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     text = RIGHT
     for name in TOGETHER:
         before, after, _ = MISTAKES[name]
@@ -171,14 +176,14 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     told = _told(tmp_path, text).splitlines()
     missed = [name for name in TOGETHER if not any(MISTAKES[name][2] in line for line in told)]
     assert missed == []
-    # Nothing else is told, but that an item is missing where its key is misspelt.
+    # The only other report is that an item is missing if its key is misspelt.
     assert len(told) - 1 == len(TOGETHER) + 1
     assert sum("item is required" in line for line in told) == 1
     assert told[0].endswith(f"has {len(told) - 1} mistakes; nothing was read or charged:")
     assert all(line.startswith(("  [", "  the file:")) for line in told[1:])
 
 
-def test_what_refuses_all_is_one_sentence(tmp_path: Path) -> None:
+def test_errors_rejecting_everything_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(dg.ParameterError, match="is not valid TOML: Expected"):
         dg.plan_releases(cases.written(tmp_path, "[table"))
     for text, why in {
@@ -197,7 +202,7 @@ def test_what_refuses_all_is_one_sentence(tmp_path: Path) -> None:
     assert "table must be a table, as in [table], not 3." in told
 
 
-def test_a_table_that_is_passed_stands_alone(tmp_path: Path) -> None:
+def test_passed_table_is_the_only_one(tmp_path: Path) -> None:
     text = cases.BUDGET + cases.releases("share = 0.1", ["count"])
     path = cases.written(tmp_path, text)
     table = cases.unread()
@@ -250,12 +255,12 @@ def test_a_file_is_known_again_by_its_text(tmp_path: Path) -> None:
     assert mark(text) == mark(text) != mark(text + "\n")
 
 
-def test_no_output_stands_in_place_of_what_is_read(tmp_path: Path) -> None:
+def test_no_output_replaces_an_input(tmp_path: Path) -> None:
     said = _told(tmp_path, RIGHT.replace('"pages.csv"', '"visits.parquet"', 1))
     assert "visits.parquet" in said
 
 
-def test_columns_filters_and_people_of_a_table_are_told_with_their_places(tmp_path: Path) -> None:
+def test_table_columns_filters_and_people_errors_show_positions(tmp_path: Path) -> None:
     rows = "who,at,paid\n1,2025-01-03 10:00,3\n2,2025-02-03 10:00,4\n"
     (tmp_path / "rows.csv").write_text(rows, encoding="utf-8")
     told = """
@@ -360,7 +365,7 @@ def test_a_file_joins_tables(tmp_path: Path) -> None:
         dg.plan_releases(path)
 
 
-def test_a_source_that_no_file_can_be_called_is_refused(tmp_path: Path) -> None:
+def test_source_without_a_file_name_is_rejected(tmp_path: Path) -> None:
     text = cases.TABLE + cases.BUDGET + cases.releases("share = 1.0", ["count"])
     path = cases.written(tmp_path, text.replace("visits.parquet", "visits\\u0000.parquet"))
     with pytest.raises(dg.DataError, match="is not a file name"):

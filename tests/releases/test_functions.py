@@ -19,7 +19,7 @@ from dpgrain.publishing import Query
 from dpgrain.releases.functions import FUNCTIONS, keys_of_function, query_of
 from dpgrain.units import Unit
 
-# What the file says of all releases, or the run decides; and what no text can state.
+# Options that the file sets for all releases, or the run decides; and those without a text form.
 ELSEWHERE = {
     *("table", "unit", "relation", "epsilon", "delta", "share", "random_state", "progress"),
     *("X", "users", "dimension", "n_users"),
@@ -91,15 +91,13 @@ def test_a_domain_in_every_form(form: str, tmp_path: Path) -> None:
         ({"by": "topic", "domain": 5}, "domain", "domain must be a file, a list"),
     ],
 )
-def test_a_domain_that_is_wrong_is_named(
-    own: dict[str, Any], key: str, said: str, tmp_path: Path
-) -> None:
+def test_invalid_domain_is_named(own: dict[str, Any], key: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(dg.ParameterError, match=said) as told:
         _query("statistic", "count", own, tmp_path)
     assert told.value.name == key
 
 
-def test_a_fit_and_a_mean_say_which_unit_they_need(tmp_path: Path) -> None:
+def test_fit_and_mean_state_their_required_unit(tmp_path: Path) -> None:
     own: dict[str, Any] = {"columns": ["age"], "bound": 3.0}
     with refuses("statistic", "'user'"):
         _query("statistic", "mean_of_users", own, tmp_path, dg.Record())

@@ -41,7 +41,7 @@ def test_values_fit_their_types_or_are_named(hint: Any, right: Any, other: Any) 
         assert repr(other) in wrong(hint, other)
 
 
-def test_what_no_file_can_state_is_no_key() -> None:
+def test_parameters_without_text_form_are_not_keys() -> None:
     one, two, three = (
         Parameter("one", User),
         Parameter("two", int, REQUIRED),
@@ -50,7 +50,7 @@ def test_what_no_file_can_state_is_no_key() -> None:
     assert keys_of([one, two, three], without=("three",)) == {"two": two}
 
 
-def test_all_that_is_wrong_is_noted(tmp_path: Path) -> None:
+def test_all_errors_are_noted(tmp_path: Path) -> None:
     keys = {key.name: key for key in (Parameter("item", str, REQUIRED), Parameter("clip", float))}
     errors = ValidationErrors(tmp_path)
     assert check_keys("[it]", {"clip": "x", "clpi": 2.0}, keys, errors, "a thing") == {}

@@ -59,7 +59,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "visits.ledger"
 
 
-def test_a_run_is_one_line_whose_receipt_all_releases_have(place: Path, tmp_path: Path) -> None:
+def test_run_is_one_line_with_a_shared_receipt(place: Path, tmp_path: Path) -> None:
     path = cases.written(tmp_path, FILE)
     with dg.Ledger(place) as ledger:
         made = dg.releases(path, days(), where=JANUARY)
@@ -68,7 +68,7 @@ def test_a_run_is_one_line_whose_receipt_all_releases_have(place: Path, tmp_path
         for release in made.values():
             assert release.guarantee.receipts == made.guarantee.receipts == (line.receipt,)
         left = ledger.left(1)
-        # Another month costs nobody's day anything more.
+        # Another month adds nothing to any day's cost.
         dg.releases(path, days(), where=FEBRUARY, again=True)
         assert ledger.left(1) == pytest.approx(left)
         assert ledger.verify().number == line.number + 1
@@ -76,7 +76,7 @@ def test_a_run_is_one_line_whose_receipt_all_releases_have(place: Path, tmp_path
     assert 0.99 < made.guarantee.epsilon() <= 1.0
 
 
-def test_the_same_window_again_is_refused_unless_asked_for(place: Path, tmp_path: Path) -> None:
+def test_repeated_window_is_rejected_unless_requested(place: Path, tmp_path: Path) -> None:
     path = cases.written(tmp_path, FILE.replace('output = "visits.csv"', ""))
     with dg.Ledger(place) as ledger:
         dg.releases(path, days(), where=JANUARY)
@@ -90,7 +90,7 @@ def test_the_same_window_again_is_refused_unless_asked_for(place: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_of_two_runs_at_once_one_is_refused_before_it_reads(place: Path, tmp_path: Path) -> None:
+def test_one_of_two_concurrent_runs_is_rejected_before_reading(place: Path, tmp_path: Path) -> None:
     """Both begin to charge at the same moment, and have seen the same ledger."""
     path = cases.written(tmp_path, FILE.replace('output = "visits.csv"', ""))
     code = f"""
@@ -130,7 +130,7 @@ def test_of_two_runs_at_once_one_is_refused_before_it_reads(place: Path, tmp_pat
     assert dg.Ledger(place).verify().number == 2
 
 
-def test_what_the_ledger_does_not_hold_reads_nothing(place: Path, tmp_path: Path) -> None:
+def test_run_beyond_the_ledger_reads_nothing(place: Path, tmp_path: Path) -> None:
     path = cases.written(tmp_path, FILE.replace("epsilon = 1.0", "epsilon = 3.0"))
     cases.counted()
     with dg.Ledger(place) as ledger:
@@ -179,7 +179,7 @@ def test_a_killed_run_was_charged_for_all(opened: int, place: Path, tmp_path: Pa
         assert ledger.left(1) == pytest.approx(killed)
 
 
-def test_releases_of_parts_are_charged_where_they_are(place: Path, tmp_path: Path) -> None:
+def test_releases_of_parts_are_charged_to_their_regions(place: Path, tmp_path: Path) -> None:
     path = cases.written(tmp_path, WEEK)
     plan = dg.plan_releases(path, days(), where=JANUARY)
     scopes = [str(each.guarantee.scope) for each in plan.releases]
@@ -193,7 +193,7 @@ def test_releases_of_parts_are_charged_where_they_are(place: Path, tmp_path: Pat
     assert week < rest < 1.0
 
 
-def test_regions_that_lie_apart_do_not_share(tmp_path: Path) -> None:
+def test_disjoint_regions_do_not_share(tmp_path: Path) -> None:
     """A day pays for one of two months, so that each of them may have nearly all of the budget."""
     text = FILE + 'where = {day = "2026-02"}\n'
     path = cases.written(
@@ -208,7 +208,7 @@ def test_regions_that_lie_apart_do_not_share(tmp_path: Path) -> None:
     assert 0.95 < apart <= 1.0
 
 
-def test_regions_that_are_wrong_are_told(tmp_path: Path) -> None:
+def test_invalid_regions_are_reported(tmp_path: Path) -> None:
     text = FILE + 'where = {dya = "2026-02", seconds = 3}\n'
     with pytest.raises(dg.ParameterError) as told:
         dg.plan_releases(cases.written(tmp_path, text), days(), where={"day": "soon"})

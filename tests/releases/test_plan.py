@@ -42,7 +42,7 @@ def test_all_together_spend_the_budget_and_no_more(tmp_path: Path) -> None:
     plan = _plan(tmp_path, cases.BUDGET + cases.releases(EACH))
     assert 2.0 * 0.999 <= plan.guarantee.epsilon() <= 2.0
     assert plan.guarantee.delta == 1e-6
-    # Gaussian noise has all of δ: none of it is kept for leaks that nobody has.
+    # Gaussian noise has all of δ: none of it is reserved for unneeded leaks.
     only = _plan(tmp_path, cases.BUDGET + cases.releases("share = 0.5", ["count", "mean"]))
     mu = only.guarantee.event.loss(1, "zero_out", dg.User()).mu
     assert mu == pytest.approx(gaussian_mu(2.0, 1e-6), rel=1e-3)
@@ -71,7 +71,7 @@ def test_noise_of_every_law_spends_the_budget(
     assert 0.99 * epsilon <= plan.guarantee.epsilon() <= epsilon
 
 
-def test_shares_are_of_squares_and_what_nobody_takes_stays(tmp_path: Path) -> None:
+def test_shares_split_squares_and_the_rest_remains(tmp_path: Path) -> None:
     text = cases.BUDGET + "\n".join(
         cases.releases(f"share = {share}", [name])
         for name, share in (("count", 0.4), ("mean", 0.1))
@@ -85,7 +85,7 @@ def test_shares_are_of_squares_and_what_nobody_takes_stays(tmp_path: Path) -> No
     assert (count / whole) ** 2 == pytest.approx(0.4, rel=0.03)
 
 
-def test_stated_ones_come_first_and_shares_are_of_the_rest(tmp_path: Path) -> None:
+def test_stated_budgets_come_first_and_shares_split_the_rest(tmp_path: Path) -> None:
     text = cases.BUDGET + cases.releases("share = 0.5", ["count", "mean"])
     fixed = cases.releases("epsilon = 1.0\ndelta = 1e-8", ["sum"])
     plan = _plan(tmp_path, text + fixed)
@@ -143,7 +143,7 @@ def test_no_options_break_the_budget(
     assert alone <= 1.0 * (share * len(names)) ** 0.5 * 1.15
 
 
-def test_a_plan_may_stand_in_the_plan_of_a_budget(tmp_path: Path) -> None:
+def test_plan_may_be_in_the_plan_of_a_budget(tmp_path: Path) -> None:
     plan = _plan(tmp_path, cases.BUDGET + cases.releases("share = 0.5", ["count", "mean"]))
     with dg.budget(3.0, 1e-5, plan=[plan.guarantee]) as whole:
         assert whole.spent == Price()
@@ -171,7 +171,7 @@ def test_a_plan_is_a_table_of_text(tmp_path: Path) -> None:
     assert lines[-1].startswith("All releases together: ε = 2, δ = 10⁻⁶ per ")
 
 
-def test_the_error_to_expect_is_that_of_the_release(tmp_path: Path) -> None:
+def test_expected_error_agrees_with_the_release(tmp_path: Path) -> None:
     lines = 'clip = 20.0\nshare = 0.5\nnoise = "gaussian"'
     plan = _plan(tmp_path, cases.BUDGET + cases.releases(lines, ["count", "sum"]))
     made = dg.releases(tmp_path / "releases.toml", cases.table(), random_state=1)
@@ -183,8 +183,8 @@ def test_the_error_to_expect_is_that_of_the_release(tmp_path: Path) -> None:
         )
 
 
-def test_no_mistake_is_made_up_behind_another(tmp_path: Path) -> None:
-    """A column that stands in for a misspelt one is not named as if the file had named it."""
+def test_no_mistake_is_invented_after_another(tmp_path: Path) -> None:
+    """A substitute for a misspelt column is not reported as if the file had contained it."""
     rows = {"person": ["a", "b"], "branch": ["x", "y"], "minutes": [1.0, 2.0]}
     path = tmp_path / "releases.toml"
     path.write_text(

@@ -1,4 +1,4 @@
-"""Releases of a file are those of the single functions, charged as one whatever happens."""
+"""Releases of a file equal the single functions' releases, and are always charged as one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _fitted(table: dg.UserTable) -> learn.LinearModel:
     return dg.publish(model.query(ColumnRows(table, encoding, "bought"), None))
 
 
-# The single functions, inside a budget, as the law of noise that is chosen depends on that.
+# The single functions, inside a budget, because the noise distribution depends on it.
 SINGLE: dict[str, Any] = {
     "histogram": lambda table: dg.histogram(table, "page", **USER),
     "top": lambda table: dg.top(table, "page", k=3, **USER),
@@ -85,7 +85,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dg.Releases:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SINGLE)
-def test_a_release_is_that_of_the_single_function(name: str, made: dg.Releases) -> None:
+def test_release_equals_the_single_function(name: str, made: dg.Releases) -> None:
     with dg.budget(10.0, 1e-5):
         alone = SINGLE[name](cases.table())
     assert np.array_equal(_numbers(made[name]), _numbers(alone))
@@ -106,9 +106,9 @@ def test_a_release_keeps_its_query(name: str, made: dg.Releases) -> None:
 
 @pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("spark")
-def test_releases_that_spark_reads_are_those_of_duckdb(tmp_path: Path) -> None:
+def test_spark_releases_equal_duckdb(tmp_path: Path) -> None:
     cases.parquet(tmp_path)
-    # A cluster fits exactly and with all blocks, whatever is asked for.
+    # A cluster fits exactly and with all blocks, for any request.
     fit = 'rounds = 5\nexact = true\nsampling = "full"'
     listed = cases.STATED + cases.releases(SPEND).replace("rounds = 5", fit)
     made = []
@@ -124,7 +124,7 @@ def test_releases_that_spark_reads_are_those_of_duckdb(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("spark")
-def test_a_plan_asks_spark_for_no_rows_and_a_run_that_fails_stays_charged(tmp_path: Path) -> None:
+def test_spark_plan_reads_no_rows_and_failures_stay_charged(tmp_path: Path) -> None:
     cases.without_its_rows(cases.parquet(tmp_path))
     text = cases.TABLE + 'engine = "spark"\n' + cases.STATED + cases.releases(SPEND, ["count"])
     path = cases.written(tmp_path, text)
@@ -155,7 +155,7 @@ def test_outputs_are_written_with_their_guarantees(tmp_path: Path) -> None:
     assert rows.column("estimate").to_pylist() == made["mean"].estimate.tolist()
     assert json.loads((tmp_path / "count.json").read_text())[0]["topic"] == "t0"
     assert learn.load(tmp_path / "fit.json").guarantee_ == made["fit"].guarantee_
-    # Together they are what was planned.
+    # Together they equal the plan.
     assert made.guarantee == made.plan.guarantee
     assert (
         "fixed in advance: 600 enrolled users; the facts in the guarantee of each release."
@@ -163,7 +163,7 @@ def test_outputs_are_written_with_their_guarantees(tmp_path: Path) -> None:
     )
 
 
-def test_a_budget_pays_for_all_as_one_and_before_any(tmp_path: Path) -> None:
+def test_budget_charges_all_together_before_any(tmp_path: Path) -> None:
     path = cases.written(tmp_path, cases.STATED + cases.releases(SPEND, ["count", "mean"]))
     with dg.budget(2.0, 1e-5) as whole:
         dg.releases(path, cases.table())
@@ -191,7 +191,7 @@ def test_a_file_is_a_plan_of_a_budget(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fails_at", [1, 2, 3])
-def test_a_run_that_fails_was_charged_for_all(fails_at: int, tmp_path: Path) -> None:
+def test_failed_run_was_charged_for_all(fails_at: int, tmp_path: Path) -> None:
     names = ["count", "mean", "mean_of_users"]
     text = cases.STATED + "\n".join(
         cases.releases(f'{SPEND}\noutput = "{name}.csv"', [name]) for name in names
@@ -208,7 +208,7 @@ def test_a_run_that_fails_was_charged_for_all(fails_at: int, tmp_path: Path) -> 
         (tmp_path / f"{name}.csv").unlink()
 
 
-def test_what_was_made_before_a_failure_stands(tmp_path: Path) -> None:
+def test_releases_before_a_failure_remain(tmp_path: Path) -> None:
     text = cases.STATED + "\n".join(
         cases.releases(f'{SPEND}\noutput = "{name}.csv"', [name]) for name in ("count", "mean")
     )
@@ -221,7 +221,7 @@ def test_what_was_made_before_a_failure_stands(tmp_path: Path) -> None:
         "releases.toml",
     ]
     before = (tmp_path / "count.csv").read_text()
-    # Nothing is published a second time without being asked for.
+    # Nothing is published a second time without a request.
     with pytest.raises(
         dg.RefusedError,
         match=r"exists already, so an earlier run was probably charged .*again=True \(--again\)",
@@ -240,7 +240,7 @@ def test_what_was_made_before_a_failure_stands(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_run_leaves_whole_files_and_is_not_run_again_unasked(tmp_path: Path) -> None:
+def test_killed_run_leaves_complete_files_and_is_not_repeated(tmp_path: Path) -> None:
     text = cases.STATED + "\n".join(
         cases.releases(f'{SPEND}\noutput = "{name}.csv"', [name]) for name in ("count", "mean")
     )
@@ -267,10 +267,10 @@ def test_a_killed_run_leaves_whole_files_and_is_not_run_again_unasked(tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_while_it_replaces_leaves_no_foreign_guarantee(
+def test_killed_replacement_leaves_no_foreign_guarantee(
     tmp_path: Path,
 ) -> None:
-    """Each table and model has its own guarantee beside it, or none, wherever the run ends."""
+    """Each table and model has its own guarantee next to it, or none, wherever the run ends."""
     endings = {"count": "csv", "fit": "json"}
     rows, kept = cases.table(engine=InMemory), tmp_path / "kept"
     kept.mkdir()
@@ -304,7 +304,7 @@ def test_a_run_that_is_killed_while_it_replaces_leaves_no_foreign_guarantee(
     assert states == {("old", "0.4"), ("old", "no"), ("none", "no"), ("new", "3.0")}
 
 
-def test_an_output_beside_the_guarantee_of_another_is_refused_when_it_is_read(
+def test_output_next_to_foreign_guarantee_is_rejected_when_read(
     tmp_path: Path,
 ) -> None:
     text = cases.STATED + cases.releases(f'{SPEND}\noutput = "fit.json"', ["fit"])
@@ -317,7 +317,7 @@ def test_an_output_beside_the_guarantee_of_another_is_refused_when_it_is_read(
         with pytest.raises(dg.DataError, match="guarantee file for other numbers"):
             read(two)
         read(one)
-    # Who writes something else in its place takes the guarantee away.
+    # A replaced file loses its guarantee.
     made.save(two)
     assert not guarantee_path(two).exists()
     learn.load(two)

@@ -66,7 +66,7 @@ def told(folder: Path, table: str, more: str) -> str:
     return str(error.value)
 
 
-def test_mistakes_name_keys_that_mend_them(folder: Path) -> None:
+def test_mistakes_name_the_correct_keys(folder: Path) -> None:
     mean = 'statistic = "mean"\nvalue = "paid"\nbounds = [0, 5]\n'
     parquet = TABLE.format("parquet")
     said = told(folder, parquet, mean)

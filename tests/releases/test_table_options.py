@@ -92,7 +92,7 @@ def test_each_option_has_a_case() -> None:
     assert list(CASES) == [option.key for option in OPTIONS]
 
 
-def test_a_text_parameter_of_read_is_an_option_and_a_key(folder: Path, command: Command) -> None:
+def test_text_parameter_of_read_is_option_and_key(folder: Path, command: Command) -> None:
     (folder / "cafes.csv").write_bytes("page,area\na,Café\nb,Café\nc,y\n".encode("latin-1"))
     (folder / "releases.toml").write_text(
         """

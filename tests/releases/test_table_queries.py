@@ -81,7 +81,7 @@ def test_a_fit_keeps_the_promise_of_its_plan(
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_fit_that_a_budget_refuses_has_opened_no_table(model: str) -> None:
+def test_fit_beyond_the_budget_opens_no_table(model: str) -> None:
     kind, target, own = MODELS[model]
     for options in ({}, {"tune": {"l2": [0.0, 0.1]}, "classes": [0, 1]}):
         if "tune" in options and model == "numbers":
@@ -142,7 +142,7 @@ def test_a_mean_reads_nothing_before_it_is_paid_for(method: str) -> None:
         assert budget.left < 0.6
 
 
-def test_a_mean_says_which_rows_of_whom_it_is_of(tmp_path: Path) -> None:
+def test_mean_states_its_rows_and_users(tmp_path: Path) -> None:
     table = dg.read(cases.parquet(tmp_path), user="who").where(topic=["t0", "t1"])
     told = mean_of_columns.query(table, ["age"], bound=9.0, **PROMISE).plan.guarantee
     assert (told.user, told.scope, told.provenance) == ("who", table.scope, "checked")
@@ -164,7 +164,7 @@ def test_an_empty_table_is_fitted_like_any_other() -> None:
     )
 
 
-def test_labels_of_a_boolean_column_are_booleans_and_other_labels_stay() -> None:
+def test_boolean_labels_are_booleans_and_others_stay() -> None:
     assert column_labels([False, "True"], "BOOLEAN") == [False, True]
     assert column_labels([True, 0], "BIGINT") == [True, 0]
     assert column_labels(["Yes"], "VARCHAR") == ["Yes"]

@@ -53,7 +53,7 @@ def _mistakes(folder: Path, text: str) -> list[str]:
     return [line.strip() for line in str(raised.value).splitlines()[1:]]
 
 
-def test_each_release_reads_its_table_and_all_are_one_charge(tmp_path: Path) -> None:
+def test_releases_read_their_tables_and_are_one_charge(tmp_path: Path) -> None:
     path = _written(tmp_path)
     promise = dg.LastingPromise.of(dg.User(), 3.0, 1e-5)
     with dg.Ledger.create(tmp_path / "l.ledger", name="l", promises=[promise]) as ledger:
@@ -66,7 +66,7 @@ def test_each_release_reads_its_table_and_all_are_one_charge(tmp_path: Path) -> 
     assert (tmp_path / "people.json.guarantee.json").exists()
 
 
-def test_two_tables_cost_as_much_as_two_releases_of_one(tmp_path: Path) -> None:
+def test_two_tables_cost_like_two_releases_of_one(tmp_path: Path) -> None:
     several = dg.plan_releases(_written(tmp_path))
     text = cases.TABLE + cases.BUDGET + RELEASES.replace('table = "visits"', "")
     text = text.replace('table = "people"', "").replace('"sex"', '"topic"')
@@ -137,7 +137,7 @@ def test_a_passed_table_replaces_a_single_one_only(tmp_path: Path) -> None:
         dg.plan_releases(_written(tmp_path), cases.table())
 
 
-def test_a_single_named_table_is_the_table_of_all_releases(tmp_path: Path) -> None:
+def test_single_named_table_serves_all_releases(tmp_path: Path) -> None:
     text = cases.TABLE.replace("[table]", "[tables.visits]") + cases.BUDGET
     named = dg.plan_releases(_written(tmp_path, text + cases.releases("share = 0.1", ["count"])))
     assert [each.entry.table for each in named.releases] == ["visits"]

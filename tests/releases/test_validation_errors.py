@@ -1,4 +1,4 @@
-"""Mistakes are told together, each on a line of its own."""
+"""Mistakes are reported together, each on a separate line."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.releases.validation_errors import ValidationErrors
 
 
-def test_none_is_told_where_there_is_none() -> None:
+def test_valid_input_reports_nothing() -> None:
     errors = ValidationErrors(Path("releases.toml"))
     assert not errors
     errors.raise_all()
 
 
-def test_all_are_told_once_and_in_order() -> None:
+def test_all_are_reported_once_in_order() -> None:
     errors = ValidationErrors(Path("releases.toml"))
     errors.add_unknown("[a]", "itm", ["item", "by"], "a key")
     errors.add_unknown("[a]", 7, ["item", "by"], "a key")
@@ -45,7 +45,7 @@ def test_a_long_name_is_cut() -> None:
     assert len(str(told.value)) < 300
 
 
-def test_the_error_is_of_the_file_unless_only_a_table_or_its_columns_are_wrong() -> None:
+def test_error_concerns_the_file_unless_only_tables_are_wrong() -> None:
     kinds = (SchemaError("by is text."), DataError("it is gone."), ParameterError("clip is 0."))
     for last, error in enumerate(kinds):
         errors = ValidationErrors(Path("releases.toml"))

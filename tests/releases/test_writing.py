@@ -1,4 +1,4 @@
-"""A mean of users is written with a statement of what its numbers cover, in every format."""
+"""A per-user mean is written with a statement of its coverage, in every format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import dpgrain as dg
 from dpgrain.releases.outputs import write_mean
 
 
-def test_a_mean_states_what_it_covers(tmp_path: Path) -> None:
+def test_mean_states_its_coverage(tmp_path: Path) -> None:
     mean = dg.mean_of_users(
         np.full((200, 2), 0.5), users=np.arange(200), bound=1.0, epsilon=1.0, delta=1e-6
     )

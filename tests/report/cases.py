@@ -1,4 +1,4 @@
-"""Releases with names of every kind, and what is read of their pages and plots."""
+"""Releases with names of every type, and readers of their reports and plots."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
-from dpgrain.report import write_report
+from dpgrain.report import report as write_report
 from dpgrain.statistics.release_metadata import Clip, ReleaseMetadata
 from dpgrain.tables.groups import Groups
 
@@ -36,7 +36,7 @@ NASTY = [
 def histogram(
     items: list[str] | list[int], event: dg.accounting.Event | None = None
 ) -> dg.Histogram:
-    """A release without the work of making one; the noise is secret, as far as the report knows."""
+    """A quickly built release; the report treats the noise as secret."""
     size = len(items)
     kind = pa.int64() if items and isinstance(items[0], int) else pa.string()
     event = event or Gaussian(3.7306, Contribution(coordinates="one"))

@@ -1,4 +1,4 @@
-"""Tables that are reported."""
+"""Tables for reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks that were trained, as their pages know them, without PyTorch."""
+"""Trained networks as their reports see them, without PyTorch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Weights:
 
 
 class Network:
-    """A network with two layers, of which one is frozen."""
+    """A network with two layers, one of them frozen."""
 
     def parameters(self) -> list[Weights]:
         return [Weights(30), Weights(1000, requires_grad=False)]

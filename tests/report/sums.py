@@ -1,4 +1,4 @@
-"""Shuffled sums, and their pages as they are written."""
+"""Shuffled sums, and their written reports."""
 
 from __future__ import annotations
 

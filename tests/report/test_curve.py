@@ -40,10 +40,10 @@ def _promise(name: str, relation: Relation = "zero_out") -> dg.Guarantee:
 @pytest.mark.slow(cases=3)
 @pytest.mark.parametrize("name", EVENTS)
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
-def test_no_number_of_units_is_told_less_than_it_costs(name: str, relation: Relation) -> None:
+def test_no_number_of_units_shows_too_small_epsilon(name: str, relation: Relation) -> None:
     promise = _promise(name, relation)
     table = curve_table(promise)
-    # What is composed numerically takes its time.
+    # Numerical composition is slow.
     slow = name == "sampled"
     columns = [table.own] if slow else range(len(table.deltas))
     for units in [1, 3, 40] if slow else range(1, table.max_units + 1):
@@ -62,7 +62,7 @@ def test_no_number_of_units_is_told_less_than_it_costs(name: str, relation: Rela
     ],
     ids=["Rényi", "parallel"],
 )
-def test_no_risk_is_below_that_of_the_guarantee(event: Event) -> None:
+def test_no_risk_is_below_the_guarantees(event: Event) -> None:
     promise = dg.Guarantee("user", "", "zero_out", 1e-6, event)
     for row in curve_table(promise).rows:
         own, told = promise.risk(units=row.units), row.odds[0].risk
@@ -93,7 +93,7 @@ def test_it_ends_at_the_cells() -> None:
     assert curve_table(_promise("gaussian")).max_units == 100
 
 
-def test_where_nothing_is_promised_it_says_so() -> None:
+def test_missing_guarantee_is_reported() -> None:
     table = curve_table(_promise("selected"))
     last = table.rows[-1].odds[-1]
     assert last.is_infinite

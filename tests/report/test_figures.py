@@ -18,7 +18,7 @@ def _draw(ax: Axes) -> Axes:
     return ax
 
 
-def test_a_row_is_told_where_one_points() -> None:
+def test_pointed_row_is_shown() -> None:
     nasty = '"><script>alert(1)</script> & more'
     pictures = figures("x", _draw, 200, ["first: 1", nasty])
     told = re.findall(r'<g class="told"><title>(.*?)</title>', pictures)
@@ -29,7 +29,7 @@ def test_a_row_is_told_where_one_points() -> None:
 
 
 @pytest.mark.slow
-def test_the_rows_of_a_page_tell_their_intervals(tmp_path: Path) -> None:
+def test_rows_of_a_report_show_their_intervals(tmp_path: Path) -> None:
     release = cases.histogram(["yo", "<b>bro</b>"])
     page = cases.page(release, tmp_path)
     told = re.findall(r'<g class="told"><title>(.*?)</title>', page)
@@ -48,6 +48,6 @@ def test_the_rows_of_a_page_tell_their_intervals(tmp_path: Path) -> None:
         assert abs(found[1] - high) < 0.1
 
 
-def test_paper_is_behind_a_picture_where_it_is_asked_for() -> None:
+def test_paper_is_drawn_behind_a_picture_when_requested() -> None:
     assert "fill: #ffffff" in svg(_draw, 200, 100, "x", paper="white")
     assert "fill: #ffffff" not in svg(_draw, 200, 100, "x")

@@ -1,4 +1,4 @@
-"""The page of a fit tells the least error that there can be."""
+"""The report of a fit shows the smallest possible error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpgrain.papers.floors import min_error_of_records, min_error_of_worlds
 from dpgrain.planning.shuffle_plans import (
     honest_shares,
 )
-from dpgrain.report import write_fit_report
+from dpgrain.report import report as write_report
 from dpgrain.units import Trust
 
 LIMITED: dict[str, dict[str, object]] = {
@@ -38,13 +38,13 @@ class TestLimitsOfAFit:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("options", LIMITED.values(), ids=LIMITED)
-    def test_the_page_tells_the_floors(self, options: dict[str, object], tmp_path: Path) -> None:
+    def test_report_shows_the_floors(self, options: dict[str, object], tmp_path: Path) -> None:
         model = self.fitted(**options)
-        page = write_fit_report(model, tmp_path / "fit.html").read_text(encoding="utf-8")
+        page = write_report(model, tmp_path / "fit.html").read_text(encoding="utf-8")
         part = page[
             page.index("<summary>Limits</summary>") : page.index("<summary>Public facts</summary>")
         ]
-        # What sums were divided by: as stated, or as released.
+        # The divisor of sums: as stated, or as released.
         n = model.n_users_
         assert f"for {n:,} users" in part
         cells = [re.findall(r'<td class="number">([^<]*)', row) for row in part.split("<tr>")[2:]]
@@ -69,7 +69,7 @@ class TestLimitsOfAFit:
 
     @pytest.mark.slow
     def test_other_fits_have_none(self, tmp_path: Path) -> None:
-        page = write_fit_report(self.fitted(unit=dg.Record()), tmp_path / "fit.html")
+        page = write_report(self.fitted(unit=dg.Record()), tmp_path / "fit.html")
         assert "<summary>Limits</summary>" not in page.read_text(encoding="utf-8")
 
 
@@ -88,7 +88,7 @@ class TestFits:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("clip", [None, 1.0])
-    def test_the_page_tells_as_many_rounds_as_the_promise(
+    def test_report_and_guarantee_show_equal_rounds(
         self, clip: float | None, tmp_path: Path
     ) -> None:
         rows = np.random.default_rng(7).normal(size=(400, 2))
@@ -97,7 +97,7 @@ class TestFits:
             sums.PROTOCOLS["vectors"], model.report(tmp_path / "fit.html").read_text("utf-8")
         )
         told = dict(row for row in fit.rows("asked") if len(row) == 2)["Rounds"]
-        assert "15 rounds, with all blocks" in str(model.guarantee_)
+        assert "15 rounds with all blocks" in str(model.guarantee_)
         if clip is None:
             assert told == "15: 3 that search for the solution, and 12 after them"
             assert "The first 3 of 15 rounds searched for the solution" in fit.text
@@ -106,7 +106,7 @@ class TestFits:
             assert "The model was computed in 15 rounds. In each" in fit.text
 
     @pytest.mark.slow
-    def test_a_shuffled_fit_tells_what_less_honest_devices_mean(self, tmp_path: Path) -> None:
+    def test_shuffled_fit_reports_the_effect_of_dishonest_devices(self, tmp_path: Path) -> None:
         promise, fit = self.page("shuffle", tmp_path)
         rows = fit.rows("honest")
         assert [row[0] for row in rows] == ["100%", "90%", "75%", "50%", "20%", "10%"]
@@ -117,13 +117,13 @@ class TestFits:
         assert epsilons[0] < epsilons[1]
 
     @pytest.mark.slow
-    def test_a_pan_private_fit_tells_of_one_look(self, tmp_path: Path) -> None:
+    def test_pan_private_fit_reports_one_state(self, tmp_path: Path) -> None:
         _, fit = self.page("pan", tmp_path)
         assert "sees the state of the fit once, at any time between two users" in fit.text
         assert '<table class="honest">' not in fit.page
 
     @pytest.mark.slow
-    def test_a_central_fit_says_nothing_of_either(self, tmp_path: Path) -> None:
+    def test_central_fit_reports_neither(self, tmp_path: Path) -> None:
         promise, fit = self.page("central", tmp_path)
         assert honest_shares(promise) == ()
         assert "Who sees data</h2>" not in fit.page

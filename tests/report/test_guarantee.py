@@ -1,4 +1,4 @@
-"""The page of a promise by itself: what is promised, what is not, and no numbers of a release."""
+"""The report of a single guarantee: its coverage, its exclusions, and no numbers of a release."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _page(guarantee: dg.Guarantee, folder: Path) -> str:
     return guarantee.report(folder / "promise.html").read_text(encoding="utf-8")
 
 
-def test_it_tells_what_is_promised_and_what_is_not(tmp_path: Path) -> None:
+def test_it_reports_the_guarantee_and_its_exclusions(tmp_path: Path) -> None:
     release = cases.histogram(["yo", "bro"])
     page = _page(release.guarantee, tmp_path)
     cases.check_safe(page)
@@ -30,10 +30,10 @@ def test_it_tells_what_is_promised_and_what_is_not(tmp_path: Path) -> None:
     assert 'class="estimates"' not in page
 
 
-def test_seeded_noise_is_no_promise(tmp_path: Path) -> None:
+def test_seeded_noise_has_no_guarantee(tmp_path: Path) -> None:
     page = _page(replace(cases.histogram(["yo"]).guarantee, private=False), tmp_path)
     assert "<title>NOT PRIVATE: Guarantee per element" in page
-    # Above, and on the sheet, which may be printed by itself.
+    # Above, and on the sheet, which may be printed separately.
     assert page.count("NOT PRIVATE. Do not publish.") == 2
 
 

@@ -1,4 +1,4 @@
-"""Odds and granularities of a promise, as a page tells them."""
+"""Odds and granularities of a guarantee, as reports show them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def test_the_sentence_of_the_guarantee_is_in_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_delta_is_told_as_one_in_so_many(tmp_path: Path) -> None:
+def test_delta_is_shown_as_one_in_n(tmp_path: Path) -> None:
     release = cases.histogram(["yo"])
     release = replace(release, guarantee=replace(release.guarantee, delta=1e-9))
     assert "which is 1 in 1,000,000,000" in cases.page(release, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_promise_that_is_none_says_so(tmp_path: Path) -> None:
+def test_empty_guarantee_is_reported(tmp_path: Path) -> None:
     page = cases.page(cases.histogram(["yo"]), tmp_path)
     assert "∞ (no guarantee)" in page
     lost = cases.histogram(["yo"], Gaussian(1.0, Contribution(block="record")))
@@ -37,7 +37,7 @@ def test_a_promise_that_is_none_says_so(tmp_path: Path) -> None:
 
 class TestGrains:
     @pytest.mark.slow
-    def test_a_record_that_costs_more_than_its_element_is_explained(self, tmp_path: Path) -> None:
+    def test_record_costing_more_than_its_element_is_explained(self, tmp_path: Path) -> None:
         event = Gaussian(4.0, Contribution(coordinates="nonnegative"))
         promise = dg.Guarantee("element", "'word'", "zero_out", 1e-6, event)
         element, record, *others = granularity_rows(promise, {})
@@ -49,7 +49,7 @@ class TestGrains:
         page = cases.page(replace(cases.histogram(["yo"]), guarantee=promise), tmp_path)
         assert re.search(r'<th scope="row">one record<small>more than a whole element', page)
 
-    def test_one_that_costs_no_more_is_not(self) -> None:
+    def test_record_costing_no_more_is_not_explained(self) -> None:
         promise = cases.histogram(["yo"]).guarantee
         element, record, *_ = granularity_rows(promise, {})
         assert record.odds[0].epsilon <= element.odds[0].epsilon

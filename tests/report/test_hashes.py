@@ -1,4 +1,4 @@
-"""The hashes on a sheet are those that whoever has the release computes, by the words beside them."""
+"""The hashes on a sheet equal the recipient's computation by the instructions next to them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dpgrain.tables.groups import Groups
 
 
 def checks(page: str) -> dict[str, tuple[str, str]]:
-    """What is hashed on a page, with its hash and how to compute it."""
+    """The hashed objects of a report, with their hashes and instructions."""
     found = re.findall(
         r">([^<>]*), SHA-256</th><td><code>([0-9a-f]{64})</code><small><code>(.*?)</code>", page
     )
@@ -53,7 +53,7 @@ def test_a_fitted_model_is_known_again(tmp_path: Path) -> None:
     rows = np.random.default_rng(7).normal(size=(120, 3))
     model = learn.LinearRegression(rounds=4, random_state=1)
     model.fit(rows, rows[:, 0], users=np.repeat(np.arange(40), 3))
-    hash_, how = checks(_page(model, tmp_path))["The coefficients"]
+    hash_, how = checks(_page(model, tmp_path))["Coefficients"]
     assert computed(how, model=model) == hash_
     read = learn.load(model.save(tmp_path / "model.json"))
     assert computed(how, model=read) == hash_
@@ -71,13 +71,13 @@ def test_a_fitted_model_is_known_again(tmp_path: Path) -> None:
     ],
     ids=["estimate", "clip", "nonnegative", "group", "key", "promise"],
 )
-def test_whatever_is_changed_changes_the_hash(change: dict[str, Any]) -> None:
+def test_any_change_changes_the_hash(change: dict[str, Any]) -> None:
     release = cases.histogram(["yo", "bro"])
     assert replace(release).hash == release.hash
     assert replace(release, **change).hash != release.hash
 
 
-def test_what_is_not_known_is_the_same_after_it_was_saved(tmp_path: Path) -> None:
+def test_unknown_values_are_equal_after_saving(tmp_path: Path) -> None:
     release = replace(
         cases.histogram(["yo", "bro"]),
         estimate=np.array([90.0, 90.0]),

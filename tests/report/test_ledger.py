@@ -1,4 +1,4 @@
-"""The page of a ledger tells what is promised, what is left, and what was released when."""
+"""The report of a ledger shows the guarantee, the remaining budget, and past releases by time."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_releases_of_no_window_are_by_no_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_each_promise_stands_with_what_is_left(ledger: dg.Ledger, tmp_path: Path) -> None:
+def test_each_promise_is_shown_with_its_remaining_budget(ledger: dg.Ledger, tmp_path: Path) -> None:
     page = page_of(ledger, tmp_path)
     assert "Line 1: 0% of the budget remaining in the fullest window" in page
     left = re.search(r"Line 2: ([\d.]+)% of the budget remaining in the fullest window", page)
@@ -72,10 +72,10 @@ def test_each_promise_stands_with_what_is_left(ledger: dg.Ledger, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_what_is_used_beyond_the_stated_windows_is_told(ledger: dg.Ledger, tmp_path: Path) -> None:
+def test_use_beyond_the_stated_windows_is_reported(ledger: dg.Ledger, tmp_path: Path) -> None:
     sentence = "Used outside of the figure: at most 0% for day to 2025-12-31"
     assert page_of(ledger, tmp_path).count(sentence) == 2
-    # A later release of all days from one on is used there, and not before.
+    # A later release of all days after one is used there, and not before.
     on = cases.on("2026-01-03")
     (side,) = on.sides
     later = Span("date", side.values.low)  # type: ignore[union-attr]
@@ -86,9 +86,7 @@ def test_what_is_used_beyond_the_stated_windows_is_told(ledger: dg.Ledger, tmp_p
 
 
 @pytest.mark.slow
-def test_each_release_stands_with_its_sentence_and_its_window(
-    ledger: dg.Ledger, tmp_path: Path
-) -> None:
+def test_each_release_is_shown_with_sentence_and_window(ledger: dg.Ledger, tmp_path: Path) -> None:
     page = page_of(ledger, tmp_path)
     for entry in ledger.entries[3:]:
         assert str(entry.guarantees[0]) in page
@@ -100,7 +98,7 @@ def test_each_release_stands_with_its_sentence_and_its_window(
 
 
 @pytest.mark.slow
-def test_everything_so_far_is_told_at_the_promised_delta(ledger: dg.Ledger, tmp_path: Path) -> None:
+def test_total_is_shown_at_the_promised_delta(ledger: dg.Ledger, tmp_path: Path) -> None:
     one, two = (entry.guarantees[0] for entry in ledger.entries[3:])
     page = page_of(ledger, tmp_path)
     told = re.search(r"2 releases together: .*? with ε = ([\d.]+) and δ = 10⁻⁶", page)
@@ -111,14 +109,14 @@ def test_everything_so_far_is_told_at_the_promised_delta(ledger: dg.Ledger, tmp_
 
 
 @pytest.mark.slow
-def test_seeded_noise_is_said_to_be_no_promise(tmp_path: Path) -> None:
+def test_seeded_noise_is_reported_without_guarantee(tmp_path: Path) -> None:
     made = cases.made(tmp_path / "visits.ledger")
     made.charge(cases.of_users(private=False))
     assert "NOT PRIVATE: seeded noise" in page_of(made, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_renewed_promise_tells_what_both_promise(tmp_path: Path) -> None:
+def test_renewed_promise_shows_both_budgets(tmp_path: Path) -> None:
     made = cases.made(tmp_path / "visits.ledger")
     made.charge(cases.of_users())
     made.renew(1, made.promises[1].renewed(1.0, 1e-6))

@@ -1,4 +1,4 @@
-"""What a notebook shows of a release and of a promise: picture, rows, sentence; names are text."""
+"""Notebook output of a release and of a guarantee: picture, rows, sentence; names are escaped."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_one_number_and_nothing_have_no_picture() -> None:
 
 
 @pytest.mark.slow
-def test_matplotlib_is_loaded_when_it_is_asked_to_draw(tmp_path: Path) -> None:
+def test_matplotlib_is_loaded_only_for_drawing(tmp_path: Path) -> None:
     cases.histogram(["yo"]).save(tmp_path / "r.parquet")
     code = (
         f"import sys, dpgrain as dg; made = dg.Histogram.load({str(tmp_path / 'r.parquet')!r}); "

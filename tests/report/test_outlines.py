@@ -1,7 +1,7 @@
 """The pages and the plots keep their structure: headings, tables, figures; axes, lines and labels.
 
-Each outline is a file in `outlines/`. After a change that is meant,
-`python -m tests.report.test_outlines` writes them again, and the difference is there to be read.
+Each outline is a file in `outlines/`. After an intended change, `python -m
+tests.report.test_outlines` writes them again, and the difference must be read.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def _shortly(value: float) -> str:
 
 
 def _drawing(ax: Axes) -> str:
-    """What is on axes, in words and numbers."""
+    """The contents of axes, as text and numbers."""
     lines = [
         f"x: {ax.get_xscale()}, {ax.get_xlabel()!r}",
         f"y: {ax.get_yscale()}, {ax.get_ylabel()!r}",
@@ -284,7 +284,7 @@ def test_a_page_keeps_its_outline(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PLOTS)
-def test_a_plot_keeps_what_it_draws(name: str) -> None:
+def test_plot_outline_is_unchanged(name: str) -> None:
     kept = _file("plot", name).read_text(encoding="utf-8")
     assert _drawing(PLOTS[name](Figure(figsize=(7, 4)).subplots())) == kept
 

@@ -1,4 +1,4 @@
-"""A page loads nothing, runs one script of its own, and is written whole or not at all."""
+"""A report loads nothing, runs one script, and is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pytest
 from tests.report import cases
 
 import dpgrain as dg
-from dpgrain.report import write_report
+from dpgrain.report import report as write_report
 from dpgrain.words.odds import person_sentence
 
 
 @pytest.mark.slow
-def test_it_loads_nothing_and_runs_its_own_script_alone(tmp_path: Path) -> None:
+def test_it_loads_nothing_and_runs_only_its_script(tmp_path: Path) -> None:
     page = cases.page(cases.histogram(cases.NASTY), tmp_path)
     cases.check_safe(page)
 
 
 @pytest.mark.parametrize("place", ["missing/report.html", "folder"])
-def test_no_file_is_left_where_it_cannot_be_written(place: str, tmp_path: Path) -> None:
+def test_unwritable_place_leaves_no_file(place: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(dg.DataError, match="cannot be written"):
         write_report(cases.histogram(["yo"]), tmp_path / place)
@@ -36,7 +36,7 @@ def test_a_failure_while_drawing_leaves_the_old_report(
     path = tmp_path / "report.html"
     path.write_text("old")
 
-    def broken(release: dg.Release, holdings: dg.Holdings | None) -> str:
+    def broken(release: dg.Release) -> str:
         raise RuntimeError(release)
 
     monkeypatch.setattr("dpgrain.report.release.release_page", broken)
@@ -61,18 +61,18 @@ def test_it_is_whole_without_scripts(tmp_path: Path) -> None:
     release = cases.histogram([f"w{place}" for place in range(40)])
     page = cases.page(release, tmp_path)
     text = " ".join(cases.told(page).split())
-    # All that the script moves over, sorts or finds stands on the page already.
+    # The page already contains all text that the script shows, sorts or finds.
     for place in range(40):
         assert f'<td class="name">w{place}</td>' in page
     assert text.index("Estimates") < text.index("Guarantee")
     assert text.index("Guarantee") < text.index("What is not guaranteed")
     assert re.search(r'<tr data-units="100"><th scope="row">100</th>', page)
-    # What only the script can do is not seen without it.
+    # Elements that need the script are hidden without it.
     assert re.search(r'<div class="ask"[^>]* hidden>', page)
     assert 'class="find"' not in page.replace(cases.SCRIPT.read_text(encoding="utf-8"), "")
 
 
-def test_a_sheet_for_whoever_answers_for_privacy(tmp_path: Path) -> None:
+def test_sheet_for_the_privacy_officer(tmp_path: Path) -> None:
     release = cases.histogram(["yo"])
     page = cases.page(release, tmp_path)
     sheet = page[page.index('<section class="sheet" id="sheet">') :]

@@ -17,7 +17,7 @@ from tests.report import cases
 import dpgrain as dg
 from dpgrain._formatting import rounded_up
 from dpgrain.accounting import Gaussian, Selection
-from dpgrain.report import write_report
+from dpgrain.report import report as write_report
 from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.statistic import MEAN, QUANTILES
 from dpgrain.tables.groups import Groups
@@ -81,9 +81,9 @@ _KINDS: dict[str, tuple[Callable[[dg.UserTable], dg.Release], list[str]]] = {
         ),
         [
             "A private mean of",
-            "beyond the bounds (score between 0 and 100)",
+            "beyond the bounds (score clamped to [0, 100])",
             "split between two public corners",
-            "divides by a noisy count",
+            "division by a noisy count",
             "the average record, not the average person",
             "Records, clipped (noisy)",
         ],
@@ -179,7 +179,7 @@ def test_the_words_fit_the_statistic(kind: str, scores: dg.UserTable, tmp_path: 
 
 
 @pytest.mark.slow
-def test_rows_with_an_order_of_their_own_keep_it(scores: dg.UserTable, tmp_path: Path) -> None:
+def test_rows_with_a_custom_order_retain_it(scores: dg.UserTable, tmp_path: Path) -> None:
     release = dg.quantiles(
         scores, "score", [0.5, 0.9], by="shop", domain=cases.SHOPS, bounds=(0, 100), **cases.BUDGET
     )

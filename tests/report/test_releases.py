@@ -1,4 +1,4 @@
-"""The page of a file of releases: each release once, nothing loaded, and safe whatever names are."""
+"""The report of a release file: each release once, nothing loaded, and safe for any names."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_release_has_its_promise_and_its_numbers(made: dg.Releases, page: 
     assert headings.count("Estimates") + headings.count("Estimate") == len(made) - 2
     assert "Coefficients" in headings
     assert "Per-user mean" in headings
-    assert page.count("<code>dpgrain.Guarantee.from_json") == 1
+    assert page.count("<code>dpgrain.Guarantee.from_json(…)") == 1
     assert made.plan.spending in page
     assert made.plan.file.mark in page
 
@@ -59,7 +59,7 @@ def test_each_release_is_known_again_by_its_hash(
 
 
 @pytest.mark.slow
-def test_ids_are_those_of_one_figure_each(tmp_path: Path) -> None:
+def test_ids_belong_to_one_figure_each(tmp_path: Path) -> None:
     # Both have the same plot, but for the numbers.
     text = files.BUDGET + "".join(
         files.releases("share = 0.5", ["count"]).replace("count]", f"count{place}]")
@@ -98,14 +98,14 @@ def test_names_are_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_seeded_run_says_so(tmp_path: Path) -> None:
+def test_seeded_run_is_reported(tmp_path: Path) -> None:
     path = files.written(tmp_path, files.BUDGET + files.releases("share = 0.5", ["count"]))
     dg.releases(path, files.table(), random_state=1).report(tmp_path / "all.html")
     assert "NOT PRIVATE. Do not publish." in (tmp_path / "all.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-def test_where_users_do_not_agree_the_page_says_so(tmp_path: Path) -> None:
+def test_disagreeing_users_are_reported(tmp_path: Path) -> None:
     size = 2000
     far = pa.table({"who": list(range(size)), "x": [99.0 * i / size for i in range(size)]})
     lines = 'statistic = "mean_of_users"\ncolumns = ["x"]\nbound = 100\nradius = 0.01\n'
@@ -143,7 +143,7 @@ def test_releases_of_a_budget_are_on_one_page(
     assert computed(how, path=saved) == hash_
 
 
-def test_the_promise_of_a_budget_holds_for_all_of_its_releases(
+def test_budget_guarantee_covers_all_its_releases(
     whole: tuple[dg.Budget, dict[str, Any]],
 ) -> None:
     budget, releases = whole
@@ -157,7 +157,7 @@ def test_the_promise_of_a_budget_holds_for_all_of_its_releases(
     assert promise.provenance == releases["visits"].guarantee.provenance
 
 
-def test_other_releases_are_not_on_the_page_of_a_budget(
+def test_other_releases_are_not_in_a_budget_report(
     whole: tuple[dg.Budget, dict[str, Any]], tmp_path: Path
 ) -> None:
     budget, releases = whole

@@ -1,4 +1,4 @@
-"""The report: complete, self-contained, and safe to open whatever the items are called."""
+"""The report: complete, self-contained, and safe to open for any item names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.report import cases
 from tests.report.browser import CHROMIUM, chromium
 
 import dpgrain as dg
-from dpgrain.report import write_report
+from dpgrain.report import report as write_report
 
 
 @pytest.mark.slow
@@ -48,7 +48,7 @@ def test_without_axes_a_notebook_shows_it() -> None:
     assert len(plt.get_fignums()) == len(before) + 1
 
 
-# A page that holds the report in a frame of some width and writes down how it was laid out.
+# A page with the report in a frame of some width that records its layout.
 _ASK = """<!DOCTYPE html><body><iframe style="width:{width}px; height:9000px; border:0" srcdoc="{page}">
 </iframe><script>addEventListener("load", () => {{
   const page = document.querySelector("iframe").contentDocument;
@@ -83,7 +83,7 @@ def test_the_report_in_a_browser(width: int, kind: str, tmp_path: Path) -> None:
     asking.write_text(_ASK.format(width=width, page=page), encoding="utf-8")
 
     dom = chromium(asking, 1500, tmp_path, "--dump-dom")
-    # The frame's own text comes first; what was written down is on the body.
+    # The frame's own text comes first; the record is on the body.
     told = dict(re.findall(r'data-(\w+)="([^"]*)"', dom[: dom.index("<iframe")]))
     assert float(told["overflow"]) <= 0
     # Also with all details open, nothing is wider than the screen, and tables need no scrolling.

@@ -1,4 +1,4 @@
-"""The script of a page, in a browser: it sorts, finds, moves along the curve, and tells intervals."""
+"""The script of a report in a browser: sorting, search, curve and intervals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dpgrain.accounting import Gaussian, Selection
 from dpgrain.tables.groups import Groups
 from dpgrain.words.odds import Odds
 
-# A page that holds the report in a frame, does with it what readers do, and writes down what it says.
+# A page with the report in a frame that imitates readers and records the output.
 _DRIVER = """<!DOCTYPE html><body><iframe srcdoc="{page}"></iframe><script>
 addEventListener("load", () => {{
   const page = document.querySelector("iframe").contentDocument;
@@ -73,7 +73,7 @@ pytestmark = [
 
 
 def _done(page: str, folder: Path, moves: list[tuple[int, int]]) -> dict[str, Any]:
-    """What the script of a page did, when somebody sorted, searched, moved sliders and pointed."""
+    """The script's outputs after sorting, searching, moving sliders and pointing."""
     driver = folder / "driver.html"
     driver.write_text(_DRIVER.format(page=html.escape(page), moves=json.dumps(moves)), "utf-8")
     dom = chromium(driver, 1200, folder, "--dump-dom")
@@ -105,7 +105,7 @@ def _answer(release: dg.Release, units: int, told: int, delta: float, words: str
     )
 
 
-def test_tables_sort_and_find_and_sliders_tell_the_guarantee_s_numbers(tmp_path: Path) -> None:
+def test_tables_sort_and_search_and_sliders_show_the_guarantee(tmp_path: Path) -> None:
     release = _release()
     page = cases.page(release, tmp_path)
     done = _done(page, tmp_path, [(7, 2), (8, 2), (100, 0), (100, 6)])
@@ -121,7 +121,7 @@ def test_tables_sort_and_find_and_sliders_tell_the_guarantee_s_numbers(tmp_path:
     assert done["answers"] == [
         _answer(release, 1, 1, 1e-5, "10⁻⁵"),
         _answer(release, 7, 7, 1e-5, "10⁻⁵"),
-        # Nothing is told of 8: the next line is no better a promise.
+        # There is no line for 8: the next one has the same guarantee.
         _answer(release, 8, 10, 1e-5, "10⁻⁵"),
         _answer(release, 100, 100, 1e-3, "0.001"),
         _answer(release, 100, 100, 1e-9, "10⁻⁹"),
@@ -143,7 +143,7 @@ def test_no_other_script_runs(tmp_path: Path) -> None:
         assert "found" not in done
 
 
-def test_keys_that_are_numbers_sort_as_numbers(tmp_path: Path) -> None:
+def test_numeric_keys_sort_as_numbers(tmp_path: Path) -> None:
     release = cases.histogram([30, 4, 100])
     release = replace(release, groups=Groups.of(["n"], [pa.array([30, 4, 100])]))
     assert _done(cases.page(release, tmp_path), tmp_path, [])["byName"] == ["4", "30", "100"]

@@ -1,4 +1,4 @@
-"""The page, the plot and the plan of shuffled sums: numbers are the protocol's own, whatever it is."""
+"""The report, plot and plan of shuffled sums: numbers match any protocol."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VOID = {"br", "col", "hr", "img", "input", "link", "meta"}
 
 
 class _Page(HTMLParser):
-    """Whether tags nest, and what a page could load."""
+    """Whether tags nest, and the resources that a page could load."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ def test_the_promise_is_in_it(name: str, written: dict[str, sums.Written]) -> No
 
 
 @pytest.mark.parametrize("name", sums.PROTOCOLS)
-def test_every_share_of_honest_devices_is_what_the_protocol_says(
+def test_every_honest_share_agrees_with_the_protocol(
     name: str, written: dict[str, sums.Written]
 ) -> None:
     protocol, n = written[name].protocol, written[name].protocol.n_users
@@ -99,7 +99,7 @@ def test_every_share_of_honest_devices_is_what_the_protocol_says(
 
 
 @pytest.mark.parametrize("name", sums.PROTOCOLS)
-def test_several_users_are_what_the_guarantee_says(
+def test_several_users_agree_with_the_guarantee(
     name: str, written: dict[str, sums.Written]
 ) -> None:
     promise = written[name].protocol.guarantee
@@ -128,14 +128,14 @@ def test_noise_and_bytes(name: str, written: dict[str, sums.Written]) -> None:
 
 
 @pytest.mark.parametrize("name", sums.PROTOCOLS)
-def test_who_is_trusted(name: str, written: dict[str, sums.Written]) -> None:
+def test_trusted_party_is_shown(name: str, written: dict[str, sums.Written]) -> None:
     who = [row[0] for row in written[name].rows("trust")]
     assert who == ["Devices", "Shuffler (trusted)", "Analyzer"]
     beside = written[name].protocol.beside is not None
     assert ("shares the requested ε = 1 with another publication" in written[name].text) == beside
 
 
-def test_a_page_states_where_nothing_is_promised(written: dict[str, sums.Written]) -> None:
+def test_report_states_a_missing_guarantee(written: dict[str, sums.Written]) -> None:
     protocol = sums.PROTOCOLS["large epsilon"]
     endless = [line for line in honest_curve(protocol) if math.isinf(line.epsilon)]
     assert 0 < len(endless) < 10
@@ -148,7 +148,7 @@ def test_a_page_states_where_nothing_is_promised(written: dict[str, sums.Written
 
 
 @pytest.mark.parametrize("place", ["missing/page.html", "folder"])
-def test_no_file_is_left_where_it_cannot_be_written(place: str, tmp_path: Path) -> None:
+def test_unwritable_place_leaves_no_file(place: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(dg.DataError, match="cannot be written"):
         sums.PROTOCOLS["one user"].report(tmp_path / place)
@@ -219,7 +219,7 @@ class TestPlan:
         ]
         assert "PoissonSum" in page.read_text(encoding="utf-8")
 
-    def test_a_plan_has_no_epsilon_where_nothing_is_promised(self) -> None:
+    def test_plan_without_guarantee_has_no_epsilon(self) -> None:
         few = ("--n-users", "100", "--epsilon", "8", "--delta", "1e-6")
         plan = json.loads(self.run(*few, "--json"))
         assert plan["honest"][-1]["epsilon"] is None
@@ -246,6 +246,6 @@ class TestPlan:
             self.run(*asked, *words)
         assert "\n" not in str(raised.value)
 
-    def test_a_page_that_cannot_be_written_is_refused(self, tmp_path: Path) -> None:
+    def test_unwritable_report_is_rejected(self, tmp_path: Path) -> None:
         with pytest.raises(dg.DataError, match="cannot be written"):
             self.run(*self.ASKED, "--report", str(tmp_path / "missing" / "page.html"))

@@ -1,4 +1,4 @@
-"""The page of a network: what was measured, what a step cost, and nothing that is private."""
+"""The report of a network: measurements, the cost of a step, and nothing private."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows(text: str, heading: str) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_a_page_tells_what_a_step_cost(tmp_path: Path) -> None:
+def test_report_shows_the_cost_of_a_step(tmp_path: Path) -> None:
     text = page(networks.trained(), tmp_path)
     cost = rows(text, 'aria-label="Cost of a step"')
     # 2 · 0.5 of noise in each of 30 coordinates, against a bound of 0.5, for 0.1 · 1,000 blocks.
@@ -41,13 +41,13 @@ def test_a_page_tells_what_a_step_cost(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_page_tells_the_epsilon_of_the_first_steps(tmp_path: Path) -> None:
+def test_report_shows_the_epsilon_of_the_first_steps(tmp_path: Path) -> None:
     training = networks.trained()
     spent = rows(page(training, tmp_path), 'aria-label="ε of the first steps"')
     assert list(spent) == ["1 step", "10 steps", "40 steps"]
     epsilons = [float(value) for value in spent.values()]
     assert epsilons == sorted(epsilons)
-    # What is printed is not below the true number.
+    # The printed number is not below the true one.
     assert 0 <= epsilons[-1] - training.guarantee.epsilon() < 1e-2
     alone = replace(networks.MEAN, rounds=1).event.epsilon(1e-6)
     assert 0 <= epsilons[0] - alone < 1e-2
@@ -71,7 +71,7 @@ def test_names_are_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_network_that_was_not_evaluated(tmp_path: Path) -> None:
+def test_unevaluated_network_has_a_report(tmp_path: Path) -> None:
     history = TrainingHistory(np.ones(40), 1.0)
     text = page(networks.trained(history=history), tmp_path)
     assert "Nothing was evaluated during training." in text
@@ -111,7 +111,7 @@ def test_without_measures_a_plot_is_of_gradients() -> None:
     assert training.plot(Figure().subplots()).get_ylabel() == "norm of the gradient"
 
 
-def test_a_measure_without_numbers_says_so() -> None:
+def test_measure_without_numbers_is_reported() -> None:
     history = TrainingHistory(np.ones(1), 1.0, (0,), {"loss": (math.nan,)})
     ax = plot_measure(history, "loss", Figure().subplots())
     assert ax.texts[0].get_text() == "no value was finite"

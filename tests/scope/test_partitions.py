@@ -1,4 +1,4 @@
-"""Partitions in each other: what is said of any cell holds for all of them, day by day."""
+"""Nested partitions: a statement on any cell is true for all of them, day by day."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpgrain.ledger import AnyDays
 from dpgrain.scope.partitions import Overlap, Partition, Rule, clock_days, period_of
 from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side, Span, days, microseconds
 
-# Twenty-nine years hold every calendar: each weekday begins a leap year and a common one.
+# Twenty-nine years contain every calendar: each weekday begins a leap year and a common one.
 DAYS = [date(2000, 1, 1) + timedelta(days=i) for i in range(29 * 366)]
 PERIODS = ("day", "week", "month", "year")
 PARIS = ZoneInfo("Europe/Paris")
@@ -37,7 +37,7 @@ def _of(kind: str) -> list[date]:
 def measured(
     records: list[Any], own: Callable[[Any], Hashable], promised: Callable[[Any], Hashable]
 ) -> Overlap:
-    """How cells of a promised partition lie in cells of another, among all records there are."""
+    """Overlaps of a protected partition's cells with another's, among all possible records."""
     met: Mapping[Hashable, set[Hashable]] = defaultdict(set)
     owner: Mapping[Hashable, set[Hashable]] = defaultdict(set)
     for record in records:
@@ -52,7 +52,7 @@ def _cell(moment: datetime, zone: tzinfo, kind: str) -> date:
 
 @pytest.mark.parametrize("promised", PERIODS)
 @pytest.mark.parametrize("own", PERIODS)
-def test_periods_lie_in_each_other_as_calendars_have_it(own: str, promised: str) -> None:
+def test_periods_are_nested_by_the_calendar(own: str, promised: str) -> None:
     said = Rule("day", own).overlap(Rule("day", promised))  # type: ignore[arg-type]
     # The first and the last year may be cut.
     inside = DAYS[366:-366]
@@ -61,7 +61,7 @@ def test_periods_lie_in_each_other_as_calendars_have_it(own: str, promised: str)
 
 @pytest.mark.parametrize("length", [1, 2, 6, 7, 8, 9, 28, 29, 30, 31, 60, 365, 366, 367])
 @pytest.mark.parametrize("own", PERIODS)
-def test_any_days_in_a_row_meet_so_many_periods(own: str, length: int) -> None:
+def test_consecutive_days_meet_the_stated_number_of_periods(own: str, length: int) -> None:
     said = Rule("day", own).overlap(Rule("day", "any", days=length))  # type: ignore[arg-type]
     begins = (later != day for day, later in itertools.pairwise(_of(own)))
     of_day = list(itertools.accumulate(begins, initial=0))
@@ -74,7 +74,7 @@ def test_any_days_in_a_row_meet_so_many_periods(own: str, length: int) -> None:
 
 @pytest.mark.parametrize("hours", [1, 24, 25, 48, 49, 168, 169, 700])
 @pytest.mark.parametrize("own", PERIODS)
-def test_any_hours_in_a_row_meet_no_more_periods_than_is_told(own: str, hours: int) -> None:
+def test_consecutive_hours_meet_no_more_periods_than_stated(own: str, hours: int) -> None:
     said = Rule("at", own).overlap(Rule("at", "any", hours=hours))  # type: ignore[arg-type]
     assert said is not None
     assert not said.whole
@@ -104,7 +104,7 @@ def test_days_of_another_zone_are_met_in_parts() -> None:
 
 @pytest.mark.parametrize("own", [(5,), (2, 5, 9), (0, 3, 6), (1, 2, 3, 4, 5)])
 @pytest.mark.parametrize("promised", [(5,), (2, 5, 9), (0, 3, 6), (1, 2, 3, 4, 5)])
-def test_bins_lie_in_each_other(own: tuple[int, ...], promised: tuple[int, ...]) -> None:
+def test_bins_are_nested(own: tuple[int, ...], promised: tuple[int, ...]) -> None:
     def bin_of(edges: tuple[int, ...]) -> Callable[[int], int]:
         return lambda value: sum(edge <= value for edge in edges)
 
@@ -138,7 +138,7 @@ def test_cells_of_a_region_are_counted_and_rounded_out(kind: str, zone: str) -> 
             before, begun = (_EPOCH + timedelta(microseconds=(end or 0) + by) for by in (-1, 0))
             assert cell(before) != cell(begun)
         assert Partition((rule,)).cells_in(Region((side,))) == len(set(map(cell, inside)))
-        # Times of another kind tell nothing.
+        # Times of another type are incomparable.
         other: Any = "time" if zone else "instant"
         wrong = Region((Side("t", Span(other, span.low, span.high)),))
         assert Partition((rule,)).cells_in(wrong) is None
@@ -159,7 +159,7 @@ TOPICS = Region((Side("topic", LabelSet(("a", "b", "c"))),))
         ([("day", "day"), ("topic", "label")], [("day", "day")], TOPICS, Overlap(3)),
         ([("day", "day"), ("topic", "label")], [("day", "week")], TOPICS, Overlap(21)),
         ([("topic", "label")], [("day", "day")], EVERYTHING, None),
-        # A region of a single day lies in one promised cell.
+        # A region of a single day is within one protected cell.
         ([("topic", "label")], [("day", "day")], Region((*SUNDAY.sides, *TOPICS.sides)), Overlap(3)),
         ([("day", "week")], [("day", "day")], JANUARY, Overlap(1, False)),
         ([("day", "week")], [("day", "day")], SUNDAY, Overlap(1)),
@@ -189,7 +189,7 @@ def test_stated_partitions_are_known_by_their_fingerprint() -> None:
     assert len({one.fingerprint, two.fingerprint, Partition((Rule("item"),)).fingerprint}) == 3
 
 
-def test_days_that_are_missing_lie_in_cells_of_their_own() -> None:
+def test_missing_days_are_in_separate_cells() -> None:
     side = JANUARY.sides[0]
     region = Region((Side("day", side.values, missing=True),))
     # Without a value, before all days and after them.
@@ -208,12 +208,12 @@ def test_days_that_are_missing_lie_in_cells_of_their_own() -> None:
         {"kind": "any", "days": 0}, {"kind": "stated", "mark": "#1", "cells": 0},
     ],
 )  # fmt: skip
-def test_wrong_rules_are_refused(wrong: Any) -> None:
+def test_invalid_rules_are_rejected(wrong: Any) -> None:
     with pytest.raises(ParameterError):
         Rule("c", **wrong)
 
 
-def test_wrong_partitions_are_refused() -> None:
+def test_invalid_partitions_are_rejected() -> None:
     for rules in [(), (Rule("a"), Rule("a", "day"))]:
         with pytest.raises(ParameterError, match="one rule for each of its columns"):
             Partition(rules)
@@ -234,7 +234,7 @@ def test_json_and_words() -> None:
         ("Europe/Paris", datetime(2026, 10, 25, 1, 0, tzinfo=UTC)),
     ],
 )
-def test_every_day_that_clocks_show_is_met(zone: str, back: datetime) -> None:
+def test_every_displayed_day_is_met(zone: str, back: datetime) -> None:
     """Some clocks are put back past midnight, and show a day again after the next has begun."""
     steps = {*range(-7200, 7200, 600), -90, -60, -30, -1, 1, 30}
     for one, two in itertools.combinations(sorted(steps), 2):
@@ -249,12 +249,12 @@ def test_every_day_that_clocks_show_is_met(zone: str, back: datetime) -> None:
         assert (last - first).days <= 1
         starts = AnyDays(1, "at", zone).starts(span)
         assert starts == (first.toordinal() - 719_163, last.toordinal() - 719_163 + 1)
-    # An interval without an end begins on the day that is shown again.
+    # An interval without an end begins on the repeated day.
     later = Span("instant", microseconds(back - timedelta(seconds=30)))
     assert clock_days(later, zone) == ((back).astimezone(ZoneInfo(zone)).date(), None)
 
 
-def test_days_that_are_written_in_two_ways_do_not_overlap() -> None:
+def test_days_written_in_two_ways_do_not_overlap() -> None:
     """01/02/2025 is one day to one reading and another to the other; a promise is about either."""
     one, other = (
         Rule("at", "day", read=f"DATE written like {dates}")

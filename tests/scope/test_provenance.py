@@ -1,4 +1,4 @@
-"""Guarantees state where rows come from: of several, what assumes the most; of old ones, nothing."""
+"""Guarantees state the origin of rows: the weakest of several, and none for old ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AS_GIVEN = "The rows come from a query, frame or array that dpgrain did not buil
 OLD = Path(__file__).parents[1] / "ledger" / "of_version_0_1.sql"
 
 
-def test_what_assumes_more_stands_for_both() -> None:
+def test_combined_provenance_has_the_stronger_assumption() -> None:
     order = ("table", "checked", "", "as given")
     assert set(order) == set(STATED) == set(PROVENANCE)
     for one, other in itertools.product(STATED, repeat=2):
@@ -36,7 +36,7 @@ def test_what_assumes_more_stands_for_both() -> None:
 
 
 @pytest.mark.parametrize("stated", STATED)
-def test_a_guarantee_keeps_it_and_writes_it_where_it_is_known(stated: StatedProvenance) -> None:
+def test_guarantee_stores_known_provenance(stated: StatedProvenance) -> None:
     guarantee = of_users(provenance=stated)
     written = guarantee.to_dict()
     assert ("provenance" in written) == bool(stated)
@@ -110,7 +110,7 @@ def test_a_file_on_the_command_line_is_a_table(tmp_path: Path, command: Command)
         assert "caller" not in told["sentence"]
 
 
-def test_a_ledger_of_version_0_1_opens_and_goes_on(tmp_path: Path) -> None:
+def test_version_0_1_ledger_opens_and_continues(tmp_path: Path) -> None:
     book = tmp_path / "visits.ledger"
     with sqlite3.connect(book) as old:
         old.execute("PRAGMA journal_mode = WAL")

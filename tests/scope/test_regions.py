@@ -50,7 +50,7 @@ regions = st.builds(
 
 
 def lies_in(record: tuple[int | None, ...], region: Region) -> bool:
-    """Whether a record lies in a region, by the definition."""
+    """Whether a record is in a region, by definition."""
     for column, value in zip(COLUMNS, record, strict=True):
         side = region.side(column)
         if side is not None and not (side.missing if value is None else value in side.values):
@@ -69,7 +69,7 @@ def apart(parts: tuple[Region, ...]) -> set[Any]:
     return set(found)
 
 
-# Of an interval without a label two parts are left, from which another column is cut off, too.
+# An interval without a label has two parts; another column is removed from them as well.
 TWO_PARTS = (
     Region((Side("a", Span("whole", 0, 6), kind="BIGINT"),)),
     Region((Side("a", LabelSet((2,), but=True)), Side("b", LabelSet((1,)), kind="BIGINT"))),
@@ -78,11 +78,11 @@ TWO_PARTS = (
 
 @example(*TWO_PARTS)
 @given(regions, regions)
-def test_operations_are_those_of_sets(one: Region, two: Region) -> None:
+def test_operations_agree_with_sets(one: Region, two: Region) -> None:
     assert apart(one.both(two)) == held(one) & held(two)
     assert apart(one.minus(two)) == held(one) - held(two)
     assert held(one.around(two)) >= held(one) | held(two)
-    # Certainty is about all whole numbers, of which the records hold a few.
+    # Certainty covers all integers; the records contain only a few.
     if not one.meets(two):
         assert not held(one) & held(two)
     if one.within(two):
@@ -92,7 +92,7 @@ def test_operations_are_those_of_sets(one: Region, two: Region) -> None:
 
 
 @given(st.lists(regions, min_size=1, max_size=5))
-def test_atoms_are_the_classes_that_regions_tell_apart(given_: list[Region]) -> None:
+def test_atoms_are_the_classes_distinguished_by_regions(given_: list[Region]) -> None:
     found = atoms(given_)
     assert apart(tuple(found)) == set().union(*map(held, given_))
     for atom, places in found.items():
@@ -106,12 +106,12 @@ def test_json_brings_a_region_back(region: Region) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"sides": [{}]}, {"sides": 3}, {"side": []}, 3])
-def test_json_of_something_else_is_refused(wrong: Any) -> None:
+def test_foreign_json_is_rejected(wrong: Any) -> None:
     with pytest.raises(ParameterError):
         _validate.read_fields(Region, wrong, "a region")
 
 
-def test_a_column_that_is_read_in_two_ways_tells_nothing_apart() -> None:
+def test_column_read_in_two_ways_distinguishes_nothing() -> None:
     texts, numbers = (
         Region((Side("a", values), Side("b", LabelSet(("x",)))))
         for values in (LabelSet(("07",)), Span("whole", 7, 8))
@@ -122,7 +122,7 @@ def test_a_column_that_is_read_in_two_ways_tells_nothing_apart() -> None:
     assert not texts.within(numbers)
     assert comparable_regions([texts, numbers]) == [Region((Side("b", LabelSet(("x",))),))] * 2
     assert len(atoms([texts, numbers])) == 1
-    # What is no number is missing among numbers, and a value among texts.
+    # Non-numeric values are missing among numbers, and values among texts.
     missing = Region((Side("a", LabelSet(), missing=True, kind="BIGINT"),))
     assert not missing.meets(numbers)
     assert missing.meets(texts)
@@ -136,7 +136,7 @@ def test_a_column_that_is_read_in_two_ways_tells_nothing_apart() -> None:
         assert comparable_regions([typed, texts])[0] == EVERYTHING
 
 
-def test_an_empty_region_and_two_sides_of_a_column_are_refused() -> None:
+def test_empty_region_and_two_sides_of_column_are_rejected() -> None:
     for values in (LabelSet(), Span("whole", 3, 3), Span("time", 5, 4)):
         with refuses("region", "'a'"):
             Region((Side("a", values),))
@@ -182,7 +182,7 @@ def test_moments_are_counted_in_utc() -> None:
     assert microseconds(plain) - microseconds(ahead) == 2 * 3600 * 10**6
 
 
-def test_labels_are_a_list_of_texts_that_can_be_written() -> None:
+def test_labels_are_a_list_of_writable_texts() -> None:
     for wrong, word in ((-1, "list"), ("ab", "list"), (("\ud800",), "UTF-8"), ((0.5,), "integers")):
         with refuses("labels", word):
             LabelSet(wrong)  # type: ignore[arg-type]
@@ -196,7 +196,7 @@ def test_ends_beyond_calendars_are_written() -> None:
     assert "0001-01-01" in str(Region((Side("at", Span("date", -(10**40), 0)),)))
 
 
-def test_too_many_classes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_classes_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpgrain.scope.regions._MOST_ATOMS", 3)
     with refuses("regions", "3"):
         atoms([Region((Side("a", Span("whole", i, i + 1)),)) for i in range(4)])

@@ -1,4 +1,4 @@
-"""Days in time zones are those that zoneinfo knows, at every change of every clock."""
+"""Days in time zones equal zoneinfo's, at every change of every clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def offset(moment: int, zone: str) -> int:
 
 
 def ahead(moment: int, zone: str) -> int:
-    """What the changes say of a moment."""
+    """The offset at an instant, from the list of changes."""
     if moment >= zones.RULE_BEGINS:
         moment = zones.RULE_BEGINS + (moment - zones.RULE_BEGINS) % zones.RULE_LASTS
     known = zones.offsets(zone)
@@ -35,7 +35,7 @@ def ahead(moment: int, zone: str) -> int:
 
 @pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("zone", ZONES)
-def test_offsets_are_those_of_the_zone(zone: str) -> None:
+def test_offsets_agree_with_the_zone(zone: str) -> None:
     changes = [begin for begin, _ in zones.offsets(zone)]
     near = [begin + step for begin in changes for step in (-1, 0, 1)]
     year = 365 * 24 * 3600 * 10**6

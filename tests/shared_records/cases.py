@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 
 from dpgrain.shared_records.sharing import SharedAmounts
 
-#: A row: its owners, and what it adds.
+#: A row: its owners, and its contribution.
 Row: TypeAlias = tuple[tuple[int, ...], int]
 
 
@@ -53,7 +53,7 @@ def some_rows(rng: np.random.Generator, rows: int, people: int, owners: int) -> 
 
 
 def all_tables(people: int, most: int, owners: int, amounts: Sequence[int]) -> list[list[Row]]:
-    """All tables of so many rows at most, in any order of which one is enough."""
+    """All tables of at most n rows; one order is enough."""
     sets = [each for size in range(1, owners + 1) for each in combinations(range(people), size)]
     kinds = [(each, amount) for each in sets for amount in amounts]
     return [

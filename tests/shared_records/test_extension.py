@@ -1,4 +1,4 @@
-"""Nobody moves the extension by more than the bound: all small hypergraphs, both relations."""
+"""No one changes the extension by more than the bound: all small hypergraphs, both relations."""
 
 from __future__ import annotations
 
@@ -29,10 +29,8 @@ def _twice(rows: Sequence[Row], bound: int) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("bound", [1, 2, 3])
 @pytest.mark.parametrize(("people", "amounts"), [(3, (1, 2)), (4, (1,)), (4, (2,))])
-def test_no_neighbours_are_farther_apart_than_the_bound(
-    people: int, amounts: tuple[int, ...], bound: int
-) -> None:
-    # Exchanged rows: tables that agree in what a person does not own.
+def test_no_neighbours_violate_the_bound(people: int, amounts: tuple[int, ...], bound: int) -> None:
+    # Replaced rows: tables that agree on rows without the person.
     ends: dict[tuple[int, tuple[Row, ...]], list[float]] = defaultdict(list)
     known: dict[tuple[Row, ...], float] = {}
     for rows in all_tables(people, 4, 2, amounts):
@@ -61,12 +59,12 @@ def test_one_owner_a_row_is_the_usual_clip() -> None:
     assert _twice(rows, 6) == 2 * (6 + 3 + 6)
 
 
-def test_it_is_the_truth_where_nobody_has_more_than_the_bound() -> None:
+def test_it_is_exact_if_no_person_exceeds_the_bound() -> None:
     rows = [((0, 1), 4), ((1, 2), 3), ((0, 2), 1), ((2,), 3)]
     assert _twice(rows, 7) == 2 * 11
 
 
-# -- rules that keep some rows by what others hold are not stable --
+# -- rules that count a row depending on other users' rows are not stable --
 
 
 def _first_of_each(rows: Sequence[Row], bound: int) -> list[Row]:
@@ -82,7 +80,7 @@ def _first_of_each(rows: Sequence[Row], bound: int) -> list[Row]:
 
 
 def _while_there_is_room(rows: Sequence[Row], bound: int) -> list[Row]:
-    """Keep a row while all of its owners have room; only rows that are kept take it."""
+    """Count a row while all of its owners have room; only counted rows use it up."""
     seen: dict[int, int] = defaultdict(int)
     kept = []
     for row in rows:
@@ -116,13 +114,13 @@ def test_rows_while_there_is_room_are_not_stable() -> None:
     assert abs(_twice(path, 1) - _twice(without(path, 0), 1)) <= 2
 
 
-def test_a_name_that_goes_from_rows_that_stay_is_not_covered() -> None:
+def test_mapping_between_remaining_rows_is_not_covered() -> None:
     rows: list[Row] = [((0, i), 1) for i in range(1, 101)]
     named: list[Row] = [((i,), 1) for i in range(1, 101)]
     assert (_twice(rows, 1), _twice(named, 1)) == (2, 200)
 
 
-# Capacities at which a type of 32 bits, or a float, loses something.
+# Capacities at which a 32-bit type, or a float, loses digits.
 SIZES = (7, 2**31 - 1, 2**31, 2**33, 2**53 + 1, 2**62)
 
 
@@ -196,7 +194,7 @@ def _pairs(rows: list[Row] | tuple[Row, ...], unit: float = 1.0) -> OwnedRows:
 
 
 def _looks(search: BoundSearch, pairs: OwnedRows) -> list[int]:
-    """The numbers of people, in 2^-11ths, to which noise is added."""
+    """The numbers of people, in 2^-11ths, that receive noise."""
     seen = []
 
     def noisy(sums: np.ndarray, scale: float, *, source: object) -> np.ndarray:
@@ -213,7 +211,7 @@ def _looks(search: BoundSearch, pairs: OwnedRows) -> list[int]:
 @pytest.mark.proof("search", "AboveThreshold")
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("people", "most"), [(3, 4), (4, 2)])
-def test_one_person_moves_a_look_by_the_sensitivity(
+def test_one_person_moves_a_query_by_the_sensitivity(
     people: int, most: int, relation: Relation
 ) -> None:
     search = BoundSearch.of(1.0, 1.0, 4.0, level="user", relation=relation)
@@ -239,10 +237,11 @@ def test_one_person_moves_a_look_by_the_sensitivity(
     assert farthest >= 2**11
 
 
-def test_one_person_may_move_a_look_by_two_people_and_an_exchange_by_three() -> None:
+def test_removal_moves_a_query_by_two_replacement_by_three() -> None:
     # Both are full at 1 and have room for a shared row at 2: a person with two such rows adds 2 to q.
     full: list[Row] = [((1,), 1), ((2,), 1)]
-    # Person 3 has room at 1, where the other two are full, and none at 2: a row with it takes 1 of q.
+    # Person 3 has room at 1, although the other two are full, and none at 2: a row with it uses 1
+    # of q.
     full_later: list[Row] = [((4,), 1), ((5,), 1), ((3, 4), 1), ((3, 5), 1)]
     rest = [*full, *full_later]
     more: list[Row] = [((0, 1), 1), ((0, 2), 1)]
@@ -255,7 +254,7 @@ def test_one_person_may_move_a_look_by_two_people_and_an_exchange_by_three() -> 
     assert two - one == 3 * 2**11 <= exchanged.sensitivity * 2**11
 
 
-def test_noise_is_drawn_at_the_scales_that_are_billed() -> None:
+def test_noise_has_the_charged_scales() -> None:
     search = BoundSearch.of(1.0, 1.0, 8.0, level="user", relation="zero_out")
     scales = []
 
@@ -270,7 +269,7 @@ def test_noise_is_drawn_at_the_scales_that_are_billed() -> None:
     assert scales[0] >= search.threshold_scale
 
 
-def test_a_look_is_at_most_the_number_of_people_with_as_much_and_does_not_grow() -> None:
+def test_query_is_bounded_by_large_people_and_decreases() -> None:
     rng = np.random.default_rng(2)
     search = BoundSearch.of(1.0, 1.0, 64.0, level="user", relation="zero_out")
     for _ in range(20):
@@ -286,7 +285,7 @@ def test_a_look_is_at_most_the_number_of_people_with_as_much_and_does_not_grow()
             assert look <= 2**11 * (load >= 2**doubled).sum()
 
 
-def test_the_search_ends_where_few_people_have_more() -> None:
+def test_search_ends_if_few_people_have_more() -> None:
     rows: list[Row] = [((i,), 1) for i in range(2000) for _ in range(10)]
     search = BoundSearch.of(5.0, 1.0, 2.0**20, level="user", relation="zero_out")
     found = [float(search.bounds(search.find(_pairs(rows), SeededSource(i)))[0]) for i in range(20)]
@@ -297,7 +296,7 @@ def test_the_search_ends_where_few_people_have_more() -> None:
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_the_event_costs_what_was_asked(relation: Relation) -> None:
+def test_event_costs_the_requested_budget(relation: Relation) -> None:
     search = BoundSearch.of(0.3, 1.0, 64.0, level="element", relation=relation)
     assert 0.299 < search.event.epsilon(relation=relation) <= 0.3
 
@@ -308,7 +307,7 @@ TRIALS, LOOKS = 40_000, 8
 
 
 def all_fail(search: BoundSearch, people: int) -> int:
-    """In how many cells, in which so many people have much, no look of several passes."""
+    """In how many cells, with n people of many rows each, all of several queries fail."""
     owners = np.arange(people * TRIALS)
     pairs = OwnedRows.of(
         owners,
@@ -323,7 +322,7 @@ def all_fail(search: BoundSearch, people: int) -> int:
 
 @pytest.mark.proof("audit", "AboveThreshold")
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_audit_of_the_bounds_that_are_found(relation: Relation) -> None:
+def test_audit_of_private_bounds(relation: Relation) -> None:
     """Each q is larger by as much as one person moves it, so that all looks fail more often."""
     fewer, more = (1, 3) if relation == "zero_out" else (1, 4)
     scale = 2.0

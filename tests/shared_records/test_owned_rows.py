@@ -1,4 +1,4 @@
-"""Rows that were read become whole amounts with bounds."""
+"""Read rows become integer amounts with bounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _pairs(number: list[float] | None = None) -> OwnedRows:
     return OwnedRows.of(row, person, held, np.array([0, 0, 1, 0]), 2, numbers)
 
 
-def test_an_owner_stands_once_in_a_row_and_a_row_without_owners_is_left_out() -> None:
+def test_owner_is_once_per_row_and_ownerless_rows_dropped() -> None:
     pairs = _pairs()
     assert pairs.row.tolist() == [0, 0, 1, 2]
     assert pairs.cell.tolist() == [0, 0, 1]
@@ -23,13 +23,13 @@ def test_an_owner_stands_once_in_a_row_and_a_row_without_owners_is_left_out() ->
     assert sorted(pairs.cell_of.tolist()) == [0, 0, 1]
 
 
-def test_amounts_are_cut_off_to_whole_steps_and_to_the_bound() -> None:
+def test_amounts_are_truncated_to_whole_steps_and_the_bound() -> None:
     sharing = _pairs([2.9, -1.0, 1e300, 5.0]).within(np.array([4, 8]), np.array([0.5, 0.5]))
     assert sharing.amount.tolist() == [4, 0, 8]
     assert sharing.bound.tolist() in ([4, 4, 8], [4, 8, 4], [8, 4, 4])
 
 
-def test_a_row_that_is_not_held_is_left_out() -> None:
+def test_row_without_value_is_dropped() -> None:
     held = np.array([True, False])
     pairs = OwnedRows.of(np.array([0, 1]), np.array([0, 1]), held, np.array([0, -1]), 1, None)
     assert pairs.cell.size == 1

@@ -1,4 +1,4 @@
-"""What is taken out and what is left have the largest sum of all together."""
+"""The removed part and the rest have the largest sum of all together."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def test_a_ring_is_left() -> None:
     assert rest.amount.size == 3
 
 
-def test_cells_are_apart() -> None:
+def test_cells_are_independent() -> None:
     sharing = sharing_of([((0,), 9), ((1,), 2)], 5)
     sharing.cell[1] = 1
     two = type(sharing)(sharing.amount, sharing.row, sharing.person, sharing.bound, sharing.cell, 2)
     assert presolve(two)[0].tolist() == [5, 2]
 
 
-def test_rows_that_add_up_beyond_64_bits_count_up_to_the_bound() -> None:
-    """Of one owner, alone or beside rows that are shared: a sum that wrapped would count as small."""
+def test_rows_exceeding_64_bits_count_up_to_the_bound() -> None:
+    """With one owner, only own or also shared rows: an overflowing sum would count as small."""
     size, bound = 2**60, 2**61
     for count in (4, 8, 9, 16, 17):
         alone = np.arange(count), np.zeros(count, dtype=np.int64)

@@ -21,12 +21,12 @@ def test_some_rows_keep_their_owners() -> None:
     assert some.owners().tolist() == [1, 2]
 
 
-def test_sums_are_whole_numbers_beyond_those_of_floats() -> None:
+def test_sums_are_integers_beyond_floats() -> None:
     assert sums_at(np.array([1, 1]), np.array([2**60, 1]), 2).tolist() == [0, 2**60 + 1]
 
 
 def test_a_load_beyond_64_bits_is_large() -> None:
-    """A sum that began anew from below would be one of a person whom nothing bounds."""
+    """An overflowing sum would belong to a person without a bound."""
     ones = np.full(5, 2**62)
     sharing = SharedAmounts.of(ones, np.arange(5), np.zeros(5, dtype=np.int64), 2**62)
     assert sharing.load().tolist() == [2**63 - 1]

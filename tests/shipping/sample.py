@@ -1,4 +1,4 @@
-"""The files of a small repository whose tests catch some bugs."""
+"""The files of a small repository with tests that catch some bugs."""
 
 MODULE = '''"""Sums."""
 

@@ -1,4 +1,4 @@
-"""What would break callers since the last tag is told, and nothing else."""
+"""Breaking changes since the last tag are reported, and nothing else."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_tree_without_tags_has_nothing_to_be_compared_with(root: Path) -> None:
+def test_tree_without_tags_has_no_comparison(root: Path) -> None:
     assert api.compare(root) == (None, [])
 
 
@@ -64,7 +64,7 @@ def test_a_tree_without_tags_has_nothing_to_be_compared_with(root: Path) -> None
         ({"__init__": FACE.replace('"Kept", ', "")}, ["dpgrain.Kept: it is gone"]),
     ],
 )
-def test_only_what_breaks_callers_is_told(
+def test_only_breaking_changes_are_reported(
     changes: dict[str, str], told: list[str], root: Path
 ) -> None:
     subprocess.run(["git", "tag", "v1"], cwd=root, check=True)

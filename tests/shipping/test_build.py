@@ -1,4 +1,4 @@
-"""A version is ready only if its files agree and its archives hold what they should."""
+"""A version is ready only if its files agree and its archives are complete."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def archives(folder: Path, wheel: list[str], source: list[str]) -> list[str]:
     return build.lacking(*paths)
 
 
-def test_every_file_tells_the_same_version() -> None:
+def test_every_file_has_the_same_version() -> None:
     told = build.versions(ROOT)
     assert len(told) == 3
     assert len(set(told.values())) == 1, told
@@ -55,7 +55,7 @@ def test_the_changelog_has_a_part_for_a_version(tmp_path: Path) -> None:
     assert not build.described(tmp_path, "0.1")
 
 
-def test_links_that_a_package_index_cannot_follow_are_told() -> None:
+def test_links_unusable_on_a_package_index_are_reported() -> None:
     page = "![A](docs/a.png) [b](https://example.org/b_(c)) [a long\nname](docs/c.md#d) [e]: (f)"
     assert build.unlinked(page) == ["docs/a.png", "docs/c.md#d"]
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -65,23 +65,23 @@ def test_links_that_a_package_index_cannot_follow_are_told() -> None:
     assert named != bool(build.unlinked(readme))
 
 
-def test_archives_hold_what_they_should(tmp_path: Path) -> None:
+def test_archives_have_their_required_contents(tmp_path: Path) -> None:
     assert archives(tmp_path, IN_WHEEL, IN_SOURCE) == []
 
 
 @pytest.mark.parametrize("name", IN_WHEEL)
-def test_what_the_wheel_lacks_is_told(name: str, tmp_path: Path) -> None:
+def test_missing_wheel_files_are_reported(name: str, tmp_path: Path) -> None:
     found = archives(tmp_path, [other for other in IN_WHEEL if other != name], IN_SOURCE)
     assert found == [f"the wheel lacks {'LICENSE' if 'LICENSE' in name else name}"]
 
 
 @pytest.mark.parametrize("name", IN_SOURCE[:-1])
-def test_what_the_source_lacks_is_told(name: str, tmp_path: Path) -> None:
+def test_missing_source_files_are_reported(name: str, tmp_path: Path) -> None:
     found = archives(tmp_path, IN_WHEEL, [other for other in IN_SOURCE if other != name])
     assert found == [f"the source lacks {name}"]
 
 
-def test_what_should_not_be_there_is_told(tmp_path: Path) -> None:
+def test_superfluous_files_are_reported(tmp_path: Path) -> None:
     found = archives(
         tmp_path, [*IN_WHEEL, "tests/data.csv"], [*IN_SOURCE, "tests/claims/goldens.json"]
     )

@@ -35,7 +35,7 @@ def test_operators_constants_comparisons_and_statements_are_changed(root: Path) 
         ("once", "5", "(6)"),
         ("once", "return y", "return None"),
     } <= found
-    # A constant outside of functions would need a process of its own.
+    # A constant outside of functions would need a separate process.
     assert not [edit for edit in found if edit[1] == "2" and edit[0] == "FACTOR"]
 
 
@@ -60,7 +60,7 @@ def test_every_killer_of_a_bug_is_recorded_once(
     assert gone in row["killed_by"]
 
 
-def test_a_test_whose_kill_is_unique_stays() -> None:
+def test_test_with_a_unique_kill_stays() -> None:
     rows = [{"ran": ["a", "b"], "killed_by": ["a"]}, {"ran": ["b", "c"], "killed_by": ["b", "c"]}]
     assert redundant(rows) == ["b"]
 
@@ -73,7 +73,7 @@ def parts_of(coverage: Coverage, *may_go: str) -> tuple[Late, Late]:
     return stay, go
 
 
-def test_candidates_are_tried_only_with_bugs_that_survive_all_others(
+def test_candidates_run_only_with_bugs_surviving_all_others(
     root: Path, coverage: Coverage, tmp_path: Path
 ) -> None:
     stay, go = parts_of(coverage, "test_doubled_again", "test_large")

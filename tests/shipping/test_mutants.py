@@ -1,4 +1,4 @@
-"""Bugs are seeded where they are said to be, and tests that run their lines catch them."""
+"""Mutants change the stated lines, and tests that run these lines catch them."""
 
 from __future__ import annotations
 
@@ -29,23 +29,24 @@ def names(coverage: Coverage, of: Mutant) -> list[str]:
 
 
 @pytest.mark.slow
-def test_tests_of_a_line_come_first_and_red_ones_never(coverage: Coverage) -> None:
+def test_tests_of_a_line_come_first_and_failing_never(coverage: Coverage) -> None:
     found = names(coverage, mutant("once", "return x + 1", "return x"))
     assert found[0] == "test_large"
-    # Those of the mirrored file follow; nothing catches that fails without a bug, or starts Spark.
+    # Tests of the mirrored file follow; tests that fail without a mutant, or start Spark, cannot
+    # catch one.
     assert set(found[1:]) == {"test_doubled", "test_doubled_again", "test_waits"}
 
 
-def test_what_is_asked_once_is_run_by_whoever_asks_first(coverage: Coverage) -> None:
+def test_shared_request_is_run_by_its_first_caller(coverage: Coverage) -> None:
     assert names(coverage, mutant("once", "y = x", "y = 0"))[0] == "test_doubled"
 
 
-def test_a_constant_is_run_by_what_names_it(coverage: Coverage) -> None:
+def test_constant_is_run_by_its_users(coverage: Coverage) -> None:
     found = names(coverage, mutant("FACTOR", "2", "3"))
     assert set(found[:2]) == {"test_doubled", "test_doubled_again"}
 
 
-def test_what_was_found_is_kept_until_a_file_changes(root: Path, coverage: Coverage) -> None:
+def test_results_are_cached_until_a_file_changes(root: Path, coverage: Coverage) -> None:
     kept = root / "build" / "mutants" / "room.json"
     before = kept.stat().st_mtime_ns
     assert covered(root).tests == coverage.tests
@@ -87,15 +88,13 @@ def test_a_fork_has_the_verdict_of_a_copy(root: Path, coverage: Coverage) -> Non
         assert (outcome.note == "time-out") == (caught_by == "test_waits")
 
 
-def test_what_ran_while_tests_were_collected_is_not_forked(root: Path, coverage: Coverage) -> None:
+def test_code_run_during_collection_is_not_forked(root: Path, coverage: Coverage) -> None:
     assert not coverage.forks(mutant("early", "x + 2", "x + 3"))
     assert coverage.forks(mutant("early", "2\n    return x", "2\n    return x + 1"))
 
 
 @pytest.mark.slow
-def test_what_fails_in_a_fork_without_a_bug_has_caught_nothing(
-    root: Path, coverage: Coverage
-) -> None:
+def test_failures_without_a_bug_catch_nothing(root: Path, coverage: Coverage) -> None:
     red = replace(coverage.tests[0], name="tests/room/test_sums.py::test_red", entered=-1, work=0.0)
     known = replace(coverage, tests=[red])
     seeded = mutant("once", "return x + 1", "return x")
@@ -105,7 +104,7 @@ def test_what_fails_in_a_fork_without_a_bug_has_caught_nothing(
 
 
 @pytest.mark.slow
-def test_half_of_a_map_is_not_kept(root: Path, tmp_path: Path) -> None:
+def test_incomplete_map_is_not_stored(root: Path, tmp_path: Path) -> None:
     (tmp_path / "tests" / "room").mkdir(parents=True)
     (tmp_path / "src").mkdir()
     ends = "import os\n\ndef test_end():\n    os.kill(os.getpid(), 2)\n"
@@ -116,7 +115,7 @@ def test_half_of_a_map_is_not_kept(root: Path, tmp_path: Path) -> None:
     assert not [*(tmp_path / "build" / "mutants").iterdir()]
 
 
-def test_the_package_stays_as_it_is(root: Path) -> None:
+def test_package_is_unchanged(root: Path) -> None:
     assert (root / "src/dpgrain/room/sums.py").read_text("utf-8") == MODULE
 
 
@@ -130,14 +129,12 @@ def test_the_package_stays_as_it_is(root: Path) -> None:
         ("once", "return y", "return (y)", "changes nothing"),
     ],
 )
-def test_an_edit_that_does_not_apply_is_an_error(
-    function: str, old: str, new: str, message: str
-) -> None:
+def test_inapplicable_edit_is_an_error(function: str, old: str, new: str, message: str) -> None:
     with pytest.raises(EditError, match=message):
         mutant(function, old, new).edited(MODULE)
 
 
-def test_an_edit_is_of_one_function_alone() -> None:
+def test_edit_changes_only_one_function() -> None:
     bad = mutant("Sum.waits", "return left", "return 1").edited(MODULE)
     assert bad == MODULE.replace("return left", "return 1")
     assert mutant("Sum.waits", "left -= 1", "left -= 2").lines(MODULE) == range(15, 16)
@@ -161,7 +158,7 @@ def test_entries_are_checked(tmp_path: Path) -> None:
             read(tmp_path)
 
 
-def test_the_rate_is_told_by_kind_and_origin() -> None:
+def test_rate_is_reported_by_type_and_origin() -> None:
     one, two = mutant("once", "y = x", "y = 0"), mutant("FACTOR", "2", "3")
     said = table([Outcome(one, "tests/a.py::test", 3, 1.0), Outcome(two, "", 5, 1.0)])
     assert "number" in said

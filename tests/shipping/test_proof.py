@@ -66,7 +66,7 @@ new = '''3 * x'''
 
 
 def tree(folder: Path, **changes: tuple[str, str, str]) -> Path:
-    """A tree with files as above, of which some change: file, text, and what stands in its place."""
+    """A tree with files as above and some replacements: file, text, new text."""
     files = dict(FILES)
     for file, old, new in changes.values():
         assert old in files[file]
@@ -87,7 +87,7 @@ def test_a_chain_is_read_off_the_tree(tmp_path: Path) -> None:
     chain = the_chain(tree(tmp_path))
     assert chain.missing == ()
     assert (chain.event, chain.says) == ("Noise", "Noise on a sum")
-    # What a report says of an event publishes nothing, and another Noise is another thing.
+    # A report about an event publishes nothing, and another class Noise is unrelated.
     assert chain.mechanisms == ("dpgrain.means.mean", "dpgrain.sums")
     assert [(one.page, one.anchor) for one in chain.theorems] == [
         ("curve.md", ""),
@@ -125,7 +125,7 @@ def test_a_missing_piece_is_named(piece: str, tmp_path: Path) -> None:
     assert any(said in line and "Noise" in line for line in lost), lost
 
 
-def test_an_event_without_a_mechanism_is_of_callers_or_says_so(tmp_path: Path) -> None:
+def test_event_without_mechanism_belongs_to_callers_or_states_so(tmp_path: Path) -> None:
     none = tree(
         tmp_path,
         one=("src/dpgrain/sums.py", "PureNoise", "Other"),
@@ -146,7 +146,7 @@ def test_an_event_without_a_mechanism_is_of_callers_or_says_so(tmp_path: Path) -
     ],
     ids=["event", "kind", "slow"],
 )
-def test_a_wrong_mark_is_refused(change: tuple[str, str, str], said: str, tmp_path: Path) -> None:
+def test_invalid_mark_is_rejected(change: tuple[str, str, str], said: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=said):
         chains(tree(tmp_path, one=change))
 
@@ -167,7 +167,7 @@ def test_bugs_are_tried(old: str, new: str, why: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_test_that_is_red_without_a_bug_sees_none(tmp_path: Path) -> None:
+def test_test_failing_without_a_bug_sees_none(tmp_path: Path) -> None:
     root = tree(tmp_path, one=(TESTS, "== 4", "== 5"))
     with pytest.raises(RuntimeError, match="red without a bug"):
         list(unseen(root, the_chain(root).bugs))

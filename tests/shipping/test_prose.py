@@ -42,7 +42,7 @@ def test_each_shape_is_found(shape: str) -> None:
     assert [hit for hit in hits if hit.startswith(f"{shape}: ")]
 
 
-def test_code_and_links_are_no_prose() -> None:
+def test_code_and_links_are_not_prose() -> None:
     text = "```\nwhoever\n```\nSee [the page](whoever.md) and `told`.\n"
     assert prose.found(Path("a.md"), text)[0] == []
 

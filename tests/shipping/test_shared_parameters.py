@@ -38,7 +38,7 @@ def other(epsilon: float) -> None:
 GIVEN = SOURCE.format(names="epsilon: float, progress: bool, **options: int")
 
 
-def test_shared_descriptions_are_those_of_the_table() -> None:
+def test_shared_descriptions_match_the_table() -> None:
     fixed = with_shared(GIVEN)
     before, _, after = fixed.partition("    Returns:")
     texts = arguments(before)

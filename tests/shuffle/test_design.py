@@ -38,7 +38,7 @@ def central(epsilon: float = 1.0, delta: float = 1e-6, relation: Relation = "rep
     ("n", "d", "epsilon", "rounds", "honest"),
     [(1000, 100, 1.0, 1, 1.0), (20, 3, 8.0, 1, 0.5), (300, 1, 0.1, 10, 1.0), (50, 40, 2.0, 3, 0.8)],
 )
-def test_the_promise_is_kept_and_not_by_much(
+def test_guarantee_is_satisfied_nearly_tightly(
     kind: type[VectorSum],
     relation: Relation,
     n: int,
@@ -59,16 +59,14 @@ def test_the_promise_is_kept_and_not_by_much(
     )
     assert 0.97 * epsilon < protocol.guarantee.epsilon() <= epsilon
     assert protocol.guarantee.relation == relation
-    # All being honest, as much noise as the honest would have added alone, and more.
+    # With all devices honest, at least the noise that the honest ones would have added.
     least = 2.0 * central(epsilon, 1e-6, relation) * math.sqrt(rounds)
     assert least < protocol.noise_sd < 1.06 * least / math.sqrt(honest)
 
 
 @pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_what_is_published_beside_sums_is_left_room_for(
-    kind: type[VectorSum], relation: Relation
-) -> None:
+def test_additional_results_have_reserved_budget(kind: type[VectorSum], relation: Relation) -> None:
     beside = Gaussian(8.0 if relation == "zero_out" else 16.0, ONE_EACH)
     asked: dict[str, Any] = {"n_users": 500, "dim": 3, "epsilon": 1.0, "delta": 1e-6}
     protocol = kind(**asked, relation=relation, beside=beside)
@@ -90,7 +88,7 @@ def test_the_headline() -> None:
     assert 3 < device.messages / few < 4.5
 
 
-def test_what_the_paper_prints_promises_more_than_it_says() -> None:
+def test_printed_protocol_claims_too_much() -> None:
     few = {**cases.HEADLINE, "n_users": 50, "dim": 2}
     printed = VectorSum(**few, analysis="printed")
     assert printed.guarantee.epsilon() < 0.01
@@ -105,7 +103,7 @@ def test_fewer_honest_devices_are_promised_less() -> None:
     assert curve[2] < 0.75
     assert "500 devices" in str(protocol.guarantee)
     assert "at least 250 devices" in str(protocol.guarantee_with(0.25))
-    # Half of the devices: the noise of the other half comes on top.
+    # Half of the devices: the noise of the other half is additional.
     assert protocol.noise_sd == pytest.approx(
         math.sqrt(2) * VectorSum(**cases.HEADLINE).noise_sd, rel=0.02
     )
@@ -121,7 +119,7 @@ def allocations(protocol: ShuffledSum) -> Iterator[tuple[str, list[int]]]:
 
 
 def shifted(law: BinomialDistribution, shift: int) -> PrivacyLossDistribution:
-    """The privacy loss of a count that moves by so many, from its two mass functions."""
+    """The privacy loss of a count that moves by n, from its two mass functions."""
     sd = math.sqrt(law.variance)
     first, last = int(law.mean - 12 * sd), int(law.mean + 12 * sd) + shift
     x = np.arange(first, last + 1, dtype=np.float64)
@@ -142,7 +140,7 @@ def test_another_accountant_agrees(number: int) -> None:
     for part in parts[1:]:
         whole = whole.compose(part)
     epsilon = whole.get_epsilon_for_delta(protocol.delta)
-    # The discretisation of the reference rounds up, too.
+    # The reference's discretisation also rounds up.
     assert 0.85 < epsilon <= 1.0 + 2e-3
     assert epsilon <= protocol.guarantee.epsilon() * (1 + 2e-3)
 
@@ -155,7 +153,7 @@ def test_poisson_noise_has_no_printed_numbers() -> None:
 @pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 30.0, 1e3, 1e9])
 @pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
-def test_extreme_promises_are_kept(kind: type[VectorSum], epsilon: float) -> None:
+def test_extreme_guarantees_are_satisfied(kind: type[VectorSum], epsilon: float) -> None:
     for n, d in ((1, 1), (7, 3), (1000, 30)):
         protocol = kind(n_users=n, dim=d, epsilon=epsilon, delta=1e-9)
         assert protocol.guarantee.epsilon() <= epsilon
@@ -163,6 +161,6 @@ def test_extreme_promises_are_kept(kind: type[VectorSum], epsilon: float) -> Non
         assert np.abs(found).max() < 7 * protocol.noise_sd
 
 
-def test_too_small_an_epsilon_is_refused() -> None:
+def test_too_small_epsilon_is_rejected() -> None:
     with refuses("epsilon", "1"):
         VectorSum(**{**cases.HEADLINE, "epsilon": 1e-6})

@@ -62,7 +62,7 @@ def test_simulations_have_the_law_of_all_messages(kind: type[VectorSum]) -> None
             )
             table = table[:, table.sum(axis=0) > 10]
             assert chi2_contingency(table).pvalue > cases.CHANCE
-    # And it can be told from another: one device less.
+    # And it differs from a smaller design: one device less.
     less = np.array([protocol.estimate([vectors], 2, source) for _ in range(times)])[:, 0]
     edges = np.unique(np.quantile(ways[0][:, 0], np.linspace(0.05, 0.95, 8)))
     pair = [
@@ -72,7 +72,7 @@ def test_simulations_have_the_law_of_all_messages(kind: type[VectorSum]) -> None
     assert chi2_contingency(np.array(pair) + 1).pvalue < cases.CHANCE
 
 
-def test_devices_that_drop_out_take_their_noise_along() -> None:
+def test_lost_devices_take_their_noise_with_them() -> None:
     protocol = PoissonSum(
         n_users=100, dim=2, l2_bound=1.0, epsilon=4.0, delta=1e-4, honest_fraction=0.6
     )

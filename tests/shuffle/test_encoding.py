@@ -1,4 +1,4 @@
-"""Codes move no farther than is billed, are without bias, and every small report is read or refused."""
+"""Codes change by at most the charge, are unbiased, and small reports are read or rejected."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_codes_are_without_bias() -> None:
     assert np.abs(mean - [0.37, -1.1]).max() < error
 
 
-def test_who_is_long_is_shortened_and_who_is_broken_has_no_data() -> None:
+def test_large_vectors_are_clipped_and_invalid_ones_are_empty() -> None:
     code = VectorEncoding(1.0, 1000, 2)
     rows = np.array([[30.0, 40.0], [1e300, 0.0], [np.nan, 0.5], [np.inf, 0.0], [-0.6, 0.0]])
     found = (code.codes(rows, SeededSource(1)).astype(int) - 500) / 500
@@ -61,7 +61,7 @@ def test_who_is_long_is_shortened_and_who_is_broken_has_no_data() -> None:
 @pytest.mark.parametrize("centred", [True, False])
 @pytest.mark.parametrize("value", [5e-324, 1e-310, 1e308])
 def test_no_value_raises_a_floating_point_error(centred: bool, value: float) -> None:
-    # With such settings of NumPy an error would reveal somebody's vector.
+    # With such NumPy settings an error would reveal a user's vector.
     encoding = VectorEncoding(bound=1.0, grid=10, dim=2, centred=centred)
     with np.errstate(all="raise"):
         codes = encoding.codes(np.array([[value, 0.5], [0.0, -value]]), SeededSource(1))
@@ -69,7 +69,7 @@ def test_no_value_raises_a_floating_point_error(centred: bool, value: float) -> 
     assert codes.max() <= encoding.grid
 
 
-def test_nobody_changes_how_others_are_rounded() -> None:
+def test_users_do_not_affect_the_rounding_of_others() -> None:
     code, rng = VectorEncoding(1.0, 100, 3), np.random.default_rng(0)
     rows = rng.normal(size=(50, 3)) * 0.1
     before = code.codes(rows, SeededSource(3))
@@ -80,7 +80,7 @@ def test_nobody_changes_how_others_are_rounded() -> None:
         assert np.array_equal(np.delete(before, 20, axis=0), np.delete(after, 20, axis=0))
 
 
-def test_every_small_report_is_read_or_refused() -> None:
+def test_every_small_report_is_read_or_rejected() -> None:
     # All byte strings of the length of a report, for a packing that is small enough to try them.
     packing, nonce = Packing(b"", 2, 5), bytes(16)
     read = {}

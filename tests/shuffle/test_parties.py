@@ -1,4 +1,4 @@
-"""Devices, shufflers and the analyzer: who takes part, what is dropped, what no report can break."""
+"""Devices, shufflers and the analyzer: participants, dropped reports, and robustness."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_three_parties() -> None:
         shuffler.receive(b"")
 
 
-def test_too_few_reports_are_kept_back() -> None:
+def test_too_few_reports_are_withheld() -> None:
     protocol = VectorSum(
         n_users=10, dim=1, l2_bound=1.0, epsilon=8.0, delta=1e-4, honest_fraction=0.5
     )
@@ -60,7 +60,7 @@ def test_reports_of_other_rounds_and_protocols_do_not_count() -> None:
     assert shuffler.dropped == Dropped(malformed=2)
 
 
-def test_nobody_takes_part_twice() -> None:
+def test_no_user_participates_twice() -> None:
     protocol = VectorSum(n_users=2, dim=1, l2_bound=1.0, epsilon=8.0, delta=1e-4)
     enrolment = Enrolment()
     first, second = (protocol.shuffler(r, enrolment=enrolment) for r in (0, 1))
@@ -75,7 +75,7 @@ def test_nobody_takes_part_twice() -> None:
         second.receive(reports[1])
 
 
-def test_rounds_that_the_promise_does_not_count_are_refused() -> None:
+def test_uncounted_rounds_are_rejected() -> None:
     protocol = VectorSum(n_users=10, dim=2, epsilon=8.0, delta=1e-4, rounds=2)
     assert "each of which participates in at most 2 rounds" in str(protocol.guarantee)
     protocol.shuffler(1)
@@ -91,7 +91,7 @@ def test_bytes_come_in_any_dress() -> None:
     assert shuffler.receive(memoryview(device.report(None)))
 
 
-def test_a_report_that_is_sent_again_does_not_count() -> None:
+def test_repeated_report_does_not_count() -> None:
     # Otherwise copies of one person's report, made without reading it, would drown all other noise.
     protocol = VectorSum(n_users=5, dim=1, l2_bound=1.0, epsilon=8.0, delta=1e-4)
     shuffler, report = protocol.shuffler(), protocol.randomizer().report([0.5])
@@ -134,7 +134,7 @@ def test_a_broken_report_does_not_use_up_a_place() -> None:
     assert shuffler.receive(protocol.randomizer().report([0.0], device="ann"), device="ann")
 
 
-def test_messages_that_nobody_can_send_are_dropped_and_counted() -> None:
+def test_impossible_messages_are_dropped_and_counted() -> None:
     protocol = cases.small()
     analyzer = protocol.analyzer()
     good = [(0, 1)] * 30 + [(1, 0)] * 25
@@ -148,7 +148,7 @@ def test_messages_that_nobody_can_send_are_dropped_and_counted() -> None:
         analyzer.estimate_messages(np.ones(3), 3)
 
 
-def test_one_corrupt_device_can_do_so_much_and_no_more() -> None:
+def test_one_corrupt_device_has_bounded_influence() -> None:
     protocol = VectorSum(
         n_users=50, dim=3, l2_bound=1.0, epsilon=4.0, delta=1e-4, honest_fraction=0.98
     )
@@ -183,7 +183,7 @@ def consistent(shuffler: Any, packing: Packing) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
-def test_whatever_bytes_come_the_parties_stay_consistent(kind: type[VectorSum]) -> None:
+def test_parties_stay_consistent_for_any_bytes(kind: type[VectorSum]) -> None:
     protocol = kind(n_users=50_000, dim=3, l2_bound=1.0, epsilon=1.0, delta=1e-7)
     shuffler, analyzer, device = protocol.shuffler(), protocol.analyzer(), protocol.randomizer()
     packing, rng = device.packing, random.Random(1)
@@ -204,14 +204,14 @@ def test_whatever_bytes_come_the_parties_stay_consistent(kind: type[VectorSum]) 
             report = packing.tag + rng.randbytes(packing.size - len(packing.tag))
         report = bytes(report)
         if len(report) == packing.size and report.startswith(packing.tag):
-            # Each has a number of its own, as of another device.
+            # Each has a separate number, like another device.
             start = len(packing.tag)
             report = report[:start] + rng.randbytes(16) + report[start + 16 :]
         known = packing.unpack(report)
         accepted = shuffler.receive(report)
         assert accepted == (known is not None)
         if known is not None:
-            # Whatever is taken is a report that a device can send.
+            # Every accepted report is one that a device can send.
             assert packing.pack(known, packing.nonce(report)) == report
             counted += 1
     assert consistent(shuffler, packing)
@@ -226,7 +226,7 @@ def test_whatever_bytes_come_the_parties_stay_consistent(kind: type[VectorSum]) 
 
 
 @pytest.mark.slow
-def test_whatever_bag_comes_the_analyzer_refuses_or_answers() -> None:
+def test_analyzer_rejects_or_answers_any_multiset() -> None:
     protocol = VectorSum(n_users=20, dim=2, l2_bound=1.0, epsilon=4.0, delta=1e-4)
     analyzer, shuffler = protocol.analyzer(), protocol.shuffler()
     for _ in range(20):

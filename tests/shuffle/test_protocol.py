@@ -47,7 +47,7 @@ def test_protocol_names_its_noise_as_in_version_0_1() -> None:
     assert kinds == {"vector": "Coins", "poisson": "Arrivals"}
 
 
-def test_a_protocol_that_does_not_keep_its_promise_is_not_believed() -> None:
+def test_protocol_violating_its_guarantee_is_rejected() -> None:
     values = json.loads(PROTOCOLS["vector"].to_json())
     values["design"]["noise"]["count"] //= 2
     with refuses("numbers", "2"):
@@ -68,14 +68,14 @@ def test_a_protocol_that_does_not_keep_its_promise_is_not_believed() -> None:
     ],
     ids=["one", "odd", "fine", "many", "counts", "negative", "leaky", "nothing"],
 )
-def test_numbers_that_are_handed_on_are_checked(numbers: dict[str, Any], named: str) -> None:
+def test_passed_numbers_are_checked(numbers: dict[str, Any], named: str) -> None:
     values = json.loads(VectorSum(n_users=200, dim=1, epsilon=0.5, delta=1e-6).to_json())
     values["design"] |= numbers
     with pytest.raises(ParameterError, match=named):
         VectorSum.from_json(json.dumps(values))
 
 
-def test_protocols_that_are_equal_have_one_tag() -> None:
+def test_equal_protocols_have_one_tag() -> None:
     one, other = (VectorSum(n_users=9, dim=1, epsilon=1, delta=1e-6, l2_bound=b) for b in (1, 1.0))
     assert one == other
     assert one._packing(0) == other._packing(0)
@@ -86,7 +86,7 @@ def test_protocols_that_are_equal_have_one_tag() -> None:
     ["", "{}", "[]", "7", '{"format": "dpgrain.shuffle/1"}', '{"format": "other"}', "[" * 200_000],
     ids=["nothing", "empty", "list", "number", "little", "other", "deep"],
 )
-def test_foreign_text_is_no_protocol(text: str) -> None:
+def test_foreign_text_is_not_a_protocol(text: str) -> None:
     with refuses("text", "protocol"):
         VectorSum.from_json(text)
     values = json.loads(PROTOCOLS["scalar"].to_json())
@@ -95,7 +95,7 @@ def test_foreign_text_is_no_protocol(text: str) -> None:
             VectorSum.from_json(json.dumps(broken))
 
 
-def test_corrupt_devices_are_none_of_those_who_add_noise() -> None:
+def test_corrupt_devices_do_not_count_as_noise_sources() -> None:
     protocol = VectorSum(n_users=60, dim=1, epsilon=4.0, delta=1e-4, honest_fraction=0.5)
     sent = np.zeros((20, 1), dtype=np.int64)
     assert protocol.honest == 30

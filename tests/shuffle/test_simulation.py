@@ -1,4 +1,4 @@
-"""What corrupt and lost devices of a simulation are stated by."""
+"""Parameters of corrupt and lost devices in a simulation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_corrupt_devices_send_whole_numbers_of_each_coordinate() -> None:
 @pytest.mark.parametrize(
     "messages", [[1, 2, 3], [1, -1], [1, 10], [0.5, 1.0], [["a"], [1, 2]], "a"]
 )
-def test_other_messages_are_refused(messages: Any) -> None:
+def test_other_messages_are_rejected(messages: Any) -> None:
     with refuses("corrupt"):
         corrupt_messages(messages, 2, 9)
 
@@ -34,6 +34,6 @@ def test_devices_are_lost_by_number_or_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("dropped", [True, [True], [0, 1, 0, 1], [[1], [1, 2]], _ENDLESS, "a"])
-def test_other_losses_are_refused(dropped: Any) -> None:
+def test_other_losses_are_rejected(dropped: Any) -> None:
     with refuses("dropped"):
         reporting_devices(dropped, 4, 4)

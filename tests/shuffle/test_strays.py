@@ -29,7 +29,7 @@ BASE: dict[str, Any] = {
     "honest_fraction": 0.5,
     "label": "spring",
 }
-#: What may differ between the protocol of a device and that of a shuffler.
+#: Allowed differences between a device's protocol and a shuffler's.
 OTHER: dict[str, Any] = {
     "nothing": None,
     "round": 1,
@@ -43,7 +43,7 @@ OTHER: dict[str, Any] = {
     "bound": 2.0,
     "dim": 2,
 }
-#: How a device calls itself, and what the transport calls it.
+#: A device's name for itself, and the transport's name for it.
 NAMES: dict[str, tuple[Any, Any]] = {
     "nobody": (None, None),
     "the same": ("ann", "ann"),
@@ -68,7 +68,7 @@ def protocol_of(kind: str, differs: str = "nothing") -> Any:
 @pytest.mark.parametrize("differs", OTHER)
 @pytest.mark.parametrize("theirs", KINDS)
 @pytest.mark.parametrize("mine", KINDS)
-def test_a_shuffler_takes_what_its_own_devices_send_and_nothing_else(
+def test_shuffler_accepts_only_reports_of_its_devices(
     mine: str, theirs: str, differs: str, names: str
 ) -> None:
     own, other = protocol_of(mine), protocol_of(theirs, differs)
@@ -79,7 +79,7 @@ def test_a_shuffler_takes_what_its_own_devices_send_and_nothing_else(
     vector = [0.5] * (1 if theirs == "numbers" else other.dim)
     sent, shuffler = device.report(vector, device=said), own.shuffler()
     as_said = said is known or (said, known) == (7, b"7")
-    # Of another protocol with the same numbers it is the same report.
+    # In another protocol with the same numbers it is the same report.
     expected = as_said and device == own.randomizer()
     assert shuffler.receive(sent, device=known) == expected
     assert shuffler.dropped.malformed == (not expected)
@@ -108,9 +108,7 @@ WEAKER: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("weaker", WEAKER)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_report_counts_under_the_promise_that_its_device_was_shown_alone(
-    kind: str, weaker: str
-) -> None:
+def test_report_counts_only_under_its_devices_guarantee(kind: str, weaker: str) -> None:
     shown = protocol_of(kind)
     other = replace(shown, **WEAKER[weaker], chosen=shown.design)
     assert other.design == shown.design
@@ -122,7 +120,7 @@ def test_a_report_counts_under_the_promise_that_its_device_was_shown_alone(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("device", [None, "ann"])
-def test_what_no_device_sends_is_malformed_and_uses_no_place(kind: str, device: Any) -> None:
+def test_impossible_report_is_malformed_and_uses_no_place(kind: str, device: Any) -> None:
     protocol = protocol_of(kind)
     sent = protocol.randomizer().report([0.5], device=device)
     shuffler = protocol.shuffler()
@@ -137,10 +135,8 @@ def test_what_no_device_sends_is_malformed_and_uses_no_place(kind: str, device: 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shared", [True, False], ids=["batches", "one batch"])
 @pytest.mark.parametrize("first_as", ["ann", "bob"])
-def test_nobody_is_in_a_batch_twice_whoever_copies_their_reports(
-    kind: str, shared: bool, first_as: str
-) -> None:
-    """All orders in which two reports of one person come, each also copied under another name."""
+def test_no_user_is_in_a_batch_twice_despite_copies(kind: str, shared: bool, first_as: str) -> None:
+    """All orders of two reports of one person, each also copied under another name."""
     protocol = protocol_of(kind)
     for order in itertools.permutations([("ann", 0), ("bob", 0), ("ann", 1), ("bob", 1)]):
         enrolment = Enrolment() if shared else None
@@ -148,7 +144,7 @@ def test_nobody_is_in_a_batch_twice_whoever_copies_their_reports(
         if not shared:
             shufflers[1] = shufflers[0]
         sent = [protocol.randomizer(r if shared else 0).report([0.5], device="ann") for r in (0, 1)]
-        # Somebody's copy may come first, and the person's own report may be late.
+        # A copy may come first, and the person's own report may be late.
         tried = sorted(order, key=lambda each: each[0] != first_as)
         taken = [shufflers[r].receive(sent[r], device=name) for name, r in tried]
         assert sum(taken) == 1
@@ -156,7 +152,7 @@ def test_nobody_is_in_a_batch_twice_whoever_copies_their_reports(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_late_report_is_refused(kind: str) -> None:
+def test_late_report_is_rejected(kind: str) -> None:
     protocol = protocol_of(kind)
     shuffler = protocol.shuffler()
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Shuffled sums: what the three parties do, what they promise, and what breaks the promise."""
+"""Shuffled sums: the work of the three parties, their guarantees, and attacks."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def test_other_releases_share_the_promise() -> None:
     assert protocol.guarantee.epsilon() < 0.95
 
 
-# -- the simulation is what all messages are --
+# -- the simulation equals the sum of all messages --
 
 
 @pytest.mark.slow
-def test_sums_are_without_bias_and_err_as_they_say() -> None:
+def test_sums_are_unbiased_with_the_stated_error() -> None:
     protocol = VectorSum(n_users=40, dim=3, l2_bound=1.0, epsilon=2.0, delta=1e-4)
     vectors = np.random.default_rng(0).normal(size=(37, 3)) * 0.3
     vectors[0] = np.nan
@@ -111,7 +111,7 @@ def test_scalars() -> None:
     found = [protocol.simulate(x, random_state=seed) for seed in range(40)]
     assert abs(np.mean(found) - 2005) < cases.SURE * protocol.noise_sd / math.sqrt(40)
     assert protocol.guarantee.epsilon() <= 1.0
-    # A removed user moves it as far as a replaced one.
+    # A removed user changes it by as much as a replaced one.
     assert protocol.guarantee.epsilon(relation="replace") == protocol.guarantee.epsilon()
 
 
@@ -171,7 +171,7 @@ def test_audit_finds_dishonest_devices() -> None:
 
 
 @pytest.mark.slow
-def test_counts_of_single_devices_are_not_private_even_without_names() -> None:
+def test_single_device_counts_are_not_private_without_names() -> None:
     # The analyzer sees the list of all devices' counts for one coordinate, shuffled: one is far off.
     protocol, times = VectorSum(**cases.HEADLINE), 1500
     device, source, others = protocol.randomizer(), SystemSource(), cases.HEADLINE["n_users"] - 1
@@ -189,15 +189,15 @@ def test_counts_of_single_devices_are_not_private_even_without_names() -> None:
 
 
 def test_messages_of_both_signs_are_not_private() -> None:
-    # Skellam noise from +1 and −1 messages, of the variance that PoissonSum has: a user's own ones go
-    # to the +1s, whose count the analyzer sees with half of that noise.
+    # Skellam noise from +1 and −1 messages with PoissonSum's variance: a user's own messages are
+    # +1s, and the analyzer sees their count with half of that noise.
     protocol = PoissonSum(n_users=30, dim=1, l2_bound=1.0, epsilon=8.0, delta=1e-5)
     half = PoissonNoise(protocol.design.noise.law(1).mean / 2).law(30)
     grid = protocol.design.grid
     plus = draw_counts(half, TRIALS, SystemSource()).astype(np.float64)
     again = draw_counts(half, TRIALS, SystemSource()).astype(np.float64)
     assert mu_below(plus + grid, again) > claimed(protocol, "replace")
-    # The difference alone, as a secure sum would show it, hides the user as well as promised.
+    # The difference, as a secure sum would show it, protects the user as stated.
     minus = draw_counts(half, TRIALS, SystemSource())
     more = draw_counts(half, TRIALS, SystemSource())
     assert mu_below(plus + grid - minus, again - more) <= claimed(protocol, "replace")
@@ -207,7 +207,7 @@ def test_messages_of_both_signs_are_not_private() -> None:
 
 
 @pytest.mark.parametrize(("share", "devices"), [(0.07, 7), (0.14, 14), (0.28, 28), (0.55, 55)])
-def test_shares_are_taken_as_they_are_written(share: float, devices: int) -> None:
+def test_shares_are_used_as_written(share: float, devices: int) -> None:
     protocol = VectorSum(n_users=100, dim=1, epsilon=2.0, delta=1e-5, honest_fraction=share)
     assert protocol.honest == devices
     assert protocol.event_with(devices).epsilon(1e-5, relation="replace") <= 2.0
@@ -224,7 +224,7 @@ def test_numbers_of_numpy_are_plain_numbers() -> None:
 
 
 @pytest.mark.parametrize("odd", [None, "x", {}, 1j, 10**400, "0.5"], ids=str)
-def test_odd_cells_are_no_data(odd: Any) -> None:
+def test_malformed_cells_are_empty(odd: Any) -> None:
     protocol = VectorSum(n_users=50, dim=2, epsilon=4.0, delta=1e-4)
     rows: list[list[Any]] = [[0.1, 0.2], [odd, 0.1], [True, 0.3]]
     wanted: list[list[Any]] = [[0.1, 0.2], [0.5 if odd == "0.5" else math.nan, 0.1], [1.0, 0.3]]
@@ -238,7 +238,7 @@ def test_odd_cells_are_no_data(odd: Any) -> None:
     assert device.report(rows[1], random_state=2) == device.report(wanted[1], random_state=2)
 
 
-def test_rows_without_data_may_be_left_out_one_by_one() -> None:
+def test_rows_without_data_may_be_dropped_individually() -> None:
     protocol = VectorSum(n_users=50, dim=2, epsilon=4.0, delta=1e-4)
     missing: list[Any] = [[0.1, 0.2], None, [0.5], [1.0, 2.0, 3.0], "abc", [0.3, 0.4]]
     nan = [math.nan, math.nan]
@@ -247,7 +247,7 @@ def test_rows_without_data_may_be_left_out_one_by_one() -> None:
     assert np.array_equal(found, protocol.simulate(wanted, random_state=1))
 
 
-def test_what_is_too_wide_or_too_many_is_refused() -> None:
+def test_too_wide_or_long_input_is_rejected() -> None:
     for change, named in (({"dim": 1 << 21}, r"2\^20"), ({"n_users": 10**17}, "n_users")):
         with pytest.raises(ParameterError, match=named):
             VectorSum(**{**cases.HEADLINE, **change})

@@ -1,4 +1,4 @@
-"""Tables, shapes of groups and neighbours in which statistics are searched, audited and compared."""
+"""Tables, group shapes and neighbours for searches, audits and comparisons of statistics."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def empty_table(schema: pa.Schema) -> dg.UserTable:
 
 
 def with_rows(rows: pa.Table, **options: Any) -> dg.UserTable:
-    """The table of these rows; what the schema tells is found once."""
+    """The table of these rows; its schema is computed once."""
     known = empty_table(rows.schema)
     source: Any = known.source
     return dataclasses.replace(known, source=dataclasses.replace(source, table=rows), **options)
@@ -110,9 +110,9 @@ def rows_of(groups: Groups) -> list[tuple[Any, ...]]:
 
 @dataclasses.dataclass(frozen=True)
 class Noised:
-    """One vector as it is when noise is added to it.
+    """One vector at the time of adding noise.
 
-    ``radius`` is the clipping bound of each coordinate in grid steps, ``scale`` that of the noise.
+    ``radius`` is the clipping bound of each coordinate in grid steps, ``scale`` the noise scale.
     """
 
     law: str
@@ -123,7 +123,7 @@ class Noised:
 
 
 class Outcome(NamedTuple):
-    """What earlier parts of a release came to: the same for both neighbours."""
+    """The outcome of earlier parts of a release: the same for both neighbours."""
 
     clip: tuple[float, ...] = (1.0, 3.3, 40.0)
     low: float = -4.0
@@ -131,7 +131,7 @@ class Outcome(NamedTuple):
 
 
 class Recorder:
-    """Records every vector of a release to which noise is added."""
+    """Records every vector of a release before noise is added."""
 
     def __init__(self) -> None:
         self.vectors: list[Noised] = []
@@ -200,7 +200,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         return real_holders(self, **options)
 
     def narrowed(self: UserContributions, other: Dictionary) -> Users | None:
-        # What is selected here need not be held: then it has to be read.
+        # Selected items need not exist here: then the vector has to be read.
         known = {*rows_of(self.dictionary.groups)}
         return real_narrowed(self, other) if known >= {*rows_of(other.groups)} else None
 
@@ -252,7 +252,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         patch.setattr(draws, "gumbel_order", choosing)
         patch.setattr(draws, "with_noise", with_noise)
         patch.setattr(run_module, "select", select)
-        # Few cells share a second look, too.
+        # Few cells also share a second noisy query.
         patch.setattr(bounds_module, "POOL_LEAST", 2)
         patch.setattr(run_module, "choose_bounds", chosen)
         patch.setattr(marginals_module, "choose_bounds", chosen)
@@ -296,7 +296,7 @@ def noised_table(ask: Ask, table: dg.UserTable, outcome: Outcome) -> tuple[list[
         event = vector.event
         if event is None:
             event = next(part for part in parts if isinstance(part, kinds[vector.law]))
-        # All noise is billed once, and all that is billed is drawn.
+        # All noise is charged once, and every charge is used.
         parts.remove(event)
         drawn.append(dataclasses.replace(vector, event=event))
     assert not parts
@@ -304,7 +304,7 @@ def noised_table(ask: Ask, table: dg.UserTable, outcome: Outcome) -> tuple[list[
 
 
 class Asked(NamedTuple):
-    """What changes between neighbours."""
+    """The unit and relation of the change."""
 
     level: Level
     relation: Relation
@@ -324,7 +324,7 @@ def spread(one: Noised, two: Noised, name: Any) -> float:
 
 
 def ratio(one: Noised, two: Noised, asked: Asked, billed: Event) -> float:
-    """The loss that two neighbours show, over the one billed; at most 1."""
+    """The privacy loss between two neighbours, over the charged one; at most 1."""
     unit, moved = PLAIN_UNITS[asked.level], differences(one, two)
     loss = billed.loss(asked.units, asked.relation, unit)
     if math.inf in (loss.mu, loss.pure) or loss.leak == 1:
@@ -349,7 +349,7 @@ def ratio(one: Noised, two: Noised, asked: Asked, billed: Event) -> float:
 
 
 def named_alone(one: Noised, two: Noised, event: Selection) -> float:
-    """The probability that an item that one side holds alone is named; the larger of both sides."""
+    """The probability that an item of only one side is selected; the larger of both sides."""
     worst = 0.0
     for mine, other in ((one, two), (two, one)):
         none = 0.0
@@ -476,7 +476,7 @@ def crafted_pairs(name: str, asked: Asked) -> Iterator[Pair]:
 
 
 class Shape(NamedTuple):
-    """How groups are made and blocks are clipped."""
+    """How groups are built and blocks are clipped."""
 
     keys: tuple[str, ...]
     domain: str  # public, mixed, listed, selected
@@ -585,7 +585,7 @@ class Shifted:
 
 @functools.cache
 def frame() -> pd.DataFrame:
-    """Some hundred clean rows of forty users; never more than one element a bin's width apart."""
+    """About a hundred clean rows of forty users; at most one element per bin width."""
     rng = np.random.default_rng(5)
     size = 400
     item = rng.choice(ITEMS, size, p=[0.4, 0.3, 0.2, 0.1])
@@ -668,6 +668,6 @@ def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def unclipped(self: Any, sums: FloatArray, grid: Grid, unit: float) -> FloatArray:
-    """Blocks on a grid that are not clipped: an injected bug."""
+    """Unclipped blocks on a grid: an injected bug."""
     row = self.cell if grid.bounds.size > 1 else np.zeros_like(self.cell)
     return np.asarray(np.floor(sums * np.repeat(unit / grid.step[row], self.lengths)))

@@ -1,4 +1,4 @@
-"""What tests of several statistics share."""
+"""Fixtures shared by tests of several statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Histograms that are planned, searched and audited."""
+"""Planned, searched and audited histograms."""
 
 from __future__ import annotations
 

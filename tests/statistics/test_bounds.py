@@ -38,7 +38,7 @@ def noisy(counts: FloatArray, seed: int, sd: float = SD) -> FloatArray:
 
 
 def counted(norms: FloatArray, edges: FloatArray) -> FloatArray:
-    """The number of norms in each bin of each row, (K, bins); 0 is no block."""
+    """The number of norms in each bin of each row, (K, bins); 0 means no block."""
     found = np.zeros((len(norms), edges.size - 1))
     for row, values in zip(found, norms, strict=True):
         index = np.minimum(np.searchsorted(edges[1:], values[values > 0]), row.size - 1)
@@ -48,7 +48,7 @@ def counted(norms: FloatArray, edges: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Looks:
-    """Both looks at the norms of some cells, (K, n), one block a user, as a release would take them.
+    """Both noisy queries of the norms of some cells, (K, n), one block per user, as in a release.
 
     Args:
         norms: the norms.
@@ -97,7 +97,7 @@ def min_error(norms: FloatArray, noise: float) -> float:
 
 @pytest.mark.slow
 def test_one_cell_without_a_sight_gets_the_lowest_edge() -> None:
-    """Nothing is known then, and it is said; a random far bin would be noise without end."""
+    """Nothing is known then, and this is reported; a distant bin would add unlimited noise."""
     empty = np.zeros((1, ONE.size - 1))
     found = [
         choose_bounds(noisy(empty, seed), ONE, SD, np.ones(1, int), NOISE) for seed in range(3000)
@@ -114,7 +114,7 @@ def test_one_cell_without_a_sight_gets_the_lowest_edge() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_false_bins_far_above_cost_little(law: Law) -> None:
-    """Blocks of about 30 in one cell: noise in some other bin may raise the bound, seldom by much."""
+    """Blocks of about 30 in one cell: noise in another bin rarely raises the bound by much."""
     counts = counted(np.full((1, 4000), 30.0), ONE)
     bounds = []
     for seed in range(1500):
@@ -133,7 +133,7 @@ def test_false_bins_far_above_cost_little(law: Law) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("cells", [2, 100, 10_000])
 def test_empty_data_give_tiny_bounds(cells: int) -> None:
-    """No noisy far bin may choose a large bound where nobody has anything."""
+    """No distant noisy bin may select a large bound if no user has a value."""
     edges = AutoClip().edges(cells=cells)
     empty = np.zeros((cells, edges.size - 1))
     for seed in range(1000 if cells == 2 else 20):
@@ -143,7 +143,7 @@ def test_empty_data_give_tiny_bounds(cells: int) -> None:
 
 
 def test_no_cells() -> None:
-    """Where no item was selected there is nothing to choose."""
+    """Without selected items there is nothing to choose."""
     empty, none = np.zeros((0, MANY.size - 1)), np.zeros(0, dtype=np.int64)
     rough = rough_bounds(empty, MANY, SD, none, NOISE)
     rows = np.zeros((0, POOLED_EDGES.size - 1))
@@ -194,8 +194,8 @@ def test_minimiser_is_exact() -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 1.3, 2.0, 3.1])
-def test_a_bounded_number_is_told_within_a_half(scale: float) -> None:
-    """The coarse bins of the first look say 4 times, the second look puts it right."""
+def test_bounded_number_has_a_bound_within_a_half(scale: float) -> None:
+    """The coarse bins of the first query answer 4 times, and the second corrects it."""
     rng = np.random.default_rng(2)
     norms = scale * 10.0 * rng.random((120, 400))
     chosen = Looks(norms).chosen
@@ -210,7 +210,7 @@ def test_a_bounded_number_is_told_within_a_half(scale: float) -> None:
 
 @pytest.mark.slow
 def test_near_the_best_bounds_of_heavy_tails() -> None:
-    """The best level is hidden in one cell's own noisy counts: the second look finds it."""
+    """Noise in one cell's counts masks the best level: the second query finds it."""
     rng = np.random.default_rng(3)
     norms = np.exp(rng.normal(3, 1, (200, 1)) + rng.normal(0, 1.3, (200, 1000)))
     best = np.array([min_error(values, NOISE) for values in norms])
@@ -282,10 +282,10 @@ def test_pools_and_weights(seed: int, cells: int) -> None:
     st.floats(0.1, 1e6),
     st.sampled_from([0.1, NOISE, 1000.0]),
 )
-def test_the_second_look_moves_a_bound_within_its_window(
+def test_second_query_moves_a_bound_within_its_window(
     seed: int, cells: int, height: float, noise: float
 ) -> None:
-    """Whatever was counted."""
+    """For any counts."""
     rng = np.random.default_rng(seed)
     counts = noisy(np.where(rng.random((cells, 1)) < 0.5, 0.0, 200.0) * np.ones(13), seed)
     ones = np.ones(cells, dtype=np.int64)
@@ -301,7 +301,7 @@ def test_the_second_look_moves_a_bound_within_its_window(
     assert (factor[alone] == 1).all()
 
 
-def test_the_window_is_what_keeps_unseen_bounds_low(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_window_restricts_invisible_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, the last property is violated."""
     rough = Looks(np.zeros((60, 1))).rough
     rows = np.full((rough.pools, POOLED_EDGES.size - 1), 1e6)
@@ -333,7 +333,7 @@ def test_bounds_of_groups_and_the_largest_one() -> None:
 
 @pytest.mark.slow
 def test_many_cells_are_quick() -> None:
-    """400,000 cells, all visible: a ratio to sorting as many numbers, not a time."""
+    """400,000 cells, all visible: a ratio to sorting the same number of values, not a time."""
     counts = np.full((400_000, MANY.size - 1), 300.0)
     start = time.process_time()
     np.sort(np.random.default_rng(0).random(counts.size))
@@ -343,13 +343,13 @@ def test_many_cells_are_quick() -> None:
     assert time.process_time() - start < 60 * sorting
 
 
-# What is asked for -----------------------------------------------------------------------------
+# Requests ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("share", [None, 0.01, 0.2, 0.9])
 @pytest.mark.parametrize("cells", [None, 1, 2, 9, 10, 13, 40, 10_000])
 def test_the_price_of_many_elements(share: float | None, cells: int | None) -> None:
-    """k elements of one person cost at most 1.1 times √k, whichever bins they share."""
+    """k elements of one person cost at most 1.1 times √k, however they share bins."""
     own, pooled = AutoClip(share=share).shares(one_bound=cells == 1, cells=cells)
     if share is not None:
         assert own + pooled == pytest.approx(share)
@@ -360,12 +360,12 @@ def test_the_price_of_many_elements(share: float | None, cells: int | None) -> N
     assert (pooled > 0) == (cells is None or cells >= POOL_LEAST)
 
 
-def test_one_bound_has_no_second_look() -> None:
+def test_single_bound_has_no_second_query() -> None:
     assert AutoClip().shares(one_bound=True) == (0.15, 0.0)
     assert AutoClip(share=0.3).shares(one_bound=True, cells=50) == (0.3, 0.0)
 
 
-def test_bins_are_finer_where_they_are_all_there_is() -> None:
+def test_bins_are_finer_without_a_second_query() -> None:
     assert AutoClip().edges(cells=1)[1] == 2.0
     assert AutoClip().edges(cells=POOL_LEAST)[1] == 4.0
     assert AutoClip(ratio=3.0).edges(cells=1)[1] == 3.0
@@ -382,8 +382,8 @@ def test_parameters(wrong: dict[str, float]) -> None:
 
 
 @pytest.mark.slow
-def test_few_cells_with_heavy_tails_are_not_cut_off() -> None:
-    """The cells together show that norms fall slowly, which no cell shows by itself."""
+def test_few_heavy_tailed_cells_are_not_truncated() -> None:
+    """Together the cells show that norms fall slowly, which no single cell shows."""
     rng = np.random.default_rng(0)
     norms = 2 * (1 - rng.random((6, 900))) ** (-1 / 1.1)
     counts, ones = counted(norms, ONE), np.ones(6, int)
@@ -413,7 +413,7 @@ def test_few_cells_with_heavy_tails_are_not_cut_off() -> None:
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
-def test_cells_that_are_alike_show_together_what_none_does(law: Law) -> None:
+def test_similar_cells_together_show_their_bound(law: Law) -> None:
     """A hundred cells of about 25 blocks of norm 2,000, each count with noise of 16."""
     counts = np.zeros((100, len(MANY) - 1))
     where = np.searchsorted(MANY, 2000.0) - 1
@@ -433,7 +433,7 @@ def test_cells_that_are_alike_show_together_what_none_does(law: Law) -> None:
     assert raised >= 18
 
 
-def test_cells_that_differ_start_at_the_lowest_edge() -> None:
+def test_different_cells_start_at_the_lowest_edge() -> None:
     counts = np.zeros((300, len(MANY) - 1))
     counts[:200, np.searchsorted(MANY, 2000.0) - 1] = 30
     for seed in range(20):

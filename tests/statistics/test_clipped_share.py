@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def visits(heavy: int, light: int) -> tuple[dg.UserTable, list[int]]:
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-def test_limits_hold_in_95_percent_of_draws(noise: Law) -> None:
+def test_limits_have_95_percent_coverage(noise: Law) -> None:
     rng, draws, sd = np.random.default_rng(3), 40_000, 5.0
     for complete, clipped in ((900, 0), (60, 40), (0, 160), (5000, 25)):
         noisy = [
@@ -54,7 +55,7 @@ def test_units_within_the_noise_may_all_be_clipped() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.5, 0.8])
 @pytest.mark.parametrize("noise", ["auto", "gaussian"])
-def test_a_heavy_group_alone_is_never_silently_far_off(noise: Any, epsilon: float) -> None:
+def test_single_heavy_group_is_never_silently_wrong(noise: Any, epsilon: float) -> None:
     table, truth = visits(160, 0)
     below_half = 0
     for seed in range(12):
@@ -88,6 +89,14 @@ def test_the_heavy_group_shows_the_clipped_share() -> None:
     assert "≤100%" in repr(release)
 
 
+def test_rows_repeat_the_warnings_of_the_release() -> None:
+    table, _ = visits(20, 20)
+    release = dg.count(table, by="year", domain=[2024], epsilon=1.0, random_state=1, **USER)
+    release = replace(release, metadata=replace(release.metadata, care=(("no-bound",),)))
+    assert release.row_warnings[0].startswith("no contribution exceeded the noise")
+    assert release.to_arrow()["take care"].to_pylist() == release.row_warnings
+
+
 def test_the_share_is_of_users_with_data() -> None:
     rows = pa.table({"who": np.repeat(np.arange(400), 50)})
     table = dg.read(rows, user="who", n_users=100_000)
@@ -96,12 +105,13 @@ def test_the_share_is_of_users_with_data() -> None:
     assert release.units.low[0] > 0.8
 
 
-def test_a_small_share_is_no_warning() -> None:
+def test_small_share_gives_no_warning() -> None:
     rows = pa.table({"who": np.repeat(np.arange(4000), 3)})
     release = dg.count(dg.read(rows, user="who"), epsilon=1.0, random_state=1, **USER)
     assert release.units is not None
     assert release.units.is_small.all()
     assert len(notes(release)) == 1
+    assert "≤0%" not in str(replace(release, clipped_units=np.array([-900.0])))
     assert "take care" not in release.to_arrow().column_names
 
 
@@ -126,7 +136,7 @@ def test_files_keep_the_numbers_of_units(tmp_path: Path) -> None:
     assert largest.high.size == 1
 
 
-def test_people_with_one_record_each_get_a_bound_of_about_one() -> None:
+def test_people_with_one_record_get_bound_one() -> None:
     table = dg.read(pa.table({"who": np.arange(4000)}), user="who")
     for noise in ("gaussian", "laplace"):
         bounds = [

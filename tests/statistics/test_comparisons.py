@@ -9,7 +9,7 @@ import pytest
 from dpgrain.statistics.comparisons import Comparison, difference, ratio
 
 
-def test_the_interval_of_a_ratio_has_the_ends_that_fieller_allows() -> None:
+def test_ratio_interval_has_fiellers_ends() -> None:
     numbers, errors, quantile = (50.0, 100.0), (3.0, 4.0), 1.96
     _, _, low, high = ratio(numbers, errors, quantile)
     for end in (low, high):

@@ -36,7 +36,7 @@ def test_the_projection_is_optimal(data: st.DataObject) -> None:
             assert (slope[mine] >= slope[active].max() - tolerance).all()
 
 
-def test_the_projection_is_that_of_a_solver() -> None:
+def test_projection_agrees_with_a_solver() -> None:
     generator = np.random.default_rng(12)
     for _ in range(10):
         x, sd = generator.normal(2, 4, 6), generator.uniform(0.5, 3, 6)
@@ -60,7 +60,7 @@ def test_the_projection_is_that_of_a_solver() -> None:
 def test_totals_by_default_and_exact_counts() -> None:
     assert consistent([5.0, -2.0, 3.0], 1.0) == pytest.approx([4.0, 0.0, 2.0])
     assert consistent([-5.0, 2.0], 1.0).tolist() == [0.0, 0.0]
-    # What is exact stays, the others share the rest.
+    # Exact values stay, the others share the rest.
     assert consistent([5.0, 1.0, 1.0], [0.0, 1.0, 2.0], 12.0) == pytest.approx([5.0, 2.0, 5.0])
     assert consistent([5.0, 3.0], 0.0, 8.0).tolist() == [5.0, 3.0]
     assert consistent([1.0, 2.0], 1.0, 0.0).tolist() == [0.0, 0.0]
@@ -68,7 +68,7 @@ def test_totals_by_default_and_exact_counts() -> None:
     assert consistent([], [], 0.0).shape == (0,)
 
 
-def test_the_projection_survives_scales_far_apart() -> None:
+def test_projection_survives_distant_scales() -> None:
     generator = np.random.default_rng(13)
     sd = np.exp(generator.uniform(-500, 500, 2000))
     group = np.repeat(np.arange(20), 100)
@@ -76,7 +76,7 @@ def test_the_projection_survives_scales_far_apart() -> None:
     found = consistent(x, sd, np.full(20, 500.0), group)
     assert (found >= 0).all()
     assert np.bincount(group, found) == pytest.approx(500)
-    # Where the only one that may move hardly does.
+    # If the only adjustable value barely moves.
     assert consistent([-5.0, 10.0], [1.0, 1e-200], 8.0) == pytest.approx([0.0, 8.0])
 
 

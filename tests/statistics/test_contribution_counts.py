@@ -1,4 +1,4 @@
-"""What people hold is counted exactly, and moves no farther than billed."""
+"""People's contributions are counted exactly, and change by no more than is charged."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def held(name: str, relation: Relation, noise: Any, by: str | None = None) -> As
     ],
     ids=["element", "user", "topic", "record"],
 )
-def test_what_people_hold_is_counted_exactly(
+def test_contributions_are_counted_exactly(
     unit: Unit, by: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cases.noiseless(monkeypatch)
@@ -57,7 +57,7 @@ def test_what_people_hold_is_counted_exactly(
     assert release.share_at_most(10, "records") == pytest.approx((people.size() <= 10).mean())
 
 
-def test_a_person_who_is_exchanged_moves_two_bins() -> None:
+def test_replaced_person_moves_two_bins() -> None:
     pair = (
         cases.heavy(0, cases.PLACES[:1], 1.0, 3) + cases.heavy(0, cases.PLACES[2:3], 1.0, 9),
         cases.heavy(0, cases.PLACES[:1], 1.0, 3),

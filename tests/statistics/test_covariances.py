@@ -60,7 +60,7 @@ def corners(x: Any, y: Any) -> tuple[Any, Any, Any]:
 
 @pytest.mark.parametrize("engine", ["duckdb", InMemory])
 @pytest.mark.parametrize("law", LAWS)
-def test_without_noise_they_are_those_of_numpy(law: str, engine: Any) -> None:
+def test_noiseless_results_agree_with_numpy(law: str, engine: Any) -> None:
     rng = np.random.default_rng(0)
     x, y = drawn(law, 4000, rng)
     group = np.arange(4000) % 3 % 2
@@ -79,8 +79,8 @@ def test_without_noise_they_are_those_of_numpy(law: str, engine: Any) -> None:
     assert [round(n) for n in found.count] == [2667, 1333]
 
 
-def test_a_record_adds_1_however_its_numbers_lie() -> None:
-    """No record's norm is above 1, and both numbers are found again in what it adds."""
+def test_record_adds_1_for_any_numbers() -> None:
+    """No record's norm exceeds 1, and its contribution determines both numbers."""
     rng = np.random.default_rng(1)
     ends = np.array([0, 1, PAIRED // 2, PAIRED - 1, PAIRED])
     x = np.concatenate([np.repeat(ends, 5), rng.integers(0, PAIRED + 1, 500)])
@@ -124,12 +124,12 @@ def missed(law: str, n: int, z: float = 1.96, runs: int = 4000) -> tuple[float, 
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("n", [150, 400, 1000, 10_000])
-def test_intervals_hold_the_truth_without_noise(law: str, n: int) -> None:
-    """Of 4,000 draws 5% miss by chance, ± 0.35%; first-order intervals may miss a little more."""
+def test_intervals_cover_the_truth_without_noise(law: str, n: int) -> None:
+    """Of 4,000 draws 5% miss by chance, ± 0.35%; first-order intervals may miss slightly more."""
     assert max(missed(law, n)) < 0.065
 
 
-def test_where_nothing_stands_out_every_value_is_possible() -> None:
+def test_every_value_is_possible_without_visible_cells() -> None:
     table = dg.read(pa.table({"who": [1, 2], "x": [1.0, 2.0], "y": [3.0, 1.0]}), user="who")
     asked: dict[str, Any] = {
         "bounds": (0, 4), "other_bounds": (0, 10), "unit": dg.User(), "epsilon": 1, "delta": 1e-6,
@@ -139,13 +139,13 @@ def test_where_nothing_stands_out_every_value_is_possible() -> None:
     assert (ratio.low[0], ratio.high[0]) == (-1.0, 1.0)
     found = dg.covariance(table, "x", "y", **asked)
     assert (found.low[0], found.high[0]) == (-10.0, 10.0)
-    # All of one value have no correlation, and none is said of them.
+    # Equal values have no correlation, and none is reported.
     many = dg.read(pa.table({"who": range(3000), "x": [1.0] * 3000, "y": [2.0] * 3000}), user="who")
     ratio = dg.correlation(many, "x", "y", **{**asked, "epsilon": 100})
     assert (ratio.low[0], ratio.high[0]) == (-1.0, 1.0)
 
 
-def test_rows_without_both_numbers_are_left_out_and_far_ones_cut_off() -> None:
+def test_incomplete_rows_are_dropped_and_distant_ones_truncated() -> None:
     x = [1.0, math.nan, None, math.inf, 100.0, 3.0]
     y = [1.0, 1.0, 1.0, 1.0, -5.0, None]
     table = dg.read(pa.table({"who": range(6), "x": x, "y": y}), user="who")
@@ -171,7 +171,7 @@ def test_expressions_and_people_have_them() -> None:
         )
 
 
-def test_what_is_missing_or_wrong_is_told_in_a_sentence() -> None:
+def test_missing_or_invalid_arguments_raise_a_clear_error() -> None:
     table = dg.read(pa.table({"who": [1], "x": [1.0], "y": [1.0], "t": ["a"]}), user="who")
     bounds: dict[str, Any] = {"bounds": (0, 1), "other_bounds": (0, 1)}
     for change, name in (

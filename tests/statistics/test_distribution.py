@@ -1,4 +1,4 @@
-"""Shares are exact without noise, fall from threshold to threshold, and lie within their band."""
+"""Shares are exact without noise, decrease over thresholds, and stay within their band."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TestBinned(StatisticContract):
 
 
 def visits(sizes: Any, n_users: int | None = None) -> dg.UserTable:
-    """The people of a table in which each has so many rows."""
+    """The people of a table with given numbers of rows."""
     who = np.repeat(np.arange(len(sizes)), sizes)
     return dg.read(pa.table({"who": who}), user="who", n_users=n_users, threads=1).per_user(
         n="count"
@@ -61,7 +61,7 @@ def test_shares_are_exact_without_noise(
         assert found == pytest.approx(expected[tuple(key)], abs=1e-6)
 
 
-def test_people_without_records_count_0_where_their_number_is_stated(
+def test_people_without_records_count_0_if_number_is_stated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cases.noiseless(monkeypatch)
@@ -86,7 +86,7 @@ def test_people_without_records_count_0_where_their_number_is_stated(
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 @pytest.mark.parametrize("stated", [True, False])
 @pytest.mark.parametrize("shape", ["even", "far", "few"])
-def test_a_band_holds_all_shares_at_once(shape: str, stated: bool, law: Any) -> None:
+def test_band_covers_all_shares_at_once(shape: str, stated: bool, law: Any) -> None:
     """In 95% of releases, by at most three standard errors less; a band half as wide does not."""
     sizes = {
         "even": np.arange(1, 120),
@@ -131,12 +131,12 @@ def test_round_edges_suit_the_range() -> None:
 
 
 @pytest.mark.parametrize("at", [[], [1, 1], [2, 1], [float("nan")], 5, "12", range(2000)])
-def test_thresholds_that_do_not_increase_are_refused(at: Any) -> None:
+def test_non_increasing_thresholds_are_rejected(at: Any) -> None:
     with refuses("at"):
         dg.distribution(visits([1]), "n", at, **PROMISE)
 
 
-def test_edges_go_with_one_column_of_numbers() -> None:
+def test_edges_require_one_numeric_column() -> None:
     for options in (
         {"item": ["n", "who"]},
         {"item": "n", "domain": [1]},
@@ -146,7 +146,7 @@ def test_edges_go_with_one_column_of_numbers() -> None:
             dg.histogram(visits([1]), **{"edges": [1, 2], **options, **PROMISE})
 
 
-def test_what_is_said_of_people() -> None:
+def test_text_describes_the_people() -> None:
     release = dg.distribution(visits([1, 2], 3), "n", [1, 2], random_state=1, **PROMISE)
     said = (
         "share of people with n (each person's number of records) at or above each value, over all 3 "
@@ -160,7 +160,7 @@ def test_what_is_said_of_people() -> None:
     )
 
 
-def test_what_is_printed_says_that_the_band_holds_all_shares_at_once() -> None:
+def test_printed_text_states_the_joint_band() -> None:
     table = dg.read(
         pa.table({"who": list(range(9)), "x": [float(i) for i in range(9)]}), user="who"
     )
@@ -173,7 +173,7 @@ def test_what_is_printed_says_that_the_band_holds_all_shares_at_once() -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, 0, 2, 5])
-def test_the_error_of_a_share_is_that_of_the_counts_it_is_made_of(nothing: int | None) -> None:
+def test_share_error_follows_from_its_counts(nothing: int | None) -> None:
     bins, people, sd = 6, 10_000.0, 20.0
     masses = np.tile([900.0, 1100, 5000, 1500, 500, 1000], (20_000, 1))
     masses += np.random.default_rng(3).normal(0, sd, masses.shape)

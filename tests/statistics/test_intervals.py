@@ -1,4 +1,4 @@
-"""What a release states of its numbers holds as often as it says, also where few hold most."""
+"""Statements of a release have the stated coverage, also if few people dominate."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def sums(bounds: FloatArray) -> FloatArray:
 
 
 @pytest.mark.parametrize("promise", [PROMISE, PURE], ids=["gaussian", "laplace"])
-def test_limits_hold_as_often_as_they_say(promise: dict[str, Any]) -> None:
-    """Intervals and lower limits are exact for capped sums, and limits hold for totals, too."""
+def test_limits_have_the_stated_coverage(promise: dict[str, Any]) -> None:
+    """Intervals and lower limits are exact for clipped sums, and valid for totals."""
     inside, above = [], []
     total = sums(np.full(ITEMS, np.inf))
     for seed in range(6):
@@ -93,7 +93,7 @@ RATIOS: dict[str, Callable[..., dg.Estimates]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 @pytest.mark.parametrize("name", RATIOS)
-def test_intervals_of_ratios_hold_what_is_published_without_noise(
+def test_ratio_intervals_cover_the_noiseless_values(
     name: str, law: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """People with many records are capped; intervals are of that, for either law and any count."""
@@ -109,7 +109,10 @@ def test_intervals_of_ratios_hold_what_is_published_without_noise(
     noisy = [release(seed) for seed in range(25)]
     cases.noiseless(monkeypatch)
     exact = release(0)
-    inside = [(one.low <= exact.estimate) & (exact.estimate <= one.high) for one in noisy]
+    # A quantile without an estimate has no true value to cover.
+    known = np.isfinite(exact.estimate)
+    assert known.mean() > 0.6
+    inside = [((one.low <= exact.estimate) & (exact.estimate <= one.high))[known] for one in noisy]
     assert np.mean(inside) > 0.94
     counts = [
         np.abs(one.count - exact.count) <= quantile_of("gaussian", 0.975) * one.more["count_error"]
@@ -125,7 +128,7 @@ def test_intervals_of_ratios_hold_what_is_published_without_noise(
 @pytest.mark.parametrize(
     ("noise", "law"), [("gaussian", stats.norm()), ("laplace", stats.laplace(scale=0.5**0.5))]
 )
-def test_limits_hold_with_exactly_what_they_say(noise: Law, law: Any) -> None:
+def test_limits_have_exactly_the_stated_coverage(noise: Law, law: Any) -> None:
     # A sample would have to be large to see an interval that is 3% too narrow.
     sd = np.array([1.0, 20.0])
     assert law.cdf(radius(noise, sd) / sd) - law.cdf(-radius(noise, sd) / sd) == pytest.approx(0.95)
@@ -134,9 +137,7 @@ def test_limits_hold_with_exactly_what_they_say(noise: Law, law: Any) -> None:
 
 
 @pytest.mark.parametrize(("above", "below"), [(1.0, 1.0), (1.0, 6.0), (5.0, 2.0)])
-def test_a_share_has_the_limits_up_to_which_the_counts_may_have_it(
-    above: float, below: float
-) -> None:
+def test_share_has_the_limits_of_its_counts(above: float, below: float) -> None:
     generator = np.random.default_rng(1)
     upper, lower = generator.uniform(0, 400, (2, 500))
     width = np.full(500, 12.0)
@@ -149,7 +150,7 @@ def test_a_share_has_the_limits_up_to_which_the_counts_may_have_it(
         assert apart[inside] == pytest.approx(room[inside], rel=1e-6)
 
 
-def test_quantiles_are_those_of_the_laws() -> None:
+def test_quantiles_agree_with_the_distributions() -> None:
     for level in (0.01, 0.3, 0.5, 0.95, 0.975):
         assert quantile_of("gaussian", level) == pytest.approx(stats.norm.ppf(level))
         laplace = stats.laplace.ppf(level, scale=1 / math.sqrt(2))
@@ -172,7 +173,7 @@ def test_whole_noise_has_the_narrowest_whole_interval(rate: float) -> None:
     assert width == 0 or within(int(width) - 1) < 0.95
 
 
-def test_where_nothing_is_clipped_there_are_no_limits() -> None:
+def test_unclipped_totals_have_no_limits() -> None:
     table = dg.read(ROWS, user="who", threads=1)
     for release in (
         dg.count(table, by="item", domain=[1, 2], unit=dg.Record(), **PROMISE),
@@ -186,7 +187,7 @@ def test_where_nothing_is_clipped_there_are_no_limits() -> None:
         assert not clipping_effect(release.metadata)
 
 
-def test_what_is_not_known_is_blank() -> None:
+def test_unknown_values_are_blank() -> None:
     table = dg.read(ROWS, user="who", threads=1)
     stated = published(1, clip=20.0, **PROMISE)
     assert (stated.more["at_least"] > 0).any()
@@ -195,7 +196,7 @@ def test_what_is_not_known_is_blank() -> None:
     below = dg.sum(table, "amount", bounds=(-100, 0), unit=dg.User(), **PROMISE)
     for release in (signed, below):
         assert np.isnan(release.more["at_least"]).all()
-    # Elements beyond so many are left out, whatever the bound.
+    # Elements beyond a number are dropped, whatever the bound.
     some = dg.count(table, unit=dg.User(2, by="item"), **PROMISE)
     assert "from at most 2 cells of 'item' per user (the first 2 in a " in some.estimand
     few = dg.read(pa.table({"who": [1, 2], "item": [1, 2]}), user="who")
@@ -217,7 +218,7 @@ def test_post_processing_keeps_the_limits() -> None:
 
 
 def drowning(event: object, sums: Any, scale: FloatArray, source: RandomSource) -> Any:
-    """Return noise beside which nothing is left of the sums."""
+    """Return noise that dominates the sums completely."""
     values = np.rint(scale * (3 + np.arange(scale.size) % 11))
     return values.astype(np.int64).reshape(sums.shape)
 
@@ -236,10 +237,8 @@ PUBLISHED: dict[str, Callable[..., dg.Release]] = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_all_that_is_published_is_made_of_noisy_numbers(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Tables that differ, with the same noisy numbers, are published alike to the last bit."""
+def test_results_depend_only_on_noisy_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Different tables with the same noisy numbers have bit-identical results."""
     monkeypatch.setattr(draws, "with_noise", drowning)
     made = []
     for kept in (ROWS["who"].to_numpy() >= 0, ROWS["who"].to_numpy() != 3):

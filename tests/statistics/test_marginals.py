@@ -60,7 +60,7 @@ def domain_of(sizes: Sequence[int]) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_marginals_are_those_of_pandas_without_noise(seed: int) -> None:
+def test_marginals_agree_with_pandas_without_noise(seed: int) -> None:
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 6, int(rng.integers(1, 5))).tolist()
     frame = random_frame(rng, int(rng.integers(0, 200)), sizes)
@@ -113,7 +113,7 @@ def test_answers_agree_to_the_last_integer_step(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_covariances_and_errors_are_those_of_simulated_noise(
+def test_covariances_and_errors_agree_with_simulated_noise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     drawn: list[Any] = []
@@ -268,7 +268,7 @@ def test_replaced_units_are_charged_in_releases_for_removed_ones() -> None:
 
 @pytest.mark.slow
 @pytest.mark.proof("audit", "Gaussian")
-def test_audit_of_marginals_keeps_the_claim_and_finds_heavier_weights() -> None:
+def test_audit_of_marginals_confirms_claims_and_detects_heavier_weights() -> None:
     query = dg.marginals.query(
         cases.table_of([]), ["item", "cell"], domain=DOMAIN, clip=2.0, **PROMISE
     )

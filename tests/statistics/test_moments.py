@@ -1,4 +1,4 @@
-"""Sums, means and variances are those of pandas; means lie within their bounds."""
+"""Sums, means and variances equal pandas' results; means stay within their bounds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Row: TypeAlias = tuple[int | None, str | None, str | None, float | None]  # who,
 
 @pytest.mark.parametrize("grouped", cases.GROUPED)
 @pytest.mark.parametrize("name", cases.EXACT)
-def test_estimates_are_those_of_pandas(
+def test_estimates_agree_with_pandas(
     name: str, grouped: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cases.noiseless(monkeypatch)
@@ -67,7 +67,7 @@ def test_estimates_are_those_of_pandas(
     width=st.floats(1e-6, 1e9),
     masses=st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6)), min_size=1, max_size=5),
 )
-def test_means_lie_within_their_bounds(
+def test_means_are_within_their_bounds(
     low: float, width: float, masses: list[tuple[float, float]]
 ) -> None:
     high = low + width
@@ -93,7 +93,7 @@ def test_means_lie_within_their_bounds(
 
 
 @pytest.mark.slow
-def test_small_groups_have_their_say_in_the_bound() -> None:
+def test_small_groups_influence_the_bound() -> None:
     """One large group and four small ones: a bound for the large one would drown the others."""
     rng = np.random.default_rng(0)
     sizes = rng.lognormal(2.5, 1.2, 3000).astype(int) + 1
@@ -120,7 +120,8 @@ def test_small_groups_have_their_say_in_the_bound() -> None:
         return float(np.sqrt(np.mean(np.square(off))))
 
     stated = [error(clip=float(clip)) for clip in np.geomspace(0.5, 256, 7)]
-    assert error() < 1.5 * min(stated) < 0.7 * max(stated)
+    # The chosen bound also allows for a bias of clipping, which this table does not have.
+    assert error() < 2.5 * min(stated) < 0.7 * max(stated)
 
 
 @pytest.mark.parametrize("by", [None, "item"])
@@ -158,14 +159,14 @@ def test_deviations_are_the_roots_of_variances(by: str | None) -> None:
         ("mean", 0.8, 1.5),
         # A number anywhere in the range: at its middle noise moves a variance less.
         ("variance", 0.8, 1.6),
-        # An error that is not small beside the deviation is printed as what its interval allows.
+        # An error that is large relative to the deviation is printed as its interval allows.
         ("std", 0.8, 2.0),
     ],
 )
-def test_plans_expect_the_errors_that_are_printed(
+def test_plans_predict_the_printed_errors(
     name: str, least: float, most: float, epsilon: float, unit: Unit, skewed: bool
 ) -> None:
-    """In the units of the statistic, by the number of records; one person may hold a third of all."""
+    """In units of the statistic, by number of records; one person may have a third of all."""
     rng = np.random.default_rng(0)
     who = rng.zipf(1.6, 20_000) % 3000 if skewed else rng.integers(0, 3000, 20_000)
     rows = {"who": who, "g": rng.integers(0, 5, 20_000), "x": rng.gamma(2, 10, 20_000).clip(0, 100)}
@@ -208,7 +209,7 @@ def test_means_of_mostly_clipped_users_are_flagged() -> None:
 
 
 def incomes() -> dg.UserTable:
-    """8,000 people, of whom 100 have more than 200,000."""
+    """8,000 people; 100 of them have more than 200,000."""
     rng = np.random.default_rng(4)
     x = np.minimum(rng.lognormal(9.4, 0.6, 8000), 199_999)
     x[:100] = 400_000
@@ -256,7 +257,7 @@ def test_the_share_beyond_stated_bounds_is_charged(name: str, tmp_path: Path) ->
 @pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("unit", [dg.Record(), dg.Element("g"), dg.User()])
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-def test_limits_on_the_share_beyond_bounds_hold(unit: Unit, noise: Law) -> None:
+def test_limits_of_the_share_beyond_bounds_are_valid(unit: Unit, noise: Law) -> None:
     rng = np.random.default_rng(5)
     rows = {"who": range(600), "g": rng.integers(0, 3, 600), "x": np.arange(600) % 50}
     table = dg.read(pa.table(rows), user="who")
@@ -268,6 +269,64 @@ def test_limits_on_the_share_beyond_bounds_hold(unit: Unit, noise: Law) -> None:
     ]  # fmt: skip
     assert np.mean(np.array(limits) >= 2 / 50) > 0.87
     assert np.median(limits) < 0.3
+
+
+HEAVY: dict[str, Any] = {
+    "power": lambda rng: 20 * (1 + rng.pareto(1.8, 6000)),
+    "log-normal": lambda rng: rng.lognormal(10, 0.9, 6000),
+}
+
+
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("tail", HEAVY)
+@pytest.mark.parametrize("name", ["mean", "sum", "std"])
+def test_intervals_in_a_chosen_range_hold_or_warn(name: str, tail: str) -> None:
+    """Distant values are too few to be visible, and their likely part is in the interval."""
+    silent, narrower = [], 0
+    for seed in range(20):
+        x = HEAVY[tail](np.random.default_rng(seed))
+        release = getattr(dg, name)(
+            dg.read(pa.table({"who": range(x.size), "x": x}), user="who"), "x", unit=dg.Record(),
+            epsilon=0.5, delta=1e-6, random_state=seed,
+        )  # fmt: skip
+        truth, value = float(getattr(np, name)(x)), release.value
+        missed = not release.low[0] <= truth <= release.high[0]
+        silent.append(missed and not release.metadata.care)
+        narrower += release.high[0] - value <= (value - release.low[0]) * (1 + 1e-9)
+        assert release.metadata.widened
+        assert 0 < release.metadata.beyond < 0.1
+    assert np.mean(silent) <= 0.15
+    assert narrower <= 2
+
+
+def test_a_chosen_range_is_charged_for_its_share_outside(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6, "random_state": 1}
+    query = dg.sum.query(incomes(), "x", **options)
+    assert query.plan.shares["values outside"] == pytest.approx(0.05, rel=1e-3)
+    release = dg.publish(query)
+    assert release.metadata.outside is None
+    text = " ".join(str(release).split())
+    assert "covers the noise and twice the likely effect of clamping, not the clipping" in text
+    again = dg.Release.load(release.save(tmp_path / "x.parquet"))
+    assert (again.hash, again.high.tolist()) == (release.hash, release.high.tolist())
+    x = -20 * (1 + np.random.default_rng(2).pareto(1.8, 6000))
+    negative = dg.read(pa.table({"who": range(x.size), "x": x}), user="who")
+    below = dg.sum(negative, "x", **options)
+    assert below.estimate[0] - below.low[0] > below.high[0] - below.estimate[0]
+
+
+def test_values_far_outside_of_a_chosen_range_warn() -> None:
+    x = 20 * (1 + np.random.default_rng(3).pareto(1.0, 3000))
+    table = dg.read(
+        pa.table({"who": range(x.size), "g": np.arange(x.size) % 2, "x": x}), user="who"
+    )
+    release = dg.std(
+        table, "x", by="g", domain=[0, 1], unit=dg.Record(), epsilon=0.3, delta=1e-6, random_state=1
+    )
+    assert [kind for kind, *_ in release.metadata.care] == ["far-numbers"]
+    assert all(
+        "may be a large part" in text for text in release.to_arrow()["take care"].to_pylist()
+    )
 
 
 def test_values_outside_need_stated_bounds() -> None:

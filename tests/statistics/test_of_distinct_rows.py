@@ -12,7 +12,7 @@ import dpgrain as dg
 from dpgrain.statistics import sums_query as sums_module
 from dpgrain.units import RELATIONS, Level, Relation
 
-# The columns of distinct, the unit of the release, and the units whose curve is searched.
+# The columns of distinct, the unit of the release, and the units of the searched curves.
 FORMS: dict[str, tuple[Any, str, tuple[Level, ...]]] = {
     "all for records": ("*", "record", ("record",)),
     "all for elements": ("*", "column", ("record", "element")),
@@ -53,16 +53,14 @@ def worst(ask: cases.Ask, form: str, relation: Relation, level: Level) -> float:
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", STATISTICS)
-def test_no_unit_changes_a_sum_by_more_than_is_charged(
-    name: str, form: str, relation: Relation
-) -> None:
+def test_no_unit_changes_a_sum_beyond_the_charge(name: str, form: str, relation: Relation) -> None:
     ask = asking(name, form, relation)
     for level in FORMS[form][2]:
         assert worst(ask, form, relation, level) <= 1 + 1e-9, level
 
 
 def swapped(ask: cases.Ask) -> float:
-    """The ratio for a record whose removal makes another row of its user the first."""
+    """The ratio for a record that, if removed, makes another row of its user the first."""
     rows = [cases.heavy(0, cases.PLACES[:1], x, 1) for x in (3.0, -3.0)]
     asked = cases.Asked("record", "zero_out", 1)
     pairs = [(rows[0] + rows[1], rows[place]) for place in (0, 1)]
@@ -70,7 +68,7 @@ def swapped(ask: cases.Ask) -> float:
 
 
 @pytest.mark.usefixtures("cached_plans")
-def test_the_search_finds_a_first_row_charged_as_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_finds_a_first_row_charged_as_record(monkeypatch: pytest.MonkeyPatch) -> None:
     ask = asking("quantiles", "first for users", "zero_out", clip=4.0)
     assert 0.1 < swapped(ask) <= 1 + 1e-9
     monkeypatch.setattr(sums_module, "depends_on_users", lambda _: False)

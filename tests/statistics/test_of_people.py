@@ -78,7 +78,7 @@ def worst(
 @pytest.mark.parametrize("keys", KEYS)
 @pytest.mark.parametrize("value", NUMBERS)
 @pytest.mark.parametrize("name", STATISTICS)
-def test_no_people_move_a_statistic_farther_than_billed(
+def test_no_people_move_a_statistic_beyond_the_charge(
     name: str, value: str, keys: str, law: str, relation: Relation
 ) -> None:
     rng = np.random.default_rng(3)
@@ -96,7 +96,7 @@ def test_no_people_move_a_statistic_farther_than_billed(
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("keys", ["whole", "by a column"])
 @pytest.mark.parametrize("name", ["mean", "variance", "quantiles", "sum", "count"])
-def test_part_of_a_person_moves_it_no_farther_than_the_curve_says(
+def test_partial_person_moves_it_within_the_curve(
     name: str, keys: str, law: str, relation: Relation
 ) -> None:
     """One record may change a whole row: it costs what exchanging the person's row does."""
@@ -110,9 +110,7 @@ def test_part_of_a_person_moves_it_no_farther_than_the_curve_says(
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("method", ["truncated", "gaussian", "names", "gumbel"])
-def test_frequent_numbers_are_named_at_the_price_of_one_row(
-    method: str, relation: Relation
-) -> None:
+def test_frequent_numbers_are_selected_at_the_price_of_one(method: str, relation: Relation) -> None:
     rng, seen = np.random.default_rng(5), 0.0
     named: dict[str, Any] = {
         "names": {"counts": False, "method": "gaussian"},
@@ -135,13 +133,13 @@ def test_frequent_numbers_are_named_at_the_price_of_one_row(
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("name", ["mean", "quantiles", "distribution", "sum"])
-def test_the_search_comes_close_to_what_is_billed(name: str, law: str) -> None:
+def test_search_comes_close_to_the_charge(name: str, law: str) -> None:
     ask = asking(name, "spent", "whole", "zero_out", law, 7, "auto")
     assert worst(ask, "zero_out", 1, np.random.default_rng(3)) > 0.7
 
 
 def test_people_without_records_are_added_after_the_noise() -> None:
-    """They follow from the stated number and from noisy counts: the sums that are noised lack them."""
+    """They follow from the stated number and from noisy counts: the noisy sums exclude them."""
     rows = cases.heavy(1, cases.PLACES[:1], 3.0, 2)
 
     def ask(table: dg.UserTable) -> Any:

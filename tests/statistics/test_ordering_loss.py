@@ -1,4 +1,4 @@
-"""Misordered pairs are those of the definition."""
+"""The number of misordered pairs equals its definition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpgrain.accounting import (
     Gaussian,
 )
 from dpgrain.statistics import release_metadata as metadata_module
-from dpgrain.statistics.ordering_loss import misordered_pairs
+from dpgrain.statistics.group_estimates import misordered_pairs
 from dpgrain.tables.groups import Groups
 
 
@@ -23,7 +23,7 @@ from dpgrain.tables.groups import Groups
     pairs=st.lists(st.tuples(st.integers(0, 6), st.integers(-3, 4)), max_size=25),
     gamma=st.sampled_from([0.0, 0.1, 0.2, 0.25, 0.6, 2.0]),
 )
-def test_misordered_pairs_are_those_of_the_definition(
+def test_misordered_pairs_agree_with_the_definition(
     pairs: list[tuple[int, int]], gamma: float
 ) -> None:
     truth = np.array([p for p, _ in pairs], dtype=np.float64) / 8

@@ -1,4 +1,4 @@
-"""A plan is what is done: what it bills, and what it refuses before any row is read."""
+"""A plan matches its release: its charges, and its errors before any row is read."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import dpgrain as dg
 from dpgrain.accounting import Contribution, Selection
 from dpgrain.publishing.promise import Promise
 from dpgrain.statistics.plan import (
+    SumsDesign,
     calibrate_sums,
     grid_bits,
     plan_histogram,
@@ -55,13 +56,13 @@ def test_an_exchanged_block_of_one_number_changes_two_bins(noise: Any) -> None:
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-def test_what_one_record_moves_includes_two_steps_of_the_grid_for_each_item(noise: Any) -> None:
+def test_record_sensitivity_includes_two_grid_steps_per_item(noise: Any) -> None:
     items, value, clip = 16, 1.0, 4.0
     promise = Promise.of(dg.User(), 1.0, 0.0 if noise == "laplace" else 1e-6, "zero_out", None)
+    contribution = Contribution("user", norm="l1" if noise == "laplace" else "l2")
     plan = calibrate_sums(
-        Contribution("user", norm="l1" if noise == "laplace" else "l2"),
-        promise=promise, noise=noise, clip=clip, items=items, record_value=value,
-    )  # fmt: skip
+        SumsDesign(contribution, noise, clip, items=items, record_value=value), promise
+    )
     # A block is at most 2^bits steps long, and half as many at least.
     step = 2.0 ** (1 - grid_bits(plan.sums.noise_multiplier))
     rounded = items if noise == "laplace" else math.sqrt(items)
@@ -70,7 +71,7 @@ def test_what_one_record_moves_includes_two_steps_of_the_grid_for_each_item(nois
     assert size - value / clip == pytest.approx(2 * step * rounded, rel=1e-6)
 
 
-def test_noise_stays_within_what_is_printed_in_95_percent_whatever_its_law() -> None:
+def test_noise_is_within_the_printed_95_percent() -> None:
     asked: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "items": 1, "clip": 2.0}
     laplace = plan_histogram(**asked, noise="laplace")
     gaussian = plan_histogram(**asked, delta=1e-6)
@@ -87,7 +88,7 @@ def test_noise_stays_within_what_is_printed_in_95_percent_whatever_its_law() -> 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 @pytest.mark.parametrize("clip", [2.0, "auto"])
 @pytest.mark.parametrize("name", ["mapping", "column", "user", "capped mapping", "capped column"])
-def test_a_plan_is_what_is_done(name: str, clip: Any, noise: Any, relation: Relation) -> None:
+def test_plan_agrees_with_the_release(name: str, clip: Any, noise: Any, relation: Relation) -> None:
     options: dict[str, Any] = {
         "unit": histograms.UNITS[name], "epsilon": 1.0, "delta": 0.0 if noise == "laplace" else 1e-6,
         "relation": relation, "clip": clip, "noise": noise,
@@ -114,11 +115,11 @@ UNITS: tuple[Unit, ...] = (dg.Record(), dg.Element(), dg.User(), dg.User(3))
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(
     ("noise", "items"),
-    # Items are selected with Gaussian noise alone.
+    # Items are selected with only Gaussian noise.
     [("gaussian", None), *itertools.product(("gaussian", "laplace"), (1, 50))],
 )
 @pytest.mark.parametrize("unit", UNITS, ids=repr)
-def test_all_parts_together_spend_what_was_promised_and_no_more(
+def test_parts_together_spend_exactly_the_budget(
     unit: Unit, items: int | None, noise: Any, relation: Relation
 ) -> None:
     delta = 0.0 if noise == "laplace" else 1e-6
@@ -133,7 +134,7 @@ def test_all_parts_together_spend_what_was_promised_and_no_more(
 
 
 @pytest.mark.parametrize("unit", UNITS[:3], ids=repr)
-def test_a_threshold_gives_away_no_more_than_its_leak(unit: Unit) -> None:
+def test_threshold_leaks_no_more_than_charged(unit: Unit) -> None:
     contribution = Contribution(block=unit.level)
     for noise, leak, items in itertools.product((0.3, 7.0, 912.5), (1e-3, 1e-7, 3e-13), (1, 40)):
         event = select_by_threshold(noise, leak, items, contribution, "zero_out", unit)
@@ -163,9 +164,7 @@ def test_other_parameter_errors() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.01, 5.0, 1e4, 5e6])
 @pytest.mark.parametrize("items", [None, 7, 10**7, 10**12])
-def test_in_two_rounds_whoever_holds_an_item_gives_it_a_step(
-    noise: float, items: int | None
-) -> None:
+def test_item_user_gives_it_a_step_in_two_rounds(noise: float, items: int | None) -> None:
     part = Contribution(block="user")
     first, again = select_in_rounds(noise, 1e-7, items, part, "zero_out", User())
     assert again.first == first

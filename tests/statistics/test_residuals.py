@@ -89,7 +89,7 @@ def test_answers_are_the_marginals_without_noise(sizes: list[int], workload: lis
 
 @pytest.mark.parametrize("nonnegative", [False, True])
 @pytest.mark.parametrize(("sizes", "workload"), DOMAINS)
-def test_norm_is_that_of_explicit_matrices(
+def test_norm_agrees_with_explicit_matrices(
     sizes: list[int], workload: list[Columns], nonnegative: bool
 ) -> None:
     residuals = Residuals.of(sizes, workload, nonnegative=nonnegative)
@@ -120,7 +120,7 @@ def test_norm_is_that_of_explicit_matrices(
         ([2] * 6, [tuple(range(6))]),
     ],
 )
-def test_record_has_norm_one_and_sums_of_coefficients_are_bounded(
+def test_record_has_norm_one_and_bounded_coefficient_sums(
     sizes: list[int], workload: list[Columns], nonnegative: bool
 ) -> None:
     residuals = Residuals.of(sizes, workload, nonnegative=nonnegative)
@@ -147,7 +147,7 @@ def test_no_radius_is_below_the_exact_one(sizes: list[int], workload: list[Colum
 
 
 @pytest.mark.parametrize(("sizes", "workload"), DOMAINS)
-def test_covariances_are_those_of_explicit_matrices(
+def test_covariances_agree_with_explicit_matrices(
     sizes: list[int], workload: list[Columns]
 ) -> None:
     residuals = Residuals.of(sizes, workload)

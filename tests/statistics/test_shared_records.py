@@ -1,4 +1,4 @@
-"""Counts and sums of records that people share: what one unit moves, and what is refused."""
+"""Counts and sums of shared records: the effect of one unit, and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dpgrain.learn.features import FeatureEncoding, NumberColumn
 from dpgrain.publishing import draws
 from dpgrain.releases.table_queries import mean_of_columns
 from dpgrain.shared_records.extension import BoundSearch
-from dpgrain.statistics.release import Histogram
+from dpgrain.statistics.group_estimates import Histogram
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Relation, Unit
 
 #: Owners, channel, amount.
@@ -115,7 +115,7 @@ def _neighbours(
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("unit", [dg.User(), ELEMENT], ids=["user", "element"])
 @pytest.mark.parametrize("name", PUBLISH)
-def test_no_neighbours_are_farther_apart_than_billed(
+def test_no_neighbours_exceed_the_charge(
     name: str, unit: Unit, relation: Relation, effort: Effort
 ) -> None:
     if name == "one sum" and unit == ELEMENT:
@@ -139,7 +139,7 @@ def test_no_neighbours_are_farther_apart_than_billed(
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("unit", [dg.User(), ELEMENT], ids=["user", "element"])
-def test_laplace_noise_is_billed_by_the_sum_of_moves(
+def test_laplace_noise_is_charged_by_summed_changes(
     unit: Unit, relation: Relation, effort: Effort
 ) -> None:
     worst, rng = 0.0, np.random.default_rng(4)
@@ -156,7 +156,7 @@ def test_laplace_noise_is_billed_by_the_sum_of_moves(
 
 
 @pytest.mark.slow
-def test_elements_of_one_person_move_numbers_of_their_own() -> None:
+def test_elements_of_one_person_move_separate_numbers() -> None:
     rng = np.random.default_rng(11)
     for _ in range(30):
         rows = _rows(rng, 12, 2)
@@ -174,7 +174,7 @@ def test_elements_of_one_person_move_numbers_of_their_own() -> None:
 @pytest.mark.parametrize("clip", ["auto", 5.0, dg.AutoClip(share=0.5, low=0.1, high=50.0)])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("noise", ["auto", "gaussian", "laplace"])
-def test_what_is_promised_is_kept_and_used(clip: Any, relation: Relation, noise: Any) -> None:
+def test_guarantee_is_satisfied_and_used(clip: Any, relation: Relation, noise: Any) -> None:
     for unit, by in ((dg.User(), None), (ELEMENT, "channel")):
         asked = {"by": by, "domain": CHANNELS if by else None, "clip": clip, "noise": noise}
         query = dg.count.query(
@@ -184,7 +184,7 @@ def test_what_is_promised_is_kept_and_used(clip: Any, relation: Relation, noise:
         assert 0.69 < told.epsilon() <= 0.7
 
 
-def test_a_bound_that_is_found_suits_the_rows() -> None:
+def test_private_bound_suits_the_rows() -> None:
     ring: list[Row] = [((f"p{i}", f"p{(i + 1) % 4000}"), "x", 1.0) for i in range(4000)]
     rows = ring * 3
     release = dg.count(_table(rows), unit=dg.User(), **{**ASKED, "epsilon": 2.0})
@@ -194,10 +194,10 @@ def test_a_bound_that_is_found_suits_the_rows() -> None:
     assert by_cell.clip[0] > by_cell.clip[1]
 
 
-def test_estimates_are_of_what_is_bounded() -> None:
+def test_estimates_refer_to_the_bounded_values() -> None:
     rows: list[Row] = [(("a", "b"), "x", 4.0)] * 6 + [(("b",), "y", 2.0)] * 2 + [((), "x", 1.0)]
     one, release = _exact(_one, rows, unit=dg.User(), clip=2.0)
-    # b has two rows of 2 alone, and shares what is left of 8 with a: nothing of a's is left out.
+    # b has two own rows of 2, and shares the other 8 with a: all of a's rows count.
     assert one[0] * release.std_error[0] == pytest.approx(8.0)
     count, told = _exact(lambda t, **o: dg.count(t, "amount", **o), rows, unit=dg.User(), clip=5.0)
     assert count[0] * told.std_error[0] == pytest.approx(5.0)
@@ -213,7 +213,7 @@ def test_groups_of_whole_users_share_the_bound() -> None:
         assert (numbers * release.std_error)[:2].tolist() == pytest.approx([release.clip[0], 1.0])
 
 
-def test_groups_may_have_bounds_of_their_own() -> None:
+def test_groups_may_have_separate_bounds() -> None:
     rows: list[Row] = [*[(("a",), "x", 1.0)] * 9, *[(("a",), "y", 1.0)] * 9]
     own = {"y": 4.0, "x": 3.0, "z": 12.0}
     for unit, noise, norm in ((dg.User(), "gaussian", 13.0), (dg.User(), "laplace", 19.0)):
@@ -234,7 +234,7 @@ def test_groups_may_have_bounds_of_their_own() -> None:
         dg.count(dg.read(pa.table({"w": [1]}), user="w"), unit=dg.User(), clip={"x": 1.0}, **ASKED)
 
 
-def test_a_release_says_what_is_covered(tmp_path: Path) -> None:
+def test_release_states_its_coverage(tmp_path: Path) -> None:
     release = _count(_table([(("a", "b"), "x", 1.0)], n_users=5), unit=ELEMENT, clip=2.0, **ASKED)
     told = str(release.guarantee)
     assert "whole records are protected, but not the removal of one name from a record" in told
@@ -312,7 +312,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_has_no_theorem_is_refused_before_the_charge(name: str) -> None:
+def test_statistics_without_theorem_are_rejected_before_the_charge(name: str) -> None:
     ask, said = REFUSED[name]
     with dg.budget(9.0, 1e-3) as whole, pytest.raises(ParameterError, match=said):
         ask(_table([]))
@@ -376,7 +376,7 @@ def test_a_file_of_releases_reads_owners(tmp_path: Path) -> None:
         dg.plan_releases(file)
 
 
-def test_fits_and_means_of_users_of_columns_are_refused() -> None:
+def test_fits_and_per_user_means_of_columns_are_rejected() -> None:
     table: Any = _table([])
     model = learn.LinearRegression(unit=dg.User(), epsilon=1.0, delta=1e-6)
     encoding = FeatureEncoding((NumberColumn("amount", (0.0, 1.0)),))

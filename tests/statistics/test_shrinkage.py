@@ -52,7 +52,7 @@ def test_shrinkage_beats_raw_and_zeros_on_heavy_tails(level: float, noise: str) 
     found = squared(better, truth, sd)
     assert found < 0.9 * raw
     assert found < zeros
-    # Far below what non-negativity alone brings, where most is noise.
+    # Far below the effect of non-negativity only, if most is noise.
     if level >= 30:
         assert found < 0.2 * squared(np.maximum(noisy, 0), truth, sd)
 
@@ -63,7 +63,7 @@ def test_only_noise_becomes_nearly_zeros(items: int, noise: str) -> None:
     generator = np.random.default_rng(items)
     sd = generator.choice([1.0, 100.0], items)
     better, error = shrink(draws(noise, generator, sd), sd, noise=noise)
-    # Of the energy of the noise, 1 an item; a few items leave room for a wrong law.
+    # Relative to the noise's energy, 1 per item; a few items allow a wrong distribution.
     assert squared(better, np.zeros(items), sd) < {30: 0.2, 1000: 0.05, 20_000: 0.01}[items] * items
     assert (error**2 / sd**2).mean() < 0.3
 
@@ -79,25 +79,25 @@ def test_far_above_the_noise_nothing_changes() -> None:
 
 @pytest.mark.parametrize("distance", [2.0, 4.0, 8.0, 16.0])
 def test_never_much_worse_than_raw(distance: float) -> None:
-    """All true values alike, at any distance from 0: the unfriendly case for an atom at 0."""
+    """All true values equal, at any distance from 0: the unfavourable case for an atom at 0."""
     generator = np.random.default_rng(3)
     noisy = distance + generator.normal(0, 1, 3000)
     better, _ = shrink(noisy, np.ones(3000))
     assert squared(better, np.full(3000, distance)) < 1.1 * 3000
 
 
-def test_the_stated_error_is_that_measured() -> None:
+def test_stated_error_equals_the_measured_one() -> None:
     generator = np.random.default_rng(4)
     truth = np.where(generator.random(20_000) < 0.7, 0, generator.exponential(5, 20_000))
     better, error = shrink(truth + generator.normal(0, 1, 20_000), np.ones(20_000))
     assert squared(better, truth) == pytest.approx((error**2).sum(), rel=0.05)
-    # Not one number for all: what stands clear of 0 is as uncertain as its noise.
+    # Not one number for all: values clear of 0 are as uncertain as their noise.
     assert error[better < 0.2].mean() < 0.6
     assert error[better > 8].mean() == pytest.approx(1, abs=0.05)
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-def test_the_posterior_is_that_of_the_fitted_law(noise: str) -> None:
+def test_posterior_agrees_with_the_fitted_distribution(noise: str) -> None:
     law = noise_by_name(noise)
     truths = shrinking._Truths(
         np.array([0.0, 0.5, 1.0, 3.0, 7.0]), 0.3, np.array([0.4, 0.2, 0.1, 0.05])
@@ -123,7 +123,7 @@ def test_the_posterior_is_that_of_the_fitted_law(noise: str) -> None:
             assert low[0] == pytest.approx((atom + integral(z, q, 0, 1.0)) / seen, rel=1e-6)
 
 
-def test_a_good_prior_helps_and_its_scale_does_not_matter() -> None:
+def test_good_prior_helps_at_any_scale() -> None:
     generator = np.random.default_rng(5)
     truth = generator.lognormal(1, 2, 4000)
     sd = generator.choice([2.0, 20.0], 4000)
@@ -143,14 +143,14 @@ def test_a_wrong_prior_moves_nothing_far() -> None:
     better, _ = shrink(noisy, np.ones(4000), generator.permutation(truth))
     assert (np.abs(better - np.maximum(noisy, 0)) <= 3 + 1e-9).all()
     assert squared(better, truth) < 1.1 * squared(noisy, truth)
-    # Also where the law is sure: by far most items lie at 0.
+    # Also if the distribution is certain: almost all items are at 0.
     noisy = generator.normal(0, 1, 20_000)
     better, _ = shrink(noisy, np.ones(20_000), np.ones(20_000))
     assert noisy.max() > 3.5
     assert (np.abs(better - np.maximum(noisy, 0)) <= 3 + 1e-9).all()
 
 
-def test_groups_have_laws_of_their_own() -> None:
+def test_groups_have_separate_distributions() -> None:
     generator = np.random.default_rng(7)
     group = np.repeat([0, 1], 1000)
     truth = np.where(group == 0, 0.0, generator.exponential(4, 2000))

@@ -44,7 +44,7 @@ def test_ends_are_the_last_integers_of_a_cliff(
 
 
 def test_ends_follow_a_tail_and_the_noise() -> None:
-    """Counts that halve continue beyond what is seen, further if the noise is small."""
+    """Halving counts continue beyond the visible ones, further if the noise is small."""
     found = column({value: 4000 * 0.5**value for value in range(20)})
     highs = [found.ends(noise)[1] for noise in (0.01, 5.0, 5000.0)]
     assert highs == sorted(highs, reverse=True)
@@ -103,7 +103,7 @@ def test_answers_have_their_own_range(name: str, unit: Any) -> None:
     assert high == 5.0
 
 
-def test_limits_on_the_share_outside_hold() -> None:
+def test_limits_of_the_share_outside_are_valid() -> None:
     """One in twenty answers is 7, which no count of 500 people shows."""
     values = np.tile([0.0, 1.0, 1.0, 0.0], 125)
     values[:25] = 7.0
@@ -117,7 +117,7 @@ def test_limits_on_the_share_outside_hold() -> None:
 
 
 def test_integers_cost_no_more_than_is_charged() -> None:
-    """Half a count in addition to one: the norm of one record is at most that of its bound."""
+    """Half a count in addition to one: the norm of one record is at most its bound's."""
     rule = dg.AutoRange()
     _, totals = rule.split()(np.zeros(1, dtype=np.int64), np.ones(1))
     assert totals is not None

@@ -109,7 +109,7 @@ class TestQuantiles(StatisticContract):
 USERS = {"user": dg.User()}
 
 
-def test_the_search_finds_a_statistic_that_moves_too_far() -> None:
+def test_search_finds_a_statistic_with_excessive_changes() -> None:
     class Broken(TestCount):
         units = USERS
 
@@ -122,7 +122,7 @@ def test_the_search_finds_a_statistic_that_moves_too_far() -> None:
 
 
 @pytest.mark.slow
-def test_the_search_finds_one_that_nothing_moves() -> None:
+def test_search_finds_a_constant_statistic() -> None:
     class Still(TestCount):
         units = USERS
 
@@ -134,7 +134,7 @@ def test_the_search_finds_one_that_nothing_moves() -> None:
         Still().test_no_neighbours_exceed_the_charged_loss()
 
 
-def test_names_are_those_of_one_statistic() -> None:
+def test_names_belong_to_one_statistic() -> None:
     assert {name: str(each) for name, each in STATISTICS.items()} == {n: n for n in STATISTICS}
     assert register(SUM) is SUM
     with refuses("name", "'mean'"):

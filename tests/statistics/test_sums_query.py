@@ -1,4 +1,4 @@
-"""Wrong questions are refused in one sentence, before anything is read."""
+"""Invalid queries raise a one-sentence error, before anything is read."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def unread(**options: Any) -> dg.UserTable:
 
 
 GOOD: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
-# Each called with whatever is wrong.
+# Each is called with the invalid argument.
 SUM: Any = dg.sum
 MEAN: Any = dg.mean
 QUANTILES: Any = dg.quantiles
@@ -161,7 +161,7 @@ WRONG: list[Any] = [
 
 
 @pytest.mark.parametrize("number", range(len(WRONG)))
-def test_a_wrong_question_gets_one_sentence_before_anything_is_read(number: int) -> None:
+def test_invalid_query_raises_one_sentence_before_reading(number: int) -> None:
     ask, arguments, options, words = WRONG[number]
     with pytest.raises((dg.ParameterError, dg.SchemaError), match=words) as caught:
         ask(unread(), *arguments, **{**GOOD, **options})
@@ -195,16 +195,16 @@ def test_table_without_users_counts_records(ask: Any) -> None:
     ("unit", "by", "law"),
     [
         (dg.User(), None, "laplace"),
-        # 2 corners of so many groups: (2·5)^¼·√2 is below the Gaussian's 4.22, (2·60)^¼·√2 is not.
+        # 2 corners of n groups: (2·5)^¼·√2 is below the Gaussian's 4.22, (2·60)^¼·√2 is not.
         (dg.User(), 5, "laplace"),
         (dg.User(), 60, "gaussian"),
-        # Laplace noise for 20 elements of a user costs 20, not √20, times that of one.
+        # Laplace noise for 20 elements of a user costs 20, not √20, times the noise for one.
         (dg.User(max_elements=20), 5, "gaussian"),
         (dg.Element("item"), 5, "gaussian"),
         (dg.Record(), 60, "laplace"),
     ],
 )
-def test_the_law_is_the_one_that_can_lose_less(unit: Any, by: int | None, law: str) -> None:
+def test_noise_distribution_is_the_less_lossy_one(unit: Any, by: int | None, law: str) -> None:
     rows: list[Row] = [(u, f"i{u % 3}", None, 1.0) for u in range(9)]
     domain = None if by is None else [f"i{number}" for number in range(by)]
     found = dg.mean(
@@ -233,7 +233,7 @@ def test_unknown_groups_get_gaussian_noise() -> None:
         (lambda t, **o: dg.top.query(t, "item", method="gaussian", **o), "holders"),
     ],
 )
-def test_an_expected_error_names_what_is_added_up(ask: Any, unit: str) -> None:
+def test_expected_error_names_the_sum(ask: Any, unit: str) -> None:
     rows = pa.table({"who": [1, 2], "item": ["a", "b"], "x": [1.0, 2.0]})
     asked = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
     assert ask(dg.read(rows, user="who"), **asked).plan.expected.unit == unit

@@ -1,4 +1,4 @@
-"""The largest items count different users; no item is named that nobody holds."""
+"""The largest items count different users; no item without users is selected."""
 
 from __future__ import annotations
 
@@ -77,14 +77,15 @@ def test_no_item_is_named_below_the_threshold(
 
 @pytest.mark.parametrize("way", ["count", "names"])
 @pytest.mark.parametrize("epsilon", [0.3, 2.0])
-def test_what_may_have_been_rounded_up_to_the_threshold_does_not_pass(
+def test_counts_rounded_up_to_the_threshold_do_not_pass(
     way: str, epsilon: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = dg.read(pa.table({"who": [1], "item": ["a"], "x": [0.5]}), user="who", threads=1)
     options: dict[str, Any] = {"unit": dg.User(), "epsilon": epsilon, "delta": 1e-6, "max_items": 1}
     event = NAMING[way](rows, **options).guarantee.event.parts[0]
     steps = 2.0 ** grid_bits(event.noise_multiplier)
-    # The count and its noise, in steps of the grid: what rounds to the last is half a step beyond.
+    # The count and its noise, in steps of the grid: values that round to the last are half a step
+    # beyond.
     threshold = event.threshold * steps
     for noisy, named in ((math.floor(threshold), 0), (math.ceil(threshold) + 1, 1)):
         with monkeypatch.context() as patch:
@@ -93,8 +94,10 @@ def test_what_may_have_been_rounded_up_to_the_threshold_does_not_pass(
 
 
 @pytest.mark.parametrize("way", NAMING)
-def test_no_item_is_named_that_nobody_adds_to(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # One user holds many; beyond max_items they count 0, and so does what has no number.
+def test_item_without_contributions_is_never_selected(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One user has many; beyond max_items they count 0, like items without a number.
     rows: dict[str, Any] = {"who": np.ones(500, np.int64), "item": np.arange(500) % 100,
                             "x": np.where(np.arange(500) % 100 < 50, np.nan, 1.0)}  # fmt: skip
     table = dg.read(pa.table(rows), user="who", threads=1)
@@ -125,7 +128,7 @@ def test_top_counts_different_users(
     if method == "gumbel":
         options["epsilon"] = 1e4
     release = dg.top(table, keys, k=3, max_items=1 if method == "names" else 20, **options)
-    # What has no number is held all the same.
+    # Items without a number still count as present.
     held = [
         row[:3] for row in cases.BAD if row[0] is not None and None not in row[1 : 1 + len(keys)]
     ]
@@ -147,7 +150,7 @@ def test_top_counts_different_users(
 
 
 def held_by_many(engine: Any = InMemory, **options: Any) -> dg.UserTable:
-    """800 users who hold 20 items that all hold, and 6 of 50 others: most weight is wasted."""
+    """800 users with 20 common items and 6 of 50 others each: most weight is wasted."""
     rng = np.random.default_rng(5)
     who = np.repeat(np.arange(800), 26)
     others = np.stack([20 + rng.permutation(50)[:6] for _ in range(800)])
@@ -162,7 +165,7 @@ def named_by(method: Any, engine: Any = InMemory, **options: Any) -> dg.Histogra
     return dg.top(held_by_many(engine), "item", method=method, **(asked | options))
 
 
-def test_two_rounds_name_what_one_wastes_its_weight_on() -> None:
+def test_two_rounds_select_items_wasted_by_one() -> None:
     one, two = (named_by(method, counts=False) for method in ("gaussian", "adaptive"))
     assert len(one) < 30
     assert len(two) > 45
@@ -171,9 +174,7 @@ def test_two_rounds_name_what_one_wastes_its_weight_on() -> None:
 
 @pytest.mark.parametrize("counts", [True, False])
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_two_rounds_are_the_default_of_whole_users_and_keep_the_promise(
-    counts: bool, relation: Relation
-) -> None:
+def test_two_rounds_are_the_valid_default_for_users(counts: bool, relation: Relation) -> None:
     release = named_by("auto", counts=counts, relation=relation)
     assert 0.95 < release.guarantee.epsilon() <= 1.0
     kinds = [type(part).__name__ for part in release.guarantee.event.parts]
@@ -184,12 +185,12 @@ def test_two_rounds_are_the_default_of_whole_users_and_keep_the_promise(
     )
 
 
-def test_whoever_has_one_item_is_asked_once() -> None:
+def test_user_with_one_item_participates_once() -> None:
     parts = named_by("auto", max_items=1).guarantee.event.parts
     assert "AdaptiveSelection" not in [type(part).__name__ for part in parts]
 
 
-def test_weighted_counts_of_two_rounds_are_those_of_the_first() -> None:
+def test_weighted_counts_of_two_rounds_equal_the_first() -> None:
     release = named_by("adaptive", counts=False, epsilon=30.0, max_items=30)
     found = dict(zip(release.items.to_pylist(), release.estimate.tolist(), strict=True))
     assert found[0] == pytest.approx(800 / math.sqrt(26), abs=4 * release.std_error[0])
@@ -203,7 +204,7 @@ def test_two_rounds_name_the_same_on_every_engine(engine: Any, counts: bool) -> 
     assert one.estimate.tolist() == two.estimate.tolist()
 
 
-def test_what_does_not_fit_the_memory_is_routed_all_the_same(
+def test_data_beyond_memory_are_routed_anyway(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole = named_by("adaptive", counts=False)
@@ -220,11 +221,11 @@ def test_what_does_not_fit_the_memory_is_routed_all_the_same(
 
 
 @pytest.mark.parametrize("engine", ["duckdb", InMemory])
-def test_a_second_round_on_other_rows_than_the_first_names_nothing(
+def test_second_round_on_other_rows_selects_nothing(
     monkeypatch: pytest.MonkeyPatch, engine: Any
 ) -> None:
-    # Whoever newly holds an item is told whether another one gave to it in the first round, and the
-    # weight of all who newly hold it would turn with it.
+    # A new user of an item reveals whether another one gave to it in the first round, and the
+    # weight of all its new users would turn with it.
     con = duckdb.connect()
     con.execute("CREATE TABLE people AS SELECT range % 800 AS who FROM range(20000)")
     rows = con.sql("SELECT who, (random() * 60)::INT AS item FROM people")
@@ -247,7 +248,7 @@ def test_a_second_round_on_other_rows_than_the_first_names_nothing(
         ask()
 
 
-def test_what_is_beyond_everybodys_first_items_does_not_go_on(
+def test_items_beyond_all_first_ones_do_not_continue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     drawn: list[IntArray] = []
@@ -263,10 +264,10 @@ def test_what_is_beyond_everybodys_first_items_does_not_go_on(
     assert second.size <= (first > 0).sum()
 
 
-def test_an_item_that_goes_on_is_named_whether_or_not_anybody_gives_to_it(
+def test_continuing_item_is_selected_even_without_contributions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Who gives to it depends on one person's rows, so that zeros must be drawn on like others.
+    # One person's rows decide the recipients, so zeros must receive noise like other values.
     guarantee = named_by("adaptive", counts=False).guarantee
     part: Any = guarantee.event.parts[1]
     monkeypatch.setattr(draws, "with_gaussian", lambda sums, *_, **__: sums + 10**9)
@@ -277,7 +278,7 @@ def test_an_item_that_goes_on_is_named_whether_or_not_anybody_gives_to_it(
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("user", [0, 1, 2])
-def test_with_one_history_a_user_moves_both_rounds_no_farther_than_is_billed(
+def test_user_moves_both_rounds_within_the_charge_given_history(
     user: int, relation: Relation
 ) -> None:
     source: Any = held_by_many().source
@@ -304,7 +305,7 @@ def test_with_one_history_a_user_moves_both_rounds_no_farther_than_is_billed(
     for moved, part in zip(lost, event.parts, strict=True):
         billed = part.loss(1, relation).mu ** 2
         assert 0.5 * billed < moved <= billed * (1 + 1e-9)
-    # What is below the floor, named, or beyond everybody's first items takes no part.
+    # Items below the floor, already selected, or beyond a user's first ones do not participate.
     first: Any = event.parts[0]
     second: Any = event.parts[1]
     counts = draws[0].answer * (first.noise_multiplier / draws[0].scale[0])
@@ -313,7 +314,7 @@ def test_with_one_history_a_user_moves_both_rounds_no_farther_than_is_billed(
 
 
 class History:
-    """A charge whose first noisy counts are stated for each item, and which keeps the sums."""
+    """A charge with stated first noisy counts of each item, which records the sums."""
 
     def __init__(self, items: list[int], counts: dict[int, float]) -> None:
         self.items, self.counts, self.sums = items, counts, list[dict[int, float]]()
@@ -350,11 +351,9 @@ def sums_of_two_rounds(
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("seed", range(12))
-def test_items_that_one_side_alone_holds_turn_nobody_elses_weight(
-    seed: int, relation: Relation
-) -> None:
-    # In one history of the items that both sides give to, whatever the counts of the others are: how
-    # many items there are, and go on, differs then.
+def test_one_sided_items_do_not_affect_other_users_weights(seed: int, relation: Relation) -> None:
+    # In one history of the items of both sides, for any counts of the others: then the number of
+    # items, and of remaining ones, differs.
     rng = np.random.default_rng(seed)
     engine = (InMemory, "duckdb")[seed % 2]
     counts = dict(enumerate(rng.uniform(0.0, 13.0, 60)))
@@ -373,18 +372,18 @@ def test_items_that_one_side_alone_holds_turn_nobody_elses_weight(
 
 
 @pytest.mark.parametrize("unit", [dg.Element("item"), dg.User(3, by="item"), dg.Record()])
-def test_two_rounds_are_refused_where_a_block_is_not_a_whole_user(unit: Unit) -> None:
+def test_two_rounds_are_rejected_for_partial_users(unit: Unit) -> None:
     with refuses("method", "'adaptive'", "User()"):
         named_by("adaptive", unit=unit)
 
 
-def test_two_rounds_are_refused_where_items_are_known() -> None:
+def test_two_rounds_are_rejected_for_known_items() -> None:
     with refuses("method", "'adaptive'", "omit domain"):
         named_by("adaptive", domain=[1, 2])
 
 
 @pytest.mark.parametrize("odd", [{"clip": np.array([])}, {"counts": np.array([])}])
-def test_arrays_in_the_place_of_numbers_are_refused(odd: dict[str, Any]) -> None:
+def test_arrays_instead_of_numbers_are_rejected(odd: dict[str, Any]) -> None:
     table = dg.read(pa.table({"who": [1], "item": ["a"]}), user="who")
     with pytest.raises(dg.ParameterError, match="not a value of type ndarray"):
         dg.top(table, "item", k=3, unit=dg.User(), epsilon=1.0, delta=1e-6, **odd)

@@ -16,7 +16,7 @@ def noisy(counts: np.ndarray, sd: float, rows: int) -> np.ndarray:
     return every + np.random.default_rng(0).normal(0, sd, (rows, every.size))
 
 
-def test_leaves_of_noise_alone_are_mostly_empty() -> None:
+def test_leaves_with_only_noise_are_mostly_empty() -> None:
     leaves = believed_leaves(noisy(np.zeros(256), 10.0, 500), TREE, np.full(500, 10.0))
     assert np.mean(leaves.any(axis=1)) < 0.05
     # Without that, noise of empty leaves adds up to a rank.

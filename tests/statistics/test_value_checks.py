@@ -1,4 +1,4 @@
-"""Arrays that are no noisy values are refused."""
+"""Arrays without valid noisy values are rejected."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from dpgrain.statistics.shrinkage import shrink
         (lambda: reconcile([1.0], [1.0], [math.inf], [1.0], [0]), "totals must be finite"),
     ],
 )
-def test_wrong_arrays_are_refused_in_one_sentence(call: Any, message: str) -> None:
+def test_invalid_arrays_are_rejected_with_one_sentence(call: Any, message: str) -> None:
     with pytest.raises(ParameterError, match=message) as raised:
         call()
     assert str(raised.value).endswith(".")

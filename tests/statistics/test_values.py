@@ -1,4 +1,4 @@
-"""What a record adds to each sum is billed."""
+"""Each record's contribution to each sum is charged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.statistics import cases
 @pytest.mark.parametrize(
     "statistic", ["mean", "variance", "quantiles", "deep quantiles", "sum above 0"]
 )
-def test_parts_of_a_record_add_up_to_what_is_billed(statistic: str, laplace: bool) -> None:
+def test_record_parts_add_up_to_the_charge(statistic: str, laplace: bool) -> None:
     case = (statistic, "user", (), "public", 400.0)
     asked = cases.Asked("record", "zero_out", 3)
     assert 0.45 < cases.seen(case, asked, laplace=laplace) <= 1 + 1e-9

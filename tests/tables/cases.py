@@ -87,7 +87,7 @@ def expected_sums(
     topics: dict[str, str],
     clip: float,
 ) -> dict[tuple[Any, ...], float]:
-    """Clipped sums by the definition; a record whose cell is … is left out."""
+    """Clipped sums by definition; a record with … as its cell is dropped."""
     blocks: dict[Any, dict[Any, float]] = defaultdict(lambda: defaultdict(float))
     for who, page, code, month in zip(*ROWS.values(), strict=True):
         row = {"who": who, "page": page, "code": code, "month": month, "topic": topics.get(page)}

@@ -1,4 +1,4 @@
-"""Arrow arrays are what pyarrow would make, and pandas stays where it is."""
+"""Arrow arrays equal pyarrow's, and pandas objects are unchanged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ print("pandas" in sys.modules)
 
 
 @pytest.mark.parametrize("size", [0, 1, 8, 1000])
-def test_arrays_are_those_of_pyarrow(size: int) -> None:
+def test_arrays_agree_with_pyarrow(size: int) -> None:
     values = np.random.default_rng(size).integers(-(2**63), 2**63 - 1, size)
     odd = values % 2 == 1
     for made, expected in (
@@ -43,7 +43,7 @@ def test_arrays_are_those_of_pyarrow(size: int) -> None:
     np.testing.assert_array_equal(numpy_array(pa.array(values)[size // 2 :]), values[size // 2 :])
 
 
-def test_texts_of_any_language_and_none_that_is_broken() -> None:
+def test_texts_of_any_language_but_not_broken_ones() -> None:
     words = ["", "a", "é", "日本", "\0", "🙂" * 1000]
     made = text_array(words)
     made.validate(full=True)

@@ -62,24 +62,24 @@ def test_other_keys_have_the_same_blocks(
     for clip in (0.7, 1.5, 100.0):
         expected = cases.expected_sums(second, cell, cases.OWN, clip)
         cases.assert_same(cases.found_sums(table, other, groups, clip, public=public), expected)
-    # Asked again it is the same, of the table with the column too.
+    # A repeated call returns the same, also for the table with the column.
     assert blocks.for_keys(second, table) == (table, other)
     shared = other.contribution(items=None, cells=None, single=False, norm="l2").layout == "shared"
     assert shared == (other.of not in second)
 
 
 @pytest.mark.parametrize("cell", ["mapping", "drop", "column", "each item"])
-def test_a_cell_that_holds_several_groups_is_none_of_them(cell: str) -> None:
+def test_cell_with_several_groups_equals_no_group(cell: str) -> None:
     table = cases.table_of().with_cells("topic", of="page", by=cases.TOPICS)
     unit, _ = CELLS[cell]
     blocks = UnitBlocks.of_unit(unit, table, ("page", "month"), "page")
     for keys in (("page",), ("month",), ("code",)):
         _, other = blocks.for_keys(keys, table)
-        # Only where groups are cells may it be said that a block is one of them.
+        # Only if groups are cells may the text equate a block with one of them.
         assert other.alone == ([blocks.of] == list(keys) and blocks.elements is None)
 
 
-def test_keys_that_tell_the_cell() -> None:
+def test_keys_determine_the_cell() -> None:
     table = cases.table_of()
     blocks = UnitBlocks.of_unit(dg.Element("page"), table, ["month", "page"])
     assert (blocks.key, blocks.alone) == (1, False)
@@ -92,7 +92,7 @@ def test_keys_that_tell_the_cell() -> None:
     assert mapped.for_keys(["month", "page"], table)[1].key == 1
 
 
-def test_pairs_that_are_counted_by_record_are_pairs_under_other_keys() -> None:
+def test_pairs_counted_by_record_equal_other_keys() -> None:
     """A block of several pairs would make room for others when one record leaves."""
     table = cases.table_of()
     pairs = UnitBlocks("element", of="page", key=0, alone=True, of_records=True)
@@ -115,8 +115,8 @@ def test_the_same_mapping_of_two_columns_makes_two_partitions() -> None:
 
 
 @pytest.mark.parametrize("taken", ["cell of page", "Cell of Page"])
-def test_a_column_that_is_there_is_not_taken_for_the_cells(taken: str) -> None:
-    # All of a user's records would seem to lie in one cell, or in as many as somebody likes.
+def test_existing_column_is_not_mistaken_for_cells(taken: str) -> None:
+    # All of a user's records would seem to be in one cell, or in any number of cells.
     plain = cases.table_of(pa.table({**cases.ROWS, taken: ["one"] * 13}))
     made = cases.table_of().with_cells(taken, of="page", by=lambda _: "one")
     other = cases.table_of().with_cells(taken, of="code", by=lambda _: "one")
@@ -129,7 +129,7 @@ def test_a_column_that_is_there_is_not_taken_for_the_cells(taken: str) -> None:
         cases.assert_same(cases.found_sums(more, found, Groups.of((), ()), 1.0), expected)
 
 
-def test_units_that_no_key_helps() -> None:
+def test_unsuitable_units_gain_nothing_from_keys() -> None:
     table = cases.table_of()
     with refuses("by") as caught:
         UnitBlocks.of_unit(dg.Element(cases.TOPICS), table, [])
@@ -144,7 +144,7 @@ def test_units_that_no_key_helps() -> None:
 @pytest.mark.parametrize(
     "by", [cases.TOPICS, cases.TOPICS.get, dg.Elements.from_function(cases.TOPICS.get)]
 )
-def test_an_item_that_is_its_own_cell_is_one_cell_in_all_its_groups(by: Any, public: bool) -> None:
+def test_item_as_its_cell_is_one_cell(by: Any, public: bool) -> None:
     blocks = UnitBlocks.of_unit(dg.Element(by), cases.table_of(), ["page", "month"])
     pages = ["d", "a", "d", "e", "b", "d", "c"]
     groups = Groups.of(["page", "month"], [pa.array(pages), pa.array([1, 1, 2, 1, 1, 3, 1])])

@@ -1,4 +1,4 @@
-"""Groups have a public order, which follows from each group's own names alone."""
+"""Groups have a public order, which follows only from each group's names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _cells(labels: list[str | None]) -> GroupCells:
     return GroupCells(pa.array(labels, pa.string()), np.array(codes, dtype=np.int64))
 
 
-def test_the_order_of_two_groups_does_not_depend_on_others() -> None:
+def test_order_of_two_groups_is_independent_of_others() -> None:
     names = ["a", "b", "c", "d", "e", "f"]
     order = public_order(_groups(names), _cells(["x"] * 6), md5_words)
     ordered = [names[i] for i in order]
@@ -31,13 +31,13 @@ def test_the_order_of_two_groups_does_not_depend_on_others() -> None:
     assert column_order(names) == ordered
 
 
-def test_cells_stand_in_the_order_of_their_names() -> None:
+def test_cells_are_ordered_by_name() -> None:
     labels = ["p", "q", "r", "s", "t", "u"]
     order = public_order(_groups(["a", "b", "c", "d", "e", "f"]), _cells([*labels]), md5_words)
     assert [labels[i] for i in order] == column_order(labels) != labels
 
 
-def test_groups_without_a_cell_are_left_out_and_cells_stay_together() -> None:
+def test_groups_without_cells_are_dropped_and_cells_contiguous() -> None:
     cells = _cells(["y", None, "x", "y", "x"])
     made = Dictionary.of(_groups(["a", "b", "c", "d", "e"]), cells, corners=2)
     items = made.groups.columns[0].to_pylist()

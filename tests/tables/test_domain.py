@@ -80,7 +80,7 @@ def test_domains_are_of_the_column_s_own_keys() -> None:
             pa.array([True]),
             "contains 'yes', .* contains booleans; write true and false",
         ),
-        # A month is no day, and its count would be noise alone.
+        # A month is not a day, and its count would be pure noise.
         (
             ["2025-01", "2025-02"],
             days,
@@ -95,7 +95,7 @@ def test_domains_are_of_the_column_s_own_keys() -> None:
             keys_of(wrong, column)
 
 
-def test_domains_of_decimals_meet_what_sql_writes() -> None:
+def test_decimal_domains_match_sql_output() -> None:
     cells = [Decimal("1.00"), Decimal("1.50"), Decimal("-0.25"), Decimal("0.00")]
     table = dg.read(
         pa.table({"who": range(4), "item": pa.array(cells, pa.decimal128(9, 2))}), user="who"
@@ -115,7 +115,7 @@ def test_domains_of_decimals_meet_what_sql_writes() -> None:
 @pytest.mark.parametrize(
     "spelled", [cases.SEVEN, cases.ONE, cases.HEX], ids=["seven", "one", "hex"]
 )
-def test_mappings_tell_spellings_apart(spelled: list[str], tmp_path: Path) -> None:
+def test_mappings_distinguish_spellings(spelled: list[str], tmp_path: Path) -> None:
     """Whether the mapping is a dict, a table or a file, and the column text or whole numbers."""
     path = tmp_path / "map.csv"
     with path.open("w", newline="") as file:
@@ -160,7 +160,7 @@ def test_the_groups_of_an_earlier_release_are_a_domain() -> None:
 
 
 @pytest.mark.parametrize("label", ["2025-01", "2025", 2025])
-def test_a_group_of_a_month_is_written_as_its_first_day(label: Any) -> None:
+def test_group_of_a_month_is_written_as_first_day(label: Any) -> None:
     days = pa.array([datetime.date(2025, 1, 3)])
     table = dg.read(pa.table({"who": [1], "at": days}), user="who")
     with pytest.raises(ParameterError, match="write 2025-01-01, the first day"):

@@ -142,7 +142,7 @@ def test_function_or_mapping_but_not_both_or_none() -> None:
 
 
 @pytest.mark.parametrize("integers", [True, False])
-def test_a_partition_of_another_type_is_refused(integers: bool) -> None:
+def test_partition_of_another_type_is_rejected(integers: bool) -> None:
     """It would leave every item its own cell, under the name of a partition that it is not."""
     items = [1, 2, 3] if integers else ["1", "2", "3"]
     table = dg.read(pa.table({"who": [1, 1, 2], "word": items}), user="who")
@@ -152,7 +152,7 @@ def test_a_partition_of_another_type_is_refused(integers: bool) -> None:
 
 
 @pytest.mark.parametrize("integers", [True, False])
-def test_a_partition_in_a_csv_file_fits_integers_and_text(tmp_path: Path, integers: bool) -> None:
+def test_csv_partition_fits_integers_and_text(tmp_path: Path, integers: bool) -> None:
     path = tmp_path / "map.csv"
     path.write_text("word,cell\n1,food\n2,food\n")
     items = [1, 2, 3] if integers else ["1", "2", "3"]
@@ -217,7 +217,7 @@ def test_kmeans() -> None:
 
 
 @pytest.mark.parametrize("function", cases.FAILING)
-def test_a_function_that_fails_on_private_items_is_silent(function: Any) -> None:
+def test_function_failing_on_private_items_is_silent(function: Any) -> None:
     found = dictionary(Elements.from_function(function), ["yo", "bro", "hello"], public=False)
     assert partition(found) == {frozenset({"yo", "hello"}), frozenset({"bro"})}
     with warnings.catch_warnings():
@@ -225,7 +225,7 @@ def test_a_function_that_fails_on_private_items_is_silent(function: Any) -> None
         dg.histogram(table(), "word", unit=dg.Element(function), **PUBLIC)
 
 
-def test_a_function_that_fails_on_the_public_domain_raises() -> None:
+def test_function_failing_on_the_public_domain_raises() -> None:
     with pytest.raises(RuntimeError, match="bro"):
         dictionary(cases.fails_on_bro, ["bro"])
     with pytest.raises(dg.ParameterError, match="a cell must be text"):
@@ -240,7 +240,7 @@ class Number(IntEnum):
     ONE = 1
 
 
-def test_cells_that_python_holds_equal_are_one() -> None:
+def test_cells_equal_in_python_are_one() -> None:
     noon = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
     east = noon.astimezone(datetime.timezone(datetime.timedelta(hours=5)))
     equal: list[list[Any]] = [
@@ -265,8 +265,8 @@ def test_cells_that_python_holds_equal_are_one() -> None:
 
 
 @pytest.mark.parametrize("by", [lambda i: int(i) % 3 if int(i) % 2 else str(int(i) % 3), None])
-def test_order_depends_on_each_item_alone(by: Any) -> None:
-    # What is kept when a bound is enforced may not depend on what else is in the table.
+def test_order_depends_only_on_each_item(by: Any) -> None:
+    # The rows selected by a contribution bound must not depend on other rows in the table.
     items = [str(i) for i in range(60)]
     elements = None if by is None else Elements.from_function(by)
     with table().open_engine() as engine:
@@ -292,8 +292,8 @@ def test_cell_codes_of_unknown_items_need_no_error_rule() -> None:
 
 
 @pytest.mark.parametrize("values", [["30.01.2024", "31.01.2024"], [20240130, 20240131]])
-def test_periods_of_what_is_no_day_are_refused(values: list[Any]) -> None:
-    """Each text would be a cell of its own, where the sentence promises the cell of a month."""
+def test_periods_of_non_dates_are_rejected(values: list[Any]) -> None:
+    """Each text would be a separate cell, but the guarantee covers the cell of a month."""
     table = dg.read(pa.table({"who": [1, 2], "at": values}), user="who")
     month, said = (
         dg.Elements.from_period("month"),

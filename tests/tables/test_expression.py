@@ -1,4 +1,4 @@
-"""The grammar of expressions: what is read, how it is written again, and what is refused."""
+"""The grammar of expressions: parsing, printing, and errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_constants() -> None:
     ]
 
 
-def test_columns_with_other_names_stand_in_backquotes() -> None:
+def test_columns_with_other_names_are_in_backquotes() -> None:
     assert parsed("`paid in, €` > 3") == CallNode(">", (ColumnNode("paid in, €"), ConstantNode(3)))
     assert str(parsed("`paid` + `and`")) == "paid + `and`"
     assert list(columns_of(parsed("if(known(größe), größe, x)"))) == ["größe", "größe", "x"]
@@ -77,14 +77,14 @@ def test_columns_with_other_names_stand_in_backquotes() -> None:
         ("a " + "b" * 70_000, "is not allowed at this position"),
     ],
 )
-def test_what_cannot_be_read(text: str, word: str) -> None:
+def test_unreadable_expressions_are_rejected(text: str, word: str) -> None:
     with pytest.raises(ParameterError) as refused:
         parsed(text)
     assert word in str(refused.value)
     assert not is_expression(text)
 
 
-def test_a_text_that_is_none_is_refused() -> None:
+def test_invalid_text_is_rejected() -> None:
     with pytest.raises(ParameterError, match="must be text"):
         parsed(12)  # type: ignore[arg-type]
 
@@ -112,7 +112,7 @@ def _calls(parts: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
 
 
 @given(st.recursive(st.one_of(_columns, _constants), _calls, max_leaves=8))
-def test_what_is_written_again_is_read_as_the_same(node: Node) -> None:
+def test_printed_expression_parses_to_itself(node: Node) -> None:
     written = str(node)
     try:
         again = parsed(written)

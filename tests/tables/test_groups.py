@@ -70,12 +70,12 @@ NUMBER: dict[str, int] = {"a": 7, "b": 8, "c": 9, "d": 10, "e": 11}
 
 
 def labels(table: dg.UserTable, of: str, name: str) -> dict[Any, str]:
-    """What a column of cells holds for the values of another column."""
+    """The values of a column of cells for values of another column."""
     with table.open_engine() as engine:
         return dict(cases.rows_of(engine.distinct([of, name])))
 
 
-# How a column of cells may be made (of which column, by what), and what it holds for each page.
+# How a column of cells may be derived (from a column, by a rule), and its values for each page.
 MADE: dict[str, tuple[str, Callable[[], Any], dict[str, str]]] = {
     "function": ("page", lambda: cases.TOPICS.get, cases.OWN),
     "failing": ("page", lambda: cases.fails_on_d, cases.OWN),
@@ -119,7 +119,7 @@ def with_topics(made: str) -> tuple[dg.UserTable, dict[str, str]]:
 
 
 @pytest.mark.parametrize("made", MADE)
-def test_a_column_of_cells_holds_a_text_for_each_value(made: str) -> None:
+def test_cell_column_has_a_text_for_each_value(made: str) -> None:
     table, expected = with_topics(made)
     assert table.schema["topic"] == "VARCHAR"
     of = MADE[made][0]
@@ -138,7 +138,7 @@ UNITS: dict[str, Unit] = {"topic": dg.Element("topic"), "page": dg.Element("page
     "keys",
     [(), ("page",), ("topic",), ("month",), ("page", "month"), ("month", "topic"), ("topic", "page")],
 )  # fmt: skip
-def test_sums_are_those_of_the_definition(made: str, unit: str, keys: tuple[str, ...]) -> None:
+def test_sums_agree_with_the_definition(made: str, unit: str, keys: tuple[str, ...]) -> None:
     table, topics = with_topics(made)
     drops = made.endswith("drop")
 
@@ -170,7 +170,7 @@ def test_labels_of_different_cells_differ() -> None:
     assert (found["b"], found["c"]) == ("cell: 3", "3")
 
 
-def test_cells_that_are_equal_have_one_label() -> None:
+def test_equal_cells_have_one_label() -> None:
     cells: dict[str, Any] = {"a": 1, "b": 1.0, "c": True, "d": np.int64(1), "e": Decimal(1)}
     table = cases.table_of(pa.table({"who": range(5), "page": list(cells)}))
     found = labels(table.with_cells("cell", of="page", by=cells.get), "page", "cell")
@@ -180,13 +180,13 @@ def test_cells_that_are_equal_have_one_label() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("function", cases.FAILING)
 @pytest.mark.parametrize("missing", ["own", "drop"])
-def test_a_function_that_fails_on_private_values_is_silent(function: Any, missing: Any) -> None:
+def test_function_failing_on_private_values_is_silent(function: Any, missing: Any) -> None:
     rows = pa.table({"who": [1, 2, 3], "page": ["yo", "bro", "hello"], "month": [1, 1, 1]})
     elements = dg.Elements.from_function(function, missing=missing)
     table = cases.table_of(rows).with_cells("topic", of="page", by=elements)
     rest = {} if missing == "drop" else {"bro": "own: bro"}
     assert labels(table, "page", "topic") == {"yo": "cell", "hello": "cell", **rest}
-    # The cell of an item is the same where the item itself tells it.
+    # The cell of an item is the same if the item determines it.
     groups = Groups.of(["page"], [pa.array(["yo", "bro", "hello"])])
     cells = UnitBlocks.of_unit(dg.Element("topic"), table, ["page"]).cells(groups, public=False)
     yo, bro, hello = cells.codes.tolist()
@@ -199,7 +199,7 @@ def test_a_function_that_fails_on_private_values_is_silent(function: Any, missin
                 dg.histogram(table, keys, unit=unit, **PUBLIC)
 
 
-def test_a_function_that_fails_on_the_public_domain_raises() -> None:
+def test_function_failing_on_the_public_domain_raises() -> None:
     table = cases.table_of().with_cells("topic", of="page", by=cases.fails_on_d)
     with pytest.raises(RuntimeError, match="d"):
         dg.histogram(table, "page", unit=dg.Element("topic"), domain=["a", "d"], **PUBLIC)
@@ -238,7 +238,7 @@ def test_wrong_columns_of_cells(
     cases.one_sentence(caught.value)
 
 
-def test_a_column_of_cells_holds_no_numbers(tmp_path: Path) -> None:
+def test_cell_column_is_not_numeric(tmp_path: Path) -> None:
     pyarrow.csv.write_csv(pa.table(cases.ROWS), tmp_path / "rows.csv")
     table = cases.table_of(tmp_path / "rows.csv").with_cells("topic", of="page", by=lambda _: "5")
     with refuses("weight", "'topic'", kind=dg.SchemaError):
@@ -289,12 +289,12 @@ def test_names_of_columns_do_not_matter(effort: Effort) -> None:
         dg.histogram(found, [cell, name], unit=dg.Element(cell), **PUBLIC)
 
 
-def test_check_counts_what_has_no_cell() -> None:
+def test_check_counts_rows_without_a_cell() -> None:
     table = cases.table_of().with_cells(
         "topic", of="page", by=dg.Elements.from_mapping(cases.TOPICS, missing="drop")
     )
     assert "rows without an item (dropped)" in table.check("topic")
-    # d, e and null: five rows of users, none of nobody's.
+    # d, e and null: five rows of users, and none without a user.
     assert "5  rows without an item (dropped)" in table.check("topic")
 
 
@@ -366,8 +366,8 @@ def test_a_key_may_be_called_anything() -> None:
     assert cases.rows_of(groups) == list(itertools.product(["b", "a"], [9, 5, 6]))
 
 
-def test_public_mappings_tell_their_domain() -> None:
-    # A mapping that drops the rest tells all cells; the keys of a unit's mapping are the items.
+def test_public_mappings_show_their_domain() -> None:
+    # A mapping that drops the rest reveals all cells; the keys of a unit's mapping are the items.
     assert cases.rows_of(domain_of(None, ["topic"]).groups()) == [("x",), ("y",)]
     mixed = domain_of(None, ["month", "topic"])
     assert mixed.selected == ("month",)
@@ -468,7 +468,7 @@ def test_a_release_of_several_keys(tmp_path: Path) -> None:
     assert again.to_arrow().equals(listed.to_arrow())
 
 
-def test_keys_that_are_called_like_numbers(tmp_path: Path) -> None:
+def test_keys_named_like_numbers_work(tmp_path: Path) -> None:
     names = ["clip", "estimate", "key estimate", "low", "std_error"]
     rows = {name: ["a", "b"] for name in names}
     table = cases.table_of(pa.table({"who": [1, 2], **rows}))

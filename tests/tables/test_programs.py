@@ -63,7 +63,7 @@ KINDS = {
     "paid in": "real",
     "folder": "text",
 }
-#: Public tables, each with the type of its columns beside the key.
+#: Public tables, each with the type of its columns next to the key.
 PUBLIC: list[tuple[list[Row], dict[str, str]]] = [
     ([{"key": "a", "zone": "x", "two": 7}, {"key": "b", "zone": "y", "two": None}],
      {"zone": "text", "two": "int"}),
@@ -84,7 +84,7 @@ class Plain:
         origin: column → what it is: "own", "cells", "derived" or "days".
         whole: whether rows combine several records, or two tables.
         carried: grouping columns of `per_user`: a row combines records of one cell of each.
-        regions: the regions, one in the other, that the records lie in.
+        regions: the nested regions of the records.
     """
 
     rows: list[Row]
@@ -114,7 +114,7 @@ class Plain:
         )
 
 
-#: A program's step in dpgrain, and the table that plain Python has after it; None if it is refused.
+#: A program's step in dpgrain, and the resulting table in plain Python; None if it is rejected.
 Step = tuple[Callable[[dg.UserTable], dg.UserTable], Plain | None]
 
 
@@ -266,7 +266,7 @@ def number(table: Plain, draw: random.Random) -> tuple[str, str, Callable[[list[
 def of_values(
     name: str, function: Callable[[list[Any]], Any], holds: Callable[[Row], Any] | None = None
 ) -> Callable[[list[Row]], Any]:
-    """A function of the values of a column, in rows for which a condition is true."""
+    """A function of the values of a column, in rows that satisfy a condition."""
     return lambda rows: function(
         [row[name] for row in rows if row[name] is not None and (holds is None or holds(row))]
     )
@@ -403,7 +403,7 @@ def arrow(rows: list[Row]) -> pa.Table:
 
 
 def program(base: Base, draw: random.Random, engine: Any) -> tuple[dg.UserTable, Plain]:
-    """A table after a few steps; a step that plain Python refuses raises an error."""
+    """A table after a few steps; a step rejected by plain Python raises an error."""
     table, opened = base.table(), base.opened(draw, engine)
     steps: list[Callable[[Plain, random.Random], Step]] = [
         derive,
@@ -443,7 +443,7 @@ def same_rows(opened: dg.UserTable, table: Plain, names: list[str]) -> None:
 
 
 def same_counts(opened: dg.UserTable, table: Plain, key: str) -> None:
-    """A release with almost no noise, whose items are known from the steps or are stated."""
+    """A release with almost no noise; its items are known from the steps or stated."""
     expected = Counter(
         as_key(row[key]) for row in table.rows if row[key] is not None and row["who"] is not None
     )
@@ -514,7 +514,7 @@ def test_programs_have_the_columns_and_units_of_plain_python(base: Base, effort:
 
 
 def scope_of(base: Base, table: Plain) -> Any:
-    """The region of the records alone."""
+    """The region of only the records."""
     opened = base.opened(random.Random(0))
     for place, (name, value) in enumerate(table.regions):
         if name not in KINDS:

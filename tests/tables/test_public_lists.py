@@ -30,7 +30,7 @@ def test_a_file_lists_the_items_of_one_column(
 
 
 @pytest.mark.parametrize("ending", ["txt", "csv"])
-def test_a_mark_of_the_encoding_is_no_part_of_an_item(ending: str, tmp_path: Path) -> None:
+def test_encoding_mark_does_not_belong_to_an_item(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"d.{ending}"
     path.write_text("\ufeffa\nb\n" if ending == "txt" else "\ufeffpage\na\nb\n", encoding="utf-8")
     assert read_public_list(path, ["page"], ROWS) == ["a", "b"]
@@ -51,7 +51,7 @@ def test_rows_are_the_items_of_several_columns(tmp_path: Path) -> None:
         read_public_list(path, ["page", "who"], ROWS)
 
 
-def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
+def test_unusable_lists_are_named(tmp_path: Path) -> None:
     with refuses("domain", "file", kind=dg.DataError):
         read_public_list(tmp_path / "none.txt", ["page"], ROWS)
     path = tmp_path / "d.txt"

@@ -1,4 +1,4 @@
-"""Regions that callers state: what lies inside, by the definition, in every source and engine."""
+"""Explicit regions: their rows by definition, in every source and engine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UTC = dt.UTC
 
 
 def rows(number: int = 200) -> pa.Table:
-    """Rows whose cells are missing now and then, in every column that a region may be of."""
+    """Rows with occasional missing cells, in every possible region column."""
     rng = np.random.default_rng(8)
     spans = rng.integers(0, 70, number)
     columns: dict[str, Any] = {
@@ -56,7 +56,7 @@ def rows(number: int = 200) -> pa.Table:
 TABLE = rows()
 AT = dt.datetime(2026, 1, 9, 12)
 
-# What is stated, the side that it is, and the rows inside by the definition.
+# The condition, its side, and the rows inside by definition.
 STATED: dict[str, tuple[dict[str, Any], Side, Callable[[dict[str, Any]], bool]]] = {
     "days": (
         {"day": ("2026-01-01", "2026-01-31")},
@@ -183,7 +183,7 @@ STATED: dict[str, tuple[dict[str, Any], Side, Callable[[dict[str, Any]], bool]]]
 
 
 @pytest.mark.parametrize("name", STATED)
-def test_what_is_stated(name: str) -> None:
+def test_stated_regions_are_parsed(name: str) -> None:
     stated, side, _ = STATED[name]
     table = dg.read(TABLE, user="who").where(**stated)
     assert table.scope == Region((side,))
@@ -225,12 +225,12 @@ def _types(kind: pa.DataType) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["duckdb", InMemory])
 @pytest.mark.parametrize("source", ["Arrow", "Parquet", "relation", "CSV", "pandas"])
-def test_rows_inside_are_those_of_the_definition(source: str, engine: Any, tmp_path: Path) -> None:
+def test_rows_inside_agree_with_the_definition(source: str, engine: Any, tmp_path: Path) -> None:
     data, options = sources(tmp_path)[source]
     table = dg.read(data, user="who", engine=engine, **options)
     for name, (stated, _, inside) in STATED.items():
         if source == "CSV" and ("moment" in stated or name in ("texts or none", "the empty text")):
-            # CSV does not tell an empty text from none.
+            # CSV does not distinguish an empty text from a missing one.
             continue
         expected = [row["n"] for row in TABLE.to_pylist() if inside(row)]
         with table.where(stated).open_engine() as opened:
@@ -290,7 +290,7 @@ def test_a_region_of_a_region_is_their_intersection() -> None:
         ({"topic": "x"}, "not the column of cells 'topic'; pass the region of 'country'"),
     ],
 )
-def test_what_is_no_region_is_refused_in_one_sentence(stated: Any, words: str) -> None:
+def test_invalid_region_raises_one_sentence(stated: Any, words: str) -> None:
     table = dg.read(TABLE.append_column("w", pa.array([1.5] * len(TABLE))), user="who")
     table = table.with_cells("topic", of="country", by={"FR": "x"})
     with pytest.raises(dg.DpgrainError) as caught:
@@ -298,14 +298,14 @@ def test_what_is_no_region_is_refused_in_one_sentence(stated: Any, words: str) -
     assert words in one_sentence(caught.value)
 
 
-def test_regions_without_a_common_record_are_refused() -> None:
+def test_regions_without_common_records_are_rejected() -> None:
     table = dg.read(TABLE, user="who").where(day="2026-01")
     for stated in ({"day": "2026-02"}, {"day": None}):
         with refuses("region", "2026"):
             table.where(stated)
 
 
-def test_periods_are_as_long_as_they_are_written() -> None:
+def test_periods_have_the_written_length() -> None:
     table = dg.read(TABLE, user="who")
     texts = ["2026", "2026-12", "2026-12-31", "2026-12-31T23", "2026-12-31T23:59"]
     texts += ["2026-12-31T23:59:59", "2026-12-31 23:59:59.9", "2026-12-31T23:59:59.999999"]
@@ -339,7 +339,7 @@ def test_a_time_is_the_same_moment_on_every_machine(
         time.tzset()
 
 
-def test_times_of_files_that_differ_in_type_are_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_differing_time_types_of_files_raise_one_sentence(tmp_path: Path) -> None:
     for name, kind in (("a", pa.date32()), ("b", pa.timestamp("us"))):
         pq.write_table(pa.table({"day": pa.nulls(3, kind)}), tmp_path / f"{name}.parquet")
     rows = dg.read(tmp_path / "*.parquet")
@@ -347,7 +347,7 @@ def test_times_of_files_that_differ_in_type_are_refused_in_one_sentence(tmp_path
         rows.where(day="2026-01")
 
 
-def test_a_month_or_a_day_of_a_column_of_text_is_warned_of() -> None:
+def test_month_or_day_of_text_column_gives_warning() -> None:
     texts = pa.table({"who": [1, 1], "day": ["2026-01-03", "2026-02-01"], "month": ["2026-01", ""]})
     table = dg.read(texts, user="who")
     for period in ("2026-01", "2026-01-03"):

@@ -48,7 +48,7 @@ def _bounded(
 
 def test_rows_count_for_all_of_their_owners() -> None:
     table = dg.read(MAIL, user=OWNERS)
-    # The row of nobody is left out; that of cy and cy has one owner.
+    # The row without an owner is dropped; the row of cy and cy has one owner.
     assert _bounded(table, 9) == [5.0]
     assert _bounded(table, 1) == [2.0]
     assert _bounded(table, 9, value="size") == [10.0]
@@ -56,7 +56,7 @@ def test_rows_count_for_all_of_their_owners() -> None:
 
 
 @pytest.mark.parametrize("engine", ["duckdb", InMemory])
-def test_all_readers_say_the_same(engine: Any, tmp_path: Path) -> None:
+def test_all_readers_agree(engine: Any, tmp_path: Path) -> None:
     pq.write_table(MAIL, tmp_path / "mail.parquet")
     MAIL.to_pandas().to_csv(tmp_path / "mail.csv", index=False)
     sources = [MAIL, MAIL.to_pandas(), tmp_path / "mail.parquet", tmp_path / "mail.csv"]
@@ -66,13 +66,13 @@ def test_all_readers_say_the_same(engine: Any, tmp_path: Path) -> None:
         assert _bounded(table, 1, "channel") in ([2.0, 1.0],)
 
 
-def test_users_that_are_objects_are_told_apart_in_all_columns() -> None:
+def test_object_users_are_distinguished_in_all_columns() -> None:
     frame = pd.DataFrame({"a": [1, "1", None], "b": pd.Series(["1", 1, 1], dtype=object)})
     # Two people, 1 and "1", who share two rows.
     assert _bounded(dg.read(frame, user=["a", "b"]), 1) == [1.0]
 
 
-def test_what_is_made_row_by_row() -> None:
+def test_row_by_row_derivations_work() -> None:
     table = dg.read(MAIL, user=OWNERS)
     made = table.derive(big="size > 1").filter("size < 4").where(channel=["x", "y"])
     assert _bounded(made, 9) == [3.0]
@@ -108,14 +108,14 @@ def test_columns_of_owners_are_checked() -> None:
             dg.read(MAIL, user=wrong)  # type: ignore[arg-type]
 
 
-def test_one_row_of_each_user_is_refused() -> None:
+def test_one_row_per_user_is_rejected() -> None:
     with pytest.raises(ParameterError, match="rows of others"):
         dg.read(MAIL, user=OWNERS).per_user(mails="count()")
 
 
 @pytest.mark.slow
-def test_rows_with_an_owner_whose_name_cannot_be_read_are_left_out(tmp_path: Path) -> None:
-    """Such an owner would be nobody, whose rows all stay for the others: 100 where the bound is 1."""
+def test_rows_with_an_unreadable_owner_are_dropped(tmp_path: Path) -> None:
+    """Such an owner would be missing, and all its rows would count for others: 100 with bound 1."""
     count = 100
     senders, long = [f"u{place}" for place in range(count)], "x" * (1 << 16) + "y"
     broken = pa.Array.from_buffers(
@@ -134,12 +134,12 @@ def test_rows_with_an_owner_whose_name_cannot_be_read_are_left_out(tmp_path: Pat
             table = dg.read(source, user=["s", "r"], engine=engine)
             assert _bounded(table, 1) == [0.0]
             assert _bounded(table.filter("known(s)"), 1) == [0.0]
-    # One that is missing owns nothing, and the row is the other's alone.
+    # A missing one owns nothing, and the row belongs only to the other.
     table = dg.read(pa.table({"s": senders, "r": pa.nulls(count, pa.string())}), user=["s", "r"])
     assert _bounded(table, 1) == [float(count)]
 
 
-def test_the_curator_is_told_of_owners() -> None:
+def test_curator_sees_owner_counts() -> None:
     rows = pa.table(
         {
             "sender": ["ann", "bob", None, "cy", "x" * 70_000, "ann"],
@@ -152,7 +152,7 @@ def test_the_curator_is_told_of_owners() -> None:
     assert counts["rows"] == 5
     assert counts["rows without an owner (dropped)"] == 1
     assert counts["rows with an unreadable owner name (dropped; counted over all rows)"] == 1
-    # Whoever owns both sides of a record owns one.
+    # An owner of both sides of a record owns one.
     assert (counts["owners with a record"], counts["most records of one owner"]) == (4, 2)
     assert counts["non-numeric cells of 'cost' (dropped)"] == 2
     some = table.filter("cost < 2")

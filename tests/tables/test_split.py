@@ -8,14 +8,14 @@ from dpgrain.tables.engines.kernel import SATURATION
 from dpgrain.tables.split import Present, Weight
 
 
-def test_weights_are_truncated_to_multiples_and_count_above_0_only() -> None:
+def test_weights_are_truncated_to_multiples_and_positive() -> None:
     keys, totals = Weight(0.25)(np.arange(5), np.array([0.6, -1.0, 0.0, 0.2, 3.0]))
     assert keys.tolist() == [0, 3, 4]
     assert totals is not None
     assert totals.tolist() == [2.0, 0.0, 12.0]
 
 
-def test_huge_weights_saturate_without_a_word() -> None:
+def test_huge_weights_saturate_silently() -> None:
     _, totals = Weight(2.0**-40)(np.arange(2), np.array([1e308, 1.0]))
     assert totals is not None
     assert totals.tolist() == [SATURATION, 2.0**40]

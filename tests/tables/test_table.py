@@ -1,4 +1,4 @@
-"""Reading tables: every source gives the same sums, every refusal is one sentence, rows never fail."""
+"""Reading tables: all sources give the same sums, every error is one sentence, rows never fail."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def opened_sources(folder: Path) -> dict[str, Callable[[], Any]]:
 
 
 class Stream:
-    """Something that hands out its rows by Arrow's protocol alone, as a cursor of a database does."""
+    """An object that only returns its rows by Arrow's protocol, like a database cursor."""
 
     def __init__(self, rows: pa.Table) -> None:
         self._rows = rows
@@ -134,7 +134,7 @@ class Stream:
 QUERIES = ("polars lazy", "duckdb")
 
 
-def test_columns_of_a_frame_may_be_called_as_methods_are() -> None:
+def test_frame_columns_may_have_method_names() -> None:
     frame = pd.DataFrame({"who": [1, 2], "collect": [1, 2], "scanner": ["a", "b"]})
     table = dg.read(frame, user="who")
     assert set(table.schema) == {"who", "collect", "scanner"}
@@ -220,7 +220,7 @@ def test_cells_of_many_types(cells: Any) -> None:
     "kind", [pa.timestamp("us"), pa.timestamp("s"), pa.time64("us"), pa.duration("s")]
 )
 def test_times_do_not_name_things(kind: pa.DataType) -> None:
-    """One value beyond what text can hold would end the release: the type is refused instead."""
+    """One value beyond the range of text would end the release: the type is rejected instead."""
     rows = pa.table(
         {"who": [1, 2], "item": ["x", "y"], "cell": pa.array([1, 2], pa.int64()).cast(kind)}
     )
@@ -229,7 +229,7 @@ def test_times_do_not_name_things(kind: pa.DataType) -> None:
         sums(table, dg.Element("cell"), item="item", domain=["x"], clip=1.0)
 
 
-def test_a_quoted_newline_in_one_row_is_kept(tmp_path: Path) -> None:
+def test_quoted_newline_in_one_row_is_preserved(tmp_path: Path) -> None:
     path = tmp_path / "lines.csv"
     path.write_text('who,word\n1,a\n2,b\n77,"x\ny"\n3,a\n4\n')
     table = dg.read(path, user="who")
@@ -245,7 +245,7 @@ def test_brackets_in_a_name_are_the_name(tmp_path: Path) -> None:
     assert found == {"right": 1.0, "wrong": 0.0}
 
 
-def test_the_values_of_an_enum_are_not_told(tmp_path: Path) -> None:
+def test_enum_values_are_not_shown(tmp_path: Path) -> None:
     connection = duckdb.connect()
     connection.execute("CREATE TYPE name AS ENUM ('alice-secret', 'bob')")
     connection.sql("SELECT 1 AS who, 'bob'::name AS word").create("words")
@@ -316,7 +316,7 @@ def _parquet_of(column: str) -> bytes:
     return held.getvalue()
 
 
-# A file of one column, whose name has a byte that no UTF-8 text has once it is replaced.
+# A one-column file; its name has a byte that is never in UTF-8 text once it is replaced.
 NAMED = _parquet_of("named")
 
 
@@ -350,9 +350,9 @@ def test_wrong_files(
     assert_one_sentence(caught.value)
 
 
-def test_a_first_line_that_is_no_text_is_not_held_by_the_error(tmp_path: Path) -> None:
-    """Of a file without a header the first line is a row."""
-    # The name does not stand in this line, which a traceback shows.
+def test_invalid_first_line_is_absent_from_the_error(tmp_path: Path) -> None:
+    """In a file without a header the first line is a row."""
+    # This line, which a traceback shows, does not contain the name.
     path = a_file(tmp_path, "a.csv", CANARY.encode() + b",17 May,\xff\n")
     with pytest.raises(dg.DataError, match="check that it is UTF-8 text") as caught:
         dg.read(path)
@@ -375,7 +375,7 @@ def test_files_of_several_kinds_or_headers(tmp_path: Path) -> None:
         dg.read([one, parquet(ROWS, tmp_path / "3.parquet")])
 
 
-def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
+def test_byte_order_mark_does_not_belong_to_a_name(tmp_path: Path) -> None:
     content = "\ufeffwho,word\n1,a\n".encode()
     for path in (
         a_file(tmp_path, "a.csv", content),
@@ -441,7 +441,7 @@ def test_wrong_columns(item: str, weight: str | None, unit: Unit, words: str) ->
 
 @pytest.fixture(autouse=True)
 def _own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every test leaves its spill folder empty, whatever fails."""
+    """Every test leaves its spill folder empty, even after a failure."""
     (tmp_path / "spill").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "spill"))
     yield
@@ -462,7 +462,7 @@ def test_safe_settings_are_in_force() -> None:
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
             "allow_community_extensions": "false",
-            "threads": "1",  # of 3, as many as its memory is enough for
+            "threads": "1",  # of 3, as many as fit into its memory
         }
         assert {name: settings[name] for name in wanted} == wanted
         assert settings["memory_limit"] == "125.8 MiB"  # 33% of 400 MB
@@ -490,7 +490,7 @@ def many_users(rows: int) -> pa.Table:
 
 
 @pytest.mark.slow
-def test_spilling_works_and_leaves_the_sums_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spilling_works_and_does_not_change_the_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     spilled = []
     leave = DuckDB.__exit__
 
@@ -505,7 +505,7 @@ def test_spilling_works_and_leaves_the_sums_alone(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-def test_a_full_spill_disk_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_spill_disk_is_reported_clearly(monkeypatch: pytest.MonkeyPatch) -> None:
     table = dg.read(many_users(3_000_000), user="who", memory="256MB", threads=1)
     real: Any = duckdb.connect
 
@@ -533,7 +533,7 @@ def test_no_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
         dg.histogram(table, "word", unit=dg.User(), epsilon=1, delta=1e-6)
 
 
-def test_duckdb_says_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duckdb_reports_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     table = dg.read(ROWS, user="who")
 
     def full(self: DuckDB, *_: Any) -> str:
@@ -577,7 +577,7 @@ def test_bad_values_follow_the_fixed_rules(
         release_all(table, "n")
         release_all(table, None)
         release_all(dg.read(pa.table(BAD).slice(0, 0), user="who"), "n")
-    # A session of Spark that other tests have left in this process tells what it lets go of.
+    # A session of Spark left by other tests in this process logs what it releases.
     assert [line for line in caplog.records if not line.name.startswith("py4j")] == []
     assert capfd.readouterr() == ("", "")
 
@@ -621,7 +621,7 @@ def test_mixed_objects_of_pandas_do_not_decide_the_schema() -> None:
         dg.read(pd.DataFrame([[1, 2]], columns=["a", "a"]))
 
 
-def test_check_counts_and_says_that_it_is_not_private() -> None:
+def test_check_counts_and_states_its_lack_of_privacy() -> None:
     text = dg.read(pa.table(BAD), user="who").check("word", "n")
     first, *lines = text.splitlines()
     assert "NOT private" in first
@@ -643,7 +643,7 @@ def test_check_counts_and_says_that_it_is_not_private() -> None:
     assert "users" not in dg.read(rows).check("word")
 
 
-def test_check_tells_of_ids_that_look_like_none() -> None:
+def test_check_reports_ids_resembling_missing_ones() -> None:
     missing = ["", " NULL", "None", "nan", "N/A", "unknown"]
     rows = pa.table({"who": [*missing, "Nancy", "null7", "7", None], "n": range(10)})
     told = "rows with a user such as NULL, n/a or unknown (each value is treated as one person)"
@@ -653,22 +653,22 @@ def test_check_tells_of_ids_that_look_like_none() -> None:
     assert told not in dg.read(rows, user="n").check_counts()
 
 
-def test_check_tells_of_cells_that_are_not_of_their_type() -> None:
+def test_check_reports_cells_of_another_type() -> None:
     days = ["2025-12-31", "31.12.2025", "12/31/2025", "1.2.25 10:00", "soon", None]
     rows = pa.table({"who": ["a"] * 6, "at": days, "n": ["1", "1.5", "x", "", "2", "3"]})
     table = dg.read(rows, user="who", types={"at": "TIMESTAMP", "n": "BIGINT"})
     table = table.with_days("day", of="at").with_cells("tens", of="n", by=lambda n: n // 10)
     for items in (["day", "tens"], ["day", "day"]):
         counts = table.check_counts(items)
-        assert counts["cells of 'at' that cannot be read as TIMESTAMP (dropped)"] == 4
+        assert counts["cells of 'at' that cannot be read as TIMESTAMP (treated as missing)"] == 4
         other = "of these cells of 'at' look like dates in another order: pass dates='31.12.2025'"
         assert counts[other] == 3
         # Other columns with a declared type are listed if they have unreadable cells.
-        assert counts["cells of 'n' that cannot be read as BIGINT (dropped)"] == 2
+        assert counts["cells of 'n' that cannot be read as BIGINT (treated as missing)"] == 2
 
 
-def test_check_tells_that_a_column_reads_as_nothing() -> None:
-    """Of all rows, whatever the region, and before anything is spent."""
+def test_check_reports_an_unreadable_column() -> None:
+    """For all rows, whatever the region, and before any charge."""
     rows = pa.table({"who": ["a"] * 3, "at": ["31.12.2025"] * 2 + [None], "n": ["1,5", "2,5", "x"],
                      "day": ["2025-12-31"] * 3, "none": pa.nulls(3, pa.string())})  # fmt: skip
     types = {"at": "DATE", "n": "DOUBLE", "day": "DATE", "none": "DATE"}
@@ -684,8 +684,8 @@ def test_check_tells_that_a_column_reads_as_nothing() -> None:
     assert counts[told.format("'day'", "DATE written like 31.12.2025")] == 3
     nothing_read = [words for words in counts if "none of which" in words]
     assert not any("'at'" in words or "'n'" in words for words in nothing_read)
-    assert counts["cells of 'n' that cannot be read as DOUBLE (dropped)"] == 1
-    # Also of a number whose type nobody stated.
+    assert counts["cells of 'n' that cannot be read as DOUBLE (treated as missing)"] == 1
+    # Also for a number without a declared type.
     counts = dg.read(rows, user="who").check_counts(value="n")
     assert counts[told.format("'n'", "number")] == 3
 
@@ -710,7 +710,7 @@ def test_check_tells_that_a_column_reads_as_nothing() -> None:
         ("2025-12-31", "01.02.2025", None),
     ],
 )
-def test_days_are_read_as_they_are_written(dates: str, written: str, day: str | None) -> None:
+def test_days_are_read_as_written(dates: str, written: str, day: str | None) -> None:
     rows = pa.table({"who": [1], "at": [written]})
     for kind in ("DATE", "TIMESTAMP"):
         table = dg.read(rows, user="who", types={"at": kind}, dates=dates)
@@ -719,7 +719,7 @@ def test_days_are_read_as_they_are_written(dates: str, written: str, day: str | 
         assert (None if found is None else found.isoformat()[:10]) == day, kind
 
 
-def test_days_that_are_read_in_two_ways_are_two_partitions() -> None:
+def test_days_read_in_two_ways_are_two_partitions() -> None:
     """01/02/2025 is a day in January to one and in February to the other."""
     rows = pa.table({"who": ["a"] * 600, "at": ["01/02/2025"] * 600, "x": ["y"] * 600})
     tables = [
@@ -750,7 +750,7 @@ def test_dates_are_one_of_a_list() -> None:
         dg.read(pa.table({"who": ["a"]}), dates="31.12.25")
 
 
-def test_several_columns_in_one_name_are_told_apart() -> None:
+def test_several_columns_with_one_name_are_distinguished() -> None:
     table = dg.read(pa.table({"who": [1], "day": [1], "kind": ["a"]}), user="who")
     with refuses("by", "'day, kind'", kind=dg.SchemaError):
         dg.count(table, by="day, kind", unit=dg.User(), epsilon=1, delta=1e-6)
@@ -765,8 +765,8 @@ def test_repr_shows_no_rows() -> None:
     )
 
 
-def test_repr_says_how_rows_are_made() -> None:
-    """Whoever joins persons with their visits, and not visits with persons, sees what is left."""
+def test_repr_shows_the_derivation_of_rows() -> None:
+    """Joining persons with visits, instead of visits with persons, shows what is dropped."""
     visits = dg.read(ROWS, user="who").filter("n > 1")
     persons = dg.read(pa.table({"id": ["a"], "born": [1950]}), user="id")
     shown = repr(persons.join(visits))
@@ -792,7 +792,7 @@ def test_one_user_with_ten_million_rows_in_bounded_memory(weighted: bool, tmp_pa
         dg.histogram(table, "item", unit=dg.Element("item"), epsilon=1, delta=1e-6, clip=1.0)
         print(pathlib.Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
     """
-    # The peak of this process alone: what getrusage tells begins with that of the one which made it.
+    # The peak of only this process: getrusage starts from the parent's.
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(done.stdout) * 1024 < 1.5e9

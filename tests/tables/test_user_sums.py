@@ -1,4 +1,4 @@
-"""What users hold: sums of indicators, and the candidates that occur."""
+"""Users' contributions: sums of indicators, and the occurring candidates."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_holders_are_unclipped_indicator_sums(name: str, max_items: int | None) 
 
 
 @pytest.mark.parametrize("column", ["item", "name"])
-def test_candidates_hold_all_that_occur(column: str) -> None:
+def test_candidates_contain_all_occurring_items(column: str) -> None:
     with releases.shop().open_engine() as engine:
         found = candidate_groups(engine, (column,)).columns[0].to_pylist()
         assert set(engine.distinct((column,)).columns[0].to_pylist()) <= set(found)

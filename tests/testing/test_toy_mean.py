@@ -1,4 +1,4 @@
-"""A mean from outside of the library: what is promised to whoever writes one."""
+"""A mean from outside the library: the guarantees for its author."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from dpgrain.units import Level, Relation
 
 @dataclass(frozen=True)
 class Boxed(Central):
-    """The mean of vectors whose coordinates are cut to [-1, 1]: of a cube, not of a ball."""
+    """The mean of vectors with coordinates clamped to [-1, 1]: a cube, not a ball."""
 
     noise_multiplier: float
     n_users: int
@@ -89,7 +89,7 @@ class TestBoxed(MeanContract):
 
 
 class TestWhatIsTooLong(TestBoxed):
-    """The contract sees a mean that cuts numbers to twice of what it says."""
+    """The contract detects a mean that clips at twice the stated bound."""
 
     def make(self, rounds: int = 3, **options: Any) -> Mean:
         return Boxed(0.5, BLOCKS, rounds, side=2.0)
@@ -168,9 +168,7 @@ class TestLooseBound(TestBoxed):
         return 3 * super().sensitivity(mean, relation)
 
     @pytest.mark.parametrize("relation", ["zero_out"])
-    def test_a_loose_bound_fails_with_a_message_if_it_should_be_tight(
-        self, relation: Relation
-    ) -> None:
+    def test_loose_bound_fails_with_a_tightness_message(self, relation: Relation) -> None:
         self.attained = 0.6
         with pytest.raises(AssertionError, match="state a smaller bound, or a smaller share"):
             self.test_no_neighbour_exceeds_the_sensitivity(relation)

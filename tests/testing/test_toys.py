@@ -1,7 +1,7 @@
-"""What each recipe of CONTRIBUTING asks for is all that it takes: a toy of each kind, in a copy.
+"""CONTRIBUTING lists everything that a plug-in needs: a sample of each type, in a copy.
 
-Means and engines come from outside of the package, and have tests of their own
-(`test_toy_mean.py`, `tests/tables/engines/test_another.py`).
+Means and engines come from outside the package, and have separate tests (`test_toy_mean.py`,
+`tests/tables/engines/test_another.py`).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Toy:
     """Something new in the package.
 
     Args:
-        files: the number of files that change, as CONTRIBUTING says.
+        files: number of changed files, according to CONTRIBUTING.
         lines: the number of new lines in them.
-        edits: the edits: a file, a text that stands once in it, and what follows that text from now on;
-            of a new file the text is empty.
-        program: what the package can do then.
-        prints: what the program prints: one text, or several.
+        edits: the edits: a file, a unique text in it, and the text that will follow it; for a new
+            file the text is empty.
+        program: a program that uses the new feature.
+        prints: the program's output: one text, or several.
     """
 
     files: int
@@ -381,7 +381,7 @@ def _new_lines(copy: Path, file: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TOYS)
-def test_a_toy_is_made_by_its_recipe(kind: str, tmp_path: Path) -> None:
+def test_sample_is_built_by_its_recipe(kind: str, tmp_path: Path) -> None:
     toy = TOYS[kind]
     if toy is LAYER and find_spec("torch") is None:
         pytest.skip("PyTorch is not installed: pip install 'dpgrain[torch]'")

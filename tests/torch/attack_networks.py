@@ -1,7 +1,7 @@
-"""Networks in which something that no record made has as many rows as the batch has records.
+"""Networks with a record-independent tensor that has one row per record of the batch.
 
 Each network is built around a table of k rows, equal or random, so that a test can let k be any size.
-It states whether it must train: it does if it keeps records apart for every size of the batch.
+It states whether it must train: it does if it separates records for every batch size.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ WIDTH, TOKENS = 4, 11
 #: Largest number of records in a batch, and of rows in a table. A trial may have 3 and 4 records.
 MOST = 8
 
-#: ``"trains"``: keeps records apart, and must train for every size. ``"rejected"``: mixes records, or
-#: depends on their places, and must be rejected for every batch of two or more. ``"either"``: may be
-#: rejected; if it trains, its sums must be right.
+#: ``"trains"``: separates records, and must train for every size. ``"rejected"``: mixes records, or
+#: depends on their positions, and must be rejected for every batch of two or more. ``"either"``:
+#: may be rejected; if it trains, its sums must be right.
 Verdict = Literal["trains", "rejected", "either"]
 
 
@@ -36,8 +36,8 @@ class Network:
         make: builds the module from a (k, WIDTH) table.
         verdict: whether it must train.
         draw: draws the input of ``rows`` records, next to a table of ``k`` rows.
-        tables: numbers of rows of tables with equal rows, and of those with random rows.
-        uses_all: True if the loss uses every output with as many rows as the batch, not only the first.
+        tables: numbers of rows of tables with equal rows, and of tables with random rows.
+        uses_all: True if the loss uses every output with one row per record, not only the first.
         branches: True if the network itself does something else for some sizes of the batch.
     """
 
@@ -66,7 +66,7 @@ class Meeting(torch.nn.Module):
         table: (k, WIDTH) the table.
         meet: the function of hidden records and the table's vectors.
         read: the layer that reads the table.
-        source: makes what the layer reads, from the table and the input; the table itself by default.
+        source: builds the layer's input, from the table and the input; the table itself by default.
     """
 
     def __init__(self, table: Any, meet: Any, read: Any = None, source: Any = None) -> None:
@@ -103,7 +103,7 @@ class Made(torch.nn.Module):
 
 
 class OwnScale(torch.nn.Module):
-    """A layer without a rule, with a parameter of its own."""
+    """A layer without a rule, with its own parameter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ def nearest(h: Any, t: Any) -> Any:
     return h.detach().square().sum(1).mul(10).long() % len(t)
 
 
-#: Functions in which hidden records (n, WIDTH) meet vectors that all share (k, WIDTH).
+#: Functions in which hidden records (n, WIDTH) meet shared vectors (k, WIDTH).
 MEETINGS: Mapping[str, Callable[[Any, Any], Any]] = {
     "einsum": lambda h, t: torch.einsum("bd,kd->bk", h, t),
     "einsum of three": lambda h, t: torch.einsum("bd,kd,kd->bk", h, t, t),
@@ -235,7 +235,7 @@ PLACED: Mapping[str, Callable[[Any, Any], Any]] = {
     "mean if as many": lambda h, t: h - h.mean(0) if h.shape[0] == len(t) else h + 0 * t.mean(),
 }
 
-#: Functions that mix records, next to a table that is used as it should be.
+#: Functions that mix records, next to a correctly used table.
 MIXING: Mapping[str, Callable[[Any, Any], Any]] = {
     "mean": lambda h, t: (h - h.mean(0)) @ t.T,
     "mean without gradient": lambda h, t: (h - h.detach().mean(0)) @ t.T,
@@ -280,7 +280,7 @@ READERS: Mapping[str, Callable[[], Any]] = {
     "without bias": lambda: nn.Linear(WIDTH, WIDTH, bias=False),
 }
 
-#: What a layer reads in place of a buffer of k rows, from the buffer and the input.
+#: The layer's input instead of a buffer of k rows, from the buffer and the input.
 SOURCES: Mapping[str, Callable[[Any, Any], Any]] = {
     "ones in forward": lambda t, _x: torch.ones(len(t), WIDTH, dtype=t.dtype),
     "full in forward": lambda t, _x: torch.full((len(t), WIDTH), 0.5, dtype=t.dtype),
@@ -294,7 +294,7 @@ SOURCES: Mapping[str, Callable[[Any, Any], Any]] = {
     "detached": lambda t, _x: t.detach().clone() * 2,
 }
 
-#: What it reads that only looks as if it came from the batch.
+#: Inputs that only look as if they came from the batch.
 TYPED: Mapping[str, Callable[[Any, Any], Any]] = {
     "of the input's kind": lambda t, x: x.new_ones(len(t), WIDTH),
     "moved": lambda t, x: t.to(x).contiguous(),
@@ -303,7 +303,7 @@ TYPED: Mapping[str, Callable[[Any, Any], Any]] = {
     "like some records": lambda t, x: torch.ones_like(x.sum(0)).expand(len(t), -1),
 }
 
-#: What a layer reads that has a row for each record because its size was read from the batch.
+#: Inputs with a row for each record, because their size was read from the batch.
 SIZED: Mapping[str, Callable[[Any, Any], Any]] = {
     "full of the shape": lambda t, x: torch.full((x.shape[0], WIDTH), 0.5, dtype=t.dtype),
     "ones of the length": lambda t, x: torch.ones(len(x), WIDTH, dtype=t.dtype),
@@ -318,7 +318,7 @@ SIZED: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def meeting(meet: Any, **others: Any) -> Callable[[Any], Any]:
-    """A builder of a network in which records meet a table."""
+    """A builder of a network with records that meet a table."""
 
     def make(table: Any) -> Any:
         read = others.get("read")
@@ -655,7 +655,7 @@ class Remembering(torch.nn.Module):
 
 
 class Large(torch.nn.Module):
-    """A network that mixes records in batches of more than four alone."""
+    """A network that mixes records only in batches of more than four."""
 
     def __init__(self, table: Any) -> None:
         super().__init__()
@@ -753,7 +753,7 @@ _NETWORKS: Mapping[str, Network] = {
     },
 }
 
-#: All of them, by what they show.
+#: All of them, by purpose.
 NETWORKS: Mapping[str, Network] = {
     name: _with_tables(name, network) for name, network in _NETWORKS.items()
 }

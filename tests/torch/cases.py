@@ -41,7 +41,7 @@ class Attention(torch.nn.Module):
 
 
 class Tied(torch.nn.Module):
-    """An embedding that is also the output layer, and a map that is called twice."""
+    """An embedding that is also the output layer, and a map called twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Tied(torch.nn.Module):
 
 
 class Adapted(torch.nn.Module):
-    """A frozen map with a low-rank adapter, and a map of which the bias alone is trained."""
+    """A frozen map with a low-rank adapter, and a map with only its bias trained."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Adapted(torch.nn.Module):
 
 
 class Scaled(torch.nn.Module):
-    """A layer of one's own, which treats records apart."""
+    """A custom layer that separates records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class Scaled(torch.nn.Module):
 
 
 class Contrast(torch.nn.Module):
-    """Similarities to learned classes, whose temperature is a parameter without dimensions."""
+    """Similarities to learned classes, with a scalar temperature parameter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Factor(torch.nn.Module):
 
 
 class Tempered(torch.nn.Module):
-    """A factor that is read twice."""
+    """A factor used twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,14 +165,14 @@ class Reading(torch.nn.Module):
 
 
 def frozen(norm: Any) -> Any:
-    """A batch norm in evaluation mode, whose statistics are not those of a new one."""
+    """A batch norm in evaluation mode, with statistics unlike a new one's."""
     norm.running_mean.normal_()
     norm.running_var.uniform_(0.5, 2.0)
     return norm.eval()
 
 
 def image(*layers: Any) -> Any:
-    """A convolutional network, whose last layer is a linear map."""
+    """A convolutional network with a linear last layer."""
     return nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(CLASSES))
 
 
@@ -184,7 +184,7 @@ def tokens(rows: int) -> Any:
     return torch.randint(0, TOKENS, (rows, LENGTH))
 
 
-#: Networks with the function that draws their input, by what they show.
+#: Networks with the function that draws their input, by purpose.
 NETWORKS: Mapping[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
     "linear": (lambda: nn.Linear(WIDTH, CLASSES), numbers(WIDTH)),
     "deep": (

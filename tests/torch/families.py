@@ -1,4 +1,4 @@
-"""Tiny models of Hugging Face's families, made from configurations, with made-up records."""
+"""Tiny models of Hugging Face's families, created from configurations, with synthetic records."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Family:
     Args:
         model: the class of the model.
         config: the class of its configuration.
-        options: what makes it tiny, without dropout.
+        options: settings that make it tiny, without dropout.
         draw: draws made-up records.
         adapted: the linear maps that LoRA adapts.
     """
@@ -84,7 +84,7 @@ class Family:
     adapted: tuple[str, ...]
 
     def made(self, *, lora: bool = False, **more: Any) -> Any:
-        """A model with random weights, which keeps no cache; with LoRA's adapters where asked."""
+        """A model with random weights and without a cache; with LoRA adapters if requested."""
         torch.manual_seed(5)
         config = getattr(transformers, self.config)(**{**self.options, **more})
         model = getattr(transformers, self.model)(config)
@@ -106,7 +106,7 @@ _QV = ("q_proj", "v_proj")
 # Names since version 5 of transformers, and before.
 _OF_PICTURES = (*_QV, "query", "value")
 
-#: Families by name; those of which nobody wrote a rule stand last.
+#: Families by name; families without a rule come last.
 FAMILIES: Mapping[str, Family] = {
     "gpt2": Family(
         "GPT2LMHeadModel",
@@ -281,7 +281,8 @@ FAMILIES: Mapping[str, Family] = {
     ),
 }
 
-# T5's decoder writes a mask into a table that it makes by itself in versions before 5, and is refused.
+# In versions before 5, T5's decoder writes a mask into a table that it creates itself, and is
+# rejected.
 is_refused = pytest.mark.skipif(
     transformers.__version__.startswith("4."), reason="T5 is refused with this version"
 )
@@ -291,7 +292,7 @@ def every(*default: str) -> pytest.MarkDecorator:
     """Return the mark of a test of all families.
 
     Args:
-        default: those of which the default tests run it; others wait for ``make test-all``.
+        default: the families of the default tests; others wait for ``make test-all``.
     """
     cases = []
     for name, family in FAMILIES.items():

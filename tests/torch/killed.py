@@ -1,8 +1,8 @@
-"""A training run that is killed at random points and goes on, in processes of its own.
+"""A training run that is killed at random points and resumes, in separate processes.
 
-It is run as a program, ``python -m tests.torch.killed FOLDER SEED KILLS`` (the seed ``none`` makes a
-private run), which prints what it counted as JSON: how often noise was drawn, dots of the journal,
-charges, and whether the parameters are those of a run that nobody killed.
+It is run as a program, ``python -m tests.torch.killed FOLDER SEED KILLS`` (the seed ``none`` starts
+a private run), which prints its counts as JSON: draws of noise, dots of the journal, charges, and
+whether the parameters equal those of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def given() -> dict[str, Any]:
 
 
 class Log:
-    """Notes each draw of noise before it is made ("d"), and each new run ("m"), beside the journal."""
+    """Record each draw of noise before it happens ("d"), and each new run ("m")."""
 
     def __init__(self) -> None:
         self.file = -1
@@ -58,7 +58,7 @@ NOTED = Log()
 
 
 def work(folder: Path, seed: int | None) -> None:
-    """Make the run, or what is left of it, as a program does that is started again and again."""
+    """Execute the run, or the rest of it, like a program that is repeatedly restarted."""
     NOTED.file = os.open(folder / "log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     path = folder / "last.pt"
     with dg.Ledger(folder / LEDGER):
@@ -84,7 +84,7 @@ def work(folder: Path, seed: int | None) -> None:
 
 
 def attempt(folder: Path, seed: int | None, seconds: float | None = None) -> bool:
-    """Work in a process of its own, which is killed after a time; True if it was."""
+    """Work in a separate process that is killed after a time; True if it was."""
     child = os.fork()
     if child == 0:
         try:
@@ -111,7 +111,7 @@ def place_of(run: Path) -> Path:
 
 
 def counted(folder: Path) -> dict[str, Any]:
-    """What is left of a run that is over."""
+    """The results of a finished run."""
     dots = [file.read_text().split("\n")[-1].count(".") for file in folder.glob("*.steps")]
     log = (folder / "log").read_text()
     return {
@@ -123,11 +123,11 @@ def counted(folder: Path) -> dict[str, Any]:
 
 
 def main(folder: Path, seed: int | None, kills: int) -> dict[str, Any]:
-    """Kill runs at random points, and let them go on, until there were so many kills."""
+    """Kill runs at random points, and let them continue, up to a number of kills."""
     steps.in_floating_point = NOTED
     chance, whole = random.Random(7), place_of(folder / "whole")
     runs: list[dict[str, Any]] = []
-    # All that a run imports is there when the others begin, which are forked.
+    # All imports of a run are loaded before the others are forked.
     work(place_of(folder / "first"), seed)
     began = time.monotonic()
     attempt(whole, seed)

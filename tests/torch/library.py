@@ -1,4 +1,4 @@
-"""PyTorch; where it is absent, whoever imports this is skipped, with the reason."""
+"""PyTorch; importing this without PyTorch skips the module, with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Private runs of a small linear model, whose records have gradients that a test chooses."""
+"""Private runs of a small linear model with records that have chosen gradients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def made(vectors: Any, unit: Unit, relation: Relation = "zero_out", **options: A
         vectors: (records, WIDTH) the gradient of each record's loss.
         unit: the unit.
         relation: the relation.
-        options: what differs from one step with all blocks and hardly any noise.
+        options: differences from one step with all blocks and almost no noise.
     """
     records = torch.as_tensor(np.asarray(vectors))
     engine = PrivacyEngine(unit=unit, relation=relation, random_state=options.pop("seed", 1))
@@ -46,12 +46,12 @@ def made(vectors: Any, unit: Unit, relation: Relation = "zero_out", **options: A
 
 
 def gradients(vectors: Any, unit: Unit, **options: Any) -> Array:
-    """(steps, WIDTH): what optimizers see in a run, times the public divisor."""
+    """(steps, WIDTH): the gradients of an optimizer in a run, times the public divisor."""
     _engine, module, optimizer, loader = made(vectors, unit, **options)
     seen = []
     for (x,) in loader:
         optimizer.zero_grad()
-        # The gradient of a record's loss is the record itself, also where it is no number.
+        # The gradient of a record's loss is the record itself, even if it is NaN.
         module(x).mean().backward()
         if optimizer.step():
             seen.append(module.weight.grad[0].double().numpy().copy())

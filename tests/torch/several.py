@@ -1,8 +1,8 @@
-"""One of several processes that train together, and what each of them saw.
+"""One of several processes that train together, and a record of their inputs.
 
-It is run as ``python -m torch.distributed.run --nproc-per-node 2 -m tests.torch.several FOLDER``; each
-process writes what it saw to a file of its own. With ``batch`` or ``backward`` as another argument the
-second process ends at this place of its third step.
+It is run as ``python -m torch.distributed.run --nproc-per-node 2 -m tests.torch.several FOLDER``;
+each process writes its record to a separate file. With ``batch`` or ``backward`` as another
+argument the second process ends at this point of its third step.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def seen(folder: Path, rank: int) -> dict[str, Any]:
 
 
 def die(rank: int, at: str) -> None:
-    """Train until the second process ends; the first tells how many steps it has made and counted."""
+    """Train until the second process ends; the first reports its numbers of steps."""
     _, module, optimizer, loader = together.begun("user", True, sampling_rate=1.0)
     made = 0
     try:

@@ -1,4 +1,4 @@
-"""A clipping bound that follows a quantile: what it counts, neighbours, and an audit."""
+"""A clipping bound that follows a quantile: its counts, neighbours, and an audit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpgrain.torch.clipping import ExactSum, overshoot
 from dpgrain.torch.steps import ClippedSteps
 from dpgrain.units import Relation, User
 
-# A bound that hardly moves, so that two runs are compared at the same one.
+# A bound that barely moves, so that two runs are compared at the same one.
 STILL = AdaptiveNorm(rate=1e-12)
 
 
@@ -90,7 +90,7 @@ def test_a_run_follows_norms(exact: bool) -> None:
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> list[Array]:
-    """What steps add up before noise: gradients in bounds, then what their count adds."""
+    """Noiseless sums of the steps: gradients in bounds, then the contribution to the count."""
     seen: list[Array] = []
     real = ClippedSteps.gradients
 
@@ -112,7 +112,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Array]:
 @pytest.mark.parametrize("precision", [np.float32, np.float64], ids=["single", "double"])
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("name", UNITS)
-def test_no_neighbours_are_farther_apart_than_is_billed(
+def test_no_neighbours_exceed_the_charge(
     name: str,
     relation: Relation,
     precision: Any,
@@ -171,7 +171,7 @@ def test_noise_covers_the_vector_and_its_count(monkeypatch: pytest.MonkeyPatch) 
     assert min(seen[1] / 1.5, seen[0] / 24) >= math.sqrt(1 + 1 / 64) * longer * (1 - 1e-15)
 
 
-def test_the_guarantee_is_that_of_a_fixed_bound_and_says_what_is_published() -> None:
+def test_guarantee_equals_a_fixed_bound_and_lists_publications() -> None:
     vectors = np.ones((RECORDS, WIDTH))
     options: dict[str, Any] = {"users": USERS, "steps": 30, "sampling_rate": 0.2}
     options["noise_multiplier"] = 2.0
@@ -191,18 +191,18 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("wrong", "words"), WRONG.values(), ids=WRONG)
-def test_wrong_numbers_are_refused(wrong: dict[str, Any], words: str) -> None:
+def test_invalid_numbers_are_rejected(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(ParameterError, match=words):
         AdaptiveNorm(**wrong)
 
 
-# -- an audit: what bounds and gradients tell of the last user --
+# -- an audit: evidence of bounds and gradients on the last user --
 
 TRIALS = 1600
 
 
 def scores(present: bool, weight: float) -> Array:
-    """Of each step, the gradient and, times a weight, the count that its bound tells."""
+    """For each step, the gradient plus a weight times the count revealed by its bound."""
     people = 7 if present else 6
     vectors = np.zeros((people, WIDTH))
     # The last user is long, all others are short: the bound is not near to any.
@@ -229,12 +229,12 @@ def scores(present: bool, weight: float) -> Array:
 
 
 def mu_below(weight: float) -> float:
-    """A lower bound on how many deviations of noise the two data sets are apart, in one step."""
+    """A lower bound on the distance of the two data sets in noise deviations, in one step."""
     return mu_between(scores(True, weight), scores(False, weight))
 
 
 @pytest.mark.slow
 def test_audit_stays_below_the_claim() -> None:
-    # The best weight is that of what moves ÷ its variance.
+    # The best weight is the change ÷ its variance.
     assert 0.4 < mu_below(STILL.count_share**2) <= 1.0
     assert mu_below(1e3) <= 1.0

@@ -1,4 +1,4 @@
-"""Batches hold whole blocks, or a part of one, and every row of each drawn block once."""
+"""Batches contain whole blocks, or a part of one, and every row of each sampled block once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_each_row_of_a_drawn_block_comes_once(max_rows: int | None, single: bool
     assert set(ended) == cut
 
 
-def test_blocks_are_those_of_the_unit() -> None:
+def test_blocks_match_the_unit() -> None:
     users, elements = [1, 1, 2, None, 1], ["a", "b", "a", "a", "a"]
     for unit, labels, sizes in (
         (Record(), None, [1, 1, 1, 1]),

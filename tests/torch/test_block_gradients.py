@@ -9,7 +9,7 @@ import pytest
 from tests.torch.library import torch
 
 # isort: split
-from dpgrain.torch import block_gradients
+from dpgrain.torch import block_gradients, devices
 from dpgrain.torch.block_gradients import (
     Filters,
     Lookup,
@@ -40,7 +40,7 @@ USES: dict[str, Callable[[], Use]] = {
     "outer": lambda: Outer(LAYOUT, draw(9, 3, 4), draw(9, 3, 5)),
     "single": lambda: Outer(LAYOUT, draw(9, 1, 4), draw(9, 1, 5)),
     "lookup": lambda: Lookup(LAYOUT, torch.randint(0, 3, (9, 4)), draw(9, 4, 2), 3),
-    "kept products": lambda: Outer.of(LAYOUT, draw(9, 30, 4), draw(9, 30, 5)),
+    "kept products": lambda: Outer(LAYOUT, draw(9, 30, 4), draw(9, 30, 5)).stored(),
     "filters": filters,
     "kept filters": lambda: filters().stored(),
 }
@@ -71,7 +71,7 @@ def test_sums_that_cancel_are_made_in_double_precision() -> None:
     x, b = (torch.randn(6, 5, width) * 1e6 for width in (4, 3))
     # The records of the second block are each other's opposites, nearly.
     x[3], b[3] = x[2], -b[2] * (1 + 1e-6)
-    kept, exact = Outer.of(layout, x, b), Outer(layout, x, b).block_gradient(1)
+    kept, exact = Outer(layout, x, b).stored(), Outer(layout, x, b).block_gradient(1)
     assert isinstance(kept, StoredGradients)
     assert float((kept.block_gradient(1) - exact).norm() / exact.norm()) < 1e-6
     assert float(exact.norm()) < 1e-4 * float(kept.block_gradient(0).norm())
@@ -121,7 +121,7 @@ def test_filters_on_a_gpu_are_products(
     most: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(block_gradients, "_on_gpu", lambda _: True)
+    monkeypatch.setattr(devices, "is_gpu", lambda _: True)
     monkeypatch.setattr(block_gradients, "_MAX_UNFOLDED_ENTRIES", most)
     torch.manual_seed(1)
     sizes, places = (9, 8, 7)[:dims], (3, 2, 2)[:dims]
@@ -143,7 +143,7 @@ def test_filters_on_a_gpu_are_products(
 def test_sums_of_filters_that_cancel_are_made_in_double_precision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(block_gradients, "_on_gpu", lambda _: True)
+    monkeypatch.setattr(devices, "is_gpu", lambda _: True)
     torch.manual_seed(1)
     x, b = torch.randn(1, 3, 9).repeat(2, 1, 1), torch.randn(1, 4, 7) * 1e6
     b = torch.cat([b, -b * (1 + 2.0**-20)])

@@ -33,6 +33,15 @@ def trained(rows: Canaries, unit: Unit) -> tuple[Any, Any]:
     return (start - network.weight).detach().double().numpy(), run.guarantee
 
 
+@pytest.fixture(params=["processor", "device"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Draw the noise as a processor does, or as other devices do."""
+    device = request.param == "device"
+    monkeypatch.setattr("dpgrain.publishing.draws.draws_itself", lambda _: device)
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize(("unit", "elements"), [(dg.User(), 1), (dg.Element(), 2)])
 def test_a_run_keeps_its_claim_and_comes_near(unit: Unit, elements: int) -> None:
     found = audit_training(
@@ -44,6 +53,7 @@ def test_a_run_keeps_its_claim_and_comes_near(unit: Unit, elements: int) -> None
     assert 0.5 < (line.named.epsilon or 0) <= line.claim
 
 
+@pytest.mark.usefixtures("way")
 def test_a_run_with_a_third_of_its_noise_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = steps.in_floating_point
 

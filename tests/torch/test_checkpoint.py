@@ -22,7 +22,7 @@ USERS, ELEMENTS = np.repeat(np.arange(4), 3), np.tile([0, 0, 1], 4)
 
 
 def saved(path: Path, unit: Unit = User(), relation: Relation = "zero_out", **options: Any) -> Any:
-    """The engine of a run that was saved after one of three steps."""
+    """The engine of a run saved after one of three steps."""
     given = {"users": USERS, "steps": 3, "seed": None, "noise_multiplier": 1.0, **options}
     extra = given.pop("extra", None)
     engine, module, optimizer, loader = made(np.ones((12, WIDTH)), unit, relation, **given)
@@ -36,7 +36,7 @@ def saved(path: Path, unit: Unit = User(), relation: Relation = "zero_out", **op
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("unit", [Record(), Element(), User(), User(max_elements=1)])
-def test_what_is_read_is_what_was_written(tmp_path: Path, unit: Unit, relation: Relation) -> None:
+def test_file_round_trips(tmp_path: Path, unit: Unit, relation: Relation) -> None:
     path = tmp_path / "last.pt"
     labelled = unit in (Element(), User(max_elements=1))
     engine = saved(path, unit, relation, elements=ELEMENTS if labelled else None)
@@ -49,11 +49,11 @@ def test_what_is_read_is_what_was_written(tmp_path: Path, unit: Unit, relation: 
     assert plan.mean.event == engine.guarantee.event
 
 
-def test_the_file_of_a_private_run_holds_no_random_numbers(tmp_path: Path) -> None:
+def test_private_checkpoint_contains_no_random_state(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     saved(path)
     assert Checkpoint.read(path).seeded is None
-    # Neither does it hold how many records or blocks there are, nor labels.
+    # Nor does it contain the number of records or blocks, or labels.
     names = set(torch.load(path, weights_only=True))
     assert names == {
         *("plan", "done", "begun", "steps", "module", "optimizer", "seeded", "extra", "format")
@@ -77,10 +77,8 @@ def test_a_file_is_written_whole_or_stays(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("held", "changed"), [(b"momentum", b"\xffomentum"), (b"dampening", b"\xe9ampening")]
 )
-def test_a_file_whose_bytes_were_changed_is_refused(
-    held: bytes, changed: bytes, tmp_path: Path
-) -> None:
-    """Names that are no UTF-8 are met while the file is unpacked."""
+def test_file_with_changed_bytes_is_rejected(held: bytes, changed: bytes, tmp_path: Path) -> None:
+    """Names outside UTF-8 appear when the file is unpacked."""
     path = tmp_path / "last.pt"
     saved(path)
     path.write_bytes(path.read_bytes().replace(held, changed))
@@ -89,7 +87,7 @@ def test_a_file_whose_bytes_were_changed_is_refused(
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x80\x04]."])
-def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_rejected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "last.pt"
     with pytest.raises(DataError, match="is not a readable checkpoint"):
         Checkpoint.read(path)
@@ -98,7 +96,7 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
         Checkpoint.read(path)
 
 
-def test_half_a_file_is_refused(tmp_path: Path) -> None:
+def test_truncated_file_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     saved(path)
     path.write_bytes(path.read_bytes()[:-100])
@@ -107,14 +105,14 @@ def test_half_a_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("values", [{"a": 1}, [1], {"format": 1, "plan": "x"}])
-def test_files_of_others_are_refused(tmp_path: Path, values: Any) -> None:
+def test_files_of_others_are_rejected(tmp_path: Path, values: Any) -> None:
     path = tmp_path / "last.pt"
     torch.save(values, path)
     with pytest.raises(DataError, match="is not a readable checkpoint"):
         Checkpoint.read(path)
 
 
-def test_another_format_is_refused(tmp_path: Path) -> None:
+def test_another_format_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     saved(path)
     torch.save({**torch.load(path, weights_only=True), "format": 3}, path)

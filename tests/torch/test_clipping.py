@@ -15,6 +15,7 @@ from dpgrain.torch import block_gradients, clipping
 from dpgrain.torch.block_gradients import Filters, Lookup, Outer, StoredGradients, Use
 from dpgrain.torch.clipping import PRODUCT_ERROR, ExactSum, clip_vector, clipped_sums, overshoot
 from dpgrain.torch.layout import BlockLayout
+from dpgrain.torch.recorder import Recorder
 
 SINGLE, DOUBLE = torch.float32, torch.float64
 SIZES = {
@@ -82,6 +83,18 @@ def test_autocast_has_norms_in_single_precision() -> None:
             assert distance(alone.clipped(0.3)) <= 0.3 * (1 + overshoot(SINGLE))
 
 
+def test_autocast_stores_the_factors_that_it_multiplies() -> None:
+    module = torch.nn.Linear(50, 40)
+    recorder = Recorder(module, (), lambda: BlockLayout((1, 1)))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = module(torch.randn(2, 50))
+    out.float().square().sum().backward()
+    recorder.remove()
+    (use,) = recorder.uses[module.weight]
+    assert isinstance(use, Outer)
+    assert use.x.dtype == use.b.dtype == torch.bfloat16
+
+
 def test_half_precision_is_added_up_in_single() -> None:
     case = Case.of("deep", SIZES["ragged"], torch.bfloat16)
     looped, norms = case.looped(0.3)
@@ -111,7 +124,7 @@ def adversarial(kind: str, layout: BlockLayout, rng: np.random.Generator, precis
             x, b = tensor(layout.rows, 2, 3), tensor(layout.rows, 2, 4)
             if layout.rows > 1:
                 x[1] = x[0]
-            return Outer.of(layout, x, b)
+            return Outer(layout, x, b).stored()
         case "lookup":
             places = torch.from_numpy(rng.integers(0, 5, size=(layout.rows, 2)))
             return Lookup(layout, places, tensor(layout.rows, 2, 3), 5)
@@ -263,7 +276,7 @@ def test_what_is_left_out_does_not_follow_from_the_way_a_sum_is_made(
             monkeypatch.setattr(block_gradients, "_MAX_STORED_ENTRIES", kept)
             monkeypatch.setattr(block_gradients, "_MAX_STORED_MEMORY", kept)
             filters = Filters(layout, x, b, (4, 4, 1), groups=1, **geometry).stored()
-            for use in (Outer.of(layout, x.mT, b.mT), filters):
+            for use in (Outer(layout, x.mT, b.mT).stored(), filters):
                 (total,) = clipped_sums({"w": [use]}, layout, 1e-3).values()
                 added.append(float(total.double().norm()) / 1e-3)
         assert max(added) - min(added) <= 1e-3, (large, small, added)

@@ -1,4 +1,4 @@
-"""A record that cannot be read is padding alone; a wrong schema is found out before any is read."""
+"""An unreadable record is pure padding; a wrong schema is detected before any is read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ datasets = pytest.importorskip("datasets", reason="datasets is not installed")
 
 
 def rows_of(records: list[Any]) -> Any:
-    """A collator like theirs, which fails on what is no list of whole numbers."""
+    """A collator like Hugging Face's, which fails on anything but a list of integers."""
     return {
         "input_ids": torch.tensor([record["input_ids"] for record in records]),
         "labels": torch.tensor([record["labels"] for record in records]),
@@ -26,7 +26,7 @@ GOOD = [{"input_ids": [5, 6, 7], "labels": [5, 6, 7]}, {"input_ids": [8], "label
 TABLE = datasets.Dataset.from_list(GOOD)
 
 
-def test_records_that_cannot_be_read_are_blank_and_others_stay() -> None:
+def test_unreadable_records_are_blank_and_others_stay() -> None:
     collating = RecordCollator(rows_of, 2).with_template(synthetic_record(TABLE), "labels")
     alone = collating(GOOD)
     assert alone is not None
@@ -53,7 +53,7 @@ def test_records_that_cannot_be_read_are_blank_and_others_stay() -> None:
     assert one["input_ids"].shape == (1, 1)
 
 
-# What a collator may make of one record in place of a tensor with a row.
+# A collator's possible results for one record instead of a tensor with a row.
 _ODD_SHAPES: dict[str, Any] = {
     "no row": lambda value: value[:0],
     "two rows": lambda value: torch.cat([value, value]),
@@ -71,7 +71,7 @@ _ODD_SHAPES: dict[str, Any] = {
 def test_odd_shapes_of_one_record_move_no_other(shape: str, schema: bool) -> None:
     if shape == "another dimension" and not schema:
         pytest.skip("without a schema no dimension is the right one")
-    oddly: set[str] = set()  # The tensors of the odd record that have another shape.
+    oddly: set[str] = set()  # tensors of the malformed record with another shape
 
     def collator(records: list[Any]) -> Any:
         made = rows_of(records)
@@ -97,7 +97,7 @@ def test_odd_shapes_of_one_record_move_no_other(shape: str, schema: bool) -> Non
             assert batch["labels"][place].tolist() == [-100] * 3
 
 
-def test_whatever_a_record_raises_is_kept_for_itself() -> None:
+def test_errors_of_a_record_stay_with_it() -> None:
     class Worst:
         def __init__(self, error: BaseException) -> None:
             self.error = error
@@ -115,7 +115,7 @@ def test_whatever_a_record_raises_is_kept_for_itself() -> None:
         ReadableDataset(Worst(KeyboardInterrupt()))[0]
 
 
-def test_long_records_are_cut_and_all_can_be_as_long() -> None:
+def test_long_records_are_truncated_and_all_fit() -> None:
     cut = RecordCollator(rows_of, 0, most=2)(GOOD)
     assert cut is not None
     assert cut["input_ids"].tolist() == [[5, 6], [8, 0]]
@@ -123,13 +123,13 @@ def test_long_records_are_cut_and_all_can_be_as_long() -> None:
     fixed = RecordCollator(rows_of, 0, most=4, fixed=True)(GOOD[1:])
     assert fixed is not None
     assert {tuple(tensor.shape) for tensor in fixed.values()} == {(1, 4)}
-    # Labels that are classes are no tokens.
+    # Class labels are not tokens.
     several = RecordCollator(rows_of, 0, most=2, labels="whole")(GOOD[:1])
     assert several is not None
     assert several["labels"].tolist() == [[5, 6, 7]]
 
 
-def test_a_schema_that_does_not_fit_is_refused_on_a_made_up_record() -> None:
+def test_mismatched_schema_is_rejected_on_a_synthetic_record() -> None:
     def packed(records: list[Any]) -> Any:
         return {"input_ids": [3], "labels": torch.ones(2, 3)}
 
@@ -143,7 +143,7 @@ def test_a_schema_that_does_not_fit_is_refused_on_a_made_up_record() -> None:
         RecordCollator(rows_of, 0).with_template(record, "classes")
 
 
-def test_made_up_records_follow_from_the_schema_alone() -> None:
+def test_synthetic_records_follow_only_from_the_schema() -> None:
     one, other = (
         datasets.Dataset.from_dict({"x": [[0.5, value]], "text": [str(value)], "label": [value]})
         for value in (1, 2)

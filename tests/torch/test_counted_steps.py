@@ -1,4 +1,4 @@
-"""Steps of a network draw the noise that was charged, and of no further step, also when resumed."""
+"""Steps of a network draw the charged noise, and no further step's, also when resumed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def steps_of(run: Any) -> Any:
 
 
 def draw(steps: Any) -> None:
-    """Draw the noise of a step without blocks, whoever counts steps."""
+    """Draw the noise of a step without blocks, regardless of the counter."""
     for _ in steps.gradients(steps.empty_sum()):
         pass
 
@@ -65,10 +65,10 @@ def test_a_resumed_run_draws_the_rest(seed: int | None, tmp_path: Path) -> None:
         draw(steps)
 
 
-def test_a_file_does_not_say_how_often_its_run_draws(
+def test_file_does_not_decide_the_number_of_draws(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its steps are those of its event, whatever counts them."""
+    """Its steps follow from its event, regardless of the counter."""
     run = begun(seed=None)
     run[0].save(tmp_path / "last.pt")
     monkeypatch.setattr(resumption, "rounds_left", lambda _: STEPS + 1)

@@ -15,7 +15,7 @@ from tests.torch.trainers import trainer
 import dpgrain as dg
 from dpgrain.torch.privacy_engine import PrivacyEngine
 
-# Before version 5 of transformers each expert is a module of its own.
+# Before version 5 of transformers each expert is a separate module.
 needs_implementations = pytest.mark.skipif(
     not hasattr(transformers.PreTrainedModel, "set_experts_implementation"),
     reason="this version of transformers has no implementations of experts",

@@ -1,6 +1,6 @@
 """Models of Hugging Face's families have the clipped sums of a loop over blocks, and mix no records.
 
-Two families run in the default tests, all others with ``make test-all``. All are made from
+Two families run in the default tests, all others with ``make test-all``. All are created from
 configurations: nothing is downloaded.
 """
 
@@ -40,7 +40,7 @@ families = every("gpt2", "vit")
 
 
 def losses(module: Any, batch: Any) -> Any:
-    """The loss of each record: a mean over all that the model says of it."""
+    """The loss of each record: a mean over all its outputs."""
     return module(**batch).logits.float().square().flatten(1).mean(1)
 
 
@@ -86,14 +86,14 @@ def looped(module: Any, batch: Any, layout: BlockLayout, bound: float) -> dict[s
 @families
 @pytest.mark.parametrize("lora", [False, True], ids=["fully", "lora"])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
-def test_sums_are_those_of_a_loop(family: Family, lora: bool, sizes: tuple[int, ...]) -> None:
+def test_sums_agree_with_a_loop(family: Family, lora: bool, sizes: tuple[int, ...]) -> None:
     module, layout = family.made(lora=lora), BlockLayout.of(sizes)
     torch.manual_seed(1)
     batch = family.draw(layout.rows)
     for bound in (0.01, 1e6):
         sums = summed(module, batch, layout, bound)
         wanted = looped(module, batch, layout, bound)
-        # What no gradient reaches in one record is 0 in all.
+        # Parameters without a gradient in one record have zero in all.
         assert sums.keys() <= {n for n, p in module.named_parameters() if p.requires_grad}
         reach = math.sqrt(sum(float(part.square().sum()) for part in wanted.values()))
         for name, part in wanted.items():
@@ -101,7 +101,7 @@ def test_sums_are_those_of_a_loop(family: Family, lora: bool, sizes: tuple[int, 
 
 
 def additions(module: Any, layout: BlockLayout, *batches: Any) -> list[list[dict[str, Any]]]:
-    """What each block of each batch adds, by parameter, as it is formed by itself."""
+    """The contribution of each block of each batch, by parameter, formed separately."""
     names, found = {p: name for name, p in module.named_parameters()}, []
     with recorded(module, layout) as recorder:
         for batch in batches:
@@ -119,7 +119,7 @@ def additions(module: Any, layout: BlockLayout, *batches: Any) -> list[list[dict
 
 @families
 @pytest.mark.parametrize("lora", [False, True], ids=["fully", "lora"])
-def test_a_record_moves_nobody_else(family: Family, lora: bool) -> None:
+def test_record_affects_no_other(family: Family, lora: bool) -> None:
     module = family.made(lora=lora)
     for rows in (4, LENGTH):
         layout = BlockLayout((1,) * rows)
@@ -196,7 +196,7 @@ def test_no_option_lets_a_record_move_another_one(chosen: Any) -> None:
 
 
 def _clipped_alone(module: Any, record: Any, bound: float) -> Any:
-    """What one record adds, which is longer than the bound before."""
+    """One record's contribution, with norm above the bound before clipping."""
     with recorded(module, BlockLayout((1,))) as recorder:
         losses(module, record).sum().backward()
         found: list[Any] = []
@@ -207,7 +207,7 @@ def _clipped_alone(module: Any, record: Any, bound: float) -> Any:
 
 @pytest.mark.parametrize("lora", [False, True], ids=["fully", "lora"])
 @pytest.mark.parametrize("name", ["gpt2", pytest.param("t5", marks=pytest.mark.slow(full=True))])
-def test_activations_that_are_made_again_give_the_same(name: str, lora: bool) -> None:
+def test_recomputed_activations_give_the_same(name: str, lora: bool) -> None:
     family, layout = FAMILIES[name], BlockLayout((1, 1, 2))
     module = family.made(lora=lora)
     torch.manual_seed(5)
@@ -221,7 +221,7 @@ def test_activations_that_are_made_again_give_the_same(name: str, lora: bool) ->
     assert all(torch.allclose(kept[name], again[name], atol=1e-7) for name in kept)
 
 
-def test_models_are_as_they_were() -> None:
+def test_models_are_restored() -> None:
     module, layout = FAMILIES["gpt2"].made(), BlockLayout((1, 1))
     batch = FAMILIES["gpt2"].draw(2)
     before = copy.deepcopy(module.state_dict())

@@ -1,7 +1,7 @@
 """Seeded networks equal the stored ones, on a processor and with one thread.
 
-After a change that is meant to change results, run
-``DPGRAIN_GOLDENS=write pytest tests/torch/test_goldens.py`` and read the difference.
+After an intended change of results, run ``DPGRAIN_GOLDENS=write pytest
+tests/torch/test_goldens.py`` and read the difference.
 """
 
 from __future__ import annotations

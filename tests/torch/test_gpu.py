@@ -17,6 +17,10 @@ from tests.torch.library import torch
 # isort: split
 import dpgrain as dg
 from dpgrain.errors import ParameterError
+from dpgrain.means import ClippedMean
+from dpgrain.noise import SystemSource
+from dpgrain.noise.device_normals import chacha, normals
+from dpgrain.publishing.draws import counted
 from dpgrain.torch import block_gradients
 from dpgrain.torch.adaptive_clipping import AdaptiveNorm
 from dpgrain.torch.block_gradients import Filters
@@ -26,6 +30,7 @@ from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.losses import record_losses
 from dpgrain.torch.privacy_engine import PrivacyEngine
 from dpgrain.torch.recorder import Recorder
+from dpgrain.torch.steps import ClippedSteps
 from dpgrain.torch.training import train
 from dpgrain.units import Element, User
 
@@ -249,6 +254,31 @@ def test_noise_has_the_billed_deviation(exact: bool) -> None:
         assert float(noise.std()) == pytest.approx(sd, rel=0.03)
     # It does not follow from PyTorch's seed.
     assert abs(float(torch.corrcoef(torch.stack(found))[0, 1])) < 0.05
+
+
+def test_a_gpu_computes_the_cipher_as_a_processor_does() -> None:
+    blocks = torch.arange(2**33, 2**33 + 1000)
+    on_cpu = chacha(range(8), blocks, 5)
+    on_gpu = chacha(range(8), blocks.to(GPU), 5)
+    assert torch.equal(on_gpu.cpu(), on_cpu)
+    words = on_cpu[:15].view(3, 5, 1000)
+    assert float((normals(words.to(GPU)).cpu() - normals(words)).abs().max()) < 1e-13
+
+
+@pytest.mark.parametrize("bands", [1, 3])
+def test_noise_makes_no_step_wait(bands: int) -> None:
+    mean = ClippedMean(2.0, 1.0, 100, 6, sampling_rate=0.1, bands=bands)
+    weights = [torch.zeros(shape, device=GPU) for shape in ((3000, 400), (7,))]
+    steps = ClippedSteps(mean, weights, counted(SystemSource(), mean.event))
+    sums = [steps.empty_sum() for _ in range(3)]
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for each in sums:
+            for weight, gradient in steps.gradients(each):
+                weight.grad = gradient.float()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert all(weight.grad.is_cuda and float(weight.grad.std()) > 0 for weight in weights)
 
 
 def test_seeded_runs_go_on_as_without_the_kill(tmp_path: Path) -> None:

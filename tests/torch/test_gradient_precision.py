@@ -1,4 +1,4 @@
-"""Gradients of blocks are made in full precision; half precision needs a loss that is a sum."""
+"""Gradients of blocks are computed in full precision; half precision needs a loss that is a sum."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ REFUSED = "loss_reduction must be 'sum' if gradients pass through half precision
 
 
 class Own(torch.nn.Module):
-    """A network that computes in half precision by itself."""
+    """A network that computes in half precision itself."""
 
     def __init__(self, kind: Any) -> None:
         super().__init__()
         self.weights, self.kind = torch.nn.Linear(4, 1, bias=False), kind
 
     def forward(self, x: Any) -> Any:
-        """Return what comes out."""
+        """Return the output."""
         with torch.autocast("cpu", dtype=self.kind):
             return self.weights(x).float()
 
@@ -50,7 +50,7 @@ class Own(torch.nn.Module):
 def summed(
     module: Any, records: int, gradient: float, reduction: Literal["mean", "sum"], kind: Any = None
 ) -> Any:
-    """The noisy gradient of one step, with hardly any noise, as a multiple of the clipping bound."""
+    """The noisy gradient of one step, with almost no noise, as a multiple of the clipping bound."""
     torch.nn.init.zeros_(next(module.parameters()))
     x = torch.full((records, 4), 0.5, dtype=next(module.parameters()).dtype)
     data = torch.utils.data.TensorDataset(x, torch.full((records, 1), gradient))
@@ -80,7 +80,7 @@ def plain() -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_mean_is_refused_in_half_precision(kind: Any) -> None:
+def test_mean_is_rejected_in_half_precision(kind: Any) -> None:
     for module, under, words in (
         (plain().to(kind), None, f"'weight' is {kind}"),
         (plain(), kind, "the module is called under torch.autocast"),
@@ -112,14 +112,14 @@ def test_one_record_more_moves_a_sum_by_one_bound(make: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_mean_that_nobody_refuses_moves_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accepted_mean_stays_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpgrain.torch.training_run.check_digits", lambda _: None)
     monkeypatch.setattr(Pass, "check_gradient", lambda *_: None)
     found = [summed(Own(torch.bfloat16), n, 0.97, "mean") for n in range(995, 1005)]
     assert max(float((a - b).norm()) for a, b in pairwise(found)) <= 1.01 + 0.02
 
 
-def test_half_precision_is_what_has_fewer_digits() -> None:
+def test_half_precision_means_fewer_digits() -> None:
     assert all(is_half(kind) for kind in KINDS)
     assert not any(is_half(kind) for kind in (torch.float32, torch.float64, torch.int16))
     assert "1 is odd" in str(half_mean("1 is odd"))
@@ -139,7 +139,7 @@ def newer() -> Iterator[None]:
     inner_products.fp32_precision = "none"
 
 
-def test_settings_are_as_they_were() -> None:
+def test_settings_are_restored() -> None:
     inner_products = torch.backends.cuda.matmul
     before = inner_products.allow_tf32
     inner_products.allow_tf32 = True
@@ -153,7 +153,7 @@ def test_settings_are_as_they_were() -> None:
 
 
 @pytest.mark.usefixtures("newer")
-def test_a_newer_way_is_refused_before_anything_is_charged() -> None:
+def test_newer_method_is_rejected_before_any_charge() -> None:
     with dg.budget(epsilon=1.0, delta=1e-5) as budget:
         with pytest.raises(ParameterError, match=r"fp32_precision.*must be 'none'"):
             made(np.ones((6, WIDTH)), User(), target_epsilon=1.0, seed=None)
@@ -168,7 +168,7 @@ class Rounding(torch.nn.Module):
         self.first, self.second, self.kind = torch.nn.Linear(3, 4), torch.nn.Linear(4, 2), kind
 
     def forward(self, x: Any) -> Any:
-        """Return what comes out."""
+        """Return the output."""
         return self.second(self.first(x).to(self.kind).float())
 
 

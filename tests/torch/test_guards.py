@@ -1,4 +1,4 @@
-"""A learning rate follows public numbers, and not what is made from records without noise."""
+"""A learning rate follows public numbers, and no noiseless function of records."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_plateau_of_training_losses_is_rejected(kind: Any, reading: str, own: 
             scheduler.step(READINGS[reading](loss))
 
 
-def test_losses_of_several_batches_are_no_public_number() -> None:
+def test_losses_of_several_batches_are_not_public() -> None:
     _, module, optimizer, loader = made(VECTORS, User(), steps=2)
     scheduler, total = Plateau(optimizer), 0.0
     for (x,) in loader:
@@ -88,7 +88,7 @@ class Learner:
         self.seen += loss.item()
 
 
-def test_a_loop_that_is_a_class_may_read_losses() -> None:
+def test_loop_class_may_read_losses() -> None:
     _, module, optimizer, loader = made(VECTORS, User(), steps=2)
     learner = Learner(module, optimizer)
     for (x,) in loader:

@@ -24,12 +24,12 @@ datasets = pytest.importorskip("datasets", reason="datasets is not installed")
 
 
 def table() -> Any:
-    """Texts of two people, of which one was written twice by the same person."""
+    """Texts of two people; one text was written twice by the same person."""
     texts = [("ann", "a"), ("bob", "a"), ("ann", "b"), ("ann", "a"), ("bob", None)]
     return datasets.Dataset.from_list([{"author": who, "text": what} for who, what in texts])
 
 
-def test_a_column_has_plain_labels_whatever_the_format() -> None:
+def test_column_has_plain_labels_in_any_format() -> None:
     numbers = datasets.Dataset.from_dict({"author": [3, 4]}).with_format("torch")
     labels = DatasetColumn.of(numbers, "author", "users_column")
     assert labels is not None
@@ -42,7 +42,7 @@ def test_a_column_has_plain_labels_whatever_the_format() -> None:
         DatasetColumn.of([{"author": 3}], "author", "users_column")
 
 
-def test_a_record_has_the_same_label_whatever_others_are_there() -> None:
+def test_record_label_does_not_depend_on_others() -> None:
     whole = list(RecordHashes(table()))
     assert whole[0] == whole[3]
     assert len(set(whole)) == 4
@@ -50,7 +50,7 @@ def test_a_record_has_the_same_label_whatever_others_are_there() -> None:
         assert list(RecordHashes(table().select(rows))) == [whole[row] for row in rows]
 
 
-def test_transforms_are_left_out_and_unreadable_records_are_alike() -> None:
+def test_transforms_are_skipped_and_unreadable_records_equal() -> None:
     turned = table()
     turned.set_transform(lambda rows: {"text": [torch.rand(()) for _ in rows["text"]]})
     assert list(RecordHashes(turned)) == list(RecordHashes(table()))
@@ -69,7 +69,7 @@ def test_transforms_are_left_out_and_unreadable_records_are_alike() -> None:
     assert first
 
 
-def test_records_of_a_user_are_blocks_of_which_the_stated_number_is_kept() -> None:
+def test_user_records_are_blocks_up_to_the_stated_number() -> None:
     data = table()
     rows = arrange(5, DatasetColumn(data, "author"), RecordHashes(data), User(max_elements=1))
     assert sorted(rows.owners.tolist()) == [0, 1]
@@ -122,13 +122,13 @@ def test_rows_in_common_are_found_and_no_others(make: Any) -> None:
     assert met == {False, True}
 
 
-def test_other_columns_of_the_same_rows_are_the_same_rows() -> None:
+def test_other_columns_of_equal_rows_are_equal_rows() -> None:
     data = table_with("a", "b", "c")
     assert shares_rows(data.remove_columns("a"), data.select([3]).remove_columns("b"))
     assert not shares_rows(data.select([1]).remove_columns("a"), data.select([3]))
 
 
-def test_what_has_no_rows_shares_none() -> None:
+def test_objects_without_rows_share_none() -> None:
     data = table_with()
     assert not shares_rows(data, iter([1]))
     assert not shares_rows(data, data.select([]))
@@ -138,7 +138,7 @@ def test_what_has_no_rows_shares_none() -> None:
 assert torch
 
 
-def test_a_card_keeps_its_text_and_has_the_last_promise(tmp_path: Path) -> None:
+def test_card_retains_its_text_and_the_last_guarantee(tmp_path: Path) -> None:
     one, other = (
         dg.mean_of_users(np.ones((50, 1)), bound=1.0, epsilon=epsilon, delta=1e-6).guarantee
         for epsilon in (1.0, 2.0)

@@ -1,4 +1,4 @@
-"""A private model that is called with labels has the loss of each record, whatever a record holds."""
+"""A private model called with labels has the loss of each record, for any contents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ families = every("gpt2", "vit", "t5")
 
 
 def drawn(family: Family, module: Any) -> tuple[dict[str, Any], Any]:
-    """Made-up records with labels, of which some leave tokens out."""
+    """Synthetic records with labels; some ignore tokens."""
     torch.manual_seed(4)
     inputs = family.draw(ROWS)
     if hf_labels.class_loss(module) is losses.classification:
@@ -37,9 +37,7 @@ def drawn(family: Family, module: Any) -> tuple[dict[str, Any], Any]:
 
 @families
 @pytest.mark.parametrize("lora", [False, True], ids=["fully", "lora"])
-def test_losses_are_those_that_the_model_makes_of_each_record_alone(
-    family: Family, lora: bool
-) -> None:
+def test_losses_equal_the_models_for_each_single_record(family: Family, lora: bool) -> None:
     module = family.made(lora=lora)
     inputs, labels = drawn(family, module)
     rows = [slice(row, row + 1) for row in range(ROWS)]
@@ -60,7 +58,7 @@ def test_losses_are_those_that_the_model_makes_of_each_record_alone(
 
 
 def additions(module: Any, inputs: Any, labels: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """What each record adds, by parameter, and the sum of all, clipped."""
+    """The contribution of each record, by parameter, and the sum of all, clipped."""
     names, layout = {p: name for name, p in module.named_parameters()}, BlockLayout((1,) * ROWS)
     recorder = Recorder(module, (), lambda: layout)
     module(**inputs, labels=labels).loss.sum().backward()
@@ -77,7 +75,7 @@ def additions(module: Any, inputs: Any, labels: Any) -> tuple[list[dict[str, Any
 @families
 @pytest.mark.parametrize("lora", [False, True], ids=["fully", "lora"])
 @pytest.mark.parametrize("value", [10**9, -7, float("nan"), float("inf")])
-def test_a_record_with_odd_values_ends_nothing_and_moves_nobody(
+def test_malformed_record_ends_nothing_and_affects_no_other(
     family: Family, lora: bool, value: float
 ) -> None:
     module = family.made(lora=lora)
@@ -99,7 +97,7 @@ def test_a_record_with_odd_values_ends_nothing_and_moves_nobody(
     assert all(bool(part.isfinite().all()) for part in sums.values())
 
 
-def test_a_label_that_is_no_class_adds_nothing() -> None:
+def test_invalid_class_label_adds_nothing() -> None:
     module = FAMILIES["vit"].made()
     inputs, labels = drawn(FAMILIES["vit"], module)
     labels[1] = CLASSES
@@ -108,7 +106,7 @@ def test_a_label_that_is_no_class_adds_nothing() -> None:
     assert any(float(part.abs().max()) > 0 for part in each[0].values())
 
 
-def test_a_class_without_a_known_loss_is_refused_with_what_to_write() -> None:
+def test_class_without_known_loss_is_rejected_with_a_remedy() -> None:
     made = transformers.BertConfig(
         vocab_size=TOKENS,
         hidden_size=8,
@@ -125,9 +123,9 @@ def test_a_class_without_a_known_loss_is_refused_with_what_to_write() -> None:
     recorder.remove()
 
 
-def test_a_module_of_ones_own_keeps_its_labels_whatever_it_is_called() -> None:
+def test_custom_module_retains_its_labels_under_any_name() -> None:
     class MineForCausalLM(torch.nn.Module):
-        """A module that makes each record's loss by itself."""
+        """A module that computes each record's loss itself."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -146,7 +144,7 @@ def test_a_module_of_ones_own_keeps_its_labels_whatever_it_is_called() -> None:
     recorder.remove()
 
 
-def test_decoders_that_do_not_say_how_they_begin_are_refused() -> None:
+def test_decoders_without_start_token_are_rejected() -> None:
     module = FAMILIES["whisper"].made()
     labels = torch.tensor([[4, 5, -100]])
     first, padding = module.config.decoder_start_token_id, module.config.pad_token_id
@@ -158,7 +156,7 @@ def test_decoders_that_do_not_say_how_they_begin_are_refused() -> None:
         hf_labels.decoder_inputs(module, labels)
 
 
-def test_a_loop_of_theirs_trains_on_the_loss_of_each_record() -> None:
+def test_hugging_face_loop_trains_on_the_per_record_loss() -> None:
     module = FAMILIES["gpt2"].made()
     torch.manual_seed(1)
     tokens = torch.randint(3, TOKENS, (12, 5))
@@ -183,7 +181,7 @@ def test_a_loop_of_theirs_trains_on_the_loss_of_each_record() -> None:
 
 
 @pytest.mark.skipif(not transformers.__version__.startswith("4."), reason="T5 is taken since 5")
-def test_t5_of_old_versions_is_refused_by_name() -> None:
+def test_t5_of_old_versions_is_rejected_by_name() -> None:
     module = FAMILIES["t5"].made()
     inputs, labels = drawn(FAMILIES["t5"], module)
     with refuses("module", "add_"):

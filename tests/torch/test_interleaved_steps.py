@@ -1,6 +1,6 @@
-"""Two who go on with one run: whatever the second does at a line of the first, no step is made twice.
+"""Two users of one run: at any line of the first, no step is made twice.
 
-The journal is a file alone, so that these tests need no PyTorch.
+The journal is only a file, so that these tests need no PyTorch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def twice(place: Path, opened: Journal) -> tuple[int, int]:
     return opened.note(), opened.note(2)
 
 
-# Each opens the journal by itself but for "note", whose journal was open before.
+# Each opens the journal itself except "note", with an open journal.
 DEEDS: dict[str, Do] = {
     "note": lambda place, opened: opened.note(),
     "note several": lambda place, opened: opened.note(3),
@@ -43,14 +43,14 @@ DEEDS: dict[str, Do] = {
     "create": lambda place, opened: Journal.create(place, RUN, 0),
     "look": lambda place, opened: opened.steps_started,
 }
-# How many steps each notes, and of what it is told then: (steps of one note, answer).
+# Number of steps that each notes, and the result: (steps of one note, answer).
 NOTED: dict[str, list[int]] = {
     "note": [1], "note several": [3], "note twice": [1, 2], "go on": [1], "create": [], "look": [],
 }  # fmt: skip
 
 
 def told(name: str, answer: Answer) -> list[tuple[int, int]]:
-    """The steps of each note of a deed, with how many were begun by then, as it was told."""
+    """The steps of each note of an action, with the started number according to its answer."""
     assert not answer.raised, answer.raised
     values = answer.value if isinstance(answer.value, tuple) else (answer.value,)
     return list(zip(NOTED[name], values, strict=False))
@@ -58,10 +58,8 @@ def told(name: str, answer: Answer) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("second", DEEDS)
 @pytest.mark.parametrize("first", DEEDS)
-def test_no_step_is_made_that_was_not_paid_for(
-    first: str, second: str, pair: Interleaving, folder: Path
-) -> None:
-    """However many steps are paid for, no more are made by those who are told that theirs is one."""
+def test_no_unpaid_step_is_made(first: str, second: str, pair: Interleaving, folder: Path) -> None:
+    """For any number of paid steps, no more are made by actors with a confirmed one."""
     place, names = folder / f"{RUN}.steps", (first, second)
 
     def anew() -> list[Callable[[], object]]:
@@ -76,7 +74,7 @@ def test_no_step_is_made_that_was_not_paid_for(
         one, two = anew()
         answers = pair.run(one, two, seam)
         for name, answer in zip(names, answers, strict=True):
-            # A journal is never made anew.
+            # A journal is never recreated.
             assert bool(answer.raised) == (name == "create"), f"{seam}: {answer}"
         notes = [
             note
@@ -92,8 +90,10 @@ def test_no_step_is_made_that_was_not_paid_for(
 
 
 @pytest.mark.parametrize("first", ["go on", "create"])
-def test_of_two_who_begin_a_journal_one_does(first: str, pair: Interleaving, folder: Path) -> None:
-    """One who goes on meanwhile finds no journal, or counts on from what it holds."""
+def test_one_of_two_concurrent_journal_starts_succeeds(
+    first: str, pair: Interleaving, folder: Path
+) -> None:
+    """A concurrent resumption finds no journal, or continues from its contents."""
     place = folder / f"{RUN}.steps"
     create: Callable[[], int] = lambda: Journal.create(place, RUN, 2).note()  # noqa: E731
     other: Callable[[], int] = {"go on": lambda: Journal(place, RUN).note(), "create": create}[

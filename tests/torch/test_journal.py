@@ -1,4 +1,4 @@
-"""The journal counts steps before their noise is drawn, whoever makes them."""
+"""The journal counts steps before their noise is drawn, in every process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dpgrain.torch.journal import Journal
 assert library
 
 
-def test_whoever_opens_it_counts_the_same_steps(tmp_path: Path) -> None:
+def test_every_reader_counts_the_same_steps(tmp_path: Path) -> None:
     place = Journal.path_for(tmp_path / "last.pt", "7f3a")
     one = Journal.create(place, "7f3a", 2)
     other = Journal(place, "7f3a")
@@ -28,21 +28,21 @@ def test_whoever_opens_it_counts_the_same_steps(tmp_path: Path) -> None:
     assert place.stat().st_mode & 0o777 == 0o600
 
 
-def test_nothing_is_made_that_is_missing(tmp_path: Path) -> None:
+def test_missing_journal_is_not_created(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="put the journal next to the checkpoint"):
         Journal(tmp_path / "7f3a.steps", "7f3a")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("text", ["", "Steps of the run 7f3", "Steps of the run 11, one dot for"])
-def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
+def test_another_file_is_rejected(tmp_path: Path, text: str) -> None:
     place = tmp_path / "7f3a.steps"
     place.write_text(text)
     with pytest.raises(DataError, match="is not the journal of the run 7f3a"):
         Journal(place, "7f3a")
 
 
-def test_the_journal_of_other_records_is_refused(tmp_path: Path) -> None:
+def test_journal_of_other_records_is_rejected(tmp_path: Path) -> None:
     place = tmp_path / "7f3a.steps"
     Journal.create(place, "7f3a", 3, "aa" * 32).note()
     assert Journal(place, "7f3a", "aa" * 32).steps_started == 4
@@ -51,7 +51,7 @@ def test_the_journal_of_other_records_is_refused(tmp_path: Path) -> None:
             Journal(place, "7f3a", other)
 
 
-def test_one_is_never_written_anew(tmp_path: Path) -> None:
+def test_journal_is_never_recreated(tmp_path: Path) -> None:
     place = tmp_path / "7f3a.steps"
     Journal.create(place, "7f3a", 0).note()
     with pytest.raises(DataError, match="cannot be written"):
@@ -59,9 +59,7 @@ def test_one_is_never_written_anew(tmp_path: Path) -> None:
     assert Journal(place, "7f3a").steps_started == 1
 
 
-def test_a_step_is_on_the_disk_when_it_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_step_is_on_disk_when_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal.create(tmp_path / "7f3a.steps", "7f3a", 0)
     sizes, real = [], os.fsync
 
@@ -76,7 +74,7 @@ def test_a_step_is_on_the_disk_when_it_is_noted(
 
 
 @pytest.mark.parametrize("broken", ["write", "fsync"])
-def test_a_disk_that_fails_is_told(
+def test_failing_disk_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     journal = Journal.create(tmp_path / "7f3a.steps", "7f3a", 0)
@@ -89,21 +87,19 @@ def test_a_disk_that_fails_is_told(
         journal.note()
 
 
-def test_a_disk_with_room_for_some_dots_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nearly_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal.create(tmp_path / "7f3a.steps", "7f3a", 0)
     real = os.write
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", lambda file, dots: real(file, dots[:3]))
         with pytest.raises(DataError, match="every step requires it"):
             journal.note(8)
-    # Whoever has tried it counts all of them.
+    # A process that has tried it counts all of them.
     assert journal.steps_started == 8
     assert Journal(journal.path, "7f3a").steps_started == 3
 
 
-def test_steps_that_were_begun_never_become_fewer(tmp_path: Path) -> None:
+def test_begun_steps_never_decrease(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path / "7f3a.steps", "7f3a", 0)
     assert journal.note(5) == 5
     os.truncate(journal.path, journal.path.stat().st_size - 4)

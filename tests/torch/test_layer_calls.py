@@ -28,7 +28,7 @@ def test_copies_are_ordinary_modules(way: str) -> None:
         "average": lambda of: torch.optim.swa_utils.AveragedModel(of).module,
     }
     other = copies[way](module)
-    # More rows than the batch has, in training: nothing of it is recorded or refused.
+    # More rows than the batch has, in training: none of it is recorded or rejected.
     other(torch.ones(9, 3)).sum().backward()
     assert other[0].weight.grad is not None
     assert recorder.uses == {}
@@ -37,7 +37,7 @@ def test_copies_are_ordinary_modules(way: str) -> None:
     assert recorder.uses.keys() == {*module.parameters()}
 
 
-def test_an_input_that_changes_later_is_refused() -> None:
+def test_later_changed_input_is_rejected() -> None:
     class Late(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -71,7 +71,7 @@ class Collapsed(torch.nn.Linear):
 
 
 @pytest.mark.parametrize("kind", [Pair, Collapsed])
-def test_what_comes_out_must_be_rows(kind: Any) -> None:
+def test_outputs_must_be_rows(kind: Any) -> None:
     module = kind(3, 2)
     Recorder(module, (kind,), lambda: BlockLayout((ROWS,)))
     with refuses("module", "record"):

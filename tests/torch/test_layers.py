@@ -1,4 +1,4 @@
-"""Layers that mix records, or of which nothing is known, are refused by name."""
+"""Layers that mix records, or are unknown, are rejected by name."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_norms_without_fixed_statistics_are_refused(layer: Any) -> None:
 
 
 def compiled(how: str) -> Any:
-    """A network of which all or a part is compiled."""
+    """A network that is compiled as a whole or in part."""
     net = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
     match how:
         case "whole":
@@ -103,11 +103,11 @@ def test_layers_of_other_kinds_have_no_rule() -> None:
 
 
 class Own(torch.nn.Linear):
-    """A map of one's own, of which a subclass may do something else."""
+    """A custom map; a subclass may compute something else."""
 
 
 class Twice(torch.nn.Linear):
-    """A map that is twice what its weights say."""
+    """A map that is twice its weights."""
 
     def forward(self, x: Any) -> Any:
         return 2 * super().forward(x)
@@ -154,7 +154,7 @@ def test_layers_that_compute_what_is_known_are_as_quick(layer: Any) -> None:
             same = by_record(layer, x, b, layout)[name]
             for block in range(3):
                 assert torch.allclose(
-                    use.block_gradient(block), same.block_gradient(block), atol=1e-5
+                    use.stored().block_gradient(block), same.block_gradient(block), atol=1e-5
                 )
 
 

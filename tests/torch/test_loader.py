@@ -1,4 +1,4 @@
-"""The loader draws each step by itself, and hands out whole records."""
+"""The loader samples each step independently, and returns whole records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USERS = np.repeat(np.arange(40), 3)
 
 
 def drawn(loader: Any, module: Any, optimizer: Any) -> list[list[int]]:
-    """Whose records each batch holds; the second number of a record tells."""
+    """The users of each batch, encoded in a record's second number."""
     found = []
     for (x,) in loader:
         found.append(x[:, 1].long().tolist())
@@ -45,7 +45,7 @@ def test_each_user_is_drawn_at_the_stated_rate_with_all_records(sampling: str) -
     assert 0.5 < np.var(sizes) / (40 * 0.21) < 2
 
 
-def test_a_loop_that_ends_early_goes_on_where_it_was() -> None:
+def test_interrupted_loop_resumes_at_its_step() -> None:
     _, module, optimizer, loader = made(np.ones((6, WIDTH)), User(), steps=4, max_rows=4)
     count = 0
     for _ in range(8):

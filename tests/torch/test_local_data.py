@@ -1,4 +1,4 @@
-"""What is held is known by its hash, and by nothing less."""
+"""Data are identified by their hash, and by nothing less."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_other_labels_have_another_hash(name: str) -> None:
     assert OTHER[name].hash(KEY) != held().hash(KEY)
 
 
-def test_the_same_labels_have_one_hash_whatever_holds_them() -> None:
+def test_equal_labels_have_one_hash_in_any_container() -> None:
     assert held(np.array(USERS, dtype=object)).hash(KEY) == held().hash(KEY)
     assert held().hash(KEY) != held().hash(KEY[::-1])
 
@@ -62,12 +62,12 @@ def test_records_are_compared_number_by_number(values: Any) -> None:
     one, other = held().hashes(KEY), held(values=values).hashes(KEY)
     assert one["dataset"] != other["dataset"]
     assert {**one, "dataset": ""} == {**other, "dataset": ""}
-    # Going on is asked for labels: records may be read otherwise, such as pictures that are turned.
+    # Resuming requires labels: records may be read differently, such as rotated pictures.
     assert held().hash(KEY) == held(values=values).hash(KEY)
 
 
 class Picture:
-    """What NumPy reads as Pillow's pictures."""
+    """An object that NumPy reads like a Pillow picture."""
 
     def __init__(self, shade: int) -> None:
         self._pixels = np.full((2, 2), shade, dtype=np.uint8)
@@ -91,7 +91,7 @@ class Records(torch.utils.data.Dataset):
 
 
 @pytest.mark.slow
-def test_records_that_are_read_are_the_same_from_one_seed() -> None:
+def test_records_read_from_one_seed_are_equal() -> None:
     def found(last: Any) -> str:
         own = BlockRows.arrange(arrange(4, None, None, User()))
         return LocalData(Records(last), None, None, own).hashes(KEY)["dataset"]

@@ -1,4 +1,4 @@
-"""Losses: whatever they do with a batch, each record's is made from the record alone."""
+"""Losses: for any operations on a batch, each record's loss follows only from the record."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def gradients(outputs: Any, target: Any, loss: Any) -> Any:
 
 
 @pytest.mark.parametrize(("loss", "make"), PLAIN.values(), ids=PLAIN)
-def test_a_sum_is_as_many_means_as_there_are_records(loss: Any, make: Any) -> None:
+def test_sum_equals_means_times_the_number_of_records(loss: Any, make: Any) -> None:
     generator = torch.Generator().manual_seed(1)
     outputs = torch.randn(RECORDS, WIDTH, generator=generator)
     target = make(generator)
@@ -107,14 +107,14 @@ def test_no_loss_mixes_records(loss: Any, make: Any) -> None:
         [gradients(outputs[i : i + 1], target[i : i + 1], loss) for i in range(RECORDS)]
     )
     assert torch.allclose(found, alone, atol=1e-6)
-    # Other records, however large, move nobody's gradient.
+    # Other records, however large, move no other gradient.
     other = outputs.clone()
     other[1:] *= 1e3
     assert torch.allclose(gradients(other, target, loss)[0], found[0], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["contrastive", "tokens", "centred", "sorted", "weighted"])
-def test_these_losses_mix_records_when_they_are_called_on_a_batch(name: str) -> None:
+def test_listed_losses_mix_records_on_a_batch(name: str) -> None:
     loss, make = MIXED[name]
     generator = torch.Generator().manual_seed(2)
     outputs = torch.randn(RECORDS, WIDTH, generator=generator).requires_grad_(True)
@@ -123,7 +123,7 @@ def test_these_losses_mix_records_when_they_are_called_on_a_batch(name: str) -> 
     assert not torch.allclose(outputs.grad * RECORDS, gradients(outputs.detach(), target, loss))
 
 
-def test_a_record_without_a_loss_leaves_others_alone() -> None:
+def test_record_without_loss_does_not_affect_others() -> None:
     outputs = torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(3))
     found = gradients(
         outputs,
@@ -143,7 +143,7 @@ def test_outputs_may_be_several_tensors() -> None:
     assert record_losses(loss, outputs, torch.zeros(3, 1)).tolist() == [0.25] * 3
 
 
-def test_a_loss_of_several_numbers_is_refused() -> None:
+def test_loss_with_several_numbers_is_rejected() -> None:
     target = torch.zeros(2, 3)
     for loss, words in (
         (torch.nn.MSELoss(reduction="none"), r"not \(1, 3\)"),
@@ -163,12 +163,12 @@ def test_the_last_part_of_a_record_is_its_target() -> None:
 
 
 @pytest.mark.parametrize("batch", [{"x": torch.ones(2)}, (), (torch.ones(2), ["a", "b"]), "text"])
-def test_other_records_are_refused(batch: Any) -> None:
+def test_other_records_are_rejected(batch: Any) -> None:
     with refuses("dataset", "records"):
         inputs_and_target(batch)
 
 
-def test_a_batch_goes_where_the_network_is() -> None:
+def test_batch_moves_to_the_networks_device() -> None:
     network = torch.nn.Linear(2, 1, device="meta")
     x, y = moved((torch.ones(2, 2), torch.ones(2)), network)
     assert x.is_meta
@@ -193,14 +193,14 @@ OF_MODELS: dict[str, tuple[Any, tuple[int, ...], Any]] = {
 
 
 def tokens() -> Any:
-    """Labels of which each record has another number, and the last one none."""
+    """Labels of different length for each record, and none for the last."""
     made = torch.randint(0, CLASSES, (RECORDS, TOKENS))
     counts = torch.arange(RECORDS).flip(0).clamp(max=TOKENS)
     return made.masked_fill(torch.arange(TOKENS) >= counts[:, None], -100)
 
 
 @pytest.mark.parametrize("name", OF_MODELS)
-def test_losses_of_models_follow_from_each_record_alone(name: str) -> None:
+def test_model_losses_follow_only_from_each_record(name: str) -> None:
     loss, shape, draw = OF_MODELS[name]
     torch.manual_seed(1)
     logits, labels = torch.randn(RECORDS, *shape), draw()
@@ -232,7 +232,7 @@ def test_backward_passes_start_from_losses_of_models(name: str) -> None:
         assert torch.allclose(use.block_gradient(row).float(), wanted, atol=1e-5)
 
 
-def test_a_causal_loss_is_that_of_the_next_token() -> None:
+def test_causal_loss_predicts_the_next_token() -> None:
     logits, labels = torch.randn(1, TOKENS, CLASSES), torch.tensor([[1, 2, -100, 3, 0]])
     wanted = functional.cross_entropy(logits[0, [0, 2, 3]], torch.tensor([2, 3, 0]))
     assert torch.allclose(causal_lm(logits, labels), wanted)
@@ -250,7 +250,7 @@ def test_a_causal_loss_is_that_of_the_next_token() -> None:
         (classification, None, torch.zeros(2).long(), "outputs"),
     ],
 )
-def test_packed_records_and_other_shapes_are_refused(
+def test_packed_records_and_other_shapes_are_rejected(
     loss: Any, outputs: Any, labels: Any, name: str
 ) -> None:
     with refuses(name):
@@ -276,7 +276,7 @@ def test_labels_of_words_and_classes_are_whole_numbers() -> None:
             loss(logits, torch.zeros(logits.shape[:-1]))
 
 
-def test_labels_that_are_none_are_left_out() -> None:
+def test_invalid_labels_are_dropped() -> None:
     torch.manual_seed(1)
     logits = torch.randn(2, 3, 5)
     for odd in (5, -1, 10**12):

@@ -1,4 +1,4 @@
-"""The loss of each record follows from the record alone, whatever stands beside it."""
+"""The loss of each record follows only from the record, whatever else is in the batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.torch.library import torch
 from dpgrain.torch.hf_labels import losses_on
 
 
-def test_losses_are_those_of_records_in_batches_of_any_size() -> None:
+def test_losses_equal_records_in_batches_of_any_size() -> None:
     net = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Dropout(0.5)).double()
     data: list[Any] = [0.5, None, math.nan, 2.0, None, None, -1.0]
 

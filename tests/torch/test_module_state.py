@@ -47,7 +47,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_changes_is_seen(name: str) -> None:
+def test_changes_are_detected(name: str) -> None:
     net = network()
     before = module_structure(net, CALLED)
     assert module_structure(net, CALLED) == before
@@ -55,7 +55,7 @@ def test_what_changes_is_seen(name: str) -> None:
     assert module_structure(net, CALLED) != before
 
 
-def test_what_learns_is_the_same() -> None:
+def test_trainable_modules_are_equal() -> None:
     net = network()
     before = module_structure(net, CALLED)
     with torch.no_grad():

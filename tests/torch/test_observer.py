@@ -27,7 +27,7 @@ def visited(average: AveragedWeights, layer: Any, points: Any) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("rule", [Uniform(), Weighted(8.0), Tail(3), Last()])
-def test_the_average_is_that_of_the_rule(rule: Average, dtype: Any) -> None:
+def test_average_agrees_with_the_rule(rule: Average, dtype: Any) -> None:
     points = np.random.default_rng(1).normal(size=(9, 4))
     layer = torch.nn.Linear(4, 1, bias=False).to(dtype)
     average = AveragedWeights(layer, rule)
@@ -61,21 +61,21 @@ def test_weights_come_back_after_an_error() -> None:
     assert layer.weight.item() == 3.0
 
 
-def test_frozen_weights_are_left_alone() -> None:
+def test_frozen_weights_are_unchanged() -> None:
     network = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1))
     network[0].requires_grad_(False)
     average = AveragedWeights(network, Uniform())
     assert set(average.state()["average"]) == {"1.weight", "1.bias"}
 
 
-def test_a_state_goes_on_where_it_was() -> None:
+def test_state_resumes_at_its_step() -> None:
     points = np.random.default_rng(2).normal(size=(6, 3))
     layer = torch.nn.Linear(3, 1, bias=False)
     whole, first = AveragedWeights(layer, Weighted(8.0)), AveragedWeights(layer, Weighted(8.0))
     visited(whole, layer, points)
     visited(first, layer, points[:4])
     state = first.state()
-    # A state is a copy: what comes after it does not change it.
+    # A state is a copy: later steps do not change it.
     visited(first, layer, points[4:5])
     second = AveragedWeights(layer, Weighted(8.0))
     second.load_state(state)
@@ -108,7 +108,7 @@ def test_a_function_without_a_name_measures_a_measure() -> None:
 
 
 @pytest.mark.parametrize("found", [None, "good", True, torch.ones(2), {"loss": [1]}])
-def test_other_measures_are_refused(found: Any) -> None:
+def test_other_measures_are_rejected(found: Any) -> None:
     with refuses("evaluate", "numbers"):
         named_measures(found, accuracy)
 
@@ -126,7 +126,7 @@ def test_layers_are_put_back_into_their_modes() -> None:
 
 
 def followed(observer_of: Any, **options: Any) -> tuple[Any, Any, list[float]]:
-    """A run of several steps, its history, and the norms of what its optimizer saw."""
+    """A run of several steps, its history, and the gradient norms of its optimizer."""
     vectors = np.random.default_rng(1).normal(size=(12, WIDTH))
     _, module, optimizer, loader = made(
         vectors, User(), users=np.repeat(np.arange(4), 3), noise_multiplier=0.1, lr=0.1, **options
@@ -189,7 +189,7 @@ def test_measures_must_stay_the_same() -> None:
         followed(lambda module: Observer(module, Last(), evaluate, 1))
 
 
-def test_the_line_tells_the_step_and_the_measures() -> None:
+def test_line_shows_the_step_and_the_measures() -> None:
     network = torch.nn.Linear(1, 1)
     observer = Observer(network, Last(), accuracy, 1)
     with Progress(3, show=False) as bar:

@@ -1,4 +1,4 @@
-"""Whoever writes as for Opacus is told what to write here."""
+"""Users who write Opacus code see the dpgrain equivalent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def asked() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-def test_a_parameter_of_opacus_s_ends_in_what_to_write(name: str) -> None:
+def test_opacus_parameter_error_names_the_replacement(name: str) -> None:
     methods: list[Any] = [PrivacyEngine().make_private, PrivacyEngine().query]
     for method in methods:
         with pytest.raises(ParameterError, match=f"{name} is not a parameter of make_") as caught:
@@ -34,14 +34,14 @@ def test_a_parameter_of_opacus_s_ends_in_what_to_write(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_of_opacus_s_ends_in_what_to_write(name: str) -> None:
+def test_opacus_name_error_names_the_replacement(name: str) -> None:
     engine = PrivacyEngine()
     assert not hasattr(engine, name)
     with pytest.raises(AttributeError, match=f"has no '{name}': "):
         getattr(engine, name)(module=None)
 
 
-def test_what_is_told_is_there() -> None:
+def test_named_replacements_exist() -> None:
     """The remedies name parameters and methods that there are."""
     stated = set(inspect.signature(PrivacyEngine.make_private).parameters)
     assert not stated & set(PARAMETERS)
@@ -54,7 +54,7 @@ def test_what_is_told_is_there() -> None:
         PrivacyEngine().make_private(**{**asked(), "nonsense": 1})
 
 
-def test_what_is_told_works() -> None:
+def test_named_replacements_work() -> None:
     engine = PrivacyEngine(random_state=1)
     network, optimizer, loader = engine.make_private(**asked())
     for x, y in loader:

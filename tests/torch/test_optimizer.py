@@ -1,4 +1,4 @@
-"""The optimizer is the caller's own, and sees noisy gradients alone."""
+"""The optimizer is the caller's own, and sees only noisy gradients."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_schedulers_take_it() -> None:
     assert optimizer.param_groups[0]["lr"] == 1 / 16
 
 
-def test_state_is_that_of_the_caller_s_optimizer() -> None:
+def test_state_belongs_to_the_callers_optimizer() -> None:
     network = torch.nn.Linear(WIDTH, 1, bias=False).double()
     own = torch.optim.Adam(network.parameters(), lr=0.1)
     _, module, optimizer, loader = made(VECTORS, User(), module=network, optimizer=own, steps=2)
@@ -53,7 +53,7 @@ def test_state_is_that_of_the_caller_s_optimizer() -> None:
     assert "Adam" in repr(optimizer)
 
 
-def test_what_is_not_accounted_for_is_refused() -> None:
+def test_unaccounted_optimizers_are_rejected() -> None:
     _, _, optimizer, _ = made(VECTORS, User())
     with refuses("closure", "omitted"):
         optimizer.step(lambda: 0.0)

@@ -1,4 +1,4 @@
-"""Modules without a rule have the clipped sums of a loop, and those that cannot are refused by name."""
+"""Modules without a rule have a loop's clipped sums; impossible ones are rejected by name."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CallsSeveral(torch.nn.Module):
 
 
 class Container(torch.nn.Module):
-    """A network that holds parameters beside layers: a first token, positions, a scale, a bias."""
+    """A network with parameters outside layers: a first token, positions, a scale, a bias."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,21 +66,21 @@ class Container(torch.nn.Module):
 
 
 class Scaled(torch.nn.Embedding):
-    """A table that is scaled."""
+    """A scaled table."""
 
     def forward(self, places: Any) -> Any:
         return super().forward(places) * 3.0
 
 
 class Shifted(torch.nn.Embedding):
-    """A table of positions, of which a record's own tokens say only how many there are."""
+    """A table of positions; a record's tokens determine only their number."""
 
     def forward(self, tokens: Any) -> Any:
         return super().forward(torch.arange(tokens.shape[1])[None] + 1)
 
 
 class Looked(torch.nn.Module):
-    """A table of positions that reads its weight by itself, for as many tokens as there are."""
+    """A table of positions that reads its weight itself, for the number of tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Looked(torch.nn.Module):
 
 
 class Reading(torch.nn.Module):
-    """Tokens and positions by tables that have forward functions of their own, and a tied head."""
+    """Tokens and positions by tables with custom forward functions, and a tied head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ SIZES = [(1,), (1, 1, 1), (1, 2, 3), (1,) * LENGTH, (2, 3), (1,) * WIDTH]
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64], ids=["single", "double"])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("name", MODULES)
-def test_sums_are_those_of_a_loop(name: str, sizes: tuple[int, ...], precision: Any) -> None:
+def test_sums_agree_with_a_loop(name: str, sizes: tuple[int, ...], precision: Any) -> None:
     torch.manual_seed(1)
     make, draw = MODULES[name]
     module, layout = make().to(precision), BlockLayout.of(sizes)
@@ -179,14 +179,14 @@ class Halved(torch.nn.Module):
 
 
 class Centred(Halved):
-    """A layer that takes off the mean of records."""
+    """A layer that subtracts the mean of records."""
 
     def forward(self, x: Any) -> Any:
         return (x - x.mean(0)) * self.scale
 
 
 class Branching(Halved):
-    """A layer that looks at its numbers."""
+    """A layer that branches on its values."""
 
     def forward(self, x: Any) -> Any:
         return x * self.scale if x.sum() > 0 else -x * self.scale
@@ -234,7 +234,7 @@ class Noting(Halved):
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )
 @pytest.mark.parametrize("rows", [2, LENGTH])
-def test_what_cannot_run_record_by_record_is_refused(layer: Any, words: Any, rows: int) -> None:
+def test_modules_without_per_record_runs_are_rejected(layer: Any, words: Any, rows: int) -> None:
     module = nn.Sequential(layer, nn.Linear(WIDTH, 2))
     recorder = Recorder(module, (), lambda: BlockLayout((1,) * rows))
     with refuses("module", *words):
@@ -282,7 +282,7 @@ def test_copies_are_few_enough_for_the_memory() -> None:
 
 
 class Placed(torch.nn.Module):
-    """A network that is called with the places of its tokens, which all records share."""
+    """A network called with token positions that all records share."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -292,7 +292,7 @@ class Placed(torch.nn.Module):
         return self.map(torch.tanh(x + self.places(places)))
 
 
-def test_an_input_as_long_as_the_batch_has_no_rows_of_records() -> None:
+def test_input_of_batch_length_has_no_record_rows() -> None:
     module, places, layout = Placed(), torch.arange(LENGTH), BlockLayout((1, 1))
     alone = copy.deepcopy(module)
     recorder = Recorder(module, (), lambda: layout)

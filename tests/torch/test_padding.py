@@ -1,4 +1,4 @@
-"""A batch has in each row what the record alone makes, and padding after it."""
+"""Each row of a batch contains the record's own result, and padding after it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.torch.library import torch
 from dpgrain.torch.collation import padded_batch
 
 
-def test_rows_are_those_of_records_alone() -> None:
+def test_rows_equal_single_records() -> None:
     torch.manual_seed(1)
     records = [
         {
@@ -32,7 +32,7 @@ def test_rows_are_those_of_records_alone() -> None:
     ].tolist() == [2, 1]
 
 
-def test_packed_records_are_refused() -> None:
+def test_packed_records_are_rejected() -> None:
     for record in ({"input_ids": torch.ones(2, 3)}, {"input_ids": [1, 2]}):
         with refuses("data_collator", "'input_ids'"):
             padded_batch([record], 0)
@@ -40,8 +40,8 @@ def test_packed_records_are_refused() -> None:
         padded_batch([{"input_ids": torch.ones(1, 3)}, {"labels": torch.ones(1, 3)}], 0)
 
 
-def test_the_type_of_a_row_does_not_follow_from_the_first() -> None:
-    """An int that stands first would cut the fractions off all others."""
+def test_row_type_does_not_follow_from_the_first() -> None:
+    """An int in the first row would truncate the fractions of all others."""
     whole, real = {"labels": torch.tensor([1])}, {"labels": torch.tensor([0.9])}
     for records in ([whole, real], [real, whole]):
         found = sorted(padded_batch(records, 0, labels="real")["labels"].tolist())

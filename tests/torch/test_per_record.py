@@ -1,4 +1,4 @@
-"""In a pass each record is a batch of one, and tensors are what they were computed from."""
+"""In a pass each record is a batch of one, and tensors remember their inputs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Between(torch.nn.Module):
 
 
 def summed(module: Any, x: Any, prepare: Any = None) -> Any:
-    """The clipped sum of a batch that a loader has handed out."""
+    """The clipped sum of a batch from a loader."""
     layout = BlockLayout((1,) * len(x))
     recorder = Recorder(module, (), lambda: layout)
     try:
@@ -98,7 +98,7 @@ class Doubled(torch.autograd.Function):
 
 
 class Multiplied(torch.nn.Module):
-    """A linear map whose weight a function reads."""
+    """A linear map with a weight that a function reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ def saved_in_one_scale(function: Callable[[], Any]) -> Any:
         return function()
 
 
-def test_hooks_on_saved_tensors_are_refused() -> None:
+def test_hooks_on_saved_tensors_are_rejected() -> None:
     x = torch.randn(ROWS, WIDTH)
     inside = Between(lambda h: saved_in_one_scale(lambda: h * h))
     with refuses("module", "saved_tensors_hooks"):
@@ -162,12 +162,12 @@ def test_hooks_on_saved_tensors_are_refused() -> None:
         (lambda h: h if f"{h}" else -h, "text"),
     ],
 )
-def test_draws_from_an_own_generator_and_text_are_refused(function: Any, word: str) -> None:
+def test_custom_generator_draws_and_text_are_rejected(function: Any, word: str) -> None:
     with refuses("module", word):
         summed(Between(function), torch.randn(ROWS, WIDTH))
 
 
-def test_a_seed_in_a_network_is_refused() -> None:
+def test_seed_in_a_network_is_rejected() -> None:
     def drawn(h: Any) -> Any:
         torch.manual_seed(17)
         return h + torch.randn(h.shape)
@@ -193,7 +193,7 @@ def test_tensors_in_other_lists_are_looked_at() -> None:
         summed(module, torch.randn(ROWS, WIDTH), keep)
 
 
-def test_the_length_of_a_held_batch_is_refused() -> None:
+def test_length_of_a_stored_batch_is_rejected() -> None:
     held: list[Any] = []
     module = Between(lambda h: h * len(held[0]))
 
@@ -231,12 +231,12 @@ def hooked_at_its_node(x: Any) -> Any:
         (lambda x: x if x.sum() > 0 else -x, "vmap"),
     ],
 )
-def test_functions_that_may_mix_records_are_refused(function: Any, word: str) -> None:
+def test_possibly_mixing_functions_are_rejected(function: Any, word: str) -> None:
     with refuses("module", word):
         summed(Between(function), torch.randn(ROWS, WIDTH))
 
 
-def test_a_function_whose_rule_pytorch_makes_is_right() -> None:
+def test_function_with_generated_rule_is_right() -> None:
     torch.manual_seed(1)
     module = Between(Doubled.apply)
     sums = summed(module, torch.randn(ROWS, WIDTH))
@@ -268,7 +268,7 @@ def test_a_hook_before_a_layer_sees_one_record() -> None:
         summed(module, torch.randn(ROWS, WIDTH))
 
 
-def test_a_batch_that_the_module_holds_is_refused() -> None:
+def test_batch_stored_in_the_module_is_rejected() -> None:
     held: list[Any] = []
 
     def keep(batch: Any) -> Any:
@@ -279,7 +279,7 @@ def test_a_batch_that_the_module_holds_is_refused() -> None:
         summed(Between(lambda x: x + held[0].mean(0)), torch.randn(ROWS, WIDTH), keep)
 
 
-def test_what_is_kept_of_an_earlier_batch_is_refused() -> None:
+def test_remains_of_an_earlier_batch_are_rejected() -> None:
     kept: list[Any] = []
 
     def function(x: Any) -> Any:
@@ -294,7 +294,7 @@ def test_what_is_kept_of_an_earlier_batch_is_refused() -> None:
     recorder.remove()
 
 
-def test_one_number_is_drawn_for_all_records_and_others_for_each() -> None:
+def test_scalar_draws_are_shared_and_others_per_record() -> None:
     scales: list[Any] = []
 
     def function(x: Any) -> Any:
@@ -333,7 +333,7 @@ LOOPS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_a_batch_that_is_mixed_before_the_network_is_refused(name: str) -> None:
+def test_batch_mixed_before_the_network_is_rejected(name: str) -> None:
     with refuses("module", "batch from the loader"):
         summed(nn.Linear(WIDTH, 2), torch.randn(ROWS, WIDTH), LOOPS[name])
 
@@ -352,7 +352,7 @@ def test_a_batch_may_be_changed_record_by_record(prepare: Any) -> None:
     assert 0 < moved(nn.Linear(WIDTH, 2), prepare) <= 1 + 1e-5
 
 
-def test_targets_of_a_loss_are_those_of_the_batch() -> None:
+def test_loss_targets_belong_to_the_batch() -> None:
     data = torch.arange(12.0).view(12, 1)
     module = nn.Linear(1, 1)
     _engine, module, _optimizer, loader = made(
@@ -364,7 +364,7 @@ def test_targets_of_a_loss_are_those_of_the_batch() -> None:
         (module(x) * places).mean().backward()
 
 
-def test_a_batch_of_another_step_is_refused() -> None:
+def test_batch_of_another_step_is_rejected() -> None:
     module, layout = nn.Linear(WIDTH, 2), BlockLayout((1,) * ROWS)
     recorder = Recorder(module, (), lambda: layout)
     first = recorder.mark_batch(torch.randn(ROWS, WIDTH), ROWS)
@@ -374,7 +374,7 @@ def test_a_batch_of_another_step_is_refused() -> None:
     recorder.remove()
 
 
-def test_batches_are_saved_as_plain_tensors_and_copied_with_their_records() -> None:
+def test_batches_are_saved_plainly_and_copied_with_records() -> None:
     module, layout = nn.Linear(WIDTH, 2), BlockLayout((1,) * ROWS)
     recorder = Recorder(module, (), lambda: layout)
     x = torch.randn(ROWS, WIDTH)
@@ -400,7 +400,7 @@ def test_batches_are_saved_as_plain_tensors_and_copied_with_their_records() -> N
     ],
     ids=["squares", "weight", "pos_weight", "a slice of the batch's making"],
 )
-def test_a_loss_by_place_is_refused(loss: Callable[[Any, Any], Any]) -> None:
+def test_loss_by_position_is_rejected(loss: Callable[[Any, Any], Any]) -> None:
     module, layout = Between(torch.tanh), BlockLayout((1,) * ROWS)
     recorder = Recorder(module, (), lambda: layout)
     out = module(recorder.mark_batch(torch.randn(ROWS, WIDTH), ROWS))
@@ -409,7 +409,7 @@ def test_a_loss_by_place_is_refused(loss: Callable[[Any, Any], Any]) -> None:
     recorder.remove()
 
 
-def test_records_look_rows_of_a_table_up_by_their_own_places() -> None:
+def test_records_index_a_table_by_their_own_positions() -> None:
     table, module = torch.randn(ROWS, WIDTH), Between(torch.tanh)
     layout = BlockLayout((1,) * ROWS)
     recorder = Recorder(module, (), lambda: layout)
@@ -437,7 +437,7 @@ def test_a_batch_norm_in_training_moves_no_other_record(statistics: Any) -> None
         assert training
 
 
-def test_fixed_statistics_keep_records_apart() -> None:
+def test_fixed_statistics_separate_records() -> None:
     mean, var = torch.randn(WIDTH), torch.rand(WIDTH) + 1
     module = Between(lambda h: functional.batch_norm(h, mean, var))
     assert moved(module) < 1 + 1e-6

@@ -1,4 +1,4 @@
-"""Networks that mix records are found out on made-up ones; others are not suspected."""
+"""Networks that mix records are detected on synthetic ones; others are not suspected."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Between(torch.nn.Module):
 
 
 class Levelled(torch.autograd.Function):
-    """The identity, whose gradient is divided by the norm of all records' gradients."""
+    """The identity with its gradient divided by the norm of all records' gradients."""
 
     @staticmethod
     def forward(_ctx: Any, x: Any) -> Any:
@@ -51,7 +51,7 @@ class Levelled(torch.autograd.Function):
 
 
 class Remembering:
-    """What adds the mean of the records that it read before."""
+    """A layer that adds the mean of earlier records."""
 
     def __init__(self) -> None:
         self.last = 0.0
@@ -62,7 +62,7 @@ class Remembering:
 
 
 class Branching(torch.nn.Module):
-    """A network that calls the one map or the other, as its records ask for together."""
+    """A network that calls either map, depending on all of its records together."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class Positions(torch.nn.Module):
 
 
 class Uncommon(torch.nn.Module):
-    """A network that looks at which tokens its records hold together."""
+    """A network that inspects the tokens common to its records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ def tried(module: Any, x: Any, apart: tuple[type, ...] = ()) -> None:
 
 @pytest.mark.parametrize("first", [True, False], ids=["between maps", "before the map"])
 @pytest.mark.parametrize("name", MIXING)
-def test_functions_that_mix_records_are_found_out(name: str, first: bool) -> None:
+def test_mixing_functions_are_detected(name: str, first: bool) -> None:
     if name == "gradients together" and not first:
         return  # Nothing before it is trained.
     torch.manual_seed(3)
@@ -136,7 +136,7 @@ def test_functions_that_mix_records_are_found_out(name: str, first: bool) -> Non
 
 
 @pytest.mark.slow
-def test_dropout_beside_does_not_hide_it() -> None:
+def test_dropout_does_not_mask_mixing() -> None:
     for name in ("centred", "by place", "as many as there are"):
         with pytest.raises(ParameterError, match="module must not mix records"):
             tried(nn.Sequential(nn.Dropout(0.3), Between(MIXING[name])), torch.zeros(ROWS, WIDTH))
@@ -150,14 +150,14 @@ def test_dropout_beside_does_not_hide_it() -> None:
         (Uncommon(), torch.zeros(ROWS, 8, dtype=torch.int64), "Uncommon"),
     ],
 )
-def test_networks_that_mix_records_are_found_out(module: Any, x: Any, words: str) -> None:
+def test_mixing_networks_are_detected(module: Any, x: Any, words: str) -> None:
     with pytest.raises(ParameterError, match=words):
         tried(module, x)
 
 
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64], ids=["single", "double"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_networks_that_treat_records_apart_are_not_suspected(name: str, precision: Any) -> None:
+def test_separating_networks_are_not_suspected(name: str, precision: Any) -> None:
     torch.manual_seed(1)
     make, draw = NETWORKS[name]
     module, x = make(), draw(ROWS)
@@ -186,7 +186,7 @@ def test_dropout_is_not_suspected() -> None:
     assert all(p.grad is None and p.requires_grad for p in module.parameters())
 
 
-def test_a_module_that_needs_other_records_is_given_an_example() -> None:
+def test_module_needing_other_records_is_given_an_example() -> None:
     class Picky(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -211,12 +211,12 @@ def test_a_module_that_needs_other_records_is_given_an_example() -> None:
 
 
 @pytest.mark.parametrize("example", [torch.zeros(1, 4), (), 3.0])
-def test_an_example_holds_two_records(example: Any) -> None:
+def test_example_contains_two_records(example: Any) -> None:
     with refuses("example", "contain"):
         made(torch.ones(8, 4), Record(), example=example)
 
 
-def test_a_network_that_mixes_is_refused_before_anything_is_charged() -> None:
+def test_mixing_network_is_rejected_before_any_charge() -> None:
     module = Between(MIXING["centred"])
     with refuses("module", "records"):
         made(
@@ -229,7 +229,7 @@ def test_a_network_that_mixes_is_refused_before_anything_is_charged() -> None:
     assert not module._forward_pre_hooks
 
 
-def test_made_up_records_have_shapes_and_types_of_a_batch_and_none_of_its_numbers() -> None:
+def test_synthetic_records_have_only_shapes_and_types() -> None:
     batch = (
         torch.full((9, 2), 7.0, dtype=torch.float64),
         torch.full((9,), 7),
@@ -295,7 +295,7 @@ def test_mixing_in_some_runs_moves_no_other_record(draw: Callable[[], float]) ->
         assert moved <= 2 + 1e-5
 
 
-def test_mixing_in_large_batches_is_found_out_when_one_is_read() -> None:
+def test_mixing_in_large_batches_is_detected_when_read() -> None:
     module = Sometimes(None)
     for rows in (2, 5, 7):
         tried(module, torch.zeros(rows, WIDTH))
@@ -311,7 +311,7 @@ def test_mixing_in_large_batches_is_found_out_when_one_is_read() -> None:
 
 
 class Centring(torch.nn.Module):
-    """A layer that takes the mean of all records away, where it is asked to."""
+    """A layer that subtracts the mean of all records if requested."""
 
     def __init__(self, how: Any = False) -> None:
         super().__init__()
@@ -373,7 +373,7 @@ CHANGES = {
 
 
 class InEvaluation(torch.nn.Module):
-    """A layer that centres when it is in evaluation mode alone, as a frozen part may be."""
+    """A layer that centres only in evaluation mode, as a frozen part may be."""
 
     def forward(self, x: Any) -> Any:
         return x if self.training else x - x.mean(0)
@@ -382,11 +382,11 @@ class InEvaluation(torch.nn.Module):
 @pytest.mark.parametrize("example", [False, True], ids=["shapes", "example"])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_network_that_has_changed_is_tried_anew(name: str, dropout: float, example: bool) -> None:
-    # A network that draws at random is asked in evaluation mode whether numbers of records matter.
+def test_changed_network_is_tried_again(name: str, dropout: float, example: bool) -> None:
+    # A random network is tested in evaluation mode for effects of the number of records.
     moded = InEvaluation() if dropout == 0 else nn.Identity()
     if name == "another mode" and dropout:
-        return  # It would be found out before the change.
+        return  # detected before the change
     net = nn.Sequential(
         nn.Linear(WIDTH, WIDTH), Centring(), nn.Dropout(dropout), moded, nn.Linear(WIDTH, 2)
     )
@@ -415,7 +415,7 @@ def test_hooks_around_all_modules_count() -> None:
         hook.remove()
 
 
-def test_a_network_that_is_called_otherwise_is_tried_anew() -> None:
+def test_differently_called_network_is_tried_again() -> None:
     class Asked(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -435,7 +435,7 @@ def test_a_network_that_is_called_otherwise_is_tried_anew() -> None:
             net(x, **given)
 
 
-def test_a_network_is_tried_once_for_each_number_of_records(
+def test_network_is_tried_once_per_number_of_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     runs: list[int] = []
@@ -477,11 +477,11 @@ def test_a_trial_shortens_no_products() -> None:
     assert not any(seen)
 
 
-def test_a_network_is_tried_where_it_is_wherever_tensors_are_made() -> None:
+def test_network_is_tried_on_its_device() -> None:
     network, x = Between(torch.tanh), torch.randn(ROWS, WIDTH)
     layout = BlockLayout((1,) * ROWS)
     recorder = Recorder(network, (), lambda: layout)
-    # As after torch.set_default_device("cuda"), where records are made up on the processor.
+    # As after torch.set_default_device("cuda"), with synthetic records on the processor.
     with torch.device("meta"):
         assert synthetic_inputs(x, ROWS).device.type == "cpu"
         network(x).sum().backward()
@@ -503,7 +503,7 @@ class Looked(torch.nn.Module):
 
 
 class Widened(torch.nn.Module):
-    """A network that changes a word that it holds when the first records are short."""
+    """A network that changes an internal word when the first records are short."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -515,19 +515,19 @@ class Widened(torch.nn.Module):
         return self.layer(x)
 
 
-def test_a_table_of_one_row_does_not_make_all_records_alike() -> None:
+def test_one_row_table_does_not_make_records_equal() -> None:
     ids = torch.zeros(ROWS, 5, dtype=torch.int64)
     tried(Looked(mixes=False), ids)
     with refuses("module", "mix records"):
         tried(Looked(mixes=True), ids)
 
 
-def test_numbers_that_are_none_show_nothing() -> None:
+def test_nan_results_prove_nothing() -> None:
     with refuses("example", "NaN"):
         tried(Between(lambda x: torch.log(-x.abs() - 1)), torch.zeros(ROWS, WIDTH))
 
 
-def test_a_word_that_changes_in_the_first_call_is_refused() -> None:
+def test_word_changing_in_the_first_call_is_rejected() -> None:
     tried(Widened(), torch.zeros(ROWS, 9, 3))
     with refuses("module", "'kind'"):
         tried(Widened(), torch.zeros(ROWS, 5, 3))

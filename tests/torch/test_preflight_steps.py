@@ -1,4 +1,4 @@
-"""What would fail in the first step fails before the charge, and a rehearsal leaves no trace."""
+"""Failures of the first step occur before the charge, and a rehearsal leaves no trace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NUMBERS: dict[str, Any] = {"n_users": 30, "steps": 2, "sampling_rate": 0.5, "max
 
 
 class Branching(torch.nn.Module):
-    """A layer of the caller's own, of which no gradient of each record can be made."""
+    """A custom layer without per-record gradients."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,14 +43,14 @@ def begun(module: Any, optimizer: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", [torch.optim.LBFGS, torch.optim.SparseAdam])
-def test_optimizers_that_cannot_step_are_rejected_before_the_charge(kind: Any) -> None:
+def test_optimizers_without_steps_are_rejected_before_the_charge(kind: Any) -> None:
     module = torch.nn.Linear(3, 1)
     with dg.budget(2.0, 1e-5) as whole, refuses("optimizer", kind.__name__.removeprefix("Sparse")):
         begun(module, kind(module.parameters()))
     assert whole.left == 1.0
 
 
-def test_what_recording_rejects_is_rejected_before_the_charge() -> None:
+def test_unrecordable_networks_are_rejected_before_the_charge() -> None:
     module = network()
     with dg.budget(2.0, 1e-5) as whole, refuses("module", "Branching"):
         begun(
@@ -119,7 +119,7 @@ def test_a_rehearsal_leaves_no_trace(kind: str, stepped: bool) -> None:
     assert len(steps) == made_before
 
 
-def test_a_tried_network_is_left_as_it_was() -> None:
+def test_tried_network_is_unchanged() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Dropout(0.5)).eval()
     module(torch.ones(2, 3)).sum().backward()
     before, example = copy.deepcopy(module.state_dict()), torch.randn(4, 3)

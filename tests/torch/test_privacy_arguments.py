@@ -46,12 +46,12 @@ _USERS = {"n_users": 10, "target_epsilon": 1.0, "users_column": "author"}
         ),
     ],
 )
-def test_what_is_no_promise_is_refused(given: dict[str, Any], name: str) -> None:
+def test_invalid_guarantee_is_rejected(given: dict[str, Any], name: str) -> None:
     with refuses(name):
         PrivacyArguments(**given)
 
 
-def test_a_rate_is_that_of_the_batch_unless_it_is_stated() -> None:
+def test_rate_follows_the_batch_unless_stated() -> None:
     asked = PrivacyArguments(n_users=100, target_epsilon=1.0, elements_per_user=2.0)
     assert asked.rate(20) == 0.1
     assert asked.rate(1000) == 1.0

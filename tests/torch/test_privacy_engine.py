@@ -1,4 +1,4 @@
-"""The engine: its promise, what it refuses, neighbours that are searched for, and an audit."""
+"""The engine: its guarantee, its errors, a search for neighbours, and an audit."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def adversarial(rows: int, rng: np.random.Generator, precision: Any) -> Array:
 @pytest.mark.parametrize("precision", [np.float32, np.float64], ids=["single", "double"])
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("name", UNITS)
-def test_no_neighbours_are_farther_apart_than_is_billed(
+def test_no_neighbours_exceed_the_charge(
     name: str, relation: Relation, precision: Any, max_rows: int | None, exact: bool
 ) -> None:
     unit, labels, billed = UNITS[name]
@@ -214,7 +214,7 @@ def test_parameters_without_dimensions_are_trained(
 
 
 @pytest.mark.slow
-def test_a_network_learns_what_people_share() -> None:
+def test_network_learns_common_structure() -> None:
     rng = np.random.default_rng(1)
     people, each = 300, 4
     x = rng.normal(size=(people * each, 5)).astype(np.float32)
@@ -249,7 +249,7 @@ def test_a_network_learns_what_people_share() -> None:
 # -- the promise --
 
 
-def test_averages_of_weights_are_made_of_what_is_published() -> None:
+def test_weight_averages_use_only_published_values() -> None:
     vectors = np.random.default_rng(1).normal(size=(RECORDS, WIDTH))
     _engine, module, optimizer, loader = made(vectors, User(), users=USERS, steps=8, lr=0.5)
     swa = torch.optim.swa_utils
@@ -299,7 +299,7 @@ def test_one_run_has_the_curve_of_every_unit() -> None:
         assert words in text
 
 
-def test_a_target_is_kept_and_nearly_met() -> None:
+def test_target_is_met_nearly_tightly() -> None:
     engine, *_ = made(
         np.ones((RECORDS, WIDTH)),
         User(),
@@ -318,7 +318,7 @@ def test_an_exact_run_leaves_no_rounding_out() -> None:
     assert "floating point" not in str(engine.guarantee)
 
 
-def test_a_refused_run_leaves_the_module_as_it_was() -> None:
+def test_rejected_run_leaves_the_module_unchanged() -> None:
     network = torch.nn.Linear(WIDTH, 1)
     with dg.budget(0.1, 1e-9), pytest.raises(ParameterError, match="has no room"):
         PrivacyEngine().make_private(
@@ -341,7 +341,7 @@ def test_a_large_delta_is_warned_of() -> None:
 
 
 class Stream(torch.utils.data.IterableDataset):
-    """Records in an order of their own."""
+    """Records in a custom order."""
 
     def __iter__(self) -> Any:
         return iter([])
@@ -372,12 +372,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("wrong", "words"), WRONG.values(), ids=WRONG)
-def test_wrong_parameters_are_refused(wrong: dict[str, Any], words: str) -> None:
+def test_invalid_parameters_are_rejected(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(ParameterError, match=words):
         made(np.ones((RECORDS, WIDTH)), User(), **{"users": USERS, **wrong})
 
 
-def test_the_optimizer_must_hold_what_is_trained() -> None:
+def test_optimizer_must_contain_the_trained_parameters() -> None:
     network, other = torch.nn.Linear(WIDTH, 1), torch.nn.Linear(2, 2)
     for held, words in (
         ([network.weight], "must contain 'bias', which is trained"),
@@ -427,7 +427,7 @@ def scores(present: bool, unit: Unit, **options: Any) -> Array:
 
 
 def mu_below(**options: Any) -> float:
-    """A lower bound on how many deviations of noise the two data sets are apart, in one step."""
+    """A lower bound on the distance of the two data sets in noise deviations, in one step."""
     return mu_between(scores(True, User(), **options), scores(False, User(), **options))
 
 

@@ -24,7 +24,7 @@ PROMISE = dg.LastingPromise.of(dg.User(), 50.0, 1e-4)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where two processes have left what they saw."""
+    """The folder with the records of two processes."""
     place = tmp_path_factory.mktemp("several")
     dg.Ledger.create(place / "visits.ledger", name="visits", promises=[PROMISE]).close()
     program = [*LAUNCH, "-m", "tests.torch.several", str(place)]
@@ -35,13 +35,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def saw(folder: Path) -> list[dict[str, Any]]:
-    """What each of two processes saw."""
+    """The record of each of two processes."""
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", together.CASES)
-def test_sums_are_those_of_one_process(saw: Any, name: str) -> None:
+def test_sums_equal_one_process(saw: Any, name: str) -> None:
     alone = together.trained(*together.CASES[name], several=False)
     first, second = (one[name] for one in saw)
     for what in ("gradients", "weights"):
@@ -105,7 +105,7 @@ def test_the_ledger_is_charged_once_and_each_budget_knows(saw: Any, folder: Path
         assert "has no room for this release" in one["refused"]
 
 
-def test_what_differs_is_refused_in_all_processes(saw: Any) -> None:
+def test_differences_are_rejected_in_all_processes(saw: Any) -> None:
     for one in saw:
         assert one["labels"].startswith("users must be the same in all processes")
         assert one["noise"].startswith("noise_multiplier must be the same in all processes")
@@ -113,7 +113,7 @@ def test_what_differs_is_refused_in_all_processes(saw: Any) -> None:
 
 
 @pytest.mark.parametrize("name", together.held(0))
-def test_processes_hold_the_same_records_and_labels(saw: Any, name: str) -> None:
+def test_processes_have_equal_records_and_labels(saw: Any, name: str) -> None:
     """Shards of equal length let one person have a block in each process."""
     for one in saw:
         if name.startswith("the same"):
@@ -134,7 +134,7 @@ def test_things_are_shared_out(count: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", ["batch", "backward"])
-def test_a_process_that_dies_ends_the_run_of_all(tmp_path: Path, at: str) -> None:
+def test_dying_process_ends_the_run_of_all(tmp_path: Path, at: str) -> None:
     """No noise is drawn for a step that lacks a process's blocks."""
     processes, port = [], str(30000 + os.getpid() % 20000)
     for rank in range(2):
@@ -163,7 +163,7 @@ def test_a_process_that_dies_ends_the_run_of_all(tmp_path: Path, at: str) -> Non
 
 
 def test_a_group_of_nccl_adds_up_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Sums of whole numbers are made on the processor, and nccl carries nothing from there.
+    # Integer sums are computed on the processor, and nccl transfers nothing from there.
     tensor, own = torch.zeros(3), Processes(None, 0, 2)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     for backend, device in (("gloo", torch.device("cpu")), ("nccl", torch.device("cuda", 1))):

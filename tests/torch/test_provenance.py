@@ -1,8 +1,8 @@
 """No size and no value decides what a record is: networks next to tables of every length.
 
-Each network of ``attack_networks`` runs for every number of records, next to tables of every length,
-with equal rows and with random ones. It is rejected, or it returns what it returns without the library,
-and its clipped sums are those of a loop over records, each of which is a batch of its own.
+Each network of ``attack_networks`` runs for every number of records, next to tables of every
+length, with equal rows and with random ones. It is rejected, or it returns the same as without the
+library, and its clipped sums equal a loop over records as batches of one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.recorder import Recorder
 
-#: Share of a bound by which rounding may change the sum of a batch, in double precision.
+#: Largest rounding error of a batch's sum as a share of the bound, in double precision.
 ROUNDING = 1e-7
 #: A bound that clips every record, and one that clips none.
 BOUND = 1e-3
@@ -84,7 +84,7 @@ class Attack:
         self._gradients: dict[Any, Sums] = {}
 
     def run(self, x: Any) -> tuple[list[Any], Callable[[float], Sums]]:
-        """What the network returns under the library's hooks, and its clipped sums by bound."""
+        """The network's output under the library's hooks, and its clipped sums by bound."""
         self._layout = layout = BlockLayout((1,) * len(x))
         if self._hooked is None:
             module = copy.deepcopy(self.plain)
@@ -95,7 +95,7 @@ class Attack:
             used = used_in_loss(out, len(x), uses_all=self.network.uses_all)
             losses(out, len(x), used).sum().backward()
         except Exception:
-            self._hooked = None  # What is rejected is not used again.
+            self._hooked = None  # a rejected network is not reused
             raise
         uses, names = recorder.uses, {p: name for name, p in module.named_parameters()}
         past = [name for p, name in names.items() if p.grad is not None]
@@ -107,7 +107,7 @@ class Attack:
         return [t.detach().as_subclass(torch.Tensor) for t in tensors(out)], sums
 
     def alone(self, row: int, used: tuple[int, ...]) -> Sums:
-        """The gradient of a record, as a batch of its own through the network without hooks."""
+        """The gradient of a record, as a separate batch through the network without hooks."""
         if (row, used) not in self._gradients:
             trained = {name: p for name, p in self.plain.named_parameters() if p.requires_grad}
             loss = losses(self.plain(self.records[row : row + 1]), 1, used).sum()
@@ -166,7 +166,7 @@ def added(each: Sequence[Sums], bound: float) -> Sums:
 
 
 def whole(sums: Sums, like: Sums) -> Sums:
-    """Sums with zeros for the parameters to which no record adds anything."""
+    """Sums with zeros for the parameters without contributions."""
     return {name: sums.get(name, torch.zeros_like(part)) for name, part in like.items()}
 
 
@@ -177,7 +177,7 @@ def table_of(k: int, *, equal: bool) -> Any:
 
 
 def sizes(k: int, *, equal: bool) -> list[int]:
-    """Every number of records next to equal rows; next to others, first as many as rows."""
+    """Every number of records next to equal rows; next to others, first the number of rows."""
     return list(range(1, MOST + 1)) if equal else [k, 4, MOST]
 
 
@@ -186,7 +186,7 @@ def verdicts(network: Network, k: int, *, equal: bool) -> dict[int, str]:
     attack, found = Attack(network, table_of(k, equal=equal)), {}
     for n in sizes(k, equal=equal):
         if n == 1 and network.verdict == "rejected":
-            continue  # A record alone is mixed with no other.
+            continue  # a single record is mixed with no other
         try:
             found[n], _sums = attack.verdict(list(range(n)))
         except AssertionError as error:
@@ -202,7 +202,7 @@ def test_sums_are_right_next_to_tables_of_every_length(name: str) -> None:
         for k in lengths:
             found = verdicts(network, k, equal=equal)
             several = {verdict for n, verdict in found.items() if n > 1} - {"fails"}
-            # A rejection that follows from the number of records would tell how many there are.
+            # A rejection that depends on the number of records would reveal it.
             branches = network.branches or network.uses_all
             assert len(several) < 2 or branches, f"{k} rows: {found}"
             if network.verdict == "trains":
@@ -211,7 +211,7 @@ def test_sums_are_right_next_to_tables_of_every_length(name: str) -> None:
                 assert several == {"rejected"}, f"{k} rows: {found}"
 
 
-#: Networks that train next to tables of every length, whose sums neighbours move.
+#: Networks that train next to tables of every length, with sums that neighbours move.
 TRAINED = [
     name
     for name, network in NETWORKS.items()
@@ -221,7 +221,7 @@ TRAINED = [
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_one_record_moves_the_sum_by_one_bound(name: str) -> None:
-    # As many rows as one of the two batches has records, which the sizes of trials do not divide.
+    # The number of records of one of the two batches, which the sizes of trials do not divide.
     attack = Attack(NETWORKS[name], table_of(MOST - 1, equal=True))
     if attack.records.is_floating_point():
         attack.records[1:3] *= 1e3
@@ -241,7 +241,7 @@ def test_one_record_moves_the_sum_by_one_bound(name: str) -> None:
                     assert moved <= most + n * ROUNDING, f"{n} records: {moved} bounds"
 
 
-#: What both ways of training are asked for: one step with all records, and hardly any noise.
+#: Arguments of both ways of training: one step with all records, and almost no noise.
 ASKED: dict[str, Any] = {
     "n_users": 10,
     "noise_multiplier": 2.0**-10,
@@ -251,7 +251,7 @@ ASKED: dict[str, Any] = {
 
 
 def by_engine(attack: Attack, rows: list[int], bound: float = 1.0) -> Sums:
-    """The sum that the optimizer sees in a loop of one's own."""
+    """The optimizer's sum in a custom loop."""
     module, x = copy.deepcopy(attack.plain), attack.records[rows]
     _, optimizer, loader = PrivacyEngine(random_state=1).make_private(
         module=module,
@@ -270,7 +270,7 @@ def by_engine(attack: Attack, rows: list[int], bound: float = 1.0) -> Sums:
 
 
 def by_train(attack: Attack, rows: list[int], bound: float) -> Sums:
-    """The sum by which one call of ``train`` moves the weights."""
+    """The change of the weights by one call of ``train``."""
     module, x = copy.deepcopy(attack.plain), attack.records[rows]
     train(
         module,
@@ -300,7 +300,7 @@ def test_one_record_moves_a_training_by_one_bound(name: str, door: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["mean", "variance", "rows turned", "table"])
-def test_a_loss_of_what_mixes_records_is_rejected(name: str) -> None:
+def test_loss_of_mixed_records_is_rejected(name: str) -> None:
     attack = Attack(NETWORKS[f"loss of all: {name}"], table_of(MOST, equal=False))
     with pytest.raises(ParameterError):
         by_engine(attack, list(range(MOST)))

@@ -1,4 +1,4 @@
-"""What networks and data sets draw in a private run follows from no seed that anybody knows."""
+"""Draws of networks and data sets in a private run follow from no known seed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def drawn() -> tuple[float, float, float]:
 
 
 def masked(seed: int | None, *, within: bool, collate: Any = None) -> Any:
-    """What comes out of dropout for each record, in a run whose loop has seeded all generators.
+    """The dropout output of each record, in a run with a loop that seeds all generators.
 
     Args:
         seed: the seed of the run; None for a private one.
@@ -85,7 +85,7 @@ def test_masks_of_a_private_run_follow_from_no_seed(within: bool) -> None:
     ],
     ids=["torch", "random", "numpy"],
 )
-def test_what_is_drawn_while_records_are_read_follows_from_no_seed(draw: Any) -> None:
+def test_draws_during_reading_follow_no_seed(draw: Any) -> None:
     def collate(records: list[Any]) -> Any:
         return (draw(len(records)),)
 
@@ -95,11 +95,11 @@ def test_what_is_drawn_while_records_are_read_follows_from_no_seed(draw: Any) ->
 
 
 @pytest.mark.slow
-def test_a_seeded_run_stays_as_it_was() -> None:
+def test_seeded_run_is_unchanged() -> None:
     assert torch.equal(masked(1, within=False), masked(1, within=False))
 
 
-def test_a_seed_is_left_as_it_was_found() -> None:
+def test_seed_is_restored() -> None:
     begin(1)
     expected = drawn()
     begin(1)
@@ -111,7 +111,7 @@ def test_a_seed_is_left_as_it_was_found() -> None:
     assert drawn() == inside
 
 
-def test_nobody_knows_what_comes_next() -> None:
+def test_next_draws_are_unpredictable() -> None:
     seen = []
     for _ in range(2):
         begin(1)
@@ -121,7 +121,7 @@ def test_nobody_knows_what_comes_next() -> None:
 
 
 def test_all_devices_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Of several GPUs that are not named PyTorch warns.
+    # PyTorch warns about several unnamed GPUs.
     asked: list[Any] = []
 
     @contextlib.contextmanager
@@ -136,7 +136,7 @@ def test_all_devices_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == [0, 1, 2]
 
 
-def test_generators_of_devices_go_on_as_far_as_there_are_devices(
+def test_device_generators_resume_on_existing_devices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert device_rng_states() == []

@@ -1,4 +1,4 @@
-"""What a forward pass may not do while it is recorded."""
+"""Forbidden effects of a recorded forward pass."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def recorded(module: Any, rows: int = ROWS) -> Recorder:
     return Recorder(module, (), lambda: BlockLayout((rows,)))
 
 
-def test_backward_makes_no_gradients_of_weights_and_leaves_them_as_they_were() -> None:
+def test_backward_leaves_weight_gradients_unchanged() -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True), nn.Linear(4, 2))
     recorder = recorded(module)
     out = module(torch.ones(ROWS, 3))
@@ -57,7 +57,7 @@ def test_rows_must_be_records(shape: tuple[int, ...]) -> None:
 
 
 class Counting(torch.nn.Module):
-    """A network that counts its calls, or keeps what it read last, as attributes."""
+    """A network that stores its number of calls, or its last input, as attributes."""
 
     def __init__(self, what: str) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class Counting(torch.nn.Module):
     ("what", "words"),
     [("calls", "attribute 'kept'"), ("last", "attribute 'last'"), ("added up", "Counting")],
 )
-def test_what_a_module_keeps_in_attributes_is_refused(what: str, words: str, rows: int) -> None:
+def test_module_attributes_storing_records_are_rejected(what: str, words: str, rows: int) -> None:
     module = Counting(what)
     recorded(module, rows)
     with refuses("module", words):
@@ -90,14 +90,14 @@ def test_what_a_module_keeps_in_attributes_is_refused(what: str, words: str, row
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_what_is_set_up_once_is_no_state(rows: int) -> None:
+def test_one_time_setup_is_not_state(rows: int) -> None:
     module = Counting("nothing")
     recorded(module, rows)
     module(torch.ones(rows, 3)).sum().backward()
     assert module.last == "is set up"
 
 
-def test_a_layer_must_not_be_called_by_itself() -> None:
+def test_layer_must_not_be_called_separately() -> None:
     module = nn.Sequential(nn.Linear(3, 2))
     recorded(module)
     with refuses("module", "'0'"):
@@ -107,10 +107,10 @@ def test_a_layer_must_not_be_called_by_itself() -> None:
 
 
 class Keeping(torch.nn.Module):
-    """A network that keeps the mean of what it reads, from the first pass with so many records on.
+    """A network that stores the mean of its input, from the first pass with n records.
 
     Args:
-        kind: what keeps it.
+        kind: where it is stored.
         way: how it is written.
         rows: the number of records.
     """
@@ -149,7 +149,7 @@ class Keeping(torch.nn.Module):
         if (kind, way) != ("bias", "anew")
     ],
 )
-def test_a_network_that_keeps_records_is_refused(kind: str, way: str, rows: int) -> None:
+def test_network_storing_records_is_rejected(kind: str, way: str, rows: int) -> None:
     module = Keeping(kind, way, rows)
     recorded(module, rows)
     what = r"parameter 'map\.bias'" if kind == "bias" else f"{kind} 'mean'"
@@ -157,13 +157,13 @@ def test_a_network_that_keeps_records_is_refused(kind: str, way: str, rows: int)
         module(torch.ones(rows, 3))
 
 
-def test_contents_that_are_no_numbers_are_themselves() -> None:
+def test_non_numeric_contents_are_unchanged() -> None:
     module = Keeping("buffer", "in place", 9)
     recorded(module)
     module(torch.ones(ROWS, 3)).sum().backward()
 
 
-def test_a_failed_pass_leaves_parameters_as_they_were() -> None:
+def test_failed_pass_leaves_parameters_unchanged() -> None:
     module = nn.Sequential(nn.Linear(3, 2), nn.Linear(5, 2))
     recorded(module)
     with refuses("example", "records"):
@@ -177,7 +177,7 @@ def with_norm(rows: int = ROWS) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("again", ["train", "layer", "nothing"])
-def test_frozen_statistics_stay_as_they_are(again: str) -> None:
+def test_frozen_statistics_are_unchanged(again: str) -> None:
     module, x = with_norm()
     recorder = recorded(module)
     before = [buffer.clone() for buffer in module.buffers()]
@@ -194,7 +194,7 @@ def test_frozen_statistics_stay_as_they_are(again: str) -> None:
     assert not torch.equal(before[0], module[1].running_mean)
 
 
-def test_norms_are_frozen_by_themselves() -> None:
+def test_norms_are_frozen_individually() -> None:
     module, _ = with_norm()
     with refuses("module", "BatchNorm1d", "train()"):
         recorded(module.eval())

@@ -1,4 +1,4 @@
-"""Runs go on from checkpoints: as without the kill where seeded, and never with a step too many."""
+"""Runs resume from checkpoints: seeded ones exactly, and never with an additional step."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def begun(labels: str = "user", seed: int | None = 1, **options: Any) -> Any:
 
 
 def begun_with(mean: Any) -> Any:
-    """A run whose steps are those of a private mean."""
+    """A run with the steps of a private mean."""
     engine = PrivacyEngine(unit=User())
     return engine, *engine.make_private(**network(), dataset=DATA, users=USERS, mean=mean)
 
@@ -96,7 +96,7 @@ def resumed(path: Path, labels: str = "user", **options: Any) -> Any:
 
 
 def train(run: Any, steps: int | None = None, after: Callable[[int], Any] = lambda _: None) -> Any:
-    """Make steps of a run, all that are left by default, and return the parameters."""
+    """Make steps of a run, by default all remaining ones, and return the parameters."""
     _, module, optimizer, loader = run
     if steps == 0 or len(loader) == 0:
         return weights(module)
@@ -134,13 +134,13 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", range(1, STEPS))
-def test_a_seeded_run_ends_where_it_would_have(tmp_path: Path, after: int) -> None:
+def test_seeded_run_ends_with_the_uninterrupted_result(tmp_path: Path, after: int) -> None:
     whole = train(begun())
     path = tmp_path / "last.pt"
     run = begun()
     train(run, after)
     run[0].save(path)
-    # What follows is lost, and made again.
+    # Later steps are lost, and repeated.
     train(run, min(3, STEPS - after))
     again = resumed(path)
     assert len(again[3]) == STEPS - after
@@ -187,7 +187,7 @@ def test_every_kind_of_seeded_run(
 
 
 @pytest.mark.slow
-def test_schedulers_go_on_with_what_was_saved_beside(tmp_path: Path) -> None:
+def test_schedulers_resume_from_their_saved_state(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
 
     def scheduled(run: Any) -> Any:
@@ -243,7 +243,7 @@ def test_noise_after_a_checkpoint_is_fresh(tmp_path: Path) -> None:
 def test_no_order_of_kills_and_forks_makes_more_steps(
     tmp_path: Path, seed: int, draws: list[int]
 ) -> None:
-    """Somebody who sees everything saves, kills, goes on from old files and from two at once."""
+    """An observer of everything saves, kills, and resumes from old files and from two at once."""
     rng = np.random.default_rng(seed)
     runs, paths, folder = [begun(seed=None)], [], tmp_path / "first"
     folder.mkdir()
@@ -271,7 +271,7 @@ def test_no_order_of_kills_and_forks_makes_more_steps(
 def test_no_order_of_kills_gives_a_part_another_turn(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where users have turns, nobody's comes more often than is accounted for."""
+    """With cycles, no user participates more frequently than accounted for."""
     bands, steps = 3, 14
     rng, path, turns = np.random.default_rng(seed), tmp_path / "last.pt", []
     real = ClippedRounds.draw
@@ -290,7 +290,7 @@ def test_no_order_of_kills_gives_a_part_another_turn(
         elif rng.random() < 0.7:
             run = resumed(path)
     train(run)
-    # Each user is in one part, whose turn comes in every cycle once.
+    # Each user is in one part, with one participation in every cycle.
     assert (
         np.sum(turns, axis=0).max()
         <= -(-steps // bands)
@@ -299,8 +299,8 @@ def test_no_order_of_kills_gives_a_part_another_turn(
 
 
 @pytest.mark.slow
-def test_noise_that_cancels_begins_anew(tmp_path: Path) -> None:
-    """The file of a private run has no past noise; what is added is that of a first round."""
+def test_cancelling_noise_starts_again(tmp_path: Path) -> None:
+    """The file of a private run has no past noise; the next noise is a first round's."""
     path = tmp_path / "last.pt"
     run = begun(seed=None, noise="banded", bands=4, sampling_rate=0.25)
     train(run, 2)
@@ -319,7 +319,7 @@ def test_noise_that_cancels_begins_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_noise_that_cancels_ends_with_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancelling_noise_ends_with_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     run = begun(seed=None, noise="banded", bands=4, sampling_rate=0.25)
     train(run, 1)
 
@@ -336,7 +336,7 @@ def test_noise_that_cancels_ends_with_an_interrupt(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-def test_an_adaptive_bound_goes_on_as_it_was_published(tmp_path: Path) -> None:
+def test_adaptive_bound_resumes_as_published(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     run = begun(seed=None, max_grad_norm=AdaptiveNorm(start=0.01))
     train(run, 3)
@@ -347,7 +347,7 @@ def test_an_adaptive_bound_goes_on_as_it_was_published(tmp_path: Path) -> None:
     assert resumed(path)[3]._run.steps.bound == bound
 
 
-def test_a_mean_of_its_own_is_not_saved(tmp_path: Path) -> None:
+def test_custom_mean_is_not_saved(tmp_path: Path) -> None:
     mean = Recentred(1.0, 2.0, PEOPLE, 3)
     engine, *_ = begun_with(mean)
     with refuses("mean", "rounds"):
@@ -375,7 +375,7 @@ def test_a_step_is_in_the_journal_before_its_noise(
 
 
 @pytest.mark.slow
-def test_a_step_that_fails_counts_and_leaves_nothing_behind(
+def test_failing_step_counts_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draws: list[int]
 ) -> None:
     run = begun(seed=None, sampling_rate=1.0)
@@ -472,7 +472,7 @@ def test_another_ledger_charges_all_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_older_copy_of_the_ledger_is_refused(tmp_path: Path) -> None:
+def test_older_copy_of_the_ledger_is_rejected(tmp_path: Path) -> None:
     path, place, old = (tmp_path / name for name in ("last.pt", "visits.ledger", "old"))
     dg.Ledger.create(place, name="visits", promises=[PROMISE]).close()
     shutil.copy(place, old)
@@ -483,7 +483,7 @@ def test_an_older_copy_of_the_ledger_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_budget_that_is_open_is_charged_for_all_steps(tmp_path: Path) -> None:
+def test_open_budget_is_charged_for_all_steps(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     with dg.budget(2.0, 1e-6) as first:
         run = begun(seed=None, share=1.0)
@@ -515,7 +515,7 @@ def test_a_ledger_and_a_budget_in_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_process_that_was_forked_makes_no_step(tmp_path: Path) -> None:
+def test_forked_process_makes_no_step(tmp_path: Path) -> None:
     run = begun(seed=None)
     batches = iter(run[3])
     x, y = next(batches)
@@ -529,7 +529,7 @@ def test_a_process_that_was_forked_makes_no_step(tmp_path: Path) -> None:
     assert run[2].step()
 
 
-def test_a_process_that_was_forked_saves_nothing(tmp_path: Path) -> None:
+def test_forked_process_saves_nothing(tmp_path: Path) -> None:
     run = begun(seed=None)
     refused_when_forked(lambda: run[0].save(tmp_path / "last.pt"), "forked")
     assert not list(tmp_path.iterdir())
@@ -539,13 +539,13 @@ def test_a_process_that_was_forked_saves_nothing(tmp_path: Path) -> None:
 def test_no_step_is_begun_while_a_thread_saves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk is slow: steps that were begun while it makes the journal were in no journal."""
+    """On a slow disk, steps begun while it writes the journal were in no journal."""
     run, creating, steps = begun(seed=None, sampling_rate=1.0), threading.Event(), []
     real = Journal.create
 
     def slow(*given: Any) -> Journal:
         creating.set()
-        # Nothing tells that the step waits; it is over by then if it does not.
+        # No signal shows that the step waits; without waiting it would be over by then.
         other.join(timeout=0.3)
         return real(*given)
 
@@ -565,7 +565,7 @@ def test_no_step_is_begun_while_a_thread_saves(
 
 
 @pytest.mark.slow
-def test_workers_may_read_the_records_meanwhile() -> None:
+def test_workers_may_read_records_in_the_meantime() -> None:
     """Loaders that evaluate fork or start workers, which take nothing of the run with them."""
     run = begun(seed=None)
     for start in ("fork", "spawn"):
@@ -594,7 +594,7 @@ def test_killed_at_random_points(tmp_path: Path, kills: int, seed: str) -> None:
     found = json.loads(done.stdout)
     assert sum(one["kills"] for one in found["runs"]) >= kills
     for one in [found["whole"], *found["runs"]]:
-        # One that was killed before its first checkpoint began again, and was charged again.
+        # A run killed before its first checkpoint started again, and was charged again.
         assert 1 <= one["charges"] <= one["begun"]
         if seed == "none":
             assert one["dots"][-1] == STEPS_OF_KILLED
@@ -603,7 +603,7 @@ def test_killed_at_random_points(tmp_path: Path, kills: int, seed: str) -> None:
         assert all(one["same"] for one in found["runs"])
 
 
-# -- what is refused --
+# -- errors --
 
 
 @pytest.mark.slow
@@ -623,7 +623,7 @@ def test_inside_a_step_nothing_is_saved(tmp_path: Path) -> None:
         PrivacyEngine().save(tmp_path / "other.pt")
 
 
-def test_all_checkpoints_lie_in_one_folder(tmp_path: Path) -> None:
+def test_all_checkpoints_are_in_one_folder(tmp_path: Path) -> None:
     engine, *_ = begun(seed=None)
     (tmp_path / "other").mkdir()
     engine.save(tmp_path / "first.pt")
@@ -684,15 +684,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("wrong", "words"), WRONG.values(), ids=WRONG)
-def test_another_run_is_refused(tmp_path: Path, wrong: dict[str, Any], words: str) -> None:
+def test_another_run_is_rejected(tmp_path: Path, wrong: dict[str, Any], words: str) -> None:
     path = tmp_path / "last.pt"
     begun(seed=None)[0].save(path)
     with pytest.raises(ParameterError, match=words):
         resumed(path, **wrong)
 
 
-def test_other_records_under_the_same_name_are_refused(tmp_path: Path, effort: Effort) -> None:
-    """Labels are compared by what they are, whatever holds them."""
+def test_other_records_under_the_same_name_are_rejected(tmp_path: Path, effort: Effort) -> None:
+    """Labels are compared by value, in any container."""
     more = torch.utils.data.TensorDataset(*(torch.cat([t, t[:1]]) for t in DATA.tensors))
     turned = USERS[::-1].copy()
     others: dict[str, dict[str, Any]] = {
@@ -717,7 +717,7 @@ def test_other_records_under_the_same_name_are_refused(tmp_path: Path, effort: E
 
 
 class Watched:
-    """Labels of users, of which it is noted that they are read."""
+    """Labels of users that record being read."""
 
     def __init__(self, labels: Any) -> None:
         self.labels, self.read = np.asarray(labels), False
@@ -732,8 +732,8 @@ class Watched:
         return self.labels
 
 
-def test_no_label_is_read_before_a_run_that_goes_on_is_charged(tmp_path: Path) -> None:
-    """Whether labels are those of the run is an answer about people."""
+def test_no_label_is_read_before_charging_a_resumed_run(tmp_path: Path) -> None:
+    """Whether labels belong to the run is an answer about people."""
     path = tmp_path / "last.pt"
     begun("user", seed=None)[0].save(path)
     for labels in (USERS, USERS[::-1].copy()):
@@ -752,7 +752,7 @@ def test_no_label_is_read_before_a_run_that_goes_on_is_charged(tmp_path: Path) -
         assert budget.left == left
 
 
-def test_neither_file_alone_knows_the_labels(tmp_path: Path) -> None:
+def test_neither_single_file_reveals_the_labels(tmp_path: Path) -> None:
     found = []
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
@@ -761,7 +761,7 @@ def test_neither_file_alone_knows_the_labels(tmp_path: Path) -> None:
         (journal,) = path.parent.glob("*.steps")
         key = json.loads(torch.load(path, weights_only=True)["plan"])["key"]
         (people,) = re.findall("Its records: ([0-9a-f]{64})\n", journal.read_text())
-        # The hash is in the journal alone, its key in the checkpoint alone.
+        # The hash is only in the journal, its key only in the checkpoint.
         assert people.encode() not in path.read_bytes()
         assert bytes.fromhex(people) not in path.read_bytes()
         assert key not in journal.read_text()
@@ -770,7 +770,7 @@ def test_neither_file_alone_knows_the_labels(tmp_path: Path) -> None:
     assert len(set(found)) == 4
 
 
-def test_another_network_or_optimizer_is_refused(tmp_path: Path) -> None:
+def test_another_network_or_optimizer_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     begun(seed=None)[0].save(path)
     wider = torch.nn.Linear(INPUTS, 7).double()
@@ -783,7 +783,7 @@ def test_another_network_or_optimizer_is_refused(tmp_path: Path) -> None:
     assert hooks(given["module"]) == 0
 
 
-def test_records_of_another_region_are_refused(tmp_path: Path) -> None:
+def test_records_of_another_region_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "last.pt"
     begun(seed=None)[0].save(path)
     with (
@@ -804,7 +804,7 @@ def test_a_run_is_not_copied() -> None:
 
 
 @pytest.mark.slow
-def test_a_seeded_run_goes_on_with_what_layers_draw_on_devices(
+def test_seeded_run_resumes_device_draws_of_layers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stands, put = [torch.tensor([7], dtype=torch.uint8)], list[Any]()

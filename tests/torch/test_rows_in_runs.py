@@ -1,4 +1,4 @@
-"""Nothing of a row stands in what a training run says, logs, keeps or leaves, however it ends."""
+"""No contents of a row appear in any text, log or file of a training run, however it ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Diaries:
 
     Args:
         fails_at: the number of the read that fails; None for none.
-        fails: what is raised then.
+        fails: the raised error.
     """
 
     fails_at: int | None = None
@@ -63,8 +63,8 @@ class Training:
     """A training of people's diaries, with a checkpoint.
 
     Args:
-        folder: where the checkpoint lies.
-        more: what else is asked for.
+        folder: the folder of the checkpoint.
+        more: other options.
     """
 
     folder: Path
@@ -117,19 +117,19 @@ ENDS: Mapping[str, Callable[[Training], Any]] = {
 
 
 def _of_others(run: Training) -> Any:
-    """Go on with labels of other people, which is refused."""
+    """Resume with labels of other people, which is rejected."""
     with pytest.raises(dg.ParameterError, match="users") as refused:
         run(users=USERS[::-1])
     raise refused.value
 
 
 def _with_less(run: Training) -> Any:
-    """Train where there is no room, which is refused."""
+    """Train beyond the remaining budget, which is rejected."""
     with dg.budget(0.1, 1e-7):
         return run(delta=1e-8)
 
 
-#: What is done next.
+#: The next action.
 NEXT: Mapping[str, Callable[[Training], Any]] = {
     "resumed": lambda run: run(),
     "resumed by others": _of_others,
@@ -139,7 +139,7 @@ NEXT: Mapping[str, Callable[[Training], Any]] = {
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of temporary files, in which nothing of a row may be left, nor elsewhere."""
+    """The folder of temporary files, which must contain nothing from a row, nor any other place."""
     (folder := tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield folder
@@ -147,7 +147,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def _handed_on(training: Any) -> Iterator[str | bytes]:
-    """What a training hands on."""
+    """Everything that a training returns."""
     yield from (repr(training), str(training), repr(vars(training)), pickle.dumps(training))
     yield training.guarantee.to_json()
 
@@ -155,7 +155,7 @@ def _handed_on(training: Any) -> Iterator[str | bytes]:
 @pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("next_", NEXT)
 @pytest.mark.parametrize("ends", ENDS)
-def test_nothing_of_a_row_is_said_kept_or_left(
+def test_row_contents_appear_in_no_text_or_file(
     ends: str, next_: str, tmp_path: Path, temporary: Path
 ) -> None:
     run = Training(tmp_path)
@@ -171,9 +171,7 @@ def test_nothing_of_a_row_is_said_kept_or_left(
             result.report(tmp_path / "page.html")
 
 
-def test_nothing_of_a_row_stands_in_the_checkpoint_of_a_loop(
-    tmp_path: Path, temporary: Path
-) -> None:
+def test_row_contents_are_absent_from_a_loops_checkpoint(tmp_path: Path, temporary: Path) -> None:
     network = torch.nn.Linear(2, 1).double()
     engine = PrivacyEngine()
     network, optimizer, loader = engine.make_private(
@@ -190,7 +188,7 @@ def test_nothing_of_a_row_stands_in_the_checkpoint_of_a_loop(
         engine.save(tmp_path / "last.pt")
 
 
-def test_nothing_of_a_row_stands_in_what_a_trainer_writes(tmp_path: Path, temporary: Path) -> None:
+def test_row_contents_are_absent_from_a_trainers_files(tmp_path: Path, temporary: Path) -> None:
     authors = [f"{CANARY} {row // 3}" for row in range(RECORDS)]
     data = texts().remove_columns("author").add_column("author", authors)
     data = data.add_column("text", [f"{CANARY} {NUMBER}"] * RECORDS)

@@ -1,4 +1,4 @@
-"""Clipped sums are those of a loop over blocks, for layers of any shape that hypothesis draws."""
+"""Clipped sums equal a loop over blocks, for layers of any shape drawn by hypothesis."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def layers(draw: Any) -> tuple[Any, tuple[int, ...]]:
     st.floats(0.01, 3.0),
     st.integers(0, 1000),
 )
-def test_sums_are_those_of_a_loop(
+def test_sums_agree_with_a_loop(
     made: tuple[Any, tuple[int, ...]], sizes: list[int], precision: Any, bound: float, seed: int
 ) -> None:
     (layer, shape), layout = made, BlockLayout.of(sorted(sizes))

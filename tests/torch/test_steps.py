@@ -272,41 +272,51 @@ def test_exact_sums_have_no_other_entries_without_counts() -> None:
 SHAPES = [(300, 40), (7,), (2, 3, 4)]
 
 
-def noise(exact: bool, source: RandomSource, sd: float = 3.0) -> FloatArray:
+WAYS = ["processor", "device", "exact"]
+
+
+def noise(way: str, source: RandomSource, sd: float = 3.0) -> FloatArray:
     """The noise of one step, with a clipping bound of 1, as one vector."""
     part = Gaussian(sd)
     weights = [torch.zeros(shape) for shape in SHAPES]
-    if exact:
+    if way == "exact":
         found = ExactSum(weights, 1.0, grid_step(1.0, sd))
         noisy = noised_steps(found.total, found.largest_norm, part, found.step, source)
         parts = dict(split(noisy, weights))
     else:
         (normals,) = counted(source, part).normals(part, 1.0)
-        parts = dict(in_floating_point(FloatSum(weights, 1.0), weights, normals))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("dpgrain.publishing.draws.draws_itself", lambda _: way == "device")
+            parts = dict(in_floating_point(FloatSum(weights, 1.0), weights, normals))
     assert [parts[w].shape for w in weights] == [w.shape for w in weights]
     drawn: FloatArray = np.concatenate([parts[w].numpy().ravel() for w in weights])
     return drawn
 
 
-@pytest.mark.parametrize("exact", [False, True])
-def test_the_law_is_normal_with_the_stated_deviation(exact: bool) -> None:
-    drawn = noise(exact, SeededSource(1))
+@pytest.mark.parametrize("way", WAYS)
+def test_the_law_is_normal_with_the_stated_deviation(way: str) -> None:
+    drawn = noise(way, SeededSource(1))
     assert scipy.stats.kstest(drawn / 3.0, "norm").pvalue > 1e-4
     assert scipy.stats.kstest(drawn / 3.3, "norm").pvalue < 1e-6
 
 
-@pytest.mark.parametrize("exact", [False, True])
-def test_noise_is_drawn_anew(exact: bool) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_noise_is_drawn_anew(way: str) -> None:
     one, same = SeededSource(1), SeededSource(1)
-    first = noise(exact, one)
-    assert np.array_equal(first, noise(exact, same))
-    assert abs(np.corrcoef(first, noise(exact, one))[0, 1]) < 0.05
+    first = noise(way, one)
+    assert np.array_equal(first, noise(way, same))
+    assert abs(np.corrcoef(first, noise(way, one))[0, 1]) < 0.05
     system = SystemSource()
-    assert not np.array_equal(noise(exact, system), noise(exact, system))
+    assert not np.array_equal(noise(way, system), noise(way, system))
 
 
-def test_float_noise_does_not_follow_from_pytorch_s_seed() -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_float_noise_does_not_follow_from_pytorch_s_seed(way: str) -> None:
     torch.manual_seed(1)
-    first = noise(False, SystemSource())
+    first = noise(way, SystemSource())
     torch.manual_seed(1)
-    assert not np.array_equal(first, noise(False, SystemSource()))
+    assert not np.array_equal(first, noise(way, SystemSource()))
+
+
+def test_noise_of_devices_differs_from_noise_of_processors() -> None:
+    assert not np.array_equal(noise("device", SeededSource(1)), noise("processor", SeededSource(1)))

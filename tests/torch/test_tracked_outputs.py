@@ -1,4 +1,4 @@
-"""A backward pass starts from losses that keep records apart, and from no others."""
+"""A backward pass starts from losses that separate records, and from no others."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ nn, functional = torch.nn, torch.nn.functional
 RECORDS, TOKENS, CLASSES = 5, 3, 4
 DOUBLE = torch.float64
 
-# -- every loss that a loop may write, beside a loop over records --
+# -- every loss of a loop, compared with a loop over records --
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Outputs, targets and what counts, each with a row for each record."""
+    """Outputs, targets and weights, each with a row for each record."""
 
     out: Any
     numbers: Any
@@ -127,7 +127,7 @@ KINDS: dict[str, Kind] = {
 
 
 def _second(out: Any) -> Any:
-    """Classes as the second dimension, where cross-entropy wants them."""
+    """Classes as the second dimension, as cross-entropy requires."""
     return out.transpose(1, 2) if out.dim() == 3 else out
 
 
@@ -136,7 +136,7 @@ def _reduced(each: Any, reduction: str) -> Any:
 
 
 def _rows(each: Any, mask: Any) -> tuple[Any, Any]:
-    """Entries by record, and what of them counts."""
+    """Entries by record, and their weights."""
     records = len(mask)
     each = each.reshape(records, -1)
     counted = mask.reshape(records, -1)
@@ -154,7 +154,7 @@ def _batch(each: Any, mask: Any) -> Any:
     return (each * counted).sum() / counted.sum()
 
 
-#: What follows a loss with reduction="none"; the others are made by the loss itself.
+#: Operations after a loss with reduction="none"; the loss computes the others itself.
 ENDS: dict[str, Callable[[Any, Any], Any]] = {
     "records": lambda each, mask: each.flatten(1).mean(1) if each.dim() > 1 else each,
     "mean": lambda each, mask: each.mean(),
@@ -188,7 +188,7 @@ def written(kind: str, reduction: str, end: str, scale: str, on: Batch) -> Any:
 
 
 def passed(found: Batch, reduction: Reduction, write: Callable[[Batch], Any]) -> Any:
-    """The gradient by outputs of a sum over records, where the loss is accepted; else None."""
+    """The gradient by outputs of a sum over records, if the loss is accepted; else None."""
     leaf = found.out.clone().requires_grad_(True)
     of = Pass(RECORDS, reduction)
     known = of.output(leaf * 1.0, "rows")
@@ -204,7 +204,7 @@ def passed(found: Batch, reduction: Reduction, write: Callable[[Batch], Any]) ->
 
 
 def looped(found: Batch, write: Callable[[Batch], Any]) -> Any:
-    """The same, from each record alone."""
+    """The same, from each record separately."""
     parts = []
     for place in range(RECORDS):
         one = found.record(place)
@@ -214,7 +214,7 @@ def looped(found: Batch, write: Callable[[Batch], Any]) -> Any:
     return torch.cat(parts)
 
 
-#: What a loop may write, as it is often written: reduction, kind, what follows.
+#: Losses as commonly written: reduction, type, next operation.
 ORDINARY = [
     ("mean", kind, "mean", "")
     for kind in ("squares", "lengths", "huber", "smooth", "binary", "counts", "shares of classes")
@@ -231,7 +231,7 @@ ORDINARY += [("sum", "swapped classes", "sum", "")]
 @pytest.mark.parametrize("left_out", [False, True], ids=["all labels", "labels left out"])
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_accepted_is_a_loop_over_records(
+def test_accepted_losses_equal_a_loop_over_records(
     kind: str, reduction: Reduction, tokens: bool, left_out: bool
 ) -> None:
     found, accepted = batch(tokens, left_out), set()
@@ -245,7 +245,7 @@ def test_what_is_accepted_is_a_loop_over_records(
             continue
         accepted.add((own, end, scale))
         apart = looped(found, write)
-        # A record alone without a label that counts has a mean of none, and no gradient here.
+        # A single record without a counted label has an undefined mean, and no gradient here.
         counts = torch.isfinite(apart)
         assert gradient[~counts].eq(0).all()
         torch.testing.assert_close(gradient[counts], apart[counts], rtol=1e-9, atol=1e-12)
@@ -255,7 +255,7 @@ def test_what_is_accepted_is_a_loop_over_records(
 
 
 @pytest.mark.parametrize("left_out", [False, True])
-def test_a_mean_over_labels_of_one_for_each_record_is_a_mean_over_records(left_out: bool) -> None:
+def test_mean_over_single_labels_equals_mean_over_records(left_out: bool) -> None:
     found = batch(False, left_out)
     gradient = passed(found, "mean", lambda on: functional.cross_entropy(on.out, on.labels))
     for place in range(RECORDS):
@@ -280,13 +280,13 @@ MIXING = {
 
 @pytest.mark.parametrize("name", MIXING)
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_losses_that_divide_by_what_others_have_are_refused(name: str, reduction: Any) -> None:
+def test_losses_divided_by_other_records_are_rejected(name: str, reduction: Any) -> None:
     kind, own, end, tokens = MIXING[name]
     found = batch(tokens, True)
     assert passed(found, reduction, lambda on: written(kind, own, end, "plain", on)) is None
 
 
-# -- every function of the list keeps records apart --
+# -- every function of the list separates records --
 
 X, Y = (2 + torch.rand(2, RECORDS, TOKENS, CLASSES, dtype=DOUBLE)).unbind(0)
 PLACES = torch.randint(0, TOKENS, (RECORDS, 2, CLASSES))
@@ -344,7 +344,7 @@ PAIRS = set(_PAIRS.split())
 
 
 @pytest.mark.parametrize("func", [f for f in RULES if f is not torch.Tensor.cuda])
-def test_no_function_of_the_list_lets_a_record_reach_another(func: Any) -> None:
+def test_no_listed_function_mixes_records(func: Any) -> None:
     (name, *_) = [
         name for name, rule in _RULES_BY_NAME.items() if func in [*_functions(name, rule)]
     ]
@@ -370,7 +370,7 @@ def test_no_function_of_the_list_lets_a_record_reach_another(func: Any) -> None:
 
 
 class Speaking(torch.nn.Module):
-    """A small model of language that is called as Hugging Face's are, with labels and a loss."""
+    """A small language model called like Hugging Face's, with labels and a loss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -393,7 +393,7 @@ TOKENS_OF = torch.randint(0, 9, (RECORDS, TOKENS))
 LABELS = TOKENS_OF.masked_fill(torch.arange(TOKENS) > torch.arange(RECORDS)[:, None] % TOKENS, -100)
 
 
-def test_the_loss_that_a_model_makes_by_itself_is_refused() -> None:
+def test_loss_computed_by_the_model_is_rejected() -> None:
     module = Speaking()
     recorder = recorded(module)
     out = module(input_ids=TOKENS_OF, labels=LABELS)
@@ -426,7 +426,7 @@ def test_losses_of_records_take_its_place() -> None:
 
 
 @pytest.mark.parametrize("captured", ["an output", "a sum over records"])
-def test_a_loss_of_one_record_takes_nothing_of_others_along(captured: str) -> None:
+def test_record_loss_includes_nothing_of_others(captured: str) -> None:
     module = nn.Linear(3, 2)
     recorded(module)
     out = module(torch.randn(RECORDS, 3))
@@ -473,7 +473,7 @@ def slope(module: Any, x: Any) -> None:
 
 
 class Centred(torch.autograd.Function):
-    """The identity, with a gradient that is centred over records."""
+    """The identity, with a gradient centred over records."""
 
     @staticmethod
     def forward(_ctx: Any, out: Any) -> Any:
@@ -489,7 +489,7 @@ def centre(gradients: tuple[Any, ...]) -> tuple[Any]:
 
 
 func, edge_of = torch.func, torch.autograd.graph.get_gradient_edge
-#: Ways for gradients, or their gradients, to reach layers beside one backward pass of a loss.
+#: Ways for gradients, or their gradients, to reach layers outside one backward pass of a loss.
 WAYS: dict[str, Callable[[Any, Any], Any]] = {
     "gradient penalty": penalty,
     "autograd.grad": lambda m, x: torch.autograd.grad(m(x.requires_grad_(True)).mean(), x),
@@ -536,14 +536,14 @@ def test_no_other_gradient_reaches_a_layer(name: str) -> None:
     module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
     recorder = recorded(module)
     recorder.check_example(((torch.randn(4, 3),), {}), 4)
-    # A tensor of a pass that is over is none that PyTorch computes with.
+    # PyTorch does not compute with tensors of a finished pass.
     with pytest.raises(RuntimeError if name == "what a module keeps" else ParameterError):
         WAYS[name](module, torch.randn(RECORDS, 3))
     used = {"twice", "again"}
     assert bool(recorder.uses) == (name in used)
 
 
-def test_what_was_changed_in_place_is_known_under_every_name() -> None:
+def test_changes_in_place_are_known_under_every_name() -> None:
     of = Pass(RECORDS, "mean")
     leaf = torch.randn(RECORDS, 2, requires_grad=True)
     out = of.output(leaf * 1.0, "rows")
@@ -555,7 +555,7 @@ def test_what_was_changed_in_place_is_known_under_every_name() -> None:
             known.mean().backward()
 
 
-def test_outputs_of_another_batch_are_refused() -> None:
+def test_outputs_of_another_batch_are_rejected() -> None:
     first, second = (
         Pass(RECORDS, "mean").output(torch.randn(RECORDS, 2, requires_grad=True) * 1.0, "rows")
         for _ in range(2)
@@ -593,7 +593,7 @@ def test_a_loop_may_look_at_everything() -> None:
 
 
 @pytest.mark.parametrize("records", [1, 2])
-def test_a_dimension_of_one_is_left_out_but_never_that_of_records(records: int) -> None:
+def test_dimension_of_one_is_dropped_except_the_records(records: int) -> None:
     of = Pass(records, "mean")
     out = of.output(torch.randn(records, 1, requires_grad=True) * 1.0, "rows")
     loss = functional.mse_loss(out.squeeze(), torch.zeros(records))
@@ -601,7 +601,7 @@ def test_a_dimension_of_one_is_left_out_but_never_that_of_records(records: int) 
     loss.backward()
 
 
-def test_what_is_returned_keeps_its_form() -> None:
+def test_returned_values_retain_their_form() -> None:
     @dataclass
     class Both:
         logits: Any
@@ -631,7 +631,7 @@ def test_what_is_returned_keeps_its_form() -> None:
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("label", [3, -1, 10**12])
-def test_a_label_that_is_no_class_adds_nothing(reduction: str, label: int) -> None:
+def test_invalid_class_label_adds_nothing(reduction: str, label: int) -> None:
     """It would end the run, and show that it is there."""
     torch.manual_seed(1)
     x, layout = torch.randn(4, 2), BlockLayout((1,) * 4)

@@ -37,7 +37,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("lora", [False, True], ids=["fully", "lora"])
-def test_weights_are_those_of_a_loop_of_ones_own(tmp_path: Path, lora: bool) -> None:
+def test_weights_equal_a_custom_loop(tmp_path: Path, lora: bool) -> None:
     theirs = trainer(tmp_path, lora=lora)
     result = theirs.train()
     assert result.global_step == theirs.state.global_step == 4
@@ -101,7 +101,7 @@ def test_the_promise_is_the_exact_one_of_the_sampler(tmp_path: Path, name: str) 
     assert "author" in str(theirs.guarantee)
 
 
-def test_records_are_drawn_one_by_one_and_as_many_kept_as_are_billed(tmp_path: Path) -> None:
+def test_records_are_sampled_individually_up_to_the_charged_number(tmp_path: Path) -> None:
     sizes = []
     for kept in (1, 2, 3, 9):
         asked = {"unit": User(max_elements=kept), "sampling": "records", "sampling_rate": 1.0}
@@ -113,7 +113,7 @@ def test_records_are_drawn_one_by_one_and_as_many_kept_as_are_billed(tmp_path: P
     assert sizes == [(kept * USERS, kept * USERS) for kept in (1, 2, 3, 3)]
 
 
-def test_a_promise_is_in_the_card_and_beside_the_model(tmp_path: Path) -> None:
+def test_guarantee_is_in_the_card_and_model_folder(tmp_path: Path) -> None:
     asked = {"noise_multiplier": None, "target_epsilon": 3.0}
     theirs = trainer(tmp_path, privacy=asked)
     theirs.train()
@@ -130,21 +130,21 @@ def test_a_promise_is_in_the_card_and_beside_the_model(tmp_path: Path) -> None:
 
 
 def _without_names(content: bytes) -> bytes:
-    """A file without the names that ids get at random, whatever they are."""
+    """A file without randomly assigned ids."""
     return re.sub(rb"#[0-9a-f]{8}", b"#", content)
 
 
 def _without_time(folder: Path) -> dict[str, Any]:
-    """Arguments without the time at which they are made, which was in them before version 5."""
+    """Arguments without their creation time, which they had before version 5."""
     with_time = transformers.__version__.startswith("4.")
     return {"logging_dir": str(folder / "runs")} if with_time else {}
 
 
-def test_nothing_that_is_saved_or_logged_follows_from_records(tmp_path: Path) -> None:
+def test_saved_and_logged_values_do_not_follow_records(tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
 
     class Watching(transformers.TrainerCallback):
-        """A callback that keeps all that is logged."""
+        """A callback that stores all logs."""
 
         def on_log(
             self, _args: Any, _state: Any, _control: Any, logs: Any = None, **_: Any
@@ -153,7 +153,7 @@ def test_nothing_that_is_saved_or_logged_follows_from_records(tmp_path: Path) ->
 
     found: list[dict[str, bytes]] = []
     for data in (texts(1), texts(7, longest=4)):
-        # Weights stay as they are, so that nothing else is published.
+        # Weights are unchanged, so that nothing else is published.
         args = {"learning_rate": 0.0, **_without_time(tmp_path)}
         theirs = trainer(tmp_path / "run", data, args=args, callbacks=[Watching()])
         theirs.train()
@@ -171,7 +171,7 @@ def test_nothing_that_is_saved_or_logged_follows_from_records(tmp_path: Path) ->
 
 
 class Recording(transformers.TrainerCallback):
-    """A callback that keeps the state and whatever else it is passed at each event, but for objects."""
+    """A callback that stores the state and its other arguments at each event, except objects."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
@@ -183,20 +183,20 @@ class Recording(transformers.TrainerCallback):
 
     def keep(self, name: str, passed: Any, named: dict[str, Any]) -> None:
         _, state, control = passed
-        # Objects, such as the model, are passed besides.
+        # Objects, such as the model, are also passed.
         plain = {
             of: told for of, told in named.items() if isinstance(told, dict | float | int | str)
         }
         self.seen.append((name, repr([vars(state), vars(control), plain])))
 
 
-def test_numbers_of_records_change_nothing_that_is_told(
+def test_numbers_of_records_change_no_output(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Logs, metrics, progress, events and results, bit for bit, where weights stay as they are."""
+    """Logs, metrics, progress, events and results, bit for bit, with unchanged weights."""
     found = []
     library = logging.getLogger("transformers")
     monkeypatch.setattr(library, "propagate", True)
@@ -229,7 +229,7 @@ def test_numbers_of_records_change_nothing_that_is_told(
                     # Other modules log what they find once in a process.
                     if each.name.startswith(("transformers.trainer", "dpgrain"))
                 ],
-                # The bar of files that are written has another clock.
+                # The progress bar of written files has another clock.
                 "printed": re.sub(r"\[[^]]*it/s\]", "", printed.out + printed.err),
                 "guarantee": str(theirs.guarantee),
             }
@@ -241,7 +241,7 @@ def test_numbers_of_records_change_nothing_that_is_told(
     assert {"on_log", "on_step_end", "on_save"} <= {name for name, _ in found[0]["events"]}
 
 
-def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+def test_run_resumes_from_a_checkpoint(tmp_path: Path) -> None:
     whole = trainer(tmp_path / "whole")
     whole.train()
 
@@ -266,7 +266,7 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     ]
 
 
-def test_steps_without_records_are_made(tmp_path: Path) -> None:
+def test_empty_steps_are_made(tmp_path: Path) -> None:
     theirs = trainer(tmp_path, privacy={"sampling_rate": 0.02}, args={"max_steps": 20})
     before = weights(theirs.model)
     assert theirs.train().global_step == 20
@@ -295,7 +295,7 @@ def test_a_model_generates_as_before(tmp_path: Path) -> None:
     assert not any("forward" in vars(part) for part in model.modules() if part is not model)
 
 
-def test_what_is_measured_is_public(tmp_path: Path) -> None:
+def test_measured_records_are_public(tmp_path: Path) -> None:
     data = texts()
     with refuses("eval_dataset", "eval_is_public"):
         trainer(tmp_path, data, eval_dataset=texts(5))
@@ -404,14 +404,14 @@ def test_a_plateau_is_one_of_public_records(tmp_path: Path, kind: str) -> None:
         ({"push_to_hub": True}, "push_to_hub"),
     ],
 )
-def test_what_would_tell_of_records_is_refused(
+def test_settings_revealing_records_are_rejected(
     tmp_path: Path, args: dict[str, Any], name: str
 ) -> None:
     with refuses(name):
         trainer(tmp_path, args=args)
 
 
-def test_other_runs_are_refused(tmp_path: Path) -> None:
+def test_other_runs_are_rejected(tmp_path: Path) -> None:
     with refuses("users_column", "'nobody'"):
         trainer(tmp_path, privacy={"users_column": "nobody"}).train()
     with refuses("compute_loss_func"):
@@ -473,8 +473,8 @@ class Looking(transformers.TrainerCallback):
 
 
 @pytest.mark.parametrize("evaluated", [False, True])
-def test_callbacks_do_not_see_which_draws_were_empty(tmp_path: Path, evaluated: bool) -> None:
-    """One record would be there with certainty where a step is made as others are not."""
+def test_callbacks_do_not_see_empty_samples(tmp_path: Path, evaluated: bool) -> None:
+    """One record would be present with certainty if a step differed from others."""
     seen = []
     for rows in (0, 1):
         callback = Looking()
@@ -494,7 +494,7 @@ def test_callbacks_do_not_see_which_draws_were_empty(tmp_path: Path, evaluated: 
     assert len(seen[0]) == 16
 
 
-def test_a_collator_with_a_generator_of_its_own_is_refused(tmp_path: Path) -> None:
+def test_collator_with_a_custom_generator_is_rejected(tmp_path: Path) -> None:
     class Seeded:
         seed = 7
 
@@ -505,7 +505,7 @@ def test_a_collator_with_a_generator_of_its_own_is_refused(tmp_path: Path) -> No
         trainer(tmp_path, data_collator=Seeded())
 
 
-# Records of any kind that a column can hold, and what each is by the fixed rules.
+# Records of any column type, and their values by the fixed rules.
 _ODD: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"input_ids": None, "labels": None}, {"input_ids": [0], "labels": [-100]}),
     ({"input_ids": [4, None], "labels": [4, 5]}, {"input_ids": [0], "labels": [-100]}),
@@ -540,8 +540,8 @@ def test_no_record_ends_a_training_or_moves_another_one(tmp_path: Path) -> None:
         torch.testing.assert_close(part, found[1][name], rtol=1e-5, atol=1e-6)
 
 
-def test_steps_without_a_record_that_can_be_read_are_made(tmp_path: Path) -> None:
-    # Of one author more are there than are read at a time.
+def test_steps_without_readable_records_are_made(tmp_path: Path) -> None:
+    # One author has more records than are read at a time.
     rows = [{"input_ids": None, "labels": None, "author": row // 5} for row in range(6)]
     data = datasets.Dataset.from_list(rows, features=texts().features)
     theirs = trainer(tmp_path, data, privacy={"sampling_rate": 1.0})
@@ -550,10 +550,10 @@ def test_steps_without_a_record_that_can_be_read_are_made(tmp_path: Path) -> Non
     assert not any(torch.equal(p, weights(theirs.model)[name]) for name, p in before.items())
 
 
-def test_a_schema_that_does_not_fit_is_refused_before_a_row_is_read(tmp_path: Path) -> None:
+def test_mismatched_schema_is_rejected_before_reading_rows(tmp_path: Path) -> None:
     with refuses("train_dataset", "labels"):
         trainer(tmp_path, texts().remove_columns("labels"))
-    # Text that nobody has made into tokens.
+    # Text without tokenization.
     words = texts().add_column("input", ["a"] * RECORDS).remove_columns("input_ids")
     words = words.rename_column("input", "input_ids")
     with refuses("data_collator", "'input_ids'"):
@@ -567,7 +567,7 @@ def fnet() -> Any:
     return transformers.FNetForMaskedLM(config)
 
 
-def test_a_model_that_sees_padding_pads_all_records_to_one_length(tmp_path: Path) -> None:
+def test_model_seeing_padding_pads_records_to_one_length(tmp_path: Path) -> None:
     with refuses("model", "pad_to_max_length"):
         trainer(tmp_path, model=fnet()).train()
     theirs = trainer(tmp_path, model=fnet(), privacy={"max_length": 6, "pad_to_max_length": True})
@@ -592,7 +592,7 @@ def test_a_model_is_tried_at_the_stated_length(tmp_path: Path) -> None:
     assert example[1]["input_ids"].shape == (4, 5)
     assert example[1]["attention_mask"].sum(1).tolist() == [5, 2, 1, 1]
     assert theirs.guarantee.public[-1].kind == "tried-padding"
-    # A table of positions that is shorter than this is found out before anything is charged.
+    # A shorter table of positions is detected before anything is charged.
     bert = FAMILIES["distilbert"].made()
     data = texts().map(lambda row: {"labels": row["input_ids"]})
     with pytest.raises(ParameterError):
@@ -600,7 +600,7 @@ def test_a_model_is_tried_at_the_stated_length(tmp_path: Path) -> None:
 
 
 class TemperedLMHeadModel(transformers.GPT2LMHeadModel):  # type: ignore[misc, unused-ignore]
-    """A language model whose temperature is a parameter without dimensions."""
+    """A language model with a scalar temperature parameter."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -629,9 +629,9 @@ def test_a_temperature_is_trained(tmp_path: Path, frozen: bool) -> None:
     assert records > 1
 
 
-def test_the_loss_on_private_records_is_a_release_of_its_own(tmp_path: Path) -> None:
+def test_loss_on_private_records_is_a_separate_release(tmp_path: Path) -> None:
     rows = texts(5).to_list()
-    # A record that cannot be read has loss 0, beside others and alone.
+    # An unreadable record has loss 0, with others and without.
     rows[7] |= {"input_ids": None, "labels": None}
     data = datasets.Dataset.from_list(rows, features=texts().features)
     theirs = trainer(tmp_path, privacy={"noise_multiplier": None, "share": 0.9})

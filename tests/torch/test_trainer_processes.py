@@ -23,7 +23,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def saw(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each of two processes saw."""
+    """The record of each of two processes."""
     place = tmp_path_factory.mktemp("several")
     program = [*LAUNCH, "-m", "tests.torch.trainers_together", str(place)]
     done = subprocess.run(program, capture_output=True, text=True, cwd=ROOT)
@@ -32,14 +32,14 @@ def saw(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def close(one: Any, other: Any) -> None:
-    """Compare weights, which are added up in another order."""
+    """Compare weights with sums in another order."""
     assert one.keys() == other.keys()
     for name in one:
         torch.testing.assert_close(one[name], other[name], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", trainers_together.CASES)
-def test_weights_and_promise_are_those_of_one_process(
+def test_weights_and_guarantee_equal_one_process(
     saw: list[dict[str, Any]], tmp_path: Path, name: str
 ) -> None:
     alone = trainers_together.trained(tmp_path, name, 1)
@@ -48,7 +48,7 @@ def test_weights_and_promise_are_those_of_one_process(
     close(first["weights"], alone["weights"])
     for what in ("epsilon", "rate", "steps"):
         assert first[what] == second[what] == alone[what]
-    # The noise of all processes is that of one, and each text is read by one of them.
+    # The noise of all processes equals one process's, and each text is read by one of them.
     assert (first["draws"], second["draws"], alone["draws"]) == (4, 0, 4)
     assert first["read"] + second["read"] == alone["read"]
     if name == "all users":
@@ -63,7 +63,7 @@ def test_a_run_goes_on_in_all_processes(saw: list[dict[str, Any]], tmp_path: Pat
         close(one["resumed"], weights(whole.model))
 
 
-def test_all_processes_measure_on_public_records_alike(saw: list[dict[str, Any]]) -> None:
+def test_all_processes_measure_public_records_equally(saw: list[dict[str, Any]]) -> None:
     first, second = (one["evaluated"] for one in saw)
     assert len(first) == 2
     assert first == second

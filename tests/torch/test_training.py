@@ -1,4 +1,4 @@
-"""One call that trains: what it promises, what it refuses before it charges, and what it leaves."""
+"""One training call: its guarantee, its errors before the charge, and its results."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_network_learns_inside_its_promise() -> None:
 
 
 @pytest.mark.slow
-def test_the_same_network_comes_of_a_loop_of_ones_own() -> None:
+def test_custom_loop_gives_the_same_network() -> None:
     found = trained(average=Last())
     own = network()
     engine = PrivacyEngine(random_state=1)
@@ -126,18 +126,18 @@ def test_each_unit_keeps_its_promise(
 @pytest.mark.parametrize(
     ("n_users", "rate"), [(20, 1.0), (128, 0.5), (2000, 0.1), (10**6, 2048e-6)]
 )
-def test_the_default_rate_follows_from_the_roster_alone(n_users: int, rate: float) -> None:
+def test_default_rate_follows_only_from_the_stated_users(n_users: int, rate: float) -> None:
     assert trained(n_users=n_users, steps=1, delta=1e-9).mean.sampling_rate == pytest.approx(rate)
     found = trained(n_users=n_users // 2, steps=1, delta=1e-9, elements_per_user=2.0)
     assert found.mean.sampling_rate == pytest.approx(rate)
 
 
-def test_noise_may_be_stated_in_place_of_epsilon() -> None:
+def test_noise_may_replace_epsilon() -> None:
     found = trained(epsilon=None, noise_multiplier=3.0, steps=5, sampling_rate=0.2)
     assert found.guarantee.epsilon() == SampledGaussian(3.0, 0.2, 5, level="user").epsilon(1e-6)
 
 
-def test_what_is_evaluated_counts_as_public() -> None:
+def test_evaluated_records_count_as_public() -> None:
     words = "the records for evaluating the network"
     assert words in str(trained(steps=1, evaluate=accuracy).guarantee)
     assert words not in str(trained(steps=1).guarantee)
@@ -169,7 +169,7 @@ def collated(some: list[Any]) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("reading", ["data set", "tensors"])
-def test_batches_are_made_as_asked(reading: str) -> None:
+def test_batches_match_the_request(reading: str) -> None:
     calls: list[int] = []
 
     def collate(some: list[Any]) -> tuple[Any, Any]:
@@ -178,7 +178,7 @@ def test_batches_are_made_as_asked(reading: str) -> None:
 
     dataset = Pairs() if reading == "data set" else torch.utils.data.TensorDataset(*records())
     trained(dataset=dataset, users=None, n_users=8, steps=2, collate_fn=collate, max_rows=None)
-    # Tensors say what a record looks like, so that one is made up and tried.
+    # Tensors define the form of a record, so that a synthetic one is tried.
     assert calls == [1] * (reading == "tensors") + [len(dataset), len(dataset)]
 
 
@@ -216,12 +216,12 @@ def test_one_tensor_is_its_own_target() -> None:
 
 
 def spread(outputs: Any, target: Any) -> Any:
-    """A loss whose gradient by one record would have the sign that the others let it have."""
+    """A loss with a per-record gradient sign that depends on the other records."""
     return outputs.sum() * target.sum()
 
 
 def moved_by(vectors: Array, unit: Unit, **labels: Any) -> Array:
-    """(WIDTH,): what one step against hardly any noise adds up, of targets and inputs."""
+    """(WIDTH,): the sum of one step with almost no noise, from targets and inputs."""
     layer = torch.nn.Linear(WIDTH, 1, bias=False).double()
     torch.nn.init.ones_(layer.weight)
     values = torch.from_numpy(vectors)
@@ -279,12 +279,12 @@ def farthest(name: str, relation: Relation) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("name", UNITS)
-def test_no_neighbours_are_farther_apart_than_is_billed(name: str, relation: Relation) -> None:
+def test_no_neighbours_exceed_the_charge(name: str, relation: Relation) -> None:
     billed = UNITS[name][3] * (2 if relation == "replace" else 1)
     assert 0.6 * billed < farthest(name, relation) <= billed * 1.001 + 0.02
 
 
-# -- what is refused, and what it leaves --
+# -- errors, and their effects --
 
 DATA = torch.utils.data.TensorDataset(*records())
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -318,14 +318,16 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("wrong", "words"), WRONG.values(), ids=WRONG)
-def test_wrong_parameters_are_refused_before_the_charge(wrong: dict[str, Any], words: str) -> None:
+def test_invalid_parameters_are_rejected_before_the_charge(
+    wrong: dict[str, Any], words: str
+) -> None:
     with dg.budget(10.0, 1e-5) as budget:
         with pytest.raises(ParameterError, match=words):
             trained(**wrong)
         assert budget.left == 1.0
 
 
-def test_a_large_batch_of_one_is_no_reason_to_refuse() -> None:
+def test_large_batch_of_one_is_accepted() -> None:
     # A loss of several numbers for one record has one number for a batch of one all the same.
     found = trained(loss=torch.nn.CrossEntropyLoss(reduction="none"), steps=2, average=Last())
     same = trained(steps=2, average=Last())
@@ -353,7 +355,7 @@ def test_budgets_and_ledgers_are_charged(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
-def test_a_training_that_ends_early_leaves_no_hooks(error: type[BaseException]) -> None:
+def test_early_end_of_training_leaves_no_hooks(error: type[BaseException]) -> None:
     module, calls = network(), []
 
     def evaluate(_network: Any) -> float:
@@ -383,13 +385,13 @@ def test_a_finished_network_is_an_ordinary_one() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("max_rows", [None, 3])
-def test_rows_that_are_read_at_a_time_change_nothing(max_rows: int | None) -> None:
+def test_rows_per_pass_change_nothing(max_rows: int | None) -> None:
     found, same = trained(max_rows=max_rows, steps=3), trained(steps=3)
     for ours, theirs in zip(found.module.parameters(), same.module.parameters(), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-5)
 
 
-def test_a_seeded_training_says_so() -> None:
+def test_seeded_training_is_reported() -> None:
     found = trained(steps=1)
     assert not found.guarantee.private
     assert str(found.guarantee).startswith("NOT PRIVATE")
@@ -404,7 +406,7 @@ class EndedError(Exception):
 
 
 def stopped_after(calls_left: int) -> Any:
-    """An evaluation that ends the training when it was called so often."""
+    """An evaluation that ends the training after n calls."""
     calls: list[int] = []
 
     def evaluate(found: Any) -> Any:
@@ -422,7 +424,7 @@ def evaluated(found: Any) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("random_state", [1, None])
-def test_a_training_goes_on_from_its_checkpoint(random_state: Any, tmp_path: Path) -> None:
+def test_training_resumes_from_its_checkpoint(random_state: Any, tmp_path: Path) -> None:
     asked: dict[str, Any] = {
         "every": 4,
         "checkpoint": tmp_path / "last.pt",
@@ -439,7 +441,7 @@ def test_a_training_goes_on_from_its_checkpoint(random_state: Any, tmp_path: Pat
         for ours, theirs in zip(found.module.parameters(), whole.module.parameters(), strict=True):
             assert torch.equal(ours, theirs)
     else:
-        # Steps that were begun count, so that the training is shorter by those that were lost.
+        # Begun steps count, so that the training is shorter by the lost ones.
         assert 16 <= len(found.history.norms) < 20
         assert found.guarantee.private
     assert found.guarantee.epsilon() <= 8.0
@@ -507,10 +509,10 @@ def test_noise_may_be_banded(tmp_path: Path) -> None:
     assert "8 steps" in text
 
 
-def test_what_overflows_of_a_record_does_not_follow_from_how_many_there_are() -> None:
+def test_record_overflow_does_not_depend_on_their_number() -> None:
     for rows in (9, 10, 11):
         data = torch.utils.data.TensorDataset(torch.ones(rows, 2), torch.zeros(rows))
-        # In single precision a tenth of such a gradient is a number, and a ninth is none.
+        # In single precision a tenth of such a gradient is finite, and a ninth is not.
         network = torch.nn.Linear(2, 1, bias=False)
         found = train(
             network,
@@ -527,7 +529,7 @@ def test_what_overflows_of_a_record_does_not_follow_from_how_many_there_are() ->
 
 
 @pytest.mark.parametrize("option", ["loss_reduction", "mean", "target_epsilon", "max_users"])
-def test_the_loss_is_a_sum_and_the_mean_is_clipped(option: str) -> None:
+def test_loss_is_a_sum_and_the_mean_is_clipped(option: str) -> None:
     with pytest.raises(ParameterError, match=f"{option} is not an option of train"):
         trained(**{option: "sum"})
 

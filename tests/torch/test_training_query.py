@@ -50,7 +50,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("wrong", "words"), WRONG.values(), ids=WRONG)
-def test_what_does_not_go_with_a_mean_is_refused(wrong: dict[str, Any], words: str) -> None:
+def test_incompatible_mean_arguments_are_rejected(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(ParameterError, match=words):
         engine_of(**{"mean": means()["soft core"], **wrong})
 
@@ -69,19 +69,19 @@ BANDED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("wrong", "words"), BANDED.values(), ids=BANDED)
-def test_wrong_bands_are_refused(wrong: dict[str, Any], words: str) -> None:
+def test_invalid_bands_are_rejected(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(ParameterError, match=words):
         made(np.ones((RECORDS, WIDTH)), User(), users=USERS, sampling_rate=0.5, **wrong)
 
 
-def test_a_budget_refuses_a_mean_before_anything_is_read() -> None:
+def test_budget_rejects_a_mean_before_reading() -> None:
     with dg.budget(0.1, 1e-9), pytest.raises(ParameterError, match="has no room"):
         engine_of(means()["winsorized"])
     with refuses("sampling_rate"):
         made(np.ones((RECORDS, WIDTH)), User(), users=USERS, sampling_rate=None)
 
 
-def test_the_guarantee_says_what_it_rests_on() -> None:
+def test_guarantee_states_its_assumptions() -> None:
     def public(**options: Any) -> str:
         return str(made(np.ones((6, WIDTH)), User(), **options)[0].guarantee)
 
@@ -95,7 +95,7 @@ N_RECORDS, N_USERS = 60, 20
 
 
 class Unread:
-    """Labels, or records, that tell how many they are, and raise when one is read."""
+    """Labels, or records, that show their number, and raise when one is read."""
 
     shape, ndim, dtype = (N_RECORDS,), 1, np.dtype(np.int64)
 
@@ -139,7 +139,7 @@ def test_plan_names_the_steps() -> None:
     assert plan.parts == {"steps": plan.guarantee.event}
 
 
-def test_what_a_budget_refuses_has_read_nothing() -> None:
+def test_training_beyond_the_budget_has_read_nothing() -> None:
     query = asked(PrivacyEngine(), dataset=Unread(), users=Unread(), example=torch.ones(4, 3))
     with dg.budget(0.5, 1e-6), pytest.raises(RefusedError):
         publish(query)
@@ -150,7 +150,7 @@ def test_what_a_budget_refuses_has_read_nothing() -> None:
     assert 0.99 < query.plan.guarantee.epsilon() <= 1.0
 
 
-def test_a_network_stands_in_the_plan_of_a_budget() -> None:
+def test_network_is_in_the_plan_of_a_budget() -> None:
     query = asked(PrivacyEngine())
     event = query.plan.guarantee.event
     with dg.budget(1.2, 2e-6, plan=[query]) as whole:
@@ -162,7 +162,7 @@ def test_a_network_stands_in_the_plan_of_a_budget() -> None:
     assert query.engine.guarantee.event == event
 
 
-def test_a_share_is_what_plans_say() -> None:
+def test_share_matches_the_plans() -> None:
     with dg.budget(2.0, 2e-6) as whole:
         query = asked(PrivacyEngine(), share=0.5, users=Unread(), dataset=Unread()).settled()
         assert whole.left == 1.0
@@ -195,7 +195,7 @@ def test_a_copy_is_to_the_same_unit() -> None:
         replace(query, promise=Promise(dg.Record(), 1.0, 1e-6, "zero_out"))
 
 
-def test_both_methods_take_and_say_the_same() -> None:
+def test_both_methods_accept_and_report_the_same() -> None:
     made, query = (
         inspect.signature(method) for method in (PrivacyEngine.make_private, PrivacyEngine.query)
     )

@@ -1,4 +1,4 @@
-"""What is known of a network after its training, which needs no PyTorch."""
+"""The published facts of a trained network, without PyTorch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.report import networks
 from dpgrain.torch.training_result import TrainingHistory
 
 
-def test_a_history_tells_its_last_numbers() -> None:
+def test_history_shows_its_last_numbers() -> None:
     assert networks.HISTORY.last == {"accuracy": 0.75, "loss": 1.0}
     assert TrainingHistory(np.ones(3), 1.0).last == {}
 
@@ -32,7 +32,7 @@ def test_a_training_is_printed_with_its_promise() -> None:
         "Network with 30 trained weights, after 40 steps of about 100 blocks; accuracy 0.75; loss 1.\n"
     )
     assert text.endswith(str(networks.GUARANTEE))
-    # How long it took is told to nobody who does not ask.
+    # Its duration is reported only on request.
     assert str(networks.trained(seconds=1234.5)) == text
     assert repr(training) == "Training(weights=30, steps=40)"
 

@@ -1,4 +1,4 @@
-"""What a training loop may not do, since it was not accounted for."""
+"""Forbidden steps of a training loop that were not accounted for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(**options: Any) -> Any:
     return made(VECTORS, User(), **{"steps": 3, **options})[1:]
 
 
-def test_a_step_needs_a_batch_that_was_drawn() -> None:
+def test_step_needs_a_sampled_batch() -> None:
     module, optimizer, loader = run()
     with pytest.raises(ParameterError, match="that the loader did not draw"):
         optimizer.step()
@@ -39,7 +39,7 @@ def test_a_step_needs_a_batch_that_was_drawn() -> None:
         optimizer.step()
 
 
-def test_a_batch_of_another_size_is_not_the_one_that_was_drawn() -> None:
+def test_batch_of_another_size_is_not_the_sampled_one() -> None:
     module, _, loader = run()
     (x,) = next(iter(loader))
     with refuses("module", "cat()"):
@@ -82,12 +82,12 @@ def test_a_step_must_not_be_skipped() -> None:
     next(batches)
     with refuses("step", "1"):
         next(batches)
-    # Nor by beginning anew.
+    # Nor by starting again.
     with refuses("step", "1"):
         next(iter(loader))
 
 
-def test_a_batch_is_read_once_and_backward_comes_before_the_step() -> None:
+def test_batch_is_read_once_with_backward_before_the_step() -> None:
     module, optimizer, loader = run()
     (x,) = next(iter(loader))
     with pytest.raises(ParameterError, match=r"before loss.backward\(\)"):
@@ -101,7 +101,7 @@ def test_a_batch_is_read_once_and_backward_comes_before_the_step() -> None:
     assert optimizer.step()
 
 
-def test_a_penalty_in_the_loss_is_refused() -> None:
+def test_penalty_in_the_loss_is_rejected() -> None:
     module, optimizer, loader = run()
     (x,) = next(iter(loader))
     out = module(x)
@@ -122,7 +122,7 @@ def test_evaluation_in_between_is_free() -> None:
         optimizer.step()
 
 
-def test_more_steps_than_were_paid_for_are_refused() -> None:
+def test_unpaid_steps_are_rejected() -> None:
     module, optimizer, loader = run(lr=0.1)
     for (x,) in loader:
         module(x).mean().backward()
@@ -147,7 +147,7 @@ def test_steps_without_records_have_noise() -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_noise_is_larger_by_what_rounding_may_add(
+def test_noise_grows_by_the_possible_rounding(
     precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
@@ -180,7 +180,7 @@ def test_virtual_batches_make_one_step() -> None:
 
 
 def partly_frozen() -> Any:
-    """A run whose first layer is frozen, with the caller's own optimizer of the second."""
+    """A run with a frozen first layer, and the caller's optimizer of the second."""
     network = torch.nn.Sequential(torch.nn.Linear(WIDTH, 2), torch.nn.Linear(2, 1)).double()
     network[0].requires_grad_(False)
     own = torch.optim.SGD(network[1].parameters(), lr=1.0)
@@ -215,7 +215,7 @@ def frozen_later(network: Any, _own: Any) -> None:
 
 @pytest.mark.parametrize("change", [unfrozen, added_to_the_optimizer, replaced, frozen_later])
 @pytest.mark.parametrize("when", ["before a batch", "after a batch", "after backward"])
-def test_what_is_trained_stays_as_it_was_when_the_run_began(change: Any, when: str) -> None:
+def test_trained_parameters_are_fixed_at_the_start(change: Any, when: str) -> None:
     network, own, optimizer, loader = partly_frozen()
     batches = iter(loader)
     if when == "before a batch":
@@ -231,7 +231,7 @@ def test_what_is_trained_stays_as_it_was_when_the_run_began(change: Any, when: s
         change(network, own)
         network(x).mean().backward()
     before = [parameter.detach().clone() for parameter in network.parameters()]
-    # What is frozen in a pass is awake again after it, and clipped.
+    # A layer frozen in a pass is trainable again after it, and clipped.
     if change is not frozen_later or when == "after backward":
         with pytest.raises(ParameterError, match="before make_private"):
             optimizer.step()
@@ -239,7 +239,7 @@ def test_what_is_trained_stays_as_it_was_when_the_run_began(change: Any, when: s
 
 
 @pytest.mark.parametrize("rate", [1.0, 1e-9])
-def test_a_gradient_that_was_left_behind_changes_nothing(rate: float) -> None:
+def test_leftover_gradient_changes_nothing(rate: float) -> None:
     network = torch.nn.Sequential(torch.nn.Linear(WIDTH, 2), torch.nn.Linear(2, 1)).double()
     network(torch.from_numpy(VECTORS)).sum().backward()
     network[0].requires_grad_(False)
@@ -260,7 +260,7 @@ def test_a_gradient_that_was_left_behind_changes_nothing(rate: float) -> None:
     assert torch.equal(network[0].weight, before)
 
 
-def test_a_gradient_of_a_frozen_parameter_is_refused() -> None:
+def test_gradient_of_a_frozen_parameter_is_rejected() -> None:
     network, _own, optimizer, loader = partly_frozen()
     (x,) = next(iter(loader))
     network(x).mean().backward()

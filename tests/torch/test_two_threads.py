@@ -1,4 +1,4 @@
-"""Two threads that step on one batch: one does, at whatever line of it the other begins."""
+"""Two threads that step on one batch: one does, at any line of it where the other begins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpgrain.torch import PrivacyEngine  # noqa: E402
 
 
 def on_a_batch() -> Callable[[], bool]:
-    """The step of a run of two, whose first batch was read."""
+    """The step of a run of two, after reading its first batch."""
     network = torch.nn.Linear(1, 1, bias=False)
     network, optimizer, loader = PrivacyEngine().make_private(
         module=network,

@@ -1,4 +1,4 @@
-"""Runs that one process makes alone, and several together."""
+"""Runs of a single process, and runs of several together."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Scaled(torch.nn.Module):
 
 
 class OneByOne(torch.utils.data.Dataset):
-    """Records that are read one by one, and changed at random in that."""
+    """Records read individually, with random changes."""
 
     def __init__(self, values: Any, turned: float = 0.1) -> None:
         self.values, self.turned = values, turned
@@ -89,14 +89,14 @@ class OneByOne(torch.utils.data.Dataset):
 
 
 class Forgetful(OneByOne):
-    """Records that are never the same twice, since they draw from a generator of their own."""
+    """Records that are never the same twice, because they use a private generator."""
 
     def __getitem__(self, place: int) -> Any:
         return self.values[place] + np.random.default_rng().normal()
 
 
 def held(rank: int) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Units and options of runs in which the second process holds other records or labels."""
+    """Units and options of runs in which the second process has other records or labels."""
     values, turned = torch.from_numpy(_VALUES), torch.from_numpy(_VALUES[::-1].copy())
     last = np.arange(len(USERS)) == len(USERS) - 1
     table = torch.utils.data.TensorDataset
@@ -165,7 +165,7 @@ def begun(unit: str, several: bool, kind: str = "", **options: Any) -> Any:
 
 
 def train(run: Any, steps: int | None = None) -> dict[str, Any]:
-    """What the optimizer saw in each step, which records were read, and the parameters."""
+    """The optimizer's gradients in each step, the read records, and the parameters."""
     _, module, optimizer, loader = run
     gradients: list[Any] = []
     inner = optimizer._own.register_step_post_hook(
@@ -187,7 +187,7 @@ def train(run: Any, steps: int | None = None) -> dict[str, Any]:
 
 
 def trained(unit: str, options: dict[str, Any], *, several: bool) -> dict[str, Any]:
-    """What a whole run saw."""
+    """The record of a whole run."""
     run = begun(unit, several, **options)
     return {**train(run), "epsilon": run[0].get_epsilon(1e-6)}
 
@@ -205,7 +205,7 @@ def killed_and_resumed(path: Path, *, several: bool) -> Any:
 
 
 def refusal(unit: str, several: bool, **options: Any) -> str:
-    """The sentence with which a run is refused."""
+    """The message of a rejected run."""
     try:
         begun(unit, several, **options)
     except ParameterError as error:
@@ -214,7 +214,7 @@ def refusal(unit: str, several: bool, **options: Any) -> str:
 
 
 def refusal_of_mean(*, several: bool) -> str:
-    """The sentence with which a private mean is refused."""
+    """The message of a rejected private mean."""
     try:
         PrivacyEngine(unit=User()).make_private(
             **made("", several), users=USERS, mean=Recentred(1.0, 2.0, PEOPLE, 3)

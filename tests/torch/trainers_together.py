@@ -1,7 +1,7 @@
-"""One of several processes of a trainer, and what each of them saw.
+"""One of several processes of a trainer, and a record of their inputs.
 
 It is run as ``python -m torch.distributed.run --nproc-per-node 2 -m tests.torch.trainers_together
-FOLDER``; each process writes what it saw to a file of its own.
+FOLDER``; each process writes its record to a separate file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.torch.trainers import texts, trainer, weights
 from dpgrain.errors import ParameterError
 
 steps: Any = import_module("dpgrain.torch.steps")
-#: Runs by name: whether adapters alone are trained, and what is asked for.
+#: Runs by name: whether only adapters are trained, and the arguments.
 CASES: dict[str, tuple[bool, dict[str, Any]]] = {
     "fully": (False, {}),
     "lora": (True, {}),
@@ -57,7 +57,7 @@ def trained(folder: Path, name: str, processes: int, **more: Any) -> dict[str, A
     made = trainer(
         folder,
         lora=lora,
-        # As many blocks are drawn in a step as one process draws.
+        # The number of blocks per step equals a single process's.
         args={"gradient_accumulation_steps": 2 // processes},
         privacy=privacy,
         **more,
@@ -102,7 +102,7 @@ def resumed(folder: Path) -> dict[str, Any]:
 
 
 def evaluated(folder: Path) -> list[float]:
-    """What is measured on public records while it trains."""
+    """Measurements on public records during training."""
     made = trainer(
         folder,
         eval_dataset=texts(5, longest=2),

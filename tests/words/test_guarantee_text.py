@@ -12,5 +12,5 @@ def promise(
     level: Level = "element", relation: Relation = "zero_out", event: Event | None = None
 ) -> Guarantee:
     event = event or Gaussian(5.0, Contribution(block=level))
-    elements = "the column 'topic'" if level == "element" else ""
+    elements = "'topic'" if level == "element" else ""
     return Guarantee(level, elements, relation, 1e-6, event, (Fact("items", (9,)),))

@@ -1,3 +1,3 @@
-"""Plans in words."""
+"""Plans as text."""
 
 from __future__ import annotations

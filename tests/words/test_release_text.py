@@ -812,3 +812,16 @@ def test_reconciled_totals_add_up_in_csv(tmp_path: Path) -> None:
     read = [pyarrow.csv.read_csv(each.write(tmp_path / f"{place}.csv")).column("estimate")
             for place, each in enumerate((parts, total))]  # fmt: skip
     assert sum(read[0].to_pylist()) == pytest.approx(sum(read[1].to_pylist()), rel=1e-12)
+
+
+def test_means_with_the_largest_counts_are_printed_first() -> None:
+    """The largest means are those with the most noise."""
+    sizes = {"rare": 30, "usual": 400, "common": 900}
+    pages = [page for page, size in sizes.items() for _ in range(size)]
+    paid = [90.0] * 30 + [10.0] * 1300
+    rows = pa.table({"who": list(range(len(pages))), "page": pages, "paid": paid})
+    release = dg.mean(
+        dg.read(rows, user="who"), "paid", by="page", bounds=(0, 100), domain=list(sizes), **OPTIONS
+    )
+    names = release.groups.columns[0].to_pylist()
+    assert [names[i] for i in shown(release, 2)] == ["common", "usual"]

@@ -62,7 +62,7 @@ PUBLISHED: dict[str, Callable[[], Any]] = {
     ),
     "shuffled": lambda: dg.publish(VectorSum(n_users=300, dim=2, epsilon=2.0, delta=1e-6).query(X)),
 }
-# A ledger for users refuses elements of any number.
+# A ledger for users rejects an unlimited number of elements.
 OF_ELEMENTS = ("weights", "elements of a fit")
 
 
@@ -85,7 +85,7 @@ def sentences(values: Any) -> list[str]:
 
 
 def stored(release: Any, folder: Path) -> Any:
-    """Return the JSON values from which a release is read, or its guarantee and query."""
+    """Return the JSON values of a release, or of its guarantee and query."""
     if isinstance(release, dg.Release):
         about = pq.read_schema(release.save(folder / "release.parquet")).metadata[b"dpgrain"]
         values = json.loads(about)

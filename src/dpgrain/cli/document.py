@@ -16,17 +16,15 @@ from dpgrain.cli.printing import as_json, say, written
 from dpgrain.cli.spelling import spelled_inside
 
 if TYPE_CHECKING:
-    from dpgrain.learn import LinearModel, summary
+    from dpgrain.learn import LinearModel
     from dpgrain.means.user_mean import MeanOfUsers
     from dpgrain.publishing.guarantee import Guarantee
     from dpgrain.statistics.release import Release
-    from dpgrain.words import quantities
+    from dpgrain.words import fit_text, quantities
     from dpgrain.words import release_text as formatting
 else:
-    formatting, summary = (
-        lazy_import("dpgrain.words.release_text"),
-        lazy_import("dpgrain.learn.summary"),
-    )
+    formatting = lazy_import("dpgrain.words.release_text")
+    fit_text = lazy_import("dpgrain.words.fit_text")
     quantities = lazy_import("dpgrain.words.quantities")
 
 #: Version of the format: within one version, fields keep their names and column_meanings.
@@ -82,7 +80,7 @@ def mean_as_json(mean: MeanOfUsers, names: Sequence[str]) -> dict[str, Any]:
 
 def model_as_json(model: LinearModel) -> dict[str, Any]:
     """Return the coefficients of a model, their meaning and the guarantee as JSON values."""
-    result = summary.coefficients(model)
+    result = fit_text.coefficients(model)
     return {
         "coefficients": [asdict(row) for row in result.rows],
         "meaning": {name: spelled_inside(text) for name, text in result.explanations.items()},

@@ -38,14 +38,15 @@ if TYPE_CHECKING:
     from dpgrain import learn
     from dpgrain import report as pages
     from dpgrain.inputs import labels
-    from dpgrain.learn import features, summary
+    from dpgrain.learn import features
     from dpgrain.learn.features import FeatureEncoding
     from dpgrain.releases import table_queries
+    from dpgrain.words import fit_text
 else:
     features = lazy_import("dpgrain.learn.features")
     labels = lazy_import("dpgrain.inputs.labels")
     table_queries = lazy_import("dpgrain.releases.table_queries")
-    summary, pages = lazy_import("dpgrain.learn.summary"), lazy_import("dpgrain.report")
+    fit_text, pages = lazy_import("dpgrain.words.fit_text"), lazy_import("dpgrain.report")
 
 Kind: TypeAlias = Literal["logistic", "linear", "huber", "quantile", "svm", "poisson"]
 # Groups of options that only this command has.
@@ -240,7 +241,7 @@ def fit(rest: FitOptions, stated: Annotated[dict[str, Any], _options]) -> None:
         model = table_queries.fit_columns(table, rest.kind, rest.target, **parameters)
     model.save(output)
     if rest.report is not None:
-        pages.write_fit_report(model, rest.report)
+        pages.report(model, rest.report)
     print_model(model, rest.top, output)
     own = {"kind": rest.kind, "target": rest.target}
     finish(lambda: {**own, **model_as_json(model)}, output, rest.report)
@@ -295,7 +296,7 @@ def _labels(names: list[str], target: str, table: dg.UserTable) -> list[Any]:
 
 def print_model(model: learn.LinearModel, top: int, kept: Path | None) -> None:
     """Print coefficients, notes and the guarantee, in one line if the file ``kept`` has it."""
-    found = summary.coefficients(model)
+    found = fit_text.coefficients(model)
     title = f"{type(model).__name__}: {len(found.rows):,} coefficients"
     rows = [[plain(text) for text in (row.name, *found.cells(row))] for row in found.rows[:top]]
     print_table(title, found.headings, rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -183,11 +183,16 @@ class MechanismOptions:
         )
 
 
+# Values of δ to try if ε is infinite for several units.
+_LARGER_DELTAS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+
+
 @dataclass(frozen=True)
 class EpsilonCurve:
     """ε for numbers of units of one person, by relation.
 
-    ``user`` is the maximum number of elements of a user, with the user's ε by relation.
+    ``user`` is the maximum number of elements of a user, with the user's ε by relation;
+    ``sufficient_delta`` a larger δ with an ε for the first number of units without one.
     """
 
     level: Level
@@ -195,6 +200,7 @@ class EpsilonCurve:
     units: tuple[int, ...]
     epsilons: dict[Relation, list[float]]
     user: tuple[int, dict[Relation, float]] | None = None
+    sufficient_delta: float | None = None
 
     @classmethod
     def of(
@@ -221,28 +227,57 @@ class EpsilonCurve:
             if max_elements is not None and level == "element":
                 whole = {relation: at(1, relation, User(max_elements)) for relation in RELATIONS}
                 user = (max_elements, whole)
-        return cls(level, delta, units, epsilons, user)
+        curve = cls(level, delta, units, epsilons, user)
+        if (first := curve.first_unbounded) is None:
+            return curve
+
+        def is_bounded(larger: float) -> bool:
+            values = (
+                event.epsilon(
+                    larger, units=units[first], relation=relation, unit=PLAIN_UNITS[level],
+                    max_elements=max_elements,
+                )
+                for relation in RELATIONS
+            )  # fmt: skip
+            return all(map(math.isfinite, values))
+
+        larger = (each for each in _LARGER_DELTAS if each > delta and is_bounded(each))
+        return replace(curve, sufficient_delta=next(larger, None))
+
+    @property
+    def first_unbounded(self) -> int | None:
+        """Index of the first number of units with an infinite ε."""
+        rows = zip(*self.epsilons.values(), strict=True)
+        return next((i for i, row in enumerate(rows) if not all(map(math.isfinite, row))), None)
 
     def print(self) -> None:
         """Print the curve as a table."""
         rows = [
             (
                 f"{k} {self.level}{'s' if k > 1 else ''}",
-                *(shown(self.epsilons[relation][place]) for relation in RELATIONS),
+                *(_shown(self.epsilons[relation][place]) for relation in RELATIONS),
             )
             for place, k in enumerate(self.units)
         ]
         if self.user is not None:
             most, whole = self.user
-            values = (shown(whole[relation]) for relation in RELATIONS)
+            values = (_shown(whole[relation]) for relation in RELATIONS)
             rows.append((f"a user of at most {most:,}", *values))
         first = "number of users" if self.level == "user" else "of one person"
         print_table(f"ε at δ = {powers(self.delta)}", (first, *RELATIONS), rows, left=())
-        if any(math.isinf(self.epsilons[relation][-1]) for relation in RELATIONS):
-            say(
-                "No guarantee: ε is unbounded, selecting unknown items spent more than δ, or "
-                "Gaussian noise was requested at δ = 0; pass a larger --delta, such as 1e-6."
-            )
+        if self.first_unbounded is not None:
+            say(self._why_unbounded(self.units[self.first_unbounded]))
+
+    def _why_unbounded(self, number: int) -> str:
+        """Return the reason for an infinite ε of a number of units, and the remedy."""
+        units = f"{number} {self.level}{'s' if number > 1 else ''}"
+        if self.sufficient_delta is None:
+            return f"Nothing limits the risk of {units}: ε is infinite up to δ = 0.01."
+        why = ", because each unit uses a part of δ" if number > 1 else ""
+        return (
+            f"This δ is too small for {units}{why}; with --delta {self.sufficient_delta:g} there "
+            "is an ε."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the curve as JSON values."""
@@ -259,6 +294,10 @@ class EpsilonCurve:
     def save_plot(self, path: Path) -> None:
         """Write a picture of the curve."""
         plots.save_epsilons(path, self.units, self.epsilons, self.level, self.delta, user=self.user)
+
+
+def _shown(epsilon: float) -> str:
+    return "none" if math.isinf(epsilon) else shown(epsilon)
 
 
 def _risks(

@@ -25,7 +25,9 @@ from dpgrain.releases.functions import FUNCTIONS, endings
 
 if TYPE_CHECKING:
     from dpgrain.releases import outputs, table_queries
+    from dpgrain.words import mean_text
 else:
+    mean_text = lazy_import("dpgrain.words.mean_text")
     table_queries = lazy_import("dpgrain.releases.table_queries")
     outputs = lazy_import("dpgrain.releases.outputs")
 
@@ -71,7 +73,7 @@ def mean_of_users(rest: MeanOptions, stated: Annotated[dict[str, Any], _options]
         mean = table_queries.mean_of_columns(table, names, n_users=rest.n_users, **stated)
     if rest.output is not None:
         outputs.write_mean(mean, names, rest.output)
-    for line in mean.lines(names, rest.top):
+    for line in mean_text.lines(mean, names, rest.top):
         say(spelled_inside(line).replace("all: .value", "all: --output FILE, or a larger --top"))
     say(f"Method: {mean.method}, {mean.reason}.")
     has_it = rest.output is not None and rest.output.suffix.lower() == ".json"

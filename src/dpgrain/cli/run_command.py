@@ -25,20 +25,19 @@ from dpgrain.cli.spelling import spelled_inside
 from dpgrain.releases.table_options import sides_of
 
 if TYPE_CHECKING:
-    from dpgrain.learn import summary
-    from dpgrain.means import user_mean
     from dpgrain.releases import run as running
     from dpgrain.tables.engines import check as checking
-    from dpgrain.words import quantities
+    from dpgrain.words import fit_text, mean_text, quantities
     from dpgrain.words import release_text as formatting
 else:
     checking = lazy_import("dpgrain.tables.engines.check")
-    formatting, summary = (
-        lazy_import("dpgrain.words.release_text"),
-        lazy_import("dpgrain.learn.summary"),
+    formatting = lazy_import("dpgrain.words.release_text")
+    fit_text, mean_text = (
+        lazy_import("dpgrain.words.fit_text"),
+        lazy_import("dpgrain.words.mean_text"),
     )
     quantities = lazy_import("dpgrain.words.quantities")
-    user_mean, running = lazy_import("dpgrain.means.user_mean"), lazy_import("dpgrain.releases.run")
+    running = lazy_import("dpgrain.releases.run")
 
 # Maximum number of printed characters of the first key.
 _KEY_LENGTH = 40
@@ -127,8 +126,8 @@ def _cautions(release: Any) -> list[str]:
     if hasattr(release, "groups"):
         return list(filter(None, [quantities.warnings(release.metadata)]))
     if hasattr(release, "value"):
-        return [] if all(map(math.isfinite, release.value)) else [user_mean.NO_MEAN]
-    return list(summary.coefficients(release).cautions)
+        return [] if all(map(math.isfinite, release.value)) else [mean_text.NO_MEAN]
+    return list(fit_text.coefficients(release).cautions)
 
 
 def _brief(release: Any) -> str:
@@ -141,7 +140,7 @@ def _brief(release: Any) -> str:
     number = f"{release.covers} {line.estimate}, standard error {line.std_error}"
     if not line.keys:
         return number
-    first = "first" if formatting.in_order(release) else "largest"
+    first = formatting.ranking_name(release)
     return f"{quantity(len(release), 'estimate')}, {first} {', '.join(line.keys)}: {number}"
 
 

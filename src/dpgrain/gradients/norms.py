@@ -18,8 +18,6 @@ from dpgrain.publishing.draws import counted, one_draw
 # Edges of bins: half octaves from 2^-12 to 2^12; the first and the last bin also contain all
 # smaller and larger norms.
 _BIN_EDGES = 2.0 ** np.arange(-12, 12.5, 0.5)
-#: Largest clipping bound that can be chosen.
-LARGEST_BOUND = float(_BIN_EDGES[-1])
 #: Number of bins.
 BINS = len(_BIN_EDGES) + 1
 # Standard deviations of noise that the next bins, three octaves, must contain for norms beyond an
@@ -97,6 +95,10 @@ class NormHistogram:
     def _total(self) -> float:
         """Noisy number of blocks with nonzero gradients, possibly negative."""
         return float(np.cumsum(self.counts)[-1])
+
+    def is_largest(self, edge: float) -> bool:
+        """Return True if no larger edge can be chosen as a bound."""
+        return edge >= float(_BIN_EDGES[-1])
 
     def share_beyond(self, edge: float) -> tuple[float, float]:
         """Return the noisy share of blocks beyond a bin edge, and the sd of its noise."""

@@ -75,9 +75,6 @@ def check_callback(
     ``parts`` are records, used only for their types and shapes; ``wanted`` describes the required
     result.
 
-    Raises:
-        ParameterError: if it raises an error on zeros, or returns another shape.
-
     >>> check_callback(lambda x: x.mean(), (np.ones(7),), (), "loss", "one number for each record")
     Traceback (most recent call last):
     dpgrain.errors.ParameterError: loss must return one number for each record, not shape () for two.

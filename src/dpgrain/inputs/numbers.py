@@ -75,10 +75,6 @@ def numeric_table(X: Any, width: int | None = None, *, name: str = "X") -> Any:
     is the public number of cells in a row of a list. Returns an array, a pandas data frame or a
     sparse matrix.
 
-    Raises:
-        ParameterError: if X is not numeric, independently of its values: it has a column of times,
-            or is a list without ``width``.
-
     One invalid cell can turn a table into objects, or an array into text or complex numbers. It
     must neither raise an error nor change how other cells are read. A row of a list without exactly
     ``width`` cells is NaN.
@@ -141,11 +137,7 @@ def numeric_array(X: Any, width: int | None = None, *, name: str = "X") -> NDArr
 
 
 def collect_rows(make: Callable[[], Any]) -> Any:
-    """Call a function that reads a caller's iterator or lazy frame.
-
-    Raises:
-        DataError: if it raises, without its message, which could quote a row.
-    """
+    """Call a function that reads a caller's iterator or lazy frame."""
     try:
         return make()
     except BaseException as error:

@@ -24,20 +24,13 @@ from dpgrain.learn.rounds import History
 from dpgrain.means import clipped
 from dpgrain.optimize import MarginLoss
 from dpgrain.publishing.draws import CountedSource
+from dpgrain.words.fit_text import COVERAGE, NO_INTERVALS
 
 if TYPE_CHECKING:
     import pandas as pd
 else:
     pd = lazy_import("pandas")
 
-
-#: Coverage of intervals.
-COVERAGE = (
-    "95% intervals cover the noise and the sampling of users, but not an error of the model. They "
-    "include an estimate of the bias of clipping, if the bound was chosen privately."
-)
-#: Message instead of intervals, before the reasons.
-NO_INTERVALS = "there are no intervals"
 # Shares of μ² for the bounds, the curvature and the scores. Scores need little, because sampling
 # noise exceeds theirs, but intervals are impossible unless the curvature is significant.
 _BOUNDS, _CURVATURE, _SCORES = 0.1, 0.7, 0.2

@@ -36,7 +36,6 @@ from dpgrain.learn.query import FitQuery
 from dpgrain.learn.reading import feature_table, ridge_strengths, target_vector, without_rows
 from dpgrain.learn.rounds import History
 from dpgrain.learn.rows import rows_of
-from dpgrain.learn.summary import coefficients
 from dpgrain.learn.tuning import tuned_query
 from dpgrain.noise import RandomState
 from dpgrain.numerics.row_products import products
@@ -47,6 +46,7 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.origins import PickleOrigin
 from dpgrain.units import PLAIN_UNITS, Relation, Trust, Unit, User
+from dpgrain.words.fit_text import coefficients
 from dpgrain.words.risk_text import privacy_sections
 
 # The last line below a printed model.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ import numpy as np
 from dpgrain import _validate
 from dpgrain._lazy_import import lazy_import
 from dpgrain.accounting import Event
-from dpgrain.errors import ParameterError
+from dpgrain.errors import CareWarning, ParameterError
 from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.inputs.guarantees import array_guarantee
@@ -25,7 +26,6 @@ from dpgrain.learn.central import CentralFit
 from dpgrain.learn.classes import Targets
 from dpgrain.learn.fit_config import FitConfig
 from dpgrain.learn.fit_data import FitData, FitResult
-from dpgrain.learn.interpretation import warn_about_bias
 from dpgrain.learn.program import Program, Task
 from dpgrain.learn.reading import record_blocks, ridge_strengths
 from dpgrain.learn.rounds import check_program, draw_lot, population_index, run_program, skip_lot
@@ -35,6 +35,7 @@ from dpgrain.publishing import Charge, Plan, Promise, Query, annotate_interrupt
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import compose
+from dpgrain.words.fit_text import clipping_bias, dropped_rows
 
 if TYPE_CHECKING:
     from dpgrain.learn import column_rows, distributed
@@ -154,7 +155,8 @@ class FitQuery(Query["LinearModel"]):
             public = (*guarantee.public, *model.encoding_.facts)
             guarantee = replace(guarantee, public=public)
         model.adopt(result, guarantee, tuned=tuned, parameters=used)
-        warn_about_bias(model)
+        for text in (*clipping_bias(model), *dropped_rows(model)):
+            warnings.warn(text, CareWarning, stacklevel=2)
         return model
 
 

@@ -88,12 +88,6 @@ def activate(page: Transaction, number: int, renews: int | None) -> None:
 def charge(page: Transaction, promise: LastingPromise, charged: Charged) -> None:
     """Charge all units of a promise that a release affects, or none; or mark a planned release as
     used.
-
-    Raises:
-        BudgetExceededError: if an account would exceed its cap; the transaction must then be rolled
-            back.
-        AlreadyReleasedError: if the planned release was already published.
-        ParameterError: if the price is invalid, or the plan has no such release.
     """
     if charged.planned is not None:
         _use_planned(page, promise, charged)
@@ -265,11 +259,7 @@ def _region(text: str) -> Region:
 
 
 def rebuild(page: Transaction, lines: Iterable[StoredLine]) -> None:
-    """Rebuild the accounts, plans and marks of a ledger from its lines, in an empty transaction.
-
-    Raises:
-        DpgrainError: if a line is broken, or a promise was charged more than it allows.
-    """
+    """Rebuild the accounts, plans and marks of a ledger from its lines, in an empty transaction."""
     promises: dict[int, LastingPromise] = {}
     for line in lines:
         if line.values.get("kind") == "promise":

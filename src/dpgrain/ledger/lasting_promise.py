@@ -46,10 +46,6 @@ def plan_loss(
 
     Every unit is assumed to be affected by all of them. ``cells`` is the partition into promised
     elements; None for records and users.
-
-    Raises:
-        ParameterError: if the contribution of one promised unit to a release is unbounded, or a
-            replaced unit's loss differs between the two orders of neighbours.
     """
     return sum((_loss(each, level, cells, relation) for each in plan), Loss())
 

@@ -53,11 +53,7 @@ class StoredLine:
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """Fields of the body.
-
-        Raises:
-            DataError: if the body is not JSON from this ledger.
-        """
+        """Fields of the body."""
         try:
             values = _validate.parse_json(self.body, "a line of a ledger")
         except ParameterError as error:
@@ -89,11 +85,7 @@ class StoredLine:
         return value
 
     def check(self, number: int, before: str | None = None) -> None:
-        """Check the number and hash of the line, and the hash of the previous one if it is known.
-
-        Raises:
-            DataError: if the line is not the one that was written.
-        """
+        """Check the number and hash of the line, and the hash of the previous one if it is known."""
         if self.hash != _hash(self.body):
             raise _broken(number, "does not match its hash")
         # Compare text, because parsing the JSON of all lines is slow.
@@ -104,11 +96,7 @@ class StoredLine:
 
 
 def check_chain(lines: Iterable[StoredLine]) -> Iterator[StoredLine]:
-    """Yield lines in order, each checked against the previous one.
-
-    Raises:
-        DataError: if the chain breaks, with the number of the line.
-    """
+    """Yield lines in order, each checked against the previous one."""
     before = ""
     for number, line in enumerate(lines):
         line.check(number, before)

@@ -33,6 +33,7 @@ def refusal_text(
             f"{refused}: {_cost(promise, error)}",
             _fitting(promise, error.spent),
             _more_noise(promise, error),
+            _gaussian_noise(promise, error),
             _every_window(promise, error.charged) or _read_otherwise(error.charged, entries),
         ]
     return f"{_sentences(reasons)} {seed_note(entries)}".rstrip()
@@ -52,6 +53,13 @@ def _cost(promise: LastingPromise, error: BudgetExceededError) -> str:
         f"it needs {needs} the promise, and {percent(left, up=False)} remains for the affected "
         "units"
     )
+
+
+def _gaussian_noise(promise: LastingPromise, error: BudgetExceededError) -> str:
+    """Return the advice to use Gaussian noise; empty if the release certainly uses it."""
+    if error.charged.price.leak > 0 or error.spent.remaining(promise.caps).leak <= 0:
+        return ""
+    return "If the release has δ = 0, pass a δ, because Gaussian noise costs less"
 
 
 def _every_window(promise: LastingPromise, charged: Charged) -> str:
@@ -89,11 +97,19 @@ def _selection_shortage(promise: LastingPromise, error: BudgetExceededError) -> 
     if not room.leak < price.leak < math.inf or price.mu > room.mu or price.pure > room.pure:
         return ""
     return (
-        f"selecting items, or truncating noise, needs δ = {powers(price.leak)}, and "
-        f"{remaining_delta(room.leak)} remains of the {powers(promise.caps.leak)} that the ledger "
-        "reserves for this. Pass the list of items, request a smaller δ, or create a ledger with "
-        "a larger leak="
+        f"a part of the release's δ, {powers(price.leak)}, is for names that are not listed in "
+        f"advance (or for truncated noise), and {remaining_delta(room.leak)} of δ = "
+        f"{powers(promise.caps.leak)} is left in the ledger for such parts;"
+        f"{_smaller_delta(price.leak, room.leak)} list the names (domain=), or create a ledger "
+        "with a larger leak="
     )
+
+
+def _smaller_delta(needed: float, left: float) -> str:
+    """Return the advice to request a smaller δ, if some is left."""
+    if left <= 0:
+        return ""
+    return f" divide the δ of this release by at least {rounded_up(needed / left, 2)},"
 
 
 def remaining_text(promise: LastingPromise, spent: Units) -> str:
@@ -102,8 +118,8 @@ def remaining_text(promise: LastingPromise, spent: Units) -> str:
     used = Caps(room.rest_of(promise.caps), promise.whole.planned).epsilon(promise.delta)
     if spent.leak > 0:
         parts.append(
-            f"{remaining_delta(room.leak)} of δ = {powers(promise.caps.leak)} for selecting items "
-            "(leak)"
+            f"δ = {remaining_delta(room.leak)} of {powers(promise.caps.leak)} for names that are not "
+            "listed in advance (leak)"
         )
     if spent.pure > 0:
         parts.append(f"ε = {rounded_down(room.pure, 3)} for releases with δ = 0 (pure)")

@@ -9,11 +9,7 @@ from dpgrain.ledger.stores.store_protocol import FORMAT, MOVED, Store, Transacti
 
 
 def reserve(target: Store, token: str) -> None:
-    """Create the tables of a ledger without lines, which nobody can charge, for a move.
-
-    Raises:
-        ParameterError: if the place has a ledger.
-    """
+    """Create the tables of a ledger without lines, which nobody can charge, for a move."""
     try:
         with target.creating() as page:
             page.set_format(FORMAT)
@@ -34,11 +30,7 @@ def closing_line(page: Transaction, last: StoredLine, at: str, to: str, token: s
 
 
 def copy(source: Store, target: Store, at: str) -> None:
-    """Copy all lines of a closed ledger to the place that was reserved for it, and open it there.
-
-    Raises:
-        DataError: if the ledger was moved to another place.
-    """
+    """Copy all lines of a closed ledger to the place that was reserved for it, and open it there."""
     with source.reading() as page:
         lines = list(check_chain(page.lines()))
     final = lines[-1]

@@ -32,9 +32,6 @@ class Units:
     def of(price: Price, caps: Price) -> Units:
         """Return a price in units of the caps, rounded up.
 
-        Raises:
-            ParameterError: if a part of the price is negative, NaN or subnormal.
-
         >>> Units.of(Price(mu=0.1), Price(mu=0.2)).mu == WHOLE // 4
         True
         """
@@ -65,11 +62,7 @@ class Units:
 
 
 def check_price(price: Price) -> None:
-    """Reject prices that are negative, NaN, or so small that sums would lose them.
-
-    Raises:
-        ParameterError: if a part is neither 0 nor a normal number nor infinity.
-    """
+    """Reject prices that are negative, NaN, or so small that sums would lose them."""
     for name, part in (("pure", price.pure), ("mu", price.mu), ("leak", price.leak)):
         if not (part == 0 or part >= sys.float_info.min):
             raise ParameterError(

@@ -48,11 +48,7 @@ class TimeWindow:
 
     @staticmethod
     def from_dict(values: Any) -> TimeWindow:
-        """Read a window from JSON values.
-
-        Raises:
-            ParameterError: if a field is missing, unknown or wrong.
-        """
+        """Read a window from JSON values."""
         hours = isinstance(values, dict) and "hours" in values
         return _validate.read_fields(AnyHours if hours else AnyDays, values, "a window")
 

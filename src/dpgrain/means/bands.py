@@ -90,7 +90,7 @@ class Correlated:
 
     def __init__(self, bands: Bands) -> None:
         self._bands = bands
-        self.past: deque[FloatArray] = deque(maxlen=bands.bands - 1)
+        self.past: deque[Any] = deque(maxlen=bands.bands - 1)
 
     def next(self, fresh: FloatArray) -> FloatArray:
         """Return the noise of the next round from independent noise, (d,).
@@ -98,10 +98,10 @@ class Correlated:
         Formal guarantee: the rounds' noises are C⁻¹Z, row by row, for the passed rows Z.
         """
         first, *others = self._bands.column
-        noise = fresh.copy()
+        noise = fresh
         for entry, before in zip(others, self.past, strict=False):
-            noise -= entry * before
-        noise /= first
+            noise = noise - entry * before
+        noise = noise / first
         self.past.appendleft(noise)
         return noise
 

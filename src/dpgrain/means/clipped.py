@@ -410,8 +410,7 @@ def ratio(sums: FloatArray, sd: float, bound: float, stated: int | None) -> Mean
     value, n = sums[:-1] / number.divisor, number.divisor
     length = float(np.linalg.norm(value))
     noise = math.hypot(sd, number.divisor_sd * length / math.sqrt(d)) / n
-    covers = "noise and the number of users with records"
-    return MeanEstimate(value, noise, bound, n, number.error(length, sd, d), covers)
+    return MeanEstimate(value, noise, bound, n, number.error(length, sd, d), "number")
 
 
 def _for_users(problem: Problem) -> Candidate:
@@ -432,6 +431,4 @@ METHOD = Method(
     weighted=lambda problem: weighted.clip_candidate(problem),
     distributed=True,
     make_without_n=_for_users,
-    why="{people} are too few to identify distant users in {space} at this ε and δ, so vectors are "
-    "clipped only to the bound",
 )

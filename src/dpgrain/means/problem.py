@@ -21,6 +21,7 @@ from dpgrain.noise import RandomSource
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 from dpgrain.publishing.release_plan import compose, present
+from dpgrain.words.mean_text import Choice, Coverage
 
 #: Smallest radius in a search, as a share of the bound.
 SMALLEST = 2.0**-14
@@ -47,8 +48,6 @@ class Problem:
 
     >>> from dpgrain.units import User
     >>> problem = Problem(9000, 3, Promise(User(), 1.0, 1e-6, "zero_out"), bound=10.0, radius=None)
-    >>> problem.people, problem.space
-    ('9,000 users', '3 dimensions')
     >>> finder, rest = problem.finder()
     >>> round(finder.event.epsilon(0.0), 6), rest["beside"] == finder.event
     (0.2, True)
@@ -72,11 +71,6 @@ class Problem:
             "n_users": self.n,
             "relation": self.promise.relation,
         }
-
-    @property
-    def people(self) -> str:
-        """Description of the (approximate) number of users."""
-        return ("" if self.stated else "about ") + quantity(self.n, "user")
 
     @property
     def space(self) -> str:
@@ -113,7 +107,7 @@ class MeanEstimate:
     radius: float
     n_users: int
     error: float = math.inf
-    covers: str = ""
+    covers: Coverage = "bound"
     outside: float = 0.0
 
 
@@ -130,7 +124,7 @@ class Candidate:
         within: a function from the chosen radius to the mean; required with a finder.
         counts: True if the number of users with records is released first.
         is_recommended: True if there are enough users for ``auto`` to choose it.
-        reason: the reason for choosing it.
+        choice: the number of users for which ``auto`` chose it; empty if it was requested.
         then: a function from the released number of users to the mean for it, at no more than the
             cost of this one; required with ``counts`` if the number of users is not stated.
         publish: a function that publishes the mean of vectors, given the released number of users
@@ -157,7 +151,7 @@ class Candidate:
     within: Callable[[float], Mean] | None = None
     counts: bool = False
     is_recommended: bool = True
-    reason: str = "as requested"
+    choice: Choice = ()
     then: Callable[[UserCount], Candidate] | None = None
     publish: Callable[[Vectors, RandomSource, UserCount | None], MeanEstimate] | None = None
     named: Mapping[str, Event] | None = None
@@ -218,7 +212,6 @@ class Method:
         centre: a description of the centre of its radius; None for 0.
         make_without_n: a function to the private mean, with ``then``, if the number of users is
             released first; None if its cost depends on that number.
-        why: the reason for which ``auto`` chooses it, a text with ``{people}`` and ``{space}``.
         distributed: True if it supports vectors on a cluster, using only sums and counts as in
             :class:`~dpgrain.means.mean_protocol.DistributedVectors`.
         pure: True if it supports δ = 0.
@@ -243,7 +236,6 @@ class Method:
     make: Callable[[Problem], Candidate]
     centre: str | None = None
     make_without_n: Callable[[Problem], Candidate] | None = None
-    why: str = ""
     distributed: bool = False
     pure: bool = False
     weighted: Callable[[Problem], Candidate] | None = None

@@ -217,8 +217,7 @@ def _publish(
     check = mean.check * weights(problem.bound, d).norm
     clipped_norm = number.clipped_norm(run.rest, run.centre, check)
     error = number.error(moved, run.noise_sd * mean.n_users, d, clipped_norm)
-    covers = "noise, the clipping of distant users, and the number of users with records"
-    return MeanEstimate(value, noise, run.radius, mean.n_users, error, covers, mean.beyond)
+    return MeanEstimate(value, noise, run.radius, mean.n_users, error, "clipping", mean.beyond)
 
 
 METHOD = Method(
@@ -228,6 +227,4 @@ METHOD = Method(
     centre="the centre found before",
     distributed=True,
     make_without_n=candidate_without_n,
-    why="{people} are enough to estimate their centre in {space}, so noise depends on their distance "
-    "from it instead of the bound",
 )

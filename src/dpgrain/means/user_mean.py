@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._formatting import (
-    POINTER,
-    align_columns,
-    approximate_percent,
-    format_facts,
-    format_number,
-    one_line,
-    quantity,
-    rounded_up,
-    sentence,
-    shorten,
-    useful_decimals,
-)
 from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
@@ -42,7 +28,6 @@ from dpgrain.means.problem import METHODS, Candidate, MeanEstimate, Method, Prob
 from dpgrain.means.rules import RecordShares
 from dpgrain.means.total_error import CONFIDENCE, UserCount
 from dpgrain.means.user_vectors import LocalRecords, Records, check_dimension
-from dpgrain.means.weighted import NOT_RESOLVED
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
 from dpgrain.publishing.call import KeepsQuery
@@ -51,24 +36,13 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee, warn_unreliable_result
 from dpgrain.publishing.release_plan import Expected, compose, present
 from dpgrain.units import Relation, User
-from dpgrain.words.risk_text import privacy_sections
+from dpgrain.words import mean_text as words
+from dpgrain.words.mean_text import Choice, Coverage
 
 if TYPE_CHECKING:
     from dpgrain.means import distributed_mean
 else:
     distributed_mean = lazy_import("dpgrain.means.distributed_mean")
-
-# Coverage of an error that equals the bound.
-NOTHING = (
-    "everything that the bound allows, because the published numbers do not limit the effect of "
-    "dropped or clipped users and of enrolled users without records"
-)
-
-
-#: The message in place of a mean on which users did not agree.
-NO_MEAN = "no mean: too few users are close together; pass a larger radius= or another method="
-# Coordinates that a printed mean shows, and letters of the name of each.
-_ROWS, _LETTERS = 5, 39
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,7 +56,8 @@ class MeanOfUsers(KeepsQuery):
             only the noise.
         guarantee: the guarantee of the release.
         method: the private mean used.
-        reason: one sentence that explains this choice by public numbers.
+        choice: the number of users on which this choice is based, after ``"stated"`` or
+            ``"released"``; empty for a requested method.
         radius: the distance from the centre within which users count in full: stated, chosen
             privately, or the bound.
         outside: the approximate share of users farther away, who are clipped to the radius.
@@ -93,7 +68,7 @@ class MeanOfUsers(KeepsQuery):
         error: the largest l2 distance of the vector from the mean of users with records, clipped to
             the bound, with at least 95% confidence. If no published number limits it, it is as
             large as the bound allows.
-        error_covers: a description of what the error covers.
+        error_of: the type of effects that the error covers.
         names: the names of the coordinates; empty if unknown.
         max_records: the largest number of a user's records that counts; None if users have equal
             weight.
@@ -112,14 +87,17 @@ class MeanOfUsers(KeepsQuery):
     std_error: float
     guarantee: Guarantee
     method: str
-    reason: str
+    choice: Choice
     radius: float
     outside: float = 0.0
     n_users: int = 0
     error: float = math.inf
-    error_covers: str = NOTHING
+    error_of: Coverage = "bound"
     names: tuple[str, ...] = ()
     max_records: int | None = None
+
+    #: Minimum probability that ``error`` covers the true error.
+    confidence: ClassVar[float] = CONFIDENCE
 
     @property
     def covers(self) -> str:
@@ -136,102 +114,27 @@ class MeanOfUsers(KeepsQuery):
     @property
     def estimand(self) -> str:
         """Description of the average, with the weights of users."""
-        if self.max_records is None:
-            return "Mean over users of the mean of each user's records"
-        what = f"Mean of the average record, up to {self.max_records:,} per user"
-        return what if self.max_records == 1 else f"{what}, not of the average person"
+        return words.estimand(self)
+
+    @property
+    def reason(self) -> str:
+        """Explanation of the method's choice, by public numbers."""
+        return words.reason(self)
+
+    @property
+    def error_covers(self) -> str:
+        """Description of what the error covers."""
+        return words.error_covers(self)
 
     def __str__(self) -> str:
-        names = self.names or [str(place) for place in range(1, len(self.value) + 1)]
-        lines = self.lines(names, _ROWS)
-        return "\n".join([*lines, self.guarantee.summary, POINTER.replace("columns", "numbers")])
+        return words.summary(self)
 
     def __repr__(self) -> str:
         return str(self)
 
-    def lines(self, names: Sequence[str], top: int) -> list[str]:
-        """Return the title, the first coordinates and the largest error, as lines of text.
-
-        Args:
-            names: (d,) the names of the coordinates.
-            top: the number of coordinates to show.
-        """
-        title = (
-            f"{self.estimand} "
-            f"({quantity(len(self.value), 'coordinate')}; each record clipped to {self._bound}; "
-            f"method {self.method})"
-        )
-        if not np.isfinite(self.value).all():
-            return [title, sentence(NO_MEAN)]
-        decimals = useful_decimals(self.std_error if self.resolved else self.error)
-        rows = [
-            [
-                shorten(one_line(name), _LETTERS),
-                format_number(value, decimals),
-                format_number(self.std_error, decimals),
-            ]
-            for name, value in zip(names[:top], self.value.tolist(), strict=False)
-        ]
-        table = align_columns([["coordinate", "estimate", "std_error"], *rows])
-        if len(names) > top:
-            table.append(f"[{len(names):,} coordinates, {top:,} first shown; all: .value]")
-        noise = "std_error covers the noise only."
-        sentences = (sentence(self.off), self._outside, noise)
-        if not self.resolved:
-            sentences = (f"Warning: {NOT_RESOLVED}.", sentence(self.off), "")
-        return [title, *table, " ".join(filter(None, sentences))]
-
     def explain(self) -> str:
         """Describe the numbers, the method, the largest error and the guarantee."""
-        mean = "the mean over users of the mean of their records"
-        if self.max_records is not None:
-            mean = (
-                "the mean of records, with users weighted by their number of records, of which at "
-                f"most {self.max_records:,} count"
-            )
-        facts = {
-            "estimate": f"{mean}, each clipped to the bound, plus noise; a value that is not a finite "
-            "number counts as 0",
-            "std_error": "standard error of the noise of each coordinate; it covers noise only",
-            "Error": self.off,
-            "Method": f"{self.method}, {self.reason}. {self._outside}".strip(),
-            **privacy_sections(self.guarantee, self.shares),
-        }
-        if not self.resolved and np.isfinite(self.value).all():
-            facts = {"Warning": sentence(NOT_RESOLVED), **facts}
-        return format_facts(self.estimand, facts)
-
-    @property
-    def off(self) -> str:
-        """Largest error of the whole vector, with a description of its coverage."""
-        of = "of users with records"
-        if self.max_records is not None:
-            of = f"of records, up to {self.max_records:,} per user"
-        return (
-            f"the whole vector is at most {rounded_up(self.error, 3)} (l2 norm) from the clipped mean "
-            f"{of}, with {CONFIDENCE:.0%} confidence; this covers "
-            f"{self.error_covers}, but not the clipping of records to {self._bound}"
-        )
-
-    @property
-    def _outside(self) -> str:
-        if not self.outside:
-            return ""
-        if self.max_records is not None:
-            return (
-                f"Users with {approximate_percent(self.outside)} of the weight are far from the "
-                "centre, and clipping lowered their weight (rough estimate)."
-            )
-        return (
-            f"The means of {approximate_percent(self.outside)} of users are farther than "
-            f"{self.radius:.3g} from the centre and were clipped (rough estimate)."
-        )
-
-    @property
-    def _bound(self) -> str:
-        """Bound of records, as a public fact."""
-        known = {fact.numbers[0] for fact in self.guarantee.public if fact.kind == "record-bound"}
-        return f"norm {known.pop():,g}" if len(known) == 1 else "the bound"
+        return words.explanation(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Release as plain JSON values; null for NaN."""
@@ -241,7 +144,7 @@ class MeanOfUsers(KeepsQuery):
             "std_error": self.std_error if self.resolved else None,
             "covers": self.covers,
             "error": self.error if agreed else None,
-            "confidence": CONFIDENCE,
+            "confidence": self.confidence,
             "error_covers": self.error_covers,
             "method": self.method,
             "reason": self.reason,
@@ -498,7 +401,7 @@ class MeanQuery(Query[MeanOfUsers]):
             candidate.run(shares, source, number), self.bound, charge.guarantee, candidate
         )
         if not mean.resolved:
-            warn_unreliable_result([sentence(NOT_RESOLVED)])
+            warn_unreliable_result([words.NOT_RESOLVED])
         return replace(mean, names=self.records.names, max_records=most)
 
 
@@ -525,12 +428,12 @@ def _clip_result(
         estimate.noise_sd,
         guarantee,
         plan.method,
-        plan.reason,
+        plan.choice,
         estimate.radius,
         estimate.outside,
         estimate.n_users,
         estimate.error if known else most,
-        estimate.covers if known else NOTHING,
+        estimate.covers if known else "bound",
     )
 
 
@@ -606,9 +509,8 @@ def _best(problem: Problem) -> Candidate:
 
 
 def _explained(problem: Problem, best: Candidate) -> Candidate:
-    """Return a private mean with the reason for its choice."""
-    why = get_method(best.method).why.format(people=problem.people, space=problem.space)
-    return replace(best, reason=why)
+    """Return a private mean with the number of users on which its choice is based."""
+    return replace(best, choice=("stated" if problem.stated else "released", problem.n))
 
 
 def _best_unstated(problem: Problem) -> Candidate:

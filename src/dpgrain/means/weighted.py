@@ -33,11 +33,6 @@ _PARTS = 1024
 _STANDS_OUT = 4.0
 # Smallest plausible sum of weights, below any weight of one record.
 _LEAST = 2.0**-30
-#: Warning if the noise obscures the sum of weights.
-NOT_RESOLVED = (
-    "the noisy sum of weights does not stand out from its noise, so this is the released centre and "
-    "not the mean of records; use more users, a larger epsilon, or a smaller max_records"
-)
 
 
 def clip_candidate(problem: Problem) -> Candidate:
@@ -94,27 +89,21 @@ def _with_known_weight(
     problem: Problem, spent: Recentred, number: UserCount, *, or_clip: bool
 ) -> Candidate:
     """Plan the iterations for the released sum of weights, each part within its own budget."""
-    known, total = (
-        replace(problem, n=number.divisor),
-        f"a sum of weights of about {number.divisor:,}",
-    )
+    known = replace(problem, n=number.divisor)
     mean, recommended = recentring_budget.with_known_weight(known, spent)
     if or_clip and not recommended:
         return Candidate(
             "clip",
             spent,
             math.inf,
-            reason=f"{total} is too small to estimate the centre in {problem.space}, so vectors are "
-            "clipped only to the bound",
+            choice=("released", number.divisor),
             publish=lambda vectors, source, _: _around_zero(problem, mean, vectors, source),
         )
     return Candidate(
         "recentred",
         mean,
         math.inf,
-        reason=f"{total} is enough to estimate the centre in {problem.space}"
-        if or_clip
-        else "as requested",
+        choice=("released", number.divisor) if or_clip else (),
         publish=lambda vectors, source, _: _publish(problem, mean, vectors, source, number),
     )
 
@@ -152,9 +141,8 @@ def _publish(
     check = mean.check * weights(problem.bound, d).norm
     removed = number.clipped_norm(run.rest, run.centre, check)
     error = number.error(moved, sd, d, removed, divisor=run.divisor)
-    covers = "noise, the lower weight of distant users, and the sum of weights"
     n = max(round(run.divisor), 1)
-    return MeanEstimate(value, noise, run.radius, n, error, covers, mean.beyond)
+    return MeanEstimate(value, noise, run.radius, n, error, "clipping", mean.beyond)
 
 
 class WeightedRounds(RecentredRounds):
@@ -231,5 +219,4 @@ def _ratio(sums: FloatArray, sd: float, plain: WeightedClip) -> MeanEstimate:
     length = float(np.linalg.norm(value))
     noise = math.hypot(sd, number.sd * length / math.sqrt(d)) / divisor
     error = number.error(length, sd, d, divisor=divisor)
-    covers = "noise and the sum of weights"
-    return MeanEstimate(value, noise, plain.bound, max(round(divisor), 1), error, covers)
+    return MeanEstimate(value, noise, plain.bound, max(round(divisor), 1), error, "number")

@@ -231,9 +231,10 @@ class Budget(BudgetReportMixin):
         if math.isfinite(own.leak) and own.leak > room.leak and own.mu <= room.mu:
             left = remaining_delta(room.leak)
             return (
-                f"selection by a threshold, or truncated noise, needs δ = {powers(own.leak)}, and "
-                f"{left} of the {powers(caps.leak)} reserved for it is left; "
-                f"{f'use {less}, or ' if less else ''}open the budget with a larger leak="
+                f"a part of its δ, {powers(own.leak)}, is for names that are not listed in advance "
+                f"(or for truncated noise), and {left} of δ = {powers(caps.leak)} is left for such "
+                f"parts; {f'use {less}, or ' if less else ''}list the names (domain=), or "
+                "open the budget with a larger leak="
             )
         remedies = [*_gaussian_noise(guarantee, room)]
         if less:

@@ -6,7 +6,7 @@ import inspect
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import date, datetime
 from functools import wraps
@@ -48,6 +48,20 @@ _INPUTS = {
 }
 # Parameters without effect on the release.
 _DISPLAY = {"progress", "verbose"}
+# Kinds of parameters that are passed by their place, and of those that are never missing.
+_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+# Examples of parameters, for a message about a missing one.
+_EXAMPLES = {
+    "table": "dg.read('visits.parquet', user='person')",
+    "unit": "dg.User()",
+    "bounds": "(0, 100)",
+    "other_bounds": "(0, 100)",
+    "value": "'paid'",
+    "other": "'age'",
+    "by": "['region', 'age']",
+    "item": "'page'",
+}
 # Allowed types of parameters; None for all public dataclasses of a package.
 _TYPES: Mapping[str, tuple[str, ...] | None] = {
     "dpgrain": ("AutoClip", "AutoRange", "Element", "Elements", "Record", "User"),
@@ -156,6 +170,7 @@ def recorded(query: Callable[Parameters, Recorded]) -> Callable[Parameters, Reco
 
     @wraps(query)
     def record(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Recorded:
+        _require_all(query.__name__, signature, args, kwargs)
         result = query(*args, **kwargs)
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
@@ -173,6 +188,25 @@ def recorded(query: Callable[Parameters, Recorded]) -> Callable[Parameters, Reco
 
     record.__dict__["is_recorded"] = True
     return record
+
+
+def _require_all(
+    function: str, signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Raise ParameterError if a call lacks parameters."""
+    parts = signature.parameters.values()
+    places = [part.name for part in parts if part.kind in _BY_PLACE]
+    passed = {*places[: len(args)], *kwargs}
+    missing = [
+        part.name
+        for part in parts
+        if part.default is part.empty and part.kind not in _VARIABLE and part.name not in passed
+    ]
+    if missing:
+        examples = ", ".join(f"{name}={_EXAMPLES.get(name, '…')}" for name in missing)
+        raise ParameterError(
+            f"{missing[0]} is required: call {function} with {examples}.", name=missing[0]
+        )
 
 
 def query_from_dict(values: Any, inputs: Any) -> Query[Any]:

@@ -6,14 +6,16 @@ import math
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import count
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpgrain._lazy_import import lazy_import
 from dpgrain._types import BoolArray, FloatArray, IndexArray, IntArray
 from dpgrain.accounting import (
     AboveThreshold,
@@ -41,6 +43,7 @@ from dpgrain.noise import RandomSource, SeededSource
 from dpgrain.noise.additive_noise import GAUSSIAN
 from dpgrain.noise.choice import choose_scores, uniform_below
 from dpgrain.noise.counts import CountDistribution, draw_counts
+from dpgrain.noise.device_normals import NormalStream, draws_itself
 from dpgrain.noise.distributions import raise_scale
 from dpgrain.noise.exponential import permute_and_flip
 from dpgrain.noise.gumbel import gumbel_order
@@ -50,6 +53,8 @@ from dpgrain.noise.noisy_sums import (
     with_laplace,
     with_truncated_geometric,
 )
+
+torch = lazy_import("torch")
 
 #: Events of Gaussian noise, of which each round is one draw.
 GaussianNoise: TypeAlias = Gaussian | SampledGaussian | BandedGaussian
@@ -301,12 +306,36 @@ class Normals:
     """Normal noise with a fixed standard deviation, for one floating-point sum in several parts."""
 
     def __init__(self, sd: float, seed: list[int]) -> None:
-        self.sd, self._generator = sd, np.random.Generator(np.random.PCG64DXSM(seed))
+        self.sd, self._seed, self._streams = sd, seed, count()
+        self._generator = np.random.Generator(np.random.PCG64DXSM(seed))
 
-    def draw(self, size: int, mix: Callable[[FloatArray], FloatArray] | None = None) -> FloatArray:
-        """Draw (size,) numbers; ``mix`` combines them, in sds, with those of earlier draws."""
-        drawn = self._generator.standard_normal(size)
-        return self.sd * (drawn if mix is None else mix(drawn))
+    def draw(self) -> float:
+        """Draw a number."""
+        return self.sd * float(self._generator.standard_normal())
+
+    def tensors(
+        self, like: Sequence[Any], mixes: Sequence[Callable[[Any], Any]] | None = None
+    ) -> Iterator[Any]:
+        """Draw a tensor in double precision for each of ``like``, on its device.
+
+        ``mixes`` combine each tensor, in sds, with those of earlier draws.
+        """
+        numbers = Counter[Any]()
+        for tensor in like:
+            numbers[tensor.device] += tensor.numel()
+        streams = {
+            device: NormalStream(self._seed, next(self._streams), device, total)
+            for device, total in numbers.items()
+            if draws_itself(device)
+        }
+        for place, tensor in enumerate(like):
+            stream = streams.get(tensor.device)
+            if stream is None:
+                drawn = torch.from_numpy(self._generator.standard_normal(tensor.numel()))
+            else:
+                drawn = stream.take(tensor.numel())
+            noise = drawn.mul_(self.sd) if mixes is None else mixes[place](drawn) * self.sd
+            yield noise.view(tensor.shape)
 
 
 class Comparisons:

@@ -111,9 +111,6 @@ def unique_facts(facts: Iterable[Fact | str]) -> tuple[Fact, ...]:
 
     A stated fact is also a repetition if another kind has the same sentence.
 
-    Args:
-        facts: facts, or texts of a custom mechanism.
-
     >>> [fact.kind for fact in unique_facts([Fact("bins"), "the bins", "my tariffs"])]
     ['bins', 'stated']
     """

@@ -22,7 +22,7 @@ from dpgrain.accounting.losses.rounding import sum_up
 from dpgrain.errors import CareWarning, DataError, DeltaWarning, EpsilonWarning, ParameterError
 from dpgrain.publishing.facts import Fact, unique_facts
 from dpgrain.publishing.receipt import Receipt
-from dpgrain.scope.partitions import Partition
+from dpgrain.scope.partitions import Partition, partition_name
 from dpgrain.scope.provenance import StatedProvenance, combine
 from dpgrain.scope.regions import EVERYTHING, Region
 from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit
@@ -46,7 +46,8 @@ class Guarantee(GuaranteeReportMixin):
 
     Args:
         level: the privacy unit, ``"record"``, ``"element"`` or ``"user"``.
-        elements: the partition into elements, as text; empty if there is none.
+        elements: the partition into elements, as text, such as ``'topic'`` in quotes for a column;
+            empty if there is none.
         relation: the neighbouring relation.
         delta: the default δ of :meth:`epsilon`.
         event: the event of the release, which decides the curve.
@@ -88,6 +89,8 @@ class Guarantee(GuaranteeReportMixin):
 
     def __post_init__(self) -> None:
         _validate.check_fields(self)
+        # Earlier versions stored a description of a column instead of its name.
+        object.__setattr__(self, "elements", partition_name(self.elements))
         _validate.delta(allow_zero=True, delta=self.delta)
 
     def epsilon(
@@ -172,10 +175,6 @@ class Guarantee(GuaranteeReportMixin):
 
         Formal guarantee: the result is valid if the noise, type and region of the second release did
         not depend on the outcome of the first. Otherwise, put both into one :func:`dpgrain.budget`.
-
-        Raises:
-            ParameterError: if the two protect different units, partitions or users, or use different
-                relations.
         """
         if not isinstance(other, Guarantee):
             return NotImplemented

@@ -56,11 +56,7 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def enter(ledger: OpenLedger) -> None:
-    """Charge all releases of this process, and of processes that it starts, to a ledger.
-
-    Raises:
-        ParameterError: if another ledger is open, in this process or the one that started it.
-    """
+    """Charge all releases of this process, and of processes that it starts, to a ledger."""
     with _slot.lock:
         inherited = os.environ.get(_PLACE_VARIABLE)
         if _slot.ledger is not None or inherited not in (None, ledger.place):
@@ -95,11 +91,7 @@ def open_place() -> str | None:
 
 
 def open_ledger() -> OpenLedger | None:
-    """Return the open ledger; None if none is open.
-
-    Raises:
-        DpgrainError: if an inherited ledger cannot be opened.
-    """
+    """Return the open ledger; None if none is open."""
     with _slot.lock:
         place = os.environ.get(_PLACE_VARIABLE)
         if _slot.ledger is None and place is not None:

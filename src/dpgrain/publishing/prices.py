@@ -274,12 +274,7 @@ class _Curve:
         return slopes
 
     def below(self, mu: float, leak: float) -> bool:
-        """Return True if δ(ε) ≤ δ_G(ε; mu) + leak at every ε ≥ 0.
-
-        Args:
-            mu: the μ of the Gaussian mechanism, at least 0.
-            leak: the delta mass added to its curve.
-        """
+        """Return True if δ(ε) ≤ δ_G(ε; mu) + leak at every ε ≥ 0."""
         if not self.deltas.size or leak < 0 or not self.deltas[-1] <= leak:
             return False
         if mu <= 0:

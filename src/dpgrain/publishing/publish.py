@@ -125,10 +125,6 @@ def before_resuming(guarantee: Guarantee, *, n_users: int | None = None) -> Guar
     Returns:
         The guarantee to publish, with the receipt of the open ledger.
 
-    Raises:
-        RefusedError: if the whole release does not fit into the open budget, or a new ledger.
-        DataError: if the ledger cannot be read or written, or lacks the line of a receipt.
-
     An open budget is charged for the whole release, because it cannot know an earlier budget.
     """
     ledger = open_ledger()
@@ -150,10 +146,6 @@ def reserve(
 
     The reservation can publish each of them once, and stays charged if it does not. ``together`` is
     their composed guarantee. Source: docs/theory, "Budgets".
-
-    Raises:
-        RefusedError: if they do not fit into the open budget or ledger; nothing is charged.
-        DataError: if the ledger cannot be written.
     """
     charged = before_publishing(together, n_users=n_users, parts=guarantees, mark=mark, again=again)
     return Reservation(charged, guarantees)

@@ -99,11 +99,7 @@ def risk_of(
     prior: float,
     private: bool = True,
 ) -> Risk:
-    """Return the risk of some units under an event; see :class:`Risk` for the arguments.
-
-    Raises:
-        ParameterError: if an argument is out of range.
-    """
+    """Return the risk of some units under an event; see :class:`Risk` for the arguments."""
     alpha = _inside(false_alarms=false_alarms)
     share = _inside(prior=prior)
     loss = event.loss(units, relation, unit)

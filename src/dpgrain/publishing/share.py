@@ -43,11 +43,7 @@ class BudgetShare:
 
     @staticmethod
     def of(share: float, *, epsilon: float | None = None) -> BudgetShare:
-        """Return a share of the open budget.
-
-        Raises:
-            ParameterError: if ε is also set, the share is not in (0, 1], or no budget is open.
-        """
+        """Return a share of the open budget."""
         if epsilon is not None:
             raise ParameterError(
                 f"epsilon must be omitted with share, which is {_validate.describe(share)}; pass only "
@@ -85,9 +81,6 @@ class BudgetShare:
             epsilon: the first ε to try: the ε of Gaussian noise that uses the share.
             relation: the neighbouring relation.
             unit: the privacy unit.
-
-        Raises:
-            ParameterError: if the release does not fit into its share at any ε.
         """
         caps = self.budget.caps.price
         room = caps.part(self.part)
@@ -122,9 +115,6 @@ def epsilon_for_share(
     """Return the ε and δ of a release for its share; nothing is read or charged.
 
     ``query`` returns the query for an ε and a δ.
-
-    Raises:
-        ParameterError: if the release does not fit into its share at any ε.
     """
 
     @cache

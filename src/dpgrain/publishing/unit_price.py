@@ -40,9 +40,6 @@ def price_for_unit(
         caps: the total price that the promise allows.
         room: the price still available for this release; by default, all of ``caps``.
 
-    Raises:
-        ParameterError: if the contribution of one promised unit to the release is unbounded.
-
     Formal guarantee: for data that differ in one promised unit, H_γ ≤ H_γ(N(m, 1) ⊗ RR_e) + ℓ for
     every γ ≥ 0, in both orders. In units of ρ²/σ² of a Gaussian sum, b whole blocks cost b on disjoint
     coordinates and b² on shared ones. Parts of b blocks cost s² times as much, where s² = 1 for a
@@ -88,9 +85,6 @@ def neighbours_for_unit(
 
     Returns:
         The neighbours under the release's event: how many of its units change, and how.
-
-    Raises:
-        ParameterError: if the contribution of one promised unit to the release is unbounded.
     """
     neighbours = Neighbours(1, relation, PLAIN_UNITS[level], None)
     if level == "element" and cells is not None:
@@ -118,7 +112,7 @@ def _of_cells(guarantee: Guarantee, cells: Partition, relation: Relation) -> Nei
     """Translate one promised element into the elements of the release that it overlaps."""
     if guarantee.partition is None:
         # Releases from arrays only have a description of the partition, so compare descriptions.
-        if guarantee.elements in (str(cells), f"the column {cells}"):
+        if guarantee.elements == str(cells):
             return Neighbours(1, relation, Element(), None)
         raise ParameterError(
             f"the release protects elements of {guarantee.elements or 'no known partition'}, but "

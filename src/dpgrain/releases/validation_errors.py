@@ -16,6 +16,8 @@ from dpgrain.releases.toml_names import toml_spelling
 
 # Smallest similarity of a suggested name.
 _ALIKE = 0.6
+# Names of the same options on the command line and in Python.
+_OTHER_NAMES = {"derive": "columns", "with_days": "days"}
 # Longest shown name of a table, in characters.
 _LONGEST_PLACE = 80
 
@@ -63,7 +65,8 @@ class ValidationErrors:
     ) -> str:
         """Add an unknown name, such as "a key of [table]", and return the most similar known one."""
         listed = list(known)
-        near = get_close_matches(str(name).casefold(), listed, 1, _ALIKE)
+        text = str(name).casefold()
+        near = get_close_matches(_OTHER_NAMES.get(text, text), listed, 1, _ALIKE)
         remedy = f"did you mean {near[0]}?" if near else f"use one of {', '.join(listed)}."
         self.add(place, f"{describe(name)} is not {noun}; {remedy}", kind)
         return near[0] if near else ""

@@ -15,7 +15,6 @@ from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import SampledGaussian
 from dpgrain.learn import LinearModel
 from dpgrain.learn.rounds import History
-from dpgrain.learn.summary import Coefficient, Coefficients, coefficients
 from dpgrain.papers.floors import mean_order, min_error_of_records, min_error_of_worlds
 from dpgrain.planning.plan_tables import PlanRow
 from dpgrain.planning.shuffle_plans import honest_shares
@@ -23,6 +22,7 @@ from dpgrain.report.figures import figures
 from dpgrain.report.page import Check, PageFacts, Part, hash_numbers
 from dpgrain.report.plots import plot_coefficients, plot_training
 from dpgrain.report.plots.coefficients import largest
+from dpgrain.words.fit_text import Coefficient, Coefficients, coefficients
 from dpgrain.words.guarantee_text import elements_text
 from dpgrain.words.headings import text
 from dpgrain.words.odds import Odds, contributions

@@ -276,12 +276,7 @@ class Part:
 
 
 def write_page(path: str | Path, html: Callable[[], str]) -> Path:
-    """Write a page, completely or not at all; ``html`` is called once the file is open.
-
-    Raises:
-        ParameterError: if the suffix belongs to another type of file.
-        DataError: if the file cannot be written.
-    """
+    """Write a page, completely or not at all; ``html`` is called once the file is open."""
     path = _validate.path(path=path)
     check_page(path)
     with atomic_write(path) as part:

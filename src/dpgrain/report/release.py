@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
 
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.report.contributions import contribution_text
+from dpgrain.report.contributions import check_holdings, contribution_text
 from dpgrain.report.figures import figures
 from dpgrain.report.page import Check, PageFacts, Part
-from dpgrain.report.plots import plot_bounds, plot_estimates
+from dpgrain.report.plots import plot_bounds, plot_comparison, plot_estimates
 from dpgrain.report.plots.estimates import drawn
 from dpgrain.report.plots.times import lines_over_time
 from dpgrain.statistics.contribution_counts import Holdings
-from dpgrain.statistics.release import Histogram, Release
+from dpgrain.statistics.group_estimates import Histogram
+from dpgrain.statistics.release import Release
 from dpgrain.statistics.statistic import Noun
 from dpgrain.words import quantities
 from dpgrain.words.event_sentences import BLOCKS
@@ -39,6 +40,9 @@ from dpgrain.words.release_text import (
     format_rows,
     shown,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _PLOTTED_ROWS, _LISTED_ROWS, _NAME_LETTERS = 20, 1000, 120
 _SETTINGS = {
@@ -123,8 +127,19 @@ class _ReleaseFacts:
         return f"{why}, and the selection of {self.words.noun}s" if self.selected else why
 
 
+def plot_release(
+    release: Release, ax: Axes | None = None, *, top: int = 30, beside: Release | None = None
+) -> Axes:
+    """Draw the estimates of a release, next to those of another one if there is one."""
+    if beside is not None:
+        return plot_comparison(release, beside, ax, top=top)
+    return plot_estimates(release, ax, top=top)
+
+
 def release_page(release: Release, holdings: Holdings | None = None) -> str:
     """Return the report of a release as HTML, with a contribution distribution next to the curve."""
+    if holdings is not None:
+        check_holdings(release, holdings)
     facts = _ReleaseFacts(release)
     page = _page(facts, holdings)
     return page.html(

@@ -10,12 +10,11 @@ from typing import Any
 from markupsafe import Markup
 
 from dpgrain import _validate
-from dpgrain._formatting import format_number, powers, rounded_up, sentence, useful_decimals
+from dpgrain._formatting import format_number, powers, rounded_up, useful_decimals
 from dpgrain.errors import ParameterError
 from dpgrain.learn.model import LinearModel
 from dpgrain.means.problem import get_method
 from dpgrain.means.user_mean import MeanOfUsers
-from dpgrain.means.weighted import NOT_RESOLVED
 from dpgrain.publishing.budget import Budget
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
@@ -25,6 +24,7 @@ from dpgrain.report.fit import fit_part, model_check
 from dpgrain.report.page import Check, PageFacts, Part, hash_numbers
 from dpgrain.report.release import release_check, release_part
 from dpgrain.statistics.release import Release
+from dpgrain.words import mean_text
 from dpgrain.words.headings import text
 
 # Maximum length of a guarantee; only long names of a caller reach it.
@@ -68,7 +68,7 @@ def releases_page(releases: Releases) -> str:
     )
 
 
-def require_releases(budget: Budget, releases: Mapping[str, Any]) -> None:
+def _require_releases(budget: Budget, releases: Mapping[str, Any]) -> None:
     """Raise ParameterError unless these are releases that were charged to the budget."""
     named = _validate.mapping(releases=releases)
     if not named or not all(isinstance(name, str) for name in named):
@@ -89,6 +89,7 @@ def require_releases(budget: Budget, releases: Mapping[str, Any]) -> None:
 
 def budget_page(budget: Budget, releases: Mapping[str, Any]) -> str:
     """Return the report of releases of a budget as HTML."""
+    _require_releases(budget, releases)
     guarantees = {name: guarantee_of(release) for name, release in releases.items()}
     promise = budget.promise
     assert promise is not None  # noqa: S101 - releases were charged
@@ -157,11 +158,11 @@ def _mean_part(mean: MeanOfUsers, columns: list[str] | None) -> Part:
             for name, value in zip(columns, mean.value, strict=True)
         ],
         estimand=mean.estimand,
-        warning="" if mean.resolved else sentence(NOT_RESOLVED),
+        warning="" if mean.resolved else mean_text.NOT_RESOLVED,
         error=format_number(mean.std_error, decimals) if mean.resolved else "unknown",
         radius=f"{mean.radius:.3g}",
         centre=get_method(mean.method).centre or "0",
-        off=mean.off,
+        off=mean_text.largest_error(mean),
         method=mean.method,
         reason=mean.reason,
     )

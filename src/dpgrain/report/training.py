@@ -55,11 +55,7 @@ def training_page(training: Training) -> str:
 
 
 def plot_network(training: Training, ax: Axes | None = None, *, measure: str | None = None) -> Axes:
-    """Draw a measure of a trained network (by default the first), or the norms of gradients.
-
-    Raises:
-        ParameterError: if there is no such measure.
-    """
+    """Draw a measure of a trained network (by default the first), or the norms of gradients."""
     history = training.history
     if measure is None and not history.measures:
         return plot_training(history, ax)

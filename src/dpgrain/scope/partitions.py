@@ -43,6 +43,8 @@ _SHORTEST = {"day": 1, "week": 7, "month": 28, "year": 365}
 # A period of another zone is shifted by up to a day and may be an hour longer: it overlaps two
 # more.
 _MORE_OF_ANOTHER_ZONE = 2
+# Starts of the descriptions of columns in files of earlier versions.
+_QUOTED_COLUMN = ("the column '", 'the column "')
 # Above this number, a rule counts as unbounded in a region.
 _MOST_CELLS = 1_000_000
 # Maximum cells of values that are not days: missing, before all days, and after them.
@@ -404,6 +406,11 @@ class Partition:
 
     def __str__(self) -> str:
         return " and ".join(map(str, self.rules))
+
+
+def partition_name(text: str) -> str:
+    """Return the name of a partition, which earlier versions described as "the column 'topic'"."""
+    return text.removeprefix("the column ") if text.startswith(_QUOTED_COLUMN) else text
 
 
 def clock_days(times: Span, zone: str) -> tuple[date | None, date | None]:

@@ -11,13 +11,14 @@ if TYPE_CHECKING:
     from dpgrain.statistics.contribution_counts import Holdings, elements_per_user
     from dpgrain.statistics.covariances import correlation, covariance
     from dpgrain.statistics.distribution import distribution
+    from dpgrain.statistics.group_estimates import Estimates, Histogram
     from dpgrain.statistics.histogram import count, histogram, sum  # noqa: A004 - the field's word
     from dpgrain.statistics.marginals import Marginals, marginals
     from dpgrain.statistics.moments import mean, std, variance
     from dpgrain.statistics.plan import SumsNoise, plan_histogram
     from dpgrain.statistics.quantiles import quantile, quantiles
     from dpgrain.statistics.ranges import AutoRange
-    from dpgrain.statistics.release import Estimates, Histogram, Release
+    from dpgrain.statistics.release import Release
     from dpgrain.statistics.top import top
 
 __all__ = [
@@ -72,7 +73,8 @@ lazy_package(
         "dpgrain.statistics.marginals": ("Marginals",),
         "dpgrain.statistics.plan": ("SumsNoise", "plan_histogram"),
         "dpgrain.statistics.quantiles": ("quantile",),
-        "dpgrain.statistics.release": ("Estimates", "Histogram", "Release"),
+        "dpgrain.statistics.group_estimates": ("Estimates", "Histogram"),
+        "dpgrain.statistics.release": ("Release",),
         "dpgrain.statistics.ranges": ("AutoRange",),
     },
     OFFERED,

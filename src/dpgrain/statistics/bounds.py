@@ -4,7 +4,7 @@ With many cells, two private queries count the norms. The first query counts blo
 coarse norm bin, which gives each cell a *rough* bound. In the second query, cells with similar
 rough bounds share one precise row of counts by norm ÷ rough bound, which corrects these bounds.
 This is necessary because the best bound leaves only about as many blocks above it as the noise
-multiplier of the sums (experiments/README.md, "Clipping bounds"), too few to be visible in the
+multiplier of the sums (experiments/statistics.md), too few to be visible in the
 counts of one cell.
 
 All functions of this module process noisy counts only (post-processing).

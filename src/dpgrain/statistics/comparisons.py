@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
+from dpgrain import _validate
 from dpgrain._formatting import format_number, useful_decimals
+from dpgrain.errors import ParameterError
+from dpgrain.statistics.intervals import half_width
+from dpgrain.words.quantities import format_limit
+from dpgrain.words.release_text import format_keys
+
+if TYPE_CHECKING:
+    from dpgrain.statistics.group_estimates import Histogram
+
+# Longest printed key without an abbreviation, in characters.
+_WHOLE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -82,3 +96,48 @@ def ratio(
     estimate = above / below
     error = math.hypot(one, estimate * two) / below
     return estimate, error, (above * below - root) / first, (above * below + root) / first
+
+
+def compare(
+    release: Histogram, operation: Literal["difference", "ratio"], a: Any, b: Any
+) -> Comparison:
+    """Compare two groups of a release; raise if their errors are correlated or biased."""
+    if release.metadata.processed or release.nonnegative or release.statistic.holders:
+        raise ParameterError(
+            f"{operation} requires estimates without post-processing or ranking, because their "
+            "errors are then correlated or biased; call it on the release itself."
+        )
+    places = [_place(release, "a", a), _place(release, "b", b)]
+    if places[0] == places[1]:
+        raise ParameterError("b must be another group than a.", name="b")
+    first, second = release.clip[places]
+    if release.metadata.is_clipped and first != second:
+        raise ParameterError(
+            f"b must have the clipping bound of a, {format_limit(first)}, not "
+            f"{format_limit(second)}; pass an explicit clip=.",
+            name="b",
+        )
+    numbers, errors = release.estimate[places].tolist(), release.std_error[places].tolist()
+    compute = {"difference": difference, "ratio": ratio}[operation]
+    result = compute(tuple(numbers), tuple(errors), half_width(release.noise))
+    names = [" ".join(keys) for keys in format_keys(release, np.array(places), letters=40)]
+    return Comparison(operation, (names[0], names[1]), release.covers, *result)
+
+
+def _place(release: Histogram, name: str, group: Any) -> int:
+    """Return the index of a group."""
+    keys = group if isinstance(group, tuple) else (group,)
+    columns = (column.to_pylist() for column in release.groups.columns)
+    known = [list(zip(*columns, strict=True))]
+    if release.metadata.months:
+        # Months may also be stated as they are printed.
+        known.append(format_keys(release, np.arange(len(release)), letters=_WHOLE))
+    for rows in known:
+        # An unlisted group; or an array, which has no truth value.
+        with suppress(ValueError):
+            return rows.index(keys)
+    listed = ", ".join(release.groups.names) or "no key"
+    raise ParameterError(
+        f"{name} must be a group of this release, by {listed}, not {_validate.describe(group)}.",
+        name=name,
+    )

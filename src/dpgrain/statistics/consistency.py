@@ -25,9 +25,6 @@ def consistent(estimate: Any, std_error: Any, total: Any = None, groups: Any = N
     Returns:
         (V,) the x ≥ 0 with Σx = total, in each group, that minimise Σ(x − estimate)²/std_error².
 
-    Raises:
-        ParameterError: if an array is invalid, or exact counts contradict a total.
-
     x = max(0, estimate + λ·std_error²), with one λ per group, from Newton's method on a convex,
     piecewise linear function, which is exact after finitely many steps. Source: Michelot, *A finite
     algorithm for finding the projection of a point onto the canonical simplex*, 1986.
@@ -80,9 +77,6 @@ def reconcile(
         parts, their sd, totals, their sd: the best linear unbiased estimates. The parts of a group
             add up
         to its total (up to rounding), and no sd is larger than before. Errors are now correlated.
-
-    Raises:
-        ParameterError: if an array is invalid, or exact parts contradict an exact total.
 
     A gap D = total − Σparts has variance W = Σv + V. Every part receives v/W of it, and the total
     V/W; the variances become v − v²/W and V·Σv/W (generalised least squares).

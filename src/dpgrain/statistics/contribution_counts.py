@@ -22,8 +22,8 @@ from dpgrain.noise.additive_noise import noise_by_name
 from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.release_plan import Expected
+from dpgrain.statistics.group_estimates import Histogram
 from dpgrain.statistics.plan import guarantee_of, noise_sd
-from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.statistic import HOLDINGS
 from dpgrain.tables.blocks import UnitBlocks
@@ -151,15 +151,8 @@ def elements_per_user(
 class HoldingsQuery(Query[Holdings]):
     """Query for the number of users by number of elements and of records.
 
-    Args:
-        promise: the guarantee.
-        table: the table, with known users.
-        column: the column of the elements.
-        blocks: the protected blocks, as other statistics name them.
-        edges: the largest number in each bin except the last, increasing.
-        noise: the noise distribution.
-        random_state: a seed, for tests and research.
-        progress: show progress.
+    ``blocks`` are the protected blocks, as other statistics name them; other fields are parameters of
+    :func:`elements_per_user`.
     """
 
     promise: Promise

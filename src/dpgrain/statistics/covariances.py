@@ -14,10 +14,10 @@ from dpgrain.errors import ParameterError
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics.bounds import AutoClip
+from dpgrain.statistics.group_estimates import Estimates
 from dpgrain.statistics.histogram import checked_bounds
 from dpgrain.statistics.intervals import half_width, root_interval
 from dpgrain.statistics.ranges import AutoRange
-from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.run import NoisySums
 from dpgrain.statistics.statistic import CORRELATION, COVARIANCE, Statistic
 from dpgrain.statistics.sums_query import By, SumsQuery, key_columns
@@ -259,11 +259,7 @@ def _range_of(name: str, stated: Any) -> tuple[float, float]:
 def paired_column(
     table: UserTable, columns: tuple[str, str], ranges: list[tuple[float, float]]
 ) -> tuple[UserTable, str]:
-    """Return a table with a column of pairs of numbers, and the name of this column.
-
-    Raises:
-        SchemaError: if a column is missing or not numeric.
-    """
+    """Return a table with a column of pairs of numbers, and the name of this column."""
     table = table.with_expressions(*columns)
     for name, role in zip(columns, ("value", "other"), strict=True):
         table.require_numbers([name], role)

@@ -20,9 +20,9 @@ from dpgrain.noise.additive_noise import noise_by_name
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.consistency import consistent
+from dpgrain.statistics.group_estimates import Estimates, Histogram
 from dpgrain.statistics.intervals import at_least, ratio_interval
 from dpgrain.statistics.ranges import AutoRange
-from dpgrain.statistics.release import Estimates, Histogram
 from dpgrain.statistics.run import NoisySums
 from dpgrain.statistics.statistic import BINNED, DISTRIBUTION
 from dpgrain.statistics.sums_query import By, SumsQuery

@@ -15,9 +15,9 @@ from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics.bounds import AutoClip
 from dpgrain.statistics.distribution import bins_query
+from dpgrain.statistics.group_estimates import Histogram
 from dpgrain.statistics.plan import clip_rule
 from dpgrain.statistics.ranges import AutoRange
-from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.run import NoisySums
 from dpgrain.statistics.shared_records import SharedQuery
 from dpgrain.statistics.statistic import COUNT, HISTOGRAM, SUM
@@ -238,7 +238,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
         value: column of numbers. Rows without a finite value are dropped.
         by: column or columns to group by; if omitted, one answer for all rows.
         bounds: public range (low, high) to which numbers are clamped; if omitted, chosen privately.
-            That takes 15% of the budget.
+            That takes 20% of the budget.
         estimate_clipping: estimate the share of values outside of ``bounds`` and, for counts and
             sums, of units clipped by an explicit ``clip``, with 5% of the budget each; by default,
             neither is estimated.
@@ -343,11 +343,7 @@ def _checked_estimate(estimate_clipping: bool, table: Any) -> bool:
 def estimates_clipping(
     estimate_clipping: Any, bounds: tuple[float, float] | AutoRange
 ) -> bool | None:
-    """Return True if values outside of stated bounds are to be counted, else None.
-
-    Raises:
-        ParameterError: if they are to be counted without stated bounds.
-    """
+    """Return True if values outside of stated bounds are to be counted, else None."""
     if not _validate.boolean(estimate_clipping=estimate_clipping):
         return None
     if not isinstance(bounds, tuple):

@@ -18,9 +18,6 @@ def quantile_of(noise: str, level: float) -> float:
         noise: ``"gaussian"`` or ``"laplace"``.
         level: the probability of a smaller value, in (0, 1).
 
-    Raises:
-        ParameterError: if the distribution is neither of these.
-
     >>> round(quantile_of("gaussian", 0.95), 3), round(quantile_of("laplace", 0.95), 3)
     (1.645, 1.628)
     """

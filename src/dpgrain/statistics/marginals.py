@@ -24,9 +24,9 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.release_plan import Expected, Times, compose
 from dpgrain.statistics.bounds import AutoClip, choose_bounds
 from dpgrain.statistics.clipped_share import ClippedUnits
+from dpgrain.statistics.group_estimates import Histogram
 from dpgrain.statistics.intervals import at_least
 from dpgrain.statistics.plan import clip_rule, guarantee_of
-from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.release_metadata import Caution, Clip, ReleaseMetadata
 from dpgrain.statistics.residuals import Columns, Residuals
 from dpgrain.statistics.statistic import Statistic, register
@@ -415,16 +415,8 @@ def _marginal_of(stated: Any, keys: tuple[str, ...]) -> tuple[str, ...]:
 class MarginalsQuery(Query[Marginals]):
     """Query for marginals that agree.
 
-    Args:
-        promise: the guarantee.
-        table: the table.
-        keys: the columns.
-        domain: the public values of each column.
-        workload: the columns of each marginal.
-        blocks: the privacy units.
-        rule: the clipping bound, or the rule that chooses it.
-        random_state: a seed, for tests and research.
-        progress: show progress.
+    ``workload`` has the columns of each marginal, and ``rule`` is the clipping bound, or the rule that
+    chooses it; other fields are parameters of :func:`marginals`.
     """
 
     promise: Promise

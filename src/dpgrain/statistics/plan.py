@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from dpgrain import _validate
 from dpgrain._formatting import powers
@@ -27,9 +27,11 @@ from dpgrain.publishing.promise import Promise
 from dpgrain.publishing.release_plan import compose, present
 from dpgrain.statistics.bounds import POOL_MOST, POOL_MOST_OF_USER, POOL_SIZE, AutoClip
 from dpgrain.statistics.intervals import half_width
-from dpgrain.tables.blocks import UnitBlocks
-from dpgrain.tables.rows import TableRows
 from dpgrain.units import PLAIN_UNITS, Law, Level, Relation, Unit, User
+
+if TYPE_CHECKING:
+    from dpgrain.tables.blocks import UnitBlocks
+    from dpgrain.tables.rows import TableRows
 
 # Share of μ² for the selection of unknown items, larger if only names are published; and its share
 # of δ: small, because k elements of one person cost k times it.
@@ -208,29 +210,12 @@ def one_bound(contribution: Contribution) -> bool:
     return not in_cells or contribution.cells == 1
 
 
-def calibrate_sums(
-    contribution: Contribution,
-    *,
-    promise: Promise,
-    noise: str,
-    clip: float | AutoClip,
-    select: Contribution | None = None,
-    select_items: int | None = 1,
-    adaptive: bool = False,
-    ranges: Contribution | None = None,
-    range_share: float = 0.0,
-    outside: Contribution | None = None,
-    items: int | None = None,
-    record_value: float | None = None,
-    select_share: float = SELECTION_SHARE,
-    align_from: int = MANY_COORDINATES,
-    count_clipped: bool = False,
-) -> SumsNoise:
-    """Split one budget between the parts of a release, and calibrate the noise of each.
+@dataclass(frozen=True)
+class SumsDesign:
+    """Parts of a release of sums, before their noise is calibrated to a guarantee.
 
     Args:
         contribution: the contribution of a block to the sums.
-        promise: the guarantee; its δ is 0 with Laplace noise.
         noise: ``"gaussian"`` or ``"laplace"``.
         clip: a fixed bound, or the rule that chooses bounds.
         select: the contribution of a block to the selection counts; None for a public domain.
@@ -247,47 +232,67 @@ def calibrate_sums(
         align_from: the number of coordinates from which blocks are also added at equal size.
         count_clipped: True to count complete and clipped units.
     """
-    unit, relation, law = promise.plain_unit, promise.relation, noise_by_name(noise)
+
+    contribution: Contribution
+    noise: str
+    clip: float | AutoClip
+    select: Contribution | None = None
+    select_items: int | None = 1
+    adaptive: bool = False
+    ranges: Contribution | None = None
+    range_share: float = 0.0
+    outside: Contribution | None = None
+    items: int | None = None
+    record_value: float | None = None
+    select_share: float = SELECTION_SHARE
+    align_from: int = MANY_COORDINATES
+    count_clipped: bool = False
+
+
+def calibrate_sums(design: SumsDesign, promise: Promise) -> SumsNoise:
+    """Split one budget between the parts of a release, and calibrate the noise of each."""
+    contribution, items = design.contribution, design.items
+    unit, relation, law = promise.plain_unit, promise.relation, noise_by_name(design.noise)
     # Any record may change the bin of a block, which is one of several coordinates.
     binned = replace(contribution, coordinates="nonnegative", record_size=math.inf)
-    auto, bound = (clip, None) if isinstance(clip, AutoClip) else (None, clip)
+    auto, bound = (design.clip, None) if isinstance(design.clip, AutoClip) else (None, design.clip)
     parts = {"align": contribution, "bounds": binned, "clipped": binned, "sums": contribution}
     shares = dict.fromkeys(_PARTS, 0.0)
-    shares["select"] = select_share if select else 0.0
-    shares["ranges"] = range_share if ranges else 0.0
-    shares["outside"] = OUTSIDE_SHARE if outside else 0.0
+    shares["select"] = design.select_share if design.select else 0.0
+    shares["ranges"] = design.range_share if design.ranges else 0.0
+    shares["outside"] = OUTSIDE_SHARE if design.outside else 0.0
     left = 1 - shares["select"] - shares["ranges"] - shares["outside"]
-    shares["clipped"] = left * CLIPPED_SHARE if count_clipped else 0.0
+    shares["clipped"] = left * CLIPPED_SHARE if design.count_clipped else 0.0
     left -= shares["clipped"]
     if auto is not None:
         shared = one_bound(contribution)
-        many = contribution.block != "record" and (items is None or items >= align_from)
+        many = contribution.block != "record" and (items is None or items >= design.align_from)
         shares["align"] = left * ALIGN_SHARE if shared and many else 0.0
         most = _most_pooled(contribution)
         own, pooled = auto.shares(
             one_bound=shared,
             cells=contribution.cells,
             most=None if law.norm == "l1" else most,
-            of_sums=count_clipped,
+            of_sums=design.count_clipped,
         )
         shares["bounds"], shares["pool"] = left * own, left * pooled
         if pooled:
             parts["pool"] = replace(binned, layout="pooled", per_coordinate=most)
     shares["sums"] = left - shares["align"] - shares["bounds"] - shares["pool"]
-    if select is not None:
+    if design.select is not None:
         # Any record may change the selected groups of a block.
-        parts["select"] = replace(select, record_size=math.inf)
-    if ranges is not None:
-        parts["ranges"] = replace(ranges, coordinates="nonnegative", record_size=math.inf)
-    if outside is not None:
-        parts["outside"] = replace(outside, coordinates="nonnegative", record_size=math.inf)
+        parts["select"] = replace(design.select, record_size=math.inf)
+    if design.ranges is not None:
+        parts["ranges"] = replace(design.ranges, coordinates="nonnegative", record_size=math.inf)
+    if design.outside is not None:
+        parts["outside"] = replace(design.outside, coordinates="nonnegative", record_size=math.inf)
     named = [name for name in _PARTS if shares[name] > 0]
     events: dict[str, Additive]
     leak = 0.0
     if law.pure:
-        events = _pure_events(noise, parts, named, shares, promise.epsilon, relation, unit)
+        events = _pure_events(design.noise, parts, named, shares, promise.epsilon, relation, unit)
     else:
-        leak = selection_delta(promise.level) * promise.delta if select else 0.0
+        leak = selection_delta(promise.level) * promise.delta if design.select else 0.0
         multipliers = gaussian_multipliers(
             promise.epsilon,
             promise.delta - leak,
@@ -297,18 +302,23 @@ def calibrate_sums(
             unit,
         )
         events = {
-            name: ADDITIVE[noise](multiplier, parts[name])
+            name: ADDITIVE[design.noise](multiplier, parts[name])
             for name, multiplier in zip(named, multipliers, strict=True)
         }
     for name in events.keys() - _COUNTS:
         grid_bits(events[name].noise_multiplier)
     chosen, again = None, None
-    if select is not None:
+    if design.select is not None:
         noise_multiplier = events["select"].noise_multiplier
         chosen, again = plan_selection(
-            noise_multiplier, leak, select_items, parts["select"], promise, adaptive=adaptive
+            noise_multiplier,
+            leak,
+            design.select_items,
+            parts["select"],
+            promise,
+            adaptive=design.adaptive,
         )
-    sums = _with_record_size(events["sums"], record_value, bound, items)
+    sums = _with_record_size(events["sums"], design.record_value, bound, items)
     return SumsNoise(
         promise.level,
         relation,
@@ -348,9 +358,6 @@ def grid_bits(noise_multiplier: float) -> int:
     Fine enough that truncating the blocks of 10^6 users biases a total by less than 0.1% of the
     noise, for noise of at least 4 clipping bounds (the bias grows with users ÷ noise); coarse
     enough that exact sampling stays fast.
-
-    Raises:
-        ParameterError: if the noise is too large for any grid.
     """
     if noise_multiplier < 2.0**-50:
         raise ParameterError(
@@ -561,16 +568,16 @@ def plan_histogram(
             "number.",
             name="items",
         )
-    return calibrate_sums(
+    design = SumsDesign(
         contribution,
-        promise=promise,
-        noise=noise,
-        clip=bound,
+        noise,
+        bound,
         select=None if items is not None else contribution,
         select_items=max_items,
         items=items,
         count_clipped=isinstance(bound, AutoClip),
     )
+    return calibrate_sums(design, promise)
 
 
 def guarantee_of(
@@ -598,11 +605,7 @@ def guarantee_of(
 
 
 def clip_rule(clip: object) -> float | AutoClip:
-    """Return a stated clipping bound, or the rule that chooses bounds.
-
-    Raises:
-        ParameterError: if it is neither, or the bound is out of range.
-    """
+    """Return a stated clipping bound, or the rule that chooses bounds."""
     if isinstance(clip, AutoClip):
         return clip
     if isinstance(clip, str):

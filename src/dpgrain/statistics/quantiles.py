@@ -17,10 +17,10 @@ from dpgrain.errors import ParameterError, raise_without_context
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Promise, Query, publishes
 from dpgrain.statistics.bounds import AutoClip
+from dpgrain.statistics.group_estimates import Estimates
 from dpgrain.statistics.histogram import checked_bounds, estimates_clipping
 from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.ranges import AutoRange, AutoTree
-from dpgrain.statistics.release import Estimates
 from dpgrain.statistics.run import NoisySums
 from dpgrain.statistics.statistic import QUANTILES
 from dpgrain.statistics.sums_query import By, SumsQuery

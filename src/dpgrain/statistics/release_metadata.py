@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from dpgrain import _validate
 from dpgrain._formatting import quote_user
 from dpgrain.errors import ParameterError
+from dpgrain.scope.partitions import partition_name
 from dpgrain.statistics.statistic import HISTOGRAM, Statistic, statistic_of
 from dpgrain.units import Level, Relation
 
@@ -80,6 +81,7 @@ class ReleaseMetadata:
         found: privately chosen range.
         beyond: 95% upper bound on the share outside of it, or of ``bounds``; None if unknown.
         outside: noisy share of numbers outside of ``bounds``; None if it was not estimated.
+        widened: True if intervals include twice the likely effect of clamping to that range.
         public_items: number of public items; None if items were selected, or there are none.
         selected: keys with privately selected values.
         selected_groups: number of selected groups, if the release contains only the largest of them.
@@ -118,6 +120,7 @@ class ReleaseMetadata:
     found: tuple[float, ...] | None = None
     beyond: float | None = None
     outside: float | None = None
+    widened: bool = False
     public_items: int | None = None
     selected: tuple[str, ...] = ()
     selected_groups: int | None = None
@@ -182,7 +185,7 @@ class ReleaseMetadata:
     @property
     def of_own_items(self) -> bool:
         """True if each element is one user's records with one item."""
-        return self.elements == f"the column {', '.join(self.by)!r}"
+        return self.elements == repr(", ".join(self.by))
 
     @property
     def rows(self) -> str:
@@ -224,33 +227,36 @@ class ReleaseMetadata:
         facts = {**asdict(self), "statistic": self.statistic.name}
         facts["care"] = [each[1] if each[0] == "stated" else each for each in self.care]
         # Files without these facts keep their hash.
-        for name in ("selected_groups", "months", "pair", "outside", "clipped", "counts_clipped"):
+        newer = (
+            "selected_groups",
+            "months",
+            "pair",
+            "outside",
+            "clipped",
+            "counts_clipped",
+            "widened",
+        )
+        for name in newer:
             if facts[name] is None or facts[name] is False or facts[name] == ():
                 del facts[name]
         return facts
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> ReleaseMetadata:
-        """Read facts from :meth:`to_dict`.
-
-        Raises:
-            ParameterError: if a fact is unknown or wrong.
-        """
+        """Read facts from :meth:`to_dict`."""
         facts = {name: fact for name, fact in values.items() if name != "statistic"}
         facts = {name: fact for name, fact in facts.items() if name not in _FORMER}
         care = facts.get("care", ())
         if isinstance(care, list | tuple):
             facts["care"] = [("stated", each) if isinstance(each, str) else each for each in care]
+        if isinstance(facts.get("elements"), str):
+            facts["elements"] = partition_name(facts["elements"])
         metadata = _validate.read_fields(ReleaseMetadata, facts, "the metadata of a release")
         return replace(metadata, statistic=statistic_of(values["statistic"]))
 
     @staticmethod
     def from_words(words: Mapping[str, str]) -> ReleaseMetadata:
-        """Read the description in an older file, whose sentences are stored but never parsed.
-
-        Raises:
-            ParameterError: if a line is not text.
-        """
+        """Read the description in an older file, whose sentences are stored but never parsed."""
         if not isinstance(words, Mapping):
             raise ParameterError(f"words must be a mapping of lines, not {type(words).__name__}.")
         counts = words.get("weight", "1 for each record")

@@ -26,9 +26,9 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import Expected, compose, present
 from dpgrain.shared_records.extension import BoundSearch, extension
 from dpgrain.statistics.bounds import AutoClip
+from dpgrain.statistics.group_estimates import Histogram
 from dpgrain.statistics.intervals import at_least
 from dpgrain.statistics.plan import clip_rule, grid_bits, guarantee_of, noise_sd
-from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.release_metadata import Clip, ReleaseMetadata
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.tables.blocks import UnitBlocks
@@ -98,12 +98,7 @@ class SharedQuery(Query[Histogram]):
         random_state: RandomState = None,
         progress: bool | None = None,
     ) -> SharedQuery:
-        """Check all parameters and the schema, without reading rows.
-
-        Raises:
-            ParameterError: if a parameter is wrong.
-            SchemaError: if a column is missing or of the wrong type.
-        """
+        """Check all parameters and the schema, without reading rows."""
         if isinstance(promise.unit, Record):
             raise ParameterError(
                 "unit must be User() or Element(by) for records of several owners, because "

@@ -54,9 +54,6 @@ def shrink(
         distribution: approximate, not valid for one selected item, and not standard errors of the
             noise.
 
-    Raises:
-        ParameterError: if an array is not finite, or has the wrong length or sign.
-
     In each group, true value ÷ ``std_error`` follows an unknown decreasing distribution: an atom at
     0 and uniform distributions on [0, a], with a in steps of √2, fitted by maximum likelihood (EM).
     The result is p·m + (1 − p)·max(estimate, 0), with the posterior mean m and the posterior

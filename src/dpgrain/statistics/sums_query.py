@@ -30,6 +30,7 @@ from dpgrain.statistics.plan import (
     SELECTION_SHARE,
     TOP_SHARE,
     ItemChoice,
+    SumsDesign,
     SumsNoise,
     calibrate_sums,
     clip_rule,
@@ -84,7 +85,7 @@ class SumsQuery(Query[Published]):
         best: the number of public groups selected by one-shot Gumbel noise; None for all.
         adaptive: True for a selection of unknown items in two rounds.
         estimate_clipping: True to count clipped units of a stated bound, and values outside of
-            stated bounds; units are always counted for privately chosen bounds.
+            stated bounds; both are always counted for privately chosen ones.
         random_state: a seed, for tests and research.
         progress: show progress.
     """
@@ -129,12 +130,7 @@ class SumsQuery(Query[Published]):
         indicator: bool = False,
         **options: Any,
     ) -> Self:
-        """Check all parameters and the schema, without reading rows; ``options`` are other fields.
-
-        Raises:
-            ParameterError: if a parameter is wrong.
-            SchemaError: if a column is missing or of the wrong type.
-        """
+        """Check all parameters and the schema, without reading rows; ``options`` are other fields."""
         if not isinstance(table, UserTable):
             reject_table(table, statistic.name)
         max_items = _validate.integer(minimum=1, max_items=max_items)
@@ -177,11 +173,7 @@ class SumsQuery(Query[Published]):
         return query._with_noise(noise)
 
     def _with_noise(self, noise: Law) -> Self:
-        """Return the query with a noise distribution.
-
-        Raises:
-            ParameterError: if the distribution does not suit the other parameters.
-        """
+        """Return the query with a noise distribution."""
         query = replace(self, noise=noise, promise=self.promise.under(noise))
         least, measure = query.record_norm, self.measure
         if isinstance(self.rule, AutoClip):
@@ -298,8 +290,11 @@ class SumsQuery(Query[Published]):
 
     @property
     def counts_outside(self) -> bool:
-        """True if part of the budget counts values outside of stated bounds."""
-        return bool(self.estimate_clipping) and isinstance(self.bounds, tuple)
+        """True if part of the budget counts values outside of stated bounds, or of a chosen range."""
+        if isinstance(self.bounds, AutoRange):
+            # Other ranges clamp nothing, or are chosen from the counts of a tree.
+            return self.measure.power is not None
+        return bool(self.estimate_clipping) and self.bounds is not None
 
     @cached_property
     def public(self) -> tuple[Groups, GroupCells] | None:
@@ -344,7 +339,7 @@ class SumsQuery(Query[Published]):
     def events(self) -> SumsNoise:
         """Calibrated noise of all parts, from public numbers only."""
         if self.best is None:
-            return self._events_under(self.promise)
+            return calibrate_sums(self.design, self.promise)
         promise = self.promise
         unit, relation, part = promise.plain_unit, promise.relation, promise.delta / 2
         chosen: ItemChoice = calibrate_bounded_range(
@@ -357,17 +352,20 @@ class SumsQuery(Query[Published]):
         low, high = 0.0, promise.epsilon
         for _ in range(50):
             middle = (low + high) / 2
-            event = chosen + self._events_under(replace(promise, epsilon=middle, delta=part)).event
+            counts = calibrate_sums(self.design, replace(promise, epsilon=middle, delta=part))
+            event = chosen + counts.event
             fits = event.epsilon(promise.delta, relation=relation, unit=unit) <= promise.epsilon
             low, high = (middle, high) if fits else (low, middle)
         return replace(
-            self._events_under(replace(promise, epsilon=low, delta=part)),
+            calibrate_sums(self.design, replace(promise, epsilon=low, delta=part)),
             select=chosen,
             epsilon=promise.epsilon,
             delta=promise.delta,
         )
 
-    def _events_under(self, promise: Promise) -> SumsNoise:
+    @cached_property
+    def design(self) -> SumsDesign:
+        """Parts of the release, before their noise is calibrated."""
         select, alone = None, False
         if self.domain.selected:
             _, blocks = self.selection_blocks
@@ -390,11 +388,10 @@ class SumsQuery(Query[Published]):
         if self.measure.net or depends_on_users(self.table):
             # One record may change the whole row of its person.
             known = None
-        return calibrate_sums(
+        return SumsDesign(
             self.contribution,
-            promise=promise,
-            noise=self.noise,
-            clip=self.rule,
+            self.noise,
+            self.rule,
             select=select,
             select_items=1 if alone else self.max_items,
             adaptive=self.adaptive,
@@ -479,10 +476,10 @@ class SumsQuery(Query[Published]):
             facts.append(Fact("clamped-pair", self.measure.pair))
         if isinstance(self.bounds, tuple):
             facts.append(Fact("clamped-numbers", self.bounds))
-            if events.outside is not None:
-                facts.append(Fact("counted-outside", (events.share_of(events.outside),)))
         elif isinstance(self.bounds, AutoRange):
             facts.append(Fact("chosen-range", (events.share_of(events.ranges),)))
+        if events.outside is not None:
+            facts.append(Fact("counted-outside", (events.share_of(events.outside),)))
         if isinstance(self.rule, AutoClip):
             share = events.share_of(events.bounds, events.pool)
             kind = "chosen-bounds" if events.pool is None else "shared-bounds"

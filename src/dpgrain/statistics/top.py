@@ -28,8 +28,8 @@ from dpgrain.publishing import Charge, Plan, Promise, Query, in_budget, publishe
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.release_plan import Expected, compose, present
 from dpgrain.statistics.bounds import AutoClip
+from dpgrain.statistics.group_estimates import Histogram
 from dpgrain.statistics.plan import plan_selection, selection_delta
-from dpgrain.statistics.release import Histogram
 from dpgrain.statistics.release_metadata import Clip
 from dpgrain.statistics.run import NoisySums, groups_in_data, select_and_count
 from dpgrain.statistics.statistic import TOP

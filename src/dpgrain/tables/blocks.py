@@ -197,7 +197,7 @@ def _partition_column(name: str, table: TableRows) -> tuple[str, Elements | None
         return name, None, table.derived[name].text
     if name in table.days:
         return name, None, _column_text(name, table)
-    return name, None, f"the column {name!r}"
+    return name, None, repr(name)
 
 
 def partition_rule(column: str | None, elements: Elements | None, table: TableRows) -> Rule:

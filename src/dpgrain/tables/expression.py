@@ -16,7 +16,7 @@ meanings of its parts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -51,6 +51,18 @@ _WORDS_INSTEAD = {
     "like": "; compare prefix(x, 3)",
 }
 _INSTEAD = {"&": "; write and", "|": "; write or", "!": "; write not", "%": "; use floor(x / n)"}
+
+
+def backquoted_hint(text: str, names: Iterable[str]) -> str:
+    """Return the advice to put a column's name in backquotes; empty if the text has no such name.
+
+    >>> backquoted_hint("paid in > 3", ["paid in"])
+    "put the column's name in backquotes: `paid in`"
+    """
+    for name in names:
+        if _NAME.fullmatch(name) is None and name in text and f"`{name}`" not in text:
+            return f"put the column's name in backquotes: `{name}`"
+    return ""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from dpgrain.tables.engines.derived_columns import (
     calendar_period,
     compile_condition,
 )
-from dpgrain.tables.expression import is_expression
+from dpgrain.tables.expression import backquoted_hint, is_expression
 from dpgrain.tables.region_conditions import intersect, parse_region
 from dpgrain.tables.sources.column_names import column_hint
 from dpgrain.tables.sources.column_types import (
@@ -462,6 +462,8 @@ class TableRows:
     def suggest(self, column: str) -> str:
         """Return a suggestion for a missing column."""
         names = list(self.schema)
+        if hint := backquoted_hint(column, names):
+            return hint
         parts = [part.strip() for part in column.split(",")]
         if len(parts) > 1 and all(part in names for part in parts):
             return f"{', '.join(parts)} are columns: list each separately"
@@ -603,6 +605,8 @@ class TableRows:
                 texts.append(column)
             elif not is_number(kind) and kind not in also:
                 remedy = "use another column" if is_readable(kind) else "cast it to DOUBLE"
+                if kind == BOOLEAN:
+                    remedy = f"use the expression {f'if({column}, 1, 0)'!r}"
                 raise SchemaError(
                     f"{role} {column!r} must be numeric, not of type {kind}; {remedy}.", name=role
                 )

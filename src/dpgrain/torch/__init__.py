@@ -1,5 +1,9 @@
 """Deep learning in PyTorch with privacy for records, elements or users.
 
+:func:`train` needs a network and the loss of one record, and :class:`Trainer` fine-tunes Hugging Face
+models; both call the loss with one record at a time. Use :class:`PrivacyEngine` only for a custom
+training loop, which must keep records separate.
+
 Requires PyTorch: ``pip install 'dpgrain[torch]'``. ``Trainer`` and Hugging Face models require
 ``pip install 'dpgrain[transformers]'``.
 """

@@ -9,15 +9,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
-from dpgrain.torch.gradient_precision import is_half
+from dpgrain.torch import devices
+from dpgrain.torch.gradient_precision import is_half, precisely
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
 
-# Entries per slice, for block gradients that are formed only for their norms.
+functional = torch.nn.functional
+# Entries per slice, for block gradients that are formed only for their norms: 4 MB of double
+# precision, which fit into the cache of a CPU.
 _SLICE_ENTRIES = 1 << 19
+# The same on a GPU, where each slice costs two kernel launches: 512 MB of double precision.
+_GPU_SLICE_ENTRIES = 1 << 26
 # Maximum number of entries of block gradients stored until their weights are known.
 _MAX_STORED_ENTRIES = 1 << 24
 # Ratio of the norms of terms to the norm of their sum above which a stored sum is recomputed in
@@ -30,8 +36,6 @@ _GRAM_WORTH = 4
 # Maximum ratio of k·(inputs + outputs) to inputs·outputs for a Gram matrix where double precision
 # costs twice as much as single precision: it needs fewer products, and no per-block gradient.
 _LONG_GRAM_WORTH = 0.5
-# GPU versions (compute capability) with half as many units for double as for single precision.
-_QUICK_IN_DOUBLE = frozenset(((6, 0), (7, 0), (8, 0), (9, 0)))
 # Maximum number of records per block that are processed as groups of one convolution.
 _FEW_RECORDS = 2
 # Maximum number of entries of unfolded filter inputs on a GPU at a time.
@@ -75,6 +79,14 @@ class Use(ABC):
     def without(self, blocks: Any) -> Use:
         """Return the use without the contributions of masked blocks, (blocks,)."""
 
+    def stored(self) -> Use:
+        """Return the use with stored sums if they are small enough, otherwise itself."""
+        return self
+
+    @abstractmethod
+    def add_to(self, sums: Any) -> None:
+        """Add the contributions to ``sums``, (blocks, …), in place, each from its own rows."""
+
     def with_sums(self, sums: Any) -> StoredGradients:
         """Return the use with stored sums, (blocks, …), computed for all blocks together.
 
@@ -87,8 +99,20 @@ class Use(ABC):
         return StoredGradients(self.layout, sums, self.magnitudes())
 
 
-#: Contributions of blocks to each parameter, in all layer calls that use it.
-Uses: TypeAlias = dict[Any, list[Use]]
+class Uses(dict[Any, list[Use]]):
+    """Contributions of blocks to each parameter, in all layer calls that use it."""
+
+    def add(self, parameter: Any, use: Use) -> None:
+        """Add a parameter's use in another layer call; add stored sums immediately."""
+        calls, use = self.setdefault(parameter, []), use.stored()
+        if calls and isinstance(use, StoredGradients) and isinstance(calls[-1], StoredGradients):
+            calls[-1] = calls[-1].plus(use)
+        else:
+            calls.append(use)
+
+    def recording(self) -> AbstractContextManager[None]:
+        """Return a context for computing contributions."""
+        return precisely()
 
 
 class StoredGradients(Use):
@@ -119,6 +143,10 @@ class StoredGradients(Use):
         magnitudes = self.magnitudes() + other.magnitudes()
         return StoredGradients(self.layout, self.sums + other.sums, magnitudes)
 
+    def add_to(self, sums: Any) -> None:
+        """Add the stored sums."""
+        sums.add_(self.sums)
+
     def weighted_sum(self, weights: Any) -> Any:
         """Return the weighted sum over blocks."""
         return torch.tensordot(weights.to(self.sums.dtype), self.sums, 1)
@@ -134,6 +162,35 @@ class StoredGradients(Use):
         )
 
 
+class RowGradients(StoredGradients):
+    """Use with a gradient at each position, (rows, positions, …), added up over each block."""
+
+    def __init__(self, layout: BlockLayout, rows: Any) -> None:
+        super().__init__(layout, None)
+        self.rows = rows
+
+    def stored(self) -> Use:
+        """Return the use with stored sums."""
+        return StoredGradients(self.layout, self.layout.per_block(self._per_row))
+
+    def add_to(self, sums: Any) -> None:
+        """Add the sums over the rows of each block."""
+        layout, rows = self.layout, self.rows
+        if len(layout.classes) == 1:
+            each = rows.reshape(layout.blocks, -1, *rows.shape[2:]).sum(1, dtype=sums.dtype)
+        else:
+            # "unsafe" omits a check for which a GPU would wait.
+            sizes = layout.sizes_on(rows.device)
+            each = torch.segment_reduce(self._per_row, "sum", lengths=sizes, axis=0, unsafe=True)
+        sums.add_(each)
+
+    @property
+    def _per_row(self) -> Any:
+        """Sums over positions, (rows, …)."""
+        kind = torch.float64 if self.rows.dtype == torch.float64 else torch.float32
+        return self.rows.sum(1, dtype=kind)
+
+
 class Outer(Use):
     """Use of the weight of a linear map: the sum over rows of b xᵀ.
 
@@ -146,19 +203,30 @@ class Outer(Use):
         super().__init__(layout)
         self.x, self.b = x, b
 
-    @staticmethod
-    def of(layout: BlockLayout, x: Any, b: Any) -> Use:
-        """Return the use, with stored sums if they need little memory."""
-        inputs, outputs = x.shape[-1], b.shape[-1]
-        entries, factor_entries = layout.blocks * inputs * outputs, x.numel() + b.numel()
-        if entries > _MAX_STORED_MEMORY * factor_entries:
-            return Outer(layout, x, b)
-        views = layout.views(x, b)
+    def stored(self) -> Use:
+        """Return the use with stored sums if they need little memory, otherwise itself."""
+        x, b = self.x, self.b
+        entries = self.layout.blocks * x.shape[-1] * b.shape[-1]
+        if entries > _MAX_STORED_MEMORY * (x.numel() + b.numel()):
+            return self
         parts = [
             torch.bmm(to_single(b).flatten(1, 2).mT, to_single(x).flatten(1, 2))
-            for _, (x, b) in views
+            for _, (x, b) in self.layout.views(x, b)
         ]
-        return Outer(layout, x, b).with_sums(parts[0] if len(parts) == 1 else torch.cat(parts))
+        return self.with_sums(parts[0] if len(parts) == 1 else torch.cat(parts))
+
+    def add_to(self, sums: Any) -> None:
+        """Add the products, with factors in the precision of the output's gradient."""
+        x, b = self.x, self.b
+        if is_half(b.dtype):
+            x = x.to(b.dtype)
+            if len(self.layout.classes) > 1 and _can_be_grouped(x, b):
+                ends = self.layout.times(x.shape[1]).ends_on(x.device)
+                b, x = b.flatten(0, 1), x.flatten(0, 1)
+                sums.add_(functional.grouped_mm(b.t(), x, offs=ends))
+                return
+        for blocks, (xs, bs) in self.layout.views(x, b):
+            _add_products(sums[blocks], bs.flatten(1, 2).mT, xs.flatten(1, 2))
 
     def concatenated(self, others: Sequence[Outer]) -> Outer:
         """Return the use in several calls, with concatenated positions."""
@@ -226,6 +294,11 @@ class Lookup(Use):
         )
         return Lookup(self.layout, places, b, self.size)
 
+    def add_to(self, sums: Any) -> None:
+        """Add the gradients at their indices."""
+        block = self.layout.per_row(torch.arange(self.layout.blocks, device=self.b.device))
+        sums.index_put_((block[:, None], self.places), self.b.to(sums.dtype), accumulate=True)
+
     def squared_norms(self) -> Any:
         """Return the squared norms of contributions in double precision, (blocks,)."""
         block = self.layout.per_row(torch.arange(self.layout.blocks, device=self.b.device))
@@ -280,14 +353,21 @@ class Filters(Use):
         """Return the use with stored sums if they are small enough, otherwise itself."""
         if self.layout.blocks * torch.Size(self.shape).numel() > _MAX_STORED_ENTRIES:
             return self
-        if _on_gpu(self.x):
+        if devices.is_gpu(self.x):
             return self.with_sums(torch.cat(list(self._by_products())))
         sums = [self._equal_sized_sums(x, b) for _, (x, b) in self.layout.views(self.x, self.b)]
         return StoredGradients(self.layout, torch.cat(sums), self.magnitudes())
 
+    def add_to(self, sums: Any) -> None:
+        """Add matrix products of some blocks at a time."""
+        first = 0
+        for part in self._by_products():
+            sums[first : first + len(part)] += part
+            first += len(part)
+
     def squared_norms(self) -> Any:
         """Return the squared norms of contributions in double precision, (blocks,)."""
-        if _on_gpu(self.x):
+        if devices.is_gpu(self.x):
             return torch.cat([_squared_norms(sums) for sums in self._by_products()])
         rows = [self.layout.block_slice(block) for block in range(self.layout.blocks)]
         return torch.cat([_squared_norms(self._gradient(self.x[r], self.b[r])[None]) for r in rows])
@@ -397,19 +477,6 @@ class Filters(Use):
         return lambda b, x: backward(b, x, *rest)[1]
 
 
-def _on_gpu(tensor: Any) -> bool:
-    return bool(tensor.device.type != "cpu")
-
-
-def add_use(uses: Uses, parameter: Any, use: Use) -> None:
-    """Add a parameter's use in another layer call; add stored sums immediately."""
-    calls = uses.setdefault(parameter, [])
-    if calls and isinstance(use, StoredGradients) and isinstance(calls[-1], StoredGradients):
-        calls[-1] = calls[-1].plus(use)
-    else:
-        calls.append(use)
-
-
 def combined(calls: Sequence[Use]) -> list[Use]:
     """Combine uses of one parameter that have the same type and positions."""
     out = [use for use in calls if not isinstance(use, Outer | Lookup)]
@@ -424,6 +491,26 @@ def combined(calls: Sequence[Use]) -> list[Use]:
     return out
 
 
+def _add_products(sums: Any, left: Any, right: Any) -> None:
+    """Add products of matrices, (n, …), to single- or double-precision sums in place."""
+    if left.is_cuda and is_half(left.dtype):
+        sums.add_(torch.bmm(left, right, out_dtype=torch.float32))
+    else:
+        sums.baddbmm_(left.to(sums.dtype), right.to(sums.dtype))
+
+
+def _can_be_grouped(x: Any, b: Any) -> bool:
+    """Return True if one kernel computes products of blocks of different sizes."""
+    # Rows must be aligned to 16 bytes, which are 8 numbers.
+    is_aligned = x.shape[-1] % 8 == 0 and b.shape[-1] % 8 == 0
+    return (
+        is_aligned
+        and b.dtype == torch.bfloat16
+        and hasattr(functional, "grouped_mm")
+        and devices.has_grouped_products(b)
+    )
+
+
 def _squared_product_norms(x: Any, b: Any) -> Any:
     """Return the squared norms of bᵀx, (n,), from n blocks (n, rows, positions, …)."""
     x, b = x.flatten(1, 2), b.flatten(1, 2)
@@ -433,11 +520,11 @@ def _squared_product_norms(x: Any, b: Any) -> Any:
         return _squared_norms(x) * _squared_norms(b)
     few = rows * rows * (inputs + outputs) <= _GRAM_WORTH * inputs * outputs
     some = rows * (inputs + outputs) <= _LONG_GRAM_WORTH * inputs * outputs
-    if few or (some and _is_quick_in_double(x)):
+    if few or (some and devices.is_quick_in_double(x)):
         # Sums cancel, so the Gram matrix loses twice the digits: use double precision.
         x, b = x.double(), b.double()
         return ((x @ x.mT) * (b @ b.mT)).sum((1, 2)).clamp_(min=0)
-    few = max(1, _SLICE_ENTRIES // (inputs * outputs))
+    few = max(1, _slice_entries(x) // (inputs * outputs))
     slices = (slice(i, i + few) for i in range(0, n, few))
     return torch.cat(
         [_squared_norms(torch.bmm(to_single(b[some]).mT, to_single(x[some]))) for some in slices]
@@ -447,12 +534,6 @@ def _squared_product_norms(x: Any, b: Any) -> Any:
 def to_single(tensor: Any) -> Any:
     """Convert real numbers to single precision or better; integers are unchanged."""
     return tensor.float() if is_half(tensor.dtype) else tensor
-
-
-def _is_quick_in_double(tensor: Any) -> bool:
-    if not _on_gpu(tensor):
-        return True
-    return torch.cuda.get_device_capability(tensor.device) in _QUICK_IN_DOUBLE
 
 
 def inner_products(linear: Outer | StoredGradients, lookup: Lookup) -> Any:
@@ -484,11 +565,15 @@ def norms(tensor: Any) -> Any:
     Squares in single precision could underflow or overflow.
     """
     flat = tensor.flatten(0, -2)
-    few = max(1, _SLICE_ENTRIES // max(1, tensor.shape[-1]))
-    parts = (
+    few = max(1, _slice_entries(tensor) // max(1, tensor.shape[-1]))
+    parts = [
         torch.linalg.vector_norm(part, dim=-1, dtype=torch.float64) for part in flat.split(few)
-    )
-    return torch.cat(list(parts)).reshape(tensor.shape[:-1])
+    ]
+    return (parts[0] if len(parts) == 1 else torch.cat(parts)).reshape(tensor.shape[:-1])
+
+
+def _slice_entries(tensor: Any) -> int:
+    return _GPU_SLICE_ENTRIES if devices.is_gpu(tensor) else _SLICE_ENTRIES
 
 
 def _squared_norms(tensor: Any) -> Any:

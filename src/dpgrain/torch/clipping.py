@@ -9,6 +9,7 @@ is computed separately in double precision, so that the clipped vector is the on
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -17,6 +18,7 @@ import numpy as np
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.means.grid import on_grid
 from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
+from dpgrain.torch.block_buffer import BufferedUses, FlatVectors, has_buffer, sum_precision
 from dpgrain.torch.block_gradients import (
     Lookup,
     Outer,
@@ -25,7 +27,7 @@ from dpgrain.torch.block_gradients import (
     combined,
     inner_products,
 )
-from dpgrain.torch.gradient_precision import precisely
+from dpgrain.torch.gradient_precision import precisely, without_autocast
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
 
@@ -72,6 +74,9 @@ def clipped_sums(
     with NaN or with numbers above :data:`LARGEST_NUMBER` adds nothing, and its norm is 0. Source:
     element-level paper, Algorithm 1; docs/theory, "Gradient steps of networks".
     """
+    if isinstance(uses, BufferedUses):
+        with without_autocast():
+            return uses.clipped_sum(bound, on_norms).parts
     with precisely():
         return _clipped_sums(uses, layout, bound, on_norms)
 
@@ -87,22 +92,24 @@ def _clipped_sums(
     magnitudes = _magnitudes(uses)
     # Whether a block is dropped depends only on the block, not on how its sum is computed.
     dropped = ~((magnitudes <= LARGEST_NUMBER) & torch.isfinite(norms))
-    if dropped.any():
-        uses = {p: [use.without(dropped) for use in calls] for p, calls in uses.items()}
-        term_norms, norms, magnitudes = (
-            t.masked_fill(dropped, 0.0) for t in (term_norms, norms, magnitudes)
-        )
-    share = 1.0 / torch.tensor(layout.sizes, dtype=torch.float64, device=norms.device)
+    term_norms, norms, magnitudes = (
+        t.masked_fill(dropped, 0.0) for t in (term_norms, norms, magnitudes)
+    )
+    share = 1.0 / layout.sizes_on(norms.device).double()
     weights = torch.clamp(bound / (norms * share).clamp_(min=1e-300), max=1.0) * share
     separate = (weights * term_norms > _MAX_TERM_BOUNDS * bound) | (
         magnitudes > _MAX_NUMBER_BOUNDS * bound
     )
+    # The only numbers read before the step: a GPU waits for them once per batch.
+    are_dropped, are_separate = torch.stack([dropped, separate]).tolist()
+    if any(are_dropped):
+        uses = {p: [use.without(dropped) for use in calls] for p, calls in uses.items()}
     sums = {
         parameter: sum(use.weighted_sum(weights.masked_fill(separate, 0.0)) for use in calls)
         for parameter, calls in uses.items()
     }
     result = norms * share
-    for block in torch.nonzero(separate).flatten().tolist():
+    for block in (block for block, is_separate in enumerate(are_separate) if is_separate):
         vector = _block_vector(uses, block)
         result[block] = vector_norm(vector) * share[block]
         _add(sums, clip_vector(vector, bound, float(share[block])))
@@ -143,17 +150,31 @@ class FloatSum:
         self, parameters: Sequence[Any], bound: float, counts: Counts | None = None
     ) -> None:
         self.bound, self._counts = bound, counts
-        self.sums: Sums = {p: torch.zeros_like(p, dtype=_precision(p)) for p in parameters}
+        self._vector: FlatVectors | None = None
+        if has_buffer(1, parameters):
+            entries = sum(parameter.numel() for parameter in parameters)
+            device = parameters[0].device
+            zeros = torch.zeros(entries, dtype=torch.float64, device=device)
+            self._vector = FlatVectors(parameters, zeros)
+            self.sums: Sums = self._vector.parts
+        else:
+            self.sums = {p: torch.zeros_like(p, dtype=sum_precision(p)) for p in parameters}
         self.counted = torch.zeros((), dtype=torch.float64, device=parameters[0].device)
 
     def tensors(self) -> list[Any]:
         """Return the tensors to sum over processes in place."""
-        return [*self.sums.values(), self.counted]
+        vectors = self.sums.values() if self._vector is None else (self._vector.values,)
+        return [*vectors, self.counted]
 
     def add_blocks(self, uses: Uses, layout: BlockLayout) -> None:
         """Add a batch of whole blocks."""
         on_norms = None if self._counts is None else self._count
-        _add(self.sums, clipped_sums(uses, layout, self.bound, on_norms))
+        if isinstance(uses, BufferedUses) and self._vector is not None:
+            assert all(map(operator.is_, uses.parameters, self.sums))  # noqa: S101 - of one run
+            with without_autocast():
+                self._vector.values += uses.clipped_sum(self.bound, on_norms).values
+        else:
+            _add(self.sums, clipped_sums(uses, layout, self.bound, on_norms))
 
     def add_block(self, vector: Sums, records: int) -> None:
         """Add one block, given the sum of its gradients over ``records`` records."""
@@ -264,7 +285,3 @@ def _add(sums: Sums, more: Sums) -> None:
 def add_part(vector: Sums, part: Sums) -> None:
     """Add a part of a block to the block's vector in place, in double precision."""
     _add(vector, {parameter: value.double() for parameter, value in part.items()})
-
-
-def _precision(parameter: Any) -> Any:
-    return torch.float64 if parameter.dtype == torch.float64 else torch.float32

@@ -13,8 +13,15 @@ from dpgrain.torch.library import torch
 @contextmanager
 def precisely() -> Iterator[None]:
     """Disable gradients, autocast and reduced-precision products."""
+    with whole_products(), without_autocast():
+        yield
+
+
+@contextmanager
+def without_autocast() -> Iterator[None]:
+    """Disable gradients and autocast."""
     half = (torch.autocast(kind, enabled=False) for kind in ("cpu", "cuda"))
-    with whole_products(), torch.no_grad(), next(half), next(half):
+    with torch.no_grad(), next(half), next(half):
         yield
 
 

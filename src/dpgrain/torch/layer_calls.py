@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpgrain.errors import ParameterError
-from dpgrain.torch.block_gradients import StoredGradients, Use, Uses, add_use, to_single
-from dpgrain.torch.gradient_precision import precisely
+from dpgrain.torch.block_gradients import RowGradients, Use, Uses, to_single
 from dpgrain.torch.layers import ACCEPT_HALF, RULES, Rule, is_frozen_norm
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
@@ -55,14 +54,14 @@ class LayerCall:
     def record(self, x: Any, gradient: Any) -> None:
         """Record the blocks' contributions to parameters; tensors are (rows, …)."""
         self.batch_pass.check_gradient(self.name, gradient)
-        with precisely():
+        with self.uses.recording():
             x, b = x.detach(), gradient.detach()
             if self.rule not in ACCEPT_HALF:
                 x, b = to_single(x), to_single(b)
             uses = self.rule(self.layer, x, b, self.layout)
-        for name, parameter in self.parameters.items():
-            if name in uses:
-                add_use(self.uses, parameter, uses[name])
+            for name, parameter in self.parameters.items():
+                if name in uses:
+                    self.uses.add(parameter, uses[name])
 
 
 class Tap(torch.autograd.Function):
@@ -252,7 +251,7 @@ def copies_rule(name: str) -> Rule:
     """Return the rule of a parameter's copies, with one gradient per record."""
 
     def uses(_layer: Any, _x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
-        return {name: StoredGradients(layout, layout.per_block(b))}
+        return {name: RowGradients(layout, b[:, None])}
 
     return uses
 

@@ -8,7 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from dpgrain.errors import ParameterError
-from dpgrain.torch.block_gradients import Filters, Lookup, Outer, StoredGradients, Use
+from dpgrain.torch.block_gradients import (
+    Filters,
+    Lookup,
+    Outer,
+    RowGradients,
+    StoredGradients,
+    Use,
+)
 from dpgrain.torch.gradient_precision import precisely
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
@@ -43,13 +50,7 @@ REFUSED: Mapping[type, str] = {
 def _linear(_layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
     """Return the uses of a linear map, at any number of positions of each record."""
     x, b = (t.reshape(len(t), -1, t.shape[-1]) for t in (x, b))
-    return {"weight": Outer.of(layout, x, b), "bias": _added(layout, b)}
-
-
-def _added(layout: BlockLayout, b: Any) -> StoredGradients:
-    """Return the use of a term added at each position."""
-    kind = torch.promote_types(b.dtype, torch.float32)
-    return StoredGradients(layout, layout.per_block(b.sum(1, dtype=kind)))
+    return {"weight": Outer(layout, x, b), "bias": RowGradients(layout, b)}
 
 
 def _convolution(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
@@ -69,8 +70,8 @@ def _convolution(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str
         groups=layer.groups,
     )
     return {
-        "weight": weight.stored(),
-        "bias": StoredGradients(layout, layout.per_block(b.flatten(2).sum(2))),
+        "weight": weight,
+        "bias": RowGradients(layout, b.flatten(2).mT),
     }
 
 
@@ -103,16 +104,16 @@ def _slope(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]
     parts = (b * x.clamp(max=0)).reshape(*x.shape[:2], -1).sum(2)
     if layer.num_parameters == 1:
         parts = parts.sum(1, keepdim=True)
-    return {"weight": StoredGradients(layout, layout.per_block(parts))}
+    return {"weight": RowGradients(layout, parts[:, None])}
 
 
 def _over_last(layer: Any, b: Any, normal: Any, layout: BlockLayout) -> Mapping[str, Use]:
     """Return the uses of a scale and a shift over the last dimensions."""
     shape = tuple(layer.normalized_shape)
-    b, scaled = (t.reshape(len(t), -1, *shape).sum(1) for t in (b, b * normal))
+    b, scaled = (t.reshape(len(t), -1, *shape) for t in (b, b * normal))
     return {
-        "weight": StoredGradients(layout, layout.per_block(scaled)),
-        "bias": StoredGradients(layout, layout.per_block(b)),
+        "weight": RowGradients(layout, scaled),
+        "bias": RowGradients(layout, b),
     }
 
 
@@ -128,10 +129,10 @@ def _rms_norm(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, U
 
 def _over_channels(b: Any, normal: Any, layout: BlockLayout) -> Mapping[str, Use]:
     """Return the uses of a scale and a shift by channel."""
-    b, scaled = (t.reshape(*t.shape[:2], -1).sum(2) for t in (b, b * normal))
+    b, scaled = (t.reshape(*t.shape[:2], -1).mT for t in (b, b * normal))
     return {
-        "weight": StoredGradients(layout, layout.per_block(scaled)),
-        "bias": StoredGradients(layout, layout.per_block(b)),
+        "weight": RowGradients(layout, scaled),
+        "bias": RowGradients(layout, b),
     }
 
 
@@ -152,13 +153,13 @@ def _instance_norm(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[s
 def _linear_by_columns(_layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
     """Return the uses of a linear map with a weight of shape (inputs, outputs)."""
     x, b = (t.reshape(len(t), -1, t.shape[-1]) for t in (x, b))
-    return {"weight": Outer.of(layout, b, x), "bias": _added(layout, b)}
+    return {"weight": Outer(layout, b, x), "bias": RowGradients(layout, b)}
 
 
 def _root_mean_square(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
     """Return the use of a scale, or an offset to a scale of 1, after RMS normalization."""
-    scaled = (b * _normal(x, _epsilon(layer))).reshape(len(x), -1, x.shape[-1]).sum(1)
-    return {"weight": StoredGradients(layout, layout.per_block(scaled))}
+    scaled = (b * _normal(x, _epsilon(layer))).reshape(len(x), -1, x.shape[-1])
+    return {"weight": RowGradients(layout, scaled)}
 
 
 def _normal(x: Any, epsilon: float) -> Any:

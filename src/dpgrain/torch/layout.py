@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import accumulate, groupby
 from typing import Any
 
+from dpgrain.torch import devices
 from dpgrain.torch.library import torch
 
 
@@ -55,7 +56,9 @@ class BlockLayout:
 
     def times(self, count: int) -> BlockLayout:
         """Return the layout after each row is replaced by ``count`` rows."""
-        return self if count == 1 else BlockLayout(tuple(size * count for size in self.sizes))
+        if count not in self._multiples:
+            self._multiples[count] = BlockLayout(tuple(size * count for size in self.sizes))
+        return self._multiples[count]
 
     def block_slice(self, block: int) -> slice:
         """Return the rows of one block."""
@@ -70,9 +73,34 @@ class BlockLayout:
 
     def per_row(self, values: Any) -> Any:
         """Return the value of each row's block, (rows,), from (blocks,) values."""
-        sizes = torch.tensor(self.sizes, device=values.device)
+        sizes = self.sizes_on(values.device)
         return torch.repeat_interleave(values, sizes, output_size=self.rows)
+
+    def sizes_on(self, device: Any) -> Any:
+        """Return the sizes as a tensor, (blocks,), copied to a device only once."""
+        return self._copied("sizes", self.sizes, device)
+
+    def ends_on(self, device: Any) -> Any:
+        """Return the row after each block as a 32-bit tensor, (blocks,)."""
+        return self._copied("ends", self.starts[1:], device)
+
+    def _copied(self, name: str, numbers: tuple[int, ...], device: Any) -> Any:
+        if (name, device) not in self._copies:
+            kind = "int32" if name == "ends" else "int64"
+            self._copies[name, device] = devices.copied(numbers, kind, device)
+        return self._copies[name, device]
+
+    @cached_property
+    def _copies(self) -> dict[tuple[str, Any], Any]:
+        """Tensors by name and device."""
+        return {}
+
+    @cached_property
+    def _multiples(self) -> dict[int, BlockLayout]:
+        """Layouts with several rows for each row, by their number."""
+        return {1: self}
 
     def per_block(self, rows: Any) -> Any:
         """Return the sums over the rows of each block, (blocks, …), from (rows, …)."""
-        return torch.cat([view.sum(1) for _, (view,) in self.views(rows)])
+        sums = [view.sum(1) for _, (view,) in self.views(rows)]
+        return sums[0] if len(sums) == 1 else torch.cat(sums)

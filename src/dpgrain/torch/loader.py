@@ -72,11 +72,7 @@ class PrivateLoader:
         return self._run.steps_left
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the batches of the remaining steps.
-
-        Raises:
-            ParameterError: if no step is left, or one was skipped.
-        """
+        """Yield the batches of the remaining steps."""
         for batches in self.by_step():
             yield from batches
 

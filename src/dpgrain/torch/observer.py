@@ -116,8 +116,10 @@ class Observer:
 
     def after_step(self, *_of_the_hook: object) -> None:
         """Observe the step that the optimizer has just made."""
-        squares = (float(p.grad.double().square().sum()) for p in self._parameters)
-        self._norms.append(math.sqrt(sum(squares)))
+        device = self._parameters[0].device
+        squares = [p.grad.double().square().sum().to(device) for p in self._parameters]
+        # A GPU waits once per step.
+        self._norms.append(math.sqrt(sum(torch.stack(squares).tolist())))
         self._average.update()
         if len(self._norms) % self._every == 0:
             self._measure()

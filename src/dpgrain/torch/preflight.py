@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from dpgrain._formatting import shorten
 from dpgrain._types import FloatArray
 from dpgrain.errors import DpgrainError, ParameterError
+from dpgrain.torch.block_buffer import new_uses
 from dpgrain.torch.block_gradients import StoredGradients, Uses
 from dpgrain.torch.clipping import FloatSum, clipped_sums, mean_gradient
 from dpgrain.torch.gradient_precision import is_half
@@ -204,10 +205,9 @@ def rehearse_clipping(uses: Uses, layout: BlockLayout) -> None:
 def _summed(parameters: Sequence[Any]) -> FloatArray:
     """Return the clipped sum of two synthetic one-record blocks as one vector."""
     layout = BlockLayout((1, 1))
-    uses: Uses = {
-        p: [StoredGradients(layout, torch.ones_like(p).expand(layout.blocks, *p.shape))]
-        for p in parameters
-    }
+    uses = new_uses(layout, parameters)
+    for p in parameters:
+        uses.add(p, StoredGradients(layout, torch.ones_like(p).expand(layout.blocks, *p.shape)))
     total = FloatSum(parameters, 1.0)
     total.add_blocks(uses, layout)
     return mean_gradient(total.sums, parameters, 1)

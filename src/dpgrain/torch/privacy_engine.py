@@ -43,7 +43,7 @@ from dpgrain.units import PLAIN_UNITS, Relation, Unit, User
 
 
 class PrivacyEngine:
-    """Private training of a network, for records, elements or users.
+    """Private training in a custom loop; :func:`train` does it in one call, and assumes less.
 
     Args:
         unit: the protected unit. ``Record()``, ``Element()`` and ``User()`` are one block each; the

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from dpgrain._formatting import shorten
 from dpgrain.errors import ParameterError
 from dpgrain.torch import hf_labels
+from dpgrain.torch.block_buffer import new_uses
 from dpgrain.torch.block_gradients import Lookup, Outer, Use, Uses
 from dpgrain.torch.gradient_precision import half_mean, halves_inputs, is_half, whole_products
 from dpgrain.torch.guards import check_backward_hooks, check_saved
@@ -31,7 +32,14 @@ from dpgrain.torch.layer_calls import (
     copies_rule,
     plain_call,
 )
-from dpgrain.torch.layers import Rule, find_rule, is_frozen_norm, own_parameters, within_table
+from dpgrain.torch.layers import (
+    ACCEPT_HALF,
+    Rule,
+    find_rule,
+    is_frozen_norm,
+    own_parameters,
+    within_table,
+)
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
 from dpgrain.torch.module_state import ModuleState, call_form, module_structure
@@ -93,7 +101,7 @@ class Recorder:
         reduction: Reduction = "sum",
     ) -> None:
         self.module, self.begin = module, begin
-        self.uses: Uses = {}
+        self.uses = Uses()
         self._reduction = reduction
         self._pass = Pass(0, reduction)
         self._loader_pass: Pass | None = None
@@ -115,6 +123,8 @@ class Recorder:
         self._trained = {id(p): (p, n) for n, p in module.named_parameters() if p.requires_grad}
         # Parameters, by id, which a rule handles while their layer runs.
         self.frozen: dict[int, Any] = {}
+        # Tensors that require gradients, by device, so that PyTorch computes those of layers.
+        self._anchors: dict[Any, Any] = {}
         self._installed: list[Any] = []
         self._hooks: list[Any] = []
         self.hook()
@@ -155,7 +165,7 @@ class Recorder:
 
     def clear(self) -> None:
         """Discard the last pass."""
-        self.uses = {}
+        self.uses = Uses()
 
     def mark_batch(self, batch: Any, records: int) -> Any:
         """Return a batch for the loop, and mark its tensors as rows of records."""
@@ -242,7 +252,8 @@ class Recorder:
             if arguments.batch_pass is None
             else arguments.batch_pass
         )
-        self._layout, self.uses, self._pass = layout, {}, batch_pass
+        self._layout, self._pass = layout, batch_pass
+        self.uses = new_uses(layout, [p for p, _ in self._trained.values()])
         self._recomputes = False
         with self._checked():
             out = self._run(arguments, layout.rows)
@@ -503,7 +514,7 @@ class Recorder:
 
         def uses(_layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
             x, b = (t.reshape(len(t), -1, t.shape[-1]) for t in (x, b))
-            return {name: Outer.of(layout, x, b)}
+            return {name: Outer(layout, x, b)}
 
         return self.tap_output(
             name, None, {name: weight}, uses, x, functional.linear(x, weight.detach())
@@ -541,16 +552,22 @@ class Recorder:
         """Return a layer's output with a recorded gradient; tensors are (rows, …)."""
         if not self._records_uses:
             return out
-        call, anchor = self._call(name, layer, parameters, rule, x.detach())
-        return Tap.apply(out, anchor, x.detach(), call)
+        x = x.detach()
+        if rule in ACCEPT_HALF and is_half(out.dtype):
+            # These are the factors under autocast, in half the memory.
+            x = x.to(out.dtype)
+        call, anchor = self._call(name, layer, parameters, rule, x)
+        return Tap.apply(out, anchor, x, call)
 
     def _call(
         self, name: str, layer: Any, parameters: Mapping[str, Any], rule: Rule, x: Any
     ) -> tuple[LayerCall, Any]:
         """Return the record of a gradient, and an anchor that makes PyTorch compute it."""
-        anchor = torch.zeros((), device=x.device, requires_grad=True)
+        if x.device not in self._anchors:
+            self._anchors[x.device] = torch.zeros((), device=x.device, requires_grad=True)
         layout = self._layout.times(len(x) // self.records)
-        return LayerCall(name, layer, parameters, rule, layout, self.uses, self._pass), anchor
+        call = LayerCall(name, layer, parameters, rule, layout, self.uses, self._pass)
+        return call, self._anchors[x.device]
 
     def _inside_table(self, part: Any, inputs: Any) -> Any:
         """Replace out-of-range indices of an embedding table."""

@@ -40,12 +40,11 @@ def in_floating_point(
     """Yield each parameter and its noisy sum, in double precision.
 
     In single precision, PyTorch's noise is bounded by 5.8 standard deviations, and its generator
-    has only 2^32 seeds, few enough to try them all.
+    has only 2^32 seeds on a processor, few enough to try them all.
     """
-    for place, parameter in enumerate(parameters):
-        drawn = noise.draw(parameter.numel(), correlated[place].next if correlated else None)
-        total = sums.sums[parameter].double()
-        yield parameter, total + torch.from_numpy(drawn).reshape(parameter.shape).to(total.device)
+    mixes = None if correlated is None else [state.next for state in correlated]
+    for parameter, drawn in zip(parameters, noise.tensors(parameters, mixes), strict=True):
+        yield parameter, drawn.add_(sums.sums[parameter])
 
 
 def split(vector: FloatArray, parameters: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
@@ -79,6 +78,12 @@ class RunSteps(ABC):
 
         RunEnded is raised if the mean has published that it stops.
         """
+
+    def publish(self, sums: Any) -> None:
+        """Publish the sum once, as the gradients of all parameters."""
+        with torch.no_grad():
+            for parameter, gradient in self.gradients(sums):
+                parameter.grad = gradient.to(parameter.dtype).contiguous()
 
     def published(self) -> dict[str, Any]:
         """Return the public numbers changed since the first step."""
@@ -140,7 +145,7 @@ class ClippedSteps(RunSteps):
         else:
             noisy, count = self._floating(sums)
         for parameter, total in noisy:
-            yield parameter, total / self._clipped.divisor
+            yield parameter, total.div_(self._clipped.divisor)
         if self._rule is not None:
             self.bound = self._rule.next(self.bound, count / self._clipped.divisor)
 
@@ -157,7 +162,7 @@ class ClippedSteps(RunSteps):
         radii = () if self._rule is None else (radius / self._rule.count_share,)
         *of_count, noise = self._source.normals(self._part, *radii, radius * self.bound)
         if self._rule is not None:
-            count = float(sums.counted) + float(of_count[0].draw(1)[0])
+            count = float(sums.counted) + of_count[0].draw()
         return in_floating_point(sums, self._parameters, noise, self._correlated), count
 
     def published(self) -> dict[str, Any]:
@@ -173,8 +178,7 @@ class ClippedSteps(RunSteps):
         if not secret or self._correlated is None:
             return self.published()
         past = [
-            [torch.from_numpy(noise.copy()) for noise in noise_state.past]
-            for noise_state in self._correlated
+            [noise.cpu().clone() for noise in noise_state.past] for noise_state in self._correlated
         ]
         return {**self.published(), "noise": past}
 
@@ -183,7 +187,8 @@ class ClippedSteps(RunSteps):
         self.adopt(state)
         for place, noise_state in enumerate(self._correlated or ()):
             past = state["noise"][place] if "noise" in state else []
-            noise_state.load([noise.numpy() for noise in past])
+            device = self._parameters[place].device
+            noise_state.load([noise.to(device) for noise in past])
 
 
 class StepVectors:

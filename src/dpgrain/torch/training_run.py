@@ -351,9 +351,7 @@ class Run:
     def _set_gradients(self, sums: Any) -> None:
         """Draw noise in the first process, and send noisy gradients to all processes."""
         if self.processes.is_first:
-            with torch.no_grad():
-                for parameter, gradient in self.steps.gradients(sums):
-                    parameter.grad = gradient.to(parameter.dtype).contiguous()
+            self.steps.publish(sums)
         else:
             for parameter in self.parameters:
                 parameter.grad = torch.empty(

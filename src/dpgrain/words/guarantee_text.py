@@ -98,7 +98,7 @@ def summary(guarantee: Guarantee) -> str:
         else "each row is one user" * external
     )
     facts = (
-        brief or elements_text(guarantee.elements).removeprefix("the column "),
+        brief or elements_text(guarantee.elements),
         users if guarantee.level != "record" else "",
         guarantee.relation,
         "external rows, unverified" if external else "",

@@ -161,7 +161,7 @@ def _unit_sentence(guarantee: Guarantee) -> str:
         return "This release protects records: each row of the table separately."
     if guarantee.level == "user":
         return "This release protects users: all records of one user, however many there are."
-    cells = elements_text(guarantee.elements).removeprefix("the column ") or "a public partition"
+    cells = elements_text(guarantee.elements) or "a public partition"
     return (
         f"This release protects elements: all records of one user in one cell of {cells}, however "
         "many there are."

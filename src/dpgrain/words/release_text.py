@@ -26,7 +26,7 @@ from dpgrain._formatting import (
     shorten,
     useful_decimals,
 )
-from dpgrain._types import IntArray
+from dpgrain._types import FloatArray, IntArray
 from dpgrain.words.guarantee_text import filters
 from dpgrain.words.quantities import (
     bounds_effect,
@@ -129,8 +129,8 @@ def format_rows(release: Release, places: IntArray, *, letters: int) -> list[Pri
 
 
 def _percent(limit: float) -> str:
-    """Format an upper limit on a share, rounded up."""
-    return f"≤{rounded_up(100 * limit, 2)}%"
+    """Format an upper limit on a share, rounded up and at least 0.01%."""
+    return f"≤{rounded_up(max(100 * limit, 0.01), 2)}%"
 
 
 def shown(release: Release, count: int) -> IntArray:
@@ -140,7 +140,26 @@ def shown(release: Release, count: int) -> IntArray:
         return np.arange(min(count, len(release)))
     if (order := _key_order(release)) is not None:
         return order[:count]
-    return np.argsort(-release.estimate, kind="stable")[:count]
+    return np.argsort(-ranking(release), kind="stable")[:count]
+
+
+def ranking(release: Release) -> FloatArray:
+    """Return the numbers by which rows are ranked: for ratios their counts.
+
+    The largest and smallest means are those with the most noise.
+    """
+    return release.more["count"] if _is_ranked_by_count(release) else release.estimate
+
+
+def ranking_name(release: Release) -> str:
+    """Return a word for the rows that :func:`shown` prints first."""
+    if in_order(release):
+        return "first"
+    return "most frequent" if _is_ranked_by_count(release) else "largest"
+
+
+def _is_ranked_by_count(release: Release) -> bool:
+    return release.statistic.ratio and "count" in release.more
 
 
 def in_order(release: Release) -> bool:
@@ -194,8 +213,8 @@ def _lower_end(key: Any) -> float | None:
 def rounded(release: Release, table: pa.Table) -> pa.Table:
     """Return the table of a release with numbers rounded to two digits of their error.
 
-    Lower ends and bounds are rounded down, upper ends and errors up. Estimates that were made to
-    add up keep all digits.
+    Lower ends and bounds are rounded down, upper ends, errors and shares up. Estimates that were
+    made to add up keep all digits.
     """
     errors = dict.fromkeys(("estimate", "std_error", "low", "high", "at_least"), "std_error")
     errors |= dict.fromkeys(_COUNTS, "count_error")
@@ -213,6 +232,13 @@ def rounded(release: Release, table: pa.Table) -> pa.Table:
         values = zip(table.column(name).to_pylist(), decimals[errors[name]], strict=True)
         column = pa.array([_rounded(value, digits, way) for value, digits in values], pa.float64())
         table = table.set_column(table.column_names.index(name), name, column)
+    if "clipped_share" in table.column_names:
+        limits = [
+            None if limit is None else _rounded(limit, useful_decimals(limit), ROUND_CEILING)
+            for limit in table.column("clipped_share").to_pylist()
+        ]
+        place = table.column_names.index("clipped_share")
+        table = table.set_column(place, "clipped_share", pa.array(limits, pa.float64()))
     return table
 
 
@@ -234,7 +260,7 @@ def _rounded(value: float | None, decimals: int | None, way: str) -> float | Non
     return float(made) + 0.0 if len(made.as_tuple().digits) <= _DIGITS else value
 
 
-# A double has at most this many digits before and after the point that are written out.
+# Max digits of a double in CSV, before and after the point.
 _ALL_DIGITS = Context(prec=350)
 
 
@@ -244,7 +270,8 @@ def key_headings(release: Release) -> tuple[str, ...]:
         return ("counted", "per user")
     if release.statistic.stepped:
         return (*release.key_names[:-1], release.metadata.value or "value")
-    return release.key_names
+    # Backquotes around the names in expressions are for the parser only.
+    return tuple(name.replace("`", "") for name in release.key_names)
 
 
 def format_keys(release: Release, places: IntArray, *, letters: int) -> list[tuple[str, ...]]:
@@ -360,7 +387,7 @@ def _warnings(release: Release) -> str:
 
 
 def _clipping_warning(release: Release) -> str:
-    """Describe the groups in which many units may be clipped, and the remedy; empty for none."""
+    """Describe groups with many possibly clipped units, and the remedy; empty for none."""
     units: ClippedUnits | None = getattr(release, "units", None)
     if units is None or units.is_small.all():
         return ""
@@ -413,7 +440,8 @@ def column_meanings(release: Release) -> dict[str, str]:
         "give an upper bound, because one person may contribute any amount",
         "count": _count(release),
         "count_error": "standard error of count",
-        "clipped_share": share_meaning(metadata),
+        "clipped_share": f"{share_meaning(metadata)}; a small share may have a large part of the "
+        "unclipped total",
     }
     if statistic.ratio:
         columns["estimate"] = f"the {covers(metadata)}, computed from noisy sums"
@@ -439,7 +467,10 @@ def _intervals(release: Release) -> str:
         text = f"approximate {text}, after post-processing ({post_processing(metadata)})"
     if metadata.statistic.holders:
         text += "; it ignores the ranking, which raises the largest slightly"
-    if limits := _limits(metadata):
+    if metadata.widened:
+        text += "; it covers the noise and twice the likely effect of clamping"
+        text += f", not the {_CLIPPING_OF[metadata.statistic.ratio]}" * metadata.is_clipped
+    elif limits := _limits(metadata):
         text += f"; it covers the noise only, not the {limits}"
     if "at_least" in known:
         text += f"; at_least: 95% lower bound for the unclipped {unclipped(metadata)}"
@@ -450,11 +481,15 @@ def _intervals(release: Release) -> str:
     return text
 
 
+# Effect of clipping on ratios, or not.
+_CLIPPING_OF = {False: "clipping", True: "clipping (which lets users with many records count less)"}
+
+
 def _limits(metadata: ReleaseMetadata) -> str:
-    """Name the limits whose effect no interval covers."""
-    less = " (which lets users with many records count less)" * metadata.statistic.ratio
+    """Name the limits outside of the intervals."""
     clamped = "clamping" if "clamped" in unclipped(metadata) else ""
-    return " and ".join(filter(None, (clamped, f"clipping{less}" if metadata.is_clipped else "")))
+    clipping = _CLIPPING_OF[metadata.statistic.ratio] if metadata.is_clipped else ""
+    return " and ".join(filter(None, (clamped, clipping)))
 
 
 def _count(release: Release) -> str:
@@ -528,7 +563,7 @@ def _table(release: Release) -> list[str]:
 
 def table_footer(release: Release, count: int) -> str:
     """Return the note below a table with some rows: the number of rows, long labels."""
-    order = "first" if in_order(release) else "largest"
+    order = ranking_name(release)
     lines = [f"{len(release):,} rows, {count} {order} shown; all: .to_pandas()"]
     lines = lines if len(release) > count else []
     return "; ".join([*lines, *filter(None, [_long_labels(release)])])

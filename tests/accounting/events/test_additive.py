@@ -22,7 +22,7 @@ def test_gaussians_add_squares_and_pure_parts_add() -> None:
     assert mixed.epsilon(1e-6) == pytest.approx(0.5 + Gaussian(3.0).epsilon(1e-6))
 
 
-def test_curves_go_by_the_root_of_k_and_by_k() -> None:
+def test_curves_scale_with_root_of_k_or_with_k() -> None:
     for k in (1, 2, 5, 30):
         assert Gaussian(3.0).loss(k).mu == pytest.approx(math.sqrt(k) / 3)
         assert Gaussian(3.0, Contribution(layout="shared")).loss(k).mu == pytest.approx(k / 3)

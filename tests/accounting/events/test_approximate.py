@@ -1,4 +1,4 @@
-"""Events that are near to an ideal: what the variation costs, and no less."""
+"""Events that are near to an ideal: the cost of the variation, and no less."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def hockey(p: Array, q: Array, epsilon: float) -> float:
 
 @pytest.mark.proof("audit", "StatisticallyClose")
 @pytest.mark.parametrize("variation", [1e-2, 1e-5])
-def test_the_variation_costs_what_it_may_and_no_less(variation: float) -> None:
+def test_variation_costs_exactly_its_charge(variation: float) -> None:
     event = StatisticallyClose(PureDP(1.0), variation)
     p, q = moved(1.0, variation)
     for epsilon in (0.0, 0.3, 0.7, 1.0, 1.4):
@@ -60,7 +60,7 @@ def test_the_variation_costs_what_it_may_and_no_less(variation: float) -> None:
         assert found >= hockey(p, q, epsilon) * (1 - 1e-9)
         if epsilon <= 1.0:
             assert found == pytest.approx(hockey(p, q, epsilon), rel=1e-6)
-    # What is paid is (1 + e^ε)·η, not η.
+    # The cost is (1 + e^ε)·η, not η.
     assert event.delta(1.0) > 3.7 * variation
     # More is never promised at a larger ε.
     assert event.delta(5.0) == pytest.approx(event.delta(1.0), rel=1e-6)
@@ -69,7 +69,7 @@ def test_the_variation_costs_what_it_may_and_no_less(variation: float) -> None:
 @pytest.mark.proof("search", "StatisticallyClose")
 @pytest.mark.parametrize("seed", range(20))
 def test_no_pair_near_an_ideal_one_costs_more(seed: int) -> None:
-    """Pairs of laws whose ideals are ε₁-DP, each law moved by a distance of at most η."""
+    """Pairs of distributions within η of ε₁-DP ones."""
     random = np.random.default_rng(seed)
     claimed, variation = random.uniform(0.1, 2.0), 10 ** random.uniform(-5, -1.5)
     event = StatisticallyClose(PureDP(claimed), variation)
@@ -77,7 +77,7 @@ def test_no_pair_near_an_ideal_one_costs_more(seed: int) -> None:
     largest = 0.0
     for number in range(400):
         if number % 2:
-            # Randomised response, whose two outcomes are split in two.
+            # Randomised response with each outcome split in two.
             p, q = moved(claimed, 0.0)
             split = random.uniform(0.3, 0.7, size=2)
             p, q = (np.concatenate([law * split, law * (1 - split)]) for law in (p, q))
@@ -89,7 +89,7 @@ def test_no_pair_near_an_ideal_one_costs_more(seed: int) -> None:
         for epsilon, delta in asked.items():
             assert hockey(p, q, epsilon) <= delta * (1 + 1e-9)
         largest = max(largest, hockey(p, q, claimed))
-    # Some pair needs all that is charged.
+    # Some pair needs the whole charge.
     assert largest == pytest.approx(asked[claimed], rel=1e-6)
 
 
@@ -102,7 +102,7 @@ def test_composed_it_covers_pairs_composed(variation: float) -> None:
         exact = hockey(*both, epsilon)
         assert exact <= apart.delta(epsilon) <= exact + 12 * variation + 2e-3
         assert exact <= together.delta(epsilon)
-        # Pairs that are not moved stay below.
+        # Unchanged pairs stay below.
         assert exact > hockey(*still, epsilon)
 
 
@@ -133,8 +133,8 @@ def test_its_curve_is_the_sum_and_its_inverse() -> None:
 
 
 @pytest.mark.slow
-def test_bounds_enclose_what_is_known_exactly() -> None:
-    # One round of sampling: δ₁(ε) = q·δ_G(ln(1 + (e^ε − 1)/q)), which is computed on a grid.
+def test_bounds_enclose_exact_values() -> None:
+    # One round of sampling: δ₁(ε) = q·δ_G(ln(1 + (e^ε − 1)/q)), computed on a grid.
     rate, noise, epsilon = 0.01, 0.8, 0.5
     inner = math.log1p(math.expm1(epsilon) / rate)
     exact = rate * gaussian_delta(inner, 1 / noise) + (1 + math.exp(epsilon)) * 1e-8
@@ -149,7 +149,7 @@ def test_nothing_of_the_ideal_is_not_nothing() -> None:
     assert event.delta(0.0) == pytest.approx(2e-4, rel=1e-6)
 
 
-def test_it_is_written_down_and_refused_where_wrong() -> None:
+def test_event_has_json_and_rejects_invalid_parameters() -> None:
     event = StatisticallyClose((Gaussian(4.0), Gaussian(5.0)), 1e-8)
     assert Event.from_json(event.to_json()) == event
     assert StatisticallyClose(Gaussian(4.0), 1e-8).events == (Gaussian(4.0),)

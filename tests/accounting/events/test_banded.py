@@ -20,7 +20,7 @@ EVENT = BandedGaussian(1.2, 0.01, 50, 8, max_elements=3)
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("unit", [Record(), Element(), User()], ids=["record", "element", "user"])
 def test_units_of_one_person_are_in_one_part(unit: Record | User, relation: Relation) -> None:
-    # The part whose turn comes first has 7 turns in 50 rounds of 8 parts.
+    # The first of 8 parts participates 7 times in 50 rounds.
     one = SampledGaussian(1.2, 0.08, 7, max_elements=3)
     units = (1,) if unit == User() else (1, 2)
     for k in units:
@@ -30,14 +30,14 @@ def test_units_of_one_person_are_in_one_part(unit: Record | User, relation: Rela
 
 @pytest.mark.slow
 def test_several_users_may_be_in_several_parts() -> None:
-    # Of one turn the curve is a closed form.
+    # For one participation the curve is a closed form.
     event = BandedGaussian(3.0, 0.02, 5, 5, level="user")
     one = SampledGaussian(3.0, 0.1, 1, level="user")
     assert event.epsilon(DELTA, units=2) == Parallel((one,)).epsilon(DELTA, units=2)
     assert event.epsilon(DELTA, units=2) > one.epsilon(DELTA, units=2)
 
 
-def test_a_part_that_is_taken_whole_costs_as_many_gaussians() -> None:
+def test_whole_part_costs_its_number_of_gaussians() -> None:
     event = BandedGaussian(3.0, 1 / 49, 490, 49)
     assert event.part_rate == pytest.approx(1, abs=1e-12)
     whole = Gaussian(3.0, count=10).epsilon(DELTA)
@@ -48,8 +48,8 @@ def test_a_part_that_is_taken_whole_costs_as_many_gaussians() -> None:
 def delta_of_two_columns(event: BandedGaussian, epsilon: float, column: tuple[float, ...]) -> float:
     """δ of one user who has a turn in rounds 1 and 1 + b, by integration over outputs.
 
-    What a turn adds is its column. Outputs of rows matter along columns alone, which are orthogonal, so
-    that each turn is one number.
+    A participation adds its column. Outputs of rows matter only along columns, which are orthogonal,
+    so each participation is one number.
     """
     length = float(np.linalg.norm(column)) / event.noise_multiplier
     at = np.linspace(-9, 9 + length, 1201)
@@ -70,7 +70,7 @@ def test_two_turns_by_integration() -> None:
         found = delta_of_two_columns(event, 0.8, column)
         assert found <= event.delta(0.8) * (1 + 1e-3)
     assert found < 0.9 * event.delta(0.8)
-    # A column that is longer than 1, as without normalisation, costs more than is billed.
+    # A column with norm above 1, as without normalisation, costs more than is charged.
     assert delta_of_two_columns(event, 0.8, (1.0, 0.5, 0.375)) > 1.05 * event.delta(0.8)
 
 
@@ -84,7 +84,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("wrong", "name", "word"), WRONG.values(), ids=WRONG)
-def test_wrong_numbers_are_refused(wrong: dict[str, object], name: str, word: str) -> None:
+def test_invalid_numbers_are_rejected(wrong: dict[str, object], name: str, word: str) -> None:
     given = {"noise_multiplier": 1.0, "sampling_rate": 0.1, "rounds": 5, "bands": 2, **wrong}
     with refuses(name, word):
         BandedGaussian(**given)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What every kind of event must keep to, whatever it is; a new kind only needs an example here."""
+"""Requirements on every type of event; a new type only needs an example here."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from dpgrain.units import Element, Record, Relation, Unit, User
 
 DELTA = 1e-5
 RELATIONS: tuple[Relation, ...] = ("zero_out", "replace")
-# What pairs that are composed numerically may lose, and closed forms may round, relative to ε.
+# Relative loss of ε in numerical composition of pairs, and in rounding of closed forms.
 NUMERIC, CLOSED = 3e-4, 1e-8
 _ORDERS = tuple(float(a) for a in (*range(2, 33), 48, 64, 128, 256))
 
@@ -89,7 +89,7 @@ EVENTS: dict[str, Event] = {
         (1, 1, None),
     ),
 }
-# Of events that are added, each answers for an element.
+# Sums of events each answer for an element.
 ADDED = [name for name, event in EVENTS.items() if event.level == "element"]
 
 
@@ -119,7 +119,7 @@ def test_every_kind_has_an_example() -> None:
 
 
 @pytest.mark.slow
-def test_every_kind_is_read_by_a_process_that_knows_none_yet() -> None:
+def test_every_type_is_read_by_a_fresh_process() -> None:
     """Modules are imported when they are used: reading JSON has to import what it names."""
     one_each = {type(event).__name__: event.to_json() for event in EVENTS.values()}
     code = (
@@ -141,7 +141,7 @@ def test_every_kind_is_read_by_a_process_that_knows_none_yet() -> None:
 
 @pytest.mark.parametrize("units", [1, 3])
 @pytest.mark.parametrize("name", [n for n, e in EVENTS.items() if hasattr(e, "count")])
-def test_count_is_as_many_events(name: str, units: int) -> None:
+def test_count_equals_repeated_events(name: str, units: int) -> None:
     one: Any = dataclasses.replace(EVENTS[name], count=1)  # type: ignore[type-var]
     together, apart = dataclasses.replace(one, count=3), one + one + one
     for relation in RELATIONS:
@@ -157,7 +157,7 @@ def test_count_is_as_many_events(name: str, units: int) -> None:
 @pytest.mark.parametrize(
     "name", [n for n, e in EVENTS.items() if hasattr(e, "rounds") and hasattr(e, "count")]
 )
-def test_rounds_are_as_many_runs(name: str) -> None:
+def test_rounds_equal_repeated_runs(name: str) -> None:
     one: Any = EVENTS[name]
     together = dataclasses.replace(one, rounds=3 * one.rounds)
     assert together.epsilon(DELTA) == dataclasses.replace(one, count=3).epsilon(DELTA)
@@ -269,7 +269,7 @@ def test_more_units_cost_more(event: Event, relation: Relation) -> None:
 
 
 @pytest.mark.parametrize("units", [1, 3])
-def test_exchanging_costs_at_least_what_emptying_does(event: Event, units: int) -> None:
+def test_replacing_costs_at_least_zeroing(event: Event, units: int) -> None:
     slack = accuracy(event, units=units, relation="replace")
     emptied = event.epsilon(DELTA, units=units)
     assert emptied <= event.epsilon(DELTA, units=units, relation="replace") * (1 + slack)
@@ -311,7 +311,7 @@ def test_epsilon_and_delta_are_inverse(event: Event, delta: float, relation: Rel
 
 
 @pytest.mark.parametrize("units", [1, 3])
-def test_the_profile_decreases_and_says_what_delta_says(event: Event, units: int) -> None:
+def test_profile_decreases_and_agrees_with_delta(event: Event, units: int) -> None:
     grid = np.linspace(0.0, 3.0, 7)
     found = event.profile(grid.tolist(), units=units)
     assert found.shape == (7,)
@@ -321,7 +321,7 @@ def test_the_profile_decreases_and_says_what_delta_says(event: Event, units: int
     assert found[3] == event.delta(float(grid[3]), units=units)
 
 
-# Users of whom some elements are kept: the mixture dominates, and is not attained.
+# Users with a limited number of elements: the mixture dominates, and is not attained.
 FROM_ABOVE = (EVENTS["users-kept"], EVENTS["banded-users"])
 
 
@@ -336,8 +336,8 @@ def test_bounds_enclose_the_answer(event: Event) -> None:
 
 
 @pytest.mark.slow
-def test_bounds_enclose_what_is_known_exactly() -> None:
-    # Of one round: δ(ε) = q·δ_G(ln(1 + (e^ε − 1)/q)).
+def test_bounds_enclose_exact_values() -> None:
+    # For one round: δ(ε) = q·δ_G(ln(1 + (e^ε − 1)/q)).
     for rate, noise in ((0.01, 0.8), (0.3, 2.0)):
         for epsilon in (0.3, 2.5):
             inner = math.log1p(math.expm1(epsilon) / rate)
@@ -347,7 +347,7 @@ def test_bounds_enclose_what_is_known_exactly() -> None:
             assert lower <= epsilon <= upper
             assert upper <= epsilon * (1 + NUMERIC)
             assert one.delta(epsilon) >= delta * (1 - 1e-9)
-    # A part of which only the curve is known, besides a Gaussian.
+    # A part known only by its curve, with a Gaussian.
     groups = Parallel((Gaussian(4.0), Gaussian(5.0))) + Gaussian(4.0)
     exact = Gaussian(4.0, count=2).epsilon(1e-6)
     lower, upper = groups.epsilon(1e-6, bounds=True)
@@ -355,9 +355,9 @@ def test_bounds_enclose_what_is_known_exactly() -> None:
 
 
 @pytest.mark.slow
-def test_the_tradeoff_is_that_of_the_profile(event: Event) -> None:
+def test_tradeoff_agrees_with_the_profile(event: Event) -> None:
     alphas = np.linspace(0.0, 1.0, 21)
-    # Of what is composed numerically, one kind stands for all: of several units it takes long.
+    # One type represents all numerically composed ones: several units take long.
     several = closed(event, units=3) or event == EVENTS["pairs"]
     for units in (1, 3) if several else (1,):
         found = event.tradeoff(alphas.tolist(), units=units)
@@ -373,7 +373,7 @@ def test_the_tradeoff_is_that_of_the_profile(event: Event) -> None:
         assert found == pytest.approx(best, abs=0.05)
 
 
-def test_json_tells_all(event: Event) -> None:
+def test_json_round_trips(event: Event) -> None:
     text = event.to_json()
     # Strict JSON: no Infinity, no NaN.
     assert json.loads(text, parse_constant=pytest.fail) == event.to_dict()
@@ -391,14 +391,14 @@ def test_events_are_frozen(event: Event) -> None:
 # -------------------------------------------------------------------------------------- composition
 
 
-# A pure part beside one that concentrates: both are put into one divergence, which may cost more.
+# A pure part with a concentrated one: both enter one divergence, which may cost more.
 _PURE = {"laplace", "pure", "approximate", "truncated-geometric"}
 _SAMPLED = {"pairs-disjoint", "users", "users-disjoint", "users-kept"}
 
 
 @pytest.mark.slow(cases=10)
 @pytest.mark.parametrize(("one", "two"), list(itertools.combinations_with_replacement(ADDED, 2)))
-def test_two_events_cost_more_than_either_and_no_more_than_their_sum(one: str, two: str) -> None:
+def test_two_events_cost_between_maximum_and_sum(one: str, two: str) -> None:
     first, second = EVENTS[one], EVENTS[two]
     both = (first + second).epsilon(DELTA)
     assert both >= max(first.epsilon(DELTA), second.epsilon(DELTA)) * (1 - NUMERIC)
@@ -409,9 +409,9 @@ def test_two_events_cost_more_than_either_and_no_more_than_their_sum(one: str, t
 
 
 @pytest.mark.slow
-def test_a_curve_beside_a_renyi_part_pays_for_both() -> None:
+def test_curve_with_renyi_part_charges_both() -> None:
     known = RDP((8.0,), (0.5,), "element")
-    # Of one round the curve is a closed form, which is quick at the many ε of a chord.
+    # For one round the curve is a closed form, which is quick at the many ε of a chord.
     curve = Parallel((Gaussian(4.0), SampledGaussian(1.5, 0.02)))
     assert isinstance(curve.loss().pairs[0][0], CurvePair)
     assert (curve + known).epsilon(1e-5) > known.epsilon(1e-5)
@@ -434,7 +434,7 @@ def test_a_record_is_never_dearer_than_its_elements_exchanged(event: Event) -> N
 
 
 @pytest.mark.slow
-def test_given_away_probability_is_not_lost_between_parts() -> None:
+def test_leaked_probability_is_counted_between_parts() -> None:
     # One of two groups has its data published with probability 10⁻³: no ε has a smaller δ.
     groups = Parallel((ApproximateDP(0.1, 1e-3), ApproximateDP(0.2, 1e-3)))
     for besides in (Gaussian(10.0, Contribution("user")), ZCDP(0.01), RDP((8.0,), (0.1,))):
@@ -443,7 +443,7 @@ def test_given_away_probability_is_not_lost_between_parts() -> None:
         assert whole.delta(3.0) >= 1e-3
 
 
-def test_high_orders_of_a_sampled_gaussian_are_those_of_the_gaussian() -> None:
+def test_high_orders_of_sampled_gaussian_equal_the_gaussian() -> None:
     # D_α(P‖Q) ≥ α/2σ² + α/(α−1)·ln q, as P ≥ q·N(1).
     for noise, rate in ((0.5, 0.5), (0.3, 0.01), (5.0, 0.1)):
         for order in (2.0, 20.0, 200.0, 5000.0):
@@ -452,7 +452,7 @@ def test_high_orders_of_a_sampled_gaussian_are_those_of_the_gaussian() -> None:
 
 
 @pytest.mark.parametrize("sampling", ["pairs", "users"])
-def test_a_kept_bound_costs_an_element_what_an_exchange_costs(
+def test_contribution_bound_charges_an_element_like_a_replacement(
     sampling: Literal["pairs", "users"],
 ) -> None:
     event = SampledGaussian(3.0, 0.05, 20, sampling=sampling, max_elements=4)
@@ -460,7 +460,7 @@ def test_a_kept_bound_costs_an_element_what_an_exchange_costs(
     for units in (1, 3, 9):
         exchanged = free.epsilon(1e-6, units=min(units, 4), relation="replace", max_elements=4)
         assert event.epsilon(1e-6, units=units) == exchanged
-    # A user who leaves admits nobody, and what is not kept cannot cost.
+    # A removed user admits no other, and unused elements cannot cost.
     everything = event.epsilon(1e-6, unit=User())
     assert everything == free.epsilon(1e-6, unit=User(max_elements=4))
     assert event.epsilon(1e-6, unit=User(max_elements=9)) == everything
@@ -509,12 +509,12 @@ def test_numbers_of_numpy_are_not_rounded_again(kind: Any) -> None:
         '{"event": "Gaussian", "noise_multiplier": 1, "contribution": 3}',
     ],
 )
-def test_what_is_no_event_is_refused(text: str) -> None:
+def test_invalid_events_are_rejected(text: str) -> None:
     with pytest.raises(ParameterError):
         Event.from_json(text)
 
 
-def test_records_cannot_be_kept_by_elements() -> None:
+def test_records_cannot_be_bounded_by_elements() -> None:
     # An emptied element admits another, with any number of records.
     for refused in (
         lambda: Contribution(block="record", max_elements=3),
@@ -525,7 +525,7 @@ def test_records_cannot_be_kept_by_elements() -> None:
             refused()
 
 
-def test_no_noise_to_speak_of_is_no_error() -> None:
+def test_negligible_noise_is_not_an_error() -> None:
     for noise in (1e-3, 5e-5, 1e-5):
         assert SampledGaussian(noise, 0.5).epsilon(1e-6) > 0.4 / noise**2
     for wrong in (

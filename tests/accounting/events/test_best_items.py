@@ -74,12 +74,12 @@ def test_no_scores_break_the_claim(relation: Relation, count: int, users: int) -
             assert worst_choice(rate, count, moves, epsilon) <= claim + ROUNDING
 
 
-def test_a_choice_costs_elements_what_it_costs_the_user() -> None:
+def test_choice_costs_elements_and_user_equally() -> None:
     event = BoundedRange(0.5, count=3, level="element")
     for units in (1, 7):
         assert event.loss(units) == event.loss(1, unit=User()) == event.loss(units, unit=Record())
     assert event.loss(4, unit=User()).pure == pytest.approx(6.0)
-    # Where records are counted, a person may have any number.
+    # If records are counted, a person may have any number.
     records = BoundedRange(0.5, level="record")
     assert records.loss(3).pure == 1.5
     assert records.loss(1, unit=User()).pure == math.inf
@@ -113,7 +113,7 @@ def worst_composed(
 
     @cache
     def stick(left: int, offset: int) -> float:
-        """H_γ of what is left at ln γ = epsilon + offset·rate/4."""
+        """H_γ of the remainder at ln γ = epsilon + offset·rate/4."""
         if left == 0:
             at = epsilon + offset * rate / STEPS
             return gaussian_delta(at, mu) if mu else max(-math.expm1(at), 0.0)
@@ -138,7 +138,7 @@ def worst_composed(
      (0, {"leaks": 60, "leak": 1e-6}), (10, {"mu": 2.0, "leaks": 5, "leak": 1e-4})],
 )  # fmt: skip
 @pytest.mark.parametrize("rate", [0.05, 0.3, 1.5])
-def test_composed_claims_hold_against_the_worst_adversary(
+def test_composed_claims_are_valid_against_the_worst_adversary(
     choices: int, others: dict[str, Any], rate: float
 ) -> None:
     events: list[Event] = [BoundedRange(rate)] * choices
@@ -154,7 +154,7 @@ def test_composed_claims_hold_against_the_worst_adversary(
         epsilon = loss.epsilon(delta)
         assert epsilon == math.inf or loss.delta(epsilon) <= delta
     if choices + leaks > 1 and not mu:
-        # A loss that took half the range would be found out.
+        # A loss of half the range would be detected.
         halved = Loss(mu, loss.pure / 2, loss.leak, loss.rho / 4)
         sharp = [e / 4 for e in range(40)]
         assert any(
@@ -179,11 +179,11 @@ def test_the_better_of_two_curves_is_taken() -> None:
         assert loss.delta(epsilon) <= zcdp_delta(epsilon, loss.rho + 1 / 8)
 
 
-# Of whole users, and of records where these are counted, the two events say the same.
+# For whole users, and for records if these are counted, the two events agree.
 @pytest.mark.parametrize(("level", "unit"), [("user", User()), ("record", Record())])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("units", [1, 3])
-def test_best_items_cost_whole_units_what_one_way_choices_cost(
+def test_best_items_cost_whole_units_like_one_way_choices(
     level: Level, unit: Unit, relation: Relation, units: int
 ) -> None:
     items = BoundedRange(0.5, count=7, level=level)
@@ -191,17 +191,17 @@ def test_best_items_cost_whole_units_what_one_way_choices_cost(
     assert items.loss(units, relation, unit) == scores.loss(units, relation, unit)
 
 
-def test_best_items_cost_parts_of_users_less_than_choices_by_any_score() -> None:
-    # A part that is taken from a user may raise one score and lower another, but no number of holders.
+def test_best_items_cost_parts_less_than_general_choices() -> None:
+    # A removed part may raise one score and lower another, but never raises a number of users.
     items, scores = BoundedRange(0.5), ExponentialMechanism(2.0, one_way=True)
     for unit in (Record(), Element()):
         assert 2 * items.epsilon(unit=unit) == scores.epsilon(unit=unit) == 1.0
 
 
-def test_choices_beside_gaussian_noise_are_priced_as_the_gaussian_above_them() -> None:
+def test_choices_with_gaussian_noise_are_priced_like_a_gaussian() -> None:
     items = BoundedRange(0.05, count=50)
     released = items + Gaussian(1.0, Contribution(block="user"))
     assert released.epsilon(1e-6) == pytest.approx(5.022, abs=1e-3)
-    # ρ of the choices beside the same Gaussian noise.
+    # ρ of the choices with the same Gaussian noise.
     apart = Loss(mu=1.0, rho=50 * 0.05**2 / 8, pure=2.5)
     assert apart.epsilon(1e-6) == pytest.approx(5.313, abs=1e-3)

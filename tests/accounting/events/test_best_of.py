@@ -41,7 +41,7 @@ LAWS: dict[str, SelectBest] = {
 
 
 def numbers(event: SelectBest) -> Array:
-    """P(so many runs), for 0, 1, 2, …, from the definition of the law."""
+    """Probabilities of 0, 1, 2, … runs, by definition."""
     rate = event.gamma if event.stopping == "negative_binomial" else 0.5
     k = np.arange(0, math.ceil(40 / rate + 20), dtype=np.float64)
     law: Array
@@ -75,7 +75,7 @@ def hockey_stick(p: Array, q: Array, epsilon: float) -> float:
 
 
 def exceeds(event: SelectBest, p: Array, q: Array, claim: Callable[[float], float]) -> bool:
-    """Whether the best of runs with laws p, q is further apart than a claimed δ(ε)."""
+    """Whether the best of runs with distributions p, q violates a claimed δ(ε)."""
     one, two = best_of(event, p), best_of(event, q)
     return any(
         max(hockey_stick(one, two, x), hockey_stick(two, one, x)) > claim(x) + ROUNDING
@@ -89,14 +89,14 @@ def with_events(name: str, events: Event | tuple[Event, ...]) -> SelectBest:
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_the_mean_is_that_of_the_law(name: str) -> None:
+def test_mean_agrees_with_the_distribution(name: str) -> None:
     event = LAWS[name]
     law = numbers(event)
     assert float(law @ np.arange(law.size)) == pytest.approx(event.mean, rel=1e-6)
 
 
 def pure_pairs(epsilon: float) -> list[tuple[Array, Array]]:
-    """Pairs of laws of several results that are ε-DP, as far apart as that allows."""
+    """Pairs of distributions over several results that are ε-DP with equality."""
     found = []
     for rare in (0.5, 0.1, 0.01, 1e-4):
         for signs in itertools.product((-1, 0, 1), repeat=3):
@@ -163,7 +163,7 @@ def renyi(p: Array, q: Array, order: float) -> float:
     return float(np.logaddexp.reduce(exponents) / (order - 1))
 
 
-def test_divergences_are_those_of_the_source() -> None:
+def test_divergences_agree_with_the_source() -> None:
     mu, eta, event = 0.3, 0.5, SelectBest(Gaussian(1 / 0.3), 30.0, eta=0.5)
     ((*_, values),) = [[loss.renyi] for loss in event.loss().alternatives if loss.renyi]
     fails = [
@@ -193,7 +193,7 @@ def test_no_gaussian_candidate_exceeds_the_claim(name: str, order: str, mu: floa
     event = with_events(name, Gaussian(1 / mu))
     p, q = gaussian(mu, order)
     assert not exceeds(event, p, q, event.delta)
-    # Each of the bounds holds on its own.
+    # Each of the bounds is valid independently.
     best = [best_of(event, x) for x in (p, q)]
     for loss in event.loss().alternatives:
         assert not exceeds(event, p, q, loss.delta)
@@ -205,7 +205,7 @@ def test_no_gaussian_candidate_exceeds_the_claim(name: str, order: str, mu: floa
 @pytest.mark.proof("search", "SelectBest")
 @pytest.mark.parametrize("name", LAWS)
 def test_no_leaking_candidate_exceeds_the_claim(name: str) -> None:
-    # Everything is told with probability 0.001, the best or the worst result.
+    # Everything is revealed with probability 0.001, as the best or the worst result.
     leak, odds = 1e-3, 1 / (1 + math.exp(-0.4))
     event = with_events(name, ApproximateDP(0.4, leak))
     for places in itertools.permutations(range(4)):
@@ -216,7 +216,7 @@ def test_no_leaking_candidate_exceeds_the_claim(name: str) -> None:
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
-def test_the_candidate_is_asked_about_the_same_units(relation: Relation) -> None:
+def test_candidate_uses_the_same_units(relation: Relation) -> None:
     inner = Gaussian(8.0) + ZCDP(0.001, "element")
     event = SelectBest((Gaussian(8.0), ZCDP(0.001, "element")), 10.0)
     assert event.level == "element"
@@ -290,7 +290,7 @@ def test_the_answer_for_a_delta_has_no_larger_delta(stopping: Stopping, delta: f
     """A sum of two ε is rounded up: where δ is small, it falls by much within one rounding."""
     for odds, mean in ((0.267, 933.3), (1.139, 22063.5), (6.63, 12.75)):
         event = SelectBest(PureDP(odds), mean, stopping, eta=0.5)
-        # The curve alone, without the other bounds, which hold as well.
+        # Only the curve, without the other valid bounds.
         for way in event.loss().others:
             epsilon = way.epsilon(delta)
             assert epsilon == math.inf or way.delta(epsilon) <= delta
@@ -349,7 +349,7 @@ def test_no_order_of_results_shows_more(name: str, mu: float) -> None:
 
 
 @pytest.mark.parametrize("mu", [1e-4, 0.01, 0.1, 1.0])
-def test_it_is_near_to_what_an_order_shows(mu: float) -> None:
+def test_price_is_near_the_bound_of_one_order(mu: float) -> None:
     law = runs("many")
     curve = BestOfCurve(Loss(mu=mu), law)
     epsilon = 12 * mu + mu * mu / 2
@@ -375,15 +375,15 @@ def test_a_rare_result_of_pure_runs_is_covered(eta: float, epsilon: float) -> No
             assert BestOfCurve(Loss(pure=epsilon), law).delta(asked) >= shown - 1e-13
 
 
-def test_what_runs_give_away_is_given_away_as_often() -> None:
+def test_leaks_of_runs_are_counted_once_per_run() -> None:
     curve = BestOfCurve(ApproximateDP(0.1, 1e-6).loss(), runs("geometric"))
     assert curve.delta(400.0) == pytest.approx(10 * 1e-6, rel=1e-3)
-    # Runs that tell everything are best with a probability of 1.
+    # Runs that reveal everything are best with probability 1.
     assert BestOfCurve(Loss(leak=1.0), runs("geometric")).delta(1.0) == 1.0
 
 
 def test_one_run_is_one_run() -> None:
-    # A number of runs that is hardly ever above 1.
+    # A number of runs that rarely exceeds 1.
     curve = BestOfCurve(Gaussian(2.0).loss(), RunCount(1 + 1e-9, 1 - 1e-9, 1.0))
     for epsilon in (0.0, 0.5, 2.0):
         one = Gaussian(2.0).delta(epsilon)
@@ -402,7 +402,7 @@ def test_one_run_is_one_run() -> None:
     ],
 )
 def test_steps_between_weights_are_rounded_up(law: RunCount) -> None:
-    """A difference of two numbers near 1 loses what small chances are made of."""
+    """A difference of two numbers near 1 cancels small probabilities."""
     chances = np.append(0.0, np.geomspace(1e-20, 1.0, 200))
     with mpmath.workdps(60):
         gamma = mpmath.mpf(law.gamma)

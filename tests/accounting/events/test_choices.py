@@ -1,7 +1,7 @@
 """Choices by a noisy threshold and means of close users, against exact laws and a search.
 
-No bound is taken from the proofs: laws are summed, data sets and queries are searched, and what comes
-out is compared with what the events claim.
+No bound is copied from the proofs: distributions are summed, data sets and queries are searched,
+and the results are compared with the events' claims.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dpgrain.units import Element, Record, Relation, User
 Array = NDArray[np.float64]
 EPSILONS = [0.0, 0.1, 0.3, 0.6, 1.0, 1.5, 2.5, 4.0]
 ROUNDING = 1e-11
-# The values of the noise that are summed over.
+# The noise values in the sum.
 _REACH = 600
 _VALUES = np.arange(-_REACH, _REACH + 1)
 
@@ -102,7 +102,7 @@ def many_fail(query: int, last: int, one: float, two: float) -> float:
 def test_many_queries_attain_the_claim(name: str) -> None:
     one_way, relation, moves = MOVES[name]
     event = AboveThreshold(6.0, 3.0, one_way=one_way)
-    # Nearly all of the threshold's noise that lets so many fail lies in its tail.
+    # Only the tail of the threshold's noise allows this number of failures.
     ratios = []
     for many, last in itertools.product(moves, repeat=2):
         law = many_fail(-30, -30, 6.0, 3.0)
@@ -110,7 +110,7 @@ def test_many_queries_attain_the_claim(name: str) -> None:
     largest = np.abs(np.log(ratios)).max()
     claimed = event.epsilon(relation=relation)
     assert 0.97 * claimed <= largest <= claimed + ROUNDING
-    # So is the range of the ratios, which says how much many runs cost.
+    # So is the range of the ratios, which decides the cost of many runs.
     spread = float(np.log(max(ratios) / min(ratios)))
     claimed = math.sqrt(8 * event.loss(relation=relation).rho)
     assert 0.97 * claimed <= spread <= claimed + ROUNDING
@@ -186,7 +186,7 @@ def soft_core(users: int, core: int) -> SoftCore:
 
 
 def largest_move(event: SoftCore, dimensions: int, removed: bool, seed: int) -> float:
-    """The largest move of the mean, where either h is at least H, that a random search finds."""
+    """The largest change of the mean, if either h is at least H, in a random search."""
     rng = np.random.default_rng(seed)
     n = event.users
 
@@ -228,8 +228,8 @@ def test_no_neighbours_move_the_mean_by_more(size: tuple[int, int], removed: boo
     event = soft_core(*size)
     found = max(largest_move(event, d, removed, seed) for d, seed in ((1, 1), (2, 2)))
     assert found <= event.sensitivity + ROUNDING
-    # The search is no formality: as if one of H users had moved, which is what weights that change by
-    # 2 in l1, as printed, would come to, is not enough.
+    # The search finds violations: the change of one of H users is not enough, which is the printed
+    # value for weights with l1 change 2.
     assert found > 4 / event.core
 
 
@@ -245,7 +245,7 @@ def ring(users: int, radius: float) -> Array:
     return radius * np.column_stack([np.cos(angle), np.sin(angle)])
 
 
-def test_one_user_may_move_everybody_on_the_ramp() -> None:
+def test_one_user_may_move_all_weights_on_the_ramp() -> None:
     # Users on a circle see somewhat more than half of the others; the last one is seen by all, or none.
     event = SoftCore(1.0, 300, 200, 5, 2.0, 2.0)
     ramp = ring(299, 1.236)
@@ -257,7 +257,7 @@ def test_one_user_may_move_everybody_on_the_ramp() -> None:
     near = [(np.linalg.norm(x[:, None] - x[None], axis=2) <= 2).sum(axis=1) for x in (middle, away)]
     printed = [np.clip((f - 150) / 50, 0.0, 1.0) for f in near]
     assert np.abs(printed[0] - printed[1]).sum() > 6
-    # The printed score, (1/n)Σ 1{‖x_i − x_j‖ ≤ τ}, is said to move by 1.
+    # The printed score, (1/n)Σ 1{‖x_i − x_j‖ ≤ τ}, supposedly changes by 1.
     scores = [
         (np.linalg.norm(x[:, None] - x[None], axis=2) <= 1).sum() / 300
         for x in (0 * middle, 0 * away + np.vstack([0 * ramp, [[9.0, 9.0]]]))
@@ -267,7 +267,7 @@ def test_one_user_may_move_everybody_on_the_ramp() -> None:
 
 @pytest.mark.parametrize("noise", ["geometric", "laplace"])
 @pytest.mark.parametrize("scales", [(2.0, 3.0), (3.0, 2.0), (4.0, 4.0)], ids=["2-3", "3-2", "4-4"])
-def test_the_tail_is_that_of_the_noise_drawn(noise: str, scales: tuple[float, float]) -> None:
+def test_tail_agrees_with_the_drawn_noise(noise: str, scales: tuple[float, float]) -> None:
     for gap in (1, 7, 40):
         event = SoftCore(1.0, 100, 80, gap, *scales, noise=noise)  # type: ignore[arg-type]
         if noise == "geometric":
@@ -293,7 +293,7 @@ def stops(above: Sequence[int], event: SoftCore) -> Array:
 
 
 def exact_delta(rounds: Sequence[tuple[int, int, float]], event: SoftCore, epsilon: float) -> float:
-    """δ(ε) of rounds (h − H, h' − H, move of the mean), both fixed; an infinite move tells all."""
+    """δ(ε) of rounds (h − H, h' − H, fixed change of the mean); an infinite one reveals all."""
     p = stops([h for h, _, _ in rounds], event)
     q = stops([h for _, h, _ in rounds], event)
     total, squares = 0.0, 0.0
@@ -332,10 +332,10 @@ def test_no_run_exceeds_the_claim(name: str) -> None:
         assert exact_delta(back, RUN, epsilon) <= claimed + ROUNDING
 
 
-def test_a_bad_round_is_what_the_tail_pays_for() -> None:
+def test_bad_round_is_charged_to_the_tail() -> None:
     rounds = [CASES["at-once-bad"](t, RUN.sensitivity) for t in range(RUN.rounds)]
     far = exact_delta(rounds, RUN, 30.0)
-    # No smaller tail would do; in particular not that of the other noise.
+    # No smaller tail is enough, in particular not the tail of the other noise.
     assert far == pytest.approx(RUN.leak, rel=1e-9)
     assert RUN.delta(30.0) == pytest.approx(RUN.leak, rel=1e-6)
     narrow = SoftCore(0.5, 60, 48, 12, 0.8, 1.0)
@@ -344,7 +344,7 @@ def test_a_bad_round_is_what_the_tail_pays_for() -> None:
 
 def test_the_means_of_all_rounds_are_paid_for() -> None:
     event = SoftCore(0.5, 60, 48, 120, 3.0, 5.0, rounds=40)
-    # So far above the threshold that all pass: what remains is one Gaussian.
+    # So far above the threshold that all pass: one Gaussian remains.
     rounds = [(400, 399, event.sensitivity)] * 40
     exact = exact_delta(rounds, event, 6.0)
     mu = math.sqrt(40) * event.sensitivity / 0.5
@@ -353,7 +353,7 @@ def test_the_means_of_all_rounds_are_paid_for() -> None:
 
 
 def test_two_users_are_two_steps() -> None:
-    # Without means that matter only the tests tell; h moves by two.
+    # Without relevant means only the tests reveal anything; h changes by two.
     event = SoftCore(1e6, 60, 48, 60, 3.0, 5.0, rounds=30)
     p, q = stops([61] * 30, event), stops([59] * 30, event)
     for epsilon in (0.2, 0.5, 0.9, 1.1):
@@ -405,14 +405,14 @@ def test_choices_are_bounded_by_their_worst_neighbours(one_way: bool, relation: 
             widest = max(widest, float(np.ptp(ratios)))
     claimed = event.epsilon(relation=relation)
     assert 0.5 * claimed < largest <= claimed + 1e-12
-    # The range is what its zCDP is made of.
+    # The zCDP bound is derived from the range.
     assert widest == pytest.approx(claimed)
 
 
-def test_choices_know_who_changes() -> None:
+def test_choices_depend_on_the_changed_unit() -> None:
     event = ExponentialMechanism(2.0, one_way=True)
     assert event.epsilon() == 0.5
-    # Of a user whose record changes scores may rise and fall.
+    # If a user's record changes, scores may rise and fall.
     assert event.epsilon(unit=Record()) == 1.0 == event.epsilon(relation="replace")
     assert event.epsilon(units=3) == 1.5
     assert ExponentialMechanism(2.0, count=4).epsilon() == 4.0
@@ -421,7 +421,7 @@ def test_choices_know_who_changes() -> None:
 
 @pytest.mark.parametrize("spread", [0.01, 0.3, 2.0, 8.0])
 def test_choices_are_dominated_by_a_gaussian(spread: float) -> None:
-    # All two-outcome tests whose log odds differ by the range, which are the worst choices.
+    # All two-outcome tests with log odds that differ by the range, which are the worst choices.
     loss = ExponentialMechanism(2 / spread).loss()
     mu = max(other.mu for other in loss.others)
     largest = 0.0

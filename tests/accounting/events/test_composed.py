@@ -1,4 +1,4 @@
-"""Events of noise, of names and of known promises: JSON, composition, units and refusals."""
+"""Events of noise, of selection and of opaque guarantees: JSON, composition, units and errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dpgrain.accounting.losses.loss import Loss
 from dpgrain.units import RELATIONS, Element, Relation, User
 
 
-def test_an_unknown_event_is_refused_by_name() -> None:
+def test_unknown_event_is_rejected_by_name() -> None:
     with refuses("event", "'Tarot'", "Gaussian, Laplace"):
         Event.from_dict({"event": "Tarot", "cards": 78})
     nested = Compose((Gaussian(1.0),)).to_dict()
@@ -40,7 +40,7 @@ def test_an_unknown_event_is_refused_by_name() -> None:
 
 
 def test_composing_different_units_needs_a_unit() -> None:
-    """Each event's own unit would protect nobody: a user's cost of both is infinite here."""
+    """With its own unit each event would protect no user: both would cost a user ∞."""
     mixed = Gaussian(3.0, Contribution(block="user")) + Gaussian(3.0)
     with refuses("unit", "different units, element, user"):
         mixed.epsilon(1e-6)
@@ -122,7 +122,7 @@ def divided(users: int, groups: int) -> Iterator[tuple[int, ...]]:
 def test_no_division_of_users_over_groups_costs_more(
     name: str, users: int, relation: Relation
 ) -> None:
-    """Those of one group move its sum together; groups have noise of their own."""
+    """Users of one group change its sum together; groups have independent noise."""
     groups = GROUPS[name]
     charged, worst = Parallel(groups).loss(users, relation), 0.0
     for division in divided(users, len(groups)):
@@ -133,7 +133,7 @@ def test_no_division_of_users_over_groups_costs_more(
         for epsilon in (0.0, 0.3, 1.0, 2.0, 6.0):
             assert paid.delta(epsilon) <= charged.delta(epsilon) * (1 + 1e-9)
         worst = max(worst, paid.delta(0.3) / charged.delta(0.3))
-    # Several users are known by their steps alone, which cost somewhat more.
+    # Several users are charged by their steps only, which cost slightly more.
     assert worst > (0.999 if users == 1 else 0.4)
     # The parts of one user are in one group, however many they are.
     inside = [event.loss(3, relation, Element()) for event in (Parallel(groups), *groups)]

@@ -1,4 +1,4 @@
-"""Mechanisms of which only the promise is known: composition and groups."""
+"""Opaque mechanisms, known only by their guarantee: composition and groups."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_group_privacy_of_an_approximate_mechanism() -> None:
     )
 
 
-def test_a_finer_unit_inside_a_block_is_billed_as_a_replacement() -> None:
+def test_finer_unit_inside_a_block_is_charged_as_replacement() -> None:
     event = PureDP(0.5)
     assert event.epsilon(unit=Element()) == event.epsilon(unit=Record()) == 1.0
     # The person becomes another one, however many of the person's parts change.
@@ -73,8 +73,8 @@ def test_a_finer_unit_inside_a_block_is_billed_as_a_replacement() -> None:
 
 # -- groups: chains of neighbours ---
 
-# The unit and the relation that are known to be protected, what is asked about, and the number of
-# neighbours of the known kind that lead from one data set to the other.
+# The protected unit and relation, the requested unit, and the number of protected steps between the
+# two data sets.
 CHAINS: list[tuple[Level, Relation, int, Unit, Relation, int]] = [
     ("user", "zero_out", 1, User(), "zero_out", 1),
     ("user", "zero_out", 3, User(), "zero_out", 3),
@@ -93,7 +93,7 @@ EPSILONS = (0.0, 0.2, 0.5, 0.9, 1.4, 2.0, 3.0)
 
 
 def chains(steps: int, epsilon: float, delta: float) -> Iterator[tuple[float, float]]:
-    """Chances of an outcome at the ends of chains whose neighbours are all just (ε, δ) apart."""
+    """Probabilities of an outcome along chains of neighbours that are exactly (ε, δ)-DP."""
     even = 1 / (1 + math.exp(steps * epsilon))
     for last in (0.0, 1e-3, 0.05, even, 0.5, 0.8, 1 - delta):
         chance = last
@@ -105,7 +105,7 @@ def chains(steps: int, epsilon: float, delta: float) -> Iterator[tuple[float, fl
 
 @pytest.mark.proof("search", "ApproximateDP")
 @pytest.mark.parametrize(("level", "relation", "units", "unit", "asked", "steps"), CHAINS)
-def test_no_chain_of_neighbours_exceeds_what_a_group_is_billed(
+def test_no_chain_of_neighbours_exceeds_the_group_cost(
     level: Level, relation: Relation, units: int, unit: Unit, asked: Relation, steps: int
 ) -> None:
     for epsilon, delta in itertools.product((0.1, 0.4), (0.0, 1e-3)):
@@ -123,7 +123,7 @@ def test_no_chain_of_neighbours_exceeds_what_a_group_is_billed(
 
 @pytest.mark.proof("search", "ZCDP", "RDP")
 @pytest.mark.parametrize(("level", "relation", "units", "unit", "asked", "steps"), CHAINS)
-def test_no_chain_of_gaussians_exceeds_what_is_known_of_their_divergences(
+def test_no_chain_of_gaussians_exceeds_the_known_divergences(
     level: Level, relation: Relation, units: int, unit: Unit, asked: Relation, steps: int
 ) -> None:
     mu = 0.3
@@ -132,7 +132,7 @@ def test_no_chain_of_gaussians_exceeds_what_is_known_of_their_divergences(
     events: list[Event] = [ZCDP(mu**2 / 2, level, relation), RDP(orders, known, level, relation)]
     for event in events:
         loss = event.loss(units, asked, unit)
-        # Each step moves the mean as far as the known divergences allow.
+        # Each step changes the mean by the most that the known divergences allow.
         assert all(order * (steps * mu) ** 2 / 2 <= most * (1 + 1e-9) for order, most in loss.renyi)
         for at in EPSILONS:
             assert gaussian_delta(at, steps * mu) <= loss.delta(at) + 1e-12
@@ -146,7 +146,7 @@ def divergence(one: Array, other: Array, order: float) -> float:
 
 
 def on_points(*means: tuple[float, float]) -> Array:
-    """A mixture ((weight, mean), …) of unit Gaussians, put together on 400 points."""
+    """A mixture ((weight, mean), …) of unit Gaussians, merged on 400 points."""
     ends = np.concatenate([[-np.inf], np.linspace(-8.0, 12.0, 399), [np.inf]])
     mass: Array = sum(weight * np.diff(ndtr(ends - mean)) for weight, mean in means)
     return mass
@@ -182,14 +182,14 @@ BESIDE: dict[str, tuple[Event, tuple[Array, Array]]] = {
 
 
 def in_bins(one: Array, other: Array) -> list[Array]:
-    """Two laws after outcomes of about the same odds are put together, which hides a little."""
+    """Two distributions with outcomes of similar odds merged, which loses little."""
     loss = np.log(np.maximum(one, 1e-300)) - np.log(np.maximum(other, 1e-300))
     bins = np.digitize(loss, np.linspace(-20.0, 20.0, 2000))
     return [np.bincount(bins, law).astype(np.float64) for law in (one, other)]
 
 
 def zcdp_of(one: Array, other: Array) -> float:
-    """The least ρ of two laws on a few points, as near as a thousand orders tell."""
+    """Smallest ρ of two distributions on a few points, over a thousand orders."""
     orders = 1 + np.geomspace(1e-3, 1e3, 1000)
     both = ((one, other), (other, one))
     return 1.001 * max(divergence(*pair, float(at)) / float(at) for at in orders for pair in both)
@@ -200,7 +200,7 @@ def zcdp_of(one: Array, other: Array) -> float:
 @pytest.mark.parametrize(
     "names", [names for n in range(4) for names in itertools.combinations(BESIDE, n)], ids=str
 )
-def test_no_law_costs_more_beside_others_than_its_zcdp_allows(names: tuple[str, ...]) -> None:
+def test_no_distribution_costs_more_than_its_zcdp_when_composed(names: tuple[str, ...]) -> None:
     rng, tightest = np.random.default_rng(len(names)), 0.0
     for scale in (0.3, 2.0):
         mine = rng.dirichlet(np.full(3, 2.0), 2) + 0.02
@@ -231,7 +231,7 @@ def test_no_law_costs_more_beside_others_than_its_zcdp_allows(names: tuple[str, 
 
 @pytest.mark.proof("search", "RDP")
 @pytest.mark.parametrize("steps", [2, 3, 4, 7])
-def test_no_chain_of_laws_exceeds_what_is_known_of_their_divergences(
+def test_no_chain_of_distributions_exceeds_the_known_divergences(
     steps: int,
 ) -> None:
     rng, tightest = np.random.default_rng(steps), 0.0
@@ -252,8 +252,8 @@ def test_no_chain_of_laws_exceeds_what_is_known_of_their_divergences(
     assert tightest > 0.5
 
 
-def test_steps_whose_divergences_are_all_known_cost_what_they_do() -> None:
-    """Of a Gaussian, k steps are one of k times the distance, where all orders are known."""
+def test_steps_with_known_divergences_have_exact_cost() -> None:
+    """For a Gaussian with all orders known, k steps equal one of k times the distance."""
     orders = tuple(float(order) for order in range(2, 200))
     event = RDP(orders, tuple(order * 0.01 for order in orders))
     for steps in (2, 3, 7, 50):
@@ -261,14 +261,14 @@ def test_steps_whose_divergences_are_all_known_cost_what_they_do() -> None:
             # Below the smallest known order its value stands for all.
             if order * steps >= steps + 2:
                 assert value == pytest.approx(order * steps**2 * 0.01, rel=1e-9)
-    # Of very many steps the sum is bounded by an integral, which is hardly more.
+    # For many steps an integral bounds the sum, and is only slightly larger.
     many = RDP((1e5,), (0.3,))
     exact = sum(1e5 / (1e5 - j) for j in range(50_000)) * 0.3
     assert exact <= many.loss(50_000).renyi[0][1] <= exact * (1 + 1e-4)
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-9])
-def test_groups_of_any_size_cost_no_more_than_by_the_curve_of_one(delta: float) -> None:
+def test_groups_cost_no_more_than_by_the_unit_curve(delta: float) -> None:
     event = RDP((2.0, 4.0, 8.0, 16.0, 32.0), (0.002, 0.002, 0.009, 0.04, 0.6))
     for steps in (2, 8, 16):
         claimed = event.epsilon(delta, units=steps)

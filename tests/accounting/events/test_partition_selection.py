@@ -1,7 +1,7 @@
 """Published counts with truncated noise against exact enumeration.
 
-No bound is taken from the proofs: laws are enumerated, neighbours are searched for among tables, and
-the divergence of what is published is compared with what the event claims.
+No bound is copied from the proofs: distributions are enumerated, neighbouring tables are searched,
+and the divergence of the outputs is compared with the event's claim.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def product(laws: Iterable[Law]) -> Law:
 
 
 def published(count: int, rate: float, cutoff: int, passes: int | None = None) -> Law:
-    """What is seen of an item: its noisy count if that is above ``passes``, else nothing."""
+    """The output for an item: its noisy count if that is above ``passes``, else nothing."""
     passes = cutoff if passes is None else passes
     if count == 0:
         return {None: 1.0}
@@ -91,7 +91,7 @@ MOVES = [
 
 @pytest.mark.parametrize(("before", "after", "units", "relation", "items"), MOVES)
 @pytest.mark.parametrize(("rate", "cutoff"), [(1.0, 4), (0.4, 3), (2.0, 2)])
-def test_what_is_published_keeps_the_claim(
+def test_published_items_satisfy_the_claim(
     before: tuple[int, ...],
     after: tuple[int, ...],
     units: int,
@@ -110,7 +110,7 @@ def test_what_is_published_keeps_the_claim(
         assert published_delta(before, after, epsilon, publish) <= claim + ROUNDING
 
 
-def test_users_who_pile_up_on_an_item_keep_the_claim_and_nearly_attain_it() -> None:
+def test_users_sharing_an_item_nearly_attain_the_claim() -> None:
     event = TruncatedGeometric(0.7, 6, contribution=Contribution(block="user"))
     for users, start in itertools.product((1, 2, 3, 5, 9), (0, 1, 20)):
         claim = event.loss(users)
@@ -139,7 +139,7 @@ def optimal_passes(count: int, epsilon: float, delta: float) -> float:
 
 
 @pytest.mark.parametrize(("rate", "cutoff"), [(1.0, 11), (0.1, 60), (2.5, 3), (0.01, 400)])
-def test_an_item_passes_as_often_as_under_the_optimal_rule(rate: float, cutoff: int) -> None:
+def test_item_passes_as_frequently_as_the_optimal_rule(rate: float, cutoff: int) -> None:
     event = TruncatedGeometric(rate, cutoff)
     law = truncated(rate, cutoff)
     delta = law[cutoff]
@@ -155,7 +155,7 @@ def test_whole_cutoffs_cost_less_than_one_holder() -> None:
         event = calibrate_truncated_geometric(epsilon, delta)
         for count in range(1, 2 * event.cutoff + 3):
             assert event.passes(count) <= optimal_passes(count, epsilon, delta) + 1e-12
-            # The tail that a lower cutoff would cut off is at most δ.
+            # The tail below a lower cutoff is at most δ.
             assert event.passes(count + 1) >= optimal_passes(count, epsilon, delta) - delta
 
 
@@ -166,13 +166,13 @@ def test_the_published_figures() -> None:
     assert [round(event.passes(c), 3) for c in (10, 11, 12, 13)] == [0.099, 0.269, 0.731, 0.901]
     law = truncated(1.0, 11)
     variance = math.fsum(x * x * p for x, p in law.items())
-    # The Gaussian for counts alone has 3.73 for the same budget.
+    # The Gaussian of the counts has 3.73 for the same budget.
     assert math.sqrt(variance) == pytest.approx(1.357, abs=1e-3)
 
 
 @cache
 def log_ratios(rate: float, cutoff: int, moved: int) -> dict[int | None, float]:
-    """The law of the log ratio, in rates, of noise against noise moved by so much; None: infinite."""
+    """Distribution of the log ratio, in rates, of noise and shifted noise; None: infinite."""
     law: dict[int | None, float] = defaultdict(float)
     for x, p in truncated(rate, cutoff).items():
         law[abs(x - moved) - abs(x) if abs(x - moved) <= cutoff else None] += p
@@ -192,7 +192,7 @@ def joint_log_ratios(rate: float, cutoff: int, moves: tuple[int, ...]) -> dict[i
 
 
 def moved_delta(rate: float, cutoff: int, moves: tuple[int, ...], epsilon: float) -> float:
-    """δ at any real ε of noisy counts that move by so much, all of them seen."""
+    """δ at any real ε of noisy counts with this shift, all of them visible."""
     law = joint_log_ratios(rate, cutoff, moves)
     return math.fsum(
         p if x is None else p * max(-math.expm1(epsilon - rate * x), 0.0) for x, p in law.items()
@@ -243,7 +243,7 @@ def counts_of(
     for row in rows:
         blocks[row[0]][cell(row)].add(row[2])
     for cells in blocks.values():
-        # The public order is that of the numbers.
+        # The public order is numeric.
         kept = sorted(cells)[: contribution.max_elements]
         if contribution.block == "element":
             for c in kept:
@@ -263,7 +263,7 @@ def neighbour(
     *,
     single: bool,
 ) -> list[Row]:
-    """Another table that differs in so many units of one person, or in so many users."""
+    """Another table that differs in this number of units of one person, or of users."""
 
     def cell(row: Row) -> int:
         if contribution.layout == "shared":
@@ -280,7 +280,7 @@ def neighbour(
         if relation == "replace":
             new = [random_row(0) for _ in gone]
     elif level == "element":
-        # Cells that are empty in one of the tables count, too.
+        # Cells that are empty in one of the tables also count.
         every = sorted({cell((0, column, item)) for column in range(3) for item in range(12)})
         held = sorted({cell(row) for row in own})
         chosen = set(rng.permutation(held if relation == "zero_out" else every)[:units].tolist())
@@ -399,7 +399,7 @@ def test_the_number_of_changes(
         (Contribution(block="record"), 1, None),
     ],
 )
-def test_calibrated_counts_keep_the_promise_and_no_lower_cutoff_does(
+def test_calibrated_counts_satisfy_the_guarantee_and_lower_cutoffs_fail(
     contribution: Contribution, items: int, unit: Unit | None, relation: Relation
 ) -> None:
     for epsilon, delta in ((1.0, 1e-5), (0.1, 1e-9), (10.0, 1e-3)):
@@ -412,7 +412,7 @@ def test_calibrated_counts_keep_the_promise_and_no_lower_cutoff_does(
             assert lower.epsilon(delta, relation=relation, unit=unit) > epsilon
 
 
-def test_many_items_cost_less_than_so_many_times_one() -> None:
+def test_many_items_cost_less_than_linear() -> None:
     event = calibrate_truncated_geometric(
         1.0, 1e-5, max_items=100, contribution=Contribution(block="user")
     )
@@ -425,7 +425,9 @@ def test_many_items_cost_less_than_so_many_times_one() -> None:
 @pytest.mark.parametrize(
     ("rate", "cutoff", "items"), [(0.01, 3000, 1000), (0.3, 60, 5), (2.0, 9, 40)]
 )
-def test_many_items_cost_what_their_law_says(rate: float, cutoff: int, items: int) -> None:
+def test_many_items_cost_agrees_with_their_distribution(
+    rate: float, cutoff: int, items: int
+) -> None:
     """Each count shows everything with one probability, and is randomised response otherwise."""
     event = TruncatedGeometric(rate, cutoff, items)
     told = -math.expm1(items * math.log1p(-event.passes(1)))
@@ -437,11 +439,11 @@ def test_many_items_cost_what_their_law_says(rate: float, cutoff: int, items: in
         inside = float(np.maximum(p - math.exp(epsilon) * p[::-1], 0.0).sum())
         truth = told + (1 - told) * inside
         assert truth * (1 - 1e-9) <= event.delta(epsilon) <= truth * (1 + 1e-2) + 1e-12
-    # Where next to all of δ is given away at once, no part of it was left for the rest.
+    # If almost all of δ is used at once, no part of it was left for the rest.
     assert event.epsilon(1.001 * items * event.passes(1)) < rate * items
 
 
-def test_what_nothing_bounds_is_refused() -> None:
+def test_unbounded_contributions_are_rejected() -> None:
     with refuses("unit"):
         calibrate_truncated_geometric(1.0, 1e-5, unit=User())
     wrong: Any
@@ -455,7 +457,7 @@ def test_what_nothing_bounds_is_refused() -> None:
 
 # ---------------------------------------------------------------------------------------- two rounds
 
-# Small noise and low thresholds, so that an item of one user alone is named often enough to be seen.
+# Small noise and low thresholds, so that an item with one user is selected often enough.
 IN_ROUNDS = [
     AdaptiveSelection(
         second, 1 + z * second, first, 1 + z * first, c * first, 6, Contribution("user")
@@ -484,7 +486,7 @@ def weights_of(rule: Rule, y: Any, ahead: Any) -> Any:
 
 
 def alone(event: AdaptiveSelection, items: int, rule: Rule, runs: int = 40_000) -> float:
-    """How often an item of one user is named who holds so many, and nobody else any."""
+    """Probability of selecting an item with this count from one user and none from others."""
     rng = np.random.default_rng(items)
     y = 1 / math.sqrt(items) + event.first_noise_multiplier * rng.standard_normal((runs, items))
     named = y >= event.first_threshold
@@ -496,7 +498,7 @@ def alone(event: AdaptiveSelection, items: int, rule: Rule, runs: int = 40_000) 
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("event", IN_ROUNDS, ids=["wide", "noisy", "narrow"])
-def test_items_of_one_user_alone_are_named_no_more_often_than_claimed(
+def test_single_user_items_are_selected_within_the_claim(
     event: AdaptiveSelection, rule: str
 ) -> None:
     claimed = (event.first + event).loss().leak
@@ -508,10 +510,10 @@ def test_items_of_one_user_alone_are_named_no_more_often_than_claimed(
 
 
 def outcomes(event: AdaptiveSelection, here: bool, rule: Rule) -> Any:
-    """The law of which items are named: one that another user holds, and one of this user alone.
+    """Distribution of the selected items: one of another user, and one of only this user.
 
-    By a sum over a grid of the first round's noise; the second one's is in closed form. This user, if
-    here, holds both items, and the other one only the first.
+    By a sum over a grid of the first round's noise; the second round's noise is in closed form.
+    This user, if present, has both items, and the other user only the first.
     """
     edges = np.linspace(-9.0, 9.0, 401) * event.first_noise_multiplier
     steps = (edges[1:] + edges[:-1]) / 2
@@ -525,7 +527,7 @@ def outcomes(event: AdaptiveSelection, here: bool, rule: Rule) -> Any:
     named = held & (y >= event.first_threshold)
     ahead = held & ~named & (y >= event.floor)
     mine = weights_of(rule, y, ahead) * here
-    # Whoever holds one item gives all to it, if it goes on.
+    # A user with one item gives it all the weight, if it continues.
     total = mine + np.stack([ahead[:, 0], np.zeros(y.shape[0])], axis=1)
     passes = named + ahead * ndtr((total - event.threshold) / event.noise_multiplier)
     first, last = passes.T
@@ -567,7 +569,7 @@ def test_fewer_items_than_one_pass_in_proportion() -> None:
     assert (np.diff(slopes) <= 1e-18).all()
 
 
-def test_both_sides_pay_where_both_may_hold_items_of_their_own() -> None:
+def test_both_sides_are_charged_if_both_have_unique_items() -> None:
     event = IN_ROUNDS[0]
     rounds = event.first + event
     assert rounds.loss(relation="replace").leak >= 2 * rounds.loss().leak * (1 - 1e-9)
@@ -576,9 +578,9 @@ def test_both_sides_pay_where_both_may_hold_items_of_their_own() -> None:
     assert rounds.loss(3).leak > 3 * rounds.loss().leak
 
 
-def test_several_users_of_one_item_are_named_no_more_often_than_claimed() -> None:
+def test_items_of_several_users_are_selected_within_the_claim() -> None:
     event, users = IN_ROUNDS[1], 3
-    # All have this item alone, and give it all that they have.
+    # All users have only this item, and give it their whole weight.
     rng = np.random.default_rng(0)
     y = users + event.first_noise_multiplier * rng.standard_normal(100_000)
     named = y >= event.first_threshold

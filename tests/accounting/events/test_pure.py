@@ -1,4 +1,4 @@
-"""An ε without a δ is one that holds at δ = 0."""
+"""An ε without a δ is valid at δ = 0."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def answer(event: Event, **asked: Any) -> float | None:
 @pytest.mark.slow(cases=10)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", list(EVENTS))
-def test_epsilon_without_delta_holds_at_zero(name: str, relation: Relation) -> None:
-    """Of every event and of every pair of events, for each unit and several k."""
+def test_epsilon_without_delta_is_valid_at_zero(name: str, relation: Relation) -> None:
+    """For every event and every pair of events, for each unit and several k."""
     event = EVENTS[name]
     sums = {(name, other): event + EVENTS[other] for other in list(EVENTS) if other >= name}
     for (names, whole), k, unit in itertools.product(
@@ -54,7 +54,7 @@ def test_pure_events_need_no_delta(name: str) -> None:
 
 
 @pytest.mark.parametrize("rho", [1e-9, 0.5, 1e6])
-def test_zcdp_alone_has_no_epsilon_without_delta(rho: float) -> None:
+def test_pure_zcdp_has_no_epsilon_without_delta(rho: float) -> None:
     for event in (ZCDP(rho), ZCDP(rho) + PureDP(0.1), PureDP(0.1) + ZCDP(rho, count=3)):
         assert event.epsilon(0) == float("inf")
         for asked in ({}, {"units": 3}, {"relation": "replace"}, {"bounds": True}):

@@ -41,7 +41,7 @@ def of(first: int, end: int) -> Region:
 
 
 def days(event: Event, number: int, length: int = 1) -> Scoped:
-    """The same event of each of so many stretches of days, one after the other."""
+    """The same event in each of n consecutive windows of days."""
     regions = tuple(of(length * i, length * (i + 1)) for i in range(number))
     return Scoped((event,) * number, regions, (length,) * number)
 
@@ -50,7 +50,7 @@ def days(event: Event, number: int, length: int = 1) -> Scoped:
 
 
 @pytest.mark.slow
-def test_a_year_of_daily_releases_costs_a_day_as_one_does() -> None:
+def test_year_of_daily_releases_costs_a_day_once() -> None:
     for contribution in (Contribution(), SHARED):
         year = days(Gaussian(1 / MU, contribution), 365)
         assert year.epsilon(DELTA) == pytest.approx(1.0, rel=1e-9)
@@ -58,11 +58,11 @@ def test_a_year_of_daily_releases_costs_a_day_as_one_does() -> None:
         root = Gaussian(1 / MU, count=30).epsilon(DELTA)
         assert year.epsilon(DELTA, units=30) == pytest.approx(root, rel=1e-9)
         assert year.epsilon(DELTA, units=365) == pytest.approx(31.0, abs=0.05)
-        # Nobody lies in more days than there are.
+        # No person is in more days than exist.
         assert year.epsilon(DELTA, units=1000) == pytest.approx(31.0, abs=0.05)
 
 
-def test_several_elements_in_a_release_add_up_where_they_share_coordinates() -> None:
+def test_elements_of_a_release_add_up_on_shared_coordinates() -> None:
     event = days(Gaussian(1 / MU, SHARED), 73, length=5)
     assert event.epsilon(DELTA, units=30) == pytest.approx(17.4, abs=0.01)
     bound = Gaussian(1 / (math.sqrt(30 * 5) * MU)).epsilon(DELTA)
@@ -95,13 +95,13 @@ LAYOUTS: dict[str, list[tuple[int, int]]] = {
 
 
 def divisions(regions: Sequence[tuple[int, int]], units: int) -> Iterator[tuple[int, ...]]:
-    """How many of some elements of a person lie in each region: they hold different days."""
+    """Numbers of a person's elements by region: the elements are distinct days."""
     for held in itertools.combinations(range(6), min(units, 6)):
         yield tuple(sum(first <= day < end for day in held) for first, end in regions)
 
 
 def paid(events: Sequence[Event], division: Sequence[int], **asked: Any) -> Loss:
-    """What a person pays whose elements are divided so, by the first bound on each loss."""
+    """Cost for a person with this division of elements, by the first bound on each loss."""
     losses = [
         replace(event.loss(k, **asked), others=())
         for event, k in zip(events, division, strict=True)
@@ -132,7 +132,7 @@ def test_no_division_costs_more(
     found = [paid(events, each, relation=relation) for each in set(divisions(spans, units))]
     for mine in found:
         if units == 1:
-            # Of one element nothing is given away, and nothing forgotten.
+            # One element is charged exactly once.
             assert mine.delta(0.5) <= charged.delta(0.5) * (1 + 1e-9)
         else:
             assert within(mine, charged)
@@ -143,9 +143,9 @@ def test_no_division_costs_more(
 
 
 def within(mine: Loss, charged: Loss) -> bool:
-    """Whether each part of a loss is at most that of another, which it then costs no more than."""
+    """Whether each part of a loss is at most another's, so that it costs no more."""
     little = 1 + 1e-9
-    # The pair of more units dominates that of fewer, and stands for it.
+    # The pair of more units dominates the pair of fewer, and represents it.
     pairs = kinds_of_pairs(charged)
     return (
         mine.mu <= charged.mu * little
@@ -166,25 +166,25 @@ def kinds_of_pairs(loss: Loss) -> Counter[str]:
 
 def test_records_and_users_are_divided_as_well() -> None:
     element = days(Gaussian(4.0), 9)
-    # A record lies in one element; an exchanged one may leave it and enter another.
+    # A record is in one element; a replaced one may leave it and enter another.
     one = Gaussian(4.0)
     assert element.epsilon(DELTA, unit=Record()) == one.epsilon(DELTA, unit=Record())
     moved = element.loss(1, "replace", Record()).mu
     alone = one.loss(1, "replace", Record()).mu
     assert alone < moved <= math.sqrt(2) * alone * (1 + 1e-9)
-    # A user with at most M elements holds M days, or leaves M and enters M others.
+    # A user with at most M elements has M days, or leaves M and enters M others.
     assert element.loss(1, "zero_out", User(4)).mu == pytest.approx(2 * one.loss().mu)
     exchanged = element.loss(1, "replace", User(4)).mu
     assert exchanged >= math.sqrt(8) * one.loss().mu
     assert element.loss(1, "zero_out", User()).mu == math.inf
-    # Records that are exchanged pay where they leave and where they enter.
+    # Replaced records are charged in the old and in the new region.
     records = Contribution(block="record", coordinates="one")
     by_record = Scoped(
         (Gaussian(4.0, records),) * 3, tuple(of(i, i + 1) for i in range(3)), (None,) * 3
     )
     assert by_record.loss(1, "zero_out").mu == pytest.approx(0.25)
     assert by_record.loss(1, "replace").mu == pytest.approx(math.sqrt(2) * 0.25)
-    # Regions of users: whoever lies in one lies there with all elements.
+    # Regions of users: a user inside one is there with all elements.
     users = Scoped(
         (Gaussian(4.0, Contribution(block="user")), Gaussian(2.0, Contribution(block="user"))),
         (of(0, 5), of(5, 9)),
@@ -196,7 +196,7 @@ def test_records_and_users_are_divided_as_well() -> None:
     assert users.loss(3, "zero_out", User()).mu == pytest.approx(math.sqrt(0.25 * 9 + 0), rel=0.3)
 
 
-def test_who_may_lie_everywhere_pays_for_everything() -> None:
+def test_unbounded_user_is_charged_for_all_regions() -> None:
     everywhere = Scoped((Gaussian(4.0), Gaussian(3.0)), (EVERYTHING, of(0, 1)), (None, 1))
     both = Gaussian(4.0) + Gaussian(3.0)
     assert everywhere.epsilon(DELTA) == pytest.approx(both.epsilon(DELTA), rel=1e-9)

@@ -74,7 +74,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_the_ratio_is_what_its_definition_says(name: str) -> None:
+def test_ratio_agrees_with_its_definition(name: str) -> None:
     trials, probability, reach, leak = SMALL[name]
     event = Binomial(trials, probability, reach, 1, leak)
     exact = by_definition(binomial(trials, probability), reach, leak)
@@ -82,8 +82,8 @@ def test_the_ratio_is_what_its_definition_says(name: str) -> None:
     assert event.ratio(reach) >= exact - ROUNDING
 
 
-def test_a_shift_that_leaves_the_support_costs_everything() -> None:
-    # P(Bin < 4) = 0.008: nothing, or something, below 4 tells the neighbours apart.
+def test_shift_outside_the_support_costs_everything() -> None:
+    # P(Bin < 4) = 0.008: whether anything falls below 4 distinguishes the neighbours.
     event = Binomial(100, 0.1, 4, 1, 1e-6)
     assert event.ratio(4) == math.inf
     assert event.epsilon(1e-3) == math.inf
@@ -104,7 +104,7 @@ def test_many_coins_are_as_good_as_a_gaussian() -> None:
     )
     assert event.ratio(grid) * event.deviation == pytest.approx(1.0, abs=1e-4)
     assert event.epsilon(1e-6, relation="replace") == pytest.approx(1.0, abs=2e-3)
-    # Noise in units of the largest norm, which is half of what the grid spans.
+    # Noise in units of the largest norm, which is half of the grid's range.
     assert event.deviation * 2 / grid == pytest.approx(9.3, abs=0.05)
 
 
@@ -173,7 +173,7 @@ def test_rounds_and_coordinates_add_up() -> None:
 @pytest.mark.proof("search", "Poisson")
 @pytest.mark.parametrize("users", [2, 4])
 @pytest.mark.parametrize(("mean", "grid"), [(200.0, 20), (60.0, 6)])
-def test_users_who_shift_one_coordinate_together_are_covered(
+def test_users_shifting_one_coordinate_together_are_covered(
     mean: float, grid: int, users: int
 ) -> None:
     event = Poisson(mean, grid, coordinates=1, leak=1e-4)
@@ -215,7 +215,7 @@ def test_probabilities_are_accurate_far_from_the_mean() -> None:
 def test_large_numbers() -> None:
     event = Binomial(10**7, 0.5, 1000, 100, 1e-9)
     assert event.ratio(1000) * event.deviation == pytest.approx(1.0, abs=1e-4)
-    # Of very large shifts some are looked at, for all.
+    # Some of the very large shifts represent all.
     wide = event.ratio(40_000)
     assert event.ratio(1000) <= wide <= 1.01 * event.ratio(2000) + 0.4 / event.deviation
     assert len(_shifts(40_000)) < 9000
@@ -232,7 +232,7 @@ def test_some_of_many_shifts_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> N
     assert Binomial(600, 0.5, 90, 1, 1.0000002e-3).ratio(12) >= 9.9 * one
 
 
-def test_counts_that_floating_point_does_not_tell_apart_are_refused() -> None:
+def test_counts_equal_in_floating_point_are_rejected() -> None:
     with refuses("trials", "must be at most 2"):
         Binomial(10**17, 1 - 2.0**-40, 8, 1, 1e-9)
     with refuses("mean", "must be at most 2"):

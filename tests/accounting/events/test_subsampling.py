@@ -1,4 +1,4 @@
-"""Sampled Gaussians: no explicit neighbours are farther apart, and extremes neither crash nor lie."""
+"""Sampled Gaussians: no explicit neighbours violate the bound; extremes are handled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_renyi_accounting_is_never_below(rate: float, sd: float, rounds: int, de
 
 
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
-def test_everybody_drawn_is_the_gaussian(relation: Relation) -> None:
+def test_sampling_everyone_equals_the_gaussian(relation: Relation) -> None:
     for sampling in ("pairs", "users"):
         asked: dict[str, Any] = {"relation": relation, "units": 2}
         mu = math.sqrt(9) * 2 * (2 if relation == "replace" else 1) / 20.0
@@ -38,7 +38,7 @@ def test_everybody_drawn_is_the_gaussian(relation: Relation) -> None:
             assert exact * (1 - 1e-8) <= found <= exact * (1 + slack)
 
 
-def test_an_element_that_is_emptied_where_the_first_are_kept_becomes_another() -> None:
+def test_zeroed_element_admits_another_when_elements_are_bounded() -> None:
     for most, units in ((2, 1), (2, 2), (3, 2)):
         kept = SampledGaussian(1.0, 0.2, 5, max_elements=most)
         plain = SampledGaussian(1.0, 0.2, 5)
@@ -47,21 +47,21 @@ def test_an_element_that_is_emptied_where_the_first_are_kept_becomes_another() -
 
 
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
-def test_next_to_no_noise_shows_who_takes_part_and_no_more(relation: Relation) -> None:
-    # Of 100 rounds about ten have the person, each of which costs shift²/2.
+def test_negligible_noise_reveals_only_participation(relation: Relation) -> None:
+    # In 100 rounds about ten include the person; each costs shift²/2.
     rate, shift, delta = 0.1, 20_000.0, 1e-6
     event = SampledGaussian(1 / shift, rate, 100)
     found = event.epsilon(delta, relation=relation)
     mass = [math.comb(100, j) * rate**j * (1 - rate) ** (100 - j) for j in range(101)]
     most = max(j for j in range(101) if sum(mass[j:]) > delta)
     assert most * shift**2 / 2 * 0.99 < found < (most + 1) * shift**2 / 2 * 1.01
-    # Nobody is drawn for sure with a probability that pays for everything.
+    # No one is sampled with a probability that covers everything.
     assert SampledGaussian(1 / shift, 1e-9, 5).epsilon(delta, relation=relation) == 0
 
 
 @pytest.mark.parametrize("rounds", [1, 7])
 def test_any_of_many_blocks_may_be_drawn(rounds: int) -> None:
-    # Next to no noise tells a run in which any of the blocks is drawn from all others.
+    # Negligible noise reveals whether any of the blocks is sampled in a run.
     rate, blocks = 1e-8, 3000
     found = SampledGaussian(1e-3, rate, rounds).delta(1.0, units=blocks)
     assert found >= -math.expm1(rounds * blocks * math.log1p(-rate))
@@ -88,7 +88,7 @@ def test_participation_revealed_is_the_direct_sum(
 
 
 def neighbours(held: int, changed: int, exchanged: bool, disjoint: bool) -> list[tuple[Any, Any]]:
-    """Sums (a, a') of a user's blocks of norm 1, of which so many change; in the plane."""
+    """Sums (a, a') of a user's blocks of norm 1 before and after n of them change; in the plane."""
     rest, size = float(held - changed), float(changed)
     if disjoint:
         rest, size = math.sqrt(rest), math.sqrt(size)
@@ -117,7 +117,7 @@ USERS = [
 @pytest.mark.parametrize("blocks", ["shared", "disjoint"])
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 @pytest.mark.parametrize(("rate", "sd", "rounds", "held", "units"), USERS)
-def test_no_explicit_neighbours_are_farther_apart(
+def test_no_explicit_neighbours_violate_the_bound(
     rate: float,
     sd: float,
     rounds: int,
@@ -178,9 +178,7 @@ def test_the_smallest_bound_counts() -> None:
 
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 @pytest.mark.parametrize("units", [1, 2, 5])
-def test_blocks_on_other_coordinates_cost_what_other_rounds_do(
-    units: int, relation: Relation
-) -> None:
+def test_blocks_on_other_coordinates_cost_like_other_rounds(units: int, relation: Relation) -> None:
     # Each of them is drawn on its own, so that k of them are k independent samples of one.
     several = SampledGaussian(2.0, 0.1, 6, blocks="disjoint")
     alone = SampledGaussian(2.0, 0.1, 6 * units)
@@ -192,18 +190,18 @@ def test_blocks_on_other_coordinates_cost_what_other_rounds_do(
 
 
 @pytest.mark.parametrize("units", [1, 4])
-def test_an_exchanged_block_moves_as_far_as_an_emptied_one_of_twice_the_norm(units: int) -> None:
-    # Of moves so far no curve is made on a grid, and somebody is drawn for sure.
+def test_replaced_block_equals_a_zeroed_one_of_double_norm(units: int) -> None:
+    # For moves this large no curve is computed on a grid, and someone is sampled for sure.
     for noise in (1.2e-4, 1e-7):
         exchanged, emptied = (SampledGaussian(sd, 0.9, 40) for sd in (noise, noise / 2))
         found = exchanged.epsilon(1e-6, units=units, relation="replace")
         if units == 1:
-            # The other block may not have been drawn: what was drawn is seen against nothing.
+            # The other block may not be sampled: the sample is compared with nothing.
             one = SampledGaussian(noise, 0.9, 40).epsilon(1e-6)
             most = (one - 40 * math.log(0.1)) * (1 + 1e-9)
             assert one <= found <= most
             if noise > 1e-4:
-                # In each round nobody may be drawn, with odds of 10 to 1 against it.
+                # Each round may sample no one, with odds of 10 to 1 against it.
                 assert found - one > 39 * math.log(10)
         else:
             assert found >= emptied.epsilon(1e-6, units=units) * (1 - 1e-9)
@@ -222,15 +220,15 @@ PARTS: list[tuple[Unit, int, int]] = [
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 @pytest.mark.parametrize("blocks", ["shared", "disjoint"])
 @pytest.mark.parametrize(("unit", "units", "changed"), PARTS)
-def test_no_neighbours_of_passes_are_farther_apart(
+def test_no_neighbours_of_passes_violate_the_bound(
     unit: Unit, units: int, changed: int, blocks: Any, relation: Relation
 ) -> None:
-    """The person's vectors are others in each round in which the person takes part."""
+    """The person's vectors change in each round that the person participates in."""
     event = Participation(1.0, 3, blocks, count=2)
     billed, rng, farthest = event.loss(units, relation, unit).mu, np.random.default_rng(4), 0.0
     people = units if unit.level == "user" else 1
     for _ in range(60):
-        # Blocks of one user, and of several, are as alike as they like.
+        # Blocks of one user, and of several users, are arbitrarily similar.
         vectors = rng.normal(size=(2, 6, changed, 3)) * 10.0 ** rng.integers(-1, 5)
         common = rng.normal(size=3) * rng.choice([0.0, 1e6])
         one, other = vectors[0] + common, vectors[1] - common
@@ -241,7 +239,7 @@ def test_no_neighbours_of_passes_are_farther_apart(
         ]
         moves = clipped[0] - clipped[1]
         if blocks == "disjoint":
-            # Each block of a user has coordinates of its own, which other users share.
+            # Each block of a user has separate coordinates, which other users share.
             of_users = moves.reshape(6, people, changed // people, 3).sum(axis=1)
             moved = math.sqrt(float((of_users**2).sum()))
         else:
@@ -251,8 +249,8 @@ def test_no_neighbours_of_passes_are_farther_apart(
 
 
 @pytest.mark.slow
-def test_users_are_not_billed_as_pairs() -> None:
-    # The element's amplification is lost beside thirty others.
+def test_users_are_not_accounted_for_as_pairs() -> None:
+    # With thirty others the element has no amplification.
     pairs, users = (SampledGaussian(4.0, 0.02, 2000, sampling=kind) for kind in ("pairs", "users"))
     p, q = oracle.sampled(0.02, [30.0, 1.0]), oracle.sampled(0.02, [30.0, 0.0])
     least = oracle.at_least(p, q, 4.0, 2000, 1e-5, points=200)
@@ -260,19 +258,19 @@ def test_users_are_not_billed_as_pairs() -> None:
     assert least <= users.epsilon(1e-5, max_elements=31) <= users.epsilon(1e-5)
 
 
-def test_the_best_bound_at_a_large_delta_is_the_one_that_shows_least() -> None:
-    """The chance of a draw is below δ, and what is shown of it under much noise is far less."""
+def test_best_bound_at_large_delta_is_the_least_revealing() -> None:
+    """The sampling probability is below δ, and under much noise far less is revealed."""
     loss = SampledGaussian(10.0, 1e-9, 10).loss()
     assert loss.best_at(1e-7).delta(0.0) == loss.delta(0.0) < 2e-10
 
 
-# Rows of people as (user, element, value), and the blocks that are drawn, by whose they are.
+# Rows of people as (user, element, value), and the sampled blocks by user.
 Rows: TypeAlias = list[tuple[int, int, int]]
 UNITS: dict[Level, Unit] = {"record": Record(), "element": Element(), "user": User()}
 
 
 def blocks_of(rows: Rows, level: Level, kept: int | None) -> set[tuple[Any, ...]]:
-    """Each block with its user and what is in it; of a user's elements the first so many are kept."""
+    """Each block with its user and contents; only a user's first n elements."""
     if level == "record":
         return set(rows)
     held: dict[tuple[int, ...], list[int]] = {}
@@ -309,7 +307,7 @@ def neighbours_of(
 @pytest.mark.parametrize("asked", [*UNITS])
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("rate", [1e-6, 5e-3])
-def test_delta_is_not_below_the_chance_that_any_block_that_differs_is_drawn(
+def test_delta_is_at_least_the_probability_of_changed_blocks(
     sampling: Any,
     blocks: Any,
     level: Level,
@@ -343,10 +341,8 @@ def test_delta_is_not_below_the_chance_that_any_block_that_differs_is_drawn(
 @pytest.mark.parametrize("sampling", ["pairs", "users"])
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 @pytest.mark.parametrize("rate", [4.8e-8, 1e-4])
-def test_who_is_hardly_ever_drawn_is_hidden_by_delta(
-    sampling: Any, relation: Relation, rate: float
-) -> None:
-    """With noise so small that all is shown of who is drawn, a δ above the chance of it hides them."""
+def test_delta_covers_rarely_sampled_units(sampling: Any, relation: Relation, rate: float) -> None:
+    """With negligible noise every sample is revealed, but a δ above its probability covers it."""
     event = SampledGaussian(0.0016, rate, 10, sampling=sampling)
     for k in (1, 2):
         chance = -math.expm1(10 * k * math.log1p(-rate))

@@ -1,4 +1,4 @@
-"""Mixtures and sampled rounds whose losses are known."""
+"""Mixtures and sampled rounds with known losses."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def moments(rate: float, sd: float, rounds: int, delta: float) -> float:
 
 
 def log_tails(rate: float, blocks: int, sd: float, rounds: int, places: Array, sign: int) -> Array:
-    """(n,) ln P(sum of all rounds > x), the blocks that are drawn adding ±1 each."""
+    """(n,) ln P(sum of all rounds > x); each sampled block adds ±1."""
     draws, spread = blocks * rounds, sd * math.sqrt(rounds)
     middle, reach = rate * draws, 40 * math.sqrt(rate * draws) + 60
     j = np.arange(max(0, int(middle - reach)), min(draws, int(middle + reach)) + 1)
@@ -88,7 +88,7 @@ def log_tails(rate: float, blocks: int, sd: float, rounds: int, places: Array, s
 def least_epsilon(
     rate: float, units: int, sd: float, rounds: int, delta: float, relation: Relation
 ) -> float:
-    """An ε that is not kept: of the events {sum of the outputs > x}."""
+    """An ε that is violated by an event {sum of the outputs > x}."""
     spread = sd * math.sqrt(rounds)
     top = min(units * rounds, rate * units * rounds + 60 * math.sqrt(units * rounds * rate) + 60)
     places = np.linspace(-10 * spread, top + 38 * spread, 400)

@@ -88,7 +88,7 @@ EXTREMES = [
 
 @pytest.mark.parametrize("relation", sampling_rates.RELATIONS)
 @pytest.mark.parametrize(("rate", "sd", "rounds", "units", "delta"), EXTREMES)
-def test_extremes_neither_crash_nor_lie(
+def test_extremes_return_valid_results(
     rate: float, sd: float, rounds: int, units: int, delta: float, relation: Relation
 ) -> None:
     event = SampledGaussian(sd, rate, rounds)
@@ -120,7 +120,7 @@ def test_delta_at_any_epsilon(epsilon: float, relation: Relation) -> None:
     for rate, sd, rounds in ((0.01, 1.0, 100), (0.5, 0.5, 3), (1e-6, 5.0, 10_000)):
         found = SampledGaussian(sd, rate, rounds).delta(epsilon, relation=relation)
         assert 0 <= found <= 1
-        # Of one round in closed form: δ = q·δ_G(ln(1 + (e^ε − 1)/q)); more rounds only cost more.
+        # For one round in closed form: δ = q·δ_G(ln(1 + (e^ε − 1)/q)); more rounds only cost more.
         inner = epsilon + math.log(-math.expm1(-epsilon) / rate + math.exp(-epsilon))
         assert found >= rate * oracle.gaussian(inner, 1 / sd) * (1 - 1e-9)
         mu = math.sqrt(rounds) * (2 if relation == "replace" else 1) / sd
@@ -146,8 +146,8 @@ def test_mass_at_infinite_loss_counts_once_for_each_composition() -> None:
         (3.0, 5, 1e-25),
     ],
 )
-def test_no_place_of_a_look_is_taken_for_an_answer(odds: float, count: int, delta: float) -> None:
-    """Below the largest loss a window holds nothing; a look at a smaller ε is no bound by itself."""
+def test_grid_position_is_not_mistaken_for_an_answer(odds: float, count: int, delta: float) -> None:
+    """Below the largest loss a window is empty; a query at a smaller ε is not a bound."""
     claimed = composed_epsilon(((ResponsePair(odds), count),), delta)
     # All responses are true with a probability far above δ, and show count·odds.
     chance = (1 + math.exp(-odds)) ** -count
@@ -161,7 +161,7 @@ def test_no_place_of_a_look_is_taken_for_an_answer(odds: float, count: int, delt
 def test_rare_losses_beyond_the_answer_do_not_spoil_it(
     rate: float, rounds: int, delta: float
 ) -> None:
-    """Rényi divergences are made of losses that δ hardly counts: ε was up to ten times too large."""
+    """Losses with negligible δ enter Rényi divergences: ε was up to ten times too large."""
     event = SampledGaussian(1.0, rate, rounds)
     low, high = event.epsilon(delta, bounds=True)
     assert 0 < low <= high <= 1.005 * low
@@ -180,10 +180,10 @@ def of_several(elements: int, rate: float, shift: float) -> MixturePair:
     [(16, 0.0044, 0.67, 40), (16, 0.0044, 0.67, 10), (30, 0.001, 1.5, 30), (8, 0.01, 1.0, 20)],
 )
 @pytest.mark.parametrize("delta", [1e-3, 1e-8])
-def test_parts_that_are_next_to_impossible_do_not_spoil_the_rest(
+def test_negligible_parts_do_not_affect_the_rest(
     elements: int, rate: float, shift: float, rounds: int, delta: float
 ) -> None:
-    """All of many elements are hardly ever drawn: ε of 16 was a quarter larger than it is."""
+    """Rarely are all of many elements sampled: ε of 16 was a quarter too large."""
     several = ((of_several(elements, rate, shift), rounds),)
     claimed = composed_epsilon(several, delta)
     one = SampledGaussian(1 / shift, rate, rounds).loss()
@@ -193,7 +193,7 @@ def test_parts_that_are_next_to_impossible_do_not_spoil_the_rest(
 
 @dataclass(frozen=True)
 class Whole(DominatingPair):
-    """Mixtures whose law is put on a grid with losses that are too rare to matter."""
+    """Mixtures on a grid that includes negligibly rare losses."""
 
     pair: MixturePair
 
@@ -206,8 +206,8 @@ class Whole(DominatingPair):
         return self.pair.losses(step, min(tail, 1e-28), floor, upper=upper)
 
 
-def test_mass_that_wraps_around_is_no_part_of_a_bound_from_below() -> None:
-    """An answer below the ε of a window has to be farther from what comes back from above it."""
+def test_wrapped_mass_is_excluded_from_lower_bounds() -> None:
+    """A lower bound below the ε of a window must exclude the mass from above it."""
     pair = of_several(16, 0.0044, 1 / 1.49)
     for rounds, delta in ((10, 1e-20), (40, 1e-10), (3, 1e-8)):
         largest = composed_epsilon(((pair, rounds),), delta)

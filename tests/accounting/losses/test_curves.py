@@ -19,7 +19,7 @@ from dpgrain.accounting.losses.curves import (
 
 @dataclass(frozen=True)
 class Exponential:
-    """δ(ε) = e^{−rate·ε}/2, a curve whose inverse is known."""
+    """δ(ε) = e^{−rate·ε}/2, a curve with a known inverse."""
 
     rate: float
 
@@ -42,7 +42,7 @@ def test_the_inverse_is_rounded_up_and_near(delta: float) -> None:
     assert inverse(curve, 0.5) == 0
 
 
-def test_a_delta_that_no_epsilon_reaches_has_none() -> None:
+def test_unreachable_delta_has_no_epsilon() -> None:
     class Flat(Exponential):
         def delta(self, epsilon: float) -> float:
             return 0.1
@@ -50,7 +50,7 @@ def test_a_delta_that_no_epsilon_reaches_has_none() -> None:
     assert inverse(Flat(1.0), 0.05) == math.inf
 
 
-def test_the_worst_of_several_is_the_largest_at_each_place() -> None:
+def test_worst_of_several_is_the_pointwise_maximum() -> None:
     slow, fast = Exponential(1.0), Exponential(4.0)
     worst = WorstCurve((fast, slow))
     assert worst.delta(2.0) == slow.delta(2.0)
@@ -58,7 +58,7 @@ def test_the_worst_of_several_is_the_largest_at_each_place() -> None:
     assert worst.bounds(1e-6) == slow.bounds(1e-6)
 
 
-def test_several_steps_cost_the_sum_of_the_formula_or_less() -> None:
+def test_several_steps_cost_at_most_the_formula() -> None:
     one, epsilon = Exponential(5.0), 1.5
     assert GroupCurve(one, 1).delta(epsilon) == pytest.approx(one.delta(epsilon))
     three = GroupCurve(one, 3)
@@ -94,7 +94,7 @@ def test_responses_are_a_sum_of_fractions_rounded_up(odds: float, count: int) ->
             assert min(truth, 1) <= curve.delta(epsilon) <= truth * (1 + 1e-5) + 1e-320
 
 
-def test_what_is_less_than_all_floats_is_no_promise_of_nothing() -> None:
+def test_denormal_values_do_not_count_as_zero() -> None:
     # All responses are true with probability e^−6444, and show 1,000.
     many = ResponsesCurve(0.1, 10_000)
     assert many.delta(999.0) > 0
@@ -102,7 +102,7 @@ def test_what_is_less_than_all_floats_is_no_promise_of_nothing() -> None:
     assert many.delta(many.epsilon(0.0)) == 0
 
 
-def test_bounds_of_responses_lie_on_both_sides() -> None:
+def test_bounds_of_responses_are_on_both_sides() -> None:
     for odds, delta in ((30.0, 1 - 1e-9), (20.0, 1 - 1e-8), (1.0, 0.1)):
         exact = odds + math.log1p(-delta * (1 + math.exp(-odds)))
         low, high = ResponsesCurve(odds, 1).bounds(delta)

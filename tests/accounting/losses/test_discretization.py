@@ -57,7 +57,7 @@ def test_losses_on_a_grid_dominate_and_are_dominated(
     below = chosen.losses(step, tail, floor, upper=False)
     grid = step * np.arange(-60, 61)
     epsilons = np.sort(np.concatenate([grid, grid[:-1] + 0.37 * step, np.linspace(-12, 12, 61)]))
-    # What swapping means, written out again.
+    # Swapping, by definition.
     mirrored = (
         tuple((w, -m) for w, m in pair.q),
         tuple((w, -m) for w, m in pair.p),
@@ -66,7 +66,7 @@ def test_losses_on_a_grid_dominate_and_are_dominated(
     slack = 1e-12 * event + 1e-300
     upper = sampling_rates.sticks(above, epsilons)
     assert (upper >= exact - slack).all()
-    # On the grid nothing is added but what may be cut off, between its points the chord.
+    # On the grid only the truncated mass is added, between its points also the chord.
     on_grid = np.isin(epsilons, grid)
     assert (upper - exact)[on_grid].max() <= 1.01 * tail + 3 * floor + 1e-9
     inside = (epsilons >= grid[0]) & (epsilons <= grid[-1])

@@ -96,7 +96,7 @@ def test_the_curve_is_monotone(epsilon: float, mu: float, other: float, delta: f
 def test_the_curve_agrees_with_googles_accountant(sd: float) -> None:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    # Rounded up and down: the exact curve lies between the two.
+    # Rounded up and down: the exact curve is between the two.
     above, below = (
         pld.from_gaussian_mechanism(sd, value_discretization_interval=1e-4, pessimistic_estimate=up)
         for up in (True, False)
@@ -122,7 +122,7 @@ def test_lemma_3_2_of_the_long_paper_is_false() -> None:
     assert exact_delta(epsilon, math.sqrt(2 / variance)) > 4 * delta
 
 
-def test_equation_4_of_the_short_paper_is_false_for_large_epsilon() -> None:
+def test_equation_4_of_short_paper_fails_for_large_epsilon() -> None:
     # Noise es·N(0, 2 log(1/δ)/ε²) on a sum of sensitivity es is claimed (ε, δ)-DP.
     for delta, holds, fails in ((1e-5, 7.9, 8.1), (1e-6, 8.3, 8.5), (1e-8, 8.9, 9.1)):
         for epsilon, true in ((holds, True), (fails, False), (2 * fails, False)):
@@ -133,7 +133,7 @@ def test_equation_4_of_the_short_paper_is_false_for_large_epsilon() -> None:
     assert exact_delta(20.0, 1 / sd) == pytest.approx(1.89e-3, abs=0.005e-3)
 
 
-def test_the_curve_in_k_is_not_a_multiple_of_epsilon() -> None:
+def test_curve_in_k_is_not_a_multiple_of_epsilon() -> None:
     event = calibrate_gaussian(1.0, 1e-5)
     curve = [event.epsilon(1e-5, units=k) for k in (1, 4, 16)]
     assert curve[:2] == pytest.approx([1.0, 2.155], abs=5e-4)
@@ -143,13 +143,13 @@ def test_the_curve_in_k_is_not_a_multiple_of_epsilon() -> None:
 
 
 @pytest.mark.parametrize("mu", [-1.0, math.nan])
-def test_the_curve_refuses_nonsense(mu: float) -> None:
+def test_curve_rejects_invalid_arguments(mu: float) -> None:
     with refuses("mu"):
         gaussian_delta(1.0, mu)
 
 
-def test_its_inverses_refuse_nonsense() -> None:
-    """A δ that is no number would be above all others, and allow anything."""
+def test_inverses_reject_invalid_arguments() -> None:
+    """A NaN as δ would be above all others, and allow anything."""
     with refuses("delta"):
         gaussian_epsilon(math.nan, 1.0)
     with refuses("delta"):

@@ -97,12 +97,12 @@ def test_extreme_losses() -> None:
 def test_small_and_huge_losses_are_not_rounded_away() -> None:
     assert PureDP(1e-17).epsilon(0.0) == 1e-17
     assert PureDP(630.0).epsilon(0.0) == 630.0
-    # The smallest float: what is larger than 0 is not called 0.
+    # The smallest float: positive values are not reported as 0.
     assert Gaussian(1e200).delta(1.0) == 5e-324
     assert Gaussian(1e-200).delta(1.0) == 1.0
 
 
-def test_of_too_many_bounds_those_that_give_the_least_away_are_kept() -> None:
+def test_least_leaking_bounds_are_retained() -> None:
     """Each of six parts may give something away; the last one's second bound is far the better."""
     parts = [Loss(pure=i / 10).or_else(Loss(leak=0.01)) for i in range(1, 7)]
     last = Loss(pure=9.0).or_else(Loss(pure=0.5, leak=1e-9))

@@ -56,7 +56,7 @@ def pairs(rate: float, shift: float) -> list[MixturePair]:
         (0.999, 1.0, math.log(1000.0) * (1 - 1e-9)),
     ],
 )
-def test_places_are_found_where_losses_are_hard_to_tell_from_each_other(
+def test_thresholds_are_found_between_nearly_equal_losses(
     rate: float, shift: float, epsilon: float
 ) -> None:
     for pair in pairs(rate, shift):
@@ -106,12 +106,12 @@ def test_epsilon_is_the_inverse(rate: float, shift: float, delta: float) -> None
             assert low >= epsilon * (1 - 2e-3)
 
 
-def test_a_loss_that_is_bounded_in_one_order_only_is_large_in_the_other() -> None:
+def test_one_sided_bounded_loss_is_large_in_other_order() -> None:
     # e^ε is beyond all floats, and the loss of the other order is at most ln 2.
     event = SampledGaussian(0.02, 0.5)
     for delta in (1e-5, 1e-30, 1e-200):
         epsilon = event.epsilon(delta)
-        # The other block is not drawn with probability ½, and the sum lies at most 60 sd too far.
+        # The other block is not sampled with probability ½, and the sum is at most 60 sd away.
         assert 50**2 / 2 - 50 * 60 < epsilon < 50**2 / 2 + 50 * 60
         assert delta * (1 - 1e-6) < event.delta(epsilon) <= delta
 
@@ -119,10 +119,10 @@ def test_a_loss_that_is_bounded_in_one_order_only_is_large_in_the_other() -> Non
 @pytest.mark.parametrize("rate", [1e-9, 1e-4, 0.3])
 @pytest.mark.parametrize("sd", [1e-3, 0.02, 1.0, 30.0])
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_more_than_the_chance_to_take_part_pays_for_all(
+def test_delta_above_the_sampling_probability_covers_everything(
     rate: float, sd: float, relation: Relation
 ) -> None:
-    """Between the two blocks the loss of next to no noise is flat."""
+    """Between the two blocks the loss of negligible noise is flat."""
     event = SampledGaussian(sd, rate)
     for delta in (0.5, 1.01 * rate):
         assert event.epsilon(delta, relation=relation) == 0
@@ -132,7 +132,7 @@ def test_more_than_the_chance_to_take_part_pays_for_all(
         assert event.delta(epsilon, relation=relation) <= delta
 
 
-def test_nothing_is_asked_of_it_beside_other_parts() -> None:
+def test_mixture_is_not_evaluated_within_compositions() -> None:
     (pair, *_) = pairs(0.1, 1.0)
     assert pair.curve(2, 0.0) is None
     assert pair.curve(1, 0.5) is None

@@ -1,4 +1,4 @@
-"""One round on mixtures is the integral of its mixtures, and two directions are asked."""
+"""One round on mixtures is the integral of its mixtures, in both directions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def test_total_masses(pair: MixturePair, step: float, tail: float) -> None:
 
 
 def test_swapped_is_the_other_way_round() -> None:
-    # Outputs of (Q, P) are those of (P, Q) with the laws exchanged: H_γ(Q‖P) = 1 − γ + γ·H_{1/γ}(P‖Q).
+    # Outputs of (Q, P) equal outputs of (P, Q) with the distributions swapped: H_γ(Q‖P) = 1 − γ +
+    # γ·H_{1/γ}(P‖Q).
     pair = MixturePair(((0.9, 0.0), (0.1, 2.0)), ((1.0, 0.0),))
     assert pair.swapped != pair
     assert pair.swapped.swapped == pair
@@ -48,7 +49,7 @@ def test_swapped_is_the_other_way_round() -> None:
 
 
 @pytest.mark.parametrize("rounds", [1, 20])
-def test_both_directions_are_asked(rounds: int) -> None:
+def test_both_directions_are_evaluated(rounds: int) -> None:
     # The first way round is the worse one of this pair, so that the answers differ by a lot.
     pair = MixturePair(((0.9, 0.0), (0.1, 2.0)), ((1.0, 0.0),))
     there, back = ((pair, rounds),), ((pair.swapped, rounds),)

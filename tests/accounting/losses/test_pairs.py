@@ -29,7 +29,7 @@ from dpgrain.accounting.losses.pairs import GramPair, ResponsePair, binomial_wei
 Array = NDArray[np.float64]
 
 GAMMAS = (0.0, 0.4, 1.0, 1.5, math.e, 8.0)
-# What the oracle's sums may be off by.
+# Error of the oracle's sums.
 ERROR = 2e-5
 
 
@@ -157,8 +157,8 @@ def test_users_sampled_with_elements_on_disjoint_coordinates(emptied: bool) -> N
 
 
 @pytest.mark.slow
-def test_one_of_ten_elements_where_users_are_sampled() -> None:
-    # Docs/theory, "Users are drawn": the element-level paper's run, where one element is exchanged.
+def test_one_of_ten_elements_with_sampled_users() -> None:
+    # Docs/theory, "Users are drawn": the element-level paper's run with one replaced element.
     rate, sd, count, delta, held = 0.0125, 7.94, 40_000, 5e-5, 10
     event = SampledGaussian(sd, rate, count, sampling="users")
     reported = event.epsilon(delta, relation="replace", max_elements=held)
@@ -173,9 +173,9 @@ def test_one_of_ten_elements_where_users_are_sampled() -> None:
     assert 7.43 < at_least(p, q, sd, count, delta, points=8000) < reported
 
 
-def test_an_emptied_element_is_not_covered_by_the_pair_of_an_emptied_user() -> None:
-    # Two elements, of which one is emptied. The other one is not in every round either:
-    # no ratio of N(0) to (1-q)N(0) + qN(2) exceeds 1/(1-q), but that of the neighbours does.
+def test_zeroed_element_is_not_covered_by_the_zeroed_user() -> None:
+    # Two elements, one of them emptied. The other one is not in every round either: no ratio of
+    # N(0) to (1-q)N(0) + qN(2) exceeds 1/(1-q), but the neighbours' ratio does.
     rate, sd, gamma = 0.1, 0.5, math.exp(3.0)
     there, back = sampled(rate, [1.0, 1.0]), sampled(rate, [1.0, 0.0])
     assert hockey_stick(sampled(rate, [0.0]), sampled(rate, [2.0]), sd, gamma) == 0.0
@@ -184,7 +184,7 @@ def test_an_emptied_element_is_not_covered_by_the_pair_of_an_emptied_user() -> N
     assert found <= hockey_stick(sampled(rate, [1.0]), sampled(rate, [-2.0]), sd, gamma) + ERROR
 
 
-def test_a_grid_too_fine_for_a_response_bounds_it_from_below_by_nothing() -> None:
+def test_grid_finer_than_a_response_gives_no_lower_bound() -> None:
     fine = ResponsePair(5.0).losses(1e-12, 1e-9, 1e-9, upper=False)
     assert (fine.low, fine.mass.tolist()) == (0, [1.0])
     assert ResponsePair(5.0).losses(0.1, 1e-9, 1e-9, upper=False).mass.size == 101
@@ -193,7 +193,7 @@ def test_a_grid_too_fine_for_a_response_bounds_it_from_below_by_nothing() -> Non
 @pytest.mark.parametrize("trials", [1, 2, 5, 100, 700])
 @pytest.mark.parametrize("rate", [0.0044, 0.3, 1e-8, 0.999, 1e-300])
 def test_binomial_weights_are_exact(trials: int, rate: float) -> None:
-    """One round is exact for all elements together, to less than what is lost by logarithms."""
+    """One round is exact for all elements together, to less than the rounding of logarithms."""
     weights = binomial_weights(trials, rate)
     drawn, whole = rate.as_integer_ratio()
     for j in {0, 1, trials // 3, trials - 1, trials}:
@@ -206,8 +206,8 @@ def test_binomial_weights_are_exact(trials: int, rate: float) -> None:
     assert binomial_weights(trials, 1.0)[-1] == math.fsum(binomial_weights(trials, 1.0)) == 1.0
 
 
-def test_weights_that_are_left_out_cost_what_they_are() -> None:
-    """Of eight elements no more than two are drawn with a chance above 10⁻⁶⁰."""
+def test_omitted_weights_have_their_exact_cost() -> None:
+    """At most two of eight elements are sampled with a probability above 10⁻⁶⁰."""
     event = SampledGaussian(8.0, 1e-31)
     claimed = event.epsilon(1e-59, units=8)
     assert claimed <= GroupCurve(event.loss(), 8).epsilon(1e-59) < math.inf

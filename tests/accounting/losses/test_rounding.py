@@ -1,4 +1,4 @@
-"""Sums, products and roots are rounded up, and what arithmetic cannot answer is the worst."""
+"""Sums, products and roots are rounded up, and undefined arithmetic gives the worst value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ numbers = st.floats(1e-100, 1e100)
 
 
 @given(numbers, numbers)
-def test_results_are_not_below_the_exact_ones_and_next_to_them(one: float, two: float) -> None:
+def test_results_are_at_least_exact_and_within_one_digit(one: float, two: float) -> None:
     for exact, found in (
         (Fraction(one) + Fraction(two), sum_up(one, two)),
         (Fraction(one) * Fraction(two), product_up(one, two)),
@@ -42,7 +42,7 @@ def test_extremes_are_rounded_up_as_well() -> None:
 
 
 @pytest.mark.parametrize("worst", [1.0, math.inf])
-def test_what_has_no_answer_is_the_worst(worst: float) -> None:
+def test_undefined_results_are_the_worst(worst: float) -> None:
     closed = fails_closed(worst)
     assert closed(lambda: math.nan)() == worst
     assert closed(lambda: math.exp(1e9))() == worst

@@ -40,19 +40,19 @@ def exactly_discounted(terms: FloatArray, rate: float) -> list[Any]:
 @example(1, 0, 1.0, 0.0, 0)
 @example(256, 0, 1e-3, 0.0, 4)
 @example(257, 0, 1e-3, 600.0, 4)
-def test_discounted_sums_are_off_by_no_more_than_is_said(
+def test_discounted_sums_have_the_stated_error(
     size: int, seed: int, rate: float, depth: float, chunk: int
 ) -> None:
     random = np.random.default_rng(seed)
     terms = random.random(size) * np.exp(-depth * random.random(size))
     before = terms.copy()
     with pytest.MonkeyPatch.context() as patch:
-        # Short chunks: what lies in other chunks is met, and in chunks of chunks.
+        # Short chunks, so that several chunks, and chunks of chunks, occur.
         patch.setattr(sequences, "_CHUNK_TERMS", 1 << max(chunk, 1))
         found = discounted_sums(terms, rate)
     assert (terms == before).all()
     for one, truth in zip(found, exactly_discounted(terms, rate), strict=True):
-        # What is less than the smallest normal number counts nothing to any δ.
+        # Below the smallest normal number, values do not affect any δ.
         assert abs(exact.mpf(float(one)) - truth) <= _RELATIVE_ROUNDING * truth + exact.mpf(1e-305)
 
 
@@ -80,7 +80,7 @@ def test_pooling_gives_the_nearest_increasing_sequence(pairs: list[tuple[float, 
     np.testing.assert_allclose(
         found, isotonic_regression(values, weights=weights).x, rtol=1e-11, atol=1e-11
     )
-    # Whoever is in no pool keeps its value to the bit, and a pool has the mean of its members.
+    # Values outside pools are unchanged to the bit, and a pool has the mean of its members.
     for level in set(found.tolist()):
         members = np.flatnonzero(found == level)
         if members.size > 1:
@@ -97,7 +97,7 @@ def test_pools_meet_on_both_sides() -> None:
     assert isotonic_fit(values, np.ones(9))[8] == 1e9
 
 
-def test_a_weight_that_outweighs_all_keeps_its_value() -> None:
-    # The flat end of a curve is held by an enormous weight.
+def test_dominating_weight_preserves_its_value() -> None:
+    # An enormous weight fixes the flat end of a curve.
     found = isotonic_fit(np.array([0.1, 0.2, 0.0]), np.array([1.0, 1.0, 1e300]))
     assert found.tolist() == pytest.approx([0.0, 0.0, 0.0], abs=1e-290)

@@ -51,7 +51,7 @@ def test_a_gaussian_has_its_closed_form(mu: float) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0])
 @pytest.mark.parametrize("delta", [0.0, 1e-6, 0.01])
-def test_epsilon_and_delta_alone_have_their_closed_form(epsilon: float, delta: float) -> None:
+def test_epsilon_and_delta_have_a_closed_form(epsilon: float, delta: float) -> None:
     loss = ApproximateDP(epsilon, delta).loss()
     found = tradeoff(loss, ALPHAS)
     expected = _promised(epsilon, delta, ALPHAS)
@@ -133,7 +133,7 @@ def test_no_attacker_beats_the_limits_of_a_sampled_run(relation: Relation) -> No
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", EVENTS)
 def test_every_event_has_limits_in_order(name: str, relation: Relation) -> None:
-    """The limits of more units are larger, and none is above what the profile says."""
+    """The limits of more units are larger, and none exceeds the profile."""
     event = EVENTS[name]
     before = [0.0, 0.0, 0.0]
     for units in (1, 3):
@@ -160,14 +160,14 @@ def test_a_finite_mu_bounds_the_profile(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVENTS)
-def test_many_deltas_are_those_of_one_by_one(name: str) -> None:
+def test_many_deltas_equal_single_evaluations(name: str) -> None:
     loss = EVENTS[name].loss(2)
     epsilons = np.array([0.0, 0.01, 0.4, 1.5])
     one_by_one = np.array([loss.delta(epsilon) for epsilon in epsilons])
     assert loss.deltas(epsilons) == pytest.approx(one_by_one, rel=2e-3, abs=1e-9)
 
 
-def test_the_mu_of_a_sampled_run_is_that_of_all_rounds() -> None:
+def test_mu_of_a_sampled_run_covers_all_rounds() -> None:
     """The rarest runs include the person in all rounds, so that no smaller μ bounds large ε."""
     loss = SampledGaussian(2.0, 0.5, 4, level="user", sampling="users").loss()
     mu = gaussian_mu(loss)
@@ -182,14 +182,14 @@ def test_mixed_bounds_are_never_below_their_parts(mu: float, prior: float, leak:
     assert both >= max(prior, 1 - prior) - 1e-12
 
 
-def test_nothing_bounds_what_is_unbounded() -> None:
+def test_unbounded_losses_have_no_bounds() -> None:
     for loss in (Loss(pure=math.inf), Loss(mu=math.inf), Loss(leak=1.0)):
         assert is_unbounded(loss)
         assert (tradeoff(loss, ALPHAS) == 0).all()
     assert not is_unbounded(Loss(leak=0.999))
 
 
-def test_several_curves_at_once_are_the_largest_and_the_steps() -> None:
+def test_several_curves_at_once_equal_the_maximum() -> None:
     event: Event = EVENTS["parallel"]
     for units in (1, 3):
         loss = event.loss(units, unit=None)

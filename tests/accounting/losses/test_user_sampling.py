@@ -1,4 +1,4 @@
-"""People who are drawn with all that they hold: no vectors are farther apart than the two sides."""
+"""Whole users are sampled: no vectors violate the bound of the two sides."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_each_order_has_the_curve_of_its_side(
 @pytest.mark.parametrize("noise", [0.7, 3.0])
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("units", [1, 2])
-def test_no_vectors_of_three_elements_are_farther_apart(
+def test_no_vectors_of_three_elements_violate_the_bound(
     rate: float, noise: float, relation: Relation, units: int
 ) -> None:
     event = SampledGaussian(noise, rate, sampling="users")
@@ -90,18 +90,18 @@ def test_a_smaller_move_would_be_exceeded() -> None:
         plane(rate, np.array([3.0, 0.0])), plane(rate, np.array([2.0, 0.0])), gamma
     )
     assert composed_delta(((TwoSidedPair(rate, (3, 2.1), (2, 1.1)), 1),), 0.4) < shown
-    # As if what vanishes could stand across the others in both orders.
+    # As if the removed part could be orthogonal to the others in both orders.
     assert composed_delta(((TwoSidedPair(rate, (2, 1), (2, 1)), 1),), 0.4) < shown
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
-def test_several_rounds_lie_between_what_is_shown_and_what_is_revealed(relation: Relation) -> None:
+def test_several_rounds_are_between_shown_and_revealed_bounds(relation: Relation) -> None:
     event = SampledGaussian(4.0, 0.05, 300, sampling="users")
     asked = {"relation": relation}
     one, all_ = (event.epsilon(1e-5, max_elements=m, relation=relation) for m in (3, 1))
     shown = SampledGaussian(4.0, 0.05, 300).epsilon(1e-5, relation=relation)
     assert all_ == pytest.approx(shown, rel=1e-3)
-    # The pairs of a Gram matrix that held for all tests at once cost 1.56 and 3.13.
+    # The pairs of a Gram matrix valid for all tests at once cost 1.56 and 3.13.
     most = {"zero_out": 1.48, "replace": 2.93}[relation]
     assert shown < one < most
     assert one < event.epsilon(1e-5, relation=relation), asked
@@ -109,7 +109,7 @@ def test_several_rounds_lie_between_what_is_shown_and_what_is_revealed(relation:
 
 @pytest.mark.parametrize("theta", [0.5, 7.0, 63.0, 500.0])
 @pytest.mark.parametrize("up", [3.0, 0.75])
-def test_moments_count_losses_that_no_look_shows(theta: float, up: float) -> None:
+def test_moments_include_losses_missed_by_the_grid(theta: float, up: float) -> None:
     rate, down = 0.05, up * 2 / 3
     above, below = (up, down), (down, down * 2 - up)
     high = up + theta * (up - down)
@@ -137,7 +137,7 @@ def test_the_slip_covers_the_rounding_of_losses(up: float, apart: float) -> None
     grid = TwoSidedPair(0.3, (up, down), (up, down)).losses(apart / 50, 1e-12, 1e-12)
     side = _Side.of(0.3, (up, down))
     places = np.linspace(side.first, side.first + 20, 501)
-    # So far from 0, the loss is that of two normal laws.
+    # So far from 0, the loss equals the loss of two normal distributions.
     exact = [
         (Fraction(up) - Fraction(down)) * (Fraction(x) - (Fraction(up) + Fraction(down)) / 2)
         for x in places.tolist()

@@ -36,6 +36,6 @@ def test_the_ends_of_the_conversion() -> None:
     assert zcdp_delta(-1.0, 0.1) == zcdp_delta(1.0, math.inf) == 1.0
     assert zcdp_epsilon(1e-6, 0.0) == 0.0
     assert zcdp_epsilon(0.0, 1.0) == zcdp_epsilon(1e-6, math.inf) == math.inf
-    # It holds for the Gaussian, which attains μ²/2 at every α.
+    # It is valid for the Gaussian, which attains μ²/2 at every α.
     for mu, epsilon in itertools.product((0.1, 0.5, 2.0), EPSILONS):
         assert gaussian_delta(epsilon, mu) <= zcdp_delta(epsilon, mu * mu / 2)

@@ -1,7 +1,7 @@
-"""A publisher that is killed at random points, again and again.
+"""A publisher that is repeatedly killed at random points.
 
-It is a process of its own, which has loaded all that it needs before it forks publishers: a publisher
-begins at once, and is killed a few milliseconds later, wherever it is.
+It is a separate process that loads all modules before it forks publishers: a publisher starts at
+once, and is killed a few milliseconds later at any point.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.tables.engines.in_memory import InMemory
 import dpgrain as dg
 from dpgrain.ledger import LastingPromise
 
-# A publisher is killed while it makes its first so many releases.
+# A publisher is killed during its first n releases.
 _RELEASES = 6
 
 TABLE = dg.read(pa.table({"who": np.arange(40) % 8}), user="who", threads=1, engine=InMemory)
@@ -35,7 +35,7 @@ def release() -> dg.Histogram:
 
 
 def publish(place: str, published: Path, releases: int | None = None) -> NoReturn:
-    """Make a ledger if there is none, and publish so often, or until the end."""
+    """Create a ledger if there is none, and publish n times, or until the end."""
     with suppress(dg.ParameterError):
         dg.Ledger.create(place, name="visits", promises=[PROMISE])
     out = os.open(published, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -47,7 +47,7 @@ def publish(place: str, published: Path, releases: int | None = None) -> NoRetur
 
 
 def pace(folder: Path) -> float:
-    """The seconds in which this machine, as busy as it is, makes a ledger and some releases."""
+    """Seconds that this machine needs at present to create a ledger and publish some releases."""
     begun = time.perf_counter()
     child = os.fork()
     if child == 0:
@@ -57,10 +57,10 @@ def pace(folder: Path) -> float:
 
 
 def check(place: str, published: Path) -> tuple[int, int]:
-    """How many releases were published, and are recorded: those that were published are among them."""
+    """Numbers of published and of recorded releases: all published ones are recorded."""
     lines = published.read_text().splitlines() if published.exists() else []
     if not lines:
-        # Its making may have been cut off, and is begun again by the next publisher.
+        # Its creation may have been interrupted; the next publisher repeats it.
         with suppress(dg.DataError):
             dg.Ledger(place).verify()
         return 0, 0
@@ -83,7 +83,7 @@ def main(folder: Path, kills: int, seed: int) -> None:
     longest = pace(folder)
     published = recorded = begun = 0
     for turn in range(kills):
-        # A new ledger every tenth time, so that its making is cut off too.
+        # A new ledger every tenth time, so that its creation is interrupted as well.
         if turn % 10 == 0:
             place, log = str(folder / f"{turn}.ledger"), folder / f"{turn}.log"
         child = os.fork()
@@ -92,7 +92,7 @@ def main(folder: Path, kills: int, seed: int) -> None:
                 publish(place, log)
             finally:
                 os._exit(1)
-        # The first of a ledger is killed early, which is while it is made.
+        # The first publisher of a ledger is killed early, during its creation.
         time.sleep(draw.uniform(0, longest) * (0.3 if turn % 10 == 0 else 1))
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)

@@ -1,4 +1,4 @@
-"""Each process has a connection of its own, which one thread has at a time."""
+"""Each process has a separate connection, used by one thread at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpgrain.ledger.stores.connections import Connections
 
 
 class Told:
-    """A connection that tells who uses it, and that it was closed."""
+    """A connection that records its users and its closing."""
 
     opened = 0
 
@@ -27,7 +27,7 @@ class Told:
 
 
 @pytest.mark.slow
-def test_a_connection_is_opened_once_and_again_when_it_is_gone() -> None:
+def test_connection_is_opened_once_and_reopened_when_lost() -> None:
     made = Connections(Told, lambda connection: connection.closed)
     with made.connected() as first:
         assert not first.closed
@@ -64,12 +64,12 @@ def test_one_thread_has_it_at_a_time() -> None:
         assert connection.most == 1
 
 
-def test_a_forked_process_neither_uses_nor_closes_what_it_inherits() -> None:
+def test_forked_process_neither_uses_nor_closes_inherited_connections() -> None:
     made = Connections(Told)
     with made.connected() as parents:
         child = os.fork()
         if child == 0:
-            # The lock is held by the parent, and the child has one of its own.
+            # The parent has the lock, and the child has a separate one.
             made.close()
             own = -1
             with made.connected() as childs:
@@ -94,7 +94,7 @@ def test_none_is_open_while_a_process_is_forked() -> None:
         assert after is not before
 
 
-def test_a_fork_waits_for_another_thread_that_has_the_connection() -> None:
+def test_fork_waits_for_another_thread_using_the_connection() -> None:
     made = Connections(Told)
     entered, seen = threading.Event(), list[bool]()
 

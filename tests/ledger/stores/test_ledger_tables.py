@@ -75,7 +75,7 @@ def test_promises_have_an_axis_and_classes() -> None:
 @pytest.mark.parametrize(
     "rows", [[(None,)], [("a",)], [(1.5,)], [(b"1",)]], ids=["none", "text", "number", "bytes"]
 )
-def test_what_is_no_whole_number_is_damage(rows: list[tuple[object, ...]]) -> None:
+def test_non_integer_number_is_damage(rows: list[tuple[object, ...]]) -> None:
     page = SqlTransaction(lambda statement, values: rows)
     for read in (page.format, page.in_force, page.accounts):
         with refuses("ledger", kind=DataError):
@@ -86,7 +86,7 @@ def _answering(row: tuple[object, ...]) -> Execute:
     return lambda statement, values: [row]
 
 
-def test_what_is_no_line_is_damage() -> None:
+def test_invalid_line_is_damage() -> None:
     for row in ((1, None, "{}"), (1, "h", 3), ("1", "h", "{}")):
         page = SqlTransaction(_answering(row))
         with refuses("ledger", kind=DataError):

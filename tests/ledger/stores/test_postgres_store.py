@@ -1,4 +1,4 @@
-"""A ledger in PostgreSQL: servers that lose what they commit, rights, and a server that dies."""
+"""A ledger in PostgreSQL: servers that lose commits, rights, and a server that dies."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ SHOWN = (
         ("postgresql://a:1,b:2/db", "postgresql://a,b:1,2/db"),
         ("postgres://me:secret@host/db?sslmode=require", "postgresql://me@host/db"),
         ("postgresql:///db?host=/run/here&user=me", "postgresql://me@/run/here/db"),
-        # Where a password was not escaped, a part of it stands in the place of another word.
+        # If a password is not escaped, a part of it appears as another part of the address.
         ("postgresql://me:a@b@host/db", "postgresql://…"),
         ("postgresql://me:12/34@host/db", "postgresql://…"),
     ],
 )
-def test_messages_show_what_is_public_of_an_address(place: str, shown: str) -> None:
+def test_messages_show_the_public_part_of_an_address(place: str, shown: str) -> None:
     pytest.importorskip("psycopg")
     store = PostgresStore(place)
     assert (store.name, store.place) == (shown, place)
@@ -62,8 +62,8 @@ def test_messages_show_what_is_public_of_an_address(place: str, shown: str) -> N
         f"postgresql://me:x@127.0.0.1:1/db?connect_timeout={SECRET}",
     ],
 )
-def test_no_error_holds_a_secret_wherever_it_stands_in_an_address(place: str) -> None:
-    """Neither its sentence, nor what a traceback prints below it, nor what is shown of the object."""
+def test_no_error_contains_a_secret_of_an_address(place: str) -> None:
+    """Neither its message, nor the traceback below it, nor the object's repr."""
     pytest.importorskip("psycopg")
     with pytest.raises(dg.DpgrainError) as caught:
         dg.Ledger(place)
@@ -75,20 +75,20 @@ def test_no_error_holds_a_secret_wherever_it_stands_in_an_address(place: str) ->
         assert store.name in (*SHOWN, "postgresql://…")
 
 
-def test_the_reason_of_a_server_without_a_secret_is_shown() -> None:
+def test_server_reason_without_a_secret_is_shown() -> None:
     pytest.importorskip("psycopg")
     with pytest.raises(dg.DataError, match="could not be reached") as caught:
         dg.Ledger("postgresql://me:hush@127.0.0.1:1/db")
     assert "Connection refused" in str(caught.value.__cause__)
 
 
-def test_where_there_is_a_server_there_is_its_library() -> None:
+def test_server_implies_its_library() -> None:
     """A skip would be a failure."""
     if cases.has_server():
         __import__("psycopg")
 
 
-def test_a_server_that_is_not_there_is_told() -> None:
+def test_missing_server_is_reported() -> None:
     pytest.importorskip("psycopg")
     with pytest.raises(dg.DataError, match="could not be reached"):
         dg.Ledger("postgresql://me:secret@127.0.0.1:1/db?connect_timeout=1")
@@ -135,7 +135,7 @@ def test_a_rejected_user_is_named_as_the_cause(server: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("table", ["lines", "accounts", "about"])
-def test_tables_that_lose_their_rows_at_a_restart_are_refused(server: str, table: str) -> None:
+def test_tables_losing_rows_at_restart_are_rejected(server: str, table: str) -> None:
     place = cases.schema_of(server)
     schema = place.rpartition("%3D")[2]
     made = cases.made(place)
@@ -152,7 +152,7 @@ def test_tables_that_lose_their_rows_at_a_restart_are_refused(server: str, table
 
 
 @pytest.mark.parametrize("table", ["lines", "accounts", "marks"])
-def test_a_table_of_somebody_else_is_named(server: str, table: str) -> None:
+def test_foreign_table_is_named(server: str, table: str) -> None:
     place = cases.schema_of(server)
     schema = place.rpartition("%3D")[2]
     _sql(server, f"CREATE TABLE {schema}.{table} (owner text, balance numeric)")
@@ -181,7 +181,7 @@ def test_a_database_without_an_encoding_is_named(server: str) -> None:
 
 
 @pytest.mark.parametrize("setting", ["fsync", "full_page_writes"])
-def test_a_server_that_loses_what_it_commits_is_refused(server: str, setting: str) -> None:
+def test_server_losing_commits_is_rejected(server: str, setting: str) -> None:
     place = cases.schema_of(server)
     cases.made(place)
     try:
@@ -204,7 +204,7 @@ def test_a_server_that_loses_what_it_commits_is_refused(server: str, setting: st
             time.sleep(0.1)
 
 
-def test_a_session_that_need_not_wait_waits(server: str) -> None:
+def test_session_without_waiting_is_made_to_wait(server: str) -> None:
     place = cases.schema_of(server)
     made = cases.made(place)
     store: Any = made._store
@@ -212,7 +212,7 @@ def test_a_session_that_need_not_wait_waits(server: str) -> None:
         assert list(page._execute("SHOW synchronous_commit", ())) == [("on",)]
 
 
-def test_who_must_not_write_can_read(server: str) -> None:
+def test_user_without_write_access_can_read(server: str) -> None:
     place = cases.schema_of(server)
     cases.made(place).charge(cases.of_users())
     schema = place.rpartition("%3D")[2]
@@ -232,7 +232,7 @@ def test_who_must_not_write_can_read(server: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_charged_is_there_after_the_server_was_killed(tmp_path: Path) -> None:
+def test_charges_survive_a_killed_server(tmp_path: Path) -> None:
     """The server is stopped at once, as by a crash, and recovers from its log."""
     if not cases.has_server():
         pytest.skip("PostgreSQL is not installed")
@@ -242,7 +242,7 @@ def test_what_was_charged_is_there_after_the_server_was_killed(tmp_path: Path) -
         _sql(address, "CHECKPOINT")
         held += [made.charge(cases.of_users()).hash for _ in range(5)]
         cases.crash(address)
-        # The connection is gone: the first charge says so, and the next one has another.
+        # The connection is gone: the first charge reports it, and the next one opens another.
         with pytest.raises(dg.DataError, match="could not be reached"):
             made.charge(cases.of_users())
         made.charge(cases.of_users())

@@ -27,13 +27,13 @@ ROOT = Path(__file__).parents[3]
 
 
 def surroundings() -> dict[str, Any]:
-    """Where a process of its own runs, and finds the modules of tests."""
+    """The environment of a separate process that finds the test modules."""
     path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
     return {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": path}}
 
 
 def python(code: str, *words: Any, before: tuple[str, ...] = (), **more: Any) -> Any:
-    """A process of its own that runs some code."""
+    """A separate process that runs some code."""
     command = [*before, sys.executable, "-c", code, *map(str, words)]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=500, check=False, **surroundings(), **more
@@ -66,7 +66,7 @@ def test_publishers_killed_at_many_points_leave_no_release_unrecorded(
 ) -> None:
     kills = len(effort.some(range(200)))
     published, recorded, _ = killed(tmp_path, kills, 2)
-    # Some were killed between the charge and the release: what was charged counts.
+    # Some were killed between the charge and the release: they are charged.
     assert kills / 10 < published < recorded
 
 
@@ -75,7 +75,7 @@ def test_publishers_killed_at_many_points_leave_no_release_unrecorded(
 
 @pytest.fixture(params=["of this version", "of an earlier version"])
 def left(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, set[str]]:
-    """A folder that holds a ledger with all its files, and the hashes that were confirmed."""
+    """A folder with a ledger and all its files, and the confirmed hashes."""
     folder = tmp_path / "left"
     folder.mkdir()
     if request.param == "of this version":
@@ -92,7 +92,7 @@ def left(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, set[str]
 
 
 class Dying(sqlite3.Connection):
-    """A connection whose process is killed before the statement of a number, once that is stated."""
+    """A connection that kills its process before the statement with a given number."""
 
     left: int | None = None
 
@@ -105,7 +105,7 @@ class Dying(sqlite3.Connection):
 
 
 def charged_and_killed(place: Path, statement: int) -> str | None:
-    """Charge a ledger in a process that is killed before a statement; return what it has confirmed."""
+    """Charge a ledger in a process killed before a statement; return its confirmed hashes."""
     reads, writes = os.pipe()
     child = os.fork()
     if child == 0:
@@ -148,7 +148,7 @@ def test_a_charge_killed_before_any_statement_loses_nothing_confirmed(
         moved = shutil.copytree(place.parent, tmp_path / f"{statement}-moved") / "l"
         found = hashes(place)
         assert confirmed | ({told} if told else set()) <= found
-        # What is moved with all its files is the same ledger.
+        # If all files move together it is the same ledger.
         assert hashes(moved) == found
         lengths.append(len(found))
         if told:
@@ -159,8 +159,8 @@ def test_a_charge_killed_before_any_statement_loses_nothing_confirmed(
     assert set(lengths) == {4, 5}
 
 
-# A process that has loaded all that it needs before it forks children, which charge. The one number
-# at which strace kills is that of any of their calls, as each makes some that change nothing first.
+# A process that loads all modules before it forks children, which charge. strace counts the calls
+# of each child separately, because each first makes some that change nothing.
 FORKING = """
 import os, sys
 from contextlib import suppress
@@ -197,13 +197,13 @@ for line in sys.stdin:
     print(os.waitpid(child, 0)[1], flush=True)
 """
 CALLS = ("pwrite64", "fdatasync,fsync", "unlink", "openat")
-# Number of system calls of a name on a ledger's files, beyond what any charge makes.
+# Number of system calls with a name on a ledger's files, beyond any charge's.
 LAST = 120
 
 
 @contextmanager
 def killing(place: Path, name: str) -> Iterator[Callable[[int], bool]]:
-    """Charge in processes that are killed at a system call on the ledger's files; False if it ends."""
+    """Charge in processes killed at a ledger's system calls; False if one ends normally."""
     files = [word for end in ("", "-journal", "-wal", "-shm") for word in ("-P", f"{place}{end}")]
     rule = f"inject={name}:signal=KILL:when={LAST}"
     words = ("strace", "-f", *files, "-P", str(place.parent), "-e", rule, "-o", os.devnull)
@@ -249,7 +249,7 @@ needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace
 @pytest.mark.slow
 @needs_strace
 @pytest.mark.parametrize("left", ["of this version"], indirect=True)
-def test_a_journal_that_a_killed_process_has_left_is_part_of_the_ledger(
+def test_journal_of_a_killed_process_belongs_to_the_ledger(
     left: tuple[Path, set[str]], tmp_path: Path
 ) -> None:
     assert check_a_charge_killed_at("unlink", [1], left, tmp_path) == 1
@@ -258,14 +258,14 @@ def test_a_journal_that_a_killed_process_has_left_is_part_of_the_ledger(
 @pytest.mark.slow
 @needs_strace
 @pytest.mark.parametrize("name", CALLS)
-def test_a_charge_killed_at_any_system_call_loses_nothing_confirmed(
+def test_charge_killed_at_any_call_loses_nothing_confirmed(
     name: str, left: tuple[Path, set[str]], tmp_path: Path
 ) -> None:
     journals = check_a_charge_killed_at(name, itertools.count(1), left, tmp_path)
     assert journals > 0 or name == "openat"
 
 
-def test_a_copy_of_the_file_alone_holds_all_that_was_confirmed(
+def test_copy_of_the_file_contains_all_confirmed_lines(
     left: tuple[Path, set[str]], tmp_path: Path
 ) -> None:
     """Between charges there is no other file, however many have the ledger open."""
@@ -279,13 +279,13 @@ def test_a_copy_of_the_file_alone_holds_all_that_was_confirmed(
         assert confirmed <= hashes(tmp_path / "copy")
 
 
-def test_an_opening_that_only_reads_leaves_an_earlier_ledger_as_it_is(tmp_path: Path) -> None:
+def test_read_only_opening_leaves_an_earlier_ledger_unchanged(tmp_path: Path) -> None:
     held = cases.with_log(tmp_path / "l", 0)
     confirmed = set(cases.charged_to_log(tmp_path / "l", 2))
     before = (tmp_path / "l").read_bytes()
     assert confirmed <= hashes(tmp_path / "l")
     assert (tmp_path / "l").read_bytes() == before
-    # As long as it is open elsewhere nothing can be charged, and the reason is stated.
+    # While it is open elsewhere nothing can be charged, and the reason is stated.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys.modules[sqlite_store.SqliteStore.__module__], "_PATIENCE_SECONDS", 0.2)
         with pytest.raises(dg.DataError, match="open in a process of an earlier version"):
@@ -301,7 +301,7 @@ def has_no_log(place: Path) -> bool:
         return bool(connection.execute("PRAGMA journal_mode").fetchone() == ("delete",))
 
 
-def test_many_who_have_an_earlier_ledger_open_charge_it_at_once(tmp_path: Path) -> None:
+def test_many_users_of_an_earlier_ledger_charge_at_once(tmp_path: Path) -> None:
     cases.with_log(tmp_path / "l", 2).close()
     children = []
     for _ in range(4):
@@ -347,7 +347,7 @@ def folder_moved(place: Path) -> None:
     [Path.unlink, lambda place: place.rename(place.with_name("other")), replaced, folder_moved],
     ids=["deleted", "moved", "replaced", "folder moved"],
 )
-def test_a_file_that_is_gone_while_it_is_open_charges_nothing(
+def test_removed_open_file_charges_nothing(
     change: Callable[[Path], Any], used: Callable[[Any], Any], linked: bool, tmp_path: Path
 ) -> None:
     folder = tmp_path / "folder"
@@ -366,7 +366,7 @@ def test_a_file_that_is_gone_while_it_is_open_charges_nothing(
                 assert len(dg.Ledger(left).entries) == 3
 
 
-def test_a_file_that_is_put_back_is_charged_again(tmp_path: Path) -> None:
+def test_restored_file_is_charged_again(tmp_path: Path) -> None:
     with cases.made(tmp_path / "l") as opened:
         opened.charge(cases.of_users())
         (tmp_path / "l").rename(tmp_path / "other")
@@ -377,8 +377,8 @@ def test_a_file_that_is_put_back_is_charged_again(tmp_path: Path) -> None:
     assert len(hashes(tmp_path / "l")) == 4
 
 
-def test_a_file_of_two_names_is_refused(tmp_path: Path) -> None:
-    """What a killed process leaves beside one name is not found by the other."""
+def test_file_with_two_names_is_rejected(tmp_path: Path) -> None:
+    """The other name does not find the files that a killed process leaves next to one name."""
     opened = cases.made(tmp_path / "l")
     (tmp_path / "m").hardlink_to(tmp_path / "l")
     for use in (lambda: opened.charge(cases.of_users()), lambda: dg.Ledger(tmp_path / "m")):
@@ -419,7 +419,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[
 def opens(
     folder: Path, database: bytes, log: bytes | None, *, verified: bool = True
 ) -> set[str] | None:
-    """The hashes of the lines of a ledger made of these bytes; None if it is refused."""
+    """The line hashes of a ledger with these bytes; None if it is rejected."""
     for old in folder.glob("p*"):
         old.unlink()
     (folder / "p").write_bytes(database)
@@ -470,7 +470,7 @@ def check_prefixes_of_the_database(
     database = (folder / "whole").read_bytes()
     published = {digest for _, digest in lengths}
     assert not (folder / "whole-wal").exists()
-    # The first bytes of the last page say how the rest of it, which is empty, is to be read.
+    # The first bytes of the last page define how the rest of it, which is empty, is read.
     last = range(len(database) - 4096, len(database) - 4080)
     for end in sorted({*prefixes(len(database), step, some), *last}):
         found = opens(folder, database[:end], None)
@@ -480,35 +480,33 @@ def check_prefixes_of_the_database(
 
 
 @pytest.mark.slow
-def test_prefixes_of_the_log_hold_what_was_published(written: Any, tmp_path: Path) -> None:
+def test_log_prefixes_contain_the_published_releases(written: Any, tmp_path: Path) -> None:
     check_prefixes_of_the_log(written, tmp_path, 997)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow(full=True)), 11])
-def test_every_prefix_of_the_log_holds_what_was_published(
+def test_every_log_prefix_contains_the_published_releases(
     step: int, written: Any, tmp_path: Path, effort: Effort
 ) -> None:
     check_prefixes_of_the_log(written, tmp_path, step, effort.some)
 
 
-def test_prefixes_of_the_database_are_refused(written: Any, tmp_path: Path) -> None:
+def test_database_prefixes_are_rejected(written: Any, tmp_path: Path) -> None:
     check_prefixes_of_the_database(written, tmp_path, 997)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.slow(full=True)), 11])
-def test_every_prefix_of_the_database_is_refused(
+def test_every_database_prefix_is_rejected(
     step: int, written: Any, tmp_path: Path, effort: Effort
 ) -> None:
     check_prefixes_of_the_database(written, tmp_path, step, effort.some)
 
 
 @pytest.mark.slow
-def test_a_prefix_of_the_database_with_its_log_is_whole_or_refused(
-    written: Any, tmp_path: Path
-) -> None:
-    """As a crash leaves it that cuts off what is being copied from the log to the database."""
+def test_database_prefix_with_its_log_is_complete_or_rejected(written: Any, tmp_path: Path) -> None:
+    """As after a crash during the copy from the log to the database."""
     source, lengths = written
     database, log = (source / "copy-l").read_bytes(), (source / "copy-l-wal").read_bytes()
     published = {digest for _, digest in lengths}
@@ -579,7 +577,7 @@ def is_on_the_disk(lines: list[str], name: str) -> bool:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 @pytest.mark.parametrize("how", ["safe", "unsafe"])
-def test_a_charge_is_on_the_disk_before_the_first_row_is_read(how: str, tmp_path: Path) -> None:
+def test_charge_is_on_disk_before_the_first_row_read(how: str, tmp_path: Path) -> None:
     place = tmp_path / "visits.ledger"
     lines = traced(place, how)
     charged = between(lines, "/open", "/rows-are-read")
@@ -642,7 +640,7 @@ def test_a_full_disk_publishes_nothing_and_loses_nothing(tmp_path: Path) -> None
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 def test_a_full_file_system_publishes_nothing_and_loses_nothing(tmp_path: Path) -> None:
-    """A small file system in memory, seen by one process alone."""
+    """A small file system in memory, visible to only one process."""
     code = f"""
 import os, subprocess, sys
 folder = {str(tmp_path)!r}
@@ -694,7 +692,7 @@ print(len(made.entries))
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("closed", [0o555, 0o755])
-def test_a_file_that_must_not_be_written_can_be_read(closed: int, tmp_path: Path) -> None:
+def test_read_only_file_can_be_read(closed: int, tmp_path: Path) -> None:
     folder = Path("/tmp") / f"dpgrain-{os.getpid()}-{closed}"
     folder.mkdir()
     try:
@@ -713,7 +711,7 @@ def test_a_file_that_must_not_be_written_can_be_read(closed: int, tmp_path: Path
         shutil.rmtree(folder)
 
 
-def test_a_journal_that_only_its_owner_can_take_back_is_named(tmp_path: Path) -> None:
+def test_journal_removable_only_by_its_owner_is_named(tmp_path: Path) -> None:
     """A transaction that fills the memory of a connection is on the disk in part, with its journal."""
     cases.made(tmp_path / "l").close()
     code = """
@@ -748,8 +746,8 @@ except dg.DataError as error: print(error)
 
 
 @pytest.mark.slow
-def test_damage_anywhere_is_refused_or_changes_nothing(tmp_path: Path) -> None:
-    """A byte that is changed is told, or it belongs to nothing that a ledger holds."""
+def test_damage_anywhere_is_rejected_or_harmless(tmp_path: Path) -> None:
+    """A changed byte is reported, or belongs to no content of the ledger."""
     made = cases.made(tmp_path / "l")
     for _ in range(3):
         made.charge(cases.of_users())
@@ -780,7 +778,7 @@ def test_damage_anywhere_is_refused_or_changes_nothing(tmp_path: Path) -> None:
     ],
     ids=["empty", "text", "another"],
 )
-def test_other_files_are_no_ledgers(made: Callable[[Path], Any], tmp_path: Path) -> None:
+def test_other_files_are_not_ledgers(made: Callable[[Path], Any], tmp_path: Path) -> None:
     path = tmp_path / "l"
     made(path)
     before = path.read_bytes()
@@ -789,17 +787,17 @@ def test_other_files_are_no_ledgers(made: Callable[[Path], Any], tmp_path: Path)
     assert path.read_bytes() == before
 
 
-def test_a_ledger_whose_making_was_cut_off_can_be_made(tmp_path: Path) -> None:
+def test_interrupted_creation_of_a_ledger_can_be_repeated(tmp_path: Path) -> None:
     (tmp_path / "l").write_bytes(b"")
     assert cases.made(tmp_path / "l").verify().number == 1
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(dg.DataError, match="cannot be opened"):
         cases.made(tmp_path / "no" / "l")
 
 
-def test_a_connection_waits_for_what_is_committed(tmp_path: Path) -> None:
+def test_connection_waits_for_commits(tmp_path: Path) -> None:
     store = sqlite_store.SqliteStore(tmp_path / "l")
     cases.made(tmp_path / "l")
     with store.reading():

@@ -45,8 +45,8 @@ def test_no_radius_around_a_centre_brings_less_noise(dimension: int) -> None:
     assert floor >= 4.0 * dimension / 1000
 
 
-def test_clipped_sums_as_they_are_run() -> None:
-    # Signs of coordinates, a fixed rotation of them, and shortened vectors: what is measured.
+def test_clipped_sums_as_in_production() -> None:
+    # Signs of coordinates, a fixed rotation of them, and clipped vectors: the measured cases.
     generator = np.random.default_rng(5)
     n, dimension, factor = 4000, 3, 200.0
     floor = min_noise_of_clipped_sums(factor, n, dimension)

@@ -21,7 +21,7 @@ from dpgrain.units import RELATIONS, Relation
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("promise", [(0.2, 0.0), (0.5, 1e-3), (1.0, 0.0)], ids=str)
-def test_no_mechanism_is_below_what_fingerprints_tell(
+def test_no_mechanism_is_below_the_fingerprint_bound(
     promise: tuple[float, float], relation: Relation
 ) -> None:
     # The best mechanism for a mean, of 3 users, that is uniform on [−a, a]; so is the proof's.
@@ -44,7 +44,7 @@ def test_no_mechanism_is_below_what_fingerprints_tell(
     assert 0 < traced_loss(*promise, n, 1, 1) <= absolute
 
 
-def test_a_user_who_is_left_out_costs_the_root_of_their_promise() -> None:
+def test_excluded_user_costs_the_root_of_the_guarantee() -> None:
     # The error without a user is e^(ε/2) times the error at most.
     kept, left = (traced_mean(1.0, 1e-15, 10**6, 1, 10**4, r) for r in RELATIONS[::-1])
     assert kept / left == pytest.approx(math.exp(0.5), rel=0.02)

@@ -39,7 +39,7 @@ def test_orders_by_hand() -> None:
         ({"hypotheses": 0}, "hypotheses"),
     ],
 )
-def test_what_is_out_of_range_is_refused(wrong: dict[str, float], name: str) -> None:
+def test_out_of_range_arguments_are_rejected(wrong: dict[str, float], name: str) -> None:
     asked: dict[str, Any] = {"epsilon": 1.0, "n": 100, **wrong}
     order: Any = choice_order if name == "hypotheses" else convex_order
     if order is convex_order:

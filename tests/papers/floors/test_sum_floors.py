@@ -35,7 +35,7 @@ def test_two_points_in_one_dimension(relation: Relation) -> None:
     assert math.sqrt(2) * apart < 3 * best
 
 
-def test_the_floor_grows_as_the_root_of_the_dimension_where_n_is_large() -> None:
+def test_floor_grows_as_root_of_dimension_for_large_n() -> None:
     small, large = (
         min_error(0.01, 1e-12, 10**8, dimension=d, relation="replace") for d in (10**4, 10**6)
     )
@@ -69,7 +69,9 @@ def test_the_identity_of_fingerprints(seed: int) -> None:
     ],
     ids=["epsilon", "delta", "n"],
 )
-def test_floors_refuse_what_is_out_of_range(arguments: tuple[float, float, int], said: str) -> None:
+def test_floors_reject_out_of_range_arguments(
+    arguments: tuple[float, float, int], said: str
+) -> None:
     with pytest.raises(ParameterError, match="must") as error:
         min_error(*arguments)
     assert said in str(error.value)

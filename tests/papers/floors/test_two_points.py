@@ -1,4 +1,4 @@
-"""The fewest holders for whom any private rule names an item."""
+"""The fewest users for whom any private rule selects an item."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def test_holders_are_counted_in_time() -> None:
 @pytest.mark.parametrize("n", [1, 2, 5, 40])
 @pytest.mark.parametrize("epsilon", [1e-3, 0.05, 1.0])
 def test_no_floor_is_above_the_error_of_a_constant(n: int, epsilon: float) -> None:
-    # Who always says the middle of all sums errs by half of the distance of the ends.
+    # A constant answer in the middle of all sums errs by half of the range.
     for apart in (1.0, 2.0):
         assert two_points_floor(epsilon, 0.0, n, apart) <= n * apart / 2

@@ -74,7 +74,7 @@ def best_mechanism(
 
 
 def neighbours(n: int, relation: Relation) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Data sets as (users of world 0, users of world 1), and the pairs that one user tells apart."""
+    """Data sets as (users of world 0, users of world 1), and pairs that one user distinguishes."""
     if relation == "replace":
         states = [(n - ones, ones) for ones in range(n + 1)]
     else:
@@ -132,7 +132,7 @@ def test_long_chains_are_walked_in_groups(relation: Relation) -> None:
         min_error_of_worlds(2.0 / n, 0.0, n, relation=relation) for n in (8_000, 8_000_000)
     )
     assert many == pytest.approx(few, rel=1e-3)
-    # Where δ alone adds up to a certain answer, nothing is left.
+    # If δ adds up to a certain answer, nothing is left.
     assert min_error_of_worlds(1.0, 1e-9, 1000, relation=relation) == 0.0
     assert min_error_of_worlds(1.0, 0.0, 10**9, relation=relation) == 0.0
 
@@ -191,7 +191,7 @@ def test_floors_fall_with_users_and_epsilon_and_records() -> None:
     assert falls([min_error_of_worlds(0.5, delta, 9) for delta in deltas])
 
 
-def test_floors_refuse_what_is_out_of_range() -> None:
+def test_floors_reject_out_of_range_arguments() -> None:
     with refuses("hypotheses"):
         min_excess_of_choice(1.0, 0.0, 10, 1)
     with refuses("penalty"):

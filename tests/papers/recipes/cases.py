@@ -1,4 +1,4 @@
-"""Recipes with a curator, and tasks that are planned by them."""
+"""Recipes with a curator, and the planned tasks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ RECIPES: dict[str, Recipe] = {
 
 @dataclass
 class Seen:
-    """A loss whose records tell who is asked; targets are users' numbers."""
+    """A loss with records that reveal the current users; targets are users' numbers."""
 
     calls: list[set[float]] = field(default_factory=list)
 
@@ -74,7 +74,7 @@ X, Y, USERS = people(400)
 
 
 def excess(theta: Array, rows: Array) -> float:
-    """The expected log-loss above that of the truth."""
+    """The expected log-loss above the true model's."""
     p, z = 1 / (1 + np.exp(-(rows @ TRUTH))), rows @ theta
     true = rows @ TRUTH
     return float(np.mean(np.logaddexp(0, z) - p * z - np.logaddexp(0, true) + p * true))

@@ -1,4 +1,4 @@
-"""Recipes without a curator, and tasks that are planned by them."""
+"""Recipes without a curator, and the planned tasks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RECIPES: dict[str, Any] = {
 }
 PHASED = ("restarts", "restarts kinks", "gd strong", "pan strong", "pan strong kinks")
 FULL = ("gd", "gd kinks", "gd strong", "betting")
-# One of each kind, where others would tell nothing more.
+# One of each type, because others would show nothing more.
 ONE_EACH = ("agd", "smoothed", "restarts", "gd", "pan", "betting")
 TASK = Task.of(400, (0.0, 0.0), 8.0, 1e-6)
 

@@ -1,4 +1,4 @@
-"""The papers' algorithms: what every recipe keeps to, and what each of them is made of."""
+"""The papers' algorithms: requirements on every recipe, and the parts of each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from dpgrain.gradients.records import RecordBlocks
 from dpgrain.inputs.array_blocks import arrange
 from dpgrain.learn import Minimum, minimise
 from dpgrain.learn.rounds import population_index
-from dpgrain.learn.summary import coefficients
 from dpgrain.means import ClippedMean
 from dpgrain.optimize import Absolute, Ball, Logistic, RandomIterate, Sgd, Squared
 from dpgrain.papers import (
@@ -45,12 +44,13 @@ from dpgrain.papers import (
 )
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Element, Record, Relation, User
+from dpgrain.words.fit_text import coefficients
 
 Array = NDArray[Any]
 
 
 PHASED = ("phased", "sgd strong", "sgd strong plain")
-# One of each kind, where others would tell nothing more.
+# One of each type, because others would show nothing more.
 ONE_EACH = ("winsorized", "phased", "sgd strong", "sgd", "agd", "concentrated")
 
 
@@ -78,7 +78,7 @@ def test_a_program_keeps_the_promise(name: str, relation: Relation) -> None:
     assert isinstance(recipe, Recipe)
     assert 0.9 * 8.0 < program.event.epsilon(1e-6, relation=relation) <= 8.0
     assert program.event.level == "user"
-    # Each phase by itself is within the promise, too, and has the rounds that it was accounted for.
+    # Each phase separately also satisfies the guarantee, and has the planned number of rounds.
     for stage in program.stages:
         assert stage.mean.event.epsilon(1e-6, relation=relation) <= 8.0
     assert program.rounds == sum(stage.mean.rounds for stage in program.stages)
@@ -97,13 +97,13 @@ def test_phases_part_the_roster(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_EACH)
-def test_with_something_beside_it_there_is_less_left(name: str) -> None:
+def test_other_releases_leave_less_budget(name: str) -> None:
     beside = dg.accounting.Gaussian(1.0, dg.accounting.Contribution("user"))
     program = cases.RECIPES[name].plan(replace(cases.TASK, beside=beside))
     alone = cases.RECIPES[name].plan(cases.TASK)
     for stage, free in zip(program.stages, alone.stages, strict=True):
         assert (stage.mean.event + beside).epsilon(1e-6) <= 8.0
-        # Where users do not suffice for as many rounds, there are fewer.
+        # With too few users there are fewer rounds.
         assert stage.mean.rounds <= free.mean.rounds
         means: tuple[Any, Any] = (stage.mean, free.mean)
         more = means[0].noise_multiplier > means[1].noise_multiplier
@@ -123,7 +123,7 @@ def test_any_convex_loss_can_be_minimised(name: str, loss: Any) -> None:
     assert found.guarantee.event == program.event
 
 
-@pytest.mark.filterwarnings("ignore::dpgrain.EndedWarning")  # Users a million apart do not agree.
+@pytest.mark.filterwarnings("ignore::dpgrain.EndedWarning")  # users a million apart do not agree
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_the_data_do_not_enter_the_program(name: str) -> None:
     first = run(cases.RECIPES[name])
@@ -142,7 +142,7 @@ def test_the_data_do_not_enter_the_program(name: str) -> None:
     assert first.guarantee.public == other.guarantee.public
 
 
-def test_sums_in_floating_point_are_said() -> None:
+def test_floating_point_sums_are_documented() -> None:
     said = Fact("floating-sums")
     program = cases.RECIPES["concentrated steps"].plan(cases.TASK)
     assert said in program.facts
@@ -249,7 +249,7 @@ def _says_rounds(mean: Any) -> bool:
         ("exact", True),
     ],
 )
-def test_what_a_recipe_decides_is_left_out(option: str, value: Any) -> None:
+def test_recipe_decisions_are_omitted(option: str, value: Any) -> None:
     model = learn.LinearRegression(algorithm=Concentrated(cases.KNOWN), **{option: value})
     with pytest.raises(ParameterError, match=f"{option} must be omitted with a recipe"):
         model.fit(cases.X, cases.Y, users=cases.USERS)
@@ -292,11 +292,11 @@ def test_more_users_help(recipe: Recipe) -> None:
     assert found[1] < 0.9 * found[0]
 
 
-# -- who is in which phase --
+# -- users by phase --
 
 
 def asked(users: Any, who: Any, n_users: int | None = 400) -> list[set[float]]:
-    """Who was asked in each phase."""
+    """The users of each phase."""
     seen, program = cases.Seen(), cases.RECIPES["phased"].plan(cases.TASK)
     numbers = np.asarray(who, dtype=float)
     minimise(
@@ -319,7 +319,7 @@ def asked(users: Any, who: Any, n_users: int | None = 400) -> list[set[float]]:
 
 
 @pytest.mark.slow
-def test_who_else_has_records_moves_nobody_to_another_phase() -> None:
+def test_other_users_records_move_no_one_between_phases() -> None:
     phases = [
         set(phase.users) for phase in cases.RECIPES["phased"].plan(cases.TASK).localisation.phases()
     ]
@@ -329,7 +329,7 @@ def test_who_else_has_records_moves_nobody_to_another_phase() -> None:
     for _ in range(3):
         some = rng.permutation(400)[:300]
         assert asked(some, some) == [phase & set(some.tolist()) for phase in phases]
-    # Whatever the column is made of.
+    # For any column type.
     for users in (everybody.astype(float), everybody.astype("u8"), everybody.tolist()):
         assert asked(users, everybody) == phases
     nullable = pd.Series([None, *range(1, 400)], dtype="Int64")
@@ -339,7 +339,7 @@ def test_who_else_has_records_moves_nobody_to_another_phase() -> None:
 
 
 @pytest.mark.slow
-def test_odd_ids_are_in_no_phase_and_change_nobody(effort: Effort) -> None:
+def test_malformed_ids_have_no_phase_and_no_effect(effort: Effort) -> None:
     phases = [
         set(phase.users) for phase in cases.RECIPES["phased"].plan(cases.TASK).localisation.phases()
     ]
@@ -347,7 +347,7 @@ def test_odd_ids_are_in_no_phase_and_change_nobody(effort: Effort) -> None:
     for odd in effort.some(["ann", None, -1, 400, 2**70, 0.5, float("nan"), (0,), b"x", 1 + 1j]):
         users: list[Any] = [odd, *range(1, 400)]
         assert asked(users, np.arange(400)) == others, odd
-    # What is the same number is the same person, and in the same phase.
+    # Equal numbers are the same person, and in the same phase.
     for same in ("0", 0.0, False, np.int8(0)):
         assert asked([same, *range(1, 400)], np.arange(400)) == phases, same
     assert asked([*range(400), *range(400, 900)], np.arange(900)) == phases
@@ -358,7 +358,7 @@ def test_odd_ids_are_in_no_phase_and_change_nobody(effort: Effort) -> None:
 def test_phases_need_numbers() -> None:
     names = np.array([f"u{i}" for i in cases.USERS])
     for name in PHASED:
-        # Who has no place in the roster is asked in no phase; and without a roster there is no place.
+        # Users outside the list participate in no phase; without a list there are no positions.
         for users in (names, pd.Series(names, dtype="string")):
             assert run(cases.RECIPES[name], users=users).guarantee.epsilon() <= 8.0
         with pytest.raises(ParameterError, match="users is required for unit="):
@@ -370,24 +370,28 @@ def test_phases_need_numbers() -> None:
 
 
 @pytest.mark.slow
-def test_a_roster_that_is_too_small_is_refused_once_users_are_read() -> None:
-    """How many there are is not known before the charge, which is spent."""
+def test_too_small_user_list_is_rejected_after_reading_users() -> None:
+    """The number of users is not known before the charge, which is spent."""
     for name in ("sgd", "sgd moreau"):
         with dg.budget(40.0, 1e-5) as budget:
-            with pytest.raises(ParameterError, match=r"n_users.* must be the size"):
+            with pytest.raises(
+                ParameterError, match=r"n_users.* must be at least the number of distinct ids"
+            ):
                 run(cases.RECIPES[name], n_users=399)
             assert budget.guarantee is not None
-        with pytest.raises(ParameterError, match=r"n_users.* must be the size"):
+        with pytest.raises(
+            ParameterError, match=r"n_users.* must be at least the number of distinct ids"
+        ):
             learn.LinearRegression(algorithm=cases.RECIPES[name], n_users=399, epsilon=8.0).fit(
                 cases.X, cases.Y, users=cases.USERS
             )
-    # Others divide by what was stated, whoever is there; and phases have no room for others.
+    # Others divide by the stated number, and phases have no room for more users.
     for name in ("winsorized", "concentrated", *PHASED):
         assert run(cases.RECIPES[name], n_users=399).guarantee.epsilon() <= 8.0
 
 
 @pytest.mark.slow
-def test_who_has_no_target_is_as_one_who_is_not_there() -> None:
+def test_user_without_target_equals_an_absent_one() -> None:
     gone = cases.Y.copy()
     gone[cases.USERS == 3] = np.nan
     left = cases.USERS != 3
@@ -405,7 +409,7 @@ def test_who_has_no_target_is_as_one_who_is_not_there() -> None:
         assert np.array_equal(pair[0].theta, pair[1].theta), name
 
 
-def test_a_user_enters_through_one_vector_alone() -> None:
+def test_user_enters_through_one_vector() -> None:
     theta = np.array([0.3, -0.2])
     records = RecordBlocks.arrange(cases.X, cases.Y, cases.USERS)
     without = RecordBlocks.arrange(
@@ -429,7 +433,7 @@ def test_a_user_enters_through_one_vector_alone() -> None:
 # -- random smoothing --
 
 
-def test_a_loss_without_a_proximal_step_is_refused_before_the_charge() -> None:
+def test_loss_without_proximal_step_is_rejected_before_the_charge() -> None:
     with (
         dg.budget(8.0, 1e-6) as budget,
         refuses("loss", "proximal"),
@@ -466,13 +470,13 @@ def test_the_pull_is_in_the_gradients() -> None:
         pull = phase.strength * (points[part] - centre)
         left = (gradients[part] - [0.5, 0.0] - pull) / stage.mean.noise_sd
         if phase.number == 1:
-            # The second one hardly moves.
+            # The second one barely moves.
             assert np.linalg.norm(pull) > 30 * stage.mean.noise_sd
         assert stats.kstest(left.ravel(), stats.norm.cdf).pvalue > 1e-7
 
 
 @pytest.mark.slow
-def test_users_lie_within_the_radius() -> None:
+def test_users_are_within_the_radius() -> None:
     rng = np.random.default_rng(0)
     n, rounds, m, bound = 100, 5, 64, 3.0
     known = Known(lipschitz=bound, records=m)
@@ -486,7 +490,7 @@ def test_users_lie_within_the_radius() -> None:
             largest.append(np.linalg.norm(drawn.mean(axis=1), axis=1).max())
         assert np.quantile(largest, 0.99) < radius
         assert min(largest) > radius / 10
-    # One record a user, or few: no farther than the bound from 0, whatever the data.
+    # With one record per user, or few: never farther from 0 than the bound.
     assert Known(lipschitz=bound).radius_for(n, rounds) == bound
     assert Known(lipschitz=bound, radius=7.0).radius_for(n, rounds) == 7.0
 
@@ -508,7 +512,7 @@ def test_user_level_sgd_is_the_theorem_s() -> None:
     assert stage.smoothing.radius == pytest.approx(around)
     (moreau,) = UserLevelSgd(known, rounds=rounds, smoothing="moreau").plan(task).stages
     assert moreau.smoothing == pytest.approx(2.0 * 8 / 3.0)
-    # As many rounds as there are records, up to a thousand.
+    # One round per record, up to a thousand.
     assert UserLevelSgd(known, rounds=rounds).plan(task).stages[0].smoothing is None
     few = UserLevelSgd(Known(records=1)).plan(Task.of(30, (0.0,), 50.0, 1e-6)).rounds
     assert few == 30
@@ -518,7 +522,7 @@ def test_user_level_sgd_is_the_theorem_s() -> None:
 
 @pytest.mark.parametrize("recipe", [UserLevelSgd(smoothing="moreau"), UserLevelAgd()])
 @pytest.mark.parametrize("steepness", [1.0, 0.1, 0.01])
-def test_bounds_on_the_excess_hold_for_cones(recipe: Any, steepness: float) -> None:
+def test_excess_bounds_are_valid_for_cones(recipe: Any, steepness: float) -> None:
     # The gradient of the envelope of c‖θ − t‖, and the planned noise.
     known = Known(distance=2.0, lipschitz=1.0, records=100)
     recipe = replace(recipe, known=known, rounds=60)
@@ -537,11 +541,11 @@ def test_bounds_on_the_excess_hold_for_cones(recipe: Any, steepness: float) -> N
         theta = optimize.run(stage.solver, gradient, np.zeros(4), 60)
         found.append(steepness * float(np.linalg.norm(theta - truth)))
     assert np.mean(found) <= recipe.excess(task, 20_000)
-    # Nothing that a longer run would leave: the bound is below that of the start.
+    # A longer run would leave nothing: the bound is below the start's.
     assert recipe.excess(task, 20_000) < 2.0
 
 
-def test_accelerated_steps_need_as_many_rounds_as_the_root_of_the_records() -> None:
+def test_accelerated_steps_need_root_of_the_records_rounds() -> None:
     known, d = Known(distance=1.0, records=100), (0.0,) * 10
     rounds, excess = [], []
     for n in (10**4, 10**5, 10**6):
@@ -550,7 +554,7 @@ def test_accelerated_steps_need_as_many_rounds_as_the_root_of_the_records() -> N
         excess.append(recipe.excess(task, n))
         assert UserLevelSgd(known).excess(task, n) > excess[-1]
     assert 500 < rounds[0] < rounds[1] == rounds[2] == 1000
-    # What a thousand rounds leave of the start is 2GR/T.
+    # A thousand rounds leave 2GR/T of the start.
     assert excess[0] > excess[1] > excess[2] > 2 / 1000
     # A smooth loss needs fewer.
     smooth = replace(known, smoothness=1.0)
@@ -559,8 +563,8 @@ def test_accelerated_steps_need_as_many_rounds_as_the_root_of_the_records() -> N
     assert program.stages[0].smoothing is None
 
 
-def test_a_run_that_ends_early_says_so(tmp_path: Any) -> None:
-    # Nobody lies within a millionth of anybody: the test of the soft core fails in its first round.
+def test_early_end_of_a_run_is_reported(tmp_path: Any) -> None:
+    # No two users are within a millionth: the soft core's test fails in its first round.
     recipe = UserLevelSgd(replace(cases.KNOWN, radius=1e-6), rounds=7)
     model = learn.LogisticRegression(
         epsilon=8.0, algorithm=recipe, n_users=400, classes=[0, 1], random_state=0
@@ -591,7 +595,7 @@ def test_strongly_convex_phases_double_and_come_nearer() -> None:
     )
     assert solvers[-1].distance < solvers[0].distance / 2
     assert all(solver.domain == Ball(3.0, (0.0,)) for solver in solvers)
-    # Where users are few, there are fewer phases.
+    # With few users there are fewer phases.
     assert (
         len(
             UserLevelSgdStronglyConvex(known, rounds=20)
@@ -610,7 +614,7 @@ def test_winsorized_rounds_and_iterates_are_whole_numbers(wrong: dict[str, Any])
 
 
 @pytest.mark.parametrize("kind", ["convex", "strongly_convex"])
-def test_an_iterate_is_chosen_where_one_is_returned(kind: Any) -> None:
+def test_iterate_is_chosen_if_one_is_returned(kind: Any) -> None:
     with pytest.raises(ParameterError, match="iterate must be omitted with kind='"):
         WinsorizedErm(cases.KNOWN, kind=kind, iterate=4)
 
@@ -633,7 +637,7 @@ def test_winsorized_rounds_and_iterates() -> None:
     assert len({iterate(any_loss, None) for _ in range(40)}) > 1
 
 
-def test_too_few_users_say_so() -> None:
+def test_too_few_users_are_reported() -> None:
     few = Task.of(8, (0.0,) * 50, 0.1, 1e-6)
     for recipe in (
         WinsorizedErm(),
@@ -673,12 +677,12 @@ def test_concentrated_is_a_mean_of_short_vectors() -> None:
         ({"radius": 0.0}, "radius must be"),
     ],
 )
-def test_wrong_knowledge_says_so(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_knowledge_is_reported(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         Known(**wrong)
 
 
-def test_wrong_recipes_say_so() -> None:
+def test_invalid_recipes_are_reported() -> None:
     odd: Any = "odd"
     for made, message in (
         (lambda: WinsorizedErm(Known()), "smoothness must be finite for WinsorizedErm"),
@@ -700,7 +704,7 @@ def test_wrong_recipes_say_so() -> None:
 
 @dataclass(frozen=True)
 class Own:
-    """A recipe of one's own: another one's program, with fewer rounds."""
+    """A custom recipe: another recipe's program, with fewer rounds."""
 
     def plan(self, task: Task) -> Program:
         return Concentrated(cases.KNOWN, rounds=3).plan(task)
@@ -714,7 +718,7 @@ def test_a_recipe_of_one_s_own() -> None:
     assert model.n_iter_ == 3
 
 
-def test_an_index_without_phases_is_not_asked_for() -> None:
+def test_index_without_phases_is_not_required() -> None:
     rows = arrange(3, ["a", "b", "a"], None, User())
     found = population_index(cases.RECIPES["sgd"].plan(cases.TASK), ["a", "b", "a"], rows)
     assert found.tolist() == [0, 0]

@@ -1,4 +1,4 @@
-"""Fresh users are asked in each round; batches grow and phases come nearer as theorems say."""
+"""Fresh users in each round; batches grow and phases converge by the theorems."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ def test_fresh_users_need_numbers() -> None:
     for name in ("sgd", "agd", "pan", "betting fresh", "gd strong"):
         with refuses("users", "required"):
             programs.run(programs.RECIPES[name], users=None)
-        # With a stated roster the type of a column is no error: one odd label makes text of it.
+        # With a list of users the type of a column is not an error: one malformed label turns it
+        # into text.
         odd = np.array([*map(str, programs.USERS[:-1]), "oops"])
         assert (
             programs.run(programs.RECIPES[name], users=odd, n_users=400).guarantee.epsilon() <= 8.0
         )
-    # Where everybody is in every round nobody has a place.
+    # If all users are in every round there are no positions.
     for name in ("gd", "betting"):
         assert programs.run(programs.RECIPES[name], users=names).guarantee.epsilon() <= 8.0
 
 
 def slope(of: Callable[[float], float], values: tuple[float, ...]) -> float:
-    """The exponent of what grows like a power."""
+    """The exponent of power-law growth."""
     logs = np.log(values), np.log([of(value) for value in values])
     return float(np.polyfit(*logs, 1)[0])
 
@@ -53,7 +54,7 @@ def slope(of: Callable[[float], float], values: tuple[float, ...]) -> float:
 @pytest.mark.parametrize(
     ("recipe", "users", "dimension", "epsilon"),
     [
-        # b as in Theorems 4.1, 4.3 and 4.7, where noise outweighs sampling.
+        # b as in Theorems 4.1, 4.3 and 4.7, if noise outweighs sampling.
         (ShuffleSgd(replace(programs.KINKS, records=10**6)), 0.0, 1 / 2, -1.0),
         (ShuffleAgd(replace(programs.SMOOTH, records=10**6)), 3 / 5, 1 / 5, -2 / 5),
         (ShuffleAgdSmoothed(replace(programs.KINKS, records=10**6)), 1 / 3, 1 / 3, -2 / 3),
@@ -62,7 +63,7 @@ def slope(of: Callable[[float], float], values: tuple[float, ...]) -> float:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Recipe) else f"{value:.2f}",
 )
-def test_batches_grow_as_the_theorem_says(
+def test_batches_grow_by_the_theorem(
     recipe: Recipe, users: float, dimension: float, epsilon: float
 ) -> None:
     def batch(n: float = 50_000.0, d: float = 4.0, asked: float = 0.5) -> float:
@@ -99,11 +100,11 @@ def test_phases_come_nearer(make: Any) -> None:
     assert len(make(replace(programs.BOTH, distance=10.0), count=1).plan(task).stages) == 1
 
 
-def test_restarts_begin_as_near_as_the_last_bound_says() -> None:
+def test_restarts_begin_within_the_last_bound() -> None:
     known = replace(programs.BOTH, distance=10.0, strength=0.2)
     first, second = ShuffleRestarts(known, count=2, rounds=9).plan(programs.TASK).stages
     assert isinstance(first.solver, AcSa)
     assert isinstance(second.solver, AcSa)
     near = math.sqrt(2 * first.solver.excess() / 0.2)
-    # The bound is made before the noise is calibrated, and nearly the same.
+    # The bound is computed before the noise is calibrated, and almost equal.
     assert second.solver.distance == pytest.approx(min(near, 10.0), rel=0.05)

@@ -50,7 +50,7 @@ def test_agd_makes_the_bound_least(make: Any) -> None:
     [ShuffleAgdSmoothed(programs.KINKS), PanPrivateAgd(programs.KINKS)],
     ids=lambda r: type(r).__name__,
 )
-def test_the_envelope_balances_what_is_left(recipe: Recipe) -> None:
+def test_envelope_balances_the_remaining_error(recipe: Recipe) -> None:
     (stage,) = recipe.plan(programs.TASK).stages
     solver, rounds = stage.solver, stage.mean.rounds
     assert isinstance(solver, AcSa)
@@ -58,5 +58,5 @@ def test_the_envelope_balances_what_is_left(recipe: Recipe) -> None:
     exact = AcSa(solver.smoothness, rounds, 0.0, 2.0)
     assert exact.excess() == pytest.approx(1.0 / (2 * solver.smoothness))
     assert isinstance(stage.mean, PanPrivate | Shuffled)
-    # Not doubled, as the envelope's gradients are no longer than the loss's.
+    # Not doubled, because the envelope's gradients are no larger than the loss's.
     assert stage.mean.clip == 1.0

@@ -1,4 +1,4 @@
-"""The shuffle paper's algorithms: promises, who is asked when, their theorems' exponents, and trust."""
+"""The shuffle paper's algorithms: guarantees, users by round, exponents, and trust."""
 
 from __future__ import annotations
 
@@ -93,11 +93,11 @@ def test_a_budget_is_charged_once_and_before_anything_runs(name: str) -> None:
             programs.run(programs.RECIPES[name])
 
 
-# -- who is asked when --
+# -- users by round --
 
 
 def asked(recipe: Recipe, users: Any, who: Any) -> list[set[float]]:
-    """Who was asked in each round."""
+    """The users of each round."""
     seen, numbers = cases.Seen(), np.asarray(who, dtype=float)
     options: dict[str, Any] = {"users": users, "epsilon": 8.0, "n_users": 400}
     rows = np.zeros((len(numbers), 2))
@@ -107,7 +107,7 @@ def asked(recipe: Recipe, users: Any, who: Any) -> list[set[float]]:
 
 
 def expected(recipe: Recipe) -> list[set[float]]:
-    """Who is to be asked in each round, if everybody has records."""
+    """The expected users of each round, if all have records."""
     program, found = recipe.plan(programs.TASK), []
     for phase, stage in zip(program.localisation.phases(), program.stages, strict=True):
         places, mean = list(phase.users), stage.mean
@@ -124,19 +124,19 @@ def expected(recipe: Recipe) -> list[set[float]]:
 @pytest.mark.parametrize(
     "name", [name for name in programs.RECIPES if "kinks" not in name and name != "smoothed"]
 )
-def test_who_else_has_records_moves_nobody_to_another_round(name: str) -> None:
+def test_other_users_records_move_no_one_between_rounds(name: str) -> None:
     recipe, everybody = programs.RECIPES[name], np.arange(400)
     rounds = expected(recipe)
     assert asked(recipe, everybody, everybody) == rounds
     if name not in programs.FULL:
-        # Nobody is asked twice.
+        # No user participates twice.
         assert sum(map(len, rounds)) == len(set().union(*rounds)) > 300
     some = np.random.default_rng(0).permutation(400)[:300]
     assert asked(recipe, some, some) == [asked_all & set(some.tolist()) for asked_all in rounds]
 
 
 @pytest.mark.parametrize("name", ["agd", "pan", "betting fresh"])
-def test_odd_ids_are_in_no_round_and_change_nobody(name: str) -> None:
+def test_malformed_ids_have_no_round_and_no_effect(name: str) -> None:
     recipe = programs.RECIPES[name]
     others = [of_round - {0.0} for of_round in expected(recipe)]
     for odd in ("ann", None, -1, 400, 2**70, 0.5, float("nan")):
@@ -156,13 +156,13 @@ def test_a_roster_has_to_be_stated() -> None:
         )
 
 
-def test_more_users_than_the_protocol_is_made_for_are_no_error() -> None:
-    # An id too many may be one odd label of a person.
+def test_additional_users_beyond_the_protocol_are_allowed() -> None:
+    # An additional id may be one malformed label of a person.
     for name in ("gd", "betting", "agd"):
         assert programs.run(programs.RECIPES[name], n_users=399).guarantee.epsilon() <= 8.0
 
 
-def test_a_loss_without_a_proximal_step_is_refused_before_the_charge() -> None:
+def test_loss_without_proximal_step_is_rejected_before_the_charge() -> None:
     with dg.budget(8.0, 1e-6) as budget:
         for name in ("smoothed", "restarts kinks", "gd kinks", "pan kinks"):
             with refuses("loss", "proximal"):
@@ -263,7 +263,7 @@ def test_they_learn(name: str) -> None:
     assert np.mean(errors) < 0.4 * cases.excess(np.zeros(2), rows)
     last = recipe.plan(Task.of(3000, (0.0, 0.0), 4.0, 1e-6)).stages[-1]
     if isinstance(last.solver, AcSa):
-        # The bound by which rounds are chosen holds.
+        # The bound that selects the number of rounds is valid.
         changed = 1 / (2 * last.smoothing) if last.smoothing else 0.0
         assert np.mean(errors) < last.solver.excess() + changed
 
@@ -271,7 +271,7 @@ def test_they_learn(name: str) -> None:
 # -- whom to trust --
 
 
-def test_wrong_recipes_say_so() -> None:
+def test_invalid_recipes_are_reported() -> None:
     odd: Any = "odd"
     for make, message in (
         (lambda: ShuffleAgd(programs.KINKS), "smoothness must be finite for ShuffleAgd, not inf"),

@@ -1,4 +1,4 @@
-"""A winsorized mean with its options, and how counts are held against a law."""
+"""A winsorized mean with its options, and a goodness-of-fit test of counts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def mean_of(**options: Any) -> Winsorized:
 
 
 def is_law(found: NDArray[Any], law: Array) -> bool:
-    """Whether counts pass a chi-square test of the law, whose rare outcomes are put together."""
+    """Whether counts pass a chi-square test, with rare outcomes merged."""
     if found[law == 0].any():
         return False
     order = np.argsort(law)

@@ -1,4 +1,4 @@
-"""Private ranges: the law of the bins that are chosen, and what a choice costs."""
+"""Private ranges: the distribution of the selected bins, and the cost of a choice."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ DATA = [[], [4], [0, 0], [2, 9], [3, 3, 5, 9, 11], [6, 6, 6, 6], [0, 1, 1, 1, 8,
 
 @pytest.mark.parametrize("values", DATA, ids=str)
 @pytest.mark.parametrize("rate", [0.1, 0.7, 4.0])
-def test_bins_are_chosen_in_the_law_of_the_exponential_mechanism(
-    values: list[int], rate: float
-) -> None:
+def test_bins_follow_the_exponential_mechanism(values: list[int], rate: float) -> None:
     ordered = np.sort(np.array([values] * 60_000, dtype=np.int64), axis=1)
     counts = np.bincount(chosen_bins(ordered, 12, rate, SeededSource(2)), minlength=12)
     assert cases.is_law(counts, cases.exponential(values, 12, rate))
@@ -64,7 +62,7 @@ def ranges_of_scores(bins: int, users: int, relation: Relation) -> int:
     return worst
 
 
-def test_scores_of_all_bins_move_one_way_if_a_user_is_removed() -> None:
+def test_all_bin_scores_move_one_way_for_removed_users() -> None:
     for bins, users in itertools.product((2, 5), (1, 2, 3, 4, 5)):
         assert ranges_of_scores(bins, users, "zero_out") == 1
     assert ranges_of_scores(5, 4, "replace") == 2
@@ -72,8 +70,8 @@ def test_scores_of_all_bins_move_one_way_if_a_user_is_removed() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.5, 2.0, 8.0])
-def test_a_choice_is_no_easier_to_tell_than_the_gaussians_it_is_charged_as(rate: float) -> None:
-    # Every choice of bounded range is a mixture of tests with two outcomes, log odds rate apart.
+def test_choice_reveals_no_more_than_its_charged_gaussians(rate: float) -> None:
+    # Every choice of bounded range is a mixture of tests with two outcomes and log odds rate apart.
     middle = np.linspace(-30, 30, 4001)
     p, q = (norm.ppf(1 / (1 + np.exp(-(middle + x)))) for x in (rate / 2, -rate / 2))
     moved = (p - q)[np.isfinite(p) & np.isfinite(q)]
@@ -100,7 +98,7 @@ def test_no_neighbour_of_a_choice_exceeds_its_event(relation: Relation, rate: fl
 
 
 def chosen_apart(rate: float, asked: float, relation: Relation) -> float:
-    """A lower bound on δ(0) of one choice, over what is claimed."""
+    """A lower bound on δ(0) of one choice, over the claimed δ."""
     bins, trials = PrivateRange(1.0, 1.0, asked), 300_000
     one = [-1.0, -1.0, 1.0, 1.0, 1.0]
     two = one[:-1] if relation == "zero_out" else [*one[:-1], -1.0]
@@ -118,6 +116,6 @@ def chosen_apart(rate: float, asked: float, relation: Relation) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", cases.RELATIONS)
-def test_audit_of_choices_and_of_weights_that_are_twice_as_steep(relation: Relation) -> None:
+def test_audit_of_choices_and_of_doubled_weights(relation: Relation) -> None:
     assert 0.6 < chosen_apart(0.6, 0.6, relation) <= 1
     assert chosen_apart(0.6, 1.2, relation) > 1

@@ -1,4 +1,4 @@
-"""Rotations keep lengths, are undone, and treat each row alone."""
+"""Rotations preserve norms, are invertible, and treat each row separately."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_fast_transform_is_the_dense_one(size: int) -> None:
     assert np.allclose(hadamard(found.copy()), size * columns, atol=1e-12 * size)
 
 
-def test_other_lengths_are_refused() -> None:
+def test_other_lengths_are_rejected() -> None:
     with refuses("columns", "power"):
         hadamard(np.ones((6, 1)))
 
@@ -45,7 +45,7 @@ def test_rotations_keep_lengths_and_are_undone(d: int) -> None:
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 7, 100, 1000])
-def test_a_rotated_vector_depends_on_its_row_alone_bit_by_bit(d: int) -> None:
+def test_rotated_vector_depends_only_on_its_row_bitwise(d: int) -> None:
     # Otherwise another user's data could move it into another bin.
     rng = np.random.default_rng(d)
     vectors = rng.normal(size=(301, d)) * 10.0 ** rng.integers(-3, 4, (301, 1))
@@ -56,11 +56,11 @@ def test_a_rotated_vector_depends_on_its_row_alone_bit_by_bit(d: int) -> None:
         assert np.array_equal(alone, whole[:, rows])
 
 
-def test_rotated_coordinates_are_within_the_radius_that_is_counted_on() -> None:
+def test_rotated_coordinates_are_within_the_expected_radius() -> None:
     mean = cases.mean_of(dimension=200, n_users=50, rounds=1, failure=0.5)
     rng, outside, times = np.random.default_rng(1), 0, 300
     for seed in range(times):
-        # Of one long coordinate, two, …: the worst for signs are few of them.
+        # With one large coordinate, two, …: few of them are the worst case for signs.
         vectors = np.zeros((50, 200))
         some = rng.integers(1, 9)
         vectors[:, :some] = cases.RADIUS / math.sqrt(some)

@@ -95,7 +95,7 @@ def together(n: int, d: int, radius: float, seed: int = 0, away: float = 2.0) ->
 
 
 @pytest.mark.parametrize("d", [1, 3, 50])
-def test_what_lies_together_is_not_clipped(d: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concentrated_vectors_are_not_clipped(d: int, monkeypatch: pytest.MonkeyPatch) -> None:
     n = 3000
     mean = cases.mean_of(
         dimension=d, n_users=n, rounds=40, range_epsilon=0.1, radius=0.05, noise_multiplier=2.0**-10
@@ -110,7 +110,7 @@ def test_what_lies_together_is_not_clipped(d: int, monkeypatch: pytest.MonkeyPat
     assert clipped <= 5
 
 
-def test_the_interval_of_the_paper_clips_what_lies_together() -> None:
+def test_printed_interval_clips_concentrated_vectors() -> None:
     # Bins of width 2τ and an interval of 2τ on both sides: a third of the users in the right bin, the
     # others up to 2τ to the left of its edge.
     tau, edge = 1.0, 1.0
@@ -171,7 +171,7 @@ def test_calibration_keeps_the_promise(relation: Relation, d: int, beside: Any) 
     assert "padded to" in " ".join(map(str, mean.facts))
 
 
-def test_too_few_users_are_told_how_many_suffice() -> None:
+def test_too_few_users_error_states_a_sufficient_number() -> None:
     values: dict[str, Any] = {
         "epsilon": 1.0,
         "delta": 1e-6,
@@ -215,30 +215,30 @@ def test_more_users_or_a_smaller_radius_mean_less_noise() -> None:
     ],
     ids=lambda value: str(value)[:30] if isinstance(value, dict) else "",
 )
-def test_wrong_parameters_say_so(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_parameters_are_reported(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         cases.mean_of(**wrong)
 
 
-def test_vectors_of_another_length_are_refused() -> None:
+def test_vectors_of_another_length_are_rejected() -> None:
     with refuses("dimension", "3"):
         cases.mean_of().start(SystemSource()).estimate(Vectors(np.ones((2, 4))))
 
 
-# -- a statistical audit: without a rotation every coordinate is a trial of its own --
+# -- a statistical audit: without a rotation every coordinate is a separate trial --
 
 
 SIZE, TIMES = 2**14, 2
 # The noise of one coordinate's sum, in half widths.
 NOISE, RATE, USERS = 1.5, 0.5, 41
 AUDITED = Winsorized(20.0, 6.0, SIZE, NOISE / math.sqrt(SIZE), RATE, USERS, TIMES, failure=0.01)
-# What one coordinate costs by itself.
+# The separate cost of one coordinate.
 CLAIM = Gaussian(NOISE, ONE_EACH) + range_event(RATE, 1)
 FAR = 5.9
 
 
 class Straight:
-    """No rotation: coordinates are repeated until there are as many as are padded to."""
+    """No rotation: coordinates are repeated up to the padded number."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -253,7 +253,7 @@ class Straight:
 @pytest.fixture
 def straight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Rotation, "draw", lambda dimension, source: Straight(padded(dimension)))
-    # Rows stand for many trials: their norm is not what is audited.
+    # Rows represent many trials: their norm is not audited.
     monkeypatch.setattr(winsorized, "clipped", lambda vectors, bound: vectors)
 
 
@@ -335,13 +335,13 @@ def test_audit(place: str, relation: Relation) -> None:
 
 @pytest.mark.parametrize("relation", cases.RELATIONS)
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 7.3])
-def test_numbers_cost_what_is_asked_for(relation: Relation, epsilon: float) -> None:
+def test_numbers_cost_the_requested_budget(relation: Relation, epsilon: float) -> None:
     mean = WinsorizedScalar(0.1, 4.0, 500, epsilon, relation)
     assert 0.999 * epsilon < mean.event.epsilon(relation=relation) <= epsilon
 
 
 @pytest.mark.slow
-def test_numbers_that_lie_together_are_not_clipped() -> None:
+def test_concentrated_numbers_are_not_clipped() -> None:
     mean = WinsorizedScalar(0.1, 100.0, 400, 2.0)
     values = together(400, 1, 0.1)[:, 0]
     assert mean.failure < 1e-9
@@ -395,7 +395,7 @@ def test_audit_of_numbers(relation: Relation, monkeypatch: pytest.MonkeyPatch) -
     ],
     ids=["radius", "bound", "epsilon", "relation", "values"],
 )
-def test_wrong_numbers_say_so(call: Any, message: str) -> None:
+def test_invalid_numbers_are_reported(call: Any, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         call()
 
@@ -405,9 +405,7 @@ def test_wrong_numbers_say_so(call: Any, message: str) -> None:
 
 @pytest.mark.parametrize("delta", [1e-9, 1e-6, 1e-3, 0.1])
 @pytest.mark.parametrize("d", [1, 16, 1024, 2**17])
-def test_the_printed_mean_is_private_up_to_an_epsilon_far_above_any_use(
-    d: int, delta: float
-) -> None:
+def test_printed_mean_is_private_up_to_an_unusable_epsilon(d: int, delta: float) -> None:
     for epsilon in (0.01, 1.0, 8 * math.log(1 / delta)):
         assert printed.proved(epsilon, delta, d) <= epsilon
         assert printed.proved(epsilon, delta, d, queries=100) <= epsilon
@@ -421,7 +419,7 @@ def test_the_printed_mean_is_not_private_beyond_it() -> None:
     assert printed.refuted(180.0, 0.1, 1024)
     assert printed.proved(448.0, 1e-6, 1024) <= 448
     assert printed.proved(460.0, 1e-6, 1024) > 460
-    # In few coordinates basic composition is enough, whatever ε is.
+    # In few coordinates basic composition is enough, for any ε.
     for epsilon in (1.0, 1e3, 1e4):
         assert printed.proved(epsilon, 1e-6, 64) <= epsilon
         assert not printed.refuted(epsilon, 1e-6, 64)

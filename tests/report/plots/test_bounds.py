@@ -14,7 +14,7 @@ from dpgrain.report.plots import plot_bounds
 
 
 @pytest.mark.slow
-def test_bounds_that_differ_are_drawn(tmp_path: Path) -> None:
+def test_different_bounds_are_drawn(tmp_path: Path) -> None:
     release = cases.histogram(["a", "b", "c"])
     assert "The clipping bounds" not in cases.page(release, tmp_path)
     page = cases.page(replace(release, clip=np.array([0.001, 2.0, 8.0])), tmp_path)

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from dpgrain import learn
-from dpgrain.learn.summary import coefficients
 from dpgrain.report.plots.coefficients import largest
 from dpgrain.units import Record
+from dpgrain.words.fit_text import coefficients
 
 
 @pytest.mark.parametrize("intervals", [0.0, 0.2])

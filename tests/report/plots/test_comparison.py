@@ -36,7 +36,7 @@ def _of_users(items: list[str], estimate: list[float]) -> dg.Histogram:
     return replace(made, estimate=np.array(estimate), guarantee=guarantee)
 
 
-def test_groups_stand_on_one_row_by_their_keys() -> None:
+def test_groups_share_a_row_by_their_keys() -> None:
     mine = cases.histogram(["a", "b", "c"])
     other = _of_users(["c", "x", "a"], [1.0, 2.0, 3.0])
     ax = mine.plot(_axes(), beside=other)
@@ -50,7 +50,7 @@ def test_groups_stand_on_one_row_by_their_keys() -> None:
     assert [t.get_text() for t in legend.get_texts()] == ["element, ε = 1.01", "user, ε = 1.01"]
 
 
-def test_alike_promises_are_told_apart() -> None:
+def test_similar_guarantees_are_distinguished() -> None:
     release = cases.histogram(["a", "b"])
     legend = release.plot(_axes(), beside=release).get_legend()
     assert legend is not None
@@ -65,7 +65,7 @@ def test_only_the_largest_are_drawn() -> None:
     ] * 2
 
 
-def test_releases_that_do_not_compare_are_refused() -> None:
+def test_incomparable_releases_are_rejected() -> None:
     release = cases.histogram(["a", "b"])
     by_other = replace(release, groups=Groups.of(["page"], [pa.array(["a", "b"])]))
     with refuses("beside", "'word'"):
@@ -85,7 +85,7 @@ def test_releases_that_do_not_compare_are_refused() -> None:
         ranks.plot(_axes(), beside=ranks)
 
 
-def test_one_number_stands_beside_another() -> None:
+def test_single_numbers_are_drawn_next_to_each_other() -> None:
     release = replace(
         cases.histogram(["a"]),
         groups=Groups.of([], []),

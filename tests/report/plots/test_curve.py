@@ -1,4 +1,4 @@
-"""The curve that is drawn is the guarantee."""
+"""The drawn curve is the guarantee."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_curve_ends_at_the_cells() -> None:
     assert cases.x(ax.lines[0]) == [1, 2, 5, 7]
 
 
-def test_the_curve_stops_where_nothing_is_promised() -> None:
+def test_curve_stops_without_a_guarantee() -> None:
     event = Selection(4.0, 22.0, 1) + Gaussian(4.0)
     promise = dg.Guarantee("element", "'word'", "zero_out", 1e-6, event)
     last = [k for k in (1, 2, 5, 10, 20, 50) if math.isfinite(promise.epsilon(units=k))][-1]
@@ -32,13 +32,13 @@ def test_the_curve_stops_where_nothing_is_promised() -> None:
     assert "no guarantee from" in str(ax.lines[0].get_label())
 
 
-def test_shares_of_users_stand_on_an_axis_of_their_own(scores: dg.UserTable) -> None:
+def test_user_shares_are_on_a_separate_axis(scores: dg.UserTable) -> None:
     unit = dg.Element("year")
     holdings = dg.elements_per_user(
         scores, "year", unit=unit, edges=[1, 2, 7, 300], epsilon=9, delta=1e-6
     )
     event = Gaussian(3.7306, Contribution(coordinates="nonnegative"))
-    promise = dg.Guarantee("element", "the column 'year'", "zero_out", 1e-5, event)
+    promise = dg.Guarantee("element", "'year'", "zero_out", 1e-5, event)
     figure = Figure()
     ax = plot_curve(promise, figure.subplots(), max_units=20, holdings=holdings)
     assert len(ax.lines) == 2
@@ -51,9 +51,7 @@ def test_shares_of_users_stand_on_an_axis_of_their_own(scores: dg.UserTable) -> 
 
 
 @pytest.mark.parametrize(("level", "shares"), [("record", 1), ("user", 0)])
-def test_shares_are_of_what_the_curve_counts(
-    level: Level, shares: int, scores: dg.UserTable
-) -> None:
+def test_shares_refer_to_the_counted_units(level: Level, shares: int, scores: dg.UserTable) -> None:
     holdings = dg.elements_per_user(scores, "year", unit=dg.User(), epsilon=9, delta=1e-6)
     event = Gaussian(3.0, Contribution(block=level))
     figure = Figure()

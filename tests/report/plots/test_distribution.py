@@ -1,4 +1,4 @@
-"""A distribution is drawn as steps, with a band that holds between thresholds as well."""
+"""A distribution is drawn as steps, with a band that is also valid between thresholds."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_one_threshold_is_a_row_for_each_group() -> None:
     assert "share with visits at least 5" in ax.get_xlabel()
 
 
-def test_bars_of_groups_stand_apart() -> None:
+def test_group_bars_are_separate() -> None:
     table = people().per_user(by="country", visits="count")
     options = {"by": "country", "domain": ["c0", "c1"], **PROMISE}
     ax = plot_estimates(dg.distribution(table, "visits", [1, 5], **options), Figure().subplots())

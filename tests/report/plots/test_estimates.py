@@ -63,7 +63,7 @@ def test_means_are_not_drawn_from_zero(scores: dg.UserTable) -> None:
 
 
 @pytest.mark.parametrize("units", [0, 1.5])
-def test_wrong_numbers_are_refused(units: int) -> None:
+def test_invalid_numbers_are_rejected(units: int) -> None:
     release = cases.histogram(["a"])
     with refuses("top"):
         plot_estimates(release, Figure().subplots(), top=units)
@@ -77,13 +77,13 @@ class TestWhereTheAxisBegins:
         release = replace(cases.histogram(["a", "b", "c"]), estimate=np.array(estimate), **changed)
         return plot_estimates(release, Figure(figsize=(7, 4)).subplots())
 
-    def test_from_0_where_differences_are_seen_from_there(self) -> None:
+    def test_axis_starts_at_0_when_differences_stay_visible(self) -> None:
         for estimate in ([900.0, 400.0, 100.0], [10.0, 5.0, 2.0], [-900.0, -905.0, -910.0]):
             ax = self.drawn(estimate)
             assert ax.get_xlim()[0] <= 0 <= ax.get_xlim()[1]
             assert "starts" not in ax.get_xlabel()
 
-    def test_elsewhere_it_says_where(self) -> None:
+    def test_other_axes_show_their_start(self) -> None:
         ax = self.drawn([90_400.0, 90_200.0, 90_000.0])
         said = re.search(r"the axis starts at ([\d,]+), not at 0$", ax.get_xlabel())
         assert said is not None
@@ -92,7 +92,7 @@ class TestWhereTheAxisBegins:
         # Every interval is whole on the axis, and takes a good part of it.
         assert 89_000 < begin <= 90_000.0 - 1.96 * 7.25
         assert ax.get_xlim()[1] >= 90_400.0 + 1.96 * 7.25
-        # No line stands where a 0 would be.
+        # No line appears instead of a 0.
         assert [0.0, 0.0] not in [cases.x(line) for line in ax.lines]
 
 
@@ -120,7 +120,7 @@ def test_lower_bounds_of_totals_are_drawn_with_clipped_sums() -> None:
             assert not ax.get_xlim()[1] < np.nanmax(limit, initial=-np.inf)
 
 
-def test_an_interval_without_an_end_ends_at_the_edge_of_the_drawing() -> None:
+def test_open_interval_ends_at_the_edge_of_the_drawing() -> None:
     numbers = np.exp(np.random.default_rng(2).normal(0, 2, 600))
     for by in (None, "shop"):
         release = dg.quantiles(
@@ -135,7 +135,7 @@ def test_an_interval_without_an_end_ends_at_the_edge_of_the_drawing() -> None:
 
 
 @pytest.mark.parametrize("ask", [dg.mean, dg.sum, dg.quantiles, dg.distribution])
-def test_what_is_not_published_is_said_to_be(ask: Any) -> None:
+def test_unpublished_values_are_marked(ask: Any) -> None:
     release = ask(
         dg.read(pa.table({"x": [1e6] * 9})), "x", unit=dg.Record(), epsilon=0.01, delta=1e-6,
         random_state=1,

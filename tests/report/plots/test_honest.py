@@ -1,4 +1,4 @@
-"""The plot of a protocol holds the curve of its honest devices."""
+"""The plot of a protocol contains the curve of its honest devices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpgrain.planning.shuffle_plans import (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sums.PROTOCOLS)
-def test_the_plot_holds_the_curve(name: str, written: dict[str, sums.Written]) -> None:
+def test_plot_contains_the_curve(name: str, written: dict[str, sums.Written]) -> None:
     protocol = written[name].protocol
     ax = protocol.plot(Figure().subplots())
     curve = [line for line in honest_curve(protocol) if math.isfinite(line.epsilon)]

@@ -55,7 +55,7 @@ def _days(line: Line2D) -> list[str]:
     return [str(day) for day in days]
 
 
-def test_dates_are_a_line_in_time_order_with_their_intervals() -> None:
+def test_dates_are_a_time_ordered_line_with_intervals() -> None:
     days = ["2025-03-03", "2025-03-01", "2025-03-02"]
     release = _counts({"day": days}, [30.0, 10.0, 20.0])
     ax = _drawn(release)
@@ -81,7 +81,7 @@ def test_dates_are_a_line_in_time_order_with_their_intervals() -> None:
     ],
     ids=["months", "a missing month", "first days", "a missing week", "days", "hours"],
 )
-def test_a_line_has_a_gap_where_a_time_is_missing(keys: list[str], gaps: int) -> None:
+def test_line_has_a_gap_at_missing_times(keys: list[str], gaps: int) -> None:
     release = _counts({"time": keys}, [1.0, 2.0, 3.0, 4.0])
     (line,) = _lines(_drawn(release))[-1:]
     values = np.array(cases.y(line))
@@ -92,7 +92,7 @@ def test_a_line_has_a_gap_where_a_time_is_missing(keys: list[str], gaps: int) ->
     assert lines.gaps == (gaps > 0)
 
 
-def test_a_second_key_gives_one_line_per_value_for_the_largest() -> None:
+def test_second_key_gives_a_line_per_largest_value() -> None:
     shops = [f"shop {place} $x$" for place in range(7)]
     days = ["2025-03-01", "2025-03-02", "2025-03-03"]
     keys = {"day": days * 7, "shop": np.repeat(shops, 3).tolist()}

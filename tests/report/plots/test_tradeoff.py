@@ -1,4 +1,4 @@
-"""The trade-off of an audit, beside the claim."""
+"""The trade-off of an audit, with the claim."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def audit(mu: float, claimed: float) -> Audit:
 
 
 def lowest(found: Audit) -> float:
-    """By how much the drawn curve is above the claimed one, where it is least."""
+    """The smallest distance of the drawn curve above the claimed one."""
     claim, drawn, _ = plot_tradeoff(found).lines
     x, y = (np.asarray(part, dtype=np.float64) for part in drawn.get_data())
     alarms, misses = (np.asarray(part, dtype=np.float64) for part in claim.get_data())
     return float((y - np.interp(x, alarms, misses)).min())
 
 
-def test_draws_stay_above_a_claim_that_holds_and_fall_below_another() -> None:
+def test_draws_stay_above_true_claims_and_fall_below_others() -> None:
     assert lowest(audit(1.0, 1.0)) > -0.01
     assert lowest(audit(2.0, 1.0)) < -0.1
 
@@ -46,7 +46,7 @@ def test_a_claim_allows_no_test_to_be_better() -> None:
     assert (claimed_power(ALARMS, ((1e-6, float("inf")),)) == 0).all()
 
 
-def test_what_is_not_there_is_not_drawn() -> None:
+def test_missing_parts_are_not_drawn() -> None:
     found = audit(1.0, 1.0)
     with refuses("units", "4"):
         plot_tradeoff(found, units=4)

@@ -1,4 +1,4 @@
-"""The norms of gradients, of a fit or a network, against noise alone."""
+"""The norms of gradients, for a fit or a network, compared with pure noise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_far_norms_have_a_logarithmic_axis() -> None:
     assert ax.get_yscale() == "log"
 
 
-def test_steps_that_are_no_numbers_are_left_out() -> None:
+def test_nan_steps_are_omitted() -> None:
     history = TrainingHistory(np.array([3.0, math.nan, math.inf, 1.0]), 0.5)
     assert cases.x(plot_training(history, Figure().subplots()).lines[0]) == [1.0, 4.0]
     nothing = TrainingHistory(np.array([math.nan]), 0.5)

@@ -1,4 +1,4 @@
-"""The picture of a plan: each unit's error over ε, computed anew, and what it leaves a person."""
+"""The picture of a plan: each unit's error over ε, and a person's remaining budget."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_each_unit_has_its_curve() -> None:
         assert x[0] == pytest.approx(0.05)
         assert x[-1] == pytest.approx(5.0)
         assert (np.diff(y) < 0).all()
-        # One point is asked anew, with all that the plan was asked about.
+        # One point is recomputed, with all arguments of the plan.
         again = plan_units(
             x[3], 1e-6, n_users=5000, records=60, elements=4, cells=20, relation="replace"
         )
@@ -35,7 +35,7 @@ def test_each_unit_has_its_curve() -> None:
         assert str(curve.get_label()) == (f"{unit.unit} (an average person: ε = {person})")
 
 
-def test_a_plan_at_another_epsilon_is_that_plan() -> None:
+def test_plan_at_another_epsilon_is_unchanged() -> None:
     skewed = plan_units(0.5, 1e-6, n_users=5000, records=60, elements=4, cells=20, skew=3.0)
     again = plan_units(2.0, 1e-6, n_users=5000, records=60, elements=4, cells=20, skew=3.0)
     assert skewed.at(2.0) == again

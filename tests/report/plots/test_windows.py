@@ -1,4 +1,4 @@
-"""Windows of a ledger are drawn where they lie, as full as they are."""
+"""Windows of a ledger are drawn at their positions and fill levels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.ledger import cases
 from dpgrain.report.plots.windows import Timeline, WindowSpan, plot_timeline, plot_used
 
 _DAY = 24 * 60 * 60 * 10**6
-# This many days lie between 1970 and the first of January 2026.
+# Number of days between 1970 and the first of January 2026.
 _FIRST = 20454
 
 
@@ -21,7 +21,7 @@ def ends_of(ax: Axes) -> list[list[float]]:
     return [np.asarray(line.get_xdata(), dtype=float).tolist() for line in ax.lines]
 
 
-def test_a_ledger_draws_its_releases_above_what_they_read(tmp_path: Path) -> None:
+def test_ledger_draws_releases_above_their_windows(tmp_path: Path) -> None:
     made = cases.made(tmp_path / "visits.ledger", cases.OF_DAYS)
     for day in ("2026-01-01", "2026-01-02"):
         made.charge(cases.of_days(100.0, cases.on(day)))
@@ -39,20 +39,20 @@ def test_a_window_without_an_end_goes_to_the_edge() -> None:
     assert ax.lines[1].get_color() == ax.lines[2].get_color() != ax.lines[0].get_color()
 
 
-def test_one_release_stands_in_the_middle_of_a_day() -> None:
+def test_single_release_is_in_the_middle_of_its_day() -> None:
     timeline = Timeline("", "whole", ((datetime(2026, 1, 1), WindowSpan()),))
     ax = plot_timeline(timeline, Figure().subplots())
     assert ax.get_ylim() == (_FIRST - 0.5, _FIRST + 0.5)
 
 
-def test_what_is_used_is_as_high_as_its_share() -> None:
+def test_used_budget_has_the_height_of_its_share() -> None:
     used = ((WindowSpan(0, _DAY), 0.5), (WindowSpan(_DAY, 3 * _DAY), 1.0))
     ax = plot_used(Timeline("day", "time", (), used), Figure().subplots())
     bars = [(bar.get_x(), bar.get_width(), bar.get_height()) for bar in ax.patches]  # type: ignore[attr-defined]
     assert bars == [(0, 1, 0.5), (1, 2, 1.0)]
 
 
-def test_nothing_is_said_in_words() -> None:
+def test_drawing_contains_no_text() -> None:
     for draw in (plot_used, plot_timeline):
         ax = draw(Timeline("", "whole", ()), Figure().subplots())
         assert "nothing was" in ax.texts[0].get_text()

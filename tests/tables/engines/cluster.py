@@ -1,4 +1,4 @@
-"""A cluster in one process that loses tasks when it is told to: Spark without Spark, for its engine."""
+"""A cluster in one process that loses tasks on command, with Spark's interface."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Partitions = list[pa.Table]
 
 
 def modules_in(pickled: bytes) -> set[str]:
-    """The modules whose functions and classes a pickle names."""
+    """The modules of the functions and classes in a pickle."""
     found, texts = set(), list[str]()
     for code, value, _ in pickletools.genops(io.BytesIO(pickled)):
         if code.name == "GLOBAL":
@@ -34,7 +34,7 @@ def modules_in(pickled: bytes) -> set[str]:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """Partitions that are computed when they are asked for, once in each run."""
+    """Partitions computed on request, once in each run."""
 
     cluster: Cluster
     compute: Callable[[int], Partitions]
@@ -73,7 +73,7 @@ class Frame:
 
 @dataclass(eq=False)
 class Cluster:
-    """A session: rows lie in ``size`` places, and tasks come to them in pickles.
+    """A session: rows are in ``size`` partitions, and tasks reach them as pickles.
 
     Args:
         size: the number of partitions.

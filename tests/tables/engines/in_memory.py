@@ -30,7 +30,7 @@ from dpgrain.tables.sources.source import RowSource, SourceWrapper
 from dpgrain.tables.split import Split
 
 _TEXTS = (pa.string(), pa.large_string())
-# Bytes, more than any machine has: what is kept here is kept whole, and DuckDB may keep it, too.
+# Bytes, more than any machine has: everything stays in memory, also in DuckDB.
 _NO_BOUND = 1 << 50
 
 
@@ -134,7 +134,7 @@ class InMemory:
     def _chunk(
         self, keys: IntArray, held: BoolArray, value: str | None, split: Split | None
     ) -> Chunk:
-        """Return (keys, totals) of the held rows."""
+        """Return (keys, totals) of the stored rows."""
         if split is None:
             return keys[held], None
         return split(keys[held], None if value is None else self._number(value)[held])
@@ -177,7 +177,7 @@ class InMemory:
         return self._columns[column, "key"]
 
     def _labels(self, column: str) -> pa.Array:
-        """Return the labels of a column of cells; its partition is asked about what users hold only."""
+        """Return the labels of a column of cells; only existing items are passed on."""
         made = self.table.cells[column]
         values = self.distinct([made.of]).columns[0]
         labels = pa.array(cell_labels(made.elements, values.to_pylist()), pa.string())
@@ -193,10 +193,10 @@ class InMemory:
         return self._columns[column, form]
 
     def _need(self, *names: str | None) -> None:
-        """Have DuckDB read columns together, so that those of one row stay together.
+        """Have DuckDB read columns together, so that each row stays together.
 
-        A query or a file that is read again may give its rows in another order, or others; so columns
-        that were read before are read again with new ones. An Arrow table always gives the same rows.
+        A query or a file that is read again may return its rows in another order, or others; so
+        earlier columns are read again with new ones. An Arrow table always returns the same rows.
         """
         needed = self.table.needed(name for name in names if name is not None)
         if needed <= self._read or isinstance(self.table.source, ArrowSource):
@@ -206,7 +206,7 @@ class InMemory:
         self._close()
 
     def _duckdb(self) -> DuckDB:
-        """Return DuckDB over the rows, of which it reads the columns that are needed once."""
+        """Return DuckDB over the rows, with the needed columns read once."""
         if self._reader is None:
             source = self.table.source
             if not isinstance(source, ArrowSource):
@@ -221,7 +221,7 @@ class InMemory:
             self._reader = None
 
     def _of_arrow(self, column: str, form: Form) -> pa.ChunkedArray | None:
-        """Return a column of an Arrow table, where Arrow reads it as DuckDB does."""
+        """Return a column of an Arrow table, if Arrow and DuckDB read it equally."""
         source, kind = self.table.source, self.table.schema[column]
         if not isinstance(source, ArrowSource):
             return None
@@ -237,7 +237,7 @@ class InMemory:
 
 @dataclass
 class _ReadOnce(SourceWrapper):
-    """Columns of a source that DuckDB reads once, into a table of its own, in the order of rows."""
+    """Columns of a source that DuckDB reads once, into a separate table, in row order."""
 
     source: RowSource
     needed: frozenset[str]

@@ -1,4 +1,4 @@
-"""A cluster of Spark on this machine, of which a worker is killed while a release is made.
+"""A cluster of Spark on this machine that loses a worker during a release.
 
 Run as a program: it prints what was released, or the error, and that nothing was.
 """
@@ -90,7 +90,7 @@ def _kill_when_busy(worker: subprocess.Popen[bytes], session: pyspark.sql.SparkS
 def cluster(
     folder: Path, **settings: str
 ) -> Iterator[tuple[pyspark.sql.SparkSession, list[subprocess.Popen[bytes]]]]:
-    """A session on a master with two workers, each a process of its own."""
+    """A session on a master with two workers, each a separate process."""
     # A machine with other work may take some seconds until a task begins.
     spark_session.LOST_SECONDS = 20.0
     master = f"spark://127.0.0.1:{free_port()}"
@@ -122,7 +122,7 @@ def cluster(
 
 
 def rows(folder: Path) -> Path:
-    """Files of records of which one user has half."""
+    """Files of records; one user has half of them."""
     rng = np.random.default_rng(3)
     who = np.where(rng.random(_ROWS) < 0.5, 0, rng.integers(1, 5000, _ROWS))
     table = pa.table({"who": who, "item": rng.integers(0, 50, _ROWS)})
@@ -136,7 +136,7 @@ def rows(folder: Path) -> Path:
 def released(
     path: str, engine: object, book: Path, begin: Callable[[], None] = lambda: None
 ) -> list[float]:
-    """What is released of the rows, and charged to a ledger; something else begins beside it."""
+    """The release of the rows, charged to a ledger; another action starts in parallel."""
     table = dg.read(path, user="who", engine=engine)
     begin()
     domain = list(range(50))
@@ -148,7 +148,7 @@ def released(
 
 
 def main(folder: Path, kills: int) -> None:
-    """Release with so many of two workers killed, and print what came out."""
+    """Release while n of two workers are killed, and print the result."""
     where, books = rows(folder), [folder / f"{name}.ledger" for name in ("here", "there")]
     promises = [dg.LastingPromise.of(User(), epsilon=4.0, delta=1e-5)]
     for book in books:

@@ -1,6 +1,6 @@
-"""A server of Spark Connect on this machine, to which the contract of engines, and fits, are put.
+"""A server of Spark Connect on this machine, for the contract of engines, and for fits.
 
-Run as a program: it prints each test that is kept, or how one fails. The first argument is
+Run as a program: it prints each passing test, or the failure of one. The first argument is
 a folder, others name suites: contract, fits, files.
 """
 
@@ -57,12 +57,12 @@ def _contract(address: str) -> Tests:
 
 
 def _fits(session: Any) -> Tests:
-    """Tests of fits and means of frames, which are given this session."""
-    fits = [fits_there.test_a_frame_of_spark_is_fitted_where_it_is]
+    """Tests of fits and means of frames, run with this session."""
+    fits = [fits_there.test_spark_frame_is_fitted_in_place]
     fits += [fits_there.test_truths_elements_and_a_loss_of_ones_own]
     found = {fit.__name__: partial(fit, session) for fit in fits}
     for method in ("clip", "recentred"):
-        mean = partial(means_there.test_a_frame_of_spark_is_averaged_where_it_is, session, method)
+        mean = partial(means_there.test_spark_frame_is_averaged_in_place, session, method)
         found[f"a mean by {method}"] = mean
     return found
 
@@ -99,7 +99,7 @@ def _files(address: str, folder: Path) -> Tests:
 
 def main(folder: Path, *names: str) -> None:
     """Put tests to a server, of tables, of files and of fits."""
-    # Tasks run where the server is, by the interpreter that it is told of.
+    # Tasks run on the server, with the configured interpreter.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     port = free_port()
     with process(*_server(port, folder)):
@@ -115,7 +115,7 @@ def main(folder: Path, *names: str) -> None:
                     test()
                     print(f"KEPT {name}", flush=True)
         finally:
-            # A client whose server is gone would ask for it again and again at its end.
+            # A client without a server would retry repeatedly at its end.
             _stop()
 
 

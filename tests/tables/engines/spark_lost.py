@@ -1,8 +1,8 @@
-"""A cluster of Spark that loses what it keeps between two looks at it, as a worker is killed then.
+"""A cluster of Spark that loses stored data between two passes, like a killed worker.
 
-Run as a program: it prints whether what was published is what one machine publishes, or the error.
-The arguments are a folder, what is published, how many of two workers are killed, and how rows come:
-"changes" gives other rows when they are read again, "checkpoint" gives them once.
+Run as a program: it prints whether the result equals a single machine's, or the error. The
+arguments are a folder, the statistic, how many of two workers are killed, and the type of rows:
+"changes" returns other rows on rereading, "checkpoint" returns them once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dpgrain.tables.rows import TableRows
 
 _ROWS, _USERS = 40_000, 3000
 _PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 3}
-# After so many looks something happens.
+# The event happens after this many passes.
 _LOOKS = {"fit": 4, "mean": 3, "histogram": 1}
 
 
@@ -64,7 +64,7 @@ WORKS: dict[str, Callable[[dg.UserTable], bytes]] = {
 
 @dataclass(frozen=True)
 class Losing(SparkOpener):
-    """A session of Spark to which something happens once, after so many looks."""
+    """A session of Spark with one event after n passes."""
 
     looks: int = 0
     happens: Callable[[], None] = field(default=lambda: None)
@@ -94,7 +94,7 @@ def _kept(session: pyspark.sql.SparkSession) -> int:
 
 
 def _lose(session: pyspark.sql.SparkSession, workers: list[Any], kills: int) -> None:
-    """Kill so many workers, and wait until Spark knows that parts, or all of them, are lost."""
+    """Kill n workers, and wait until Spark knows that parts, or all of them, are lost."""
     before, until = _kept(session), time.monotonic() + 60
     most = before - 1 if kills < len(workers) else 0
     for worker in workers[:kills]:
@@ -143,7 +143,7 @@ def _changing(session: pyspark.sql.SparkSession, where: Path, folder: Path) -> A
 
 
 def _checkpoint(session: pyspark.sql.SparkSession, where: Path, _: Path) -> Any:
-    """A frame whose rows lie with the workers alone."""
+    """A frame with rows only on the workers."""
     return session.read.parquet(str(where)).localCheckpoint()
 
 
@@ -155,12 +155,12 @@ _COME: dict[str, Callable[[pyspark.sql.SparkSession, Path, Path], Any]] = {
 
 
 def main(folder: Path, name: str, kills: int, come: str = "files") -> None:
-    """Publish, lose what is kept, and print what came out."""
+    """Publish, lose the stored data, and print the result."""
     where, book = _rows(folder), folder / "rows.ledger"
     promises = [dg.LastingPromise.of(dg.User(), epsilon=4.0, delta=1e-5)]
     dg.Ledger.create(book, name="rows", promises=promises, user="who")
     expected = WORKS[name](dg.read(str(where / "*.parquet"), user="who"))
-    # Each file is read by a task of its own, so that rows come from both workers.
+    # A separate task reads each file, so that rows come from both workers.
     with cluster(folder, **{"spark.sql.files.openCostInBytes": "1g"}) as (session, workers):
         losing = Losing(session, _LOOKS[name], lambda: _lose(session, workers, kills))
         options: dict[str, Any] = {} if come == "files" else {"rows": "as given"}

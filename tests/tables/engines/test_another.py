@@ -1,4 +1,4 @@
-"""An engine from elsewhere is one file: lists of tuples, and a class in place of a name."""
+"""An external engine is one file: lists of tuples, and a class instead of a name."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Lists:
 
 
 def _inside(row: Any, region: Region) -> bool:
-    """Whether a row lies in a region, which the engine has to read by itself."""
+    """Whether a row is in a region, which the engine has to evaluate itself."""
     for side in region.sides:
         value = row[side.column]
         if isinstance(value, date):
@@ -208,19 +208,19 @@ class TestLists(EngineContract):
     users = 12
 
 
-def test_an_engine_is_chosen_by_name_or_as_a_class() -> None:
+def test_engine_is_chosen_by_name_or_class() -> None:
     rows = pa.table({"who": [1, 2], "w": [1.0, 2.0]})
     with dg.read(rows, user="who", engine="duckdb").open_engine() as engine:
         assert type(engine) is ENGINES["duckdb"]
     assert isinstance(dg.read(rows, user="who", engine=Lists).open_engine(), Lists)
     assert dg.read(rows, user="who").engine == "duckdb"
-    # It stays the engine of every table that is made of this one.
+    # It stays the engine of every table derived from this one.
     table = dg.read(rows, user="who", engine=Lists).with_cells("few", of="who", by=lambda who: "x")
     assert isinstance(table.open_engine(), Lists)
 
 
 @pytest.mark.parametrize("wrong", ["sparks", "spark:/h", "http://host", 5, True])
-def test_another_engine_is_refused(wrong: Any) -> None:
+def test_unknown_engine_is_rejected(wrong: Any) -> None:
     words = (
         "engine must be one of 'duckdb', 'spark', a Spark session or its address, or an "
         "engine class, not"

@@ -1,4 +1,4 @@
-"""Buckets hold the same keys in fewer bits, and give them back sorted, whole users together."""
+"""Buckets contain the same keys in fewer bits, and return them sorted, whole users together."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_same_keys_come_back_sorted(
     seed: int, users: int, shift: int, rows: int, staged: int, size: int
 ) -> None:
     generator = np.random.default_rng(seed)
-    # Some users hold many of the rows, and the last one is there.
+    # Some users have many of the rows, and the last one is present.
     user = np.minimum(generator.geometric(3 / users, rows), users - 1) if users > 3 else 0
     user = np.where(generator.random(rows) < 0.1, users - 1, user)
     keys = (user << shift) | generator.integers(0, 1 << shift, rows)
@@ -60,7 +60,7 @@ def even_by(bit: int, keys: IntArray) -> BoolArray:
 
 
 @given(seed=st.integers(0, 2**32), rows=st.integers(1, 2000), times=st.integers(0, 3))
-def test_keys_that_are_kept_make_room_for_more(seed: int, rows: int, times: int) -> None:
+def test_stored_keys_make_room_for_more(seed: int, rows: int, times: int) -> None:
     generator = np.random.default_rng(seed)
     users, shift = 500, 5
     bucketing = Bucketing.fit(users, shift)
@@ -86,7 +86,7 @@ def test_keys_that_are_kept_make_room_for_more(seed: int, rows: int, times: int)
     np.testing.assert_array_equal(np.concatenate(parts), np.sort(keys))
 
 
-def test_a_large_bucket_ends_the_room_for_more() -> None:
+def test_large_bucket_uses_up_the_capacity() -> None:
     bucketing = Bucketing.fit(64, 5)
     assert bucketing is not None
     even = np.arange(64 << 5)
@@ -103,13 +103,13 @@ def test_a_large_bucket_ends_the_room_for_more() -> None:
 
 
 @pytest.mark.parametrize(("users", "shift"), [(2**40, 19), (10, 33), (2**44, 1)])
-def test_keys_that_are_too_long_have_no_buckets(users: int, shift: int) -> None:
+def test_too_long_keys_have_no_buckets(users: int, shift: int) -> None:
     assert Bucketing.fit(users, shift) is None
 
 
 @pytest.mark.parametrize("users", [1, 1000, 400_000, 10**7, 2**25])
 @pytest.mark.parametrize("shift", [1, 10, 19])
-def test_the_last_key_of_the_last_user_lies_in_the_last_bucket(users: int, shift: int) -> None:
+def test_last_key_of_last_user_is_in_last_bucket(users: int, shift: int) -> None:
     found = Bucketing.fit(users, shift)
     assert found is not None
     assert shift <= found.bits <= 32

@@ -1,4 +1,4 @@
-"""Columns that are made of others, and rows that are kept: engines, regions, partitions and people."""
+"""Derived columns, and filtered rows: engines, regions, partitions and people."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def visits(count: int = 400) -> pa.Table:
 
 
 def counts(table: UserTable, by: str, **asked: Any) -> dict[Any, int]:
-    """Counts by a column, with next to no noise."""
+    """Counts by a column, with negligible noise."""
     found = dg.count(table, by=by, clip=1e4, **{**USER, **asked})
     return {
         key: round(count)
@@ -94,7 +94,7 @@ def test_engines_read_the_same_columns(engine: Any, as_file: bool, tmp_path: Pat
     assert total.value == pytest.approx((paid[inside] * 100).round().sum(), rel=1e-3)
 
 
-def test_expressions_are_columns_where_names_are_asked_for() -> None:
+def test_expressions_are_accepted_instead_of_column_names() -> None:
     table = dg.read(visits(), user="who").where(at="2025-01..2025-03")
     found = dg.count(table, by=["month(at)", "paid > 20"], clip=1e4, **USER)
     assert found.groups.names == ("month(at)", "paid > 20")
@@ -137,7 +137,7 @@ def test_periods_of_a_region_are_its_domain(where: Any, text: str, values: Any) 
     assert f"the list of {len(values)} item" in str(found.guarantee)
 
 
-def test_what_a_mapping_of_domains_lacks_is_made() -> None:
+def test_missing_domain_values_of_a_mapping_are_derived() -> None:
     table = dg.read(visits(), user="who").where(at="2025-01..2025-02")
     found = dg.count(table, by=["kind", "month(at)"], domain={"kind": ["er", "GP"]}, **USER)
     assert "the list of 4 items" in str(found.guarantee)
@@ -163,7 +163,7 @@ def test_a_region_may_come_before_or_after() -> None:
         after.where(big=True)
 
 
-def test_what_is_derived_may_be_a_cell_and_a_feature() -> None:
+def test_derived_column_may_be_a_cell_and_feature() -> None:
     table = dg.read(visits(), user="who").derive(hour="hour(at)")
     night = table.with_cells(
         "part", of="hour", by={h: "night" if h < 6 else "day" for h in range(24)}
@@ -194,8 +194,8 @@ def test_a_condition_without_a_column_is_rejected(condition: str) -> None:
         dg.read(visits(), user="who").filter(condition)
 
 
-def test_partitions_are_those_of_days() -> None:
-    """A ledger distinguishes partitions by what they are made of, and by no name."""
+def test_partitions_agree_with_days() -> None:
+    """A ledger distinguishes partitions by their definition, and not by name."""
     table = dg.read(visits(), user="who")
     dated = table.with_days("day2", of="at").with_cells(
         "m", of="day2", by=dg.Elements.from_period("month", missing="drop")
@@ -217,7 +217,7 @@ def test_partitions_are_those_of_days() -> None:
     assert again.plan.guarantee.partition == first.partition
 
 
-def test_what_rows_are_made_of_is_said() -> None:
+def test_origin_of_rows_is_stated() -> None:
     table = dg.read(visits(), user="who").derive(half="paid / 2").filter("known(at)")
     said = str(dg.mean(table, "half", bounds=(0, 30), **USER).guarantee)
     assert "the column 'half' is paid / 2; only rows where known(at) are used" in said
@@ -240,14 +240,14 @@ def test_rows_of_people_keep_whole_users() -> None:
             dg.count(people, by="many", **{**USER, "unit": unit})
     found = counts(people, "many")
     assert sum(found.values()) == len(set(visits()["who"].to_pylist()))
-    # Who has no row counts 0, but not where a condition may have taken the row.
+    # A user without rows counts 0, unless a condition may have removed the row.
     everyone = dg.mean(people, "n", bounds=(0, 50), **USER).value
     assert everyone == pytest.approx(4.0, rel=0.01)
     some = dg.mean(people.filter("n > 0"), "n", bounds=(0, 50), **USER).value
     assert some == pytest.approx(400 / sum(found.values()), rel=0.01)
 
 
-def test_nobody_moves_another_persons_row() -> None:
+def test_users_do_not_affect_rows_of_others() -> None:
     rows = visits()
     made = {"per": "spent / n", "rich": "spent > 100"}
 
@@ -267,7 +267,7 @@ def test_nobody_moves_another_persons_row() -> None:
     assert people(rows.take(np.random.default_rng(1).permutation(len(rows)))) == before
 
 
-def test_people_of_a_cluster_are_those_of_one_machine() -> None:
+def test_cluster_people_equal_one_machine() -> None:
     found = [
         dg.mean(
             dg.read(visits(), user="who", engine=engine)
@@ -287,7 +287,7 @@ def test_people_of_a_cluster_are_those_of_one_machine() -> None:
     assert found[0] == found[1] == found[2]
 
 
-def test_an_expression_is_sent_as_it_is() -> None:
+def test_expression_is_sent_unchanged() -> None:
     import pickle
 
     made = CompiledExpression.parse("month(at)", {"at": "TIMESTAMP"})
@@ -337,7 +337,7 @@ def _twins() -> list[tuple[UserTable, UserTable, str]]:
 
 
 @pytest.mark.parametrize("place", range(11))
-def test_columns_of_one_name_that_are_made_in_two_ways_are_two_partitions(place: int) -> None:
+def test_equal_names_with_two_definitions_are_two_partitions(place: int) -> None:
     first, second, name = _twins()[place]
     one, two = (
         dg.count.query(table, unit=dg.Element(name), epsilon=1, delta=1e-6).plan.guarantee
@@ -348,7 +348,7 @@ def test_columns_of_one_name_that_are_made_in_two_ways_are_two_partitions(place:
         one + two
 
 
-def test_columns_that_are_made_of_the_same_data_are_one_partition() -> None:
+def test_equal_derivations_are_one_partition() -> None:
     table = dg.read(visits(8), user="who")
     pairs = [
         (table.derive(a="floor(paid)", c="a + 1"), table.derive(c="floor(paid) + 1")),
@@ -367,7 +367,7 @@ def test_columns_that_are_made_of_the_same_data_are_one_partition() -> None:
 
 
 @pytest.mark.slow
-def test_the_curator_is_told_of_columns_that_are_made(tmp_path: Path) -> None:
+def test_curator_sees_derived_columns(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("who,paid,kind\n1,3,er\n2,x,\n3,5,gp\n", encoding="utf-8")
     table = dg.read(tmp_path / "rows.csv", user="who", types={"paid": "DOUBLE"})
     made = table.derive(cents="paid * 100").filter("known(kind)")
@@ -380,14 +380,14 @@ def test_the_curator_is_told_of_columns_that_are_made(tmp_path: Path) -> None:
     assert table.check_counts("prefix(kind, 1)")["rows without an item (dropped)"] == 1
 
 
-def test_elements_that_are_expressions_are_counted_per_user() -> None:
+def test_expression_elements_are_counted_per_user() -> None:
     table = dg.read(visits(), user="who")
     held = dg.elements_per_user(table, edges=[1, 50], **{**USER, "unit": dg.Element("month(at)")})
     assert held.estimate[:3].round().sum() == len(set(visits()["who"].to_pylist()))
     assert "the partition by month(at)" in str(held.guarantee)
 
 
-def test_means_of_users_say_what_rows_they_are_of() -> None:
+def test_means_of_users_state_their_rows() -> None:
     table = dg.read(visits(), user="who", n_users=100).derive(half="paid / 2").filter("known(half)")
     people = table.per_user(spent="total(half)", n="count()")
     for of, columns, said in (
@@ -400,3 +400,26 @@ def test_means_of_users_say_what_rows_they_are_of() -> None:
     ):
         query = mean_of_columns.query(of, columns, bound=50.0, n_users=100, epsilon=1.0, delta=1e-6)
         assert said in str(query.plan.guarantee)
+
+
+def test_names_with_spaces_are_put_in_backquotes() -> None:
+    table = dg.read(pa.table({"who": [1], "paid in": [2.0], "member": [True]}), user="who")
+    for ask in (
+        lambda: table.filter("paid in > 1"),
+        lambda: table.derive(half="paid in / 2"),
+        lambda: dg.count(table, by="paid in > 1", unit=dg.User(), epsilon=1.0),
+    ):
+        with pytest.raises((dg.ParameterError, dg.SchemaError), match="in backquotes: `paid in`"):
+            ask()
+    table.filter("`paid in` > 1")
+    with pytest.raises(dg.ParameterError) as caught:
+        table.filter("member > > 1")
+    assert "backquotes" not in str(caught.value)
+
+
+def test_a_mean_of_a_truth_value_has_a_remedy() -> None:
+    table = dg.read(pa.table({"who": [1, 2], "member": [True, False]}), user="who")
+    options: dict[str, Any] = {"bounds": (0, 1), "unit": dg.User(), "epsilon": 50.0}
+    with pytest.raises(dg.SchemaError, match=r"use the expression 'if\(member, 1, 0\)'"):
+        dg.mean(table, "member", **options)
+    assert 0 <= dg.mean(table, "if(member, 1, 0)", **options).value <= 1

@@ -1,4 +1,4 @@
-"""What is made of all rows of one person, against pandas, and what is refused."""
+"""Features from all rows of one person, against pandas, and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DAYS = [dt.date(2025, 1, d) for d in (1, 2, 3, 9)] + [None]
 
 
 def drawn(rng: np.random.Generator, users: int = 40) -> pd.DataFrame:
-    """Rows of odd values; few of several kinds, so that many tie."""
+    """Rows of malformed values; few of several types, so that many tie."""
     who = rng.integers(0, users, 6 * users)
     size = len(who)
 
@@ -153,7 +153,7 @@ ASKED = {
 
 
 @pytest.mark.parametrize("engine", ["duckdb", InMemory])
-def test_features_are_those_of_plain_python(engine: Any) -> None:
+def test_features_agree_with_plain_python(engine: Any) -> None:
     frame = drawn(np.random.default_rng(0), 200)
     found = made(table_of(frame, engine=engine), ASKED)
     assert found.keys() == set(frame["who"])
@@ -166,7 +166,7 @@ def test_features_are_those_of_plain_python(engine: Any) -> None:
 
 
 @pytest.mark.slow
-def test_neither_order_nor_others_move_a_bit_of_anybodys_features() -> None:
+def test_order_and_others_do_not_affect_feature_bits() -> None:
     frame = drawn(np.random.default_rng(1))
     asked = {**ASKED, "sum_all": "total(paid)", "mean_all": "mean(paid)"}
 
@@ -186,7 +186,7 @@ def test_neither_order_nor_others_move_a_bit_of_anybodys_features() -> None:
 
 
 @pytest.mark.slow
-def test_people_of_a_cluster_are_those_of_one_machine() -> None:
+def test_cluster_people_equal_one_machine() -> None:
     frame = drawn(np.random.default_rng(5), 300)
     found = [
         dg.mean(
@@ -212,15 +212,15 @@ def any_feature(rng: np.random.Generator) -> str:
     conditions = ["ok", "n > 0", "known(paid)", "kind in ('er', 'gp')", "day >= '2025-01-02'"]
     name = str(rng.choice(sorted(AGGREGATES)))
     own = AGGREGATES[name]
-    # Numbers with a fraction have no text, by which different values are told apart.
+    # Fractional numbers have no text that distinguishes different values.
     parts = [str(rng.choice(of[:1] if name == "distinct" else of)) for _ in range(own)]
     if own == 0 or rng.random() < 0.5:
         parts.append(str(rng.choice(conditions)))
     return f"{name}({', '.join(parts)})"
 
 
-def test_random_features_are_those_of_each_person_alone(effort: Effort) -> None:
-    """What a table says of a person is what a table of this person's rows says."""
+def test_random_features_depend_only_on_the_person(effort: Effort) -> None:
+    """A person's features in a table equal those in a table of only this person's rows."""
     rng = np.random.default_rng(2)
     for _ in effort.some(range(16)):
         asked: dict[str, Any] = {}
@@ -232,13 +232,13 @@ def test_random_features_are_those_of_each_person_alone(effort: Effort) -> None:
         frame = drawn(rng, 6)
         together = made(table_of(frame), asked)
         for who, mine in frame.groupby("who"):
-            # By its text, as a number that is none equals itself then.
+            # By its text, because NaN equals itself then.
             alone = made(table_of(mine.sample(frac=1, random_state=1)), asked)
             for name, text in asked.items():
                 assert repr(alone[who][name]) == repr(together[who][name]), (text, who)
 
 
-def test_what_a_feature_is_made_of() -> None:
+def test_features_document_their_columns() -> None:
     assert parse_feature("n", "count") == Feature("n", (Aggregate("n", "count"),))
     one = parse_feature("er", "any(kind = 'er')")
     assert one.numbers[0].where == "kind = 'er'"
@@ -274,14 +274,16 @@ def test_what_a_feature_is_made_of() -> None:
         ({"x": "count(q)"}, SchemaError, "'q' is not a column"),
     ],
 )
-def test_what_is_refused(asked: dict[str, str], error: type[Exception], word: str) -> None:
+def test_invalid_features_are_rejected(
+    asked: dict[str, str], error: type[Exception], word: str
+) -> None:
     table = table_of(drawn(np.random.default_rng(0), 3))
     with pytest.raises(error) as refused:
         table.per_user(**asked)
     assert word in str(refused.value)
 
 
-def test_texts_may_differ_in_capital_letters_alone_and_columns_have_any_name() -> None:
+def test_texts_may_differ_in_case_columns_have_any_name() -> None:
     rows = pa.table({"who": [1, 1, 2], "k": ["A", "a", "a"], "paid in": [1.0, 2.0, 4.0]})
     table = dg.read(rows, user="who")
     asked = {"big": "any(k = 'A')", "small": "any(k = 'a')", "each": "total(`paid in`) / count()"}
@@ -292,7 +294,7 @@ def test_texts_may_differ_in_capital_letters_alone_and_columns_have_any_name() -
         table.per_user(both="any(k = 'A') and any(k = 'a')")
 
 
-def test_a_function_of_rows_is_refused_of_one_row() -> None:
+def test_aggregate_function_is_rejected_for_one_row() -> None:
     with pytest.raises(ParameterError, match="use it in per_user"):
         table_of(drawn(np.random.default_rng(0), 3)).derive(x="total(n)")
 
@@ -317,7 +319,7 @@ def test_features_are_counted_and_averaged() -> None:
     assert "er (any(lower(kind) = 'er'))" in str(mean.guarantee)
 
 
-def test_a_number_that_has_a_name_is_made_once() -> None:
+def test_named_number_is_computed_once() -> None:
     table = table_of(drawn(np.random.default_rng(0), 5))
     people = table.per_user(
         spent="total(n)",

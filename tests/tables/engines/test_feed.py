@@ -22,7 +22,7 @@ GRID = Grid(np.array([2.0, 3.5, 100.0]), 24)
 
 
 class FakeScan:
-    """Rows in memory, handed out in chunks, in another order each time."""
+    """Rows in memory, returned in chunks, in another order each time."""
 
     def __init__(
         self, keys: IntArray, totals: FloatArray | None, size: int, shift: int = SHIFT
@@ -52,7 +52,7 @@ def direct(keys: IntArray, totals: FloatArray | None) -> IntArray:
 
 def rows_of(seed: int, users: int, rows: int, weighted: bool) -> tuple[IntArray, FloatArray | None]:
     rng = np.random.default_rng(seed)
-    # Heavy users: the first holds about half of all rows.
+    # Heavy users: the first has about half of all rows.
     user = np.minimum(rng.geometric(0.5, rows) * rng.integers(1, users + 1, rows), 2**40)
     keys = (user.astype(np.int64) << SHIFT) | rng.integers(0, LAYOUT.items, rows)
     return keys, rng.integers(0, 2**50, rows).astype(np.float64) if weighted else None
@@ -82,7 +82,7 @@ def test_same_integers_however_it_is_read(
 ) -> None:
     keys, totals = rows_of(seed, users, rows, weighted)
     scan = FakeScan(keys, totals, size)
-    # Keys without totals may be kept in buckets, if it is known how large they are.
+    # Keys without totals may be stored in buckets, if their size is known.
     bucketed = staged is not None and not weighted
     largest = int(keys.max(initial=0)) >> SHIFT if bucketed else None
     with pytest.MonkeyPatch.context() as patch:
@@ -103,7 +103,7 @@ def test_same_integers_however_it_is_read(
 
 
 @pytest.mark.parametrize("call", [1, 5, 64])
-def test_calls_hold_whole_users(call: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_contain_whole_users(call: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_module, "_CALL_KEYS", call)
     keys, totals = rows_of(3, 30, 400, weighted=True)
     seen: list[set[int]] = []
@@ -138,7 +138,7 @@ def test_short_capacity_takes_more_passes_and_bounded_memory(weighted: bool) -> 
 
 
 @pytest.mark.parametrize(("rows", "passes"), [(4000, 1), (8000, 1), (8200, 2), (30_000, 4)])
-def test_buckets_hold_more_than_may_be_sorted_in_one_piece(rows: int, passes: int) -> None:
+def test_buckets_contain_more_than_one_sortable_piece(rows: int, passes: int) -> None:
     rng = np.random.default_rng(5)
     keys = (rng.permutation(rows) << SHIFT) | rng.integers(0, LAYOUT.items, rows)
     scan = FakeScan(keys, None, 50)
@@ -160,7 +160,7 @@ def test_repeated_keys_are_merged_from_buckets() -> None:
     assert scan.passes == 1
 
 
-def test_users_put_off_before_one_fills_the_rest_are_not_lost() -> None:
+def test_deferred_users_are_not_lost() -> None:
     rng = np.random.default_rng(7)
     each = (np.arange(3000) << SHIFT) | rng.integers(0, LAYOUT.items, 3000)
     keys = np.concatenate([each, rng.integers(0, LAYOUT.items, 5000)])
@@ -176,7 +176,7 @@ def test_users_put_off_before_one_fills_the_rest_are_not_lost() -> None:
         np.testing.assert_array_equal(feed.accumulate(add, (LAYOUT.items,)), direct(keys, None))
 
 
-def test_what_fits_is_scanned_once_for_two_questions() -> None:
+def test_fitting_data_are_scanned_once_for_two_queries() -> None:
     keys, _ = rows_of(1, 50, 300, weighted=False)
     scan = FakeScan(keys, None, 64)
     feed = Feed(scan, SHIFT, 1000, 2)
@@ -220,7 +220,7 @@ def test_no_rows() -> None:
     assert not Feed(scan, SHIFT, 64, 3).accumulate(add, (12,)).any()
 
 
-def test_an_error_of_the_source_or_kernel_is_not_swallowed() -> None:
+def test_source_or_kernel_error_is_not_swallowed() -> None:
     def broken(share: UserShare) -> Iterator[Chunk]:
         yield np.zeros(3, dtype=np.int64), None
         raise OSError("cut")
@@ -246,7 +246,7 @@ def test_shares_split_users_evenly() -> None:
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_narrowed_keys_are_those_of_the_kept_coordinates(weighted: bool) -> None:
+def test_narrowed_keys_agree_with_counted_coordinates(weighted: bool) -> None:
     generator = np.random.default_rng(5)
     users, items = generator.integers(0, 300, 5000), generator.integers(0, 64, 5000)
     totals = generator.integers(1, 9, 5000).astype(np.float64) if weighted else None
@@ -260,7 +260,7 @@ def test_narrowed_keys_are_those_of_the_kept_coordinates(weighted: bool) -> None
     before = feed.is_cached
     list(feed)
     assert (before, feed.is_cached) == (False, True)
-    # Every third coordinate is kept, in its order: 22 of them, which need 5 bits.
+    # Every third coordinate is used, in order: 22 of them, which need 5 bits.
     codes = np.full(64, -1, dtype=np.int64)
     codes[::3] = np.arange(22)
 

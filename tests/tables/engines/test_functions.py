@@ -1,4 +1,4 @@
-"""The functions of expressions: against plain Python on odd values, and what is refused."""
+"""The functions of expressions: against plain Python on malformed values, and errors."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ KINDS = {
 
 
 def rows(rng: np.random.Generator, count: int) -> list[dict[str, Any]]:
-    """Rows of odd values."""
+    """Rows of malformed values."""
     picked = {
         name: [cells[k] for k in rng.integers(len(cells), size=count)]
         for name, (_, cells) in CELLS.items()
@@ -102,7 +102,7 @@ def finite(value: Any) -> Any:
 
 
 def whole(value: Any) -> Any:
-    """A whole number, missing where 64 bits do not hold it."""
+    """An integer, or missing beyond 64 bits."""
     return value if value is not None and -(2**63) <= value < 2**63 else None
 
 
@@ -240,7 +240,7 @@ PLAIN: Mapping[str, Callable[..., Any]] = {
 
 
 def by_python(node: Node, row: Mapping[str, Any]) -> Any:
-    """The value of an expression, by a plain reading of what its functions say."""
+    """The value of an expression, by a plain implementation of its functions."""
     if isinstance(node, ConstantNode):
         return node.value
     if isinstance(node, ColumnNode):
@@ -327,8 +327,8 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and one == other
 
 
-def test_programs_say_what_plain_python_says(effort: Effort) -> None:
-    """A year before 1 and what Python counts as one is left to the tests of days."""
+def test_programs_agree_with_plain_python(effort: Effort) -> None:
+    """Years before 1 and outside Python's range are left to the tests of days."""
     rng = np.random.default_rng(9)
     told = 0
     for make in effort.some([real, truth, label, calendar] * 50):
@@ -354,7 +354,7 @@ def test_each_function_is_in_the_comparison() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["x + 1", "i * 2", "prefix(s, 2)", "month(d)", "hour(t)", "x > 1"])
 def test_other_rows_move_no_value(text: str) -> None:
-    """A value is of its own row, whatever odd values stand beside it, and in which order."""
+    """A value depends only on its row, with any malformed values nearby, and in any order."""
     rng = np.random.default_rng(0)
     some = rows(rng, 50)
     table = pa.table(
@@ -369,7 +369,7 @@ def test_other_rows_move_no_value(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["month(d)", "week(d)", "quarter(d)", "year(d)", "day(d)", "weekday(d)"]
 )
-def test_days_beyond_those_that_python_counts_end_nothing(text: str) -> None:
+def test_days_outside_python_range_are_handled(text: str) -> None:
     days = pa.array([-(2**31) + 2, 2**31 - 2, -(10**7), 10**8, 20_000], pa.int32()).cast(
         pa.date32()
     )
@@ -415,7 +415,7 @@ def test_days_beyond_those_that_python_counts_end_nothing(text: str) -> None:
         ("known(x, y)", ParameterError, "takes one value"),
     ],
 )
-def test_what_is_refused(text: str, error: type[Exception], word: str) -> None:
+def test_invalid_expressions_are_rejected(text: str, error: type[Exception], word: str) -> None:
     with pytest.raises(error) as refused:
         CompiledExpression.parse(text, KINDS)
     assert word in str(refused.value)
@@ -427,7 +427,7 @@ def test_a_condition_is_true_or_false() -> None:
     assert compile_condition("x > 1", KINDS).inputs == ("x",)
 
 
-def test_a_column_of_another_type_is_refused() -> None:
+def test_column_of_another_type_is_rejected() -> None:
     with pytest.raises(SchemaError, match="of type DOUBLE\\[\\]; cast it"):
         CompiledExpression.parse("known(a)", {"a": "DOUBLE[]"})
     with pytest.raises(SchemaError, match="cast it"):
@@ -449,7 +449,7 @@ def test_a_column_of_another_type_is_refused() -> None:
         ("if(b, s, 'out')", None),
     ],
 )
-def test_possible_values_are_listed_where_they_are_few(text: str, values: Any) -> None:
+def test_few_possible_values_are_listed(text: str, values: Any) -> None:
     assert CompiledExpression.parse(text, KINDS).values == values
 
 
@@ -482,12 +482,12 @@ def test_a_call_with_a_text_in_braces() -> None:
 
 @pytest.mark.parametrize("odd", ODD)
 def test_a_text_is_never_read_as_sql(odd: str) -> None:
-    """A condition once stood in a template, whose places its texts could hold."""
+    """A condition was once formatted into a template, and its texts could contain placeholders."""
     table = pa.table({"s": ["{0}", "x", "'"]})
     for text in (
         f"if(s = {odd} or s = '{{0}}', {odd}, ' || (SELECT max(s) FROM rows_of) || ')",
         f"if(s != {odd}, ' || (SELECT max(s) FROM rows_of) || ', {odd})",
-        # This one has told how many rows there are.
+        # This one revealed the number of rows.
         f"if(s = '{{0}}', ') THEN s END) || (SELECT count(*)::VARCHAR FROM rows_of) || "
         f"TRY(CASE WHEN (1 = 1 or s = ', {odd})",
         f"coalesce(if(s = {odd}, s, {odd}), ' = s or s = ')",
@@ -506,7 +506,7 @@ def test_a_column_like_an_unknown_function_needs_backquotes() -> None:
 
 
 @pytest.mark.parametrize("text", ["year(s)", "month(s)", "year(s) + 1"])
-def test_text_in_a_function_of_times_names_the_type_to_declare(text: str) -> None:
+def test_text_in_time_function_names_the_type_to_declare(text: str) -> None:
     with refuses(
         "the expression", "types={'s': 'DATE'}", "--type s=date", kind=SchemaError
     ) as caught:

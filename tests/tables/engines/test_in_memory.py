@@ -1,4 +1,4 @@
-"""The engine in memory keeps to the contract of engines, whatever it reads."""
+"""The engine in memory satisfies the contract of engines, whatever it reads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ODD = {
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "arrow"])
 @pytest.mark.parametrize("item", ["item", "price"])
-def test_what_arrow_reads_otherwise_is_read_by_duckdb(
+def test_columns_read_differently_by_arrow_use_duckdb(
     item: str, ending: str, tmp_path: Path
 ) -> None:
     rows, path = pa.table(ODD), tmp_path / f"rows.{ending}"
@@ -51,7 +51,7 @@ def test_what_arrow_reads_otherwise_is_read_by_duckdb(
 
 
 def test_columns_of_one_row_stay_together() -> None:
-    """A query that is run again may give its rows in another order; here user 0 alone holds a."""
+    """A rerun query may return its rows in another order; here only user 0 has a."""
     connection = duckdb.connect()
     connection.execute(
         "CREATE TABLE t AS SELECT 0 AS who, 'a' AS item FROM range(300000) "
@@ -66,7 +66,7 @@ def test_columns_of_one_row_stay_together() -> None:
     assert abs(release.estimate - [1, 50_000]).max() < 5
 
 
-def test_a_row_that_is_no_text_moves_nobody_else_s(tmp_path: Path) -> None:
+def test_invalid_text_row_moves_no_other(tmp_path: Path) -> None:
     """Bytes that are not UTF-8, in either column, leave out their own row and shift no other."""
     rows = [row for i in range(500) for row in (b",a", f"u{i},b".encode())]
     lines = [b"who,item", b"p,\xff", *rows, b"\xff,a", b""]

@@ -1,4 +1,4 @@
-"""Rows stand beside what is public of them, or beside more of the same person's, and nothing else."""
+"""Rows are joined with public data about them, or with the same person's rows, and nothing else."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rows_of(table: dg.UserTable) -> list[tuple[Any, ...]]:
 
 
 def of_people(rows: list[tuple[Any, ...]]) -> dict[Any, list[tuple[Any, ...]]]:
-    """What each person has; the user is the first column."""
+    """Each person's rows; the user is the first column."""
     held: dict[Any, list[tuple[Any, ...]]] = {}
     for who, *rest in rows:
         held.setdefault(who, []).append(tuple(rest))
@@ -71,7 +71,7 @@ def test_public_columns_are_found_by_their_key(engine: Any) -> None:
     table = visits(engine).join_public(AREAS, on="zip")
     assert list(table.schema)[-3:] == ["canton", "heads", "wide"]
     found = dg.count(table, by="canton", clip=1e4, **USER)
-    # Its values are the domain, as all of the table is public.
+    # Its values are the domain, because all of the table is public.
     assert found.items.to_pylist() == ["GE", "ZH"]
     assert [round(n) for n in found.estimate] == [1, 2]
     total = dg.sum(table.filter("heads > 5"), "wide", clip=1e4, bounds=(0, 10), **USER)
@@ -79,7 +79,7 @@ def test_public_columns_are_found_by_their_key(engine: Any) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_row_without_a_match_stays_and_no_row_is_there_twice(engine: Any) -> None:
+def test_unmatched_row_stays_and_no_row_is_repeated(engine: Any) -> None:
     frame = visits().source.table.to_pandas()  # type: ignore[attr-defined]
     table = visits(engine).join_public(AREAS, on="zip")
     expected = frame.merge(AREAS.to_pandas().dropna(), on="zip", how="left")
@@ -104,13 +104,13 @@ def test_a_row_without_a_match_stays_and_no_row_is_there_twice(engine: Any) -> N
     ],
     ids=["texts of numbers", "numbers of texts", "widths", "days", "long", "categories", "truths"],
 )
-def test_keys_match_by_what_they_are(own: Any, public: Any, matches: int) -> None:
+def test_keys_match_by_value(own: Any, public: Any, matches: int) -> None:
     rows = dg.read(pa.table({"who": [1, 2], "key": own}), user="who")
     table = rows.join_public(pa.table({"key": public, "is": ["a", "b"]}), on="key")
     assert sum(row[-1] is not None for row in rows_of(table)) == matches
 
 
-def test_a_public_file_is_read_as_text_unless_its_types_are_stated(tmp_path: Path) -> None:
+def test_public_file_is_text_unless_types_are_declared(tmp_path: Path) -> None:
     path = tmp_path / "areas.csv"
     path.write_text("plz,canton,heads\n8001,ZH,5\n1200,GE,7\n")
     table = visits().join_public(path, on=("zip", "plz"))
@@ -118,14 +118,14 @@ def test_a_public_file_is_read_as_text_unless_its_types_are_stated(tmp_path: Pat
     typed = dg.read(path, types={"heads": "BIGINT"})
     table = visits().join_public(typed, on=("zip", "plz"))
     assert table.schema["heads"] == "BIGINT"
-    # A key may be made of what stands there.
+    # A key may be derived from its columns.
     short = pa.table({"first": ["8", "1"], "side": ["east", "west"]})
     table = visits().join_public(short, on=("prefix(zip, 1)", "first"))
     found = dg.count(table, by="side", clip=1e4, **USER)
     assert [round(n) for n in found.estimate] == [2, 1]
 
 
-def test_a_public_column_is_a_partition_that_its_values_tell_apart() -> None:
+def test_public_column_is_a_partition_by_its_values() -> None:
     """Two tables of one name make two partitions, and the order of their rows none."""
     promise: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "unit": dg.Element("canton")}
     rules = [
@@ -144,17 +144,17 @@ def test_a_public_column_is_a_partition_that_its_values_tell_apart() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("pairs", [1, 2, 5])
-def test_a_persons_rows_are_paired_with_that_persons_rows(engine: Any, pairs: int) -> None:
+def test_person_rows_are_paired_only_with_own_rows(engine: Any, pairs: int) -> None:
     table = visits(engine).join(persons(), pairs=pairs)
     found: dict[Any, list[Any]] = {}
     for who, *rest in rows_of(table):
         found.setdefault((who, rest[0]), []).append(rest[3:])
     older, younger = [1940, "b"], [1950, "a"]
     assert found[1, "8001"] == found[1, "1200"]
-    # Of one alone, whichever comes first in the order of a hash: that of every engine.
+    # From a single one, the first in hash order: the same on every engine.
     assert found[1, "8001"] == [younger] if pairs == 1 else [older, younger]
     assert found[2, "8001"] == [[1980, "c"]]
-    # Whoever is in one table alone has no value of the other; nobody owns a row without a user.
+    # Users in only one table have no value in the other; rows without a user have no owner.
     assert found[3, "99"] == found[4, None] == found[None, "8400"] == [[None, None]]
     assert len(rows_of(table)) == (6 if pairs == 1 else 8)
 
@@ -193,8 +193,8 @@ def bits(left: pd.DataFrame, right: pd.DataFrame, pairs: int, **options: Any) ->
     return {"rows": of_people(rows_of(joined)), "people": of_people(rows_of(features))}
 
 
-def test_nobody_elses_rows_move_by_a_bit(effort: Effort) -> None:
-    """Whatever one person holds in either table, and in whatever order both are read."""
+def test_rows_of_others_do_not_move_by_a_bit(effort: Effort) -> None:
+    """Whatever one person has in either table, and whatever the order of reading."""
     rng = np.random.default_rng(0)
     for _ in effort.some(range(40)):
         left, right = (drawn(rng, 6, most) for most in (3, 9))
@@ -217,7 +217,7 @@ def test_nobody_elses_rows_move_by_a_bit(effort: Effort) -> None:
 
 
 @pytest.mark.slow
-def test_only_whole_users_are_protected_in_rows_that_were_paired() -> None:
+def test_paired_rows_protect_only_whole_users() -> None:
     promise: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
     joined = visits().join(persons())
     made = [
@@ -241,8 +241,8 @@ def test_only_whole_users_are_protected_in_rows_that_were_paired() -> None:
     assert "are paired with one row of the same person in" in said
 
 
-def test_a_row_that_is_made_in_one_cell_may_have_elements() -> None:
-    """Each row of a person is made of one day, so that a day moves its rows alone."""
+def test_row_derived_in_one_cell_may_have_elements() -> None:
+    """Each row of a person is derived from one day, so a day changes only its rows."""
     promise: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "bounds": (0, 10)}
     days = visits().per_user(by="day", spent="total(cost)", n="count()")
     of_records = dg.count(visits(), by="day", unit=dg.Element("day"), epsilon=1, delta=1e-6)
@@ -265,7 +265,7 @@ def test_a_row_that_is_made_in_one_cell_may_have_elements() -> None:
             dg.count(table, unit=unit, epsilon=1, delta=1e-6)
 
 
-def test_regions_stay_where_both_tables_have_them() -> None:
+def test_regions_stay_if_both_tables_have_them() -> None:
     left = visits().where(day=("2025-01-01", "2025-01-01"))
     other = dg.read(
         pa.table({"id": [1, 2], "day": [dt.date(2025, 1, 1)] * 2, "born": [1950, 1980]}), user="id"
@@ -283,7 +283,7 @@ def test_regions_stay_where_both_tables_have_them() -> None:
     assert {row[0] for row in rows_of(people)} == {1, 2}
 
 
-def test_where_rows_come_from_is_said_of_both() -> None:
+def test_provenance_covers_both_tables() -> None:
     given, table = visits(), dg.read(pa.table({"a": [1]}))
     assert given.provenance == table.provenance == "as given"
     joined = given.join(persons())
@@ -292,7 +292,7 @@ def test_where_rows_come_from_is_said_of_both() -> None:
     assert "a query, frame or array that dpgrain did not build" in said
 
 
-def test_files_keep_their_provenance_and_one_given_table_spoils_it(tmp_path: Path) -> None:
+def test_files_retain_provenance_but_a_passed_table_removes_it(tmp_path: Path) -> None:
     frames = {"visits": visits(), "persons": persons()}
     for name, table in frames.items():
         pq.write_table(table.source.table, tmp_path / f"{name}.parquet")  # type: ignore[attr-defined]
@@ -363,9 +363,7 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("made", "error", "word"), REFUSED)
-def test_what_cannot_be_joined_is_refused_in_a_sentence(
-    made: Any, error: type[Exception], word: str
-) -> None:
+def test_impossible_joins_raise_a_clear_error(made: Any, error: type[Exception], word: str) -> None:
     with pytest.raises(error) as raised:
         made(visits(), persons())
     assert word in str(raised.value)
@@ -374,7 +372,7 @@ def test_what_cannot_be_joined_is_refused_in_a_sentence(
 
 @pytest.mark.slow
 def test_a_cluster_joins_as_one_machine_does() -> None:
-    """The same integers: of joins, of what is made of them, and of tables of people."""
+    """The same integers: for joins, derived columns, and tables of people."""
     rng = np.random.default_rng(4)
     left, right = drawn(rng, 40, 12), drawn(rng, 40, 6)
     found = []
@@ -398,7 +396,7 @@ def test_a_cluster_joins_as_one_machine_does() -> None:
         visits(Cluster()).join(persons())
 
 
-def test_a_cluster_looks_cells_up_where_they_are_made() -> None:
+def test_cluster_finds_cells_in_its_tasks() -> None:
     """Tables on both sides of a join, and on top of people, use one name for two columns."""
     found = []
     for engine in ("duckdb", Cluster()):
@@ -421,8 +419,8 @@ def test_cells_of_the_first_table_stay() -> None:
     assert [round(n) for n in found.estimate] == [2, 1]
 
 
-def test_rows_without_a_value_are_a_cell_in_every_region() -> None:
-    """A key that the public table lacks, and a division by 0, lie inside a region of the data."""
+def test_rows_without_value_are_a_cell_in_every_region() -> None:
+    """A key missing from the public table, and a division by 0, are inside a region of the data."""
     rows = dg.read(pa.table({"who": [1, 1], "item": ["a", "b"], "n": [0, 80]}), user="who")
     public = pa.table({"item": ["a"], "pub": ["A"]})
     promise: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "clip": 1.0, "noise": "gaussian"}
@@ -441,8 +439,8 @@ def test_rows_without_a_value_are_a_cell_in_every_region() -> None:
         assert cells_of.epsilon(unit=dg.User()) > 1.5
 
 
-def test_days_of_public_times_are_no_days_of_the_data() -> None:
-    """Of two public tables the same records would lie in regions that have nothing in common."""
+def test_public_days_are_not_days_of_the_data() -> None:
+    """With two public tables the same records would be in disjoint regions."""
     public = pa.table({"zip": ["8001"], "at": [dt.datetime(2026, 1, 1)]})
     table = visits().join_public(public, on="zip")
     with pytest.raises(SchemaError, match="must be a column of the data"):
@@ -455,7 +453,7 @@ def test_days_of_public_times_are_no_days_of_the_data() -> None:
 
 @pytest.mark.slow
 def test_one_person_with_many_rows_ends_nothing() -> None:
-    """More than the memory holds, in the other table; and one that is spread over many people."""
+    """More than the memory, in the other table; and one spread over many people."""
     count, size = 60_000, 2000
     raw = np.random.default_rng(0).integers(97, 122, count * size, dtype=np.uint8)
     ends = pa.py_buffer((np.arange(count + 1) * size).astype(np.int32))
@@ -469,7 +467,7 @@ def test_one_person_with_many_rows_ends_nothing() -> None:
         assert round(found.value) == (pairs if who[0] == 7 else 3)
 
 
-def test_one_public_table_may_stand_on_both_sides() -> None:
+def test_one_public_table_may_be_on_both_sides() -> None:
     for engine in ENGINES:
         table = visits(engine).join_public(AREAS, on="zip")
         both = table.join(table.per_user(k="count(wide > 1)"), columns=["k"])
@@ -485,13 +483,13 @@ def test_public_days_beyond_all_years_end_nothing() -> None:
     assert [round(n) for n in found.estimate] == [1]
 
 
-def test_people_with_names_of_days_join_with_tables_of_people() -> None:
+def test_people_named_by_days_join_with_people_tables() -> None:
     days = pa.table({"who": [dt.date(2025, 1, 1), dt.date(2025, 1, 2)], "x": [1.0, 2.0]})
     table = dg.read(days, user="who")
     assert [row[-1] for row in rows_of(table.join(table.per_user(n="count()")))] == [1, 1]
 
 
-def test_rows_that_are_alike_are_as_many_as_they_are() -> None:
+def test_equal_rows_are_counted_separately() -> None:
     alike = pa.table({"id": [1] * 6, "y": [0.0, -0.0, 0.0, None, None, math.nan]})
     other = dg.read(alike, user="id")
     for pairs, rows in ((1, 2), (4, 8), (6, 12), (9, 12)):
@@ -503,7 +501,7 @@ def test_rows_that_are_alike_are_as_many_as_they_are() -> None:
 
 @pytest.mark.slow
 def test_pairs_of_many_people_are_found_in_little_memory() -> None:
-    """Numbers of rows are not set aside for each person, whether or not they have as many."""
+    """Row counts are not stored for each person, whether or not they have this number."""
     who = np.arange(4_000) % 2_000
     table = dg.read(
         pa.table({"who": who, "t": [f"item {i % 7}" for i in range(4_000)]}),

@@ -112,7 +112,7 @@ def squared(block: dict[int, int] | IntArray, norm: Norm) -> Fraction:
 
 
 def integers_of_blocks(case: Case, grid: Grid) -> dict[tuple[int, int], IntArray]:
-    """What the kernel makes of each block by itself, which is all it may do."""
+    """The kernel's result for each block separately, its only allowed effect."""
     made = {}
     for user, cells in case.pairs().items():
         for cell in cells:
@@ -170,7 +170,7 @@ def test_every_block_is_bounded_and_near_the_exact_multiple(
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @given(case=cases(), kept=st.integers(1, 3), items=st.integers(1, 3), data=st.data())
-def test_first_elements_and_first_items_are_kept(
+def test_first_elements_and_items_are_used(
     norm: Norm, case: Case, kept: int, items: int, data: st.DataObject
 ) -> None:
     grid = Grid(np.array([data.draw(roots(norm))]), 20, norm)
@@ -262,7 +262,7 @@ def test_blocks_are_counted_in_their_pools(
     np.testing.assert_array_equal(out, expected)
 
 
-def test_pooled_counts_do_not_depend_on_how_users_are_divided(
+def test_pooled_counts_do_not_depend_on_chunks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = np.random.default_rng(6)
@@ -423,7 +423,7 @@ _SMALL = 4
 
 
 def routed(held: list[list[int]], routes: Routes, most: int, bits: int = 12) -> IntArray:
-    """What people who hold these items give."""
+    """The contributions of people with these items."""
     layout = KeyLayout(_SMALL, 1, np.zeros(_SMALL, dtype=np.int64))
     keys = [(who << layout.user_shift) | item for who, items in enumerate(held) for item in items]
     out = np.zeros(_SMALL, dtype=np.int64)
@@ -444,7 +444,7 @@ SETS = [[i for i in range(_SMALL) if number >> i & 1] for number in range(1 << _
 
 
 def farthest(most: int, seed: int, others: list[list[int]]) -> tuple[int, int]:
-    """How far anybody moves the sums, squared: removed, and exchanged for anybody."""
+    """The largest squared change of the sums by anyone: removed, or replaced by anyone."""
     routes = guidance(seed)
     sums = [routed([*others, items], routes, most) for items in SETS]
     squares = [[int(((one - two) ** 2).sum()) for two in sums] for one in sums]
@@ -453,21 +453,21 @@ def farthest(most: int, seed: int, others: list[list[int]]) -> tuple[int, int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
-def test_nobody_moves_the_second_round_farther_than_a_vector_of_norm_one(seed: int) -> None:
-    # All graphs of three people and four items, and whoever one of them may be exchanged for.
+def test_second_round_moves_by_at_most_norm_one(seed: int) -> None:
+    # All graphs of three people and four items, and every replacement of one of them.
     limit, worst = (1 << 12) ** 2, [0, 0]
     for one, two in itertools.product(SETS, repeat=2):
         removed, exchanged = farthest(1 + seed % 4, seed, [one, two])
         assert removed <= limit
         assert exchanged <= 2 * limit
         worst = [max(worst[0], removed), max(worst[1], exchanged)]
-    # Weight is not thrown away: whoever gives anything gives a vector of about norm 1.
+    # No weight is wasted: anyone with a contribution gives a vector of about norm 1.
     if guidance(seed).items.size:
         assert worst[0] > 0.99 * limit
 
 
 def plainly_routed(items: list[int], routes: Routes, most: int) -> dict[int, Fraction]:
-    """The squared share of each item that one person gives to, by the rule in words."""
+    """The squared share of each item of one person, by the definition."""
     first = items[:most]
     taken: list[int] = []
     room = Fraction(len(first) * routes.capacity)
@@ -492,7 +492,7 @@ def test_a_second_round_follows_the_rule(seed: int, most: int) -> None:
             assert out[item] / 2**20 == pytest.approx(share, abs=3e-6)
 
 
-def test_items_are_taken_from_the_largest_count_on() -> None:
+def test_items_are_used_from_the_largest_count_down() -> None:
     routes = Routes.after(np.array([10, 30, 12, 30]), np.array([True, True, False, True]), 30.0)
     assert routes.items.tolist() == [1, 3, 0]
     assert routes.rank.tolist() == [2, 0, -1, 1]
@@ -506,7 +506,7 @@ def test_a_second_round_of_nothing_is_nothing() -> None:
     assert routed([], guidance(1), 4).tolist() == [0, 0, 0, 0]
 
 
-def test_marks_tell_sets_of_items_and_not_who_holds_them_or_how_they_are_read() -> None:
+def test_marks_identify_item_sets_regardless_of_users() -> None:
     layout = KeyLayout(8, 1, np.zeros(8, dtype=np.int64))
 
     def mark(*held: list[int]) -> int:

@@ -1,4 +1,4 @@
-"""``memory=`` bounds what a release takes beside its process, each measured in one of its own."""
+"""``memory=`` bounds the additional memory of a release, measured in processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dpgrain.tables.engines.memory import MIN_BYTES, Memory
 LIMITS = pytest.mark.skipif(
     not Path("/proc/self/clear_refs").exists(), reason="needs /proc to see peak memory"
 )
-#: One release of small rows warms up; the peak of another above what is then taken is told.
+#: One release of small rows warms up; then the peak of another one is measured.
 MEASURED = """
     import gc, pathlib, dpgrain as dg
     import pyarrow as pa, pyarrow.dataset as ds, pyarrow.parquet as pq
@@ -39,7 +39,7 @@ MEASURED = """
     release = publish({path!r})
     print(1024 * (status("VmHWM") - before))
 """
-#: What a file is opened as: kind → the function of its path.
+#: The format of a file: type → a function of its path.
 OPENED = {"parquet": "str", "csv": "str", "stream": "stream", "dataset": "ds.dataset"}
 PROMISE = "unit=dg.User(), epsilon=1, delta=1e-6"
 PUBLISH = {
@@ -74,7 +74,7 @@ def rows_of(rows: int, users: int, items: int, text: bool, length: int) -> pa.Ta
 
 
 def beyond(kind: str, table: str, publish: str, folder: Path, memory: int = MIN_BYTES) -> int:
-    """Bytes of resident memory that a release takes at its peak beside a warm process."""
+    """Peak resident bytes of a release in addition to a warm process."""
     paths = []
     for name, size in (("warm", (1000, 50, 20, TABLES[table][3], 0)), ("rows", TABLES[table])):
         path = folder / (f"{name}.csv" if kind == "csv" else f"{name}.parquet")
@@ -111,7 +111,7 @@ def beyond(kind: str, table: str, publish: str, folder: Path, memory: int = MIN_
         ("dataset", "a million rows", "mean"),
     ],
 )
-def test_the_least_memory_suffices_and_is_kept(
+def test_least_memory_suffices_and_is_respected(
     kind: str, table: str, publish: str, tmp_path: Path
 ) -> None:
     assert beyond(kind, table, publish, tmp_path) <= MIN_BYTES
@@ -122,19 +122,19 @@ def test_the_least_memory_suffices_and_is_kept(
 @pytest.mark.parametrize("publish", list(PUBLISH))
 @pytest.mark.parametrize("table", list(TABLES))
 @pytest.mark.parametrize("kind", list(OPENED))
-def test_memory_is_kept(kind: str, table: str, publish: str, tmp_path: Path) -> None:
+def test_memory_limit_is_respected(kind: str, table: str, publish: str, tmp_path: Path) -> None:
     assert beyond(kind, table, publish, tmp_path) <= MIN_BYTES
 
 
 @pytest.mark.parametrize("size", [MIN_BYTES, 10**9, 10**11])
 @pytest.mark.parametrize("threads", [1, 2, 64])
 def test_the_parts_do_not_exceed_the_whole(size: int, threads: int) -> None:
-    """What sorts and what sums do not run at once; buckets are there with either."""
+    """Sorting and summing do not run at the same time; buckets exist in both."""
     parts = Memory.split(size, threads)
     sorting: Any = 12 * parts.keys
     summing = 100 * threads * parts.call + 8 * parts.sums
     buckets: Any = 4.5 * parts.counted
-    # Where sums are small, threads get a share of what buckets need no more.
+    # If sums are small, threads get the unneeded share of the buckets.
     room = size - parts.duckdb - 500 * parts.rows
     assert max(sorting, summing) <= room
     assert parts.counted == parts.keys or buckets + max(summing, 2 * parts.keys) <= room

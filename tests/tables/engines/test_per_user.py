@@ -1,4 +1,4 @@
-"""A person's numbers are made of that person's rows alone, bit for bit."""
+"""A person's features depend only on that person's rows, bit for bit."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.errors import ParameterError, SchemaError
+from dpgrain.tables.engines import per_user
 from dpgrain.tables.engines.features import FUNCTIONS
 from dpgrain.tables.engines.per_user import PerUser
 
 ENGINES = ("duckdb", InMemory)
-# Sums of these depend on their order in floating point, and least numbers of two zeros do, too.
+# Floating-point sums depend on their order, and so do minima of two zeros.
 HARD = [1e16, 1.0, -1e16, 0.1, 1e-3, 3.0, 2.5, 1e300, -1e300, 0.0, -0.0, math.nan, math.inf, None]
 
 
@@ -67,7 +68,7 @@ def of_numbers(table: dg.UserTable) -> list[dict[str, Any]]:
 
 
 def mixed(people: dict[int, list[Any]]) -> Iterator[list[dict[str, Any]]]:
-    """The same people in other orders, threads and engines, and beside others."""
+    """The same people in other orders, threads and engines, and with others."""
     others = {user + 10_000: mine for user, mine in hard_people(900, 9).items()}
     for seed, threads, engine in itertools.product(range(3), (1, 2, 4), ENGINES):
         beside = {**others, **people} if seed == 2 else people
@@ -76,10 +77,35 @@ def mixed(people: dict[int, list[Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 @pytest.mark.slow
-def test_no_order_threads_engine_or_other_people_move_a_bit_of_anybodys_numbers() -> None:
+def test_order_threads_engine_and_others_move_no_bit() -> None:
     first, *rest = mixed(hard_people(400, 1))
     assert len(first) == 400
     assert all(found == first for found in rest)
+
+
+def test_parts_of_the_users_are_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With little memory the rows are read several times, each time for some users."""
+    people = hard_people(300, 2)
+    columns = {**shuffled(people, 1), "at": list(range(sum(map(len, people.values()))))}
+    asked = {
+        "spent": "total(x)",
+        "begin": "first(x, at)",
+        "often": "most(x)",
+        "f": "total(x) / count()",
+    }
+    whole = rows_of(table_of(columns).per_user(by="x > 1", **asked))
+    assert len(whole) > 300
+    parts: list[str] = []
+    query = PerUser._query
+
+    def noted(self: PerUser, part: str) -> str:
+        parts.append(part)
+        return query(self, part)
+
+    monkeypatch.setattr(PerUser, "_query", noted)
+    monkeypatch.setattr(per_user, "_STATES_SHARE", 1e-9)
+    assert rows_of(table_of(columns).per_user(by="x > 1", **asked)) == whole
+    assert len(set(parts)) == 16
 
 
 def test_sums_are_exact() -> None:
@@ -94,7 +120,7 @@ def test_sums_are_exact() -> None:
     assert found == [1.0, 1.0, 2.0**62, 0.0]
 
 
-def test_numbers_are_those_of_pandas() -> None:
+def test_numbers_agree_with_pandas() -> None:
     rng = np.random.default_rng(3)
     frame = pd.DataFrame(
         {
@@ -118,7 +144,7 @@ def test_numbers_are_those_of_pandas() -> None:
         pd.testing.assert_frame_equal(found, expected, check_dtype=False)
 
 
-def test_rows_without_a_user_or_a_group_are_left_out() -> None:
+def test_rows_without_user_or_group_are_dropped() -> None:
     columns: dict[str, Any] = {
         "who": [1, 1, None, 2, 2],
         "shop": ["a", None, "a", None, None],
@@ -131,7 +157,7 @@ def test_rows_without_a_user_or_a_group_are_left_out() -> None:
     assert rows_of(table_of({"who": pa.array([], pa.int64())}).per_user(n="count")) == []
 
 
-def test_tables_of_people_may_be_made_of_one_another() -> None:
+def test_people_tables_may_be_derived_from_each_other() -> None:
     columns = {"who": [1, 1, 1, 2], "shop": ["a", "b", "b", "c"], "x": [True, False, True, True]}
     for engine in ENGINES:
         table = table_of(columns, engine=engine)
@@ -202,7 +228,7 @@ def test_nothing_is_read_before_a_release(tmp_path: Path) -> None:
         ({"by": "no", "n": "count"}, "by 'no' is not a column of the table"),
     ],
 )
-def test_what_cannot_be_made_is_refused_in_a_sentence(asked: dict[str, Any], said: str) -> None:
+def test_impossible_features_raise_a_clear_error(asked: dict[str, Any], said: str) -> None:
     columns: dict[str, Any] = {
         "who": [1],
         "shop": ["a"],
@@ -235,8 +261,8 @@ def test_only_whole_users_are_protected(unit: Any) -> None:
             call()
 
 
-def test_a_region_is_of_records_and_stays_with_the_people_that_are_made_of_them() -> None:
-    """A row of a person is made of what lies inside, and no region is cut out of such rows."""
+def test_region_of_records_stays_with_derived_people() -> None:
+    """A person's row is derived from records inside, and no region cuts such rows."""
     columns = {"who": [1, 1, 2], "year": [2024, 2025, 2025]}
     for engine in ENGINES:
         table = table_of(columns, engine=engine)
@@ -251,7 +277,7 @@ def test_a_region_is_of_records_and_stays_with_the_people_that_are_made_of_them(
 
 
 @pytest.mark.slow
-def test_the_most_frequent_of_many_values_is_found_in_little_memory(tmp_path: Path) -> None:
+def test_most_frequent_of_many_values_needs_little_memory(tmp_path: Path) -> None:
     """One person's different values are counted where memory spills."""
     many = 3_000_000
     who, x = np.append(np.zeros(many, int), [0, 1, 1]), np.append(np.arange(many), [7, 2, 2])

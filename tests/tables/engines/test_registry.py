@@ -1,4 +1,4 @@
-"""An engine is asked for by its name, its address or its class, and nothing else."""
+"""An engine is selected by its name, its address or its class, and nothing else."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ def test_an_engine_is_found_by_name_address_or_class() -> None:
     ],
     ids=["word", "number", "array", "table"],
 )
-def test_another_engine_is_refused_and_rows_in_its_place_are_not_quoted(
-    engine: Any, told: str
-) -> None:
+def test_unknown_engine_is_rejected_without_quoting_rows(engine: Any, told: str) -> None:
     with refuses("engine", told):
         resolve_engine(engine)

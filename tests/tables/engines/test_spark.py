@@ -1,4 +1,4 @@
-"""Spark gives the integers of DuckDB, whatever happens to its tasks."""
+"""Spark returns DuckDB's integers, whatever happens to its tasks."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class TestAllOfSpark(EngineContract):
 
 @pytest.mark.slow
 class TestInOneProcess(EngineContract):
-    """The engine and its tasks, without Spark: rows lie in several places, some of them empty."""
+    """The engine and its tasks without Spark: rows in several partitions, some empty."""
 
     engine = Cluster()
     users = 12
     one_in = 7
     one_release_in = 2
-    # Those that Spark itself is not asked for in an audit.
+    # The cases not run on Spark itself in an audit.
     first_release = 1
 
 
@@ -78,14 +78,14 @@ def test_executors_get_no_noise_no_budget_and_no_ledger() -> None:
     assert not [name for name in cluster.sent if name.startswith(("tests", "dpgrain.testing"))]
 
 
-def test_what_was_kept_is_dropped() -> None:
+def test_cached_data_are_dropped() -> None:
     cluster = Cluster()
     table = dg.read(pa.table({"who": [1, 2], "item": ["a", "b"]}), user="who", engine=cluster)
     RELEASES["selected"](table.with_cells("topic", of="item", by=str))
     assert cluster.dropped == 1
 
 
-def test_an_error_is_not_hidden_where_what_was_kept_cannot_be_dropped() -> None:
+def test_error_is_not_masked_by_failing_cleanup() -> None:
     class Ended(Cluster):
         def run(self, work: Callable[[], Any], name: str) -> Any:
             raise DataError("Spark has ended.")
@@ -116,7 +116,7 @@ def _norm(sums: IntArray) -> float:
 
 
 @pytest.mark.slow
-def test_a_task_that_is_run_again_on_the_same_rows_changes_nothing() -> None:
+def test_repeated_task_on_equal_rows_changes_nothing() -> None:
     rng = np.random.default_rng(5)
     rows = pa.table({"who": rng.integers(0, 9, 500), "item": rng.integers(0, WIDE, 500)})
     plain = _wide_sums(Cluster(), rows)
@@ -141,7 +141,7 @@ def _ends() -> pa.Table:
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_slices_of_two_runs_on_other_rows_are_never_added_up(which: int) -> None:
+def test_slices_of_two_runs_are_never_added_up(which: int) -> None:
     """Half of a person's contribution from each of two runs might be longer than the bound."""
     rows = _ends()
     plain = Cluster(size=1, source=_other_rows)
@@ -152,7 +152,7 @@ def test_slices_of_two_runs_on_other_rows_are_never_added_up(which: int) -> None
 
 
 def test_without_fingerprints_a_person_would_add_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The seeded bug: slices of two runs are added up, and are longer than the bound together."""
+    """The mutant: slices of two runs are added up, and together exceed the bound."""
     monkeypatch.setattr(SliceSums, "_mark", lambda *_: b"")
     torn = Cluster(size=1, again=lambda _, place: place == 0, source=_other_rows)
     assert _norm(_wide_sums(torn, _ends())) == pytest.approx(2**0.5, abs=0.01)
@@ -194,7 +194,7 @@ ITEMS = [str(item) for item in range(30)]
 
 
 def _records(count: int) -> pa.Table:
-    """Records of which one user has half, with users and items missing."""
+    """Records, half of them of one user, with users and items missing."""
     rng = np.random.default_rng(count)
     who = np.where(rng.random(count) < 0.5, 0, rng.integers(1, 90, count))
     item = rng.integers(0, 30, count).astype(str)
@@ -211,7 +211,7 @@ def _released(data: Any, **options: Any) -> pa.Table:
     ).to_arrow()
 
 
-def test_a_frame_and_its_files_give_the_release_of_duckdb(spark: Any, tmp_path: Path) -> None:
+def test_frame_and_its_files_release_like_duckdb(spark: Any, tmp_path: Path) -> None:
     rows = _records(2000)
     expected = _released(rows)
     # Two partitions of eight have rows.
@@ -225,7 +225,7 @@ def test_a_frame_and_its_files_give_the_release_of_duckdb(spark: Any, tmp_path: 
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_program_of_several_tables_is_that_of_duckdb(tmp_path: Path) -> None:
+def test_program_of_several_tables_equals_duckdb(tmp_path: Path) -> None:
     """From files: joins, a public table, features of people, and a mean by one of these."""
     rng = np.random.default_rng(3)
     visits = pa.table(
@@ -276,7 +276,7 @@ def _mean(engine: Any, method: str, seed: int) -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["clip", "recentred"])
-def test_a_mean_of_users_is_that_of_duckdb(method: str) -> None:
+def test_mean_of_users_equals_duckdb(method: str) -> None:
     expected = _mean("duckdb", method, 2)
     assert _mean(Cluster(), method, 2) == expected
     assert _mean(Cluster(), method, 3) != expected
@@ -284,7 +284,7 @@ def test_a_mean_of_users_is_that_of_duckdb(method: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("spark")
-def test_a_mean_of_users_read_by_spark_is_that_of_duckdb() -> None:
+def test_spark_mean_of_users_equals_duckdb() -> None:
     assert _mean("spark", "recentred", 2) == _mean("duckdb", "recentred", 2)
 
 
@@ -305,7 +305,7 @@ def own_functions_run_here(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_tasks_that_fail_are_run_again_and_add_once(
+def test_failed_tasks_are_repeated_and_added_once(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = _records(2000)
@@ -326,7 +326,7 @@ def test_tasks_that_fail_are_run_again_and_add_once(
 
 
 @pytest.mark.slow
-def test_nothing_is_released_where_a_task_fails_for_good(
+def test_permanently_failing_task_releases_nothing(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(_: Any) -> Any:
@@ -343,7 +343,7 @@ def test_nothing_is_released_where_a_task_fails_for_good(
 
 
 @pytest.mark.slow
-def test_functions_of_a_frame_that_lack_a_module_are_told_of(
+def test_frame_functions_lacking_a_module_are_reported(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def imports(batches: Any) -> Any:
@@ -360,7 +360,7 @@ def test_functions_of_a_frame_that_lack_a_module_are_told_of(
 
 
 @pytest.mark.slow
-def test_a_frame_that_may_change_is_refused_until_it_is_checkpointed(spark: Any) -> None:
+def test_changing_frame_is_rejected_until_checkpointed(spark: Any) -> None:
     from pyspark.sql import functions
 
     rows = spark.createDataFrame(_records(500))
@@ -388,7 +388,7 @@ def test_sums_of_many_coordinates_are_added_up_by_tasks(spark: Any) -> None:
 
 
 def _program(name: str, *words: object) -> list[str]:
-    """The lines that a program beside this one prints, in a process of its own."""
+    """The lines printed by a program in this folder, in a separate process."""
     command = [sys.executable, "-m", f"tests.tables.engines.{name}", *map(str, words)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
     assert ended.returncode == 0, ended.stderr[-2000:]
@@ -398,13 +398,13 @@ def _program(name: str, *words: object) -> list[str]:
 @pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("pyspark_and_java")
 @pytest.mark.parametrize("kills", [1, 2])
-def test_workers_that_are_killed_change_nothing(tmp_path: Path, kills: int) -> None:
-    """A cluster of two workers on this machine, where slow tasks are run twice besides."""
+def test_killed_workers_change_nothing(tmp_path: Path, kills: int) -> None:
+    """A cluster of two workers on this machine that also runs slow tasks twice."""
     lines = _program("spark_cluster", tmp_path, kills)
     assert lines.count("KILLED") == kills
     refused = any(line.startswith("NOTHING RELEASED") for line in lines)
     assert ("SAME" in lines) is not refused, lines
-    # A ledger has charged the release, whatever came of it.
+    # A ledger has charged the release, whatever its outcome.
     assert "CHARGED" in lines, lines
     if kills == 2:
         assert any("Spark has lost its executors" in line for line in lines), lines
@@ -413,10 +413,8 @@ def test_workers_that_are_killed_change_nothing(tmp_path: Path, kills: int) -> N
 @pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("pyspark_and_java")
 @pytest.mark.parametrize("published", ["fit", "mean", "histogram"])
-def test_what_is_kept_and_lost_is_made_again_and_gives_the_same(
-    tmp_path: Path, published: str
-) -> None:
-    """A worker is killed between two looks at what both keep: rounds of a fit, passes of others."""
+def test_lost_cached_data_are_rebuilt_equally(tmp_path: Path, published: str) -> None:
+    """A worker is killed between two passes over cached data: rounds of a fit, passes of others."""
     lines = _program("spark_lost", tmp_path, published, 1)
     assert re.fullmatch(r"LOST [1-9]\d* of 12", lines[1]), lines
     assert [lines[0], *lines[2:]] == ["KILLED", "SAME", "CHARGED"]
@@ -424,15 +422,15 @@ def test_what_is_kept_and_lost_is_made_again_and_gives_the_same(
 
 @pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("pyspark_and_java")
-def test_blocks_that_are_not_made_again_of_the_same_rows_are_told_of(tmp_path: Path) -> None:
-    """The seeded bug: a source gives other numbers when it is read again, so that blocks differ."""
+def test_differently_rebuilt_blocks_are_reported(tmp_path: Path) -> None:
+    """The mutant: a source returns other numbers on rereading, so that blocks differ."""
     lines = _program("spark_lost", tmp_path, "fit", 1, "changes")
     assert lines[-2:] == ["OTHER", "CHARGED"], lines
 
 
 @pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("pyspark_and_java")
-def test_a_fit_that_loses_all_workers_publishes_nothing_and_is_charged(tmp_path: Path) -> None:
+def test_fit_losing_all_workers_publishes_nothing_but_charges(tmp_path: Path) -> None:
     lines = _program("spark_lost", tmp_path, "fit", 2)
     assert "LOST 12 of 12" in lines, lines
     assert lines[-2].startswith("NOTHING RELEASED: Spark has lost its executors"), lines
@@ -441,15 +439,15 @@ def test_a_fit_that_loses_all_workers_publishes_nothing_and_is_charged(tmp_path:
 
 @pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("pyspark_and_java")
-def test_a_checkpoint_whose_rows_are_lost_publishes_nothing(tmp_path: Path) -> None:
-    """Such rows cannot be made again, and a fit goes not on with those that are left."""
+def test_checkpoint_with_lost_rows_publishes_nothing(tmp_path: Path) -> None:
+    """Such rows cannot be rebuilt, and a fit does not continue with the remaining ones."""
     lines = _program("spark_lost", tmp_path, "fit", 1, "checkpoint")
     assert lines[-2].startswith("NOTHING RELEASED: The frame of Spark cannot be read to"), lines
     assert lines[-1] == "CHARGED"
 
 
 def _through_connect(folder: Path, *names: str) -> list[str]:
-    """The tests that are kept through a server, of which this interpreter is only a client."""
+    """The tests that pass through a server; this interpreter is only a client."""
     if find_spec("grpc") is None:
         pytest.skip("Spark Connect is absent: pip install 'pyspark[connect]'")
     return [line.removeprefix("KEPT ") for line in _program("spark_connect", folder, *names)]
@@ -457,16 +455,16 @@ def _through_connect(folder: Path, *names: str) -> list[str]:
 
 @pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("pyspark_and_java")
-def test_the_contract_is_kept_through_spark_connect(tmp_path: Path) -> None:
+def test_contract_is_satisfied_through_spark_connect(tmp_path: Path) -> None:
     kept = _through_connect(tmp_path, "contract")
     assert [name for name in kept if name.startswith("test_releases")], kept
 
 
 @pytest.mark.slow(full=True)
 @pytest.mark.usefixtures("pyspark_and_java")
-def test_fits_means_and_files_of_releases_go_through_spark_connect(tmp_path: Path) -> None:
+def test_fits_means_and_files_work_through_spark_connect(tmp_path: Path) -> None:
     assert _through_connect(tmp_path, "fits", "files") == [
-        "test_a_frame_of_spark_is_fitted_where_it_is",
+        "test_spark_frame_is_fitted_in_place",
         "test_truths_elements_and_a_loss_of_ones_own",
         "a mean by clip",
         "a mean by recentred",
@@ -476,7 +474,7 @@ def test_fits_means_and_files_of_releases_go_through_spark_connect(tmp_path: Pat
 
 
 @pytest.mark.slow(full=True)
-def test_one_user_with_ten_million_rows_and_a_million_items(spark: Any) -> None:
+def test_one_user_with_ten_million_rows_is_released(spark: Any) -> None:
     from pyspark.sql import functions
 
     ids = spark.range(10_000_000)
@@ -510,7 +508,7 @@ def test_one_user_with_ten_million_rows_and_a_million_items(spark: Any) -> None:
         ("unsigned", "cast it, or use engine='duckdb'"),
     ],
 )
-def test_what_is_not_supported_is_refused_with_its_remedy(
+def test_unsupported_feature_is_rejected_with_its_remedy(
     source: str, remedy: str, spark: Any
 ) -> None:
     import duckdb

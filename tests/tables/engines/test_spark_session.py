@@ -1,4 +1,4 @@
-"""Which session of Spark is meant, and what is said where it fails."""
+"""The selection of the session of Spark, and errors if it fails."""
 
 from __future__ import annotations
 
@@ -70,20 +70,20 @@ def test_one_warning_of_pandas_is_silent_and_no_other() -> None:
             warnings.warn("PySpark does something else", FutureWarning, stacklevel=1)
 
 
-def test_without_pyspark_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyspark_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_session, "find_spec", lambda _: None)
     with refuses("engine", "'dpgrain[spark]'"):
         dg.read("rows.parquet", user="who", engine="spark")
 
 
-def test_without_spark_connect_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_spark_connect_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_session, "find_spec", lambda name: None if name == "grpc" else name)
     with refuses("engine", "'pyspark[connect]'"):
         SparkRunner.at("sc://127.0.0.1")
 
 
 class Failing:
-    """A session in which everything fails; it is its own context."""
+    """A session that always fails; it is also its context."""
 
     def __init__(self) -> None:
         self.tags = list[str]()
@@ -127,7 +127,7 @@ def _fails(said: str) -> DataError:
         ("ModuleNotFoundError: No module named 'dpgrain'", "set PYSPARK_PYTHON"),
     ],
 )
-def test_an_error_of_spark_is_one_sentence_without_its_words(said: str, told: str) -> None:
+def test_spark_error_is_one_sentence_without_its_text(said: str, told: str) -> None:
     error = _fails(said)
     assert told in str(error)
     assert "bob" not in str(error)
@@ -144,7 +144,7 @@ def test_ctrl_c_ends_the_work_everywhere() -> None:
     assert [tag.split(" ")[0] for tag in session.tags] == ["ended"]
 
 
-def test_progress_tells_a_share_of_tasks_and_no_number() -> None:
+def test_progress_shows_task_share_and_no_number() -> None:
     """How many tasks there are may follow from how many rows there are."""
     with Progress(1, show=False) as shown:
         shown.stage("Adding up")
@@ -154,7 +154,7 @@ def test_progress_tells_a_share_of_tasks_and_no_number() -> None:
         assert shown.text == "Adding up: stage 4 of Spark, 25% of its tasks"
 
 
-def test_a_master_goes_with_spark_alone(command: Command, tmp_path: Any) -> None:
+def test_master_requires_spark(command: Command, tmp_path: Any) -> None:
     for words in (["--master", "local[2]"], ["--engine", "spark", "--master", "http://h"]):
         found = command("count", tmp_path / "x.parquet", "--user", "who", "--epsilon", "1",
                         "--delta", "1e-6", *words)  # fmt: skip
@@ -163,7 +163,7 @@ def test_a_master_goes_with_spark_alone(command: Command, tmp_path: Any) -> None
 
 
 class Tracked:
-    """What Spark tells of its stages: at each look, the number of tasks that run in each."""
+    """Spark's report on its stages: at each call, the number of running tasks in each."""
 
     def __init__(self, looks: list[list[int]], before: str) -> None:
         self.looks, self.now, self.before = looks, list[int](), before
@@ -186,7 +186,7 @@ class Tracked:
 
 
 def _ended(monkeypatch: pytest.MonkeyPatch, looks: list[list[int]], before: str = "FAILED") -> str:
-    """What is said of work that goes on until it is ended, or for a quarter of a second."""
+    """The outcome of work that continues until it is ended, or for a quarter of a second."""
     pyspark = pytest.importorskip("pyspark.errors")
     monkeypatch.setattr(spark_session, "_POLL_SECONDS", 0.005)
     monkeypatch.setattr(spark_session, "LOST_SECONDS", 0.05)
@@ -206,7 +206,7 @@ def _ended(monkeypatch: pytest.MonkeyPatch, looks: list[list[int]], before: str 
     return "done"
 
 
-def test_work_that_has_lost_its_executors_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_without_executors_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = "Spark has lost its executors"
     assert lost in _ended(monkeypatch, [[2], [0]])
     # They were there for an earlier job.
@@ -214,7 +214,7 @@ def test_work_that_has_lost_its_executors_is_ended(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("looks", [[[0]], [[], [0]], [[1], [0, 1]], [[1], []]])
-def test_work_that_waits_or_runs_is_not_ended(
+def test_waiting_or_running_work_is_not_ended(
     monkeypatch: pytest.MonkeyPatch, looks: list[list[int]]
 ) -> None:
     """For a first executor, in one stage of several, or here between two stages."""
@@ -222,7 +222,7 @@ def test_work_that_waits_or_runs_is_not_ended(
 
 
 @pytest.mark.slow
-def test_a_session_at_another_address_is_refused(spark: Any) -> None:
+def test_session_at_another_address_is_rejected(spark: Any) -> None:
     assert SparkRunner.at("spark").spark is not None
     assert SparkRunner.at(spark.sparkContext.master).spark is not None
     with pytest.raises(ParameterError, match="this process has a session at 'local"):
@@ -230,12 +230,12 @@ def test_a_session_at_another_address_is_refused(spark: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_thread_without_a_session_of_its_own_is_refused_another_address(spark: Any) -> None:
+def test_thread_without_session_is_rejected_another_address(spark: Any) -> None:
     """Which session is active is known to each thread, and there is one for all of them."""
     said: list[str] = []
 
     def other() -> None:
-        # As in a thread in which nobody has begun one.
+        # As in a thread without a session.
         spark._jvm.SparkSession.clearActiveSession()
         try:
             SparkRunner.at("local[7]")
@@ -251,8 +251,8 @@ def test_a_thread_without_a_session_of_its_own_is_refused_another_address(spark:
 
 
 @pytest.mark.slow
-def test_a_small_frame_is_kept_in_few_parts(spark: Any) -> None:
-    """Without being told, Spark keeps as many parts as its settings say, which are three here."""
+def test_small_frame_is_stored_in_few_parts(spark: Any) -> None:
+    """By default, Spark stores as many parts as its settings state, three here."""
     from pyspark.sql import functions
 
     def parts(keep: Any) -> int:

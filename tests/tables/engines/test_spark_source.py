@@ -1,4 +1,4 @@
-"""Frames and files that Spark reads: their types, and what is refused before anything is read."""
+"""Frames and files that Spark reads: their types, and errors before anything is read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TYPES = {
 }
 
 
-def test_columns_have_the_types_that_duckdb_gives_them(spark: Any) -> None:
+def test_columns_have_duckdb_types(spark: Any) -> None:
     listed = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, (kind, _) in TYPES.items())
     source = SparkSource.from_frame(spark.sql(f"SELECT {listed}"))
     assert source.columns() == {name: kind for name, (_, kind) in TYPES.items()}
@@ -44,7 +44,7 @@ def test_columns_have_the_types_that_duckdb_gives_them(spark: Any) -> None:
         table.check("name")
 
 
-def test_two_columns_of_one_name_are_refused(spark: Any) -> None:
+def test_duplicate_column_names_are_rejected(spark: Any) -> None:
     for names, told in (
         ("1 AS who, 2 AS who", "'who' twice"),
         ("1 AS who, 2 AS WHO", "'who' and 'WHO', which queries treat as the same"),
@@ -53,7 +53,7 @@ def test_two_columns_of_one_name_are_refused(spark: Any) -> None:
             dg.read(spark.sql(f"SELECT {names}"), user="who", rows="as given")
 
 
-def test_a_frame_is_read_by_spark_alone(spark: Any) -> None:
+def test_frame_is_read_only_by_spark(spark: Any) -> None:
     frame = spark.sql("SELECT 1 AS who")
     with pytest.raises(ParameterError, match="engine must be 'spark' for a Spark DataFrame"):
         dg.read(frame, user="who", engine="duckdb", rows="as given")
@@ -61,7 +61,7 @@ def test_a_frame_is_read_by_spark_alone(spark: Any) -> None:
         dg.read(frame, user="who", engine=spark.newSession(), rows="as given").open_engine()
 
 
-def test_files_that_are_absent_are_told(spark: Any, tmp_path: Path) -> None:
+def test_missing_files_are_reported(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="finds no Parquet file at"):
         dg.read(tmp_path / "absent", user="who", engine=spark)
 
@@ -78,10 +78,10 @@ def test_files_that_are_absent_are_told(spark: Any, tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_files_that_one_value_may_end_are_as_given(
+def test_files_with_fatal_values_are_as_given(
     kind: pa.DataType, raw: Any, provenance: str, spark: Any, tmp_path: Path
 ) -> None:
-    """Where Spark ends at a value, the guarantee says that nobody's is assumed to be such."""
+    """If a value can make Spark fail, the guarantee states the assumption that none does."""
     said: list[int | str] = []
     for hers in ([], [raw]):
         path = tmp_path / f"{len(hers)}.parquet"
@@ -98,7 +98,7 @@ def test_files_that_one_value_may_end_are_as_given(
 
 
 def column(kind: pa.DataType, more: list[Any]) -> pa.Array:
-    """Two nulls and more values, which are stored as they are."""
+    """Two nulls and more values, in the stored form."""
     if pa.types.is_decimal(kind):
         stored = b"".join(each.to_bytes(16, "little", signed=True) for each in [0, 0, *more])
         return pa.Array.from_buffers(kind, 2 + len(more), [None, pa.py_buffer(stored)])

@@ -1,4 +1,4 @@
-"""What tasks answer, without Spark: slices that are added up, rows that are read, versions."""
+"""The answers of tasks, without Spark: added slices, read rows, versions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_tasks_add_up_slices_in_any_order(parts: int, random: object) -> None:
     random.shuffle(order)  # type: ignore[attr-defined]
     found = SliceSums()
     for place in range(slice_count(size)):
-        # All slices of one place come to one task, with those of other places.
+        # All slices of one place reach one task, with other places' slices.
         mine = [i for i in order if rows["slice"][i].as_py() == place]
         for batch in AddSlicesTask()(rows.take(pa.array(mine)).to_batches()):
             assert batch.schema == SUMS
@@ -66,7 +66,7 @@ def test_tasks_add_up_slices_in_any_order(parts: int, random: object) -> None:
     assert np.array_equal(found.total(size), sum(sums))
 
 
-def test_a_slice_that_comes_twice_or_never_is_noticed() -> None:
+def test_duplicate_or_missing_slice_is_noticed() -> None:
     batch = slices(_sums(20_000, 1), 0)
     twice, never = SliceSums(), SliceSums()
     twice.add(batch)
@@ -77,7 +77,7 @@ def test_a_slice_that_comes_twice_or_never_is_noticed() -> None:
         never.total(20_000)
 
 
-def test_a_slice_of_a_partition_that_others_lack_is_noticed() -> None:
+def test_slice_of_an_extra_partition_is_noticed() -> None:
     found = SliceSums()
     found.add(slices(_sums(20_000, 1), 0))
     found.add(slices(_sums(20_000, 2), 1).slice(0, 1))
@@ -92,7 +92,7 @@ def _rows(**columns: str) -> TableRows:
 ROWS = pa.table({"a": pa.array([1, 1, None]), "b": pa.array(["x", "x", "y"])})
 
 
-def test_a_task_reads_the_rows_that_come_under_their_own_names() -> None:
+def test_task_reads_rows_under_their_own_names() -> None:
     rows = _rows(who="BIGINT", **{"it'em `\"": "VARCHAR"})
     task = QueryTask(rows, ("who", "it'em `\""), DistinctQuery(("it'em `\"",)))
     (batch,) = pickle.loads(pickle.dumps(task))(ROWS.to_batches(max_chunksize=1))
@@ -101,8 +101,8 @@ def test_a_task_reads_the_rows_that_come_under_their_own_names() -> None:
     assert list(task([])) == []
 
 
-def test_text_that_is_no_text_is_missing_and_fails_nothing() -> None:
-    """A value that cannot be decoded would end the release, and tell that somebody has it."""
+def test_undecodable_text_is_missing_and_fails_nothing() -> None:
+    """An undecodable value would end the release, and reveal that some user has it."""
     odd = pa.Array.from_buffers(
         pa.string(), 2, [None, pa.py_buffer(np.array([0, 1, 2], np.int32)), pa.py_buffer(b"\xffz")]
     )
@@ -111,13 +111,13 @@ def test_text_that_is_no_text_is_missing_and_fails_nothing() -> None:
     assert batch.column(0).to_pylist() == [None, "z"]
 
 
-def test_the_extent_of_a_partition_counts_rows_without_a_number() -> None:
+def test_partition_extent_counts_rows_without_a_number() -> None:
     task = QueryTask(_rows(who="BIGINT"), ("who",), ExtentQuery("who"))
     (batch,) = task(ROWS.select(["a"]).to_batches())
     assert batch.to_pylist() == [{"low": 1, "high": 1, "rows": 3}]
 
 
-def test_another_version_of_the_package_is_refused() -> None:
+def test_another_package_version_is_rejected() -> None:
     task = VersionedTask(AddSlicesTask())
     assert task.version == dg.__version__
     assert not list(task([]))

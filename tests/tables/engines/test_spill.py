@@ -1,4 +1,4 @@
-"""What is spilled to disk goes with the release, and with the process, however that ends."""
+"""Spilled data are removed with the release, and with the process, however it ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpgrain.tables.engines.spill import SpillFolder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals and locks")
 
-#: A release that spills, told to stay where it has something on disk.
+#: A spilling release that pauses with data on disk.
 RUNNING = """
     import signal, sys, time
     {before}
@@ -69,7 +69,7 @@ def test_a_terminated_process_leaves_nothing(busy: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_host_that_handles_the_signal_is_left_alone(tmp_path: Path) -> None:
+def test_host_handling_the_signal_is_not_disturbed(tmp_path: Path) -> None:
     host = "signal.signal(signal.SIGTERM, lambda *_: (print('host', flush=True), sys.exit(7)))"
     process = started(tmp_path, host=host)
     assert ended(process, signal.SIGTERM) == (7, "host\n")
@@ -82,14 +82,14 @@ def test_a_host_that_handles_the_signal_is_left_alone(tmp_path: Path) -> None:
     [(signal.SIGKILL, {}), (signal.SIGTERM, {"start": IN_A_THREAD})],
     ids=["killed", "terminated in a thread"],
 )
-def test_what_a_killed_process_left_goes_with_the_next_release(
+def test_files_of_a_killed_process_are_removed_later(
     number: signal.Signals, parts: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     alive = started(tmp_path)
     (of_the_living,) = tmp_path.iterdir()
     try:
-        # A second one, beside which the first one's folder stays.
+        # A second one; the first one's folder remains.
         text = textwrap.dedent(RUNNING).format(
             before="", host="", busy=WAITING, start=parts.get("start", "work()")
         )
@@ -122,7 +122,7 @@ def test_the_signal_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
         second.remove()
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-        # One that the host sets meanwhile is the host's.
+        # One set by the host in the meantime is the host's.
         third = SpillFolder()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         third.remove()

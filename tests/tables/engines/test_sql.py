@@ -26,7 +26,7 @@ LONG = "x" * (LONGEST_LABEL + 1)
 
 
 def asked(sql: str, value: str) -> Any:
-    """Return what an expression of the column ``a "b"`` is for a value."""
+    """Return the value of an expression of the column ``a "b"`` for an input."""
     return duckdb.execute(f"SELECT {sql} FROM (SELECT {value} AS {QUOTED})").fetchall()[0][0]
 
 
@@ -48,7 +48,7 @@ def asked(sql: str, value: str) -> Any:
         ("INTEGER", "NULL", None),
     ],
 )
-def test_a_row_holds_a_key_where_the_key_is_no_null(kind: str, value: str, expected: Any) -> None:
+def test_row_has_a_key_unless_it_is_null(kind: str, value: str, expected: Any) -> None:
     column = 'a "b"'
     assert asked(key_sql(column, kind), value) == expected
     assert bool(asked(has_key_sql(column, kind), value)) == (expected is not None)

@@ -15,7 +15,7 @@ _names = itertools.count()
 
 
 def missing() -> str:
-    """Say what this machine lacks to run these tests; nothing where it has all."""
+    """Return the missing requirements of these tests, or an empty string."""
     try:
         import adbc_driver_postgresql  # noqa: F401
     except ImportError:
@@ -59,6 +59,6 @@ class Database:
 
 @contextmanager
 def database() -> Iterator[Database]:
-    """A server of its own on this machine."""
+    """A separate server on this machine."""
     with cases.server() as address:
         yield Database(address)

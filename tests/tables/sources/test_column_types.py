@@ -1,4 +1,4 @@
-"""Every type of column that there is, for every use: refused by its schema, or read alike by all."""
+"""Every existing column type, for every use: rejected by its schema, or read equally by all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from dpgrain.tables.sources.column_types import (
     read_as,
     widest,
 )
-from dpgrain.tables.sources.relations import RelationSource
+from dpgrain.tables.sources.read_arguments import RelationSource
 
 # A value of each type that DuckDB has, as SQL; a version with another type fails here.
 VALUES = {
@@ -128,7 +128,7 @@ def test_each_type_of_this_version_is_tried() -> None:
 
 @pytest.mark.parametrize("kind", VALUES)
 @pytest.mark.parametrize("use", USES)
-def test_a_column_is_refused_by_its_type_or_read_alike(kind: str, use: str) -> None:
+def test_column_is_rejected_by_type_or_read_equally(kind: str, use: str) -> None:
     made = connection()
     try:
         made.execute(
@@ -151,7 +151,7 @@ def test_a_column_is_refused_by_its_type_or_read_alike(kind: str, use: str) -> N
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_a_type_that_is_not_listed_is_named_with_a_cast(kind: str) -> None:
+def test_unlisted_type_is_named_with_a_cast(kind: str) -> None:
     described = str(connection().sql(f"SELECT {VALUES[kind]} AS x").types[0])
     assert (column_type(described) is None) == (kind in REFUSED)
     if kind not in REFUSED:
@@ -178,7 +178,7 @@ RAW = [0, -1, 86_399_999_999_999, 10**15, 2**62, -(2**62), 2**63 - 1, 1 - 2**63,
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "Europe/Paris"])
 def test_no_number_of_a_time_ends_a_release(unit: str, zone: str | None, tmp_path: Path) -> None:
-    """Whatever a time is stored as, each source and engine has the same day of it, or none."""
+    """For any stored time, each source and engine has the same day of it, or none."""
     rows = {
         "who": pa.array(range(len(RAW))),
         "at": pa.array(RAW, pa.int64()).view(pa.timestamp(unit, zone)),
@@ -186,7 +186,7 @@ def test_no_number_of_a_time_ends_a_release(unit: str, zone: str | None, tmp_pat
     table = pa.table(rows)
     sources: list[Any] = [table]
     if unit != "s":
-        # Arrow writes seconds as milliseconds, and refuses what does not fit.
+        # Arrow writes seconds as milliseconds, and rejects overflow.
         pq.write_table(table, tmp_path / "t.parquet")
         pq.write_table(table, tmp_path / "u.parquet", write_statistics=False)
         sources += [tmp_path / "t.parquet", tmp_path / "u.parquet"]
@@ -203,7 +203,7 @@ def test_no_number_of_a_time_ends_a_release(unit: str, zone: str | None, tmp_pat
 
 
 @pytest.mark.parametrize("zone", [None, "UTC"])
-def test_a_time_of_a_file_that_is_out_of_range_is_none(zone: str | None, tmp_path: Path) -> None:
+def test_out_of_range_file_time_is_missing(zone: str | None, tmp_path: Path) -> None:
     at = pa.array([0, -(2**63), 1 - 2**63], pa.int64()).view(pa.timestamp("us", zone))
     pq.write_table(pa.table({"who": [0, 1, 2], "at": at}), tmp_path / "t.parquet")
     rows = dg.read(tmp_path / "t.parquet", user="who", engine="duckdb")
@@ -294,7 +294,7 @@ def test_many_long_texts_end_no_release_of_a_relation() -> None:
         f"w VARCHAR GENERATED ALWAYS AS (repeat('x', {size}) || k)); "
         "INSERT INTO t(who, k) SELECT i, i % 2 FROM range(33000) r(i)"
     )
-    # Its texts are made as they are read, so that they need no room before.
+    # Its texts are created during reading, so that they need no memory before.
     table = dg.read(made.table("t"), user="who", rows="as given", memory="256MB", threads=1)
     domain = ["x" * size + end for end in "01"]
     release = dg.count(table, by="w", domain=domain, **ASKED)
@@ -303,7 +303,7 @@ def test_many_long_texts_end_no_release_of_a_relation() -> None:
 
 @pytest.mark.parametrize("kind", ["ENUM", "VARCHAR"])
 @pytest.mark.parametrize("engine", ["duckdb", InMemory])
-def test_no_text_that_is_no_label_leaves_the_caller_s_database(kind: str, engine: Any) -> None:
+def test_invalid_text_never_leaves_the_callers_database(kind: str, engine: Any) -> None:
     made, long = connection(), "1" * (LONGEST_LABEL + 1)
     made.execute(f"CREATE TYPE own AS ENUM ('1', '{long}')")
     written = "own" if kind == "ENUM" else kind
@@ -320,7 +320,7 @@ def test_no_text_that_is_no_label_leaves_the_caller_s_database(kind: str, engine
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["parquet", "csv", "table"])
 @pytest.mark.parametrize("memory", ["256MB", "1GB"])
-def test_memory_does_not_bound_what_is_kept_in_it(ending: str, memory: str, tmp_path: Path) -> None:
+def test_memory_does_not_bound_stored_contents(ending: str, memory: str, tmp_path: Path) -> None:
     """The engine in memory has rows that are many times what a release may work with."""
     size, source = 2000 if memory == "256MB" else 7000, tmp_path / f"t.{ending}"
     made = connection()
@@ -340,7 +340,7 @@ def test_memory_does_not_bound_what_is_kept_in_it(ending: str, memory: str, tmp_
 
 
 @pytest.mark.parametrize("engine", ["duckdb", InMemory])
-def test_columns_that_are_not_used_are_not_read(engine: Any, tmp_path: Path) -> None:
+def test_unused_columns_are_not_read(engine: Any, tmp_path: Path) -> None:
     """A column that cannot be read to its end ends no release of the others."""
     made = connection()
     fails = (
@@ -359,9 +359,7 @@ NAMES = {"twice": ["a", "a"], "capital letters": ["a", "A"], "renamed": ["a", "A
 
 @pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
 @pytest.mark.parametrize("kind", ["arrow", "parquet", "csv", "relation", "pandas", "polars"])
-def test_names_that_queries_hold_to_be_one_are_refused(
-    kind: str, names: list[str], tmp_path: Path
-) -> None:
+def test_names_equal_in_queries_are_rejected(kind: str, names: list[str], tmp_path: Path) -> None:
     table: Any = pa.table([[place] for place in range(len(names))], names=names)
     if kind == "parquet":
         pq.write_table(table, tmp_path / "t.parquet")
@@ -386,7 +384,7 @@ def test_names_that_queries_hold_to_be_one_are_refused(
         dg.read(table, rows="as given")
 
 
-def test_types_that_frames_alone_have_are_refused_where_they_are_used() -> None:
+def test_frame_only_types_are_rejected_in_other_uses() -> None:
     polars = pytest.importorskip("polars")
     wide = polars.Series([1, 2], dtype=polars.Int128)
     table = dg.read(polars.DataFrame({"who": [1, 2], "wide": wide}), user="who")

@@ -19,7 +19,7 @@ from dpgrain.tables.engines.duckdb import DuckDB
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])
-def test_rows_of_another_encoding_are_dropped_alone(ending: str, tmp_path: Path) -> None:
+def test_rows_of_another_encoding_are_dropped_individually(ending: str, tmp_path: Path) -> None:
     good = b"".join(b"u%d,a,1\n" % i for i in range(50))
     raw = b"who,item,x\n" + good + "v,café,1\n".encode("latin-1") + good + "w,é,1\n".encode()
     path = tmp_path / f"rows.{ending}"
@@ -52,7 +52,7 @@ def test_rows_of_a_stated_encoding_are_read(
     assert found == expected | Counter({"\x81": int(encoding == "latin-1")})
 
 
-def test_a_file_is_advised_to_be_checked_once_whatever_its_rows(
+def test_csv_advice_appears_once_for_any_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = []
@@ -71,7 +71,7 @@ def test_a_file_is_advised_to_be_checked_once_whatever_its_rows(
     assert told[0].count("rows.csv: values and lines that cannot be read are dropped silently") == 1
 
 
-def test_a_file_that_is_being_checked_prints_no_advice(
+def test_file_being_checked_prints_no_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     (tmp_path / "rows.csv").write_bytes(b"who,item\n1,a\n")
@@ -89,7 +89,7 @@ def test_an_unknown_encoding_raises(tmp_path: Path) -> None:
         dg.read(tmp_path / "rows.csv", encoding="utf-16")
 
 
-#: Lines that somebody may have written; none of them is a row with item b.
+#: Lines that a user may have written; none of them is a row with item b.
 ODD = [
     b"1,a\n", b"1,a,2,3,4\n", b"\n", b'1,a"b"c,2\n', b'1,"a"b,2\n', b"1,\xe9,2\n", b"1,a,\x00\n",
     b'1,"x\ny",2\n', b"1,\xc3,2\n", b"\x00\xff\xfe\n", b"1,a,2\r", b"\r\n", b'1,"a""b",2\n',
@@ -99,9 +99,9 @@ ODD = [
 
 @pytest.mark.parametrize("seed", range(12))
 def test_odd_lines_do_not_touch_others(seed: int, tmp_path: Path) -> None:
-    """Whatever lines stand between them, all good rows are read, by any number of threads."""
+    """With any lines between them, all good rows are read, by any number of threads."""
     chance = random.Random(seed)
-    # Of some files, each thread reads a part.
+    # For some files, each thread reads a part.
     size = chance.choice([50, 50, 50, 400_000])
     good = b"".join(b"%d,b,1\n" % i for i in range(size))
     raw = b"who,item,x\n"
@@ -118,7 +118,7 @@ def test_odd_lines_do_not_touch_others(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("types", [None, {"x": "DOUBLE"}])
-def test_lines_that_are_dropped_are_told_to_the_curator(types: Any, tmp_path: Path) -> None:
+def test_dropped_lines_are_reported_to_the_curator(types: Any, tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_bytes(
         b'who,item,x\n1,a,1\n2,b\n3,c,1,5\n\n4,"d\ne",2\n,f,3\n5,g,9\n6,\xe9,1\n7,"h,1\n8,i,1\n'
@@ -141,9 +141,9 @@ def test_lines_that_are_dropped_are_told_to_the_curator(types: Any, tmp_path: Pa
 
 # -- rows that others' buffers cut ---
 
-#: Bytes between places where a reader may begin anew; all buffers of DuckDB are multiples of it.
+#: Bytes between possible restart points of a reader; DuckDB's buffers are all multiples of it.
 STEP = 1 << 20
-#: Well-formed rows of one person, of which each is one row, whatever it holds.
+#: Well-formed rows of one person; each is one row, whatever its contents.
 OWN_ROWS: dict[str, bytes] = {
     "none": b"",
     "plain": b"eve,b,x\n",
@@ -176,7 +176,7 @@ def with_quotes_at_each_step(end: bytes, size: int) -> list[bytes]:
 def test_no_row_is_read_otherwise_for_another(
     own: str, end: bytes, ending: str, tmp_path: Path
 ) -> None:
-    """Of files longer than several buffers, whose quotes hold line ends at each boundary."""
+    """In files longer than several buffers, with quoted line ends at each boundary."""
     size = 20 * STEP if own in ("none", "of many buffers") else 3 * STEP
     rows = with_quotes_at_each_step(end, size)
     expected = Counter(row.split(b",", 1)[0].decode() for row in rows)

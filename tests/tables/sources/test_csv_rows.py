@@ -1,4 +1,4 @@
-"""Rows of CSV that are too long are left out by themselves; where rows end is DuckDB's own opinion."""
+"""Too long CSV rows are dropped individually; DuckDB decides where rows end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.sources.csv_files import csv_reader
 from dpgrain.tables.sources.csv_rows import MAX_ROW_BYTES, QuoteNormalizer, RowSplitter
 
-#: All that matters to where a row ends; and what might, but does not.
+#: Everything that determines the end of a row; and some text that does not.
 MATTERS, STRANGE = b'",\n\r x', b'",\n\0\xff'
 Read = dict[bytes, list[tuple[Any, ...]]]
 
@@ -31,7 +31,7 @@ def words_of(alphabet: bytes, most: int) -> list[bytes]:
 
 
 def as_read(words: list[bytes], columns: list[str], folder: Path) -> Read:
-    """What DuckDB reads of files that hold a header and one word."""
+    """DuckDB's result for files with a header and one word."""
     paths = []
     for place, word in enumerate(words):
         paths.append(folder / f"{place}.csv")
@@ -61,10 +61,10 @@ def split(word: bytes, delimiter: str = ",") -> list[bytes]:
     ("alphabet", "most"),
     [(MATTERS, 5), (STRANGE, 5), pytest.param(MATTERS, 6, marks=pytest.mark.slow(full=True))],
 )
-def test_rows_end_where_duckdb_ends_them(
+def test_rows_end_as_in_duckdb(
     alphabet: bytes, most: int, columns: list[str], tmp_path: Path
 ) -> None:
-    """Of all short words: each row is read alone as it is among others, and is one row."""
+    """For all short words: each row is read the same with and without others, and is one row."""
     read = as_read(words_of(alphabet, most), columns, tmp_path)
     for word, values in read.items():
         rows = split(word)
@@ -96,7 +96,7 @@ def test_pieces_do_not_matter(odd: float, delimiter: str) -> None:
             assert splitter.ends(text[low:high]) == expected
 
 
-#: Rows of one person, as long as asked for, before their ends.
+#: Rows of one person with the requested length, without their line ends.
 OWN_ROWS = {
     "plain": lambda size: b"eve,b," + b"x" * (size - 6),
     "rows of others": lambda size: b'eve,b,"' + (b"u1,a,1\n" * (size // 7))[: size - 8] + b'"',
@@ -121,10 +121,10 @@ def counted(paths: list[Path], threads: int) -> dict[tuple[str, str], int]:
     ("ending", "place"),
     [("csv", "start"), ("csv", "middle"), ("csv", "end"), ("csv.gz", "middle")],
 )
-def test_a_long_row_is_left_out_by_itself(
+def test_long_row_is_dropped_individually(
     ending: str, own: str, place: str, tmp_path: Path
 ) -> None:
-    """Up to the greatest length it is read, above it is not, and nobody else's row changes."""
+    """Up to the largest length it is read, above it is not, and no other row changes."""
     others = Counter(row.split(b",", 1)[0].decode() for row in OTHERS)
     cut = {"start": 0, "middle": len(OTHERS) // 3, "end": len(OTHERS)}[place]
     lengths = [MAX_ROW_BYTES - 1, MAX_ROW_BYTES, MAX_ROW_BYTES + 1, 2 * MAX_ROW_BYTES + 7]
@@ -146,7 +146,7 @@ def test_a_long_row_is_left_out_by_itself(
 
 
 @pytest.mark.slow
-def test_the_curator_is_told(tmp_path: Path) -> None:
+def test_curator_sees_dropped_rows(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     long = OWN_ROWS["rows of others"](MAX_ROW_BYTES + 1)
     # The last quote is left open.
@@ -160,7 +160,7 @@ def test_the_curator_is_told(tmp_path: Path) -> None:
         assert f" {line}\n" in f"{told}\n"
 
 
-def test_a_copy_is_private_and_goes_with_the_release(
+def test_copy_is_private_and_removed_with_the_release(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "spill"))
@@ -181,10 +181,10 @@ MARK = b"\xef\xbb\xbf"
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])
 @pytest.mark.parametrize("row", ["", '3,5" disk', "3," + "x" * (MAX_ROW_BYTES + 1)])
 @pytest.mark.parametrize("header", ["who,item", '"who","item"', 'who,"item"'])
-def test_a_mark_of_the_byte_order_belongs_to_no_value(
+def test_byte_order_mark_belongs_to_no_value(
     header: str, row: str, ending: str, tmp_path: Path
 ) -> None:
-    """A file says the same with a mark in front of its first name as without."""
+    """A file reads the same with and without a mark before its first name."""
     read = []
     for mark in (b"", MARK):
         raw = mark + "\n".join([header, "1,a", row, "2,b"]).encode()
@@ -204,7 +204,7 @@ def rows_of(table: dg.UserTable) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("delimiter", ["", ",,", "¦", '"', "\n", "\r", "\0"])
-def test_what_cannot_stand_between_values(delimiter: str, tmp_path: Path) -> None:
+def test_invalid_text_between_values_is_rejected(delimiter: str, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(b"who,item\n1,a\n")
     with refuses("delimiter", "character"):
         dg.read(tmp_path / "rows.csv", delimiter=delimiter)
@@ -219,8 +219,8 @@ def mended(text: bytes, cuts: tuple[int, ...] = ()) -> tuple[bytes, int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [["a"], ["a", "b"]], ids=["one column", "two columns"])
-def test_a_row_is_mended_to_what_it_says(columns: list[str], tmp_path: Path) -> None:
-    """Of all short words: each row is left out, or DuckDB reads it mended as it reads it alone."""
+def test_repaired_row_has_its_original_values(columns: list[str], tmp_path: Path) -> None:
+    """For all short words: each row is dropped, or its repair reads like the original."""
     words = words_of(MATTERS, 5)
     rows = sorted({row for word in words for row in split(word)})
     fixed = {row: mended(row) for row in rows}
@@ -241,7 +241,7 @@ def odd_of(text: bytes, cuts: tuple[int, ...] = ()) -> bool:
     splitter = RowSplitter(",")
     for low, high in itertools.pairwise([0, *cuts, len(text)]):
         splitter.ends(text[low:high])
-    # What follows the last quote is known at the end only.
+    # The text after the last quote is known only at the end.
     splitter.ends(b"\n")
     return splitter.irregular or splitter.open
 

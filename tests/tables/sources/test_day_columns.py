@@ -1,4 +1,4 @@
-"""Days of times: what an engine finds, what a region holds and what is charged are one day."""
+"""Dates of timestamps: an engine's day, a region's contents and the charged day agree."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def moments(zone: str, number: int = 300) -> list[dt.datetime]:
 
 
 def found(column: pa.Array, zone: str | None) -> list[Any]:
-    """The days that an engine finds, beside the row's number."""
+    """The engine's days, with the row's number."""
     table = dg.read(pa.table({"n": range(len(column)), "at": column}), threads=1)
     with table.with_days("day", "at", zone).open_engine() as engine:
         rows = engine.columns([("n", "as it is"), ("day", "text")])
@@ -51,14 +51,14 @@ def found(column: pa.Array, zone: str | None) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("zone", ZONES)
-def test_a_moment_has_the_day_that_clocks_show(zone: str) -> None:
+def test_timestamp_has_the_displayed_day(zone: str) -> None:
     times = moments(zone)
     expected = [time.astimezone(ZoneInfo(zone)).date().isoformat() for time in times]
     assert found(pa.array(times, pa.timestamp("us", "UTC")), zone) == expected
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_a_time_without_a_zone_has_the_day_that_it_shows(unit: str) -> None:
+def test_timestamp_without_zone_has_its_written_day(unit: str) -> None:
     last = {"s": 0, "ms": 999_000, "us": 999_999, "ns": 999_999}[unit]
     times = [dt.datetime(2026, 3, 29, 23, 59, 59, last), dt.datetime(2026, 3, 30), None,
              dt.datetime(1969, 12, 31, 23, 59, 59, last), dt.datetime(1970, 1, 1)]  # fmt: skip
@@ -74,7 +74,7 @@ def test_a_time_without_a_zone_has_the_day_that_it_shows(unit: str) -> None:
 
 @pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMP_NS", "TIMESTAMP_S"])
 @pytest.mark.parametrize("zone", ["Europe/Paris", "Pacific/Kiritimati"])
-def test_no_time_is_refused_for_what_it_is(kind: str, zone: str) -> None:
+def test_no_time_is_rejected_for_its_value(kind: str, zone: str) -> None:
     """Infinite times and those at the ends of the type have some day, or none."""
     ends = {
         "TIMESTAMP_NS": ("1677-09-22", "2262-04-11"),
@@ -82,7 +82,7 @@ def test_no_time_is_refused_for_what_it_is(kind: str, zone: str) -> None:
     }
     low, high = ends.get(kind, ("290309-12-22 (BC) 00:00:00", "294247-01-10 04:00:54.775806"))
     stated = ("infinity", "-infinity", low, high, "2026-01-01")
-    # The default connection keeps the zone in which another test first used it.
+    # The default connection retains the zone of the test that used it first.
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
     rows = connection.sql(
@@ -100,8 +100,8 @@ def test_no_time_is_refused_for_what_it_is(kind: str, zone: str) -> None:
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_a_region_of_days_is_charged_to_the_day_of_each_record_in_it(zone: str) -> None:
-    """No moment lies in a day's region without that its own day, as the engine has it, is charged."""
+def test_region_of_days_is_charged_to_each_records_day(zone: str) -> None:
+    """Every timestamp in a day's region has its day charged, as the engine computes it."""
     times = moments(zone, 60)
     known = [time for time in times if 2 < time.year < 9998]
     table = dg.read(pa.table({"at": pa.array(known, pa.timestamp("us", "UTC"))})).with_days(
@@ -131,7 +131,7 @@ def test_a_region_of_days_is_charged_to_the_day_of_each_record_in_it(zone: str) 
             assert end is not None
             assert first <= number - 6 < end
             assert first <= number < end
-        # The days' regions are a partition: each moment lies in one of them.
+        # The days' regions are a partition: each timestamp is in one of them.
         assert len(held) == 1
         assert held == [0] or zone == "America/St_Johns"
 
@@ -156,7 +156,7 @@ def test_days_are_of_times_and_have_new_names() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["duckdb", InMemory])
-def test_days_tell_groups_regions_cells_and_elements(engine: Any) -> None:
+def test_days_define_groups_regions_cells_and_elements(engine: Any) -> None:
     times = [
         dt.datetime(2026, 3, 28, 22, 30, tzinfo=dt.UTC) + dt.timedelta(hours=h) for h in range(60)
     ]
@@ -174,7 +174,7 @@ def test_days_tell_groups_regions_cells_and_elements(engine: Any) -> None:
     assert weeks.guarantee.partition == Partition((Rule("at", "week", "Europe/Paris"),))
     one = table.where(day="2026-03-29")
     assert dg.count(one, unit=dg.Element("day"), **sure).estimate.round() == [23]
-    # The day and the moments that it is made of may both be stated.
+    # The day and its source timestamps may both be stated.
     part = one.where(at=("2026-03-29T12", None))
     assert dg.count(part, unit=dg.Element("day"), **sure).estimate.round() == [10]
     same = table.where(day="2026-03-29", at=("2026-03-29T12", None))

@@ -62,7 +62,7 @@ def rows_of(rows: dg.UserTable) -> Counter[Row]:
 
 
 def digest(row: Row) -> int:
-    """The hash in whose order a row is the first."""
+    """The hash that orders a user's rows."""
 
     def text(value: Any) -> str:
         if value is None:
@@ -93,7 +93,7 @@ def first_rows(rows: list[Row], columns: tuple[str, ...]) -> Counter[Row]:
 
 @pytest.mark.parametrize("columns", [("case",), ("case", "day"), ("x",), ("who",), ("day", "note")])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_first_rows_are_those_of_plain_python(
+def test_first_rows_agree_with_plain_python(
     engine: str, columns: tuple[str, ...], effort: Effort
 ) -> None:
     rng = np.random.default_rng(len(columns))
@@ -242,7 +242,7 @@ def test_records_with_two_owners_are_rejected() -> None:
         dg.read(mail, user=["sender", "receiver"]).distinct("case")
 
 
-def test_a_region_is_one_of_the_columns_or_comes_first(effort: Effort) -> None:
+def test_region_is_one_of_the_columns_or_first(effort: Effort) -> None:
     rng = np.random.default_rng(13)
     day = "2025-01-01"
     with refuses("where", "before distinct", "'day'"):
@@ -257,7 +257,7 @@ def test_a_region_is_one_of_the_columns_or_comes_first(effort: Effort) -> None:
 
 
 def test_a_region_never_reads_a_row_outside_of_it() -> None:
-    """A long text is compared as it was written, and not as its label."""
+    """A long text is compared in its original form, and not as its label."""
     long = "a" * 5000
     rows = pa.table({"who": [1, 1, 2], "case": [long, long, "b"]})
     found = dg.read(rows, user="who").distinct("case").where(case=[long])

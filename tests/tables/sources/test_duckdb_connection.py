@@ -17,7 +17,7 @@ def test_each_registered_table_has_its_own_name() -> None:
     assert [connection.sql(f"FROM {name}").fetchall() for name in names] == [[(1,)], [(2,)]]
 
 
-def test_work_runs_in_another_thread_only_in_the_main_thread() -> None:
+def test_work_is_threaded_only_in_the_main_thread() -> None:
     connection = duckdb.connect()
     main = threading.current_thread()
     assert run_interruptible(connection, threading.current_thread) is not main

@@ -1,4 +1,4 @@
-"""What is found in a file is forgotten when the file changes."""
+"""Cached facts on a file are forgotten when the file changes."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ def test_a_changed_file_is_looked_at_again(change: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", ["duckdb", InMemory])
 @pytest.mark.parametrize("before", ["", '3,"c"d\n'], ids=["regular", "odd"])
-def test_a_table_kept_open_reads_rows_that_come_later(
-    before: str, engine: Any, tmp_path: Path
-) -> None:
+def test_open_table_reads_later_rows(before: str, engine: Any, tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("who,w\n1,a\n" + before)
     table = dg.read(path, user="who", engine=engine)
@@ -71,7 +69,7 @@ def test_a_table_kept_open_reads_rows_that_come_later(
     assert read() == ['5" disk', "a", "b"]
 
 
-def test_a_file_that_has_other_columns_now_is_refused(tmp_path: Path) -> None:
+def test_file_with_changed_columns_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"who": [1], "w": ["a"]}), path)
     table = dg.read(path, user="who")

@@ -1,4 +1,4 @@
-"""Folders of files: which are read, and what the names of folders say of rows."""
+"""Folders of files: the read ones, and the values in folder names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTHING = "__HIVE_DEFAULT_PARTITION__"
 
 
 def lake(root: Path, *folders: str, ending: str = "parquet", **columns: Any) -> Path:
-    """Write a file below each folder, whose rows are of one person a folder."""
+    """Write a file below each folder, with rows of one person per folder."""
     for who, folder in enumerate(folders):
         place = root / folder
         place.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ def lake(root: Path, *folders: str, ending: str = "parquet", **columns: Any) -> 
 
 
 def held(source: Any, column: str = "month", **options: Any) -> dict[Any, Any]:
-    """Who has which value in a column."""
+    """The users of each value in a column."""
     table = dg.read(source, user="who", types={"who": "BIGINT"}, **options)
     with DuckDB(table) as engine:
         found = engine.query(f'SELECT DISTINCT who, "{column}" AS x FROM source', [column])
@@ -70,7 +70,7 @@ def test_rows_of_a_partition_are_published(tmp_path: Path) -> None:
 def test_no_column_stands_for_the_place_of_a_file(
     ending: str, values: list[Any], column: str, tmp_path: Path
 ) -> None:
-    """A column of DuckDB's own has that name: a text would end a release, and numbers tell a month."""
+    """A DuckDB column has that name: text would end a release, numbers would reveal a month."""
     root = lake(tmp_path / "lake", "month=a!", "month=b!", "month=c", ending=ending,
                 **{column: values})  # fmt: skip
     assert held(root) == {0: "a!", 1: "b!", 2: "c"}
@@ -87,7 +87,7 @@ def test_no_column_stands_for_the_place_of_a_file(
         ("month=1/day=2/part-0.parquet", set()),
     ],
 )
-def test_columns_are_those_that_a_pattern_leaves_open(
+def test_columns_are_the_open_parts_of_a_pattern(
     pattern: str, columns: set[str], tmp_path: Path
 ) -> None:
     root = lake(tmp_path / "of=all", "month=1/day=1", "month=1/day=2", "month=2/day=1")
@@ -126,8 +126,8 @@ def test_no_name_of_a_folder_ends_a_release(tmp_path: Path) -> None:
 
 
 @given(st.text(max_size=9).filter(lambda name: not set("/\0") & set(name)))
-def test_names_that_duckdb_reads_are_read_alike(name: str) -> None:
-    """What is said to be plain is neither encoded nor a path's."""
+def test_plain_names_are_read_equally_by_duckdb(name: str) -> None:
+    """Plain names are neither encoded nor paths."""
     try:
         folder = f"month={name}"
         folder.encode()
@@ -140,7 +140,7 @@ def test_names_that_duckdb_reads_are_read_alike(name: str) -> None:
         assert value == name or "%" in name or name == NOTHING
 
 
-def test_folders_above_say_nothing(tmp_path: Path) -> None:
+def test_parent_folders_have_no_effect(tmp_path: Path) -> None:
     for above in ("month=9", "user=ann", "x=%FF"):
         root = lake(tmp_path / above / "lake", "month=1", "month=2")
         assert held(root) == {0: "1", 1: "2"}
@@ -152,8 +152,8 @@ def test_a_column_of_the_files_is_read_from_them(tmp_path: Path) -> None:
     assert held(root) == {0: 7, 1: 7}
 
 
-def test_files_with_odd_times_keep_their_partition(tmp_path: Path) -> None:
-    """Such a file is read from a copy, whose folder has another name."""
+def test_files_with_malformed_times_retain_their_partition(tmp_path: Path) -> None:
+    """Such a file is read from a copy in a folder with another name."""
     root = tmp_path / "lake"
     for who, month in enumerate(("1", "2")):
         place = root / f"month={month}"
@@ -180,7 +180,7 @@ def test_partitions_of_other_types_are_widened(tmp_path: Path) -> None:
         dg.histogram(table, "x", unit=dg.User(), epsilon=1.0, delta=1e-6)
 
 
-def test_names_that_begin_with_a_dot_or_an_underscore_are_passed_over(tmp_path: Path) -> None:
+def test_names_with_leading_dot_or_underscore_are_skipped(tmp_path: Path) -> None:
     root = lake(tmp_path / "lake", "month=1")
     for name in ("_SUCCESS", ".part-0.parquet.crc", "_temporary/0/part-9.parquet"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -265,7 +265,7 @@ def empty(root: Path) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-def test_what_a_folder_may_not_hold(
+def test_forbidden_folder_contents_are_rejected(
     change: Any, error: type[Exception], told: str, tmp_path: Path
 ) -> None:
     root = lake(tmp_path / "lake", "month=1")
@@ -274,7 +274,7 @@ def test_what_a_folder_may_not_hold(
         dg.read(root, user="who")
 
 
-def test_a_folder_that_changes_is_refused(tmp_path: Path) -> None:
+def test_changing_folder_is_rejected(tmp_path: Path) -> None:
     root = lake(tmp_path / "lake", "month=1", "month=2")
     table = dg.read(root, user="who")
     pq.write_table(pa.table({"who": ["a"]}), root / "month=2" / "part-0.parquet")

@@ -1,4 +1,4 @@
-"""Columns in memory whose every value can be read."""
+"""Columns in memory with only readable values."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_runs_of_any_values_are_read(column: pa.Array, first: int) -> None:
     assert found.estimate.round().tolist() == [values.count("x"), values.count("y")]
 
 
-def test_runs_in_a_stream_are_refused_by_name_where_they_cannot_be_read() -> None:
+def test_unreadable_runs_in_a_stream_are_rejected_by_name() -> None:
     rows = pa.table({"page": _runs(pa.array(["x", "y"]).dictionary_encode())})
     table = dg.read(rows.to_reader())
     with pytest.raises(dg.SchemaError, match="'page' has type run_end_encoded"):
@@ -90,7 +90,7 @@ def test_days_of_milliseconds_are_days_or_null() -> None:
     assert found == [0, -1, None, None, None, 10**16 // 86_400_000, None, None]
 
 
-def test_what_can_be_read_stays_as_it_is() -> None:
+def test_readable_columns_are_unchanged() -> None:
     table = pa.table({"a": [1], "t": pa.array([1], pa.timestamp("us")), "l": [[1]], "w": ["x"]})
     assert readable_table(table).equals(table)
     broken = pa.array([b"\xff", b"a"]).view(pa.string())
@@ -98,7 +98,7 @@ def test_what_can_be_read_stays_as_it_is() -> None:
 
 
 class Raising(float):
-    """A number whose own methods fail."""
+    """A number with failing methods."""
 
     def __ne__(self, other: object) -> bool:
         raise ValueError("secret")
@@ -120,9 +120,7 @@ class Warner:
     [(Raising(2.0), "objects"), (Warner(), "objects"), (Warner(), "categories")],
     ids=["raises", "warns", "a category warns"],
 )
-def test_an_object_of_somebody_s_own_class_neither_fails_nor_warns(
-    odd: Any, kept: str, role: str
-) -> None:
+def test_custom_class_object_neither_fails_nor_warns(odd: Any, kept: str, role: str) -> None:
     values = np.array(["a", "b", None], dtype=object)
     values[2] = odd
     column: Any = pd.Series(values)

@@ -27,7 +27,7 @@ def texts(rows: int, size: int) -> list[str]:
 @pytest.mark.parametrize("dictionary", [False, True])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 @pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
-def test_headers_tell_all_values_and_bytes(
+def test_headers_show_all_values_and_bytes(
     dictionary: bool, version: str, compression: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "t.parquet"
@@ -59,7 +59,7 @@ def test_headers_tell_all_values_and_bytes(
     ("rows", "size", "large"),
     [(1_500, 20_000, True), (1_500, 10_000, False), (20_000, 1_000, False), (40, 600_000, True)],
 )
-def test_a_column_is_large_by_the_values_that_are_read_together(
+def test_column_is_large_by_its_values_per_read(
     page: int, rows: int, size: int, large: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "t.parquet"
@@ -69,7 +69,7 @@ def test_a_column_is_large_by_the_values_that_are_read_together(
     assert large_texts.large_text_columns(str(path)) == ({"t"} if large else set())
 
 
-def test_headers_that_cannot_be_read_show_nothing(tmp_path: Path) -> None:
+def test_unreadable_headers_show_nothing(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"t": texts(30_000, 900)}), path, use_dictionary=False)
     chunk = pq.read_metadata(path).row_group(0).column(0)
@@ -106,7 +106,7 @@ def test_a_copy_has_the_same_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["duckdb", InMemory])
-def test_large_texts_stand_beside_times_and_uuids(engine: Any, tmp_path: Path) -> None:
+def test_large_texts_work_with_times_and_uuids(engine: Any, tmp_path: Path) -> None:
     path, rows = tmp_path / "t.parquet", 500
     with duckdb.connect() as connection:
         connection.execute(

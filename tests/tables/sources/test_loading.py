@@ -1,4 +1,4 @@
-"""The real rows of a table, as they were given."""
+"""The real rows of a table, unchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import dpgrain as dg
 from dpgrain.tables.sources.loading import load_rows
 
 
-def test_rows_are_those_that_were_read(tmp_path: Path) -> None:
+def test_rows_equal_the_read_ones(tmp_path: Path) -> None:
     rows = pa.table({"who": [3, 1, 2], "page": ["a", None, "b"]})
     pq.write_table(rows, tmp_path / "rows.parquet")
     for source in (rows, tmp_path / "rows.parquet"):

@@ -55,12 +55,12 @@ def test_files_must_have_the_first_files_columns(tmp_path: Path) -> None:
         source.columns()
 
 
-def test_names_that_differ_only_in_case_are_refused(tmp_path: Path) -> None:
+def test_names_differing_only_in_case_are_rejected(tmp_path: Path) -> None:
     with refuses("file", "0.parquet", "'who' and 'WHO'", kind=SchemaError):
         written(tmp_path, {"who": [1], "WHO": [1]}).columns()
 
 
-def test_a_copy_in_the_spill_folder_replaces_times_out_of_range(tmp_path: Path) -> None:
+def test_spill_copy_replaces_out_of_range_times(tmp_path: Path) -> None:
     times = pa.array([0, 2**62], pa.int64()).view(pa.timestamp("ms"))
     source = written(tmp_path, {"who": ["a", "b"], "x": times})
     spill = tmp_path / "spill"

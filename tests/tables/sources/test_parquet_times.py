@@ -44,7 +44,7 @@ def written(path: Path, raw: list[int | None], unit: str = "ms", **options: obje
         ([0, FAR], "ns", {"use_deprecated_int96_timestamps": True}, [], ["at"]),
     ],
 )
-def test_a_footer_shows_which_times_are_within_range(
+def test_footer_shows_out_of_range_times(
     raw: list[int | None],
     unit: str,
     options: dict[str, object],
@@ -69,7 +69,7 @@ def test_files_of_one_schema_are_described_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"row_group_size": 1}, {"row_group_size": 3}])
-def test_a_copy_has_the_columns_that_are_used(options: dict[str, Any], tmp_path: Path) -> None:
+def test_copy_has_only_the_used_columns(options: dict[str, Any], tmp_path: Path) -> None:
     path = written(tmp_path / "t.parquet", [0, FAR, None, 5], **options)
     copy_valid_times(path, tmp_path / "copy.parquet", {"at"})
     found = pq.read_table(tmp_path / "copy.parquet")
@@ -114,7 +114,7 @@ def test_files_of_both_kinds_are_one_table(engine: Any, tmp_path: Path) -> None:
 def test_days_and_nanoseconds_are_read_or_copied(
     raw: list[int | None], unit: str, far: list[str], tmp_path: Path
 ) -> None:
-    """A day out of range is a null, and all others are read as they are in files without one."""
+    """A day out of range is a null, and all others are read like in files without one."""
     path = written(tmp_path / "t.parquet", raw, unit, use_deprecated_int96_timestamps=True)
     assert sorted(out_of_range_int96(path)) == far
     for engine in ("duckdb", InMemory):
@@ -127,7 +127,7 @@ def test_days_and_nanoseconds_are_read_or_copied(
 
 @pytest.mark.parametrize("options", [{}, {"write_statistics": False}])
 @pytest.mark.parametrize("engine", ["duckdb", InMemory])
-def test_a_file_without_rows_is_read_as_one_with_a_row(
+def test_empty_file_is_read_like_one_with_rows(
     engine: Any, options: dict[str, Any], tmp_path: Path
 ) -> None:
     written(tmp_path / "a.parquet", [], **options)

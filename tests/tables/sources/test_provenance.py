@@ -1,4 +1,4 @@
-"""A query needs its author's word, whatever was done to its rows; a table and rows in memory do not."""
+"""A query needs its author's confirmation; a table and rows in memory do not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dpgrain.releases.table_queries import mean_of_columns
 from dpgrain.scope.provenance import Provenance
 from dpgrain.tables.sources.read_arguments import source_provenance
 
-#: What a query may do to rows of others.
+#: Possible effects of a query on other users' rows.
 DONE = {
     "nothing": "SELECT * FROM visits",
     "LIMIT": "SELECT * FROM visits LIMIT 3",
@@ -85,7 +85,7 @@ def test_a_query_needs_its_author_s_word(
     assert "such as ORDER BY amount DESC LIMIT 1000" in told
     for remedy in ("con.table('visits')", "where", "per_user", "rows='as given'"):
         assert remedy in told
-    # The error is the same for every table, and whatever was done to its rows.
+    # The error is the same for every table, and for any later step.
     connection.execute("UPDATE visits SET n = -n, x = 'secret'")
     assert refused(source, engine=engine) == told
     assert (
@@ -98,7 +98,7 @@ def test_a_query_needs_its_author_s_word(
 
 @pytest.mark.parametrize("done", DONE)
 @pytest.mark.parametrize("kind", MADE)
-def test_rows_in_memory_are_as_given_without_being_asked_for(
+def test_rows_in_memory_are_as_given_by_default(
     kind: str, done: str, connection: duckdb.DuckDBPyConnection
 ) -> None:
     table = dg.read(MADE[kind](connection, DONE[done]), user="who")
@@ -117,7 +117,7 @@ def plain(connection: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, Any]
     }
 
 
-def test_a_table_is_known_by_what_is_passed(
+def test_table_is_identified_by_its_argument(
     connection: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
     for name, source in plain(connection, tmp_path).items():
@@ -137,16 +137,14 @@ def test_a_table_is_known_by_what_is_passed(
 @pytest.mark.parametrize(
     "narrowed", ["limit", "order", "filter", "project", "distinct", "set_alias"]
 )
-def test_a_table_that_was_narrowed_is_a_query(
-    narrowed: str, connection: duckdb.DuckDBPyConnection
-) -> None:
+def test_narrowed_table_is_a_query(narrowed: str, connection: duckdb.DuckDBPyConnection) -> None:
     table: Any = connection.table("visits")
     asked = {"limit": (3,), "order": ("n",), "filter": ("n > 1",), "project": ("*",)}
     source = getattr(table, narrowed)(*asked.get(narrowed, ("t",) * (narrowed == "set_alias")))
     assert "source must be a table, not a query" in refused(source)
 
 
-#: What may happen under the name of a table that is open, so that it stands for something else.
+#: Changes under the name of an open table, so that it denotes something else.
 ANOTHER: dict[str, str] = {
     "a query in its place": (
         "ALTER TABLE visits RENAME TO kept; "
@@ -169,7 +167,7 @@ ANOTHER: dict[str, str] = {
 @pytest.mark.parametrize("engine", ["duckdb", InMemory])
 @pytest.mark.parametrize("made", ["as it stands", "where", "per_user"])
 @pytest.mark.parametrize("happened", ANOTHER)
-def test_a_name_stands_for_the_table_that_was_opened(
+def test_name_denotes_the_opened_table(
     happened: str, made: str, engine: Any, connection: duckdb.DuckDBPyConnection
 ) -> None:
     table = dg.read(connection.table("visits"), user="who", engine=engine)
@@ -191,7 +189,7 @@ def test_a_name_stands_for_the_table_that_was_opened(
         released()
 
 
-#: Names of one file, of which the first is its own.
+#: Names of one file; the first is the original.
 SEVERAL: dict[str, list[str]] = {
     "alike": ["visits.parquet", "./visits.parquet"],
     "absolute": ["visits.parquet", "{folder}/visits.parquet"],
@@ -206,10 +204,10 @@ SEVERAL: dict[str, list[str]] = {
 @pytest.mark.parametrize("engine", ["duckdb", InMemory])
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 @pytest.mark.parametrize("names", SEVERAL)
-def test_a_file_is_read_once_whatever_names_it_has(
+def test_file_is_read_once_despite_several_names(
     names: str, ending: str, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A record that is read twice would move a count by two, and be billed as one."""
+    """A record read twice would change a count by two, and be charged as one."""
     monkeypatch.chdir(tmp_path)
     if ending == "csv":
         ROWS.to_pandas().to_csv("visits.csv", index=False)
@@ -226,7 +224,7 @@ def test_a_file_is_read_once_whatever_names_it_has(
 
 
 @pytest.mark.parametrize("source", [7, None, [], {}, object(), b"visits.parquet", pd.Series([1])])
-def test_what_is_no_source_is_refused_as_such(source: Any) -> None:
+def test_invalid_source_is_rejected(source: Any) -> None:
     for rows in (None, "as given"):
         with refuses("source", "must be a"):
             dg.read(source, rows=rows)
@@ -243,8 +241,8 @@ def count(source: Any, **options: Any) -> Any:
     return dg.count(table, **promise, random_state=1)
 
 
-def test_one_person_moves_a_count_by_a_thousand_through_a_limit() -> None:
-    """The promise to whole users holds of the rows that come; a query lets one person choose them."""
+def test_one_person_moves_a_limited_count_by_thousand() -> None:
+    """The user-level guarantee covers the incoming rows; a query lets one person choose them."""
     others = "SELECT 1 + i AS who, 1 AS amount FROM range(2000) r(i)"
     mine = "SELECT 0, 10 FROM range(1000)"
     largest = "SELECT * FROM ({}) ORDER BY amount DESC LIMIT 1000"
@@ -297,7 +295,7 @@ FAILING: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("kind", FAILING)
-def test_a_query_that_a_row_ends_is_not_quoted(kind: str) -> None:
+def test_query_ended_by_a_row_is_not_quoted(kind: str) -> None:
     with pytest.raises(DataError, match="cannot be read completely; check that every") as caught:
         dg.sum(
             dg.read(FAILING[kind](), user="who", rows="as given"), "x", bounds=(0, 1),
@@ -312,7 +310,7 @@ def test_a_query_that_a_row_ends_is_not_quoted(kind: str) -> None:
 
 PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 3}
 ENCODING = FeatureEncoding((NumberColumn("seconds", (0, 200)), NumberColumn("age", (0, 100))))
-#: From a table to the guarantee of what is published of it.
+#: From a table to the guarantee of its release.
 DOORS: dict[str, Callable[[dg.UserTable], dg.Guarantee]] = {
     "count": lambda table: dg.count(table, unit=dg.User(), **PROMISE).guarantee,
     "top": lambda table: dg.top(table, "page", k=2, unit=dg.User(3), **PROMISE).guarantee,
@@ -337,7 +335,7 @@ DOORS: dict[str, Callable[[dg.UserTable], dg.Guarantee]] = {
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("provenance", ["table", "checked", "as given"])
-def test_every_door_states_where_rows_come_from(
+def test_every_function_states_the_provenance_of_rows(
     door: str, provenance: Provenance, tmp_path: Path
 ) -> None:
     path = cases.parquet(tmp_path)
@@ -414,10 +412,10 @@ def test_a_frame_of_spark_is_a_query(spark: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("named", ["numbered", "main.numbered", "Numbered"])
-def test_a_table_that_computes_a_column_as_it_is_read_is_a_query(
+def test_table_with_a_computed_column_is_a_query(
     named: str, connection: duckdb.DuckDBPyConnection
 ) -> None:
-    """A column that numbers the rows is cut off by ``where`` as by LIMIT, under a table's name."""
+    """``where`` on a row-numbering column truncates rows like LIMIT, under a table's name."""
     connection.execute("CREATE SEQUENCE places")
     connection.execute("CREATE TABLE numbered (who INT, place BIGINT AS (nextval('places')))")
     connection.execute("INSERT INTO numbered (who) VALUES (1), (2), (3)")
@@ -429,7 +427,7 @@ def test_a_table_that_computes_a_column_as_it_is_read_is_a_query(
     assert dg.read(connection.table("copied"), user="who").provenance == "table"
 
 
-def test_a_table_of_another_file_of_duckdb_is_a_table(
+def test_table_of_another_duckdb_file_is_a_table(
     connection: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
     connection.execute(f"ATTACH '{tmp_path / 'other.db'}' AS other")

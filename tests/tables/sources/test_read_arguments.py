@@ -1,4 +1,4 @@
-"""What is no source is refused by one sentence, before anything is read."""
+"""Invalid sources raise a one-sentence error, before anything is read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dpgrain.tables.sources.streams import StreamSource
 
 
 @pytest.mark.parametrize("data", [None, 7, [], [1], {"who": [1]}, object(), b"rows.parquet", True])
-def test_what_is_no_source_is_named(data: Any) -> None:
+def test_invalid_source_is_named(data: Any) -> None:
     with pytest.raises(ParameterError, match=f"source must be a path.*not {type(data).__name__}"):
         dg.read(data, user="who")
     assert not is_stream(data)
@@ -35,7 +35,7 @@ def test_tables_stay_in_memory_and_streams_do_not() -> None:
     assert isinstance(resolve_source(rows.to_batches()[0]), StreamSource)
 
 
-def test_a_path_is_no_address(tmp_path: Path) -> None:
+def test_path_is_not_an_address(tmp_path: Path) -> None:
     assert not is_address(str(tmp_path))
     assert not is_address("s3:/bucket")
     with pytest.raises(DataError, match="does not exist"):

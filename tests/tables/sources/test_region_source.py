@@ -1,4 +1,4 @@
-"""The rows of a region in every type of column, and what reaches the source."""
+"""The rows of a region in every column type, and the conditions passed to the source."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 from dpgrain.scope.regions import LabelSet, Region, Side, Span
-from dpgrain.tables.sources.read_arguments import resolve_source
+from dpgrain.tables.sources.read_arguments import RelationSource, resolve_source
 from dpgrain.tables.sources.region_source import RegionSource
-from dpgrain.tables.sources.relations import RelationSource
 
 _DATES = (
     "('2026-01-01'::DATE), ('infinity'), ('-infinity'), (NULL), ('2026-01-02'), ('0044-01-01 (BC)')"
 )
-# The cells of one column, as SQL with their places, what is stated, and the places inside.
+# The cells of one column, as SQL with their positions, the region, and the positions inside.
 COLUMNS: dict[str, tuple[str, Any, list[int]]] = {
     "DATE": (
         _DATES,
@@ -110,7 +109,7 @@ def test_regions_of_other_makers_are_read_as_well() -> None:
 @pytest.mark.parametrize(
     "stated", [{"day": "2026-01-03"}, {"time": "2026-01-03"}, {"code": (3, 4)}]
 )
-def test_parquet_is_asked_for_the_region_alone(stated: Any, tmp_path: Path) -> None:
+def test_parquet_reads_only_the_region(stated: Any, tmp_path: Path) -> None:
     """The condition reaches the reader of the file, which passes over groups of rows outside."""
     path = tmp_path / "t.parquet"
     made = duckdb.sql(
@@ -129,7 +128,7 @@ def test_parquet_is_asked_for_the_region_alone(stated: Any, tmp_path: Path) -> N
     assert f"{column} >=" in plan.partition("Filters")[2]
 
 
-def test_the_curator_is_told_of_the_region_alone(tmp_path: Path) -> None:
+def test_curator_sees_only_the_region(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(
         "who,day,paid\n1,2026-01-01,x\n1,2026-01-02,2\n,2026-01-02,y\n2,never,3\n2,2026-02-01,z\n"
@@ -145,7 +144,7 @@ def test_the_curator_is_told_of_the_region_alone(tmp_path: Path) -> None:
     assert told["rows without a user (dropped)"] == 1
     assert told["users with a record"] == 1
     assert told["non-numeric cells of 'paid' (dropped)"] == 2
-    # Lines are those of the whole file.
+    # Line numbers refer to the whole file.
     assert told["lines of CSV, including headers"] == 6
     assert told["CSV lines that are empty or part of an unclosed quote"] == 0
 

@@ -1,4 +1,4 @@
-"""A relation is read again by each query, and is that which was opened."""
+"""Each query reads a relation again, and it is the opened one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.refusals import refuses
 
 from dpgrain.errors import SchemaError
-from dpgrain.tables.sources.relations import RelationSource, stores_its_values
+from dpgrain.tables.sources.read_arguments import RelationSource, stores_its_values
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def rows_of(source: RelationSource, *used: str) -> list[tuple[object, ...]]:
     return connection.sql(f"FROM {source.attach(connection, used or None)}").fetchall()
 
 
-def test_relation_is_read_anew_each_time(database: duckdb.DuckDBPyConnection) -> None:
+def test_relation_is_reread_each_time(database: duckdb.DuckDBPyConnection) -> None:
     source = RelationSource(database.table("visits"))
     assert set(source.columns()) == {"who", "x", "list"}
     assert rows_of(source, "who") == [(1,)]
@@ -40,7 +40,7 @@ def test_relation_is_read_anew_each_time(database: duckdb.DuckDBPyConnection) ->
     ],
     ids=["another column", "another table"],
 )
-def test_relation_that_changed_is_refused(change: str, database: duckdb.DuckDBPyConnection) -> None:
+def test_changed_relation_is_rejected(change: str, database: duckdb.DuckDBPyConnection) -> None:
     source = RelationSource(database.table("visits"))
     source.columns()
     database.execute(change)
@@ -51,7 +51,7 @@ def test_relation_that_changed_is_refused(change: str, database: duckdb.DuckDBPy
 @pytest.mark.parametrize(
     ("column", "stored"), [("x INTEGER", True), ("x INTEGER AS (who + 1)", False)]
 )
-def test_only_tables_that_store_all_values_are_tables(
+def test_only_tables_storing_all_values_are_tables(
     column: str, stored: bool, database: duckdb.DuckDBPyConnection
 ) -> None:
     database.execute(f"CREATE TABLE computed (who INTEGER, {column})")

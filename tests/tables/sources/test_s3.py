@@ -1,4 +1,4 @@
-"""Parquet files of S3, on a server of its own on this machine."""
+"""Parquet files of S3, on a separate server on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEY, SECRET = "AKIACANARY7", "canary-secret-44"
 
 
 class Bucket:
-    """A bucket, and the addresses of what is in it."""
+    """A bucket, and the addresses of its contents."""
 
     def __init__(self, port: int) -> None:
         self.options = f"?endpoint_override=127.0.0.1:{port}&scheme=http&region=us-east-1"
@@ -105,7 +105,7 @@ def test_a_column_of_the_files_is_read_from_them(bucket: Bucket) -> None:
     assert held(bucket.at("lake")) == {0: 7}
 
 
-def test_odd_values_end_nothing(bucket: Bucket) -> None:
+def test_malformed_values_end_nothing(bucket: Bucket) -> None:
     label = pa.Array.from_buffers(pa.string(), 2, pa.array([b"a", b"\xff"], pa.binary()).buffers())
     at = pa.array([0, 2**62], pa.timestamp("ms"))
     bucket.put("lake/a.parquet", pa.table({"who": [1, 2], "label": label, "at": at}))
@@ -152,7 +152,7 @@ PLACES: dict[str, tuple[str, dict[str, Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("kind", PLACES)
-def test_what_cannot_be_read_is_one_sentence(kind: str, bucket: Bucket) -> None:
+def test_unreadable_object_error_is_one_sentence(kind: str, bucket: Bucket) -> None:
     path, files, error, told = PLACES[kind]
     for name, content in files.items():
         bucket.put(name, content)
@@ -181,7 +181,7 @@ def test_no_key_is_shown(
     assert not any(secret in text for secret in (KEY, SECRET, "127.0.0.1") for text in seen)
 
 
-def test_an_object_that_goes_is_one_sentence(bucket: Bucket) -> None:
+def test_vanishing_object_error_is_one_sentence(bucket: Bucket) -> None:
     bucket.put("lake/a.parquet", rows_of(1))
     table = dg.read(bucket.at("lake"), user="who")
     bucket._client.delete_object(Bucket="visits", Key="lake/a.parquet")

@@ -1,4 +1,4 @@
-"""A wrapper hands on what its source has; a transaction is that of the innermost source."""
+"""A wrapper delegates to its source; the innermost source has the transaction."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_wrapper_has_the_facts_of_its_source() -> None:
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
-def test_transaction_is_that_of_the_innermost_source(depth: int) -> None:
+def test_transaction_belongs_to_the_innermost_source(depth: int) -> None:
     database = Database()
     source: Any = database
     for _ in range(depth):

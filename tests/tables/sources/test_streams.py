@@ -1,4 +1,4 @@
-"""Streams are read once, in batches, and put aside where nobody else reads; datasets anew each time."""
+"""Streams are read once, in batches, and stored privately; datasets are reread each time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ODD = pa.table(
 
 
 class Once:
-    """Batches that are handed out once, and how many were."""
+    """Batches that are returned once, and their number."""
 
     def __init__(self, rows: pa.Table, size: int = 7, fails: bool = False) -> None:
         self.schema, self.read = rows.schema, 0
@@ -70,14 +70,14 @@ def rows_of(people: int = 400) -> pa.Table:
 
 
 def same(source: Any, rows: pa.Table) -> None:
-    """What is read of a source is what is read of the rows in memory, in their order."""
+    """A source returns the same as the rows in memory, in their order."""
     one, other = dg.read(source, user="who"), dg.read(rows, user="who")
     assert one.schema == other.schema
     for column in [name for name in one.schema if name != "list"]:
         form = "text" if one.schema[column] == "VARCHAR" else "as it is"
         both: Any = [("who", "key"), (column, form)]
         with one.open_engine() as first, other.open_engine() as second:
-            # As text, in which one NaN is another.
+            # As text, so that NaNs are equal.
             read, expected = (str(each.columns(both).to_pylist()) for each in (first, second))
         assert read == expected, column
     forms: tuple[dict[str, Any], ...] = ({"item": "label"}, {"item": "kind", "weight": "w"})
@@ -94,7 +94,7 @@ def test_a_stream_is_read_as_a_table_is(size: int) -> None:
 
 @pytest.mark.slow
 def test_a_dataset_is_read_as_a_table_is(tmp_path: Path) -> None:
-    # What is written to a file is text in it.
+    # Values written to a file become text in it.
     rows = ODD.set_column(3, "kind", ODD.column("kind").cast(pa.string()))
     pq.write_table(rows, tmp_path / "rows.parquet", row_group_size=2)
     same(ds.dataset(tmp_path / "rows.parquet"), rows)
@@ -103,8 +103,8 @@ def test_a_dataset_is_read_as_a_table_is(tmp_path: Path) -> None:
     assert table.provenance == "as given"
 
 
-def test_a_dataset_in_memory_is_put_aside(tmp_path: Path) -> None:
-    """Of a dataset over a stream pyarrow reads once."""
+def test_dataset_in_memory_is_stored_privately(tmp_path: Path) -> None:
+    """pyarrow reads a dataset over a stream once."""
     rows = rows_of()
     for source in (ds.dataset(rows), ds.dataset(Once(rows).stream)):
         table = dg.read(source, user="who")
@@ -153,7 +153,7 @@ def test_releases_of_several_threads_read_it_once(engine: Any) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_put_aside_is_private_and_goes(
+def test_stored_stream_is_private_and_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -174,8 +174,8 @@ def test_what_is_put_aside_is_private_and_goes(
 
 
 @pytest.mark.slow
-def test_it_goes_with_the_process(tmp_path: Path) -> None:
-    """A process that is forked of it and ends leaves it to the first one."""
+def test_stored_stream_is_removed_with_the_process(tmp_path: Path) -> None:
+    """A forked process that ends leaves it to the first one."""
     script = """
         import os, sys, pyarrow as pa, dpgrain as dg
         table = dg.read(pa.table({"who": [1]}).to_reader(), user="who")
@@ -194,7 +194,7 @@ def test_it_goes_with_the_process(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_stream_that_breaks_off_publishes_nothing() -> None:
+def test_interrupted_stream_publishes_nothing() -> None:
     table = dg.read(Once(rows_of(), fails=True).stream, user="who")
     with dg.budget(10.0, 1e-5) as budget:
         for told in (
@@ -211,7 +211,7 @@ def test_a_stream_that_breaks_off_publishes_nothing() -> None:
 
 
 def test_a_cursor_of_adbc_is_a_stream(tmp_path: Path) -> None:
-    """As it is, once its query is executed; what is read of it later may have gone."""
+    """Unchanged, once its query is executed; its contents may be gone later."""
     dbapi = pytest.importorskip("adbc_driver_sqlite.dbapi")
     place = str(tmp_path / "rows.db")
     with dbapi.connect(place) as database, database.cursor() as cursor:
@@ -230,7 +230,7 @@ def test_a_cursor_of_adbc_is_a_stream(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("memory", "files"), [(0, 1), (700, 1), (10**6, 0)])
-def test_rows_that_memory_does_not_hold_are_kept_in_a_file(memory: int, files: int) -> None:
+def test_rows_beyond_memory_are_stored_in_a_file(memory: int, files: int) -> None:
     rows = rows_of()
     with DuckDB(dg.read(rows, user="who")) as engine:
         batches = pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches(100))
@@ -243,14 +243,14 @@ def test_rows_that_memory_does_not_hold_are_kept_in_a_file(memory: int, files: i
     assert answer.sort_by(by).to_pydict() == rows.sort_by(by).to_pydict()
 
 
-def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))
     table = dg.read(Once(rows_of()).stream, user="who")
     with pytest.raises(DataError, match="TMPDIR"):
         dg.histogram(table, "item", **PROMISE)
 
 
-def test_columns_that_no_query_can_tell_apart_are_refused() -> None:
+def test_columns_indistinguishable_in_queries_are_rejected() -> None:
     rows = pa.table([[1], [2]], names=["who", "Who"])
     with pytest.raises(SchemaError, match="The stream has the column 'who' and 'Who'"):
         dg.read(rows.to_reader(), user="who")

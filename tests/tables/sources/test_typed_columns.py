@@ -1,4 +1,4 @@
-"""Text where numbers are asked: one sentence refuses it, wherever and whatever the rows say."""
+"""Text instead of numbers: one message, at any position and for any rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SENTENCE = r"'x' must be numeric, not text; declare its type, such as types=\{'x
 ROWS = 60
 WORDS = [f"word {i}" for i in range(ROWS)]
 DAY = datetime.date(2026, 1, 1)
-#: What one column holds: name → its values, and whether they are written as text in memory.
+#: The contents of one column: name → its values, and whether they are text in memory.
 COLUMNS: dict[str, pa.Array] = {
     "words": pa.array(WORDS),
     "numbers in text": pa.array([f"{i}.5" for i in range(ROWS)]),
@@ -37,7 +37,7 @@ COLUMNS: dict[str, pa.Array] = {
     "yes and no": pa.array([i % 2 == 0 for i in range(ROWS)]),
     "text of nobody": pa.array([None] * ROWS, pa.string()),
 }
-#: Where a number is asked: name → what asks, of a table.
+#: Numeric arguments: name → a query of a table.
 PLACES: dict[str, Callable[[dg.UserTable], Any]] = {
     "histogram": lambda t: dg.histogram(t, "item", weight="x", domain=["a"], clip=9.0, **PROMISE),
     "count": lambda t: dg.count(t, "x", **PROMISE),
@@ -87,8 +87,8 @@ def _nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("place", list(PLACES))
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "pandas"])
 @pytest.mark.usefixtures("_nothing_is_read")
-def test_text_is_refused_before_anything_is_read(kind: str, place: str, tmp_path: Path) -> None:
-    """The same sentence whatever the rows say, and of CSV for every column without a stated type."""
+def test_text_is_rejected_before_reading(kind: str, place: str, tmp_path: Path) -> None:
+    """The same message for any rows, and for every CSV column without a declared type."""
     said = set()
     for name, column in COLUMNS.items():
         if kind != "csv" and column.type != pa.string():
@@ -107,8 +107,10 @@ def test_text_is_refused_before_anything_is_read(kind: str, place: str, tmp_path
 @pytest.mark.slow(cases=5)
 @pytest.mark.parametrize("place", list(PLACES))
 @pytest.mark.parametrize("kind", ["csv", "parquet", "arrow", "pandas"])
-def test_numbers_are_taken_and_other_types_refused(kind: str, place: str, tmp_path: Path) -> None:
-    """Stated types make numbers of text; dates are none; yes and no are features only."""
+def test_numbers_are_accepted_and_other_types_rejected(
+    kind: str, place: str, tmp_path: Path
+) -> None:
+    """Declared types convert text to numbers; dates are not numbers; booleans only as features."""
     for name, column in COLUMNS.items():
         stated = {"numbers": "DOUBLE", "whole numbers": "BIGINT", "dates": "DATE",
                   "yes and no": "BOOLEAN"}.get(name, "DOUBLE")  # fmt: skip
@@ -153,7 +155,7 @@ COMMANDS: dict[str, list[str]] = {
 def inside(
     command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[..., tuple[int, str, str]]:
-    """A command in an empty folder: exit code, what it printed, what it complained of."""
+    """A command in an empty folder: exit code, output, errors."""
 
     def run(*words: str | Path) -> tuple[int, str, str]:
         done = command(*words)
@@ -166,7 +168,7 @@ def inside(
 @pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("name", list(COMMANDS))
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_commands_ask_for_a_type_and_take_it(
+def test_commands_require_a_type_and_use_it(
     kind: str, name: str, inside: Any, tmp_path: Path
 ) -> None:
     path = source_of(kind, rows_of(COLUMNS["numbers in text"]), tmp_path)
@@ -183,7 +185,7 @@ def test_commands_ask_for_a_type_and_take_it(
     assert "--type x=double" in said
     code, _, said = inside(*words, *asked, "--type", "x,y=double" if kind == "csv" else "x=double")
     assert code == 0, said
-    # What is for the curator needs no type: it helps to find one.
+    # Output for internal use needs no type: it helps to find one.
     code, told, said = inside(*words, "--check", *typed)
     assert code == 0, said
     assert "NOT private" in told
@@ -219,7 +221,7 @@ def test_every_command_checks(words: list[str], told: str, inside: Any, tmp_path
     assert "ε" not in out
 
 
-def test_predicting_asks_for_types(inside: Any, tmp_path: Path) -> None:
+def test_predicting_requires_types(inside: Any, tmp_path: Path) -> None:
     path = source_of("csv", rows_of(COLUMNS["numbers in text"]), tmp_path)
     code, _, said = inside(
         "fit", "linear", path, "--target", "y", "--features", "x", "--unit", "record", "--epsilon",
@@ -252,7 +254,7 @@ def test_decimal_commas(kind: str, decimal: str, read: list[float | None], tmp_p
     found = load_rows(table, FeatureEncoding((NumberColumn("x"), NumberColumn("y"))), Curator()).X
     expected = [np.nan if value is None else value for value in read]
     np.testing.assert_array_equal(found["x"], expected)
-    # Numbers that no text stands for are read as they are.
+    # Numbers without a text form are read unchanged.
     assert list(found["y"]) == [1.0] * len(WRITTEN)
     told = table.check(value="x")
     assert ("3  of these look like numbers with a decimal comma" in told) is (decimal == ".")
@@ -272,7 +274,7 @@ def test_wrong_ways_of_reading(options: dict[str, Any], words: str) -> None:
         dg.read(rows_of(COLUMNS["words"]), **options)
 
 
-# -- what a release tells ---
+# -- disclosures of a release ---
 
 
 @pytest.mark.parametrize(
@@ -285,16 +287,14 @@ def test_wrong_ways_of_reading(options: dict[str, Any], words: str) -> None:
     ],
 )
 @pytest.mark.parametrize("numbers", [True, False])
-def test_a_release_says_that_next_to_no_numbers_were_seen(
-    publish: Any, numbers: bool, tmp_path: Path
-) -> None:
+def test_release_reports_a_nearly_empty_signal(publish: Any, numbers: bool, tmp_path: Path) -> None:
     size = 3000
     rows = pa.table(
         {"who": np.arange(size), "item": ["a"] * size,
          "x": [f"{i % 60}{'.' if numbers else ','}5" for i in range(size)]}
     )  # fmt: skip
     table = dg.read(rows, user="who", types={"x": "DOUBLE"})
-    # Where there is nothing but noise, one release in seven hundred says nothing.
+    # With only noise, one release in seven hundred reports nothing.
     for _ in range(2):
         release = publish(table)
         if numbers or release.metadata.care:

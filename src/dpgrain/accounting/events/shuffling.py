@@ -146,14 +146,7 @@ class _ShiftedSum(ABC):
         return math.sqrt(self._noise.variance)
 
     def ratio(self, reach: int) -> float:
-        """Return the ratio c: the largest μ(k)/k for shifts k of a coordinate, rounded up.
-
-        Args:
-            reach: the largest shift, in grid steps, at least 1.
-
-        Raises:
-            ParameterError: if ``reach`` is out of range.
-        """
+        """Return the ratio c: the largest μ(k)/k for shifts k of a coordinate, rounded up."""
         return self._ratio(_validate.integer(minimum=1, reach=reach))
 
     @fails_closed(math.inf)

@@ -27,9 +27,6 @@ def store_at(place: str | Path) -> Store:
     ``place`` is a file, the address of a PostgreSQL database, or ``env:`` and the name of an
     environment variable that contains one of them.
 
-    Raises:
-        ParameterError: if the variable is not set, or contains another address.
-
     >>> store_at("visits.ledger").name
     'visits.ledger'
     """

@@ -197,11 +197,7 @@ def _page(connection: Any) -> Transaction:
 
 
 def _public_address(place: str, library: Any) -> tuple[str, tuple[str, ...]]:
-    """Return an address for messages, and the secrets that must not be in them.
-
-    Raises:
-        ParameterError: if the address is invalid; the library's reason may contain a password.
-    """
+    """Return an address for messages, and the secrets that must not be in them."""
     try:
         stated = library.conninfo.conninfo_to_dict(place)
     except library.Error:

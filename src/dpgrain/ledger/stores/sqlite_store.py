@@ -214,11 +214,7 @@ class SqliteStore:
 
 
 def _only_file(path: Path, name: str) -> tuple[int, int] | None:
-    """Return the device and inode of a file; None if there is none.
-
-    Raises:
-        DataError: if it has several hard links, because a journal is found under one name only.
-    """
+    """Return the device and inode of a file; None if there is none."""
     try:
         status = path.stat()
     except OSError:

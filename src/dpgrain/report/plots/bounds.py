@@ -22,7 +22,7 @@ from dpgrain.words.quantities import quantity_name
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dpgrain.statistics.release import Histogram
+    from dpgrain.statistics.group_estimates import Histogram
 
 _MANY_BOUNDS = 24
 

@@ -23,7 +23,7 @@ from dpgrain.words.headings import label, text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from dpgrain.learn.summary import Coefficient, Coefficients
+    from dpgrain.words.fit_text import Coefficient, Coefficients
 
 _PLOTTED_ROWS = 30
 

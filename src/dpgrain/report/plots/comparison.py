@@ -20,7 +20,8 @@ from dpgrain.report.axes import (
     write_message,
 )
 from dpgrain.report.plots.estimates import quantity
-from dpgrain.statistics.release import Histogram, Release
+from dpgrain.statistics.group_estimates import Histogram
+from dpgrain.statistics.release import Release
 from dpgrain.words.headings import label
 from dpgrain.words.release_text import format_keys, shown
 

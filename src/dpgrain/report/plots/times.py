@@ -26,7 +26,8 @@ from dpgrain.report.axes import (
     value_axis,
     within_sight,
 )
-from dpgrain.statistics.release import Histogram, Release
+from dpgrain.statistics.group_estimates import Histogram
+from dpgrain.statistics.release import Release
 from dpgrain.words.release_text import has_order
 
 if TYPE_CHECKING:

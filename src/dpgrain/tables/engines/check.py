@@ -228,7 +228,7 @@ def _typed_counts(
         if (kind := source.types.get(column)) is None or column in without:
             continue
         lost = f"{quoted(column)} IS NOT NULL AND {cast_sql(column, kind, source.written)} IS NULL"
-        counts[f"cells of {column!r} that cannot be read as {kind} (dropped)"] = (
+        counts[f"cells of {column!r} that cannot be read as {kind} (treated as missing)"] = (
             f"count(*) FILTER ({lost})"
         )
         if read_as(kind) in (DAY, *TIMES) and source.written.dates == ISO:

@@ -16,6 +16,7 @@ from dpgrain.tables.expression import (
     ColumnNode,
     ConstantNode,
     Node,
+    backquoted_hint,
     columns_of,
     parsed,
     stated,
@@ -60,17 +61,17 @@ class CompiledExpression:
             ParameterError: if it is invalid.
             SchemaError: if a column is missing or has an unsuitable type.
         """
-        node = parsed(text)
+        try:
+            node = parsed(text)
+        except ParameterError as error:
+            if hint := backquoted_hint(text, kinds):
+                raise ParameterError(f"{str(error).removesuffix('.')}; {hint}.") from None
+            raise
         return CompiledExpression.compile(node, str(node), kinds)
 
     @staticmethod
     def compile(node: Node, text: str, kinds: Mapping[str, str]) -> CompiledExpression:
-        """Compile a parsed expression; ``text`` is its text in messages.
-
-        Raises:
-            ParameterError: if it is invalid.
-            SchemaError: if a column is missing or has an unsuitable type.
-        """
+        """Compile a parsed expression; ``text`` is its text in messages."""
         translator = Translator(kinds, text)
         typed = translator.translate(node)
         if typed.kind in TIMES:
@@ -147,12 +148,7 @@ def calendar_period(node: Node) -> tuple[str, str] | None:
 
 
 def compile_condition(text: str, kinds: Mapping[str, str]) -> CompiledExpression:
-    """Compile an expression that is true or false.
-
-    Raises:
-        ParameterError: if it is invalid.
-        SchemaError: if a column is missing, or it is not true or false.
-    """
+    """Compile an expression that is true or false."""
     condition = CompiledExpression.parse(text, kinds)
     if condition.kind != BOOLEAN:
         raise SchemaError(
@@ -175,6 +171,8 @@ class DerivedSource(SourceWrapper):
         column: the name of the new column.
         derived: its expression.
     """
+
+    row_wise = True
 
     source: RowSource
     column: str
@@ -206,6 +204,8 @@ class FilteredSource(SourceWrapper):
         source: the source of all rows.
         condition: the condition.
     """
+
+    row_wise = True
 
     source: RowSource
     condition: CompiledExpression

@@ -37,6 +37,7 @@ from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.duckdb_connection import run_interruptible
 from dpgrain.tables.sources.read_errors import translate_errors
+from dpgrain.tables.sources.region_source import RegionSource
 from dpgrain.tables.sources.source import RECORDS, transaction
 from dpgrain.tables.split import Split
 
@@ -63,6 +64,8 @@ class DuckDB:
         self._begun = ExitStack()
         # The source may return duplicate rows once, with their number.
         self._has_counts = bool(getattr(table.source, "counts_duplicates", False))
+        source = table.source
+        self._rows = source.selected() if isinstance(source, RegionSource) else source
 
     @staticmethod
     def over(table: TableRows, connection: duckdb.DuckDBPyConnection) -> DuckDB:
@@ -350,10 +353,10 @@ class DuckDB:
         cells, needed = self.table.cells, self.table.needed(used)
         if self._has_counts:
             # Lookups read from what is fetched for all columns.
-            self.table.source.attach(self._connection, needed - set(cells))
+            self._rows.attach(self._connection, needed - set(cells))
         # Create lookups first: they read the source, and an attached source serves only one query.
         lookups = {name: self._lookup(name) for name in cells if name in needed}
-        source = self.table.source.attach(self._connection, needed - set(cells))
+        source = self._rows.attach(self._connection, needed - set(cells))
         for name, lookup in lookups.items():
             value = self._key(cells[name].of, of="rows0")
             source = (
@@ -392,6 +395,11 @@ class DuckDB:
         self._connection.unregister("kept")
 
     @property
+    def reading(self) -> int:
+        """Number of threads that read rows."""
+        return self._memory.reading
+
+    @property
     def connection(self) -> duckdb.DuckDBPyConnection:
         """Connection, for queries that need a source's own functions."""
         return self._connection
@@ -399,6 +407,19 @@ class DuckDB:
     def register(self, name: str, rows: pa.Table) -> None:
         """Register an Arrow table for later queries."""
         self._connection.register(name, rows)
+
+    def create_table_in_parts(
+        self, name: str, queries: Sequence[str], order: str, used: Sequence[str]
+    ) -> None:
+        """Create an ordered table from several queries on the rows, one after the other."""
+        for place, query in enumerate(queries):
+            self.create_table(f"{name}_{place}", query, used)
+        parts = [f"{name}_{place}" for place in range(len(queries))]
+        rows = " UNION ALL ".join(f"SELECT * FROM {part}" for part in parts)
+        with translate_errors(self.table.source.name):
+            self._execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM ({rows}) ORDER BY {order}")
+            for part in parts:
+                self._execute(f"DROP TABLE {part}")
 
     def create_table(self, name: str, query: str, used: Sequence[str] = ()) -> None:
         """Create a table from a query on the rows, named ``source`` in it."""

@@ -119,10 +119,6 @@ class Translator:
     def translate(self, node: Node) -> TypedSql:
         """Return the SQL and type of a part.
 
-        Raises:
-            SchemaError: if a column is missing or has an unsuitable type.
-            ParameterError: if a function is unknown or has invalid arguments.
-
         >>> from dpgrain.tables.expression import parsed
         >>> Translator({"a": "INTEGER"}, "a * 2").translate(parsed("a * 2")).kind
         'BIGINT'

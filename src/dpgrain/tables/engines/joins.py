@@ -56,6 +56,8 @@ class PublicJoin(SourceWrapper):
         kinds: column → type, in the order of ``c0``, ``c1``, ….
     """
 
+    row_wise = True
+
     source: RowSource
     on: str
     kind: str
@@ -96,11 +98,6 @@ def join_public(
     """Join rows with a public table, and describe each new column as a function of the key.
 
     `on` is the key column of the rows, and `key` of the public table, which is read now.
-
-    Raises:
-        ParameterError: if a key occurs twice in the public table, or it has no other column.
-        SchemaError: if a column is missing or in both tables, or the types of the keys do not
-            match.
     """
     rows.require_key(on, "on")
     if on in rows.cells:
@@ -151,11 +148,7 @@ def join_public(
 
 
 def _public_key(key: str, kind: str, on: str, own: str) -> str:
-    """Return the SQL of a public key as the rows write it, before the replacement of long texts.
-
-    Raises:
-        SchemaError: if the types of the keys do not match.
-    """
+    """Return the SQL of a public key as the rows write it, before the replacement of long texts."""
     if own in INTEGERS and kind == TEXT:
         return f"TRY_CAST({label_sql(quoted(key))} AS BIGINT)"
     if kind == TEXT:
@@ -211,12 +204,7 @@ class UserJoin:
 
     @staticmethod
     def of(rows: TableRows, others: Any, columns: Sequence[str] | None, pairs: int) -> UserJoin:
-        """Validate a join, without reading rows.
-
-        Raises:
-            ParameterError: if a table has no user column, or there is no column to add.
-            SchemaError: if a column is missing, or the types of the user ids do not match.
-        """
+        """Validate a join, without reading rows."""
         pairs = _validate.integer(minimum=1, pairs=pairs)
         if pairs > _MAX_PAIRS:
             raise ParameterError(

@@ -6,6 +6,12 @@ cell), clips each block to its bound, truncates it to a grid towards zero, check
 in integers and adds the integers. Integer sums do not depend on the order, so the result is the
 same for every engine, batch size, number of threads and row order.
 
+Arguments of kernels: ``keys`` (r,) are of whole users, one per record or one per pair; ``totals``
+(r,) are integers in multiples of ``unit``, the value of one count, or None for 1 each. ``indicator``
+counts each pair as 1. Of a user, the first ``max_elements`` blocks in the public order count, and
+of a block the first ``max_items`` items. ``out`` is updated in place, by default (V,) sums in grid
+steps, modulo 2^64.
+
 Overflow: sums are computed modulo 2^64. Adding noise modulo 2^64 is post-processing of adding it
 over the integers, so an overflow affects accuracy but never privacy.
 """
@@ -188,19 +194,7 @@ def clipped_sum(
     max_items: int | None = None,
     max_elements: int | None = None,
 ) -> None:
-    """Add the clipped blocks of whole users to integer sums.
-
-    Args:
-        keys: (r,) sorted keys of whole users, one per record or one per pair.
-        totals: (r,) integer totals in multiples of ``unit``; None for 1 each.
-        layout: the packing of keys.
-        grid: the bounds and the grid.
-        out: (V,) sums in grid steps, updated in place, modulo 2^64.
-        unit: the value of one count.
-        indicator: count each pair as 1.
-        max_items: the maximum number of items per block, first in the public order.
-        max_elements: the maximum number of blocks per user, first in the public order.
-    """
+    """Add the clipped blocks of whole users to integer sums."""
     pairs, sums, blocks = _blocks(keys, totals, layout, max_elements)
     if max_items is not None:
         pairs, sums, blocks = blocks.keep(blocks.among_first_items(max_items), pairs, sums)
@@ -228,17 +222,10 @@ def clipped_units(
     A block adds a vector of norm at most 1, equal in each of its groups.
 
     Args:
-        keys: (r,) sorted keys of whole users, one per record or one per pair.
-        totals: (r,) integer totals in multiples of ``unit``; None for 1 each.
-        layout: the packing of keys.
         clip: the clipping bounds of the blocks, and the clipped norm.
-        out: (groups, 2) counts of complete and of clipped blocks, in steps of ``units``, updated in
-            place.
+        out: (groups, 2) counts of complete and of clipped blocks, in steps of ``units``.
         units: the bound 1 and its grid.
         corners: the number of items of each group.
-        unit: the value of one count.
-        indicator: count each pair as 1.
-        max_elements: the maximum number of blocks per user, first in the public order.
     """
     pairs, sums, blocks = _blocks(keys, totals, layout, max_elements)
     if indicator:
@@ -269,13 +256,9 @@ def routed_sum(
     The weights are proportional to the needs.
 
     Args:
-        keys: (r,) sorted keys of whole users, one per record or one per pair.
         layout: the packing of keys, in one cell.
         routes: the order of the items, and their needs.
-        out: (V,) sums in grid steps, updated in place, modulo 2^64.
         grid: the bound 1 and its grid.
-        max_items: the maximum number of items per block, first in the public order.
-        max_elements: the maximum number of blocks per user, first in the public order.
     """
     pairs, sums, blocks = _blocks(keys, None, layout, max_elements)
     pairs, sums, blocks = blocks.keep(blocks.among_first_items(max_items), pairs, sums)
@@ -333,16 +316,9 @@ def norm_histogram(
     """Count the blocks of whole users by cell and norm; empty blocks have no bin.
 
     Args:
-        keys: (r,) sorted keys of whole users, one per record or one per pair.
-        totals: (r,) integer totals in multiples of ``unit``; None for 1 each.
-        layout: the packing of keys.
         edges: (B,) increasing; bin i contains norms in (edges[i−1], edges[i]]. The first bin
             starts at 0, the last one has no upper end.
-        out: (rows, B) counts, updated in place, with one row per cell or one for all.
-        norm: the norm to bin.
-        unit: the value of one count.
-        indicator: count each pair as 1.
-        max_elements: the maximum number of blocks per user, first in the public order.
+        out: (rows, B) counts, with one row per cell or one for all.
     """
     _, sums, blocks = _blocks(keys, totals, layout, max_elements)
     if indicator:
@@ -374,15 +350,9 @@ def pooled_counts(
     separately, in integers, so a block changes only its own bin, and by at most its weight.
 
     Args:
-        keys: (r,) sorted keys of whole users, one per record or one per pair.
-        totals: (r,) integer totals in multiples of ``unit``; None for 1 each.
         layout: the packing of keys, in which the item determines the cell.
         pools: the pools, with their bins and weights.
-        out: (P, B) counts in multiples of 2^-10 of a block, updated in place.
-        norm: the norm to bin.
-        unit: the value of one count.
-        indicator: count each pair as 1.
-        max_elements: the maximum number of blocks per user, first in the public order.
+        out: (P, B) counts in multiples of 2^-10 of a block.
     """
     _, sums, blocks = _blocks(keys, totals, layout, max_elements)
     if indicator:
@@ -409,7 +379,7 @@ def _add_limited(
         rows: (b,) the index in ``out`` of each weight.
         weights: (b,) weights from 1 to 2^10.
         most: the largest sum that one user adds to one count.
-        out: the counts, updated in place.
+        out: the counts.
     """
     np.add.at(out.reshape(-1), rows, weights)
     rank, row_bits = np.cumsum(_is_new(users)) - 1, out.size.bit_length()
@@ -452,11 +422,9 @@ def users_by_contribution(
     """Count users by their number of pairs and by their number of records.
 
     Args:
-        keys: (r,) sorted keys of whole users, one per record or one per pair.
         totals: (r,) the number of records of each key; None for 1 each.
-        layout: the packing of keys.
         edges: (B,) the largest number in each bin, increasing; the last bin has no upper end.
-        out: (2, B) counts of users, by pairs and by records, updated in place.
+        out: (2, B) counts of users, by pairs and by records.
     """
     pairs, sums = pair_totals(keys, totals)
     starts = np.flatnonzero(_is_new(pairs >> layout.user_shift))
@@ -474,8 +442,6 @@ def record_sum(
         codes: (r,) item codes.
         totals: (r,) integer values in multiples of ``unit``; None for 1 each.
         grid: one bound and its grid.
-        out: (V,) sums in grid steps, updated in place, modulo 2^64.
-        unit: the value of one count.
     """
     if not out.size:
         # Without selected items there is no bound.

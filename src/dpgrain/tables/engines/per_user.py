@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,7 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.facts import Fact
 from dpgrain.scope.regions import Region
-from dpgrain.tables.engines.derived_columns import CompiledExpression
+from dpgrain.tables.engines.derived_columns import CompiledExpression, nested_sources
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.features import Aggregate, deduplicate, parse_feature
 from dpgrain.tables.engines.joins import UserJoin
@@ -21,8 +22,15 @@ from dpgrain.tables.expression import is_expression
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import TEXT
 from dpgrain.tables.sources.distinct_rows import DistinctRows
+from dpgrain.tables.sources.duckdb_connection import memory_limit
 from dpgrain.tables.sources.source import SourceWrapper
 from dpgrain.units import Element, Unit, User
+
+# Share of DuckDB's memory for the states of a pass; with more, DuckDB groups, stores and encrypts
+# the same users several times. Bytes of a user's row in addition, and of states that fit anyway.
+_STATES_SHARE, _ROW_BYTES, _WIDE_BYTES = 0.5, 32, 64
+# Passes cost as much as spilling if rows are read more often.
+_MAX_PARTS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,12 +53,7 @@ class PerUser:
 
     @staticmethod
     def of(rows: TableRows, by: str | Sequence[str] | None, numbers: Mapping[str, Any]) -> PerUser:
-        """Validate a request without reading rows.
-
-        Raises:
-            ParameterError: if there is no number or no user, or a name or a function is invalid.
-            SchemaError: if a column is missing or has the wrong type.
-        """
+        """Validate a request without reading rows."""
         if rows.user is None:
             raise ParameterError("per_user requires user ids; pass user= to dg.read.")
         if not numbers:
@@ -181,17 +184,44 @@ class PerUser:
         name = f"people{id(self)}"
         known = connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
         if (name,) not in known:
-            DuckDB.over(self.rows, connection).create_table(name, self._query(), self.used)
+            engine = DuckDB.over(self.rows, connection)
+            parts = self._parts(engine)
+            if parts == 1:
+                engine.create_table(name, f"{self._query()} ORDER BY {self._order}", self.used)
+            else:
+                queries = [self._query(f"hash(k0) % {parts} = {part}") for part in range(parts)]
+                engine.create_table_in_parts(name, queries, self._order, self.used)
         return name
 
-    def _query(self) -> str:
-        """Return the query of the rows, ordered by user."""
-        rows, keys = self.rows, [name for name in (self.rows.user, *self.by) if name is not None]
+    @property
+    def _order(self) -> str:
+        return ", ".join(map(quoted, self._keys))
+
+    @property
+    def _keys(self) -> list[str]:
+        return [name for name in (self.rows.user, *self.by) if name is not None]
+
+    def _parts(self, engine: DuckDB) -> int:
+        """Return the number of passes, each for a part of the users that fits into memory."""
+        width = sum(each.state_bytes for each in self.numbers)
+        read_again = all(getattr(each, "stored", True) for each in nested_sources(self.rows.source))
+        if width < _WIDE_BYTES or not read_again:
+            return 1
+        keys = [key_sql(key, self.rows.key_type(key)) for key in self._keys]
+        counted = f"SELECT approx_count_distinct(hash({', '.join(keys)})) AS n FROM source"
+        number = int(engine.query(counted, self.by).column("n")[0].as_py())
+        needed = engine.reading * number * (_ROW_BYTES + width)
+        parts = math.ceil(needed / (_STATES_SHARE * memory_limit(engine.connection)))
+        return min(max(parts, 1), _MAX_PARTS)
+
+    def _query(self, part: str = "true") -> str:
+        """Return the query of the rows of the users in a part."""
+        rows, keys = self.rows, self._keys
         inner = [f"{key_sql(key, rows.key_type(key))} AS k{i}" for i, key in enumerate(keys)]
         inner += [f"{each.argument(rows)} AS a{i}" for i, each in enumerate(self.numbers)]
         valid = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(keys)))
         places = ", ".join(f"k{i}" for i in range(len(keys)))
-        contributions = f"(SELECT {', '.join(inner)} FROM source) WHERE {valid}"
+        contributions = f"(SELECT {', '.join(inner)} FROM source) WHERE {valid} AND {part}"
         sql = [f"{each.result(f'a{i}', rows)} AS m{i}" for i, each in enumerate(self.numbers)]
         of_rows = [sql[i] for i, each in enumerate(self.numbers) if not each.counts_values]
         counted = [i for i, each in enumerate(self.numbers) if each.counts_values]
@@ -213,8 +243,7 @@ class PerUser:
             query = column.with_column(f"({query})", name)
         for condition in self.filters:
             query = condition.where(f"({query})")
-        ordered = ", ".join(map(quoted, keys))
-        return f"SELECT * FROM ({query}) ORDER BY {ordered}"
+        return f"SELECT * FROM ({query})"
 
     @property
     def used(self) -> list[str]:
@@ -322,9 +351,6 @@ def require_whole_users(table: TableRows, unit: Unit) -> None:
     """Raise unless the unit protects whole users, if each row depends on all of a user's data.
 
     Elements are allowed if each row is computed within one cell: see :func:`rows_in_cells`.
-
-    Raises:
-        ParameterError: if the unit is smaller.
     """
     if not depends_on_users(table) or unit == User():
         return

@@ -17,11 +17,7 @@ ENGINES: dict[str, Opener] = {"duckdb": DuckDB, "spark": SparkOpener()}
 
 
 def resolve_engine(engine: Any) -> Opener:
-    """Return the class of an engine, from its name, a Spark session or address, or the class.
-
-    Raises:
-        ParameterError: if it is none of these.
-    """
+    """Return the class of an engine, from its name, a Spark session or address, or the class."""
     if isinstance(engine, str) and engine in ENGINES:
         return ENGINES[engine]
     if is_session(engine) or (isinstance(engine, str) and ADDRESS.fullmatch(engine)):
@@ -44,13 +40,7 @@ def default_engine(engine: Any, data: Any) -> Any:
 
 
 def open_source(engine: Any, data: Any, **how: Any) -> RowSource:
-    """Return an engine's source of rows, as :func:`resolve_source` does.
-
-    Raises:
-        ParameterError: if the engine cannot read it.
-        DataError: if there is no such file.
-        SchemaError: if files or columns do not fit together.
-    """
+    """Return an engine's source of rows, as :func:`resolve_source` does."""
     opener = resolve_engine(engine)
     if isinstance(opener, SparkOpener):
         return opener.open_source(data)

@@ -176,11 +176,7 @@ class Spark:
         return SparkCachedBlocks(self, self.keep(self._session.cache(derived)))
 
     def sum_slices(self, frame: sql.DataFrame, shape: Sequence[int]) -> IntArray:
-        """Add up slices of sums, (shape).
-
-        Raises:
-            DataError: if Spark fails, or repeated tasks on different rows.
-        """
+        """Add up slices of sums, (shape)."""
         size = int(np.prod(shape))
         if slice_count(size) > _FEW_SLICES:
             with planning():
@@ -220,15 +216,7 @@ class Spark:
         whole: bool = False,
         schema: pa.Schema | None = None,
     ) -> sql.DataFrame:
-        """Return the frame of all results of a query.
-
-        Args:
-            rows: the rows.
-            used: the columns that the query reads, in addition to the user's.
-            question: the query.
-            whole: collect each user's rows in one partition first.
-            schema: the schema of a result, if known.
-        """
+        """Return the frame of all results of a query."""
         return self._query_with_schema(rows, used, question, whole=whole, schema=schema)[0]
 
     def _query_with_schema(
@@ -357,11 +345,7 @@ class Spark:
         return self._query_with_schema(rows, [rows.user, *columns], ColumnQuery(tuple(wanted)))
 
     def _require_types(self, kinds: Mapping[str, str], names: list[str], schema: pa.Schema) -> None:
-        """Raise unless columns have the same types in tasks as here.
-
-        Raises:
-            SchemaError: if Spark lacks one of the types.
-        """
+        """Raise unless columns have the same types in tasks as here."""
         task_types = self._session.task_types(schema)
         for name, column, kind in zip(names, schema, task_types, strict=True):
             if kind is None or read_as(duckdb_type(kind)) != kinds[name]:
@@ -469,11 +453,7 @@ class SparkOpener:
     distributed: ClassVar[bool] = True
 
     def session(self, source: RowSource | None = None) -> SparkRunner:
-        """Return the session, which is the frame's own if the source is a frame.
-
-        Raises:
-            ParameterError: if the frame belongs to another session.
-        """
+        """Return the session, which is the frame's own if the source is a frame."""
         if not isinstance(source, SparkSource):
             return (
                 SparkRunner.at(self.place)
@@ -490,12 +470,7 @@ class SparkOpener:
         return SparkRunner(own)
 
     def open_source(self, data: Any) -> RowSource:
-        """Return the source of rows; Spark reads paths from any storage that it supports.
-
-        Raises:
-            ParameterError: if Spark cannot read it.
-            DataError: if there is no such file.
-        """
+        """Return the source of rows; Spark reads paths from any storage that it supports."""
         paths = [data] if not isinstance(data, list | tuple) else list(data)
         if not all(hasattr(path, "__fspath__") or isinstance(path, str) for path in paths):
             if is_frame(data):
@@ -517,13 +492,7 @@ class SparkOpener:
 
 
 def _parquet(session: SparkRunner, paths: list[str]) -> SparkSource:
-    """Return the source of Parquet files.
-
-    Raises:
-        ParameterError: if they are CSV.
-        DataError: if there are none.
-        SchemaError: if a column has incompatible types.
-    """
+    """Return the source of Parquet files."""
     if any(path.lower().endswith(CSV_ENDINGS) for path in paths):
         raise ParameterError(
             f"source {paths[0]!r} must not be CSV with Spark, because only DuckDB handles "
@@ -599,11 +568,7 @@ def _base_columns(rows: TableRows, used: Iterable[str]) -> list[str]:
 
 
 def _any_column(rows: TableRows) -> str:
-    """Return a readable column, for a query without columns.
-
-    Raises:
-        SchemaError: if there is none.
-    """
+    """Return a readable column, for a query without columns."""
     result = next((name for name, kind in rows.schema.items() if is_readable(kind)), None)
     if result is None:
         raise SchemaError(f"{rows.source.name} has no column of a supported type; add one.")

@@ -139,12 +139,7 @@ class SparkRunner:
 
     @staticmethod
     def at(address: str) -> SparkRunner:
-        """Return the session at an address, or the existing session for the address "spark".
-
-        Raises:
-            ParameterError: if Spark is not installed, or the session has another address.
-            DataError: if Spark does not start.
-        """
+        """Return the session at an address, or the existing session for the address "spark"."""
         if find_spec("pyspark") is None:
             raise ParameterError(
                 "engine 'spark' requires PySpark and Java 17 or later; run pip install "
@@ -191,12 +186,7 @@ class SparkRunner:
             return self.spark.createDataFrame(table, schema=types.from_arrow_schema(table.schema))
 
     def parquet(self, paths: list[str]) -> sql.DataFrame:
-        """Read Parquet files as a frame.
-
-        Raises:
-            DataError: if there are none.
-            SchemaError: if a column has incompatible types.
-        """
+        """Read Parquet files as a frame."""
         # Types inferred from folder names could change with a single folder.
         options = {"mergeSchema": "true", "recursiveFileLookup": "true"}
         try:
@@ -293,19 +283,11 @@ class SparkRunner:
             context.pythonExec = before
 
     def collect(self, frame: sql.DataFrame, name: str) -> pa.Table:
-        """Compute a frame and return its rows; ``name`` is the source's name in messages.
-
-        Raises:
-            DataError: if Spark fails.
-        """
+        """Compute a frame and return its rows; ``name`` is the source's name in messages."""
         return self.run(frame.toArrow, name)
 
     def run(self, work: Callable[[], Answer], name: str) -> Answer:
-        """Run work in Spark, with progress; ctrl-C cancels it on the cluster.
-
-        Raises:
-            DataError: if Spark fails; its message may quote rows and is not shown.
-        """
+        """Run work in Spark, with progress; ctrl-C cancels it on the cluster."""
         with silenced(), self._tagged() as end, self._monitored(end) as lost:
             try:
                 return work()

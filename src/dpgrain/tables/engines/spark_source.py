@@ -46,12 +46,7 @@ class SparkSource:
 
     @staticmethod
     def from_frame(frame: sql.DataFrame) -> SparkSource:
-        """Return the source of a caller's frame.
-
-        Raises:
-            SchemaError: if two columns have one name.
-            ParameterError: if Spark reports that the frame is not deterministic.
-        """
+        """Return the source of a caller's frame."""
         require_names(frame.columns, "The frame")
         if not SparkRunner(frame.sparkSession).remote and not _deterministic(frame):
             raise ParameterError(
@@ -93,11 +88,7 @@ class SparkSource:
         connection: duckdb.DuckDBPyConnection,  # noqa: ARG002
         used: Collection[str] | None = None,  # noqa: ARG002
     ) -> str:
-        """Raise, because DuckDB on this machine does not read Spark frames.
-
-        Raises:
-            ParameterError: always.
-        """
+        """Raise, because DuckDB on this machine does not read Spark frames."""
         raise ParameterError(
             f"{self.name} is read inside Spark, and only by releases; use engine='duckdb' for "
             "files, or pass frame.toArrow()."

@@ -444,11 +444,7 @@ class SliceSums:
         self._marks: dict[int, dict[int, bytes]] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add slices.
-
-        Raises:
-            DataError: if a partition has sent a slice twice.
-        """
+        """Add slices."""
         columns = (column.to_pylist() for column in batch.columns)
         for place, part, mark, sums in zip(*columns, strict=True):
             marks = self._marks.setdefault(place, {})
@@ -473,11 +469,7 @@ class SliceSums:
         return hashlib.sha256(joined).digest()
 
     def total(self, size: int) -> IntArray:
-        """Return all sums, (size,).
-
-        Raises:
-            DataError: if slices are missing, or come from different runs of one task.
-        """
+        """Return all sums, (size,)."""
         out = np.zeros(size, dtype=np.int64)
         if not self._marks:
             # All partitions are empty.

@@ -40,11 +40,7 @@ _ATTEMPTS = 10
 
 
 class SpillFolder:
-    """New private folder, locked while in use.
-
-    Raises:
-        OSError: if it cannot be created.
-    """
+    """New private folder, locked while in use."""
 
     _open: ClassVar[dict[str, int]] = {}
     _guard = threading.RLock()
@@ -93,11 +89,7 @@ class SpillFolder:
 
 
 def new_spill_folder() -> SpillFolder:
-    """Create a spill folder.
-
-    Raises:
-        DataError: if it cannot be created.
-    """
+    """Create a spill folder."""
     try:
         return SpillFolder()
     except OSError as error:

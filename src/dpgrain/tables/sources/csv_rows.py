@@ -182,11 +182,7 @@ class QuoteNormalizer:
         )  # fmt: skip
 
     def rows(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the rows of a file with regular quotes, several at once.
-
-        Args:
-            pieces: bytes of the file, without rows longer than :data:`MAX_ROW_BYTES`.
-        """
+        """Yield the rows of a file with regular quotes, several at once."""
         left = b""
         for piece in pieces:
             _, last = self._splitter.ends(piece)

@@ -28,6 +28,8 @@ class DayColumnSource(SourceWrapper):
         zone: time zone; empty for timestamps without a zone.
     """
 
+    row_wise = True
+
     source: RowSource
     column: str
     of: str
@@ -60,11 +62,7 @@ class DayColumnSource(SourceWrapper):
 
 
 def in_known_years(ticks: str) -> str:
-    """Return the SQL of a timestamp with the same offset, in the years with listed offset changes.
-
-    Args:
-        ticks: SQL of a timestamp, in microseconds since 1970.
-    """
+    """Return the SQL of a timestamp with the same offset, in the years with listed offset changes."""
     again = f"{RULE_BEGINS} + ({ticks} - {RULE_BEGINS}) % {RULE_LASTS}"
     return f"CASE WHEN {ticks} < {RULE_BEGINS} THEN {ticks} ELSE {again} END"
 
@@ -74,12 +72,6 @@ def local_time(ticks: str, known: str, zone: str) -> str:
 
     The offset changes become a binary tree of comparisons, because an engine's own calendar could
     be of another version than this process's.
-
-    Args:
-        ticks: SQL of a timestamp, in microseconds since 1970; it must not be null.
-        known: column with :func:`in_known_years` of it, because each comparison would plan it
-            again.
-        zone: time zone; empty for timestamps without a zone.
     """
     ahead = "0" if zone in ("", "UTC") else _tree(known, offsets(zone))
     return f"greatest(least({ticks}, {_LAST}), {_FIRST}) + {ahead}"

@@ -54,11 +54,6 @@ class FileList:
         """List the files of paths, patterns and folders, each once.
 
         A folder means all files below it, except names that begin with a dot or an underscore.
-
-        Raises:
-            ParameterError: if files are of another type, or of several.
-            DataError: if a file does not exist.
-            SchemaError: if the folder names of files have different columns.
         """
         listed = [each for pattern in patterns for each in _listed(str(pattern))]
         known = _without_repeats(listed)
@@ -158,12 +153,7 @@ def _listed(pattern: str) -> Iterator[tuple[str, PurePath]]:
 
 
 def _below(folder: str) -> list[str]:
-    """Return the files below a folder, sorted by name.
-
-    Raises:
-        DataError: if it cannot be listed, or is empty.
-        ParameterError: if it is a table of a versioned format.
-    """
+    """Return the files below a folder, sorted by name."""
     files: list[str] = []
     seen: set[tuple[int, int]] = set()
     try:

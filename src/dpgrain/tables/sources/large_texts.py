@@ -39,12 +39,7 @@ _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 3, 7,
 
 
 def large_text_columns(path: str) -> frozenset[str]:
-    """Return the lower-case names of columns with runs of values that can be large.
-
-    Raises:
-        pa.ArrowException: if the footer is damaged.
-        OSError: if the file cannot be read.
-    """
+    """Return the lower-case names of columns with runs of values that can be large."""
     footer, large = pq.read_metadata(path), set()
     with Path(path).open("rb") as file:
         for index in range(footer.num_columns):

@@ -68,13 +68,7 @@ def schema_key(path: str) -> Hashable | None:
 
 
 def unchecked_times(path: str) -> UncheckedTimes:
-    """Return the timestamp columns that the footer does not show to be in range.
-
-    Raises:
-        SchemaError: if any column has a type that Arrow cannot read.
-        pa.ArrowException: if the footer is damaged.
-        OSError: if the file cannot be read.
-    """
+    """Return the timestamp columns that the footer does not show to be in range."""
     try:
         footer = pq.read_metadata(path)
     except pa.ArrowNotImplementedError as error:
@@ -129,12 +123,7 @@ def _chunk_within(chunk: Any, low: int, high: int) -> bool:
 
 
 def out_of_range_int96(path: str) -> frozenset[str]:
-    """Return the lower-case names of INT96 columns with values out of range.
-
-    Raises:
-        pa.ArrowException: if the file is damaged.
-        OSError: if it cannot be read.
-    """
+    """Return the lower-case names of INT96 columns with values out of range."""
     names, result = _int96_columns(path), set()
     for _, in_range in _microseconds(path, names):
         result |= {name for name in names if not in_range[name].all()}

@@ -1,13 +1,16 @@
 """Rows of a table or a query of PostgreSQL, by ADBC (``pip install 'dpgrain[sql]'``).
 
 One release reads one snapshot. It fetches each set of columns once, into memory and, beyond a share
-of it, into an encrypted file. For counts the server groups, and sends each combination of values
-with its number of records. No value can end a query: types come from the catalogue, and the server
-replaces values that Arrow cannot represent (infinite dates, very long texts) with nulls.
+of it, into an encrypted file. For counts the server can group, and sends each combination of values
+with its number of records. It also selects the rows of a region if it compares values exactly as
+DuckDB does (:mod:`~dpgrain.tables.sources.postgres_region`). No value can end a query: types come
+from the catalogue, and the server replaces values that Arrow cannot represent (infinite dates, very
+long texts) with nulls.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,12 +25,14 @@ import pyarrow as pa
 
 from dpgrain._progress import step
 from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
+from dpgrain.scope.regions import Region
 from dpgrain.tables.engines.sql import literal, quoted
 from dpgrain.tables.sources.column_names import require_names
 from dpgrain.tables.sources.column_types import LONGEST_LABEL
 from dpgrain.tables.sources.duckdb_connection import memory_limit
+from dpgrain.tables.sources.postgres_region import UNREADABLE, server_condition
 from dpgrain.tables.sources.read_errors import translate_errors
-from dpgrain.tables.sources.source import RECORDS
+from dpgrain.tables.sources.source import RECORDS, RowSource, SourceWrapper
 from dpgrain.tables.sources.streams import store_stream
 
 Answer = TypeVar("Answer")
@@ -49,6 +54,8 @@ _BEGIN = (
     "SET LOCAL standard_conforming_strings TO on",
     *map(_DISABLE_TIMEOUT.format, _TIMEOUTS),
 )
+# Option of ADBC for statements that COPY rejects, such as EXPLAIN.
+_WITHOUT_COPY = {"adbc.postgresql.use_copy": "false"}
 _NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
 _LENGTH = re.compile(r"\(\d+\)")
 _MAX_DIGITS = 38
@@ -81,9 +88,8 @@ class _PostgresType:
     local_sql: str = "{0}"
 
 
-def _timestamp(kind: str, cast: str) -> _PostgresType:
-    # DuckDB's range ends earlier than the server's, because it begins at 1970, not at 2000.
-    last = f"pg_catalog.isfinite({{0}}) AND {{0}} < {cast} '294247-01-01 00:00:00'"
+def _timestamp(kind: str, name: str) -> _PostgresType:
+    last = f"{{0}} < '{UNREADABLE[name]}' AND {{0}} > '-infinity'"
     return _PostgresType(kind, f"CASE WHEN {last} THEN {{0}} END")
 
 
@@ -110,8 +116,13 @@ _TYPES = {
     "real": _PostgresType("FLOAT"),
     "double precision": _PostgresType("DOUBLE"),
     "numeric": _PostgresType("DOUBLE", "{0}::text", local_sql="TRY_CAST({0} AS DOUBLE)"),
-    "timestamp without time zone": _timestamp("TIMESTAMP", "timestamp"),
-    "timestamp with time zone": _timestamp("TIMESTAMP WITH TIME ZONE", "timestamptz"),
+    **{
+        name: _timestamp(kind, name)
+        for name, kind in (
+            ("timestamp without time zone", "TIMESTAMP"),
+            ("timestamp with time zone", "TIMESTAMP WITH TIME ZONE"),
+        )
+    },
 }
 
 
@@ -205,14 +216,7 @@ class PostgresSource:
 
     @staticmethod
     def of(address: Address, table: str | None, query: str | None) -> PostgresSource:
-        """Return the source, after reading its schema.
-
-        Raises:
-            ParameterError: unless exactly one of table and query is passed and the driver is
-                installed.
-            DataError: if the database cannot be reached, or the table does not exist.
-            SchemaError: if queries cannot use a column name.
-        """
+        """Return the source, after reading its schema."""
         if (table is None) == (query is None):
             raise ParameterError(
                 "table or query must be passed for a database, and not both: table='visits' is "
@@ -258,12 +262,7 @@ class PostgresSource:
 
     @contextmanager
     def begin(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        """Enter a transaction with one snapshot, for everything that a DuckDB connection reads.
-
-        Raises:
-            DataError: if the database cannot be reached.
-            SchemaError: if the table behind the name, or its columns, have changed.
-        """
+        """Enter a transaction with one snapshot, for everything that a DuckDB connection reads."""
         if id(connection) in self._sessions:
             # A table joined with itself has one snapshot.
             yield
@@ -283,7 +282,26 @@ class PostgresSource:
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
         """Return the rows, fetched once; grouped if :data:`RECORDS` is used."""
-        return self._sessions[id(connection)].rows(used)
+        return self.session(connection).rows(used)
+
+    def session(self, connection: duckdb.DuckDBPyConnection) -> PostgresSession:
+        """Return the session of a connection."""
+        return self._sessions[id(connection)]
+
+    def select(self, region: Region) -> tuple[RowSource, Region]:
+        """Return the rows that the server selects by columns of a table; a query stays as it is."""
+        kinds = {name: _LENGTH.sub("", kind) for name, kind in self._opened.kinds.items()}
+        conditions = {
+            side.column: condition
+            for side in region.sides
+            if self.is_table
+            and side.column in kinds
+            and (condition := server_condition(side, kinds[side.column])) is not None
+        }
+        if not conditions:
+            return self, region
+        rest = [side.column for side in region.sides if side.column not in conditions]
+        return SelectedRows(self, " AND ".join(conditions.values())), region.only(rest)
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
@@ -375,6 +393,20 @@ class PostgresSource:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class SelectedRows(SourceWrapper):
+    """The rows of a table that satisfy a condition on the server."""
+
+    source: PostgresSource
+    condition: str
+
+    def attach(
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
+    ) -> str:
+        """Return the rows, as :meth:`PostgresSource.attach`."""
+        return self.source.session(connection).rows(used, self.condition)
+
+
 class PostgresSession:
     """The rows that one release reads in one transaction, stored on its DuckDB connection."""
 
@@ -388,10 +420,10 @@ class PostgresSession:
         self._source, self._server, self._local, self._table = source, server, local, table
         known = {name: _postgres_type(kind) for name, kind in table.kinds.items()}
         self._kinds = {name: kind for name, kind in known.items() if kind is not None}
-        self._fetched: list[tuple[frozenset[str], bool, str]] = []
+        self._fetched: list[tuple[str, frozenset[str], bool, str]] = []
 
-    def rows(self, used: Collection[str] | None) -> str:
-        """Return SQL of columns; None for all.
+    def rows(self, used: Collection[str] | None, condition: str = "") -> str:
+        """Return SQL of columns, None for all, of the rows that satisfy a condition.
 
         With :data:`RECORDS` among them, each row can represent several records.
         """
@@ -400,33 +432,44 @@ class PostgresSession:
         if not self._table.is_table:
             # Fetch all columns at once, because a query or view can return other rows next time.
             wanted = frozenset(self._kinds)
-        grouped = counted and all(self._kinds[name].groupable for name in wanted)
-        for columns, has_counts, name in self._fetched:
-            if wanted <= columns and (counted or not has_counts):
-                return (
-                    name
-                    if has_counts or not counted
-                    else f"(SELECT *, 1 AS {_records()} FROM {name})"
-                )
-        name = self._fetch(sorted(wanted), grouped)
-        self._fetched.append((wanted, grouped, name))
-        return name if grouped or not counted else f"(SELECT *, 1 AS {_records()} FROM {name})"
+        groupable = counted and all(self._kinds[name].groupable for name in wanted)
+        for selected, columns, has_counts, name in self._fetched:
+            if selected == condition and wanted <= columns and (counted or not has_counts):
+                return self._counted(name) if counted and not has_counts else name
+        listed = sorted(wanted)
+        grouped = groupable and self._is_grouped_there(listed, condition)
+        name = self._fetch(listed, grouped, condition)
+        self._fetched.append((condition, wanted, grouped, name))
+        return self._counted(name) if counted and not grouped else name
 
-    def _fetch(self, columns: list[str], grouped: bool) -> str:
-        """Fetch columns, and return SQL of the fetched rows."""
-        step("reading the database")
-        server_columns = ", ".join(
+    def _counted(self, rows: str) -> str:
+        """Return SQL of single rows with their number of records."""
+        return f"(SELECT *, 1 AS {_records()} FROM {rows})"
+
+    def _is_grouped_there(self, columns: list[str], condition: str) -> bool:
+        """Return whether the server's plan groups faster than single rows are sent."""
+        query = f"EXPLAIN (FORMAT JSON) {self._query(columns, grouped=True, condition=condition)}"
+        ((plan,),) = self._source.call(partial(_rows, self._server, query, **_WITHOUT_COPY))
+        return not _is_slow(json.loads(plan)[0]["Plan"])
+
+    def _query(self, columns: list[str], *, grouped: bool, condition: str) -> str:
+        listed = [
             f"{self._kinds[name].server_sql.format(quoted(name))} AS c{index}"
             for index, name in enumerate(columns)
-        )
-        listed = [
-            server_columns or "NULL::integer AS none",
-            *(["pg_catalog.count(*) AS records"] * grouped),
-        ]
+        ] or ["NULL::integer AS none"]
+        listed += ["pg_catalog.count(*) AS records"] * grouped
         query = f"SELECT {', '.join(listed)} FROM {self._table.rows} AS given"
+        if condition:
+            query += f" WHERE {condition}"
         if grouped:
             # By position, because a name would refer to a column of the table.
             query += f" GROUP BY {', '.join(str(1 + i) for i in range(len(columns))) or '()'}"
+        return query
+
+    def _fetch(self, columns: list[str], grouped: bool, condition: str) -> str:
+        """Fetch columns, and return SQL of the fetched rows."""
+        step("reading the database")
+        query = self._query(columns, grouped=grouped, condition=condition)
         local_columns = {
             name: self._kinds[name].local_sql.format(f"c{index}")
             for index, name in enumerate(columns)
@@ -443,6 +486,17 @@ class PostgresSession:
         with translate_errors(self._source.name):
             memory = int(_MEMORY_SHARE * memory_limit(self._local))
             return store_stream(self._local, rows, columns, memory)
+
+
+def _is_slow(plan: Mapping[str, Any]) -> bool:
+    """Return whether a plan sorts single rows, or groups them in several passes."""
+    below = plan.get("Plans", [])
+    sorts_rows = plan["Node Type"].endswith("Sort") and not any(map(_has_groups, below))
+    return sorts_rows or plan.get("Planned Partitions", 0) > 0 or any(map(_is_slow, below))
+
+
+def _has_groups(plan: Mapping[str, Any]) -> bool:
+    return plan["Node Type"] == "Aggregate" or any(map(_has_groups, plan.get("Plans", [])))
 
 
 def _records() -> str:
@@ -477,8 +531,9 @@ def _driver() -> Any:
     )
 
 
-def _rows(connection: Any, statement: str) -> list[tuple[Any, ...]]:
+def _rows(connection: Any, statement: str, **options: str) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
+        cursor.adbc_statement.set_options(**options)
         cursor.execute(statement)
         return list(cursor.fetchall()) if cursor.description else []
 

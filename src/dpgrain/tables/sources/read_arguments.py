@@ -7,7 +7,9 @@ one user's rows can determine the rows of others.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +18,29 @@ import pyarrow as pa
 
 from dpgrain import _validate
 from dpgrain._lazy_import import lazy_import
-from dpgrain.errors import DpgrainError, ParameterError, raise_without_context
+from dpgrain.errors import DpgrainError, ParameterError, SchemaError, raise_without_context
 from dpgrain.scope.provenance import Provenance
 from dpgrain.tables.engines.spark_session import is_frame
+from dpgrain.tables.engines.sql import literal, quoted
 from dpgrain.tables.sources.column_names import require_names
+from dpgrain.tables.sources.column_sql import (
+    read_expressions,
+    select_from,
+    select_list,
+    usable_columns,
+)
+from dpgrain.tables.sources.column_types import (
+    export_expression,
+    read_as,
+)
 from dpgrain.tables.sources.csv_files import CsvFiles
 from dpgrain.tables.sources.csv_rows import UTF8, known_encoding
+from dpgrain.tables.sources.duckdb_connection import register_rows
 from dpgrain.tables.sources.folders import FileList
 from dpgrain.tables.sources.frames import ArrowSource, pandas_source, polars_source, valid_texts
 from dpgrain.tables.sources.parquet_files import ParquetFiles
 from dpgrain.tables.sources.postgres import POSTGRES_SCHEMES, Address, PostgresSource
 from dpgrain.tables.sources.read_errors import incomplete_error, translate_errors
-from dpgrain.tables.sources.relations import TABLE_RELATION, RelationSource, stores_its_values
 from dpgrain.tables.sources.source import RowSource
 from dpgrain.tables.sources.streams import DatasetSource, StreamSource
 
@@ -35,6 +48,92 @@ if TYPE_CHECKING:
     from dpgrain.tables.sources import s3
 else:
     s3 = lazy_import("dpgrain.tables.sources.s3")
+
+
+#: DuckDB's type of a relation that is a named table, not a view or a query.
+TABLE_RELATION = "TABLE_RELATION"
+
+# Rows per batch: DuckDB counts bytes of text in 31 bits, and this many longest labels take 128 MiB.
+_STREAMED_ROWS = 1 << 11
+
+
+@dataclass(frozen=True, eq=False)
+class RelationSource:
+    """A DuckDB relation on the caller's connection, run again by each query.
+
+    The name of a table must refer to the same table with the same columns at each read: a view
+    would be a query, and a value of another type would end the release.
+    """
+
+    relation: duckdb.DuckDBPyRelation
+    name: str = "The relation"
+    title: str = "a DuckDB relation"
+
+    def columns(self) -> dict[str, str]:
+        """Return column name → type at the first call."""
+        return dict(self._opened[0])
+
+    @cached_property
+    def _opened(self) -> tuple[dict[str, str], Any]:
+        return self._current_state()
+
+    def _current_state(self) -> tuple[dict[str, str], Any]:
+        """Return column name → type, and for a table everything that its name can refer to."""
+        with translate_errors(self.name):
+            columns = {column: read_as(kind) for column, kind in self._kinds.items()}
+            if self.relation.type != TABLE_RELATION:
+                return columns, None
+            named = self.relation.filter("false").aggregate(_name_targets(self.relation.alias))
+            return columns, named.fetchall()
+
+    @property
+    def _kinds(self) -> dict[str, str]:
+        return dict(zip(self.relation.columns, map(str, self.relation.types), strict=True))
+
+    def attach(
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
+    ) -> str:
+        """Register a new stream of the rows, and return SQL of its columns."""
+        opened = self._opened
+        if self._current_state() != opened:
+            raise SchemaError(
+                f"{self.name} has different columns than when it was opened, or its name "
+                "refers to another table; call dg.read again."
+            )
+        kinds = usable_columns(self._kinds, used)
+        exported = {
+            column: export_expression(quoted(column), kind) for column, kind in kinds.items()
+        }
+        with translate_errors(self.name):
+            stream = self.relation.project(select_list(exported)).to_arrow_reader(_STREAMED_ROWS)
+            return select_from(register_rows(connection, stream), read_expressions(kinds))
+
+
+def _name_targets(name: str) -> str:
+    """Return the SQL of an aggregate: all tables and views with a name, and the search path."""
+    result = (
+        f"SELECT list((database_name, schema_name, {kind}_oid) ORDER BY {kind}_oid) "
+        f"FROM duckdb_{kind}s() WHERE lower({kind}_name) = lower({literal(name)})"
+        for kind in ("table", "view")
+    )
+    listed = ", ".join(f"({query}) AS found{index}" for index, query in enumerate(result))
+    return f"count(*) AS rows_, {listed}, current_setting('search_path') AS path"
+
+
+def stores_its_values(table: duckdb.DuckDBPyRelation) -> bool:
+    """Return whether all tables with this name store every value in a DuckDB file.
+
+    A generated column can number the rows (``nextval``), and the values of another system can
+    differ from the type of their column.
+    """
+    stored = (
+        "SELECT count(*) FROM duckdb_tables() AS tables_ JOIN duckdb_databases() AS files "
+        f"USING (database_oid) WHERE lower(table_name) = lower({literal(table.alias)}) "
+        "AND (files.type <> 'duckdb' OR contains(tables_.sql, 'GENERATED ALWAYS AS'))"
+    )
+    with translate_errors("The relation"):
+        return table.filter("false").aggregate(f"({stored}) + 0 * count(*)").fetchall() == [(0,)]
+
 
 S3 = "s3://"
 #: Schemes of addresses.
@@ -49,13 +148,7 @@ def resolve_source(
     memory: int = 10**9,
     threads: int = 1,
 ) -> RowSource:
-    """Return the source for a path, folder, glob, list of these, Arrow table or stream, or frame.
-
-    Raises:
-        ParameterError: if the object cannot be read, the encoding is unknown, or the delimiter is not
-            one ASCII character.
-        DataError: if a file does not exist.
-    """
+    """Return the source for a path, folder, glob, list of these, Arrow table or stream, or frame."""
     encoding = known_encoding(encoding)
     is_text = isinstance(delimiter, str)
     if not (is_text and len(delimiter) == 1 and delimiter.isascii() and delimiter not in '\0\n\r"'):
@@ -169,12 +262,7 @@ def unsupported_source(data: Any) -> ParameterError:
 def resolve_address(
     source: Any, source_env: str | None, table: str | None, query: str | None
 ) -> Any:
-    """Read an address from the environment and open a database; return other sources unchanged.
-
-    Raises:
-        ParameterError: if the arguments do not fit together.
-        DpgrainError: if a database cannot be opened.
-    """
+    """Read an address from the environment and open a database; return other sources unchanged."""
     if source_env is not None:
         if source is not None:
             raise ParameterError(
@@ -210,11 +298,7 @@ def resolve_address(
 
 
 def _address_from_environment(name: str) -> str | Address:
-    """Return the address in an environment variable; errors do not show its value.
-
-    Raises:
-        ParameterError: if the variable is not set, or is not an address.
-    """
+    """Return the address in an environment variable; errors do not show its value."""
     if name not in os.environ:
         raise ParameterError(
             f"source_env is {name!r}, but this environment variable is not set; set it to the "
@@ -234,9 +318,6 @@ def _address_from_environment(name: str) -> str | Address:
 
 def source_provenance(data: Any, rows: str | None = None) -> Provenance:
     """Return the provenance of a source's rows; ``rows="as given"`` accepts a query.
-
-    Raises:
-        ParameterError: if the source is a query and `rows` is None, or it cannot be read.
 
     >>> import duckdb
     >>> source_provenance("visits.parquet")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import duckdb
@@ -12,7 +12,7 @@ from dpgrain.scope.regions import DAY, LabelSet, Region, Side, Span
 from dpgrain.tables.engines.sql import label_sql, literal, quoted
 from dpgrain.tables.sources.column_types import DAY as DATE
 from dpgrain.tables.sources.column_types import INTEGERS, LONGEST_LABEL, MOMENT, TEXT, TIMES
-from dpgrain.tables.sources.source import RowSource, SourceWrapper
+from dpgrain.tables.sources.source import RowSource, SourceWrapper, select
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +38,13 @@ class RegionSource(SourceWrapper):
         inside = " AND ".join(self._inside(side) for side in self.region.sides)
         needed = None if used is None else {*used, *(side.column for side in self.region.sides)}
         return f"(SELECT * FROM {self.source.attach(connection, needed)} WHERE {inside})"
+
+    def selected(self) -> RowSource:
+        """Return the rows in the region, in any order, selected where they are if possible."""
+        if self.read:
+            return self
+        source, rest = select(self.source, self.region)
+        return source if rest.everything else replace(self, source=source, region=rest)
 
     def _inside(self, side: Side) -> str:
         """Return the SQL condition that a value is in its side of the region."""

@@ -43,11 +43,6 @@ def open_dataset(addresses: Sequence[str]) -> ds.FileSystemDataset:
     """Open the dataset of all Parquet files at addresses such as ``s3://bucket/folder``.
 
     They accept the options of :meth:`pyarrow.fs.FileSystem.from_uri` (``?region=eu-west-1``).
-
-    Raises:
-        ParameterError: if an address contains a key or a pattern, or is not of a Parquet file.
-        DataError: if there is no such file, or S3 cannot be reached.
-        SchemaError: if files have other columns or types than the first.
     """
     with _translate_errors():
         files: dict[str, tuple[Any, PurePosixPath]] = {}

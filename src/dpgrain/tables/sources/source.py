@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol
 
 import duckdb
+
+from dpgrain.scope.regions import Region
 
 #: Column with the number of records that a row represents, in sources that group duplicates.
 RECORDS = "records of the row"
@@ -33,9 +36,11 @@ class RowSource(Protocol):
 
 
 class SourceWrapper:
-    """Base of sources that wrap another source."""
+    """Base of sources that wrap another source, as frozen dataclasses."""
 
     source: RowSource
+    #: Whether each row comes from one row of the source and keeps its values.
+    row_wise: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -60,6 +65,22 @@ class SourceWrapper:
     def columns(self) -> dict[str, str]:
         """Return column name → type."""
         return self.source.columns()
+
+    def select(self, region: Region) -> tuple[RowSource, Region]:
+        """As :func:`select`, if a row can be selected before it is changed."""
+        whole: Any = self
+        if not self.row_wise:
+            return whole, region
+        source, rest = select(self.source, region)
+        return replace(whole, source=source), rest
+
+
+def select(source: RowSource, region: Region) -> tuple[RowSource, Region]:
+    """Let a source select the rows of a region; return the rows and the rest of the region."""
+    if hasattr(source, "select"):
+        selected: tuple[RowSource, Region] = source.select(region)
+        return selected
+    return source, region
 
 
 def transaction(

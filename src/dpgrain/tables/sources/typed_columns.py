@@ -52,12 +52,7 @@ class TypedSource(SourceWrapper):
 def with_types(
     source: RowSource, types: Mapping[str, str] | None, written: TextFormat = TextFormat()
 ) -> RowSource:
-    """Return the source with explicit types of text columns, which are written in a format.
-
-    Raises:
-        SchemaError: if a column does not exist or is not text.
-        ParameterError: if a type, a mark or the date format is unknown.
-    """
+    """Return the source with explicit types of text columns, which are written in a format."""
     _validate.one_of((".", ","), decimal=written.decimal)
     _validate.one_of(("", *MARKS), thousands=written.thousands)
     if written.thousands == written.decimal:

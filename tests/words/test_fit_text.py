@@ -1,4 +1,4 @@
-"""A fit says whom it is for, what was clipped, and that rows do not count."""
+"""A fit states its population, the clipping, and that rows do not count."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tests.learn import cases
 
 from dpgrain.errors import CareWarning
 from dpgrain.learn import LinearRegression, LinearSVC, LogisticRegression, PoissonRegressor, load
-from dpgrain.learn.interpretation import explain_fit, fit_warnings
 from dpgrain.optimize import Constant, Sgd
 from dpgrain.papers import Concentrated
 from dpgrain.units import Element, Record, User
+from dpgrain.words.fit_text import explain_fit, fit_warnings
 
 STATED: dict[str, Any] = {"n_users": 600, "classes": [0, 1], "rounds": 10, "epsilon": 4.0}
 
@@ -35,7 +35,7 @@ def fitted(**options: Any) -> LogisticRegression:
     ],
     ids=repr,
 )
-def test_it_says_whom_it_is_for(unit: Any, whom: str, tmp_path: Path) -> None:
+def test_it_states_its_population(unit: Any, whom: str, tmp_path: Path) -> None:
     model = fitted(unit=unit)
     assert whom in explain_fit(model)["Weights"]
     assert whom in str(model)
@@ -54,7 +54,7 @@ def test_it_says_whom_it_is_for(unit: Any, whom: str, tmp_path: Path) -> None:
     ],
     ids=["found", "hidden", "stated", "a solver", "a recipe"],
 )
-def test_it_says_what_was_clipped(options: dict[str, Any], said: str) -> None:
+def test_it_reports_clipping(options: dict[str, Any], said: str) -> None:
     if isinstance(options.get("algorithm"), Concentrated):
         options = {**options, "rounds": None}
     assert said in explain_fit(fitted(**options))["Clipping"]
@@ -70,7 +70,7 @@ def test_it_says_what_was_clipped(options: dict[str, Any], said: str) -> None:
         (PoissonRegressor, None, "the change in the logarithm of the expected count"),
     ],
 )
-def test_it_says_what_a_coefficient_adds_to(model: Any, labels: Any, gains: str) -> None:
+def test_it_explains_the_unit_of_a_coefficient(model: Any, labels: Any, gains: str) -> None:
     options = {"n_users": 600, "rounds": 5, "random_state": 0, "l2": 0.25}
     made = model(**options) if labels is None else model(classes=labels, **options)
     said = explain_fit(made.fit(cases.X, cases.BINARY, users=cases.USERS))
@@ -79,7 +79,7 @@ def test_it_says_what_a_coefficient_adds_to(model: Any, labels: Any, gains: str)
 
 
 @pytest.mark.slow
-def test_a_fit_says_when_rows_do_not_count(tmp_path: Path) -> None:
+def test_fit_reports_equal_weights_of_users(tmp_path: Path) -> None:
     rng, n = np.random.default_rng(0), 4000
     X = rng.normal(size=(n, 2))
     said = np.where(X[:, 0] > 0, "yes", "no").astype(object)
@@ -103,7 +103,7 @@ def test_a_fit_says_when_rows_do_not_count(tmp_path: Path) -> None:
     assert "noise hides whether any" in fit_warnings(few)[0]
 
 
-def test_a_fit_says_when_features_are_far_off_scale() -> None:
+def test_fit_reports_badly_scaled_features() -> None:
     """A step that suits a feature of 0 and 1 is far too long for one of hundreds."""
     rng, n = np.random.default_rng(0), 4000
     X = np.column_stack([rng.normal(130, 18, n), rng.random(n) < 0.4])
@@ -121,34 +121,34 @@ def test_a_fit_says_when_features_are_far_off_scale() -> None:
     assert "far from a scale" not in " ".join(fit_warnings(spread))
 
 
-def test_a_fit_without_intervals_says_that_its_error_is_not_known() -> None:
+def test_fit_without_intervals_reports_its_unknown_error() -> None:
     said = "No standard errors: the fit had intervals=0."
     assert said in str(fitted())
     assert said not in str(fitted(intervals=0.3))
 
 
-def test_a_fit_says_what_stands_for_numbers_that_are_missing() -> None:
+def test_fit_reports_its_replacement_of_missing_numbers() -> None:
     said = "Missing or non-numeric features were set to 0; rows without a target were dropped."
     assert said in " ".join(fitted().explain().split())
 
 
-def test_what_is_stated_leaves_nothing_to_doubt() -> None:
+def test_explicit_arguments_leave_no_doubt() -> None:
     assert fit_warnings(fitted(clip=1.0)) == ()
     assert fit_warnings(fitted(algorithm=Concentrated(), rounds=None)) == ()
     assert str(LogisticRegression()) == repr(LogisticRegression())
 
 
 @pytest.mark.parametrize("model", [LinearRegression, PoissonRegressor, LinearSVC])
-def test_rows_without_error_at_the_start_or_the_end_are_no_doubt(model: Any) -> None:
+def test_rows_without_error_leave_no_doubt(model: Any) -> None:
     rng, n = np.random.default_rng(0), 4000
     X = rng.uniform(-1, 1, size=(n, 2))
-    # Nine of ten targets are 0 for squares and 1 for counts; classes can be told apart.
+    # Nine of ten targets are 0 for squares and 1 for counts; classes are separable.
     y = (rng.random(n) < 0.1).astype(float) + (model is PoissonRegressor)
     y = X[:, 0] > 0 if model is LinearSVC else y
     assert fit_warnings(model(unit=Record(), n_users=n, random_state=0).fit(X, y)) == ()
 
 
-def test_a_fit_reports_labels_that_were_selected() -> None:
+def test_fit_reports_selected_labels() -> None:
     """Rows with rare labels are dropped, which published numbers show."""
     rng, n = np.random.default_rng(0), 2000
     X, users = rng.normal(size=(n, 2)), np.arange(n)
@@ -161,7 +161,7 @@ def test_a_fit_reports_labels_that_were_selected() -> None:
     assert "2 were selected privately: t0, t1. Rows with other labels were dropped." in str(some)
     assert "each user is counted for the label of one row" in str(some.guarantee_)
     common = np.where(np.isin(y, ["t0", "t1"]), y, "t0")
-    # Nobody is dropped, of which no one need be warned; it is still told.
+    # No user is dropped, which needs no warning; it is still reported.
     every = LogisticRegression(**options).fit(X, common, users=users)
     assert "2 were selected privately" in str(every)
     stated = LogisticRegression(classes=["t0", "t1"], **options).fit(X, common, users=users)
