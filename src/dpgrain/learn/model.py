@@ -30,7 +30,6 @@ from dpgrain.learn.confidence import Evidence, Intervals, intervals
 from dpgrain.learn.files import ModelFile, write
 from dpgrain.learn.fit_config import FitConfig
 from dpgrain.learn.fit_data import Classes, FitResult
-from dpgrain.learn.interpretation import describe_model_weights
 from dpgrain.learn.program import Recipe
 from dpgrain.learn.query import FitQuery
 from dpgrain.learn.reading import feature_table, ridge_strengths, target_vector, without_rows
@@ -46,7 +45,7 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.origins import PickleOrigin
 from dpgrain.units import PLAIN_UNITS, Relation, Trust, Unit, User
-from dpgrain.words.fit_text import coefficients
+from dpgrain.words.fit_text import coefficients, describe_model_weights
 from dpgrain.words.risk_text import privacy_sections
 
 # The last line below a printed model.
