@@ -53,6 +53,7 @@ FITS: Mapping[str, Sequence[Any]] = {
     "sampling_rate": (None, 0.3),
     "elements_per_user": (1.0, 2.0, "auto"),
     "intervals": (0.0, 0.2),
+    "weights": ("users", "records"),
     "exact": (False, True),
     "algorithm": ("auto", Sgd(Constant(0.1), Ball(2.0), Last())),
 }
@@ -253,6 +254,8 @@ def publishers(people: People) -> dict[str, Publisher]:
                 "n_users": (None, 40, 20_000),
                 "radius": (None, 0.5),
                 "method": ("auto", "clip", "recentred", "winsorized", "softcore"),
+                "weights": ("users", "records"),
+                "max_records": (None, 3),
             },
             USER,
         ),

@@ -150,6 +150,7 @@ class LinearGradients:
             # computed row by row.
             margins = self.loss.margins(self.theta.astype(tile.X.dtype), tile.X)
             slopes = self.loss.slope(margins, tile.y).reshape(len(tile.y), self.loss.outputs)
+            slopes = self._weighted(tile, slopes)
             means = _formed_each(tile, slopes) if slopes.shape[1] > 1 else _gathered(tile, slopes)
             if not np.isfinite(means.sum()):
                 means[~np.isfinite(means).all(axis=1)] = 0.0
@@ -177,6 +178,15 @@ class LinearGradients:
             margins = margins[:, 0]
         return self.loss.slope(margins, y).reshape(len(y), self.loss.outputs)
 
+    def _weighted(self, tile: Tile, slopes: Array) -> Array:
+        """Return slopes times min(size, most)/most for a tile of blocks weighted by records."""
+        most = self.rows.max_records
+        if most == 1:
+            return slopes
+        shares = (np.minimum(tile.sizes, most) / most).astype(slopes.dtype)
+        weighted: Array = slopes * np.repeat(shares, tile.sizes)[:, None]
+        return weighted
+
     def _add(self, tile: Tile, clip: float, counted: Array | None, total: FloatArray) -> None:
         """Add the clipped gradients of a tile's counted blocks."""
         if len(tile.y) > TILE_ROWS and len(tile.sizes) == 1:
@@ -191,6 +201,7 @@ class LinearGradients:
             # A block with a non-finite slope is treated as a zero gradient.
             wrong = np.logical_or.reduceat(~np.isfinite(slopes).all(axis=1), tile.starts)
             slopes = np.where(np.repeat(wrong, tile.sizes)[:, None], 0, slopes)
+        slopes = self._weighted(tile, slopes)
         steepest = self.loss.lipschitz
         if not np.isfinite(steepest):
             steepest = float(np.abs(slopes).sum(axis=1).max())
@@ -209,7 +220,9 @@ class LinearGradients:
             own = slice(first, first + TILE_ROWS)
             slopes = self._slopes(tile.X[own], tile.y[own])
             gradient += block_gradient(tile.X[own], limit_slopes(slopes, tile.X[own], clip))
-        total += clipped_vector(gradient / len(tile.y), clip)
+        # The mean gradient times min(size, most)/most.
+        divisor = max(len(tile.y), self.rows.max_records)
+        total += clipped_vector(gradient / divisor, clip)
 
 
 def _gathered(tile: Tile, slopes: Array) -> FloatArray:

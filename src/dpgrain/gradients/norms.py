@@ -24,7 +24,9 @@ BINS = len(_BIN_EDGES) + 1
 # edge to be significant. All higher bins together have more noise, and one draw could raise the
 # edge far.
 _SEEN, _NEXT_BINS = 2.0, 6
-# Number of bins beyond a bound from which its effect is estimated.
+# The same above a gap without norms, because many edges are compared.
+_SEEN_ABOVE_GAP = 4.0
+# Number of bins beyond a bound that estimate its effect.
 _EXCESS_BINS = 3
 # Standard deviations above 0 from which the number of all norms is significant.
 _CERTAIN = 3.0
@@ -59,16 +61,23 @@ class NormHistogram:
         """Upper edge of the bin with the median norm; 1 if the noise obscures it."""
         return float(_BIN_EDGES[self._median]) if self.resolved else 1.0
 
-    def bound(self, worth: float, otherwise: float) -> float:
+    def bound(self, worth: float, otherwise: float, *, gaps: bool = False) -> float:
         """Return the lowest edge, from the median up, with no significant norms beyond it.
 
         ``worth`` is the number of norms beyond an edge that do not justify a higher bound;
-        ``otherwise`` is returned if the noise obscures all norms.
+        ``otherwise`` is returned if the noise obscures all norms. With ``gaps``, norms far above
+        the median also count, for users with very many records.
         """
         if not self.resolved:
             return otherwise
-        total = np.concatenate([[0.0], np.cumsum(self.counts)])
-        for edge in range(self._median, len(_BIN_EDGES) - 1):
+        total, first = np.concatenate([[0.0], np.cumsum(self.counts)]), self._median
+        if gaps:
+            ends = np.minimum(np.arange(len(_BIN_EDGES)) + 1 + _NEXT_BINS, len(self.counts))
+            starts = np.arange(len(_BIN_EDGES)) + 1
+            noise = _SEEN_ABOVE_GAP * self.noise_sd * np.sqrt(ends - starts)
+            far = np.flatnonzero(total[ends] - total[starts] > np.maximum(worth, noise))
+            first = max(first, int(far[-1]) if len(far) else 0)
+        for edge in range(first, len(_BIN_EDGES) - 1):
             end = min(edge + 1 + _NEXT_BINS, len(self.counts))
             unseen = _SEEN * self.noise_sd * math.sqrt(end - edge - 1)
             if total[end] - total[edge + 1] <= max(worth, unseen):

@@ -34,12 +34,14 @@ class _Loss(Protocol):
 class RecordBlocks:
     """Records in the order of their blocks, created by :meth:`arrange`.
 
-    Block b has the rows from ``starts[b]`` to before ``starts[b + 1]``.
+    Block b has the rows from ``starts[b]`` to before ``starts[b + 1]``. The vector of a block with n
+    rows is weighted by min(n, max_records)/max_records.
     """
 
     X: NDArray[Any]
     y: NDArray[Any]
     starts: NDArray[np.int64]
+    max_records: int = 1
 
     @staticmethod
     def arrange(
@@ -48,6 +50,7 @@ class RecordBlocks:
         codes: ArrayLike,
         *,
         blocks: int | None = None,
+        max_records: int = 1,
     ) -> RecordBlocks:
         """Sort records by their blocks' codes, (m,), which start at 0."""
         features, targets, of = np.asarray(X), np.asarray(y), np.asarray(codes)
@@ -57,7 +60,8 @@ class RecordBlocks:
         order = np.argsort(of, kind="stable")
         starts = np.searchsorted(of[order], np.arange(count + 1))
         # Row results are rounded differently if the array is stored column by column.
-        return RecordBlocks(np.ascontiguousarray(features[order]), targets[order], starts)
+        rows = np.ascontiguousarray(features[order])
+        return RecordBlocks(rows, targets[order], starts, max_records)
 
     @property
     def blocks(self) -> int:
@@ -74,7 +78,12 @@ class RecordBlocks:
         sizes = np.diff(self.starts)[which]
         rows = _rows(self.starts[which], sizes)
         ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        return RecordBlocks(self.X[rows], self.y[rows], ends)
+        return RecordBlocks(self.X[rows], self.y[rows], ends, self.max_records)
+
+    def divisors(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the divisors of sums over blocks for their weighted means, (blocks,)."""
+        # min(n, most)/most of the mean of n rows is 1/max(n, most) of their sum.
+        return np.maximum(sizes, self.max_records)
 
     def gradients(
         self, loss: _Loss, theta: FloatArray, *, longest: float = math.inf
@@ -109,12 +118,14 @@ class RecordBlocks:
                 ends = np.cumsum(sizes)
                 for i in np.flatnonzero(sizes):
                     own = slice(int(ends[i] - sizes[i]), int(ends[i]))
-                    out[i] = _in_slices(per_record, X[own], y[own], len(theta))
+                    total = _in_slices(per_record, X[own], y[own], len(theta))
+                    out[i] = total / self.divisors(sizes[i])
                 return out
             full = np.flatnonzero(sizes)
             if len(full):
                 first = np.concatenate([[0], np.cumsum(sizes[full])[:-1]])
-                out[full] = np.add.reduceat(per_record(X, y), first, axis=0) / sizes[full, None]
+                divisors = self.divisors(sizes[full])[:, None]
+                out[full] = np.add.reduceat(per_record(X, y), first, axis=0) / divisors
             return out
 
         return BlockVectors(self, len(theta), mean)
@@ -142,6 +153,8 @@ class RecordBlocks:
                 try:
                     with silent():
                         out[i] = (theta - step(theta, X[own], y[own])) / size
+                        if self.max_records > 1:
+                            out[i] *= sizes[i] / self.divisors(sizes[i])
                 except BaseException as error:
                     reraise_keyboard_interrupt(error)
             return out
@@ -241,13 +254,13 @@ def _in_slices(
     y: Any,
     width: int,
 ) -> FloatArray:
-    """Return the mean gradient of one block in slices, (1, p), to limit memory."""
+    """Return the sum of gradients of one block in slices, (1, p), to limit memory."""
     most = max(1, _BATCH_ENTRIES // max(width, 1))
     total = np.zeros((1, width))
     for first in range(0, len(X), most):
         own = slice(first, first + most)
         total += np.add.reduceat(per_record(X[own], y[own]), [0], axis=0)
-    return total / max(len(X), 1)
+    return total
 
 
 def _rows(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -43,7 +43,8 @@ class LinearBlocks:
     """Rows of features, (m, p), and targets by block; created by :meth:`arrange`.
 
     ``sizes`` are the ascending sizes of nonempty blocks, (g,), and ``names`` their codes.
-    ``blocks`` includes empty blocks. The last feature can be the intercept.
+    ``blocks`` includes empty blocks. The last feature can be the intercept. With ``max_records``, a
+    block with fewer rows has less weight, as if the rest of its rows had no gradient.
     """
 
     X: Any
@@ -51,6 +52,7 @@ class LinearBlocks:
     sizes: IntArray
     names: IntArray
     blocks: int
+    max_records: int = 1
 
     @staticmethod
     def arrange(
@@ -62,6 +64,7 @@ class LinearBlocks:
         blocks: int | None = None,
         indices: IntArray | None = None,
         read: Callable[[Any], Any] | None = None,
+        max_records: int = 1,
     ) -> LinearBlocks:
         """Sort rows by the size of their block.
 
@@ -92,7 +95,7 @@ class LinearBlocks:
         with np.errstate(all="ignore"):
             cached_targets = _tame(_tame(targets[order].astype(np.float64)).astype(kind))
         rows = _rows(features, order, read, intercept=intercept)
-        return LinearBlocks(rows, cached_targets, sizes, names, count)
+        return LinearBlocks(rows, cached_targets, sizes, names, count, max_records)
 
     @property
     def rows(self) -> int:

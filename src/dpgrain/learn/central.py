@@ -16,6 +16,7 @@ from dpgrain.gradients.norms import NormHistogram, release_norms
 from dpgrain.gradients.records import RecordBlocks
 from dpgrain.inputs.guarantees import block_sampling_rate
 from dpgrain.inputs.population import Population, compose_events
+from dpgrain.inputs.record_limit import RecordCounts, RecordLimit
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.classes import (
     NO_TARGETS,
@@ -71,6 +72,7 @@ class CentralFit:
     evidence: Gaussian | None
     roster: Population
     labels: Selection | None
+    limit: RecordLimit | None
     targets: Targets
     width: int
 
@@ -87,6 +89,7 @@ class CentralFit:
         evidence = _gaussian_part(promise, signed, config.intervals) if config.intervals else None
         roster = Population.of(config.n_users, promise)
         labels = None if targets.labels is None else plan_selection(promise)
+        limit = RecordLimit.of(config.weights, config.max_records, promise)
         rate = block_sampling_rate(config.sampling, config.sampling_rate, config.n_users)
         rounds = math.ceil((_ROUNDS if config.warms_up else _ROUNDS_WITHOUT_SCALE) / rate)
         mean = ClippedMean.calibrate(
@@ -100,9 +103,11 @@ class CentralFit:
             sampling_rate=rate,
             sampling="users" if config.sampling == "users" else "pairs",
             exact=config.exact,
-            beside=compose_events(norms, evidence, roster.event, labels),
+            beside=compose_events(
+                norms, evidence, roster.event, labels, None if limit is None else limit.event
+            ),
         )
-        return CentralFit(config, mean, norms, evidence, roster, labels, targets, width)
+        return CentralFit(config, mean, norms, evidence, roster, labels, limit, targets, width)
 
     @property
     def event(self) -> Event:
@@ -119,6 +124,7 @@ class CentralFit:
                 "evidence": self.evidence,
                 "number of users": self.roster.event,
                 "labels": self.labels,
+                "record limit": None if self.limit is None else self.limit.event,
             }
         )
 
@@ -132,7 +138,8 @@ class CentralFit:
     def facts(self) -> tuple[Fact, ...]:
         """Public facts."""
         labels = () if self.labels is None else (selection_fact(self.labels),)
-        return (*self.roster.facts, *self.targets.public, *labels, *self.round_facts)
+        weights = () if self.limit is None else self.limit.facts
+        return (*self.roster.facts, *self.targets.public, *labels, *weights, *self.round_facts)
 
     @property
     def care(self) -> tuple[str, ...]:
@@ -161,9 +168,26 @@ class CentralFit:
         n = resolve_users(self.roster, lambda: data.users_with_rows, charge)
         if self.labels is not None:
             data = self._select_labels(cast(FitData, data), charge.rounds(self.labels))
+        counts = None
+        if self.limit is not None:
+            counts = self._count_records(cast(FitData, data), charge)
+            data = replace(cast(FitData, data), max_records=counts.most)
         source = charge.rounds(self.mean.event.beside(compose_events(self.norms, self.evidence)))
         with Progress(self.mean.rounds, progress) as bar:
-            return _CentralRun(self, data, n, source, bar).result()
+            result = _CentralRun(self, data, n, source, bar).result()
+        if counts is None:
+            return result
+        return replace(result, max_records=counts.most, mean_weight=counts.mean_weight(n))
+
+    def _count_records(self, data: FitData, charge: Charge) -> RecordCounts:
+        """Return the largest number of records that counts, stated or chosen."""
+        limit, mean = cast(RecordLimit, self.limit), self.mean
+        noise = mean.noise_multiplier / math.sqrt(mean.rounds) / mean.sampling_rate
+        parameters = self.config.loss(data.targets.classes).outputs * (
+            self.width + self.config.fit_intercept
+        )
+        source = None if limit.event is None else charge.rounds(limit.event)
+        return limit.choose(data.sizes, noise, parameters, source)
 
     def _select_labels(self, data: FitData, source: CountedSource) -> FitData:
         """Return the rows with selected labels."""
@@ -246,7 +270,8 @@ class _CentralRun:
         rows, bound = data.rows, self.config.feature_bound
         X, y = data.X[rows.indices], data.targets.values[rows.indices]
         X = X if bound is None else bounded(X, bound)
-        return record_blocks(X, y, rows, intercept=self.config.fit_intercept)
+        intercept, most = self.config.fit_intercept, data.max_records
+        return record_blocks(X, y, rows, intercept=intercept, max_records=most)
 
     def _warm_up(self, mean: ClippedMean, start: FloatArray) -> tuple[ClippedMean, FloatArray]:
         """Return the remaining rounds, and a point near the solution for choosing a bound."""
@@ -269,7 +294,11 @@ class _CentralRun:
             norms = self._release_norms(start)
             result = max(norms.blocks / mean.n_users, 1 / mean.n_users)
             clip = (
-                norms.bound(_tolerated_blocks(mean, len(start)), mean.clip)
+                norms.bound(
+                    _tolerated_blocks(mean, len(start)),
+                    mean.clip,
+                    gaps=self.config.weights == "records",
+                )
                 if clip == "auto"
                 else clip
             )

@@ -90,6 +90,7 @@ class Intervals:
         std_error: the standard errors from noise and sampling; ∞ in case of doubt.
         level: the nominal coverage.
         doubt: the reasons why the errors are unknown; empty if they are known.
+        estimand: the average that they describe, if users do not have equal weight.
 
     >>> from dpgrain.learn import LinearRegression
     >>> rng = np.random.default_rng(0)
@@ -108,6 +109,7 @@ class Intervals:
     std_error: FloatArray
     level: float
     doubt: str = ""
+    estimand: str = ""
 
     @property
     def resolved(self) -> bool:
@@ -121,7 +123,7 @@ class Intervals:
 
     def __str__(self) -> str:
         note = f"Warning: {NO_INTERVALS}: {self.doubt}." if self.doubt else COVERAGE
-        return f"{self.to_pandas()}\n{note}"
+        return "\n".join(filter(None, (str(self.to_pandas()), self.estimand, note)))
 
     def __repr__(self) -> str:
         return str(self)
@@ -282,7 +284,7 @@ class _BlockMoments:
                 products = np.einsum("mab,mi,mj->maibj", bend, X, X).reshape(len(y), width, width)
                 np.add.at(out, own, products)
                 np.add.at(gradients, own, self.loss.gradient(self.theta, X, y))
-            size = np.maximum(np.diff(starts)[some], 1)
+            size = self.records.divisors(np.diff(starts)[some])
             out /= size[:, None, None]
             gradients /= size[:, None]
             norms = np.linalg.norm(gradients, axis=1)
@@ -308,6 +310,7 @@ def intervals(
     sampled: bool,
     bias: float = 0.0,
     hidden: bool = False,
+    estimand: str = "",
 ) -> Intervals:
     """Return intervals for linear functions of the parameter, by post-processing.
 
@@ -369,8 +372,9 @@ def intervals(
         # A direction without curvature allows any slope, and contributes to each coefficient.
         half, error = np.full((2, len(half)), np.inf)
         blank = np.full(len(half), np.nan)
-        return Intervals(names, blank, -half, half, error, level, doubt)
-    return Intervals(names, estimate, estimate - half, estimate + half, error, level, doubt)
+        return Intervals(names, blank, -half, half, error, level, doubt, estimand)
+    low, high = estimate - half, estimate + half
+    return Intervals(names, estimate, low, high, error, level, doubt, estimand)
 
 
 def _with_floor(evidence: Evidence) -> tuple[FloatArray, bool]:

@@ -163,6 +163,11 @@ def cluster_config(config: FitConfig) -> FitConfig:
             f"omit it, {LOAD_LOCALLY}",
             name="intervals",
         )
+    if config.weights == "records":
+        raise ParameterError(
+            f"weights must be 'users' for rows on a cluster, not 'records'; change it, {LOAD_LOCALLY}",
+            name="weights",
+        )
     if config.tune is not None:
         raise ParameterError(
             "tune must be None for rows on a cluster; set the parameters, or compare fits that "

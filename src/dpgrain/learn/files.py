@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -132,6 +133,8 @@ def _file_contents(contents: ModelFile, intervals: Intervals | None) -> dict[str
         "sampled": bool(fitted.sampled),
         "warm_up": fitted.warm_up,
         "n_users": fitted.n_users,
+        "max_records": fitted.max_records,
+        "mean_weight": fitted.mean_weight,
         "guarantee": contents.guarantee.to_dict(),
         "history": {
             **history.to_dict(),
@@ -280,6 +283,11 @@ def _read_contents(values: dict[str, Any]) -> ModelFile:
     )
 
 
+def _optional(value: Any, kind: Callable[[Any], Any]) -> Any:
+    """Convert a value of a file that older files do not have."""
+    return None if value is None else kind(value)
+
+
 def _read_result(values: dict[str, Any], outputs: int) -> FitResult:
     """Read the published results of a fit."""
     history, width, known = values["history"], len(values["theta"]), values["evidence"]
@@ -313,4 +321,6 @@ def _read_result(values: dict[str, Any], outputs: int) -> FitResult:
             for each in values.get("norms", ())
         ),
         int(values.get("warm_up", 0)),
+        _optional(values.get("max_records"), int),
+        _optional(values.get("mean_weight"), float),
     )

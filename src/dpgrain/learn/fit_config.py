@@ -14,6 +14,7 @@ from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.guarantees import Sampling
+from dpgrain.inputs.record_limit import Weights, check_weights
 from dpgrain.learn.program import Known, Recipe
 from dpgrain.noise import RandomState
 from dpgrain.optimize import CoinBetting, FullMatrixAdagrad, MarginLoss, Solver
@@ -65,6 +66,8 @@ class FitConfig:
     n_features: int | None
     n_users: int | None
     elements_per_user: float | Literal["auto"]
+    weights: Weights
+    max_records: int | None
     intervals: float
     exact: bool
     tune: Any
@@ -118,6 +121,13 @@ class FitConfig:
             if value not in ("auto", None) or (name != "clip" and value is None):
                 _validate.positive(**{name: value})
         _validate.one_of(("pairs", "users", "full"), sampling=self.sampling)
+        check_weights(self.weights, self.max_records)
+        if self.weights == "records" and self.tune is not None:
+            raise ParameterError(
+                "weights must be 'users' with tune, not 'records', because the scores of settings "
+                "give users equal weight.",
+                name="weights",
+            )
         _validate.non_negative(l2=self.l2)
         _validate.boolean(fit_intercept=self.fit_intercept)
         if self.rounds is not None:
@@ -151,6 +161,7 @@ class FitConfig:
             ("sampling_rate", (None,)),
             ("sampling", ("pairs", "full")),
             ("elements_per_user", (1.0,)),
+            ("weights", ("users",)),
             ("intervals", (0.0,)),
             ("exact", (False,)),
         ):

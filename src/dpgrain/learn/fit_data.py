@@ -43,6 +43,7 @@ class FitData:
     targets: Targets
     rows: ArrangedRows
     users: Any
+    max_records: int = 1
 
     @staticmethod
     def of(
@@ -76,6 +77,13 @@ class FitData:
         """User of each block."""
         return self.rows.owners
 
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Number of records with a target of each block that has one, which is private."""
+        has = np.isfinite(self.targets.values[self.rows.indices].astype(np.float64))
+        sizes = np.bincount(self.rows.blocks[has], minlength=len(self.rows.owners))
+        return sizes[sizes > 0]
+
     def gradients(self, config: FitConfig) -> Gradients:
         """Return the gradients of blocks; rows are copied once, in the order of blocks."""
         bound, values = config.feature_bound, self.targets.values
@@ -88,6 +96,7 @@ class FitData:
             blocks=len(rows.owners),
             indices=rows.indices,
             read=None if bound is None else partial(bounded, bound=bound),
+            max_records=self.max_records,
         )
         return partial(LinearGradients, blocks)
 
@@ -120,7 +129,8 @@ class FitResult:
 
     ``theta`` is (outputs·p,), on the scale of the fitted rows. ``rounds`` exclude the ``warm_up``.
     ``norms`` are noisy histograms of gradient norms, of which the last determines the bound. Older
-    files have no ``n_users``.
+    files have no ``n_users``. ``mean_weight`` is the estimated weight of a user, for weights by
+    records.
     """
 
     theta: FloatArray
@@ -133,6 +143,8 @@ class FitResult:
     evidence: Evidence | None = None
     norms: tuple[NormHistogram, ...] = ()
     warm_up: int = 0
+    max_records: int | None = None
+    mean_weight: float | None = None
 
     def coefficients(
         self, features: int, bound: float | None, *, intercept: bool

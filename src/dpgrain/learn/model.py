@@ -23,6 +23,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.array_blocks import default_unit
 from dpgrain.inputs.guarantees import Sampling
 from dpgrain.inputs.numbers import numeric_table
+from dpgrain.inputs.record_limit import Weights
 from dpgrain.learn.bounding import bounded, finite
 from dpgrain.learn.classes import TargetRule, Targets
 from dpgrain.learn.confidence import Evidence, Intervals, intervals
@@ -44,7 +45,7 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.origins import PickleOrigin
 from dpgrain.units import PLAIN_UNITS, Relation, Trust, Unit, User
-from dpgrain.words.fit_text import coefficients
+from dpgrain.words.fit_text import coefficients, describe_model_weights
 from dpgrain.words.risk_text import privacy_sections
 
 # The last line below a printed model.
@@ -107,6 +108,14 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         elements_per_user: the number of blocks per user by which sums are divided, a public number
             or ``auto``. ``auto`` chooses it within the budget, with ``clip="auto"`` at no further
             cost. ``algorithm="auto"`` does not depend on it.
+        weights: equal weight for all ``users``, or weights by their number of ``records``, up to
+            ``max_records``. The latter fits the average record, not the average person; only for
+            ``User()`` and a curator's fit in this process. The mean gradient of a user is
+            multiplied by min(records, max_records)/max_records. Sums are divided by the number of
+            users, so a ridge is stronger: ``explain()`` states by how much.
+        max_records: the public number of a user's records above which the weight no longer grows,
+            with ``weights="records"``. If it is None, a number that few users exceed is chosen
+            privately, with 10% of the budget.
         intervals: the share of the budget for intervals, such as 0.2. They are those of
             :meth:`confidence_intervals`; 0 for none.
         exact: add blocks as integers, so that the order of rows is irrelevant; slower. The rows of
@@ -130,6 +139,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
             the guarantee covers the sum of both.
         n_features_in_: the number of features.
         n_users_: the divisor of sums in users: the stated number, or the released noisy number.
+        max_records_: the largest number of a user's records that counts, with weights by records.
         parameters_: the parameters of the fit: as set, except for the setting that ``tune`` chose,
             and the ε and δ of a ``share``. The model's own parameters remain unchanged.
 
@@ -160,6 +170,8 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
     n_features: int | None = None
     n_users: int | None = None
     elements_per_user: float | Literal["auto"] = 1.0
+    weights: Weights = "users"
+    max_records: int | None = None
     intervals: float = 0.0
     exact: bool = False
     tune: Any = None
@@ -314,6 +326,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
             sampled=fitted.sampled,
             bias=bias,
             hidden=bool(fitted.norms) and not fitted.norms[-1].resolved,
+            estimand="" if fitted.max_records is None else describe_model_weights(self),
         )
 
     def config(self) -> FitConfig:
@@ -362,6 +375,8 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         self.n_iter_, self.n_warm_up_ = fitted.rounds, fitted.warm_up
         if fitted.n_users is not None:
             self.n_users_ = fitted.n_users
+        if fitted.max_records is not None:
+            self.max_records_ = fitted.max_records
         if fitted.classes is not None:
             self.classes_ = fitted.classes
         if guarantee is not None:

@@ -20,6 +20,7 @@ from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.inputs.population import Population, check_n_users
+from dpgrain.inputs.record_limit import require_users
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.central import CentralFit
 from dpgrain.learn.classes import Targets
@@ -68,6 +69,8 @@ class FitQuery(Query["LinearModel"]):
         rows.check(promise.unit, places=recipe)
         if rows.distributed:
             distributed.check_targets(model, targets)
+        if config.weights == "records":
+            require_users(promise.unit)
         if recipe:
             more["lot"] = draw_lot(config.random_state)
         return cls(promise, config, rows, targets, int(X.shape[1]), **more)

@@ -56,14 +56,20 @@ def ridge_strengths(config: FitConfig, outputs: int, features: int) -> FloatArra
 
 
 def record_blocks(
-    X: Any, targets: FloatArray, rows: ArrangedRows, *, intercept: bool
+    X: Any, targets: FloatArray, rows: ArrangedRows, *, intercept: bool, max_records: int = 1
 ) -> RecordBlocks:
     """Group dense rows, (m, d), by block; rows without a target are dropped."""
     valid = np.isfinite(targets)
     dense = finite(X[valid].toarray() if sparse.issparse(X) else X[valid])
     if intercept:
         dense = np.column_stack([dense, np.ones(len(dense))])
-    return RecordBlocks.arrange(dense, targets[valid], rows.blocks[valid], blocks=len(rows.owners))
+    return RecordBlocks.arrange(
+        dense,
+        targets[valid],
+        rows.blocks[valid],
+        blocks=len(rows.owners),
+        max_records=max_records,
+    )
 
 
 def feature_table(X: Any, features: int | None) -> Any:

@@ -26,7 +26,9 @@ from dpgrain.units import Element, Level, Relation, Unit, User
 
 if TYPE_CHECKING:
     from dpgrain.means import bands as banded
+    from dpgrain.means import weighted
 else:
+    weighted = lazy_import("dpgrain.means.weighted")
     # Loaded only for correlated noise, because it imports a solver.
     banded = lazy_import("dpgrain.means.bands")
 
@@ -426,6 +428,7 @@ def _for_users(problem: Problem) -> Candidate:
 METHOD = Method(
     "clip",
     _for_users,
+    weighted=lambda problem: weighted.clip_candidate(problem),
     distributed=True,
     make_without_n=_for_users,
 )

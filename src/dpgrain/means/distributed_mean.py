@@ -90,7 +90,7 @@ class TableRecords(Records):
 
     @contextmanager
     def user_vectors(
-        self, charge: Charge, bound: float
+        self, charge: Charge, bound: float, *, sizes: bool = False
     ) -> Iterator[tuple[Vectors, Callable[[], int]]]:
         """Provide users' vectors, and a function that counts them."""
         user = self.table.user
@@ -101,7 +101,8 @@ class TableRecords(Records):
             with charge.open(self.table) as engine, Progress(1) as progress:
                 progress.stage("Reading rows of features")
                 records, users = _records(engine.columns(wanted), self.dimension)
-            with LocalRecords.from_arrays(records, users).user_vectors(charge, bound) as vectors:
+            local = LocalRecords.from_arrays(records, users)
+            with local.user_vectors(charge, bound, sizes=sizes) as vectors:
                 yield vectors
             return
         step("rows are brought together and kept where they are")

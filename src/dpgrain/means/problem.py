@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,7 @@ class Problem:
         radius: the concentration radius; None if it is not known.
         number: the release of the number of users with records, for methods that release it first.
         stated: True if the number of users is stated.
+        limit: the release of the largest number of records that counts, for weights by records.
 
     >>> from dpgrain.units import User
     >>> problem = Problem(9000, 3, Promise(User(), 1.0, 1e-6, "zero_out"), bound=10.0, radius=None)
@@ -59,6 +60,7 @@ class Problem:
     radius: float | None
     number: Event | None = None
     stated: bool = True
+    limit: Event | None = None
 
     @property
     def calibration(self) -> dict[str, Any]:
@@ -128,6 +130,7 @@ class Candidate:
         publish: a function that publishes the mean of vectors, given the released number of users
             if there is one; by default rounds of ``mean``, without an estimate of the share of
             users outside.
+        named: the parts of the event by name; by default, the radius and the mean.
 
     >>> from dpgrain.means import ClippedMean
     >>> from dpgrain.noise import SeededSource
@@ -151,6 +154,7 @@ class Candidate:
     choice: Choice = ()
     then: Callable[[UserCount], Candidate] | None = None
     publish: Callable[[Vectors, RandomSource, UserCount | None], MeanEstimate] | None = None
+    named: Mapping[str, Event] | None = None
 
     @property
     def event(self) -> Event:
@@ -160,6 +164,8 @@ class Candidate:
     @property
     def parts(self) -> dict[str, Event]:
         """Parts of the event by name."""
+        if self.named is not None:
+            return dict(self.named)
         radius = None if self.finder is None else self.finder.event
         return present({"radius": radius, "mean": self.mean.event})
 
@@ -209,6 +215,9 @@ class Method:
         distributed: True if it supports vectors on a cluster, using only sums and counts as in
             :class:`~dpgrain.means.mean_protocol.DistributedVectors`.
         pure: True if it supports δ = 0.
+        weighted: a function from a problem to the mean of users weighted by records, of vectors
+            with the share of the largest number of records in a last coordinate; None if it does
+            not support weights.
 
     >>> from dpgrain.means import ClippedMean, mean_of_users
     >>> from dpgrain.units import User
@@ -229,6 +238,7 @@ class Method:
     make_without_n: Callable[[Problem], Candidate] | None = None
     distributed: bool = False
     pure: bool = False
+    weighted: Callable[[Problem], Candidate] | None = None
 
 
 #: Module of each name's ``METHOD``. The search for the best method tries all of them.

@@ -25,7 +25,7 @@ from dpgrain.means.mean_protocol import (
     Vectors,
 )
 from dpgrain.means.problem import MeanEstimate
-from dpgrain.means.rules import ExcessVector, count_by_radius
+from dpgrain.means.rules import ExcessVector, WeightedClip, count_by_radius
 from dpgrain.means.total_error import UserCount
 from dpgrain.noise import RandomSource
 from dpgrain.numerics.row_clipping import clipped
@@ -335,7 +335,7 @@ class RecentredRounds(CountedRounds):
         mean = self.mean
         if self._next is None:
             first = np.asarray(mean.centre, dtype=np.float64)
-            self._next = np.broadcast_to(first, (contributions.dimension,))
+            self._next = np.broadcast_to(first, (self._dimension(contributions),))
         self.centre = centre = self._next
         radius = mean.round_radius(len(self.radii))
         last = len(self.radii) + 1 == mean.rounds
@@ -348,16 +348,26 @@ class RecentredRounds(CountedRounds):
             if not self._clips_few(contributions, mean.bound):
                 return self._clip_to_bound(contributions, mean.bound)
         part = Gaussian(mean.multiplier(len(self.radii) - 1), ONE_EACH)
-        noisy = exactly_noised(contributions, radius, part, self.source, centre=centre)
-        result: FloatArray = centre + noisy / mean.n_users
+        result = self._around(contributions, centre, radius, part)
         self._next = centre + mean.weight * (result - centre)
+        return result
+
+    def _dimension(self, contributions: Contributions) -> int:
+        """Return the number of coordinates of a mean."""
+        return contributions.dimension
+
+    def _around(
+        self, contributions: Contributions, centre: FloatArray, radius: float, part: Gaussian
+    ) -> FloatArray:
+        """Return the mean of vectors clipped around a centre, with the noise of a part."""
+        noisy = exactly_noised(contributions, radius, part, self.source, centre=centre)
+        result: FloatArray = centre + noisy / self.mean.n_users
         return result
 
     def _clips_few(self, contributions: Contributions, bound: float) -> bool:
         """Return True if the chosen radius has a smaller estimated error than the bound."""
         mean, d, plain = self.mean, len(self.centre), weights(bound, len(self.centre))
-        rule = ExcessVector(self.centre, self.radius, bound, plain.weight)
-        sums = self._sum(contributions, rule, plain.norm, mean.check)
+        sums = self._sum(contributions, self._excess(plain), plain.norm, mean.check)
         self.rest, sd = sums[:-1], mean.check * plain.norm
         inside, all_ = (
             mean.expected(radius, beyond, d)
@@ -366,6 +376,10 @@ class RecentredRounds(CountedRounds):
         n = UserCount(float(sums[-1]) / plain.weight, sd / plain.weight, self.stated).divisor
         removed = float(np.linalg.norm(self.rest - n * self.centre))
         return inside < all_ and removed < (math.sqrt(d - 0.5) + _ALARM_SDS) * sd
+
+    def _excess(self, plain: WeightedClip) -> Rule:
+        """Return the rule for what the last round removes from vectors."""
+        return ExcessVector(self.centre, self.radius, plain.bound, plain.weight)
 
     def _clip_to_bound(self, contributions: Contributions, bound: float) -> FloatArray:
         """Return the mean of vectors clipped to the bound, with the noise of the last round."""

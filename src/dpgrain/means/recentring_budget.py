@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import ParameterError
 from dpgrain.means.clipped import weights
 from dpgrain.means.mean_protocol import Vectors
@@ -16,6 +17,11 @@ from dpgrain.means.recentred import Recentred, RecentredRounds
 from dpgrain.means.total_error import UserCount
 from dpgrain.noise import RandomSource
 from dpgrain.publishing.facts import Fact
+
+if TYPE_CHECKING:
+    from dpgrain.means import weighted
+else:
+    weighted = lazy_import("dpgrain.means.weighted")
 
 # Max ratio of an iteration's noise to its radius to continue recentring.
 _NOISE_PER_RADIUS = 0.25
@@ -94,6 +100,34 @@ def with_known_count(problem: Problem, spent: Recentred) -> Candidate:
     )
     mean = _with_outside(problem, mean)
     return _candidate(problem, mean)
+
+
+def weighted_schedule(problem: Problem) -> Recentred:
+    """Return the weighted mean with the most iterations, and a fixed share for the last round."""
+    each = _MAX_CENTRE_SHARE / _MAX_ITERATIONS
+    shares = (*(each,) * _MAX_ITERATIONS, 1 - _MAX_CENTRE_SHARE)
+    return Recentred.calibrate(
+        **_options(problem), rounds=len(shares), shares=shares, beside=problem.number
+    )
+
+
+def with_known_weight(problem: Problem, spent: Recentred) -> tuple[Recentred, bool]:
+    """Plan weighted iterations for the released sum of weights, which is the problem's n.
+
+    The iterations share their charged budget, and the last round has its own. The second result is
+    True if the sum of weights is large enough to estimate a centre.
+    """
+    try:
+        first, recommended = shares(problem)[:-1], True
+    except ParameterError:
+        first, recommended = (_MAX_CENTRE_SHARE,), False
+    parts = (*(_MAX_CENTRE_SHARE * one / sum(first) for one in first), 1 - _MAX_CENTRE_SHARE)
+    noise = spent.noise_multiplier * math.sqrt(len(parts) / spent.rounds) * (1 + 1e-12)
+    mean = replace(
+        spent, noise_multiplier=noise, rounds=len(parts), n_users=problem.n, shares=parts
+    )
+    mean = _with_outside(problem, mean)
+    return mean, recommended and _min_outside(problem, mean) <= _MAX_MIN_OUTSIDE
 
 
 def total_noise_multiplier(spent: Recentred) -> float:
@@ -189,6 +223,7 @@ def _publish(
 METHOD = Method(
     "recentred",
     _make,
+    weighted=lambda problem: weighted.recentred_candidate(problem),
     centre="the centre found before",
     distributed=True,
     make_without_n=candidate_without_n,

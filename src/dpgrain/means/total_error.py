@@ -25,7 +25,7 @@ class UserCount:
     """Number of users with records, estimated from a noisy count.
 
     ``sd`` is 0 for an exact number. No error depends on ``stated``, the stated number of users or
-    None.
+    None. With weights, the number is their sum, which is ``least`` or more.
 
     >>> [UserCount(noisy, 25.0, stated=1000).divisor for noisy in (700.0, 960.0, 1040.0, 1300.0)]
     [700, 1000, 1000, 1300]
@@ -34,6 +34,7 @@ class UserCount:
     noisy: float
     sd: float
     stated: int | None = None
+    least: float = 1.0
 
     @property
     def divisor(self) -> int:
@@ -52,7 +53,7 @@ class UserCount:
         """Smallest and largest plausible numbers of users."""
         # A released number is an integer.
         within = _TWO_SIDED * self.sd + (0.5 if self.sd else 0.0)
-        return max(self.noisy - within, 1.0), max(self.noisy + within, 1.0)
+        return max(self.noisy - within, self.least), max(self.noisy + within, self.least)
 
     def clipped_norm(self, rest: FloatArray, centre: FloatArray, sd: float) -> float:
         """Return an upper bound on the norm of the clipped-off part of a sum.
@@ -67,12 +68,19 @@ class UserCount:
         across = max(math.sqrt(max(len(rest) - 5 / 3, 0.0)) - _TWO_SIDED, 0.0) * sd
         return math.sqrt(max(farthest**2 - across**2, 0.0)) + _TWO_SIDED * sd
 
-    def error(self, moved: float, noise: float, dimension: int, clipped_norm: float = 0.0) -> float:
+    def error(
+        self,
+        moved: float,
+        noise: float,
+        dimension: int,
+        clipped_norm: float = 0.0,
+        divisor: float | None = None,
+    ) -> float:
         """Return the largest error of a mean, with probability :data:`CONFIDENCE`.
 
         ``moved`` is the l2 distance of the published mean from the centre of sums, ``noise`` the sd
         of each coordinate of the noisy sum, and ``clipped_norm`` a bound on the norm of the removed
-        sum.
+        sum. ``divisor`` is the divisor of the sum if it is another one.
 
         Formal guarantee: for any data and any stated number of users. With n users, noise Z of the
         sum, and removed sum R, the error of the mean is (1 − m/n)·moved + (Z − R)/n, where m is the
@@ -83,7 +91,8 @@ class UserCount:
         0.0107
         """
         least, most = self.range
-        off = max(abs(1 - self.divisor / least), abs(1 - self.divisor / most))
+        by = self.divisor if divisor is None else divisor
+        off = max(abs(1 - by / least), abs(1 - by / most))
         return (
             moved * off + (noise * (math.sqrt(dimension - 0.5) + _ONE_SIDED) + clipped_norm) / least
         )

@@ -17,18 +17,23 @@ from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.columns import is_distributed
 from dpgrain.inputs.guarantees import array_guarantee
-from dpgrain.inputs.population import Population
-from dpgrain.means import Recentred, recentring_budget
+from dpgrain.inputs.population import SHARE, Population
+from dpgrain.inputs.record_limit import RecordLimit, Weights, check_weights
+from dpgrain.means import Recentred, recentring_budget, weighted
 from dpgrain.means.clipped import METHOD as CLIP
-from dpgrain.means.clipped import ClippedMean, around_zero, weights
+from dpgrain.means.clipped import ClippedMean, around_zero
+from dpgrain.means.clipped import weights as clip_with_weight
+from dpgrain.means.mean_protocol import Vectors
 from dpgrain.means.problem import METHODS, Candidate, MeanEstimate, Method, Problem, get_method
+from dpgrain.means.rules import RecordShares
 from dpgrain.means.total_error import CONFIDENCE, UserCount
 from dpgrain.means.user_vectors import LocalRecords, Records, check_dimension
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
 from dpgrain.publishing.call import KeepsQuery
+from dpgrain.publishing.draws import CountedSource
 from dpgrain.publishing.facts import Fact
-from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.guarantee import Guarantee, warn_unreliable_result
 from dpgrain.publishing.release_plan import Expected, compose, present
 from dpgrain.units import Relation, User
 from dpgrain.words import mean_text as words
@@ -58,12 +63,15 @@ class MeanOfUsers(KeepsQuery):
         outside: the approximate share of users farther away, who are clipped to the radius.
             ``error`` covers this and ``std_error`` does not; 0 if all count in full.
         n_users: the divisor of sums: the stated number of users, unless clearly fewer or more have
-            records; or the released noisy number.
+            records; or the released noisy number. With weights by records, their rounded noisy sum,
+            in which a user with ``max_records`` counts as 1.
         error: the largest l2 distance of the vector from the mean of users with records, clipped to
             the bound, with at least 95% confidence. If no published number limits it, it is as
             large as the bound allows.
         error_of: the type of effects that the error covers.
         names: the names of the coordinates; empty if unknown.
+        max_records: the largest number of a user's records that counts; None if users have equal
+            weight.
 
     >>> found = mean_of_users(np.ones((100, 2)), bound=2.0, epsilon=1.0, delta=1e-6, method="clip")
     >>> found.method, sorted(found.to_dict())[:3]
@@ -86,6 +94,7 @@ class MeanOfUsers(KeepsQuery):
     error: float = math.inf
     error_of: Coverage = "bound"
     names: tuple[str, ...] = ()
+    max_records: int | None = None
 
     #: Minimum probability that ``error`` covers the true error.
     confidence: ClassVar[float] = CONFIDENCE
@@ -93,7 +102,19 @@ class MeanOfUsers(KeepsQuery):
     @property
     def covers(self) -> str:
         """The quantity that the numbers estimate."""
-        return "clipped mean"
+        if self.max_records is None:
+            return "clipped mean"
+        return f"clipped mean of records, up to {self.max_records:,} per user"
+
+    @property
+    def resolved(self) -> bool:
+        """True if there is a mean, and the noise does not obscure the sum of weights."""
+        return math.isfinite(self.std_error)
+
+    @property
+    def estimand(self) -> str:
+        """Description of the average, with the weights of users."""
+        return words.estimand(self)
 
     @property
     def reason(self) -> str:
@@ -103,7 +124,7 @@ class MeanOfUsers(KeepsQuery):
     @property
     def error_covers(self) -> str:
         """Description of what the error covers."""
-        return words.ERRORS[self.error_of]
+        return words.error_covers(self)
 
     def __str__(self) -> str:
         return words.summary(self)
@@ -120,7 +141,7 @@ class MeanOfUsers(KeepsQuery):
         agreed = bool(np.isfinite(self.value).all())
         return {
             "estimate": self.value.tolist() if agreed else None,
-            "std_error": self.std_error if agreed else None,
+            "std_error": self.std_error if self.resolved else None,
             "covers": self.covers,
             "error": self.error if agreed else None,
             "confidence": self.confidence,
@@ -130,6 +151,8 @@ class MeanOfUsers(KeepsQuery):
             "radius": self.radius if math.isfinite(self.radius) else None,
             "outside": self.outside,
             "n_users": self.n_users,
+            "weights": "users" if self.max_records is None else "records",
+            "max_records": self.max_records,
             "guarantee": self.guarantee.to_dict(),
         }
 
@@ -152,6 +175,8 @@ def mean_of_users(
     relation: Relation = "zero_out",
     n_users: int | None = None,
     dimension: int | None = None,
+    weights: Weights = "users",
+    max_records: int | None = None,
     random_state: RandomState = None,
 ) -> Query[MeanOfUsers]:
     """Publish the mean of users' vectors.
@@ -192,6 +217,15 @@ def mean_of_users(
             "recentred" are possible.
         dimension: the public d. It is known for an array, a frame or a table, but must be stated
             for a list; otherwise, a row could determine the shape of the release.
+        weights: equal weight for all ``users``, or weights by their number of ``records``, up to
+            ``max_records``. The latter is the mean of the average record, not of the average
+            person, and only for "clip", "recentred" and "auto" in this process. A user counts as
+            min(records, max_records)/max_records: vectors, less a released centre, and weights have
+            one noise. If the noise obscures the sum of weights, the centre is published, with a
+            warning.
+        max_records: the public number of a user's records above which the weight no longer grows,
+            with ``weights="records"``. If it is None, a number that few users exceed is chosen
+            privately, with 10% of the budget. More noise per record comes with a larger number.
         random_state: seed, for tests and research. The release is then *not private*.
 
     Raises:
@@ -205,7 +239,8 @@ def mean_of_users(
 
     Formal guarantee: (ε, δ)-DP for users, for any records. If users' vectors are close together,
     the noise is smaller (Levy et al. 2021, Asi & Liu 2024): about 1/√m of the clipped mean's for m
-    independent records each. Source: docs/theory, "Means of users".
+    independent records each. Source: docs/theory, "Means of users", "Users
+    weighted by records".
 
     >>> rng = np.random.default_rng(0)
     >>> X, users = 5 + rng.normal(size=(40_000, 3)), np.repeat(np.arange(4000), 10)
@@ -225,7 +260,12 @@ def mean_of_users(
         )
     if n_users is not None:
         n_users = _validate.integer(minimum=1, n_users=n_users)
-    return MeanQuery(promise, records, bound, radius, resolved, n_users, random_state)
+    check_weights(weights, max_records)
+    if weights == "records":
+        _check_weighted(resolved, on_cluster=records.distributed)
+    return MeanQuery(
+        promise, records, bound, radius, resolved, n_users, weights, max_records, random_state
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -238,6 +278,8 @@ class MeanQuery(Query[MeanOfUsers]):
     radius: float | None
     method: Method
     n_users: int | None = None
+    weights: Weights = "users"
+    max_records: int | None = None
     random_state: RandomState = None
 
     def __post_init__(self) -> None:
@@ -252,6 +294,11 @@ class MeanQuery(Query[MeanOfUsers]):
         return Population.of(None, self.promise)
 
     @cached_property
+    def limit(self) -> RecordLimit | None:
+        """Largest number of records, for weights by records, and its choice if it is not stated."""
+        return RecordLimit.of(self.weights, self.max_records, self.promise)
+
+    @cached_property
     def candidate(self) -> Candidate:
         """Private mean, or the maximum cost if the number of users is released first."""
         n = self.n_users
@@ -262,8 +309,12 @@ class MeanQuery(Query[MeanOfUsers]):
             self.bound,
             self.radius,
             None if self.promise.delta == 0 else self.roster.event,
-            n is not None,
+            n is not None and self.limit is None,
+            None if self.limit is None else self.limit.event,
         )
+        if self.limit is not None:
+            assert self.method.weighted is not None  # noqa: S101 - checked by the function
+            return self.method.weighted(problem)
         candidate = _max_cost(self.method, problem) if n is None else self.method.make(problem)
         if n is not None and candidate.compares and self.records.has_more_users_than(n):
             raise _population_error(n, candidate)
@@ -272,15 +323,20 @@ class MeanQuery(Query[MeanOfUsers]):
     @property
     def plan(self) -> Plan:
         """Noise of the mean and, if it is released first, of the number of users."""
-        candidate, n = self.candidate, self.n_users
+        candidate, n, limit = self.candidate, self.n_users, self.limit
         number = self.roster.event if candidate.counts else None
-        parts = present({**candidate.parts, "number of users": number})
+        if limit is None:
+            parts = present({**candidate.parts, "number of users": number})
+        else:
+            own = {"record limit": limit.event, "total weight": number}
+            parts = present({**own, **candidate.parts})
         guarantee = array_guarantee(
             self.promise,
             compose(parts),
             (
                 *(() if n is None else Population.of(n, self.promise).facts),
-                *(self.roster.facts if candidate.counts else ()),
+                *(self._counted if candidate.counts else ()),
+                *(() if limit is None else limit.facts),
                 Fact("dimension", (self.records.dimension,)),
                 Fact("record-bound", (self.bound,)),
                 *candidate.facts,
@@ -291,14 +347,28 @@ class MeanQuery(Query[MeanOfUsers]):
             rows=self.records.origin,
         )
         # Without a population or a radius, the distances between users' vectors are unknown.
-        expected = None if self.radius is None or n is None else Expected(candidate.expected)
+        unknown = self.radius is None or n is None or limit is not None
+        expected = None if unknown else Expected(candidate.expected)
         return Plan(guarantee, n, expected=expected, parts=parts)
+
+    @property
+    def _counted(self) -> tuple[Fact, ...]:
+        """The public facts about the released number of users, or sum of weights."""
+        if self.limit is None:
+            return self.roster.facts
+        return (Fact("summed-weights", (SHARE, self.roster.noise_sd)),)
 
     def run(self, charge: Charge) -> MeanOfUsers:
         """Compute users' vectors, and publish their mean."""
         candidate, n = self.candidate, self.n_users
-        source = charge.rounds(candidate.event)
-        with self.records.user_vectors(charge, self.bound) as (vectors, count_users):
+        source, limit = charge.rounds(candidate.event), self.limit
+        weighted = limit is not None
+        with self.records.user_vectors(charge, self.bound, sizes=weighted) as (
+            vectors,
+            count_users,
+        ):
+            if limit is not None:
+                return self._run_weighted(charge, source, vectors, limit)
             if n is not None and candidate.compares and count_users() > n:
                 raise _population_error(n, candidate)
             number = None
@@ -312,6 +382,27 @@ class MeanQuery(Query[MeanOfUsers]):
                 candidate.run(vectors, source, number), self.bound, charge.guarantee, candidate
             )
             return replace(mean, names=self.records.names)
+
+    def _run_weighted(
+        self, charge: Charge, source: CountedSource, vectors: Vectors, limit: RecordLimit
+    ) -> MeanOfUsers:
+        """Publish the mean of vectors, each with the user's number of records."""
+        candidate, d = self.candidate, self.records.dimension
+        noise: float = candidate.parts["sum and weight"].noise_multiplier  # type: ignore[attr-defined]
+        own = None if limit.event is None else charge.rounds(limit.event)
+        most = limit.choose(vectors.vectors()[:, -1], noise, d, own).most
+        shares, number = vectors.mapped(RecordShares(most)), None
+        if candidate.counts and candidate.then is not None:
+            event = self.roster.event
+            assert event is not None  # noqa: S101 - a sum of weights is never stated
+            number = weighted.total_weight(shares, event, charge.rounds(event))
+            candidate = candidate.then(number)
+        mean = _clip_result(
+            candidate.run(shares, source, number), self.bound, charge.guarantee, candidate
+        )
+        if not mean.resolved:
+            warn_unreliable_result([words.NOT_RESOLVED])
+        return replace(mean, names=self.records.names, max_records=most)
 
 
 def _population_error(n_users: int, candidate: Candidate) -> ParameterError:
@@ -364,6 +455,22 @@ def _resolve_method(method: str | Method, *, on_cluster: bool) -> Method:
     if on_cluster:
         distributed_mean.require_sums(method)
     return method
+
+
+def _check_weighted(method: Method, *, on_cluster: bool) -> None:
+    """Reject what weights by records do not support."""
+    if on_cluster:
+        raise ParameterError(
+            "weights must be 'users' for rows on a cluster, not 'records'; change it, "
+            "or bring the rows here (frame.toPandas()).",
+            name="weights",
+        )
+    if method.weighted is None:
+        raise ParameterError(
+            f"weights must be 'users' with the method {method.name!r}, not 'records', because it "
+            "compares users; use 'clip', 'recentred' or 'auto'.",
+            name="weights",
+        )
 
 
 def _max_cost(method: Method, problem: Problem) -> Candidate:
@@ -421,11 +528,17 @@ def _best_for_count(problem: Problem, spent: Recentred) -> Candidate:
     recentred = recentring_budget.with_known_count(problem, spent)
     if recentred.is_recommended:
         return _explained(problem, recentred)
-    norm = weights(problem.bound, problem.d).norm
+    norm = clip_with_weight(problem.bound, problem.d).norm
     mean = ClippedMean(
         norm, recentring_budget.total_noise_multiplier(spent), 1, 1, level="user", exact=True
     )
     return _explained(problem, around_zero(problem, mean))
 
 
-AUTO = Method("auto", _best, make_without_n=_best_unstated, distributed=True)
+AUTO = Method(
+    "auto",
+    _best,
+    make_without_n=_best_unstated,
+    distributed=True,
+    weighted=lambda problem: weighted.recentred_candidate(problem, or_clip=True),
+)

@@ -73,9 +73,12 @@ class Records(ABC):
 
     @abstractmethod
     def user_vectors(
-        self, charge: Charge, bound: float
+        self, charge: Charge, bound: float, *, sizes: bool = False
     ) -> AbstractContextManager[tuple[Vectors, Callable[[], int]]]:
-        """Provide users' vectors and a function that counts them while they are used."""
+        """Provide users' vectors and a function that counts them while they are used.
+
+        With ``sizes``, a last coordinate is the number of the user's records.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,12 +133,14 @@ class LocalRecords(Records):
 
     @contextmanager
     def user_vectors(
-        self, charge: Charge, bound: float
+        self, charge: Charge, bound: float, *, sizes: bool = False
     ) -> Iterator[tuple[Vectors, Callable[[], int]]]:
         """Provide users' vectors and a function that counts them."""
         records = charge.read(self._numbers)
         rows = _in_order(charge.read(self.owners.arranged), records)
         means = user_means(records[rows.indices], rows.blocks, len(rows.owners), bound)
+        if sizes:
+            means = np.column_stack([means, np.bincount(rows.blocks, minlength=len(means))])
         yield Vectors(means), lambda: rows.users
 
     def _numbers(self) -> FloatArray:

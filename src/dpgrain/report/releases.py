@@ -148,7 +148,7 @@ def _mean_part(mean: MeanOfUsers, columns: list[str] | None) -> Part:
         guarantee=mean.guarantee,
         distorted="noise and clipping",
     )
-    decimals = useful_decimals(mean.std_error)
+    decimals = useful_decimals(mean.std_error if mean.resolved else mean.error)
     body = page.html(
         "_mean.html",
         inside=True,
@@ -157,7 +157,9 @@ def _mean_part(mean: MeanOfUsers, columns: list[str] | None) -> Part:
             (text(name, 120), format_number(float(value), decimals))
             for name, value in zip(columns, mean.value, strict=True)
         ],
-        error=format_number(mean.std_error, decimals),
+        estimand=mean.estimand,
+        warning="" if mean.resolved else mean_text.NOT_RESOLVED,
+        error=format_number(mean.std_error, decimals) if mean.resolved else "unknown",
         radius=f"{mean.radius:.3g}",
         centre=get_method(mean.method).centre or "0",
         off=mean_text.largest_error(mean),

@@ -81,6 +81,22 @@ SENTENCES = MappingProxyType(
         "record-bound": "a bound of {:g}, to which longer records are clipped",
         "gradient-bound": "a clipping bound of {:g}",
         "counted-with-sum": "a division by the noisy number of users, published with the sum",
+        "record-weights": "users weighted by their number of records, of which at most {:,} count",
+        "chosen-record-weights": "users weighted by their number of records, of which at most a "
+        "number count that is chosen privately with {:.0%} of the budget",
+        "summed-weights": "{:.0%} of the budget for the sum of weights, which is published with "
+        "noise of standard deviation {:.3g}",
+        "divided-by-weight": "a division by the noisy sum of weights, published with the sum",
+        "weighted-iterations": "at most {:,|iteration}, each around the result of the previous one, "
+        "within a privately chosen radius, and their number follows from the published sum of "
+        "weights; then a mean around their result, clipped together with the weights, unless a "
+        "check within the budget shows that this moves the mean, in which case all vectors are "
+        "clipped to the bound",
+        "weighted-iterations-or-mean": "at most {:,|iteration}, each around the result of the "
+        "previous one, within a privately chosen radius, and their number follows from the "
+        "published sum of weights; then a mean around their result, clipped together with the "
+        "weights, or all vectors clipped to the bound if the sum is small, or if a check within "
+        "the budget shows that this moves the mean",
         "clipping-radius": "a clipping radius of {:g}",
         "full-rounds": "{:,|round} with all users",
         "sampled-rounds": "{:,|round} of samples, each with probability {:g}",

@@ -187,7 +187,8 @@ def explain_fit(model: LinearModel) -> dict[str, str]:
     )
     facts = {
         "value": _describe_coefficient(model),
-        "Weights": describe_population(config.promise.unit),
+        "Weights": describe_model_weights(model),
+        "Step": _describe_step(model),
         "Clipping": " ".join(describe_clipping(model)),
         "Ridge": ridge if config.l2 else "",
         "Labels": " ".join(_describe_labels(model)),
@@ -244,6 +245,34 @@ def _describe_coefficient(model: LinearModel) -> str:
     """Describe the effect of a coefficient per change of its feature."""
     step = "1" if getattr(model, "encoding_", None) is None else 'the amount in column "per"'
     return f"A coefficient is the change in {model.adds_to} when its feature increases by {step}."
+
+
+def describe_model_weights(model: LinearModel) -> str:
+    """Describe the average that the coefficients of a fitted model describe."""
+    most = model.fitted_.max_records
+    if most is None:
+        return describe_population(model.config_.promise.unit)
+    return (
+        f"Every user is weighted by their number of records, of which at most {most:,} count: the "
+        f"coefficients describe the average record, up to {most:,} per user"
+        f"{'' if most == 1 else ', not the average person'}."
+    )
+
+
+def _describe_step(model: LinearModel) -> str:
+    """Describe the effective step and ridge of a fit weighted by records."""
+    most, share, ridge = model.fitted_.max_records, model.fitted_.mean_weight, model.config_.l2
+    if most is None:
+        return ""
+    weight = f"the mean of min(records, {most:,})/{most:,} over the {model.n_users_:,} users"
+    known = "" if share is None else f" (about {share:.2g})"
+    text = (
+        f"Sums are divided by the number of users, so the effective step is the step times {weight}"
+    )
+    if not ridge:
+        return f"{text}{known}."
+    effective = "" if share is None else f", about {ridge / share:.2g} in all"
+    return f"{text}{known}, and the effective ridge is {ridge:g} divided by it{effective}."
 
 
 def describe_population(unit: Unit) -> str:

@@ -46,6 +46,17 @@ _REASONS = {
     "clip": "{} are too few to identify distant users in {} at this ε and δ, so vectors are "
     "clipped only to the bound",
 }
+# The same with weights by records, for the sum of weights.
+_WEIGHTED_REASONS = {
+    "recentred": "a sum of weights of about {:,} is enough to estimate the centre in {}",
+    "clip": "a sum of weights of about {:,} is too small to estimate the centre in {}, so vectors are "
+    "clipped only to the bound",
+}
+#: Warning if the noise obscures the sum of weights.
+NOT_RESOLVED = (
+    "The noisy sum of weights does not stand out from its noise, so this is the released centre and "
+    "not the mean of records; use more users, a larger epsilon, or a smaller max_records."
+)
 _TITLE = "Mean over users of the mean of each user's records"
 # Coordinates that a printed mean shows, and letters of the name of each.
 _ROWS, _LETTERS = 5, 39
@@ -56,8 +67,28 @@ def reason(mean: MeanOfUsers) -> str:
     if not mean.choice:
         return "as requested"
     origin, n = mean.choice
+    if mean.max_records is not None:
+        space = quantity(len(mean.value), "dimension")
+        return _WEIGHTED_REASONS[mean.method].format(n, space)
     people = f"{'' if origin == 'stated' else 'about '}{quantity(n, 'user')}"
     return _REASONS[mean.method].format(people, quantity(len(mean.value), "dimension"))
+
+
+def estimand(mean: MeanOfUsers) -> str:
+    """Describe the average, with the weights of users."""
+    if mean.max_records is None:
+        return _TITLE
+    average = f"Mean of the average record, up to {mean.max_records:,} per user"
+    return average if mean.max_records == 1 else f"{average}, not of the average person"
+
+
+def error_covers(mean: MeanOfUsers) -> str:
+    """Describe the effects that the error covers."""
+    text = ERRORS[mean.error_of]
+    if mean.max_records is None or mean.error_of == "bound":
+        return text
+    text = text.replace("the clipping of distant users", "the lower weight of distant users")
+    return text.replace("the number of users with records", "the sum of weights")
 
 
 def summary(mean: MeanOfUsers) -> str:
@@ -70,12 +101,12 @@ def summary(mean: MeanOfUsers) -> str:
 def lines(mean: MeanOfUsers, names: Sequence[str], top: int) -> list[str]:
     """Return the title, the first coordinates and the largest error, as lines of text."""
     title = (
-        f"{_TITLE} ({quantity(len(mean.value), 'coordinate')}; each record clipped to "
+        f"{mean.estimand} ({quantity(len(mean.value), 'coordinate')}; each record clipped to "
         f"{_bound(mean)}; method {mean.method})"
     )
     if not np.isfinite(mean.value).all():
         return [title, sentence(NO_MEAN)]
-    decimals = useful_decimals(mean.std_error)
+    decimals = useful_decimals(mean.std_error if mean.resolved else mean.error)
     error = format_number(mean.std_error, decimals)
     rows = [
         [shorten(one_line(name), _LETTERS), format_number(value, decimals), error]
@@ -85,34 +116,55 @@ def lines(mean: MeanOfUsers, names: Sequence[str], top: int) -> list[str]:
     if len(names) > top:
         table.append(f"[{len(names):,} coordinates, {top:,} first shown; all: .value]")
     sentences = (sentence(largest_error(mean)), _outside(mean), "std_error covers the noise only.")
+    if not mean.resolved:
+        sentences = (f"Warning: {NOT_RESOLVED}", sentence(largest_error(mean)), "")
     return [title, *table, " ".join(filter(None, sentences))]
 
 
 def explanation(mean: MeanOfUsers) -> str:
     """Describe the numbers, the method, the largest error and the guarantee."""
+    average = "the mean over users of the mean of their records"
+    if mean.max_records is not None:
+        average = (
+            "the mean of records, with users weighted by their number of records, of which at most "
+            f"{mean.max_records:,} count"
+        )
     facts = {
-        "estimate": "the mean over users of the mean of their records, each clipped to the bound, "
-        "plus noise; a value that is not a finite number counts as 0",
+        "estimate": f"{average}, each clipped to the bound, plus noise; a value that is not a finite "
+        "number counts as 0",
         "std_error": "standard error of the noise of each coordinate; it covers noise only",
         "Error": largest_error(mean),
         "Method": f"{mean.method}, {mean.reason}. {_outside(mean)}".strip(),
         **privacy_sections(mean.guarantee, mean.shares),
     }
-    return format_facts(_TITLE, facts)
+    if not mean.resolved and np.isfinite(mean.value).all():
+        facts = {"Warning": NOT_RESOLVED, **facts}
+    return format_facts(mean.estimand, facts)
 
 
 def largest_error(mean: MeanOfUsers) -> str:
     """Return the largest error of the whole vector, with a description of its coverage."""
     return (
         f"the whole vector is at most {rounded_up(mean.error, 3)} (l2 norm) from the clipped mean "
-        f"of users with records, with {mean.confidence:.0%} confidence; this covers "
+        f"{_of(mean)}, with {mean.confidence:.0%} confidence; this covers "
         f"{mean.error_covers}, but not the clipping of records to {_bound(mean)}"
     )
+
+
+def _of(mean: MeanOfUsers) -> str:
+    if mean.max_records is None:
+        return "of users with records"
+    return f"of records, up to {mean.max_records:,} per user"
 
 
 def _outside(mean: MeanOfUsers) -> str:
     if not mean.outside:
         return ""
+    if mean.max_records is not None:
+        return (
+            f"Users with {approximate_percent(mean.outside)} of the weight are far from the centre, "
+            "and clipping lowered their weight (rough estimate)."
+        )
     return (
         f"The means of {approximate_percent(mean.outside)} of users are farther than "
         f"{mean.radius:.3g} from the centre and were clipped (rough estimate)."
