@@ -139,7 +139,7 @@ def measured(rows: Rows, shape: str, statistic: str, unit: str, epsilon: float, 
         estimate = np.where(np.isnan(release.estimate), 0.0, release.estimate)
         errors.append(estimate - truth)
         outside.append(~((release.low <= truth) & (truth <= release.high)))
-        warned.append(np.full(truth.size, bool(release.metadata.care)) | np.isnan(release.estimate))
+        warned.append(np.array([bool(text) for text in release.row_warnings]))
     best = best_error(rows, statistic, unit, epsilon)
     ratios = np.sqrt(np.mean(np.square(errors), axis=1)) / best
     missed, noticed = np.array(outside), np.array(warned)

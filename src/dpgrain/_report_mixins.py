@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._lazy_import import is_installed
-from dpgrain.errors import ParameterError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -161,12 +160,6 @@ class BudgetReportMixin:
         """
         from dpgrain.report import report
 
-        if not path or releases is None:
-            raise ParameterError(
-                "path and releases are required, such as budget.report('page.html', "
-                "{'visits': visits}).",
-                name="path",
-            )
         return report(self, path, releases=releases)
 
 

@@ -23,6 +23,14 @@ def test_means_of_easy_columns_are_near_the_best(shape: str, unit: str) -> None:
     assert np.mean([line.silent for line in lines]) <= 0.15
 
 
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("unit", found_bounds.UNITS)
+@pytest.mark.parametrize("statistic", ["mean", "sum", "std"])
+def test_heavy_tails_are_not_silently_wrong(statistic: str, unit: str) -> None:
+    lines = list(found_bounds.lines(5, ["heavy tail"], [statistic], [unit]))
+    assert np.mean([line.silent for line in lines]) <= 0.15
+
+
 def test_hindsight_is_no_worse_than_the_obvious_range() -> None:
     """One record each, and answers of 0 and 1: the error of the count of ones."""
     rows = found_bounds.SHAPES["0/1"](0)

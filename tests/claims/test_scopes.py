@@ -371,7 +371,7 @@ WRITTEN = ["1", "1.0", "true", "2026-01-01", "300", "n/a", "", "2026-01-01 23:59
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:where takes '2026-01-01' as text")
+@pytest.mark.filterwarnings("ignore:where uses '2026-01-01' as text")
 def test_regions_sharing_a_record_under_two_types_overlap(tmp_path: Any) -> None:
     """A record read by two releases is charged twice, whichever types they read."""
     path = tmp_path / "x.csv"

@@ -356,8 +356,8 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     "AutoClip": frozenset({"edges", "shares"}),
     "AutoRange": frozenset(
         {
-            *("balanced_bounds", "choose", "credible_counts", "is_detectable", "parts"),
-            *("share_outside", "spread"),
+            *("balanced_bounds", "choose", "clamped", "credible_counts", "is_detectable", "parts"),
+            "spread",
         }
     ),
     "Budget": frozenset({"charge"}),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -457,3 +458,12 @@ def test_printed_budget_rounds_spent_up_and_left_down() -> None:
     b.charge(dg.Guarantee("user", "", "zero_out", 1e-6, Gaussian(7.31, Contribution(block="user"))))
     assert 0.3374 < b.spent.share_of(b.caps.price) < 0.3375
     assert str(b).endswith(": 33.8% spent, 66.2% left")
+
+
+def test_a_page_needs_a_path_and_releases(tmp_path: Path) -> None:
+    with dg.budget(1.0, 1e-6) as budget:
+        dg.count(cases.table(), clip=5.0, **cases.USER, share=0.5)
+    with pytest.raises(dg.ParameterError, match="path must be a file path"):
+        budget.report()
+    with pytest.raises(dg.ParameterError, match="releases must be a mapping of names"):
+        budget.report(tmp_path / "page.html")

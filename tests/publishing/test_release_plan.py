@@ -70,7 +70,9 @@ def test_plan_lists_the_budget_shares_of_its_parts() -> None:
     options: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, **cases.USER}
     plan = dg.mean.query(cases.table(), "paid", by="page", noise="gaussian", **options).plan
     event = plan.guarantee.event
-    assert list(plan.parts) == ["selection", "range", "alignment", "bounds", "sums"]
+    assert list(plan.parts) == [
+        "selection", "range", "values outside", "alignment", "bounds", "sums"
+    ]  # fmt: skip
     assert sum(plan.shares.values()) == pytest.approx(1.0)
     for part, share in plan.shares.items():
         assert plan.parts[part].loss().mu ** 2 == pytest.approx(share * event.loss().mu ** 2)

@@ -111,6 +111,7 @@ def test_small_share_gives_no_warning() -> None:
     assert release.units is not None
     assert release.units.is_small.all()
     assert len(notes(release)) == 1
+    assert "≤0%" not in str(replace(release, clipped_units=np.array([-900.0])))
     assert "take care" not in release.to_arrow().column_names
 
 

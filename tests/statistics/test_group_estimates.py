@@ -57,6 +57,13 @@ def test_parts_are_reconciled_with_their_totals(
     assert parts.estimate.sum() == pytest.approx(float(whole.estimate[0]))
 
 
+def test_blank_estimates_are_not_reconciled(by_item: dg.Histogram, by_both: dg.Histogram) -> None:
+    with refuses("totals", "blank"):
+        by_both.unknown().reconciled(by_item)
+    with refuses("totals", "blank"):
+        by_both.reconciled(by_item.unknown())
+
+
 def test_parts_and_totals_must_fit(by_item: dg.Histogram, by_both: dg.Histogram) -> None:
     with refuses("totals", "'month'"):
         by_item.reconciled(by_both)

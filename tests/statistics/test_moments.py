@@ -271,6 +271,64 @@ def test_limits_of_the_share_beyond_bounds_are_valid(unit: Unit, noise: Law) -> 
     assert np.median(limits) < 0.3
 
 
+HEAVY: dict[str, Any] = {
+    "power": lambda rng: 20 * (1 + rng.pareto(1.8, 6000)),
+    "log-normal": lambda rng: rng.lognormal(10, 0.9, 6000),
+}
+
+
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("tail", HEAVY)
+@pytest.mark.parametrize("name", ["mean", "sum", "std"])
+def test_intervals_in_a_chosen_range_hold_or_warn(name: str, tail: str) -> None:
+    """Distant values are too few to be visible, and their likely part is in the interval."""
+    silent, narrower = [], 0
+    for seed in range(20):
+        x = HEAVY[tail](np.random.default_rng(seed))
+        release = getattr(dg, name)(
+            dg.read(pa.table({"who": range(x.size), "x": x}), user="who"), "x", unit=dg.Record(),
+            epsilon=0.5, delta=1e-6, random_state=seed,
+        )  # fmt: skip
+        truth, value = float(getattr(np, name)(x)), release.value
+        missed = not release.low[0] <= truth <= release.high[0]
+        silent.append(missed and not release.metadata.care)
+        narrower += release.high[0] - value <= (value - release.low[0]) * (1 + 1e-9)
+        assert release.metadata.widened
+        assert 0 < release.metadata.beyond < 0.1
+    assert np.mean(silent) <= 0.15
+    assert narrower <= 2
+
+
+def test_a_chosen_range_is_charged_for_its_share_outside(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6, "random_state": 1}
+    query = dg.sum.query(incomes(), "x", **options)
+    assert query.plan.shares["values outside"] == pytest.approx(0.05, rel=1e-3)
+    release = dg.publish(query)
+    assert release.metadata.outside is None
+    text = " ".join(str(release).split())
+    assert "covers the noise and twice the likely effect of clamping, not the clipping" in text
+    again = dg.Release.load(release.save(tmp_path / "x.parquet"))
+    assert (again.hash, again.high.tolist()) == (release.hash, release.high.tolist())
+    x = -20 * (1 + np.random.default_rng(2).pareto(1.8, 6000))
+    negative = dg.read(pa.table({"who": range(x.size), "x": x}), user="who")
+    below = dg.sum(negative, "x", **options)
+    assert below.estimate[0] - below.low[0] > below.high[0] - below.estimate[0]
+
+
+def test_values_far_outside_of_a_chosen_range_warn() -> None:
+    x = 20 * (1 + np.random.default_rng(3).pareto(1.0, 3000))
+    table = dg.read(
+        pa.table({"who": range(x.size), "g": np.arange(x.size) % 2, "x": x}), user="who"
+    )
+    release = dg.std(
+        table, "x", by="g", domain=[0, 1], unit=dg.Record(), epsilon=0.3, delta=1e-6, random_state=1
+    )
+    assert [kind for kind, *_ in release.metadata.care] == ["far-numbers"]
+    assert all(
+        "may be a large part" in text for text in release.to_arrow()["take care"].to_pylist()
+    )
+
+
 def test_values_outside_need_stated_bounds() -> None:
     with pytest.raises(dg.ParameterError, match="estimate_clipping requires bounds"):
         dg.mean.query(incomes(), "x", unit=dg.User(), epsilon=1, delta=1e-6, estimate_clipping=True)

@@ -44,7 +44,7 @@ def test_far_numbers_are_weighed_against_the_noise() -> None:
     one = int(np.flatnonzero(rule.edges == 1)[0])
     counts[one : one + 4] = [4000.0, 2000.0, 1000.0, 500.0]
     found = [rule.balanced_bounds(counts, 9.0, noise) for noise in (1e-3, 4.0, 400.0, 1e5)]
-    assert found == [(1.0, 2048.0), (1.0, 32.0), (1.0, 8.0), (1.0, 2.0)]
+    assert found == [(1.0, 64.0), (1.0, 32.0), (1.0, 8.0), (1.0, 2.0)]
     mirrored = [rule.balanced_bounds(counts[::-1], 9.0, noise) for noise in (1e-3, 4.0, 400.0, 1e5)]
     assert mirrored == [(-high, -low) for low, high in found]
     both = rule.balanced_bounds(counts + counts[::-1], 9.0, 4.0)
@@ -85,12 +85,14 @@ def test_bounds_of_sums_are_near_the_best(tail: str, scale: float) -> None:
 def test_extrapolation_stays_within_likely_counts() -> None:
     seen = np.array([0.0, 4000.0, 1000.0, 0.0, 0.0, 0.0, 0.0])
     noisy = np.array([5.0, 4000.0, 1000.0, 20.0, -30.0, 3.0, 0.0])
-    assert _tail(seen, noisy, 10.0).tolist() == [0.0, 4000.0, 1000.0, 40.0, 10.0, 2.5, 0.625]
+    assert _tail(seen, noisy, 10.0).tolist() == [
+        0.0, 4000.0, 1000.0, 40.0, pytest.approx(1.6), pytest.approx(0.064), 0.0
+    ]  # fmt: skip
     # 4,000 to 1,000 is a fall by 4, 1,000 to 50 one by 20: the next one is by more than that.
     steep = np.array([4000.0, 1000.0, 50.0, 0.0, 0.0])
     guess = _tail(steep, steep, 1.0)
     assert 20 * guess[3] < guess[2]
-    assert guess[3] / guess[4] > guess[2] / guess[3]
+    assert guess[4] * guess[2] < guess[3] ** 2
     assert _tail(np.zeros(3), noisy[:3], 10.0).tolist() == [0.0] * 3
 
 
@@ -137,17 +139,45 @@ def test_a_count_s_range_is_never_negative() -> None:
     assert rule.choose(np.zeros(counts.size), 9.0) == (0.0, float(rule.edges[-1]))
 
 
-def test_share_beyond_a_range_has_the_stated_confidence() -> None:
-    rule, rng = AutoRange(), np.random.default_rng(6)
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("power", [1, 2])
+def test_the_likely_clamped_part_is_that_of_counts_and_their_tail(sign: int, power: int) -> None:
+    rule = AutoRange()
     counts = np.zeros(rule.edges.size - 1)
     one = int(np.flatnonzero(rule.edges == 1)[0])
-    counts[one : one + 6] = [300.0, 200.0, 100.0, 40.0, 20.0, 10.0]
-    told = [
-        rule.share_outside(counts + rng.normal(0, 5, counts.size), 5.0, (1.0, 8.0))
-        for _ in range(4000)
-    ]
-    assert np.mean(np.array(told) >= 70 / 670) == pytest.approx(0.95, abs=0.015)
-    assert rule.share_outside(counts, 1e-9, (0.0, 64.0)) == pytest.approx(0, abs=1e-9)
+    counts[one : one + 4] = [8000.0, 2000.0, 500.0, 125.0]
+    bounds = (1.0, 8.0) if sign > 0 else (-8.0, -1.0)
+    found = rule.clamped(counts[::sign], 1e-6, bounds, power=power)
+    # No count is likely beyond a noise of 10⁻⁶.
+    values = np.repeat(sign * math.sqrt(2) * 2.0 ** np.arange(4), [8000, 2000, 500, 125])
+    kept = np.clip(values, *bounds)
+    centre = kept.mean() if power > 1 else 0.0
+    part = np.mean(np.abs(values - centre) ** power - np.abs(kept - centre) ** power)
+    beyond, other = (found.above, found.below)[::sign]
+    assert beyond == pytest.approx(2 * part, rel=1e-6)
+    assert other == 0
+    assert found.size == pytest.approx(np.mean(np.abs(kept - centre) ** power), rel=1e-6)
+    # A tail that the noise hides adds to it.
+    hidden = rule.clamped(counts[::sign], 20.0, bounds, power=power)
+    assert (hidden.above, hidden.below)[::sign][0] > 1.5 * beyond
+
+
+def test_a_careful_tail_falls_more_slowly_if_the_last_counts_do() -> None:
+    slow = 8000 / 2.5 ** np.arange(12.0)
+    seen = np.where(np.arange(12) < 4, slow, 0.0)
+    plain, careful = (_tail(seen, slow, 30.0, careful=careful) for careful in (False, True))
+    assert plain[3:9].tolist() == [512.0, 128.0, 32.0, 8.0, 2.0, 0.5]
+    assert ((careful[3:8] / careful[4:9] > 2.5) & (careful[3:8] / careful[4:9] < 3)).all()
+    # After a single visible bin, counts fall fast.
+    assert _tail(np.array([0.0, 6000, 0, 0]), np.zeros(4), 20.0)[2:].tolist() == [
+        40.0, pytest.approx(40 / 150)
+    ]  # fmt: skip
+
+
+def test_counts_around_the_fullest_bin_are_no_steep_tail() -> None:
+    around, beyond = np.array([830.0, 800.0, 310.0, 0, 0]), np.array([8000.0, 4000.0, 800.0, 0, 0])
+    assert _tail(around, np.full(5, 60.0), 30.0)[3:].tolist() == [310 / 4, 310 / 16]
+    assert _tail(beyond, np.full(5, 60.0), 1.0)[3] < 800 / 8
 
 
 def nodes(numbers: FloatArray, rule: AutoTree, sd: float, rng: np.random.Generator) -> FloatArray:

@@ -26,7 +26,7 @@ KEY = [1, 2**64 - 1, 3 << 40, 2**63]
 
 
 def key_of(text: str) -> list[int]:
-    return np.frombuffer(bytes.fromhex(text), "<u4").tolist()
+    return [int(word) for word in np.frombuffer(bytes.fromhex(text), "<u4")]
 
 
 ZERO, COUNTED = "00" * 32, bytes(range(32)).hex()

@@ -90,7 +90,7 @@ class Correlated:
 
     def __init__(self, bands: Bands) -> None:
         self._bands = bands
-        self.past: deque[FloatArray] = deque(maxlen=bands.bands - 1)
+        self.past: deque[Any] = deque(maxlen=bands.bands - 1)
 
     def next(self, fresh: FloatArray) -> FloatArray:
         """Return the noise of the next round from independent noise, (d,).

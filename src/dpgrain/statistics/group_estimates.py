@@ -86,7 +86,10 @@ class Histogram(Release):
             None if they were not counted.
         clipped_units: (V,) the noisy numbers of units whose contribution was clipped, or None.
         units_error: the standard error of both numbers; None like these.
+        clamped: (V,) twice the likely part of the sum beyond a privately chosen range, which the
+            interval includes on one side; None if it was not estimated.
 
+    >>> import pyarrow as pa
     >>> from dpgrain import User, histogram, read
     >>> rows = pa.table({"who": list(range(900)), "page": ["jobs"] * 600 + ["news"] * 300})
     >>> visits = histogram(
@@ -110,6 +113,7 @@ class Histogram(Release):
     complete_units: FloatArray | None = None
     clipped_units: FloatArray | None = None
     units_error: float | None = None
+    clamped: FloatArray | None = None
 
     @property
     def units(self) -> ClippedUnits | None:
@@ -123,14 +127,19 @@ class Histogram(Release):
     @property
     def low(self) -> FloatArray:
         """Lower end of a 95% interval for the sum of clipped contributions, (V,)."""
-        low = self.estimate - radius(self.noise, self.std_error)
+        low = self.estimate - radius(self.noise, self.std_error) + np.minimum(self._beyond, 0.0)
         return np.maximum(low, 0.0) if self.nonnegative else low
 
     @property
     def high(self) -> FloatArray:
         """Upper end of a 95% interval for the sum of clipped contributions, (V,)."""
-        high = self.estimate + radius(self.noise, self.std_error)
+        high = self.estimate + radius(self.noise, self.std_error) + np.maximum(self._beyond, 0.0)
         return np.maximum(high, 0.0) if self.nonnegative else high
+
+    @property
+    def _beyond(self) -> FloatArray:
+        """Clamped part, or 0, (V,)."""
+        return np.zeros(len(self)) if self.clamped is None else self.clamped
 
     @property
     def more(self) -> dict[str, FloatArray]:
@@ -152,7 +161,7 @@ class Histogram(Release):
     def _columns(self) -> dict[str, FloatArray]:
         own = {"estimate": self.estimate, "std_error": self.std_error, "clip": self.clip}
         units = {"complete_units": self.complete_units, "clipped_units": self.clipped_units}
-        more = {"at_least": self.at_least, **units}
+        more = {"at_least": self.at_least, **units, "clamped": self.clamped}
         return {**own, **{name: column for name, column in more.items() if column is not None}}
 
     def _about(self) -> dict[str, Any]:
@@ -225,9 +234,9 @@ class Histogram(Release):
             both releases together, because each then depends on both. No further budget is spent.
 
         Raises:
-            ParameterError: if the keys do not fit, a group is missing, the two are of different
-                statistics or the same release, or have different clipping bounds, or their guarantees
-                are for different units.
+            ParameterError: if the keys do not fit, a group is missing or blank, the two are of
+                different statistics or the same release, or have different clipping bounds, or their
+                guarantees are for different units.
         """
         self._require_independent("reconciled")
         if not isinstance(totals, Histogram) or _measured(totals) != _measured(self):
@@ -248,6 +257,11 @@ class Histogram(Release):
                 "totals must have the clipping bound of the parts, not bounds from "
                 f"{format_limit(bounds[0])} to {format_limit(bounds[-1])}, because clipped parts then "
                 "add up to less than their total; pass the same clip= for both."
+            )
+        if np.isnan(self.estimate).any() or np.isnan(totals.estimate).any():
+            raise ParameterError(
+                "totals and parts must have all estimates, but some are blank, because nothing stood "
+                "out from the noise; pass bounds= or a larger epsilon= for both."
             )
         both = self.guarantee + totals.guarantee
         group = self.groups.codes_in(totals.groups)
@@ -273,6 +287,7 @@ class Histogram(Release):
         The noise of different groups is independent. The interval is for clipped quantities; no
         lower bound exists for unclipped ones.
 
+        >>> import pyarrow as pa
         >>> from dpgrain import User, count, read
         >>> rows = pa.table({"who": range(900), "year": [2024] * 400 + [2025] * 500})
         >>> visits = count(read(rows, user="who"), by="year", domain=[2024, 2025], clip=1,
@@ -296,6 +311,7 @@ class Histogram(Release):
         The interval is Fieller's, for clipped quantities. Without an estimate of ``b`` above the
         noise, the ratio is NaN.
 
+        >>> import pyarrow as pa
         >>> from dpgrain import User, count, read
         >>> rows = pa.table({"who": range(900), "year": [2024] * 400 + [2025] * 500})
         >>> visits = count(read(rows, user="who"), by="year", domain=[2024, 2025], clip=1,
@@ -365,6 +381,7 @@ class Estimates(Release):
         metadata: the public facts of the release: its parameters, and the outcome of private choices.
         count_error: (V,) the standard error of the count; None if unknown.
 
+    >>> import pyarrow as pa
     >>> from dpgrain import User, mean, read
     >>> ages = read(pa.table({"who": list(range(1000)), "age": [20, 40] * 500}), user="who")
     >>> found = mean(

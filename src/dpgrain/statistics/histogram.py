@@ -238,7 +238,7 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
         value: column of numbers. Rows without a finite value are dropped.
         by: column or columns to group by; if omitted, one answer for all rows.
         bounds: public range (low, high) to which numbers are clamped; if omitted, chosen privately.
-            That takes 15% of the budget.
+            That takes 20% of the budget.
         estimate_clipping: estimate the share of values outside of ``bounds`` and, for counts and
             sums, of units clipped by an explicit ``clip``, with 5% of the budget each; by default,
             neither is estimated.

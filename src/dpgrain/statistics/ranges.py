@@ -30,12 +30,45 @@ _TOGETHER = (2, 3, 4)
 _MOSTLY = 1.6448536269514722
 # Standard errors for a clear fall of counts, and for a likely count.
 _CLEARLY, _LIKELY = 3.0, 2.0
+# Smallest fall of counts beyond the fullest bin, and for a tail with a clear curvature.
+_FALLING, _CURVED = 1.2, 2.0
+# Smallest fall from bin to bin, close to infinite means; and an expected count that hardly occurs.
+_SLOWEST, _HARDLY = 2.2, 0.05
+# Factor of the likely clamped part in intervals, because the tail is a guess.
+_DOUBT = 2.0
 # Replacement of zero counts in logarithms.
 _NOTHING = 1e-100
 # Limits of magnitudes.
 _LEAST, _LARGEST = 1e-150, 1e150
 # Number of credible leaves from which finer ones would add little.
 _MANY_LEAVES = 24
+
+
+@dataclass(frozen=True)
+class Clamped:
+    """Likely effect of clamping on a mean or a variance, extrapolated from noisy counts and doubled.
+
+    Args:
+        below: the part below the range.
+        above: the part above the range.
+        size: the mean magnitude of clamped numbers, or their variance.
+        mean: the mean of clamped numbers.
+    """
+
+    below: float
+    above: float
+    size: float
+    mean: float
+
+    @property
+    def share(self) -> float:
+        """Both parts ÷ size."""
+        return (self.below + self.above) / self.size if self.size > 0 else 0.0
+
+    @property
+    def side(self) -> float:
+        """1 or −1 if numbers mostly have one sign, else 0: sums then do not show magnitudes."""
+        return math.copysign(1.0, self.mean) if abs(self.mean) > self.size / 2 else 0.0
 
 
 @dataclass(frozen=True)
@@ -202,41 +235,6 @@ class AutoRange:
         above = 0.0 if high == self._zero and low < self._zero else float(edges[high + 1])
         return below, above
 
-    def share_outside(
-        self,
-        noisy: FloatArray,
-        sd: float,
-        bounds: tuple[float, float],
-        integers: SmallIntegers | None = None,
-    ) -> float:
-        """Return a 95% upper bound on the share of numbers outside of the bounds.
-
-        Args:
-            noisy: (bins,) the noisy counts.
-            sd: the standard deviation of their noise.
-            bounds: the bounds.
-            integers: the noisy counts of integers, if these determined the bounds.
-
-        The total noise of all bins outside is approximately normal.
-        """
-        edges, (low, high) = self.edges, bounds
-        # Numbers below the smallest magnitude are treated as 0.
-        outside = (edges[1:] <= low) | (edges[:-1] >= high)
-        count, variance = 0.0, 0.0
-        if integers is not None:
-            # The bins of both ends are partly inside.
-            ends = ~outside & (edges[1:] > high) | (edges[:-1] < low) & (edges[1:] >= low)
-            outside &= ~ends
-            count, variance = integers.outside(low, high, edges, ends)
-        outside[self._zero] = not low <= 0.0 <= high
-        # The outermost bins are open: distant numbers count as the largest magnitude.
-        outside[-1] = True
-        outside[0] |= self.signed
-        most = float(noisy[outside].sum()) + count
-        most += _MOSTLY * math.sqrt(sd**2 * int(outside.sum()) + variance)
-        inside = float(noisy[~outside].sum())
-        return min(max(most, 0.0) / max(most + inside, sd), 1.0)
-
     def spread(
         self, noisy: FloatArray, sd: float, bounds: tuple[float, float], law: Law = "gaussian"
     ) -> float | None:
@@ -260,33 +258,73 @@ class AutoRange:
         return math.sqrt(variance) / (bounds[1] - bounds[0])
 
     def balanced_bounds(
-        self, noisy: FloatArray, sd: float, noise: float, law: Law = "gaussian"
+        self, noisy: FloatArray, sd: float, noise: float, law: Law = "gaussian", power: int = 1
     ) -> tuple[float, float]:
         """Return the bounds with the smallest error of a sum: post-processing.
 
         Args:
             noisy: (bins,) the noisy counts.
             sd: the standard deviation of their noise.
-            noise: the standard deviation of the sum's noise ÷ bound.
+            noise: the standard deviation of the sum's noise ÷ bound^power.
             law: the noise distribution of the counts.
+            power: 1 for sums of numbers, 2 for sums of their squares.
 
-        The part of the sum beyond a bound is estimated from visible bins, plus a tail that falls by
-        at least 4 from bin to bin, because distant numbers are often too few to be visible
-        (:func:`_tail`).
+        The part of the sum beyond a bound is estimated from visible bins, plus a tail, because
+        distant numbers are often too few to be visible (:func:`_tail`).
         """
         low, high = self.choose(noisy, sd, law)
         if not self.is_detectable(noisy, sd, law):
             return low, high
-        seen, middle = np.maximum(self.credible_counts(noisy, sd, law), 0.0), self._zero
+        counts, middle = self._likely_counts(noisy, sd, law), self._zero
         above, below = slice(middle + 1, None), slice(middle - 1, None, -1)
         # Bins have a ratio of 2, so a range of one sign contains at least one bin.
         if high > 0:
-            counts = _tail(seen[above], noisy[above], sd)
-            high = max(_best_end(counts, self.edges[middle + 1 :], noise), 2 * low)
+            high = max(_best_end(counts[above], self.edges[middle + 1 :], noise, power), 2 * low)
         if low < 0:
-            counts = _tail(seen[below], noisy[below], sd)
-            low = -max(_best_end(counts, -self.edges[middle::-1], noise), -2 * high)
+            end = _best_end(counts[below], -self.edges[middle::-1], noise, power)
+            low = -max(end, -2 * high)
         return low, high
+
+    def clamped(
+        self,
+        noisy: FloatArray,
+        sd: float,
+        bounds: tuple[float, float],
+        law: Law = "gaussian",
+        power: int = 1,
+    ) -> Clamped:
+        """Return the likely effect of clamping visible numbers and their tail: post-processing.
+
+        Args:
+            noisy: (bins,) the noisy counts.
+            sd: the standard deviation of their noise.
+            bounds: the bounds, to which the numbers are clamped.
+            law: the noise distribution.
+            power: 1 for means and sums, 2 for variances.
+
+        Numbers are in the middle of their bin, and those in the bin around 0 are 0.
+        """
+        counts = self._likely_counts(noisy, sd, law, careful=True)
+        first, last = np.abs(self.edges[:-1]), np.abs(self.edges[1:])
+        middle = np.sign(self.edges[:-1] + self.edges[1:]) * np.sqrt(first) * np.sqrt(last)
+        middle[self._zero] = 0.0
+        kept, weight = np.clip(middle, *bounds), counts / counts.sum()
+        mean = float(weight @ kept)
+        centre = mean if power > 1 else 0.0
+        size = np.abs(kept - centre) ** power
+        far = weight * (np.abs(middle - centre) ** power - size)
+        below, above = (float(far[side].sum()) for side in (middle < kept, middle > kept))
+        return Clamped(_DOUBT * below, _DOUBT * above, float(weight @ size), mean)
+
+    def _likely_counts(
+        self, noisy: FloatArray, sd: float, law: Law, *, careful: bool = False
+    ) -> FloatArray:
+        """Return the counts of visible bins, with a guess beyond them on either side, (bins,)."""
+        counts, middle = np.maximum(self.credible_counts(noisy, sd, law), 0.0), self._zero
+        for side in (slice(middle + 1, None), slice(middle - 1, None, -1) if middle else None):
+            if side is not None:
+                counts[side] = _tail(counts[side], noisy[side], sd, careful=careful)
+        return counts
 
     @property
     def _zero(self) -> int:
@@ -392,7 +430,6 @@ class AutoTree(AutoRange):
         noisy: FloatArray,
         sd: float,
         bounds: tuple[float, float],
-        integers: SmallIntegers | None = None,  # noqa: ARG002
     ) -> float:
         """Return a 95% upper bound on the share of numbers outside of the bounds."""
         tree = self.tree
@@ -407,39 +444,56 @@ class AutoTree(AutoRange):
         return min(max(most, 0.0) / max(most + inside, sd), 1.0)
 
 
-def _tail(seen: FloatArray, noisy: FloatArray, sd: float) -> FloatArray:
+def _tail(seen: FloatArray, noisy: FloatArray, sd: float, *, careful: bool = False) -> FloatArray:
     """Return counts of bins with a guess beyond the last visible one, (B,).
 
     Args:
         seen: (B,) counts of bins of increasing magnitude, 0 for invisible ones.
         noisy: (B,) noisy counts.
         sd: standard deviation of their noise.
+        careful: True for a guess that also allows slower falls.
 
     The guess falls by 4 from bin to bin, as for a power law, or faster, and increasingly so, if the
-    last counts clearly fall faster. It is limited by the noisy count of each bin.
+    last three counts clearly fall faster, and the first of them is beyond the fullest bin. It is
+    limited by the noisy count of each bin, and continues with the fall that this requires. A
+    careful guess falls more slowly if the last counts clearly do, and requires a larger fall before
+    it is increasing.
     """
     top = int(np.flatnonzero(seen > 0)[-1]) if (seen > 0).any() else 0
     # Last three counts; an invisible one has an error that hides any fall.
     last = np.maximum(np.concatenate([np.zeros(2), seen])[top : top + 3], _NOTHING)
     logs, off = np.log(last), sd / last
-    fall = logs[1] - logs[2] - _CLEARLY * math.hypot(off[1], off[2])
+    fall = max(logs[1] - logs[2] - _CLEARLY * math.hypot(off[1], off[2]), math.log(4))
     more = 2 * logs[1] - logs[0] - logs[2] - _CLEARLY * math.hypot(off[0], 2 * off[1], off[2])
+    if last[0] < (_CURVED if careful else _FALLING) * last[1]:
+        # Counts around the fullest bin are curved for any tail.
+        more = 0.0
+    slow = (logs[0] - logs[2] + _CLEARLY * math.hypot(off[0], off[2])) / 2
+    if careful and last[0] >= _FALLING * last[1] and slow < math.log(4):
+        fall = max(slow, math.log(_SLOWEST))
     likely = np.maximum(noisy, 0.0) + _LIKELY * sd
-    guess, fall = seen.copy(), max(fall, math.log(4))
+    guess = seen.copy()
     for place in range(top + 1, seen.size):
+        before = guess[place - 1]
         fall += max(more, 0.0)
-        guess[place] = min(guess[place - 1] * math.exp(-fall), likely[place])
+        if before > likely[place] > 0:
+            fall = max(fall, math.log(before / likely[place]))
+        guess[place] = min(before * math.exp(-fall), likely[place])
+        if guess[place] < _HARDLY:
+            guess[place] = 0.0
+            break
     return guess
 
 
-def _best_end(counts: FloatArray, edges: FloatArray, noise: float) -> float:
+def _best_end(counts: FloatArray, edges: FloatArray, noise: float, power: int) -> float:
     """Return the edge with the smallest sum of squares of the clamped part and the noise.
 
     Args:
         counts: (B,) counts of bins of positive numbers.
         edges: (B + 1,) their edges.
-        noise: standard deviation of the noise ÷ edge.
+        noise: standard deviation of the noise ÷ edge^power.
+        power: the power of the added numbers.
     """
-    middles = np.sqrt(edges[:-1]) * np.sqrt(edges[1:])
-    cut = np.maximum(middles - edges[1:, None], 0.0) @ counts
-    return float(edges[1:][np.argmin(np.hypot(noise * edges[1:], cut))])
+    middles, ends = (np.sqrt(edges[:-1]) * np.sqrt(edges[1:])) ** power, edges[1:] ** power
+    cut = np.maximum(middles - ends[:, None], 0.0) @ counts
+    return float(edges[1:][np.argmin(np.hypot(noise * ends, cut))])

@@ -55,7 +55,7 @@ COLUMNS = (
 )  # fmt: skip
 _TEXTS = ("covers", "beyond_bounds", "take care")
 _RESERVED = (
-    *COLUMNS, *_TEXTS, "lower", "upper", "clip", "complete_units", "clipped_units"
+    *COLUMNS, *_TEXTS, "lower", "upper", "clip", "complete_units", "clipped_units", "clamped"
 )  # fmt: skip
 # Endings of other file types.
 _NOT_SAVED = (".csv", ".json", ".xlsx", ".html", ".pdf")

@@ -81,6 +81,7 @@ class ReleaseMetadata:
         found: privately chosen range.
         beyond: 95% upper bound on the share outside of it, or of ``bounds``; None if unknown.
         outside: noisy share of numbers outside of ``bounds``; None if it was not estimated.
+        widened: True if intervals include twice the likely effect of clamping to that range.
         public_items: number of public items; None if items were selected, or there are none.
         selected: keys with privately selected values.
         selected_groups: number of selected groups, if the release contains only the largest of them.
@@ -119,6 +120,7 @@ class ReleaseMetadata:
     found: tuple[float, ...] | None = None
     beyond: float | None = None
     outside: float | None = None
+    widened: bool = False
     public_items: int | None = None
     selected: tuple[str, ...] = ()
     selected_groups: int | None = None
@@ -225,7 +227,16 @@ class ReleaseMetadata:
         facts = {**asdict(self), "statistic": self.statistic.name}
         facts["care"] = [each[1] if each[0] == "stated" else each for each in self.care]
         # Files without these facts keep their hash.
-        for name in ("selected_groups", "months", "pair", "outside", "clipped", "counts_clipped"):
+        newer = (
+            "selected_groups",
+            "months",
+            "pair",
+            "outside",
+            "clipped",
+            "counts_clipped",
+            "widened",
+        )
+        for name in newer:
             if facts[name] is None or facts[name] is False or facts[name] == ():
                 del facts[name]
         return facts

@@ -37,7 +37,7 @@ from dpgrain.statistics.plan import (
     grid_bits,
     noise_sd,
 )
-from dpgrain.statistics.ranges import AutoRange, AutoTree
+from dpgrain.statistics.ranges import AutoRange, AutoTree, Clamped
 from dpgrain.statistics.release_metadata import Caution, ReleaseMetadata
 from dpgrain.statistics.values import Outside, SignParts
 from dpgrain.tables.blocks import UnitBlocks
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 _STANDS_OUT = 3.0
 # Share of clipped contributions from which a mean is flagged.
 _MOSTLY_CLIPPED = 0.5
+# Likely clamped part ÷ result from which this is flagged: as large as a mean, a sum or a deviation.
+_FAR = {1: 1.0, 2: 3.0}
 # Approximate ratio of a clipping bound to the mean block of several records.
 _BOUND_TO_MEAN = 2.0
 
@@ -75,6 +77,7 @@ class NoisySums:
         everyone: public number of people, if people without records count 0; else None.
         seen: False if a range was to be chosen and no number exceeded the noise, so the sums over
             the widest range have no information.
+        clamped: likely effect of clamping to a privately chosen range; None if it is not estimated.
     """
 
     groups: Groups
@@ -88,6 +91,7 @@ class NoisySums:
     clipped: ClippedUnits | None = None
     everyone: int | None = None
     seen: bool = True
+    clamped: Clamped | None = None
 
     def as_histogram(
         self, *, scale: float = 1.0, sign: float = 1.0, signed: bool = False
@@ -100,7 +104,11 @@ class NoisySums:
             signed: True for numbers of both signs.
         """
         estimate, sd = sign * scale * self.masses[:, 0], scale * self.sd
-        noise, least = self.metadata.noise, None
+        noise, least, beyond = self.metadata.noise, None, None
+        if self.clamped is not None and self.clamped.side:
+            # All groups are assumed to have the same share beyond the range.
+            side = self.clamped.side
+            beyond = self.clamped.share * side * np.maximum(side * estimate, 0.0)
         if self.metadata.is_clipped:
             # Clipping of numbers of both signs may change a sum in either direction.
             falls = not signed and sign > 0
@@ -117,6 +125,7 @@ class NoisySums:
             complete_units=None if self.clipped is None else self.clipped.complete,
             clipped_units=None if self.clipped is None else self.clipped.clipped,
             units_error=None if self.clipped is None else self.clipped.std_error,
+            clamped=beyond,
         )
 
     def as_estimates(
@@ -191,7 +200,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
             bounds = result.bounds
             if not result.seen:
                 care.append(("no-number",))
-        outside = _outside(engine, query, charge)
+        outside = _outside(engine, query, bounds, charge)
         split = None if query.value is None else query.measure.split(*(bounds or (0.0, 0.0)))
         data = UserContributions(engine, query.blocks, groups, cells_of, query.value, split, wider)
         clip, chosen = np.array([events.clip], dtype=np.float64), None
@@ -218,10 +227,16 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         learned["bound"] = scale * float(clip[0]) if events.one_bound and clip.size else None
     if result is not None and result.seen and not result.everything:
         learned.update(found=result.bounds, beyond=result.beyond)
-    if outside is not None:
-        learned.update(outside=outside[0], beyond=outside[2])
-        if outside[1] > 0:
-            care.append(("clamped", float(rounded_down(100 * outside[1], 2))))
+        if result.clamped is not None:
+            learned["widened"] = query.measure.ratio or result.clamped.side != 0
+        if result.clamped is not None and result.clamped.share > _FAR[query.measure.power or 1]:
+            care.append(("far-numbers",))
+    if outside is not None and (result is None or result.seen):
+        learned["beyond"] = outside[2]
+        if result is None:
+            learned["outside"] = outside[0]
+            if outside[1] > 0:
+                care.append(("clamped", float(rounded_down(100 * outside[1], 2))))
     # In the order of the public domain, or of the selected keys.
     order = np.argsort(known.positions)
     row, sums = row[order], sums[order]
@@ -237,6 +252,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         None if counts is None else counts.take(order),
         query.everyone,
         result is None or result.seen,
+        None if result is None else result.clamped,
     )
 
 
@@ -329,21 +345,19 @@ class _Range:
 
     Args:
         bounds: the range (low, high).
-        beyond: 95% upper bound on the share outside; None for the widest range if no number was
-            visible.
+        seen: True if any number was visible.
         everything: True for the range of all magnitudes, chosen so that nothing is clamped.
         spread: standard deviation of the visible numbers ÷ width of the range; None if unknown.
+        beyond: 95% upper bound on the share outside; None if it is counted separately, or unknown.
+        clamped: likely effect of clamping; None if it is not estimated.
     """
 
     bounds: tuple[float, float]
-    beyond: float | None
+    seen: bool = False
     everything: bool = False
     spread: float | None = None
-
-    @property
-    def seen(self) -> bool:
-        """True if any number was visible."""
-        return self.beyond is not None
+    beyond: float | None = None
+    clamped: Clamped | None = None
 
 
 def _range(
@@ -357,18 +371,17 @@ def _range(
     # separately. Other blocks are scaled to norm 1.
     bound = rule.record_norm[query.norm] if blocks.block == "record" else 1.0
     noisy = _counts_of_values(engine, query, rule.split(), event, bound, charge)
-    sd, far = bound * noise_sd(event), query.measure.far
+    sd, power = bound * noise_sd(event), query.measure.power
     noisy, integers = rule.parts(noisy, sd, query.noise)
     seen = rule.is_detectable(noisy, sd, query.noise)
-    one_row = query.blocks.one_row
     # Each group has this noise, and all of them together lose what is clamped.
     noise = noise_sd(query.events.sums) * math.sqrt(max(cells, 1))
-    noise *= 1.0 if one_row or blocks.block == "record" else _BOUND_TO_MEAN
+    noise *= 1.0 if query.blocks.one_row or blocks.block == "record" else _BOUND_TO_MEAN
     if integers is not None:
         low, high = integers.ends(noise, from_zero=not query.measure.ratio)
         bounds = max(low, float(rule.edges[0])), high
-    elif far == "weighed" or (far == "weighed of people" and one_row):
-        bounds = rule.balanced_bounds(noisy, sd, noise, query.noise)
+    elif power is not None:
+        bounds = rule.balanced_bounds(noisy, sd, noise, query.noise, power)
     else:
         bounds = rule.choose(noisy, sd, query.noise)
     whole = isinstance(rule, AutoTree) and rule.near(*bounds) is not None
@@ -376,11 +389,16 @@ def _range(
         # The range includes the number 0 of people without records.
         bounds = min(bounds[0], 0.0), max(bounds[1], 0.0)
     if not seen:
-        return _Range(bounds, None)
+        return _Range(bounds)
+    beyond, clamped = None, None
     spread = rule.spread(noisy, sd, bounds, query.noise)
+    if isinstance(rule, AutoTree):
+        beyond = rule.share_outside(noisy, sd, bounds)
     if integers is not None:
         spread = integers.spread() / (bounds[1] - bounds[0])
-    return _Range(bounds, rule.share_outside(noisy, sd, bounds, integers), whole, spread)
+    elif power is not None:
+        clamped = rule.clamped(noisy, sd, bounds, query.noise, power)
+    return _Range(bounds, True, whole, spread, beyond, clamped)
 
 
 def _counts_of_values(
@@ -402,19 +420,19 @@ def _counts_of_values(
 
 
 def _outside(
-    engine: Engine, query: SumsQuery[Any], charge: Charge
+    engine: Engine, query: SumsQuery[Any], bounds: tuple[float, float] | None, charge: Charge
 ) -> tuple[float, float, float] | None:
-    """Return the share of values outside of stated bounds, with 95% limits; None if not counted."""
+    """Return the share of values outside of the bounds, with 95% limits; None if not counted."""
     event = query.events.outside
     if event is None:
         return None
-    assert isinstance(query.bounds, tuple)  # noqa: S101 - counted for stated bounds only
-    split = Outside(*query.bounds)
-    inside, outside = _counts_of_values(engine, query, split, event, 1.0, charge)
+    assert bounds is not None  # noqa: S101 - a plan with this part has stated or chosen bounds
+    inside, outside = _counts_of_values(engine, query, Outside(*bounds), event, 1.0, charge)
     radius = np.array(quantile_of("gaussian", 0.95) * noise_sd(event))
     low, high = ratio_interval(np.array(outside), np.array(inside), radius)
     share = max(outside, 0.0) / max(outside + inside, max(outside, noise_sd(event)))
-    return min(share, 1.0), float(low), float(high)
+    # Below one value there is nothing to state.
+    return min(share, 1.0), float(low), max(float(high), 1 / max(inside + outside, 1.0))
 
 
 def _choose(

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dpgrain._types import BoolArray, FloatArray
+from dpgrain._types import FloatArray
 from dpgrain.statistics.intervals import tail_of
 from dpgrain.statistics.values import INTEGERS
 from dpgrain.units import Law
@@ -107,23 +107,6 @@ class SmallIntegers:
         # Clamped parts if k integers are included, for k = 0, 1, and so on.
         far = np.maximum(np.arange(1.0, counts.size) - np.arange(counts.size)[:, None], 0.0)
         return int(np.hypot(noise * (width + np.arange(counts.size)), far @ guess).argmin())
-
-    def outside(
-        self, low: float, high: float, edges: FloatArray, bins: BoolArray
-    ) -> tuple[float, float]:
-        """Return the number of records outside of the bounds in some bins, and its variance.
-
-        Args:
-            low, high: the bounds.
-            edges: (B + 1,) edges of the bins.
-            bins: (B,) True for these bins.
-
-        Numbers that are not integers may all be there.
-        """
-        here = bins[np.clip(np.searchsorted(edges, INTEGERS) - 1, 0, bins.size - 1)]
-        places = here & ((low > INTEGERS) | (high < INTEGERS))
-        terms = int(places.sum()) + 1
-        return float(self.counts[places].sum()) + self.others, terms * self.sd**2
 
     def spread(self) -> float:
         """Return the standard deviation of the credible integers."""

@@ -85,7 +85,7 @@ class SumsQuery(Query[Published]):
         best: the number of public groups selected by one-shot Gumbel noise; None for all.
         adaptive: True for a selection of unknown items in two rounds.
         estimate_clipping: True to count clipped units of a stated bound, and values outside of
-            stated bounds; units are always counted for privately chosen bounds.
+            stated bounds; both are always counted for privately chosen ones.
         random_state: a seed, for tests and research.
         progress: show progress.
     """
@@ -290,8 +290,11 @@ class SumsQuery(Query[Published]):
 
     @property
     def counts_outside(self) -> bool:
-        """True if part of the budget counts values outside of stated bounds."""
-        return bool(self.estimate_clipping) and isinstance(self.bounds, tuple)
+        """True if part of the budget counts values outside of stated bounds, or of a chosen range."""
+        if isinstance(self.bounds, AutoRange):
+            # Other ranges clamp nothing, or are chosen from the counts of a tree.
+            return self.measure.power is not None
+        return bool(self.estimate_clipping) and self.bounds is not None
 
     @cached_property
     def public(self) -> tuple[Groups, GroupCells] | None:
@@ -473,10 +476,10 @@ class SumsQuery(Query[Published]):
             facts.append(Fact("clamped-pair", self.measure.pair))
         if isinstance(self.bounds, tuple):
             facts.append(Fact("clamped-numbers", self.bounds))
-            if events.outside is not None:
-                facts.append(Fact("counted-outside", (events.share_of(events.outside),)))
         elif isinstance(self.bounds, AutoRange):
             facts.append(Fact("chosen-range", (events.share_of(events.ranges),)))
+        if events.outside is not None:
+            facts.append(Fact("counted-outside", (events.share_of(events.outside),)))
         if isinstance(self.rule, AutoClip):
             share = events.share_of(events.bounds, events.pool)
             kind = "chosen-bounds" if events.pool is None else "shared-bounds"

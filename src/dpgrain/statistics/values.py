@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from dpgrain.statistics.ranges import AutoTree
 
 Norm = Literal["l2", "l1"]
-#: Treatment of distant numbers by a private range: clamp a fixed share, or the number with the
-#: smallest total error; or the latter only for one number per person.
-Far = Literal["cut", "weighed", "weighed of people"]
 # Change of a mean, or root of the change of a variance, in standard deviations of the numbers, if all
 # people have equal weight: rough, and large enough that intervals of 95% contain the mean of all
 # records in 90% of releases (benchmarks/found_bounds.py).
@@ -53,7 +50,8 @@ class Measure:
         ratio: True if results are divided by the group's count: clipping then affects all groups,
             and noise is larger in small groups.
         counting: number of a group's first corners that add up to the count of its records.
-        far: treatment of distant numbers for a privately chosen range.
+        power: power of the added numbers for a private range with the smallest error; None for a
+            fixed clamped share.
         of_ranks: True if the noise of one record changes a rank, for any range.
         pair: two columns with their public ranges, if records are pairs of numbers.
     """
@@ -67,7 +65,7 @@ class Measure:
     noisy: int = 1
     ratio: bool = False
     counting: int = 1
-    far: Far = "cut"
+    power: int | None = None
     of_ranks: bool = False
     pair: tuple[str | float, ...] = ()
 
@@ -436,7 +434,7 @@ class Total(Measure):
     """Sum of numbers."""
 
     clip: AutoClip = AutoClip(low=2.0**-10, high=2.0**20)
-    far: Far = "weighed"
+    power: int | None = 1
 
     @staticmethod
     def of(low: float | None, high: float | None) -> Total:
@@ -461,9 +459,7 @@ class Moments(Measure):
     @classmethod
     def of(cls, degree: int) -> Self:
         """Return the measure for a degree."""
-        # The noise of a square grows with the square of the range, so wide ranges are expensive.
-        far: Far = "weighed" if degree == 1 else "weighed of people"
-        return cls(degree + 1, noisy=degree, counting=degree + 1, far=far)
+        return cls(degree + 1, noisy=degree, counting=degree + 1, power=degree)
 
     def split(self, low: float, high: float) -> Split:
         return Powers(low, high, self.corners - 1)

@@ -42,7 +42,7 @@ def in_floating_point(
     In single precision, PyTorch's noise is bounded by 5.8 standard deviations, and its generator
     has only 2^32 seeds on a processor, few enough to try them all.
     """
-    mixes = correlated and [state.next for state in correlated]
+    mixes = None if correlated is None else [state.next for state in correlated]
     for parameter, drawn in zip(parameters, noise.tensors(parameters, mixes), strict=True):
         yield parameter, drawn.add_(sums.sums[parameter])
 

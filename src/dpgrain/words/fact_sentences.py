@@ -62,7 +62,7 @@ SENTENCES = MappingProxyType(
         "selected",
         "clamped-numbers": "numbers are clamped to [{:,.6g}, {:,.6g}]",
         "clamped-pair": "{} is clamped to [{:,.6g}, {:,.6g}], and {} to [{:,.6g}, {:,.6g}]",
-        "counted-outside": "values outside of these bounds are counted with {:.0%} of the budget",
+        "counted-outside": "values outside of this range are counted with {:.0%} of the budget",
         "chosen-range": "the range of the numbers is chosen privately with {:.0%} of the budget",
         "clipped-units": "{:.0%} of the budget for the numbers of complete and clipped units",
         "chosen-bounds": "clipping bounds between {:,.6g} and {:,.10g}, chosen privately with "

@@ -30,6 +30,8 @@ _CAUTIONS = {
     "user first (per_user), or pass a larger clip= or epsilon=",
     "clamped": "values outside of the stated bounds were clamped (at least {:,.2g}%, 95% "
     "confidence), so the interval may miss the statistic of all values",
+    "far-numbers": "values outside of the chosen range may be a large part of the result, and are "
+    "too few to be visible in the noise: pass bounds= or a larger epsilon=",
     "hidden": "no estimate, because no contributions stood out from the noise",
     "clipping": "clipping may matter: see clipped_share",
     "no-estimate": "no estimate, because the noise allows almost any value",
@@ -433,6 +435,8 @@ def clamping_effect(metadata: ReleaseMetadata) -> str:
         return dict(metadata.told).get("outside of the range", "")
     low, high = map(format_limit, limits)
     values = "values" if metadata.value is None else f"values of {metadata.value}"
+    # Values are counted for all rows, not by group.
+    values += " (also in unlisted groups)" * bool(metadata.by)
     most = f"at most {rounded_up(100 * metadata.beyond, 2)}% of all {values}"
     if metadata.outside is not None:
         most = f"about {100 * metadata.outside:.2g}%, {most}"

@@ -129,8 +129,8 @@ def format_rows(release: Release, places: IntArray, *, letters: int) -> list[Pri
 
 
 def _percent(limit: float) -> str:
-    """Format an upper limit on a share, rounded up."""
-    return f"≤{rounded_up(100 * limit, 2)}%"
+    """Format an upper limit on a share, rounded up and at least 0.01%."""
+    return f"≤{rounded_up(max(100 * limit, 0.01), 2)}%"
 
 
 def shown(release: Release, count: int) -> IntArray:
@@ -260,7 +260,7 @@ def _rounded(value: float | None, decimals: int | None, way: str) -> float | Non
     return float(made) + 0.0 if len(made.as_tuple().digits) <= _DIGITS else value
 
 
-# A double has at most this many digits before and after the point that are written out.
+# Max digits of a double in CSV, before and after the point.
 _ALL_DIGITS = Context(prec=350)
 
 
@@ -440,7 +440,8 @@ def column_meanings(release: Release) -> dict[str, str]:
         "give an upper bound, because one person may contribute any amount",
         "count": _count(release),
         "count_error": "standard error of count",
-        "clipped_share": share_meaning(metadata),
+        "clipped_share": f"{share_meaning(metadata)}; a small share may have a large part of the "
+        "unclipped total",
     }
     if statistic.ratio:
         columns["estimate"] = f"the {covers(metadata)}, computed from noisy sums"
@@ -466,7 +467,10 @@ def _intervals(release: Release) -> str:
         text = f"approximate {text}, after post-processing ({post_processing(metadata)})"
     if metadata.statistic.holders:
         text += "; it ignores the ranking, which raises the largest slightly"
-    if limits := _limits(metadata):
+    if metadata.widened:
+        text += "; it covers the noise and twice the likely effect of clamping"
+        text += f", not the {_CLIPPING_OF[metadata.statistic.ratio]}" * metadata.is_clipped
+    elif limits := _limits(metadata):
         text += f"; it covers the noise only, not the {limits}"
     if "at_least" in known:
         text += f"; at_least: 95% lower bound for the unclipped {unclipped(metadata)}"
@@ -477,11 +481,15 @@ def _intervals(release: Release) -> str:
     return text
 
 
+# Effect of clipping on ratios, or not.
+_CLIPPING_OF = {False: "clipping", True: "clipping (which lets users with many records count less)"}
+
+
 def _limits(metadata: ReleaseMetadata) -> str:
-    """Name the limits whose effect no interval covers."""
-    less = " (which lets users with many records count less)" * metadata.statistic.ratio
+    """Name the limits outside of the intervals."""
     clamped = "clamping" if "clamped" in unclipped(metadata) else ""
-    return " and ".join(filter(None, (clamped, f"clipping{less}" if metadata.is_clipped else "")))
+    clipping = _CLIPPING_OF[metadata.statistic.ratio] if metadata.is_clipped else ""
+    return " and ".join(filter(None, (clamped, clipping)))
 
 
 def _count(release: Release) -> str:
