@@ -14,6 +14,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.torch.layers import RULES, by_record, find_rule
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.privacy_engine import PrivacyEngine
+from dpgrain.torch.recorder import Recorder
 
 nn = torch.nn
 MIXING = {
@@ -199,3 +200,17 @@ def test_a_layer_of_ones_own_has_no_dropout_inside() -> None:
 
     with refuses("module", "Forgetful"):
         by_record(Forgetful(), torch.ones(3, 2), torch.ones(3, 2), BlockLayout((1, 2)))
+
+
+def test_sharded_layers_are_rejected() -> None:
+    from torch import distributed as group
+    from torch.distributed import device_mesh, fsdp
+
+    group.init_process_group("gloo", store=group.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = device_mesh.init_device_mesh("cpu", (1,))
+        frozen = fsdp.fully_shard(nn.Linear(3, 2).requires_grad_(False), mesh=mesh)
+        with refuses("module", "must not be sharded"):
+            Recorder(nn.Sequential(frozen, nn.Linear(2, 2)), (), lambda: BlockLayout((1,)))
+    finally:
+        group.destroy_process_group()

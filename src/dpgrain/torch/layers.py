@@ -368,6 +368,12 @@ def _check_options(layer: Any) -> None:
             "called; pass the module without torch.compile.",
             name="module",
         )
+    if any(base.__name__ == "FSDPModule" for base in type(layer).__mro__):
+        raise ParameterError(
+            "module must not be sharded by torch.distributed.fsdp, because its parameters are "
+            "replaced during each pass; pass the module without fully_shard.",
+            name="module",
+        )
     if getattr(layer, "track_running_stats", False):
         raise ParameterError(
             f"module must use {kind} with track_running_stats=False, because running statistics "
