@@ -173,7 +173,10 @@ def private_step(
 def per_layer(name: str, sizes: tuple[int, ...], *, autocast: bool = False) -> tuple[Counted, ...]:
     """Operations of one layer more: plain, and private."""
     layout, results = BlockLayout(sizes), []
-    for count in (plain_step, lambda *of: private_step(*of, layout)):
+    for count in (
+        plain_step,
+        lambda module, inputs, autocast: private_step(module, inputs, autocast, layout),
+    ):
         steps = []
         for layers in (1, 2):
             torch.manual_seed(1)

@@ -119,9 +119,7 @@ Neighbours: TypeAlias = Annotated[
 Protected: TypeAlias = Annotated[Level, _promise("What to protect.", "--unit")]
 ProtectedOrElement: TypeAlias = Annotated[
     Level | None,
-    _promise(
-        "What to protect: a row, a user's records in a cell, or all of a user's records.", "--unit"
-    ),
+    _promise("What to protect: a row, a user's rows in a cell, or all of them.", "--unit"),
 ]
 MaxElements: TypeAlias = Annotated[
     int | None, _rare_promise("With --unit user: maximum number of a user's elements used.")

@@ -22,6 +22,7 @@ _GROUPS: Mapping[str, str] = {
     "domain": CLIPPING,
     "clip": seldom(CLIPPING),
     "max_items": seldom(CLIPPING),
+    "estimate_clipping": seldom(CLIPPING),
 }
 # Options whose names differ from their parameters.
 _FLAGS = {"random_state": "--seed"}

@@ -66,7 +66,7 @@ class BufferedUses(Uses):
 
     def recording(self) -> AbstractContextManager[None]:
         """Return a context for computing contributions, with any precision."""
-        return without_autocast() if halves_inputs() else torch.no_grad()  # type: ignore[no-any-return]
+        return without_autocast() if halves_inputs() else torch.no_grad()
 
     def clipped_sum(
         self, bound: float, on_norms: Callable[[FloatArray], None] | None = None
@@ -106,7 +106,7 @@ def has_buffer(blocks: int, parameters: Sequence[Any]) -> bool:
     if len({(parameter.device, sum_precision(parameter)) for parameter in parameters}) != 1:
         return False
     size = sum(p.numel() for p in parameters) * sum_precision(parameters[0]).itemsize
-    return blocks * size <= devices.buffer_bytes(parameters[0])
+    return bool(blocks * size <= devices.buffer_bytes(parameters[0]))
 
 
 def sum_precision(parameter: Any) -> Any:

@@ -23,6 +23,7 @@ from dpgrain.torch.block_gradients import (
     Lookup,
     Outer,
     StoredGradients,
+    Use,
     Uses,
     combined,
     inner_products,
@@ -41,7 +42,8 @@ _MAX_NUMBER_BOUNDS = 2.0**80
 #: Largest number in a block that contributes to a sum; sums of such numbers never overflow.
 LARGEST_NUMBER = 2.0**120
 
-#: Sum by parameter.
+#: Uses of each parameter in all layer calls, and its sum.
+CallsByParameter: TypeAlias = Mapping[Any, Sequence[Use]]
 Sums: TypeAlias = dict[Any, Any]
 #: Counts of blocks, (blocks,) in [−1, 1], from their norms in bounds.
 Counts: TypeAlias = Callable[[FloatArray], FloatArray]
@@ -61,7 +63,7 @@ def overshoot(precision: Any) -> float:
 
 
 def clipped_sums(
-    uses: Uses,
+    uses: CallsByParameter,
     layout: BlockLayout,
     bound: float,
     on_norms: Callable[[FloatArray], None] | None = None,
@@ -82,7 +84,7 @@ def clipped_sums(
 
 
 def _clipped_sums(
-    uses: Uses,
+    uses: CallsByParameter,
     layout: BlockLayout,
     bound: float,
     on_norms: Callable[[FloatArray], None] | None,
@@ -133,7 +135,7 @@ def vector_norm(vector: Sums) -> float:
     return norm if math.isfinite(norm) else 0.0
 
 
-def unclipped_sums(uses: Uses, layout: BlockLayout) -> Sums:
+def unclipped_sums(uses: CallsByParameter, layout: BlockLayout) -> Sums:
     """Return the unclipped sum of all rows, which are a part of one block."""
     weights = torch.full((layout.blocks,), 1.0, dtype=torch.float64)
     with precisely():
@@ -239,19 +241,19 @@ def mean_gradient(vector: Sums, parameters: Sequence[Any], records: int) -> Floa
     return mean
 
 
-def _term_norms(uses: Uses) -> Any:
+def _term_norms(uses: CallsByParameter) -> Any:
     """Return the sums of norms of blocks' terms over all parameters, (blocks,)."""
     each = [sum(use.term_norms() for use in calls) for calls in uses.values()]
     return torch.stack(each).square().sum(0).sqrt()
 
 
-def _magnitudes(uses: Uses) -> Any:
+def _magnitudes(uses: CallsByParameter) -> Any:
     """Return upper limits of all numbers in blocks' sums and losses, (blocks,)."""
     of_inputs, of_gradients = sum(use.magnitudes() for calls in uses.values() for use in calls)
     return of_inputs + of_gradients
 
 
-def _norms(uses: Uses, layout: BlockLayout) -> Any:
+def _norms(uses: CallsByParameter, layout: BlockLayout) -> Any:
     """Return the norms of the blocks' sums over all parameters, (blocks,)."""
     squares = []
     for calls in uses.values():
@@ -270,7 +272,7 @@ def _norms(uses: Uses, layout: BlockLayout) -> Any:
     return torch.stack(squares).sum(0).sqrt()
 
 
-def _block_vector(uses: Uses, block: int) -> Sums:
+def _block_vector(uses: CallsByParameter, block: int) -> Sums:
     return {p: sum(use.block_gradient(block) for use in calls) for p, calls in uses.items()}
 
 
