@@ -126,11 +126,14 @@ def test_fits_are_not_charged_one_by_one() -> None:
     with budget(3.5, 1e-4, leak=5e-5) as b:
         model = LogisticRegression(epsilon=0.8, delta=5e-7, rounds=5, random_state=0)
         fit_tuned(model, X, Y, users=USERS, grid=GRID)
-        assert b.guarantee is not None
-        assert b.guarantee.event == model.guarantee_.event
+        charged = b.guarantee
+        assert charged is not None
+        assert charged.event == model.guarantee_.event
         with pytest.raises(ParameterError, match="has no room"):
             fit_tuned(model, X, Y, users=USERS, grid=GRID)
-        assert not hasattr(model, "guarantee_")
+        # A rejected fit leaves the model and the budget unchanged.
+        assert b.guarantee == charged
+        assert charged.event == model.guarantee_.event
 
 
 @pytest.mark.slow
