@@ -125,7 +125,7 @@ def check_words(said: str, spent: Spent) -> None:
         assert Fraction(mu) ** 2 <= Fraction(caps.mu) ** 2 * (1 + SLACK) - spent.squares
     assert fits is not None or "δ = 0 for this unit" in said or "exhausted" in said
     if spent.leak:
-        leak = found(r"remaining: (\S+) of δ", said)
+        leak = found(r"remaining: δ = (\S+) of", said)
         assert number(leak[1]) <= room + Fraction(caps.leak) * SLACK
     if spent.pure:
         pure = found(r"ε = (\S+) for releases with δ = 0 \(pure\)", said)

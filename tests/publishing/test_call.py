@@ -40,7 +40,8 @@ EXCEPT: Mapping[str, Mapping[str, Any]] = {
     "dpgrain.histogram": {"clip": 3.0, "unit": dg.User(), "estimate_clipping": False},
     "dpgrain.top": {"domain": None, "method": "gaussian", "unit": dg.User()},
     "dpgrain.learn.minimise": {"sampling_rate": None},
-    "estimators": {"sampling_rate": None},
+    "dpgrain.mean_of_users": {"method": "recentred"},
+    "estimators": {"sampling_rate": None, "unit": dg.User()},
 }
 
 
