@@ -143,7 +143,7 @@ def test_papers_are_loaded_only_by_name(graph: Graph) -> None:
 
 
 def test_the_door_itself_needs_nothing(graph: Graph) -> None:
-    assert graph[DOOR] == {"dpgrain.report", "dpgrain.errors", "dpgrain._lazy_import"}
+    assert graph[DOOR] == {"dpgrain.report", "dpgrain._lazy_import"}
 
 
 @pytest.mark.slow

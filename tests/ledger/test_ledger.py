@@ -134,7 +134,7 @@ def test_printed_ledger_shows_each_promise_and_remaining_budget(tmp_path: Path) 
     made.charge(cases.of_users(2 / cases.USERS.caps.mu))
     first, *promises = str(made).splitlines()
     assert first == f"Ledger {made.name!r} in {str(tmp_path / 'l')!r}"
-    assert promises == [f"Promise on line 1: {cases.USERS}. At least 74.9% remains."]
+    assert promises == [f"Promise on line 1: {cases.USERS}. At least 75% remains."]
 
 
 def test_shares_of_a_365th_fit_exactly_365_times(tmp_path: Any) -> None:
