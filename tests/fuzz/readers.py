@@ -251,7 +251,7 @@ def _models(folder: Path) -> Iterator[bytes]:
     X, users = rng.normal(size=(60, 2)), np.arange(60) // 3
     y = (X[:, 0] > 0).astype(float)
     solver = Sgd(Constant(0.1), Ball(2.0), Last())
-    few: dict[str, Any] = {"rounds": 2, "epsilon": 3.0, "random_state": 0, "n_users": 20}
+    few: dict[str, Any] = {"rounds": 2, "epsilon": 4.0, "random_state": 0, "n_users": 20}
     three = np.array(["a", "b", "c"], dtype=object)[rng.integers(0, 3, 60)]
     made = [
         learn.LogisticRegression(classes=["a", "b", "c"], **few).fit(X, three, users=users),

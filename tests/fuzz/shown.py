@@ -131,7 +131,7 @@ def _fitted(kind: Any, **more: Any) -> Any:
     rng = np.random.default_rng(0)
     X, users = rng.normal(size=(60, 2)), np.arange(60) // 3
     y = (X[:, 0] > 0).astype(float)
-    few: dict[str, Any] = {"rounds": 2, "epsilon": 3.0, "random_state": 0, "n_users": 20}
+    few: dict[str, Any] = {"rounds": 2, "epsilon": 4.0, "random_state": 0, "n_users": 20}
     model = kind(**few, **more).fit(X, y, users=users)
     model.predict(X)
     model.score(X, y)
