@@ -158,7 +158,8 @@ def test_json_is_one_document_as_documented(
     outputs = [folder / word for word in words if word.startswith("OUT")]
     placed = [folder / word if word.startswith("OUT") else files.get(word, word) for word in words]
     done = command(*called.split(), *placed, "--json")
-    assert done.returncode == 0, done.stderr
+    # The audit does not cover the mean of users and the fit.
+    assert done.returncode == (6 if name == "audit" else 0), done.stderr
     told = json.loads(done.stdout, parse_constant=pytest.fail)
     assert (told["command"], told["format"]) == (called, FORMAT)
     assert set(told) - COMMON == _documented()[name]
