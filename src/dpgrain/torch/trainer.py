@@ -652,6 +652,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         private = self.train_dataset
         # A name refers to one of the trainer's data sets.
         known = [part for part in parts if part is not None and not isinstance(part, str)]
+        if any(getattr(part, "shape", None) == () for part in known):
+            raise ParameterError(f"{name} must contain records, not one number.", name=name)
         if private is not None and any(shares_rows(private, part) for part in known):
             raise ParameterError(
                 f"{name} must not contain rows of train_dataset, because measures on them are not "
