@@ -534,7 +534,15 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         """Return records with the columns that the model uses."""
         if not hasattr(dataset, "column_names"):
             return dataset
-        return self._remove_unused_columns(dataset, description="training")
+        try:
+            return self._remove_unused_columns(dataset, description="training")
+        except MISFIT_ERRORS as error:
+            name = "train_dataset" if dataset is self.train_dataset else "dataset"
+            raise ParameterError(
+                f"{name} must be a data set with columns that the model accepts, but selecting "
+                f"them raises a {type(error).__name__}.",
+                name=name,
+            ) from error
 
     def _create_collator(self) -> RecordCollator:
         """Return the collation of records, tested on a synthetic record."""
