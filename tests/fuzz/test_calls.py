@@ -62,7 +62,7 @@ FOUND: tuple[tuple[str, str, str], ...] = (
     ("dpgrain.planning.plan_mean", "error", "1e-320"),
     ("dpgrain.select", "data", "1j"),
     ("dpgrain.accounting.Compose", "events", "text as objects"),
-    ("dpgrain.accounting.calibration", "make_event", "-1"),
+    ("dpgrain.accounting.calibrate", "make_event", "-1"),
     ("dpgrain.accounting.calibrate_gaussian", "contribution", "[]"),
     ("dpgrain.accounting.calibrate_laplace", "contribution", "[]"),
     ("dpgrain.accounting.gaussian_delta", "mu", "10**400"),
