@@ -13,14 +13,17 @@ from dpgrain.units import Element, Record, User
 
 
 @pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("max_blocks", [None, 2])
 @pytest.mark.parametrize("max_rows", [None, 1, 3, 7, 50])
-def test_each_row_of_a_drawn_block_comes_once(max_rows: int | None, single: bool) -> None:
+def test_each_row_of_a_drawn_block_comes_once(
+    max_rows: int | None, max_blocks: int | None, single: bool
+) -> None:
     rng = np.random.default_rng(1)
     # Users are numbered as they first appear.
     users = np.concatenate([np.arange(9), rng.integers(0, 9, size=51)])
     blocks = BlockRows.arrange(arrange(60, users, None, User()))
     drawn = np.array([0, 2, 3, 7])
-    batches = list(blocks.batches(drawn, max_rows, single=single))
+    batches = list(blocks.batches(drawn, max_rows, single=single, max_blocks=max_blocks))
     rows = np.concatenate([batch.rows for batch in batches])
     assert sorted(rows) == sorted(np.flatnonzero(np.isin(users, drawn)))
     assert [batch.last for batch in batches] == [False] * (len(batches) - 1) + [True]
@@ -28,6 +31,7 @@ def test_each_row_of_a_drawn_block_comes_once(max_rows: int | None, single: bool
     for batch in batches:
         assert len(batch.rows) == batch.layout.rows
         assert max_rows is None or len(batch.rows) <= max_rows
+        assert max_blocks is None or batch.layout.blocks <= max_blocks
         assert list(batch.layout.sizes) == sorted(batch.layout.sizes)
         whose = users[batch.rows]
         for block in range(batch.layout.blocks):

@@ -10,6 +10,7 @@ import pytest
 from tests.torch.cases import NETWORKS, Case, Scaled, distance
 from tests.torch.library import torch
 from tests.torch.operations import MODELS, as_on_gpu, batch, losses
+from tests.torch.runs import WIDTH, gradients
 from tests.torch.test_clipping import NEVER, SIZES
 
 # isort: split
@@ -19,6 +20,7 @@ from dpgrain.torch.block_gradients import Filters, Lookup, Outer, RowGradients, 
 from dpgrain.torch.clipping import FloatSum, clipped_sums
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.recorder import Recorder
+from dpgrain.units import User
 
 SINGLE, DOUBLE, HALVES = torch.float32, torch.float64, (torch.bfloat16, torch.float16)
 CLOSE = {SINGLE: 1e-5, DOUBLE: 1e-10}
@@ -271,3 +273,18 @@ def test_a_plain_use_of_a_buffer_is_weighted_as_others_are() -> None:
     (calls,) = uses.values()
     assert calls[0].weighted_sum(torch.tensor([1.0, 0.5])).tolist() == [2.0, 2.0]
     assert list(clipped_sums(uses, layout, 10.0)) == list(uses.parameters)
+
+
+@pytest.mark.parametrize("max_rows", [None, 3, 100])
+@pytest.mark.parametrize("fit", [4, 70])
+def test_the_way_of_adding_does_not_depend_on_the_number_of_blocks(
+    fit: int, max_rows: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_on_gpu(monkeypatch, buffer=fit * WIDTH * 4)
+    # Without a buffer such large records add nothing.
+    records = np.zeros((fit + 1, WIDTH), dtype=np.float32)
+    records[:, 0] = 2.0**122
+    one, other = (
+        gradients(records[:blocks], User(), max_rows=max_rows)[0] for blocks in (fit, fit + 1)
+    )
+    assert np.linalg.norm(one - other) <= 1.02

@@ -52,7 +52,12 @@ class BlockRows:
         return blocks[np.argsort(np.diff(self.starts)[blocks], kind="stable")]
 
     def batches(
-        self, drawn: IndexArray, max_rows: int | None, *, single: bool = False
+        self,
+        drawn: IndexArray,
+        max_rows: int | None,
+        *,
+        single: bool = False,
+        max_blocks: int | None = None,
     ) -> Iterator[PhysicalBatch]:
         """Yield the batches of one step; split blocks with more than ``max_rows`` rows.
 
@@ -64,7 +69,8 @@ class BlockRows:
         sizes = np.diff(self.starts)[drawn]
         limit = max(int(sizes.max(initial=1)), int(sizes.sum())) if max_rows is None else max_rows
         large = int(np.searchsorted(sizes, limit, side="right"))
-        ends = [*_ends(sizes[:large], 0 if single else limit)]
+        most = 1 if single else max_blocks or len(drawn)
+        ends = [*_ends(sizes[:large], limit, most)]
         for first, stop in zip([0, *ends], ends, strict=False):
             rows = np.concatenate([self._rows(block) for block in drawn[first:stop]])
             yield PhysicalBatch(rows, BlockLayout.of(sizes[first:stop]), last=stop == len(drawn))
@@ -82,13 +88,13 @@ class BlockRows:
             yield PhysicalBatch(some, layout, part=True, records=records, last=last and ends)
 
 
-def _ends(sizes: IndexArray, limit: int) -> Iterator[int]:
+def _ends(sizes: IndexArray, limit: int, max_blocks: int) -> Iterator[int]:
     """Yield the ends of greedily filled batches, with at least one whole block each."""
-    filled = 0
+    first = filled = 0
     for place, size in enumerate(sizes.tolist()):
-        if filled and filled + size > limit:
+        if filled and (filled + size > limit or place - first == max_blocks):
             yield place
-            filled = 0
+            first, filled = place, 0
         filled += size
     if filled:
         yield len(sizes)

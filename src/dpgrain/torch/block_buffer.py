@@ -103,10 +103,15 @@ def new_uses(layout: BlockLayout, parameters: Sequence[Any]) -> Uses:
 
 def has_buffer(blocks: int, parameters: Sequence[Any]) -> bool:
     """Return True if the gradients of blocks fit into the memory of one GPU."""
+    return blocks <= buffered_blocks(parameters)
+
+
+def buffered_blocks(parameters: Sequence[Any]) -> int:
+    """Return the maximum number of blocks in a buffer; 0 if there is none."""
     if len({(parameter.device, sum_precision(parameter)) for parameter in parameters}) != 1:
-        return False
+        return 0
     size = sum(p.numel() for p in parameters) * sum_precision(parameters[0]).itemsize
-    return bool(blocks * size <= devices.buffer_bytes(parameters[0]))
+    return int(devices.buffer_bytes(parameters[0]) // max(1, size))
 
 
 def sum_precision(parameter: Any) -> Any:

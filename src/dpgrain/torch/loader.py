@@ -127,7 +127,9 @@ class PrivateLoader:
         drawn = processes.from_first(lambda: self._draws.draw(blocks.blocks))
         # Each process reads blocks of all sizes, and each block is read by one process.
         own = processes.share(blocks.by_size(drawn))
-        return blocks.batches(own, self._max_rows, single=self._run.steps.single)
+        most = self._run.max_batch_blocks(self._max_rows)
+        single = self._run.steps.single
+        return blocks.batches(own, self._max_rows, single=single, max_blocks=most)
 
     def _records(self, batch: PhysicalBatch) -> Any:
         if self._collate is None and type(self._dataset) is torch.utils.data.TensorDataset:

@@ -157,7 +157,8 @@ class PrivacyEngine:
                 the loss of the loop must be a sum.
             max_rows: the maximum number of rows in a batch. A step with more rows has several
                 batches of whole blocks; the gradient of a block with more rows is accumulated
-                before it is clipped.
+                before it is clipped. On a GPU the gradients of a batch's blocks must fit into a
+                quarter of its memory if those of 64 blocks do, so a step can have several batches.
             exact: True processes each block separately, truncates it to a grid, and adds integers
                 with integer noise. This accounts for all rounding, but is slow.
             noise: ``"banded"`` uses noise that cancels over steps, and samples from random parts of

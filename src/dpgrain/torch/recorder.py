@@ -102,6 +102,8 @@ class Recorder:
     ) -> None:
         self.module, self.begin = module, begin
         self.uses = Uses()
+        # False if batches must be added up without a buffer, regardless of their number of blocks.
+        self.may_buffer = True
         self._reduction = reduction
         self._pass = Pass(0, reduction)
         self._loader_pass: Pass | None = None
@@ -253,7 +255,8 @@ class Recorder:
             else arguments.batch_pass
         )
         self._layout, self._pass = layout, batch_pass
-        self.uses = new_uses(layout, [p for p, _ in self._trained.values()])
+        trained = [p for p, _ in self._trained.values()]
+        self.uses = new_uses(layout, trained) if self.may_buffer else Uses()
         self._recomputes = False
         with self._checked():
             out = self._run(arguments, layout.rows)

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from dpgrain.errors import ParameterError, RunEnded
 from dpgrain.means import Mean
 from dpgrain.torch.batches import PhysicalBatch
+from dpgrain.torch.block_buffer import buffered_blocks
 from dpgrain.torch.clipping import Sums, add_part, unclipped_sums
 from dpgrain.torch.experts import check_loop_over_experts, check_router_loss
 from dpgrain.torch.gradient_precision import check_digits
@@ -33,6 +34,8 @@ from dpgrain.torch.steps import RunSteps
 
 # Maximum number of entries in per-record gradients of parameters without a rule, per batch.
 _MOST_COPIED_ENTRIES = 1 << 28
+# Minimum number of blocks in a buffer that splits batches.
+_FEW_BLOCKS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +116,16 @@ class Run:
             return max_rows
         fit = max(1, _MOST_COPIED_ENTRIES // entries)
         return fit if max_rows is None else min(max_rows, fit)
+
+    def max_batch_blocks(self, max_rows: int | None) -> int | None:
+        """Choose whether batches are added up in a buffer, and limit their blocks to its size.
+
+        The choice must not depend on the drawn blocks, because both ways differ for every block.
+        """
+        most = buffered_blocks(self.parameters)
+        enough = _FEW_BLOCKS if max_rows is None else min(max_rows, _FEW_BLOCKS)
+        self._recorder.may_buffer = most >= enough
+        return most if self._recorder.may_buffer else None
 
     def abandon(self) -> None:
         """Remove the hooks from the module permanently."""
