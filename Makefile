@@ -37,7 +37,7 @@ test-torch: $(VENV)/.dev
 	$(BIN)/pytest -q tests/docs/test_pages.py -k 'networks or language or training-loops or long-runs' --effort=full
 
 # The same for Hugging Face's models with the oldest versions that the extra takes, beside .venv.
-OLDEST = 'transformers[torch]==4.56.*' 'peft==0.17.*' 'datasets==4.0.*'
+OLDEST = 'transformers[torch]==5.0.*' 'peft==0.18.*' 'datasets==4.0.*'
 oldest:
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/pip install --quiet --disable-pip-version-check 'torch==2.13.0' $(OLDEST) \

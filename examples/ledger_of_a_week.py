@@ -1,4 +1,4 @@
-"""Publish every day and keep a lasting promise: a ledger rejects releases that would break it."""
+"""Publish every day and keep a lasting promise: a ledger refuses releases that would break it."""
 
 import datetime
 

@@ -198,6 +198,18 @@ def integers(*, minimum: int, **parameter: object) -> list[int]:
     return whole
 
 
+def numbers(**parameter: object) -> list[float]:
+    """Return the parameter as a list, or raise unless it is a list of numbers.
+
+    The message does not quote the invalid item, because the list may be a column of rows.
+    """
+    name, value = _only(parameter)
+    listed = sequence(**parameter)
+    if any(isinstance(one, bool) or not isinstance(one, Real) for one in listed):
+        raise error_about(name, f"must be numbers, not {describe(value)}.")
+    return [real(**{name: one}) for one in listed]
+
+
 def path(**parameter: object) -> Path:
     """Return the parameter as a path, or raise unless it is the path of a file or folder."""
     name, value = _only(parameter)

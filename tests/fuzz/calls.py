@@ -360,14 +360,14 @@ _WITHIN: Mapping[str, frozenset[str]] = {
             "spread",
         }
     ),
-    "Budget": frozenset({"charge"}),
+    "Budget": frozenset({"charge", "require_charged"}),
     "Elements": frozenset({"cell", "of_keys"}),
     "LastingPromise": frozenset({"from_dict", "meetings", "price", "reach", "together"}),
     "SharedTable": frozenset({"of", "pairs", "per_user", "refuse", "with_expressions"}),
     "UserTable": frozenset(
         {
-            *("are_keys", "date_format", "drops", "has", "is_integer", "is_whole", "key_of"),
-            "keys_of",
+            *("are_keys", "date_format", "drops", "has", "is_integer", "is_month", "is_whole"),
+            *("key_of", "key_type", "keys_of"),
             *("needed", "partition_of", "read_as", "require", "require_key"),
             *(
                 "require_new",
@@ -382,11 +382,12 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     ),
     "accounting.": frozenset(
         {
-            *("best_at", "beside", "bounds", "cost", "loss", "move", "of", "one_sided", "or_else"),
-            *("passes", "ratio", "renyi_at", "sensitivity", "steps"),
+            *("best_at", "beside", "bounds", "cost", "from_curve", "is_narrower", "loss", "move"),
+            *("of", "one_sided", "or_else", "passes", "ratio", "renyi_at", "sensitivity"),
+            "steps",
         }
     ),
-    "accounting.Loss": frozenset({"delta", "epsilon", "tradeoff"}),
+    "accounting.Loss": frozenset({"delta", "deltas", "epsilon", "tradeoff"}),
     "learn.": frozenset(
         {
             *("adopt", "config", "loss", "margins", "parameter_names"),
@@ -410,8 +411,8 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     ),
     "papers.": frozenset(
         {
-            *("__call__", "around", "batch_index", "calibrate", "calibration", "draw", "excess"),
-            *("finish", "first", "gradient", "init", "noise", "of", "plan", "point"),
+            *("__call__", "around", "batch_index", "calibrate", "calibration", "care", "draw"),
+            *("excess", "finish", "first", "gradient", "init", "noise", "of", "plan", "point"),
             *("radius_for", "stage", "start", "step", "value", "weight"),
         }
     ),
@@ -439,6 +440,7 @@ _WITHIN: Mapping[str, frozenset[str]] = {
                 "devices_of",
                 "event",
                 "facts_with",
+                "is_counted",
             ),
             *("for_variance", "largest", "law", "messages", "of", "of_messages", "plus", "take"),
             *("combine", "fits", "from_bytes", "split", "variation", "within"),

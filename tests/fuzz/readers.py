@@ -39,6 +39,8 @@ from dpgrain.shuffle.protocol import ShuffledSum
 from dpgrain.tables.public_lists import read_public_list
 
 _ROWS = 40
+# The field of a saved release's metadata that describes it.
+_ABOUT = b"dpgrain"
 _PROMISE: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6, "random_state": 1}
 
 
@@ -223,7 +225,7 @@ def _metadata(data: bytes) -> dict[bytes, bytes]:
 
 def _about(folder: Path) -> Iterator[bytes]:
     for data in _saved(folder):
-        yield next(iter(_metadata(data).values()))
+        yield _metadata(data)[_ABOUT]
 
 
 @cache
@@ -234,12 +236,11 @@ def _whole() -> tuple[bytes, ...]:
 
 def _with_about(about: bytes) -> bytes:
     """A saved release with another release's description, the most similar one."""
-    own = [next(iter(_metadata(data).values())) for data in _whole()]
+    own = [_metadata(data)[_ABOUT] for data in _whole()]
     nearest = min(range(len(own)), key=lambda i: abs(len(own[i]) - len(about)))
     table = pq.read_table(io.BytesIO(_whole()[nearest]))
-    (key,) = dict(table.schema.metadata)
     held = io.BytesIO()
-    pq.write_table(table.replace_schema_metadata({key: about}), held)
+    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, _ABOUT: about}), held)
     return held.getvalue()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -113,6 +114,24 @@ def _ledger() -> None:
     other.renewal_text(other.renew(1, ledgers.USERS.renewed(1.0, 1e-6)).number)
 
 
+def _budget() -> None:
+    with dg.budget(2.0, 1e-5) as whole:
+        items = dg.count(
+            dg.read(_rows(), user="who"),
+            by="item",
+            domain=["i0"],
+            clip=2.0,
+            unit=dg.User(),
+            share=0.5,
+            random_state=1,
+        )
+    whole.report(_folder() / "budget.html", {"items": items})
+
+
+def _facts() -> None:
+    dg.Fact.from_dict(dg.Fact("enrolled-users", (1000,)).to_dict())
+
+
 def _promises() -> None:
     dg.LastingPromise.of(dg.User(), 1.0, 1e-6, window=dg.AnyDays(30, "day"))
     dg.LastingPromise.of(dg.User(), 1.0, 1e-6).renewed(1.0, 1e-6)
@@ -125,6 +144,8 @@ def _shared() -> None:
     table.filter("x > 0.1")
     table.with_cells("group", of="item", by=str.upper)
     table.with_days("day", of="at")
+    with suppress(dg.ParameterError):
+        table.distinct("item")
 
 
 def _fitted(kind: Any, **more: Any) -> Any:
@@ -200,8 +221,10 @@ def _units() -> None:
 
 #: Class → calls of its methods; shared methods are called on the first class.
 SHOWN: Mapping[str, Callable[[], object]] = {
+    "dpgrain.Budget": _budget,
     "dpgrain.Histogram": _histogram,
     "dpgrain.Estimates": _estimates,
+    "dpgrain.Fact": _facts,
     "dpgrain.Guarantee": _guarantee,
     "dpgrain.LastingPromise": _promises,
     "dpgrain.Ledger": _ledger,

@@ -30,6 +30,7 @@ FOUND: tuple[tuple[str, str, str], ...] = (
     ("dpgrain.audit_releases", "path", "3.7"),
     ("dpgrain.best_of", "run", "[[]]"),
     ("dpgrain.best_of", "source", "[[]]"),
+    ("dpgrain.Risk", "guess", "None"),
     ("dpgrain.budget", "plan", "3.7"),
     ("dpgrain.count", "share", "a table"),
     ("dpgrain.count", "progress", "a frame"),
@@ -62,7 +63,7 @@ FOUND: tuple[tuple[str, str, str], ...] = (
     ("dpgrain.planning.plan_mean", "error", "1e-320"),
     ("dpgrain.select", "data", "1j"),
     ("dpgrain.accounting.Compose", "events", "text as objects"),
-    ("dpgrain.accounting.calibration", "make_event", "-1"),
+    ("dpgrain.accounting.calibrate", "make_event", "-1"),
     ("dpgrain.accounting.calibrate_gaussian", "contribution", "[]"),
     ("dpgrain.accounting.calibrate_laplace", "contribution", "[]"),
     ("dpgrain.accounting.gaussian_delta", "mu", "10**400"),
@@ -203,6 +204,7 @@ FOUND_METHODS: tuple[tuple[str, str, str, str], ...] = (
     ("dpgrain.shuffle.VectorSum", "simulate", "dropped", "a list in itself"),
     ("dpgrain.shuffle.ScalarSum", "simulate", "corrupt", "ragged"),
     ("dpgrain.shuffle.VectorSum", "event_with", "honest", "a series"),
+    ("dpgrain.accounting.Gaussian", "profile", "epsilons", "text as objects"),
 )
 
 

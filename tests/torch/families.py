@@ -281,12 +281,6 @@ FAMILIES: Mapping[str, Family] = {
     ),
 }
 
-# In versions before 5, T5's decoder writes a mask into a table that it creates itself, and is
-# rejected.
-is_refused = pytest.mark.skipif(
-    transformers.__version__.startswith("4."), reason="T5 is refused with this version"
-)
-
 
 def every(*default: str) -> pytest.MarkDecorator:
     """Return the mark of a test of all families.
@@ -297,6 +291,5 @@ def every(*default: str) -> pytest.MarkDecorator:
     cases = []
     for name, family in FAMILIES.items():
         marks = [] if name in default else [pytest.mark.slow(full=True)]
-        marks += [is_refused] if name == "t5" else []
         cases.append(pytest.param(family, id=name, marks=marks))
     return pytest.mark.parametrize("family", cases)

@@ -178,11 +178,3 @@ def test_hugging_face_loop_trains_on_the_per_record_loss() -> None:
         module(**batch).loss.backward()
         assert optimizer.step()
     assert all(bool(p.isfinite().all()) for p in module.parameters())
-
-
-@pytest.mark.skipif(not transformers.__version__.startswith("4."), reason="T5 is taken since 5")
-def test_t5_of_old_versions_is_rejected_by_name() -> None:
-    module = FAMILIES["t5"].made()
-    inputs, labels = drawn(FAMILIES["t5"], module)
-    with refuses("module", "add_"):
-        additions(module, inputs, labels)

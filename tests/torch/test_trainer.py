@@ -134,12 +134,6 @@ def _without_names(content: bytes) -> bytes:
     return re.sub(rb"#[0-9a-f]{8}", b"#", content)
 
 
-def _without_time(folder: Path) -> dict[str, Any]:
-    """Arguments without their creation time, which they had before version 5."""
-    with_time = transformers.__version__.startswith("4.")
-    return {"logging_dir": str(folder / "runs")} if with_time else {}
-
-
 def test_saved_and_logged_values_do_not_follow_records(tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
 
@@ -154,7 +148,7 @@ def test_saved_and_logged_values_do_not_follow_records(tmp_path: Path) -> None:
     found: list[dict[str, bytes]] = []
     for data in (texts(1), texts(7, longest=4)):
         # Weights are unchanged, so that nothing else is published.
-        args = {"learning_rate": 0.0, **_without_time(tmp_path)}
+        args = {"learning_rate": 0.0}
         theirs = trainer(tmp_path / "run", data, args=args, callbacks=[Watching()])
         theirs.train()
         theirs.save_model()
@@ -623,7 +617,7 @@ def test_a_temperature_is_trained(tmp_path: Path, frozen: bool) -> None:
         model.temperature.requires_grad_(True)
     theirs = trainer(tmp_path, model=model)
     theirs.train()
-    assert abs(float(model.temperature) - 0.3) > 1e-4
+    assert abs(float(model.temperature) - 0.3) > 1e-6
     # The model was tried before the charge, on texts of lengths that it has read.
     _, _, records = theirs._loader._run._recorder._example  # type: ignore[union-attr, misc]
     assert records > 1

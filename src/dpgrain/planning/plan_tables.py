@@ -266,7 +266,7 @@ def plan_table(queries: Mapping[str, Query[Any]], epsilons: Sequence[float]) -> 
       2     ±3.54  ±3.54
     """
     named = _validate.mapping(queries=queries)
-    steps = tuple(_validate.positive(epsilons=one) for one in _validate.sequence(epsilons=epsilons))
+    steps = tuple(_validate.positive(epsilons=one) for one in _validate.numbers(epsilons=epsilons))
 
     def plans(query: Query[Any]) -> tuple[Plan, ...]:
         promise = _validate.instance(Query, queries=query).promise  # type: ignore[type-abstract]

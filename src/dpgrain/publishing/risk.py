@@ -14,7 +14,6 @@ from dpgrain.accounting.losses.tradeoff_bounds import (
     gaussian_mu,
     is_unbounded,
 )
-from dpgrain.errors import ParameterError
 from dpgrain.units import Relation, Unit, User, unit_level
 from dpgrain.words import risk_text as words
 
@@ -40,6 +39,9 @@ class Risk:
         unit: the kind of the changed units.
         relation: the neighbouring relation.
         private: False if the random seed is known, so the limits are invalid.
+
+    Raises:
+        ParameterError: if a value is out of range.
 
     Limits are exact for Gaussian noise on l2 sums, zero_out, and the unit of the blocks, or users of
     elements, if one table attains the largest change of all sums at once; otherwise the release
@@ -67,6 +69,16 @@ class Risk:
     unit: Unit
     relation: Relation
     private: bool = True
+
+    def __post_init__(self) -> None:
+        _validate.check_fields(self)
+        for name in ("guess", "detection", "posterior"):
+            _validate.probability(**{name: getattr(self, name)})
+        for name in ("prior", "false_alarms"):
+            _validate.fraction(**{name: getattr(self, name)})
+        _validate.integer(minimum=1, units=self.units)
+        if self.mu < 0:
+            raise _validate.error_about("mu", f"must be at least 0, not {self.mu!r}.")
 
     @property
     def unbounded(self) -> bool:
@@ -100,8 +112,8 @@ def risk_of(
     private: bool = True,
 ) -> Risk:
     """Return the risk of some units under an event; see :class:`Risk` for the arguments."""
-    alpha = _inside(false_alarms=false_alarms)
-    share = _inside(prior=prior)
+    alpha = _validate.fraction(false_alarms=false_alarms)
+    share = _validate.fraction(prior=prior)
     loss = event.loss(units, relation, unit)
     if is_unbounded(loss):
         return Risk(1.0, 1.0, 1.0, math.inf, False, share, alpha, units, unit, relation, private)
@@ -139,14 +151,3 @@ def _is_attained(event: Event, loss: Loss, unit: Unit, relation: Relation) -> bo
         and each.coordinates != "stated"
         for each in contributions
     )
-
-
-def _inside(**parameter: float) -> float:
-    """Return a probability strictly between 0 and 1."""
-    ((name, value),) = parameter.items()
-    checked = _validate.probability(**parameter)
-    if not 0 < checked < 1:
-        raise ParameterError(
-            f"{name} must be above 0 and below 1, not {_validate.describe(value)}.", name=name
-        )
-    return checked

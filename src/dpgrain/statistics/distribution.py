@@ -374,10 +374,7 @@ def _whole_if_all(edges: FloatArray) -> Any:
 
 
 def _checked_edges(name: str, edges: Any) -> tuple[float, ...]:
-    if isinstance(edges, np.ndarray):
-        # Array values are not listed, because they may be rows.
-        edges = _validate.float_array(**{name: edges})
-    listed = [_validate.real(**{name: edge}) for edge in _validate.sequence(**{name: edges})]
+    listed = _validate.numbers(**{name: edges})
     increasing = all(one < two for one, two in itertools.pairwise(listed))
     if not (0 < len(listed) <= _MOST_STATED and increasing and np.isfinite(listed).all()):
         raise ParameterError(

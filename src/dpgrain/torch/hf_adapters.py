@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import length_hint
 from pathlib import Path
 from typing import Any
 
@@ -146,8 +147,7 @@ def _row_ids(dataset: Any, column: str) -> Any:
         return _table_row_ids(dataset, column)
     if isinstance(dataset, list):
         return _row_id_array([id(row) for row in dataset], np.zeros(len(dataset), dtype=np.int64))
-    size = len(dataset) if hasattr(dataset, "__len__") else 0
-    return _row_id_array(id(dataset), np.arange(size))
+    return _row_id_array(id(dataset), np.arange(length_hint(dataset)))
 
 
 def _table_row_ids(dataset: Any, column: str) -> Any:

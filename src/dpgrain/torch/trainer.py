@@ -534,7 +534,15 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         """Return records with the columns that the model uses."""
         if not hasattr(dataset, "column_names"):
             return dataset
-        return self._remove_unused_columns(dataset, description="training")
+        try:
+            return self._remove_unused_columns(dataset, description="training")
+        except MISFIT_ERRORS as error:
+            name = "train_dataset" if dataset is self.train_dataset else "dataset"
+            raise ParameterError(
+                f"{name} must be a data set with columns that the model accepts, but selecting "
+                f"them raises a {type(error).__name__}.",
+                name=name,
+            ) from error
 
     def _create_collator(self) -> RecordCollator:
         """Return the collation of records, tested on a synthetic record."""
@@ -652,6 +660,8 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         private = self.train_dataset
         # A name refers to one of the trainer's data sets.
         known = [part for part in parts if part is not None and not isinstance(part, str)]
+        if any(getattr(part, "shape", None) == () for part in known):
+            raise ParameterError(f"{name} must contain records, not one number.", name=name)
         if private is not None and any(shares_rows(private, part) for part in known):
             raise ParameterError(
                 f"{name} must not contain rows of train_dataset, because measures on them are not "

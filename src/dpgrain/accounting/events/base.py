@@ -319,7 +319,7 @@ class Event(ABC):
         array([9.9476e-02, 3.0000e-06, 0.0000e+00])
         """
         loss = self.loss(units, relation, unit, max_elements)
-        checked = [_validate.non_negative(epsilon=x) for x in _validate.sequence(epsilons=epsilons)]
+        checked = [_validate.non_negative(epsilons=x) for x in _validate.numbers(epsilons=epsilons)]
         return np.array([loss.delta(x) for x in checked])
 
     def tradeoff(
@@ -351,13 +351,8 @@ class Event(ABC):
         >>> Gaussian(1.0).tradeoff([0.05, 0.5]).round(4)
         array([0.7405, 0.1587])
         """
-        # Convert arrays to lists, because array values are not checked individually.
-        plain: Any = alphas
-        if isinstance(plain, np.ndarray):
-            plain = _validate.float_array(alphas=plain)
-        listed = _validate.sequence(alphas=plain)
-        checked = np.array([_validate.probability(alpha=alpha) for alpha in listed])
-        return self.loss(units, relation, unit, max_elements).tradeoff(checked)
+        checked = [_validate.probability(alphas=x) for x in _validate.numbers(alphas=alphas)]
+        return self.loss(units, relation, unit, max_elements).tradeoff(np.array(checked))
 
     def __add__(self, other: Event) -> Compose:
         if not isinstance(other, Event):
