@@ -315,6 +315,32 @@ def test_a_chosen_range_is_charged_for_its_share_outside(tmp_path: Path) -> None
     assert below.estimate[0] - below.low[0] > below.high[0] - below.estimate[0]
 
 
+def one_sided(name: str) -> Any:
+    """Numbers of one sign, and a few that the chosen range excludes on the other side."""
+    x = np.random.default_rng(0).uniform(50, 150, 20_000)
+    x[:80] = {"zeros": 0.0, "negative": -200.0}[name]
+    return x
+
+
+@pytest.mark.parametrize("statistic", ["mean", "sum"])
+@pytest.mark.parametrize("numbers", ["zeros", "negative"])
+def test_intervals_are_wider_on_the_side_of_the_clamped_numbers(
+    statistic: str, numbers: str
+) -> None:
+    """Numbers below the range lower the truth, so the interval must be wider below."""
+    for sign in (1, -1):
+        x = sign * one_sided(numbers)
+        table = dg.read(pa.table({"who": range(x.size), "x": x}), user="who")
+        release = getattr(dg, statistic)(
+            table, "x", unit=dg.Record(), epsilon=8.0, delta=1e-6, random_state=1
+        )
+        truth = float(getattr(np, statistic)(x))
+        assert release.metadata.widened
+        assert abs(truth - release.estimate[0]) > 2 * release.std_error[0]
+        assert release.low[0] <= truth <= release.high[0]
+        assert release.low[0] <= release.estimate[0] <= release.high[0]
+
+
 def test_values_far_outside_of_a_chosen_range_warn() -> None:
     x = 20 * (1 + np.random.default_rng(3).pareto(1.0, 3000))
     table = dg.read(

@@ -388,3 +388,18 @@ def test_ranges_of_many_groups_are_narrower(statistic: str, unit: Any) -> None:
     total = publish(table, "x", **options).metadata.found
     cells = publish(table, "x", by="g", domain=list(range(64)), **options).metadata.found
     assert cells[1] <= total[1] / 2
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_small_numbers_beyond_a_range_of_one_sign_are_part_of_it(sign: int) -> None:
+    rule = AutoRange()
+    counts = np.zeros(rule.edges.size - 1)
+    one = int(np.flatnonzero(rule.edges == 1)[0])
+    counts[one - 1 : one + 4] = [40.0, 10.0, 0.0, 8000.0, 2000.0]
+    bounds = (4.0, 16.0) if sign > 0 else (-16.0, -4.0)
+    found = rule.clamped(counts[::sign], 1e-6, bounds)
+    towards, beyond = (found.below, found.above)[::sign]
+    assert towards == pytest.approx(
+        2 * (40 * (4 - math.sqrt(0.5)) + 10 * (4 - math.sqrt(2))) / counts.sum()
+    )
+    assert beyond == 0

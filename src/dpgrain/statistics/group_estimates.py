@@ -86,8 +86,9 @@ class Histogram(Release):
             None if they were not counted.
         clipped_units: (V,) the noisy numbers of units whose contribution was clipped, or None.
         units_error: the standard error of both numbers; None like these.
-        clamped: (V,) twice the likely part of the sum beyond a privately chosen range, which the
-            interval includes on one side; None if it was not estimated.
+        clamped_below: (V,) twice the likely part of the sum below a privately chosen range, by which
+            the interval extends below; None if it was not estimated.
+        clamped_above: (V,) the same above the range.
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, histogram, read
@@ -113,7 +114,8 @@ class Histogram(Release):
     complete_units: FloatArray | None = None
     clipped_units: FloatArray | None = None
     units_error: float | None = None
-    clamped: FloatArray | None = None
+    clamped_below: FloatArray | None = None
+    clamped_above: FloatArray | None = None
 
     @property
     def units(self) -> ClippedUnits | None:
@@ -127,19 +129,16 @@ class Histogram(Release):
     @property
     def low(self) -> FloatArray:
         """Lower end of a 95% interval for the sum of clipped contributions, (V,)."""
-        low = self.estimate - radius(self.noise, self.std_error) + np.minimum(self._beyond, 0.0)
+        low = self.estimate - radius(self.noise, self.std_error)
+        low = low if self.clamped_below is None else low - self.clamped_below
         return np.maximum(low, 0.0) if self.nonnegative else low
 
     @property
     def high(self) -> FloatArray:
         """Upper end of a 95% interval for the sum of clipped contributions, (V,)."""
-        high = self.estimate + radius(self.noise, self.std_error) + np.maximum(self._beyond, 0.0)
+        high = self.estimate + radius(self.noise, self.std_error)
+        high = high if self.clamped_above is None else high + self.clamped_above
         return np.maximum(high, 0.0) if self.nonnegative else high
-
-    @property
-    def _beyond(self) -> FloatArray:
-        """Clamped part, or 0, (V,)."""
-        return np.zeros(len(self)) if self.clamped is None else self.clamped
 
     @property
     def more(self) -> dict[str, FloatArray]:
@@ -161,7 +160,8 @@ class Histogram(Release):
     def _columns(self) -> dict[str, FloatArray]:
         own = {"estimate": self.estimate, "std_error": self.std_error, "clip": self.clip}
         units = {"complete_units": self.complete_units, "clipped_units": self.clipped_units}
-        more = {"at_least": self.at_least, **units, "clamped": self.clamped}
+        clamped = {"clamped_below": self.clamped_below, "clamped_above": self.clamped_above}
+        more = {"at_least": self.at_least, **units, **clamped}
         return {**own, **{name: column for name, column in more.items() if column is not None}}
 
     def _about(self) -> dict[str, Any]:

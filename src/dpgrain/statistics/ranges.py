@@ -312,7 +312,9 @@ class AutoRange:
         mean = float(weight @ kept)
         centre = mean if power > 1 else 0.0
         size = np.abs(kept - centre) ** power
-        far = weight * (np.abs(middle - centre) ** power - size)
+        # Numbers between 0 and the range move a mean as well, towards larger magnitudes.
+        moved = np.abs(middle - kept) if power == 1 else np.abs(middle - centre) ** power - size
+        far = weight * moved
         below, above = (float(far[side].sum()) for side in (middle < kept, middle > kept))
         return Clamped(_DOUBT * below, _DOUBT * above, float(weight @ size), mean)
 

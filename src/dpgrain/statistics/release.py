@@ -55,7 +55,8 @@ COLUMNS = (
 )  # fmt: skip
 _TEXTS = ("covers", "beyond_bounds", "take care")
 _RESERVED = (
-    *COLUMNS, *_TEXTS, "lower", "upper", "clip", "complete_units", "clipped_units", "clamped"
+    *COLUMNS, *_TEXTS, "lower", "upper", "clip", "complete_units", "clipped_units", "clamped_below",
+    "clamped_above",
 )  # fmt: skip
 # Endings of other file types.
 _NOT_SAVED = (".csv", ".json", ".xlsx", ".html", ".pdf")

@@ -104,11 +104,11 @@ class NoisySums:
             signed: True for numbers of both signs.
         """
         estimate, sd = sign * scale * self.masses[:, 0], scale * self.sd
-        noise, least, beyond = self.metadata.noise, None, None
+        noise, least, below, above = self.metadata.noise, None, None, None
         if self.clamped is not None and self.clamped.side:
             # All groups are assumed to have the same share beyond the range.
-            side = self.clamped.side
-            beyond = self.clamped.share * side * np.maximum(side * estimate, 0.0)
+            size = np.maximum(self.clamped.side * estimate, 0.0) / self.clamped.size
+            below, above = self.clamped.below * size, self.clamped.above * size
         if self.metadata.is_clipped:
             # Clipping of numbers of both signs may change a sum in either direction.
             falls = not signed and sign > 0
@@ -125,7 +125,8 @@ class NoisySums:
             complete_units=None if self.clipped is None else self.clipped.complete,
             clipped_units=None if self.clipped is None else self.clipped.clipped,
             units_error=None if self.clipped is None else self.clipped.std_error,
-            clamped=beyond,
+            clamped_below=below,
+            clamped_above=above,
         )
 
     def as_estimates(

@@ -30,8 +30,8 @@ _CAUTIONS = {
     "user first (per_user), or pass a larger clip= or epsilon=",
     "clamped": "values outside of the stated bounds were clamped (at least {:,.2g}%, 95% "
     "confidence), so the interval may miss the statistic of all values",
-    "far-numbers": "values outside of the chosen range may be a large part of the result, and are "
-    "too few to be visible in the noise: pass bounds= or a larger epsilon=",
+    "far-numbers": "values outside of the chosen range may be a large part of the result: pass "
+    "bounds= or a larger epsilon=",
     "hidden": "no estimate, because no contributions stood out from the noise",
     "clipping": "clipping may matter: see clipped_share",
     "no-estimate": "no estimate, because the noise allows almost any value",
