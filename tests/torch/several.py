@@ -13,11 +13,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from tests.torch import together
 
 import dpgrain as dg
 from dpgrain.errors import DpgrainError
+from dpgrain.torch import devices
 
 steps: Any = import_module("dpgrain.torch.steps")
 
@@ -49,6 +51,10 @@ def seen(folder: Path, rank: int) -> dict[str, Any]:
         for name, (unit, given) in together.held(rank).items()
     }
     found["noise"] = together.refusal("user", True, noise_multiplier=1.0 + rank)
+    # A process with a larger GPU would add gradients in another way.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(devices, "buffer_bytes", lambda _: rank << 40)
+        found["memory"] = together.refusal("user", True)
     found["mean"] = together.refusal_of_mean(several=True)
     return found
 

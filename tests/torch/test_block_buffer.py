@@ -104,6 +104,20 @@ def test_products_of_half_numbers_are_exact_enough(sizes: tuple[int, ...], preci
     assert float((sums - formed).norm() / formed.norm()) < (1e-6 if precision == SINGLE else 0.01)
 
 
+@pytest.mark.parametrize("precision", [SINGLE, *HALVES], ids=str)
+def test_a_block_adds_the_same_numbers_beside_blocks_of_other_sizes(precision: Any) -> None:
+    torch.manual_seed(2)
+    x, b = torch.randn(15, 5, 16), torch.randn(15, 5, 8).to(precision)
+    formed = []
+    for sizes in ((3, 3), (3, 3, 4), (3, 3, 4, 5)):
+        layout, rows = BlockLayout.of(sizes), sum(sizes)
+        sums = torch.zeros(len(sizes), 8, 16)
+        Outer(layout, x[:rows], b[:rows]).add_to(sums)
+        formed.append(sums[:2])
+    assert torch.equal(formed[0], formed[1])
+    assert torch.equal(formed[0], formed[2])
+
+
 # -- what one block adds --
 
 

@@ -109,6 +109,7 @@ def test_differences_are_rejected_in_all_processes(saw: Any) -> None:
     for one in saw:
         assert one["labels"].startswith("users must be the same in all processes")
         assert one["noise"].startswith("noise_multiplier must be the same in all processes")
+        assert one["memory"].startswith("device_memory must be the same in all processes")
         assert one["mean"].startswith("mean requires the vectors of all blocks in one process")
 
 

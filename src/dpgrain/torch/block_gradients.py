@@ -220,7 +220,9 @@ class Outer(Use):
         x, b = self.x, self.b
         if is_half(b.dtype):
             x = x.to(b.dtype)
-            if len(self.layout.classes) > 1 and _can_be_grouped(x, b):
+            # Also for blocks of equal size: the kernels differ in precision, so the choice must not
+            # depend on the drawn blocks.
+            if _can_be_grouped(x, b):
                 ends = self.layout.times(x.shape[1]).ends_on(x.device)
                 b, x = b.flatten(0, 1), x.flatten(0, 1)
                 sums.add_(functional.grouped_mm(b.t(), x, offs=ends))

@@ -23,6 +23,7 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.torch import resumption
 from dpgrain.torch.adaptive_clipping import AdaptiveNorm, check_bound
 from dpgrain.torch.batches import BlockRows
+from dpgrain.torch.block_buffer import buffered_blocks
 from dpgrain.torch.checkpoint import RunPlan
 from dpgrain.torch.gradient_precision import check_precise
 from dpgrain.torch.library import torch
@@ -303,6 +304,8 @@ def _check_processes(run: Run, step_plan: StepPlan, data: LocalData) -> None:
     # The key is not stored, so the hashes reveal nothing after the run has begun.
     processes.check_equal(
         module=[tuple(parameter.shape) for parameter in run.parameters],
+        # It determines whether a process adds gradients in a buffer, whose sums differ in shape.
+        device_memory=buffered_blocks(run.parameters),
         noise_multiplier=repr(step_plan.mean),
         **data.hashes(processes.from_first(LocalData.key)),
     )
