@@ -40,8 +40,12 @@ class Chosen:
         Args:
             items: the collected tests.
         """
-        kept = [item for item in items if item.nodeid in self.place]
-        return sorted(kept, key=lambda item: self.place[item.nodeid])
+        kept = [item for item in items if self._name(item) in self.place]
+        return sorted(kept, key=lambda item: self.place[self._name(item)])
+
+    def _name(self, item: pytest.Item) -> str:
+        """Name of a test in the list, which may omit the case."""
+        return item.nodeid if item.nodeid in self.place else item.nodeid.partition("[")[0]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
@@ -60,7 +64,7 @@ class Chosen:
             item.session.shouldstop = "the time is over"
             return True
         self._note(running=item.nodeid, since=time.time())
-        signal.setitimer(signal.ITIMER_PROF, self.most[item.nodeid])
+        signal.setitimer(signal.ITIMER_PROF, self.most[self._name(item)])
         return None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

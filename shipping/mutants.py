@@ -355,7 +355,7 @@ class Named(Late):
 
     def of(self, mutant: Mutant) -> list[str]:
         """Return the test in ``seen_by``."""
-        return [mutant.seen_by] if mutant.seen_by else []
+        return [mutant.seen_by]
 
 
 def _bits(numbers: Iterable[int]) -> int:
@@ -772,7 +772,9 @@ def main(words: Sequence[str] | None = None) -> None:
         mutant.edited((ROOT / "src" / mutant.file).read_text(encoding="utf-8"))
     chosen = [m for m in every if re.search(asked.only, m.function) and _runs_here(m)]
     if asked.named:
-        tests = [Test(name, 1.0, 1.0, 0) for name in sorted({m.seen_by for m in chosen} - {""})]
+        print(f"{sum(not m.seen_by for m in chosen)} mutants name no test, and are not tried.")
+        chosen = [m for m in chosen if m.seen_by]
+        tests = [Test(name, 1.0, 1.0, 0) for name in sorted({m.seen_by for m in chosen})]
         coverage: Coverage = Named(ROOT / "src", tests)
     else:
         coverage = covered(ROOT, asked.workers)

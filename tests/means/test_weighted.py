@@ -268,7 +268,7 @@ def test_it_is_the_mean_of_weighted_records(method: str, max_records: int) -> No
         )
         off = float(np.linalg.norm(found.value - truth))
         # A recentred mean gives the most distant users less weight.
-        assert off < (0.01 if found.method == "clip" else 0.2)
+        assert off < (0.05 if found.method == "clip" else 0.2)
         assert off <= found.error
         assert found.max_records == max_records
 
