@@ -56,14 +56,7 @@ class Population:
         """Use a stated number of users, or plan its release with a share of the budget."""
         if n_users is not None:
             return Population(_validate.integer(minimum=1, n_users=n_users))
-        whole = calibrate(
-            lambda noise: Gaussian(noise, ENROLLED),
-            promise.epsilon,
-            promise.delta,
-            unit=promise.unit,
-            relation=promise.relation,
-        )
-        return Population(None, Gaussian(whole.parameter / SHARE**0.5, ENROLLED))
+        return Population(None, gaussian_share(promise, ENROLLED, SHARE))
 
     @property
     def noise_sd(self) -> float:
@@ -134,3 +127,15 @@ def _place(kind: str, value: str) -> int:
         return -1
     number = int(value[:-2], 16)
     return number if 0 <= number < 2**62 else -1
+
+
+def gaussian_share(promise: Promise, contribution: Contribution, share: float) -> Gaussian:
+    """Return Gaussian noise with a share of the budget in μ²."""
+    whole = calibrate(
+        lambda noise: Gaussian(noise, contribution),
+        promise.epsilon,
+        promise.delta,
+        unit=promise.unit,
+        relation=promise.relation,
+    )
+    return Gaussian(whole.parameter / share**0.5, contribution)

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from dpgrain import _validate
 from dpgrain._types import FloatArray
-from dpgrain.accounting import Contribution, Gaussian, calibrate
+from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.errors import ParameterError
+from dpgrain.inputs.population import gaussian_share
 from dpgrain.noise import RandomSource
 from dpgrain.publishing.draws import counted
 from dpgrain.publishing.facts import Fact
@@ -68,14 +69,7 @@ class RecordLimit:
             return None
         if max_records is not None:
             return RecordLimit(max_records)
-        whole = calibrate(
-            lambda noise: Gaussian(noise, _BINNED),
-            promise.epsilon,
-            promise.delta,
-            unit=promise.unit,
-            relation=promise.relation,
-        )
-        return RecordLimit(None, Gaussian(whole.parameter / LIMIT_SHARE**0.5, _BINNED))
+        return RecordLimit(None, gaussian_share(promise, _BINNED, LIMIT_SHARE))
 
     @property
     def facts(self) -> tuple[Fact, ...]:
