@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
 
@@ -27,3 +28,8 @@ def test_missing_package_is_reported_as_usual() -> None:
         _ = lazy_import("fractions").nothing_of_the_kind
     with pytest.raises(ModuleNotFoundError):
         _ = lazy_import("no_module_of_this_name").answer
+
+
+def test_inspection_imports_no_missing_package() -> None:
+    module = lazy_import("no_module_of_this_name")
+    assert inspect.unwrap(module) is module

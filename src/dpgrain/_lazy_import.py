@@ -46,6 +46,8 @@ class _LazyModule(ModuleType):
     """A module imported when one of its names is first read."""
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__wrapped__":  # inspect.unwrap() must not import the module
+            raise AttributeError(name)
         if "_loaded" not in self.__dict__:
             self._loaded = import_module(self.__name__)
         return getattr(self._loaded, name)
