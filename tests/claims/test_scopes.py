@@ -485,7 +485,7 @@ def test_audit_of_a_day_released_twice() -> None:
     assert 0.5 * event.loss(1).mu < found <= promise.event.loss(1).mu <= event.loss(1).mu
 
 
-def test_regions_that_split_units_compose_as_usual() -> None:
+def test_regions_splitting_units_compose_as_usual() -> None:
     """A user's day may have records in both countries, and a user in both months."""
     table = table_of(some_rows(20), "duckdb")
     promise: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}

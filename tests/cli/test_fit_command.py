@@ -196,9 +196,7 @@ def test_bad_values_follow_the_rule_and_raise_nothing(tmp_path: Path, command: C
     assert found.y[[0, 1, 3, 4, 5]].tolist() == ["yes", "no", "yes", "maybe", "no"]
 
 
-def test_a_user_s_place_does_not_depend_on_who_else_has_rows(
-    tmp_path: Path, command: Command
-) -> None:
+def test_user_index_is_independent_of_other_users(tmp_path: Path, command: Command) -> None:
     # Batches of a stream are told apart by places: removing one user must not move another.
     rows = pd.DataFrame({"person": [0, 7, 3, 7, 12], "x": [0.1, 0.2, 0.3, 0.4, 0.5]})
     encoding = FeatureEncoding((NumberColumn("x"),))
@@ -271,7 +269,7 @@ def test_errors_are_one_sentence(
     assert not list(tmp_path.iterdir())
 
 
-def test_predict_refuses_what_it_cannot_use(visits: Path, tmp_path: Path, command: Command) -> None:
+def test_predict_rejects_unusable_inputs(visits: Path, tmp_path: Path, command: Command) -> None:
     model = tmp_path / "m.json"
     assert command(*_fit(visits, model, "linear")).returncode == 0
     narrow = tmp_path / "narrow.parquet"
@@ -349,7 +347,7 @@ def test_the_report_of_a_wide_model_is_short(tmp_path: Path) -> None:
     assert guarantee["level"] == "record"
 
 
-def test_the_curator_is_told_of_targets_that_do_not_count(tmp_path: Path, command: Command) -> None:
+def test_curator_file_counts_ignored_targets(tmp_path: Path, command: Command) -> None:
     table = pa.table(
         {
             "person": range(6),
@@ -370,7 +368,7 @@ def test_the_curator_is_told_of_targets_that_do_not_count(tmp_path: Path, comman
     assert "non-numeric cells of 'minutes'" in command(*words).stdout
 
 
-def test_a_fit_whose_targets_do_not_count_says_so(tmp_path: Path, command: Command) -> None:
+def test_fit_warns_of_ignored_targets(tmp_path: Path, command: Command) -> None:
     rng = np.random.default_rng(0)
     minutes = rng.uniform(size=4000)
     said = np.where(minutes > 0.5, "yes", "no")

@@ -45,7 +45,7 @@ def test_a_fit_with_most_gradients_clipped_warns(scale: float) -> None:
     assert f"Warning: {doubt}" in str(model)
 
 
-def test_the_warning_states_a_remedy_that_the_model_has() -> None:
+def test_warning_states_a_remedy_of_its_model() -> None:
     with pytest.warns(CareWarning, match="divide features and targets by public numbers"):
         HuberRegressor(threshold=1e5, epsilon=1.0, unit=Record(), n_users=N, random_state=0).fit(
             X, 1e5 * Y

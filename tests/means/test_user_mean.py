@@ -63,7 +63,7 @@ def test_means_keep_their_promise_and_are_close(
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_noise_has_the_sd_that_is_said(method: str) -> None:
+def test_noise_has_the_stated_sd(method: str) -> None:
     # So many coordinates that all users are as far from their mean, and nothing is clipped.
     d = 400
     X = 0.1 + np.random.default_rng(8).normal(size=(1500, d)) * 4e-4
@@ -103,7 +103,7 @@ def test_auto_has_reasons_to_choose_each_of_two() -> None:
     assert many.reason.startswith("3,000 users are enough to estimate their centre in 8 dimensions")
 
 
-def test_users_who_are_the_same_are_found() -> None:
+def test_identical_users_are_estimated_well() -> None:
     for seed in range(10):
         found = cases.mean(np.full((4000, 3), 5.0), bound=100.0, epsilon=1.0, random_state=seed)
         assert found.method == "recentred"
@@ -126,7 +126,7 @@ def test_most_users_are_not_all() -> None:
 
 
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 1.5])
-def test_errors_of_skewed_users_are_those_that_are_said(sigma: float) -> None:
+def test_errors_of_skewed_users_match_the_stated_error(sigma: float) -> None:
     # Clipping removes the long tail on one side, which the check sees as far as its noise allows.
     X = np.minimum(np.random.default_rng(1).lognormal(sigma=sigma, size=20_000), 50.0)
     for seed in range(5):
@@ -138,7 +138,7 @@ def test_errors_of_skewed_users_are_those_that_are_said(sigma: float) -> None:
         assert off < 5.4 * clip.std_error
 
 
-def test_who_is_drawn_in_is_said() -> None:
+def test_release_states_the_share_outside() -> None:
     tight = cases.mean(
         cases.rows()[0], cases.rows()[1], method="recentred", epsilon=1.0, bound=1000.0
     )
@@ -158,7 +158,7 @@ def test_a_mean_is_within_the_bound() -> None:
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("d", [1, 2, 9, 200])
-def test_a_users_vector_rests_on_that_users_rows_alone(d: int, order: Any) -> None:
+def test_user_vector_depends_only_on_the_users_rows(d: int, order: Any) -> None:
     rng = np.random.default_rng(4)
     mine = np.asarray(
         rng.normal(size=(301, d)) * 10.0 ** rng.integers(-9, 9, size=(301, 1)), order=order
@@ -232,7 +232,7 @@ def test_one_odd_cell_changes_nobody_else(cell: Any) -> None:
         assert np.array_equal(cases.mean(given, users, dimension=stated).value, expected)
 
 
-def test_what_an_array_has_made_text_is_read_as_it_was_written() -> None:
+def test_text_array_is_read_as_numbers() -> None:
     truths = [True, False, 0.1, 1 / 3, 7] * 100
     missing = np.array([*truths, np.nan], dtype=np.float64)
     assert np.array_equal(cases.mean(np.array([*truths, "abc"])).value, cases.mean(missing).value)
@@ -271,9 +271,7 @@ def test_one_user_with_many_records_is_one_user() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("radius", [None, 1.0])
-def test_a_table_without_rows_is_a_neighbour_like_any_other(
-    method: str, radius: float | None
-) -> None:
+def test_table_without_rows_gives_a_release(method: str, radius: float | None) -> None:
     found = cases.mean(np.zeros((0, 2)), [], n_users=500, method=method, radius=radius)
     assert found.value.shape == (2,)
     assert math.isfinite(found.guarantee.epsilon())
@@ -282,7 +280,7 @@ def test_a_table_without_rows_is_a_neighbour_like_any_other(
     )
 
 
-def test_a_roster_that_is_too_short() -> None:
+def test_too_small_n_users_still_gives_an_estimate() -> None:
     # The number that is released says better; whoever compares users needs a true one.
     for method in ("clip", "recentred"):
         found = cases.mean(method=method, n_users=cases.N // 2)
@@ -299,7 +297,7 @@ def test_a_roster_that_is_too_short() -> None:
             assert budget.left < 1.0
 
 
-def test_a_roster_with_fewer_places_than_rows_that_are_a_user_each() -> None:
+def test_n_users_below_one_row_per_user_is_rejected() -> None:
     with dg.budget(9.0, 1e-5) as budget:
         with refuses("n_users", "300"):
             dg.mean_of_users(
@@ -544,7 +542,7 @@ def test_json() -> None:
 
 
 @pytest.mark.parametrize("radius", [None, 0.01])
-def test_users_who_do_not_agree(radius: float | None) -> None:
+def test_disagreeing_users_give_nan_or_a_large_radius(radius: float | None) -> None:
     spread = np.random.default_rng(7).normal(size=(cases.N, 50)) * 100
     spread[::2] *= -1
     found = cases.mean(spread, method="softcore", radius=radius, bound=1e4)

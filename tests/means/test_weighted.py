@@ -111,7 +111,7 @@ def test_no_neighbour_changes_sums_and_weights_by_more(
 
 
 @pytest.mark.parametrize("beyond", [0.5, 0.02])
-def test_scores_of_radii_rise_by_at_most_one_without_a_user(beyond: float) -> None:
+def test_radius_scores_change_by_one_without_a_user(beyond: float) -> None:
     rng, parts, widest = np.random.default_rng(1), 1024, 0.0
     radii = 2.0 ** np.arange(-8, 8, 0.25)
     for _ in range(40):
@@ -290,7 +290,7 @@ def test_weights_lower_the_error_of_the_average_record() -> None:
 
 @pytest.mark.parametrize("method", ["clip", "auto"])
 @pytest.mark.parametrize("away", [0.0, 30.0])
-def test_errors_cover_what_is_said(method: str, away: float) -> None:
+def test_errors_cover_the_stated_share(method: str, away: float) -> None:
     X, users = rows(2000, 1, 9, 2, away=away)
     X, users = X[users < 1100], users[users < 1100]
     missed, truth = 0, weighted_mean(X, users, 9, bound=50.0)

@@ -324,9 +324,7 @@ def one_sided(name: str) -> Any:
 
 @pytest.mark.parametrize("statistic", ["mean", "sum"])
 @pytest.mark.parametrize("numbers", ["zeros", "negative"])
-def test_intervals_are_wider_on_the_side_of_the_clamped_numbers(
-    statistic: str, numbers: str
-) -> None:
+def test_intervals_are_wider_on_the_clamped_side(statistic: str, numbers: str) -> None:
     """Numbers below the range lower the truth, so the interval must be wider below."""
     for sign in (1, -1):
         x = sign * one_sided(numbers)

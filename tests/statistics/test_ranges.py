@@ -141,7 +141,7 @@ def test_a_count_s_range_is_never_negative() -> None:
 
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("power", [1, 2])
-def test_the_likely_clamped_part_is_that_of_counts_and_their_tail(sign: int, power: int) -> None:
+def test_likely_clamped_part_sums_counts_and_tail(sign: int, power: int) -> None:
     rule = AutoRange()
     counts = np.zeros(rule.edges.size - 1)
     one = int(np.flatnonzero(rule.edges == 1)[0])
@@ -162,7 +162,7 @@ def test_the_likely_clamped_part_is_that_of_counts_and_their_tail(sign: int, pow
     assert (hidden.above, hidden.below)[::sign][0] > 1.5 * beyond
 
 
-def test_a_careful_tail_falls_more_slowly_if_the_last_counts_do() -> None:
+def test_careful_tail_follows_slowly_falling_counts() -> None:
     slow = 8000 / 2.5 ** np.arange(12.0)
     seen = np.where(np.arange(12) < 4, slow, 0.0)
     plain, careful = (_tail(seen, slow, 30.0, careful=careful) for careful in (False, True))
@@ -391,7 +391,7 @@ def test_ranges_of_many_groups_are_narrower(statistic: str, unit: Any) -> None:
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_small_numbers_beyond_a_range_of_one_sign_are_part_of_it(sign: int) -> None:
+def test_range_of_one_sign_includes_small_numbers(sign: int) -> None:
     rule = AutoRange()
     counts = np.zeros(rule.edges.size - 1)
     one = int(np.flatnonzero(rule.edges == 1)[0])

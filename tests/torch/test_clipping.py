@@ -83,7 +83,7 @@ def test_autocast_has_norms_in_single_precision() -> None:
             assert distance(alone.clipped(0.3)) <= 0.3 * (1 + overshoot(SINGLE))
 
 
-def test_autocast_stores_the_factors_that_it_multiplies() -> None:
+def test_autocast_stores_its_factors() -> None:
     module = torch.nn.Linear(50, 40)
     recorder = Recorder(module, (), lambda: BlockLayout((1, 1)))
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -156,7 +156,7 @@ def test_no_block_adds_more_than_the_bound(
 
 
 @pytest.mark.slow
-def test_what_one_block_adds_does_not_depend_on_odd_ones_beside_it(
+def test_block_sum_is_independent_of_invalid_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = np.random.default_rng(5)
@@ -210,7 +210,7 @@ def test_products_are_as_exact_as_is_billed(rows: int, precision: Any) -> None:
             assert error <= PRODUCT_ERROR[precision] * lengths
 
 
-def test_nothing_is_added_of_what_is_not_finite() -> None:
+def test_non_finite_vectors_are_dropped() -> None:
     assert clip_vector({"w": torch.tensor([math.nan, 1.0])}, 1.0) == {}
     assert clip_vector({"w": torch.tensor([math.inf])}, 1.0) == {}
     assert clip_vector({"w": torch.zeros(3)}, 1.0) == {}
@@ -262,7 +262,7 @@ def wide(kind: str, layout: BlockLayout, x: Any, b: Any) -> Use:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", [SINGLE, DOUBLE], ids=["single", "double"])
-def test_what_is_left_out_does_not_follow_from_the_way_a_sum_is_made(
+def test_dropped_blocks_are_independent_of_the_summation(
     precision: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layout = BlockLayout((3,))

@@ -303,7 +303,7 @@ def test_seeded_runs_go_on_as_without_the_kill(tmp_path: Path) -> None:
     assert float((after - whole_run).norm() / whole_run.norm()) < 1e-4
 
 
-def test_private_runs_go_on_shorter_by_what_is_lost(tmp_path: Path) -> None:
+def test_resumed_private_runs_lose_the_lost_steps(tmp_path: Path) -> None:
     place = tmp_path / "run.pt"
     run = begun(None, **SUM)
     follow(run, 2)
@@ -371,7 +371,7 @@ class Centred(torch.nn.Module):
         return x - x.mean(0)
 
 
-def test_records_that_are_mixed_are_seen() -> None:
+def test_mixed_records_are_rejected() -> None:
     module = nn.Sequential(Centred(), nn.Linear(4, 2)).to(GPU)
     with pytest.raises(ParameterError, match="must not mix records"):
         begun(None, module, example=torch.randn(4, 4, device=GPU))
@@ -413,7 +413,7 @@ def test_a_group_of_nccl(exact: bool, tmp_path: Path) -> None:
         torch.distributed.destroy_process_group()
 
 
-def test_the_promise_is_that_of_a_processor() -> None:
+def test_gpu_and_cpu_give_the_same_guarantee() -> None:
     gpu = begun(None)[0].guarantee
     module = pictures().cpu()
     cpu = begun(None, module)[0].guarantee

@@ -29,7 +29,7 @@ def drawn(loader: Any, module: Any, optimizer: Any) -> list[list[int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampling", ["pairs", "users"])
-def test_each_user_is_drawn_at_the_stated_rate_with_all_records(sampling: str) -> None:
+def test_users_are_sampled_at_the_rate_with_all_records(sampling: str) -> None:
     vectors = np.zeros((120, WIDTH))
     vectors[:, 1] = USERS
     _, module, optimizer, loader = made(

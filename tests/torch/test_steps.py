@@ -167,7 +167,7 @@ def test_the_engine_charges_bands_and_finds_the_best() -> None:
     assert "random parts of the users in turn" in str(found.guarantee)
 
 
-def test_a_run_goes_on_with_its_noise_or_begins_it_anew() -> None:
+def test_run_resumes_or_resets_its_noise() -> None:
     mean = ClippedMean(1.0, 1.0, 10, 20, 0.25, bands=3)
     weights = [torch.zeros(4, 2), torch.zeros(3)]
 

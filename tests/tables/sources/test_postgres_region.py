@@ -204,7 +204,7 @@ def test_regions_of_a_query_are_decided_here(server: Database) -> None:
     assert isinstance(source.selected().source, PostgresSource)
 
 
-def test_two_regions_of_a_table_are_two_sets_of_rows(
+def test_two_regions_of_a_table_are_two_readings(
     table: dg.UserTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One session serves a table that is joined with itself."""
