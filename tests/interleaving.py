@@ -43,7 +43,6 @@ class Seam:
     """A point for an actor to pause.
 
     Args:
-        line: the line, as file and number.
         ran: how many lines are run up to it, this one included; 0 where touches are counted.
         touched: how many times what is shared is touched up to it, this time included; 0 where lines
             are counted.
@@ -128,8 +127,6 @@ class Interleaving:
         """Run two actors: the first up to a seam, then the second as far as it gets, then both.
 
         Args:
-            first: the actor that pauses.
-            second: the actor that runs in the meantime.
             at: the seam; None to run the first one whole before the second begins.
         """
         lined = at is not None and at.ran > 0

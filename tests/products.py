@@ -28,7 +28,6 @@ def covering(
     """Return cases with every combination of the values of each ``strength`` options.
 
     Args:
-        options: option → its values.
         strength: how many options are looked at together: 2 for pairs, 3 for triples; None for the
             whole product.
         allowed: a function of a case, by keywords, that is False for a forbidden case. A

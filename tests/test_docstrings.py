@@ -94,7 +94,6 @@ def _silent(value: Any, text: str) -> Iterator[str]:
 
     Args:
         value: a function, or a class with its public methods.
-        text: its docstring.
     """
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(value))).body
     for function in tree.body if isinstance(tree, ast.ClassDef) else [tree]:

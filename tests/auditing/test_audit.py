@@ -131,7 +131,6 @@ def test_audit_detects_a_plan_above_the_promise(monkeypatch: pytest.MonkeyPatch)
 
 
 def unreadable(patch: pytest.MonkeyPatch) -> dg.UserTable:
-    """A table with unreadable rows."""
     opened = table()
     read = ArrowSource.read
 

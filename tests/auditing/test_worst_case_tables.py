@@ -54,7 +54,6 @@ def rows_of(table: pa.Table) -> Counter[tuple[Any, ...]]:
 
 
 def units_of(name: str, table: pa.Table, rows: Counter[tuple[Any, ...]]) -> set[Any]:
-    """The units of some rows of a table."""
     place = {column: n for n, column in enumerate(n for n in table.column_names if n != "odd")}
     found = set()
     for n, row in enumerate(rows.elements()):

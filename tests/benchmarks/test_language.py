@@ -17,7 +17,6 @@ BOUND = language.BOUND
 
 
 def stepped(name: str, setting: Any) -> Any:
-    """The gradients of a step of another way."""
     model = setting.made()
     inputs, labels = setting.drawn("cpu")
     step = peers.PEERS[name](model, lambda module: setting.losses(module(**inputs), labels), BOUND)

@@ -83,7 +83,6 @@ class Given:
         return Cell(cell.raw, cell.raw.decode(errors="replace").replace("\ufffd", "?"))
 
     def source(self, rows: Rows, folder: Path) -> Any:
-        """The first argument of ``dg.read``."""
         folder.mkdir(parents=True, exist_ok=True)
         with warnings.catch_warnings():
             # A library that builds the table may warn about its contents.
@@ -91,7 +90,6 @@ class Given:
             return self.system.ways[self.way](self.system.make(rows), folder)
 
     def options(self, rows: Rows) -> dict[str, Any]:
-        """The other arguments of ``dg.read``."""
         asked: dict[str, Any] = {"types": rows.types, "threads": 1}
         return {**asked, "rows": "as given"} if self.way in self.system.queries else asked
 
@@ -223,7 +221,6 @@ def _covered(strength: int) -> list[dict[str, Any]]:
 
 
 def same(one: Mapping[str, float] | None, two: Mapping[str, float] | None) -> bool:
-    """Whether the same numbers were published, bit for bit."""
     if one is None or two is None:
         return one is two
     return one.keys() == two.keys() and all(

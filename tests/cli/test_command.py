@@ -111,7 +111,6 @@ def test_help_lists_rare_options_and_full_help_explains_them() -> None:
 
 
 def _commands(made: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The words of all commands."""
     for name in made.list_commands(None):
         one = made.get_command(None, name)
         words = (*above, name)

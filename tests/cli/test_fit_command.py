@@ -53,7 +53,6 @@ def visits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _fit(table: Path, model: Path, kind: str = "logistic", **options: str) -> list[str | Path]:
-    """The words of a fit that works."""
     base = {
         "target": "bought" if kind in ("logistic", "svm") else "paid",
         "features": "minutes,pages,new",

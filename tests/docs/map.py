@@ -80,7 +80,6 @@ class Place:
     """A room, or where a line passes a floor.
 
     Args:
-        floor: how many floors up.
         name: the package, or both ends of the line.
     """
 

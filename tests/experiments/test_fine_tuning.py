@@ -29,7 +29,6 @@ def vocabulary() -> Any:
 
 
 def chat(n: int = 30, rows: int = 400, seed: int = 0) -> Any:
-    """Messages of few kinds, which are soon learned."""
     rng = np.random.default_rng(seed)
     texts = [WORDS[kind] for kind in rng.integers(0, len(WORDS), rows)]
     tokens = torch.from_numpy(ft.coded(texts, vocabulary()))

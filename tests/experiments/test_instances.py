@@ -39,7 +39,6 @@ def problem(request: pytest.FixtureRequest) -> Any:
 
 
 def points(problem: Any, count: int, seed: int = 0) -> FloatArray:
-    """Points of the ball, some of them at its end."""
     g = np.random.default_rng(seed)
     lengths = np.minimum(g.uniform(0, 1.5, (count, 1)), 1)
     return np.asarray(problem.distance * lengths * it.sphere(g, count, problem.dimension))

@@ -28,8 +28,6 @@ _PEOPLE = 12
 
 
 class Unreadable:
-    """Unreadable records."""
-
     def __len__(self) -> int:
         return _PEOPLE
 
@@ -87,7 +85,6 @@ def _made() -> dict[str, Any]:
 
 @cache
 def _folder() -> Path:
-    """A folder of files that methods read and write again."""
     return Path(mkdtemp(prefix="dpgrain-networks-"))
 
 

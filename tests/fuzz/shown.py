@@ -26,7 +26,6 @@ _NUMBERS: dict[str, Any] = {"n_users": 20, "epsilon": 2.0, "delta": 1e-5}
 
 @cache
 def _folder() -> Path:
-    """A folder of files that methods read and write again."""
     return Path(mkdtemp(prefix="dpgrain-shown-"))
 
 

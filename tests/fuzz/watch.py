@@ -99,7 +99,6 @@ def watched(act: Callable[[], Any], *, always: bool = False) -> Any:
     """Make a call, and return its result; None if the library raises.
 
     Args:
-        act: the call.
         always: True if no error is allowed.
 
     Raises:

@@ -118,7 +118,6 @@ _ERRORS = (1, 2, 3)
 
 
 def _table() -> pa.Table:
-    """Rows of people with secret names; one person's other cells are also secret."""
     number = np.arange(_PEOPLE * _EACH)
     rng = np.random.default_rng(5)
     secret = number == 7
@@ -171,19 +170,13 @@ def make(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Line:
-    """A command line without the name of the program.
-
-    Args:
-        command: the words of the command.
-        rest: the words after them.
-    """
+    """A command line without the name of the program."""
 
     command: tuple[str, ...]
     rest: tuple[str, ...]
 
     @property
     def words(self) -> tuple[str, ...]:
-        """All words."""
         return (*self.command, *self.rest)
 
 
@@ -213,7 +206,6 @@ def commands() -> Mapping[str, tuple[Line, ...]]:
 
 @cache
 def options(command: str) -> tuple[str, ...]:
-    """The options that a command has."""
     made: Any = dict(_commands(get_command(app)))[tuple(command.split(" "))]
     return tuple(name for one in made.params for name in one.opts if name.startswith("--"))
 
@@ -239,7 +231,6 @@ def _is_public(rest: Sequence[str]) -> bool:
 
 
 def _damage(rest: list[str], draw: random.Random, command: str) -> None:
-    """Change a line in one place."""
     place = draw.randrange(len(rest) + 1)
     odd = draw.choice(ODD if draw.random() < 0.7 else FILES)
     match draw.randrange(10):
@@ -263,13 +254,7 @@ def _damage(rest: list[str], draw: random.Random, command: str) -> None:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended.
-
-    Args:
-        code: the exit code.
-        printed: its standard output.
-        said: standard error.
-    """
+    """How a command ended."""
 
     code: int
     printed: str
@@ -277,8 +262,6 @@ class Ended:
 
 
 def run(words: Sequence[str]) -> Ended:
-    """Run a command in this process, under watch."""
-
     def act() -> Ended:
         printed, said = io.StringIO(), io.StringIO()
         with (
@@ -300,7 +283,6 @@ def run(words: Sequence[str]) -> Ended:
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
-    """The contents of a folder, recursively."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
@@ -309,18 +291,12 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 
 @dataclass(frozen=True)
 class Place:
-    """A folder in which commands run in sequence, starting from the same contents.
-
-    Args:
-        made: the source folder.
-        folder: the folder, rebuilt each time.
-    """
+    """A folder in which commands run in sequence, starting from the same contents."""
 
     made: Path
     folder: Path
 
     def anew(self) -> None:
-        """Make the folder what it was first."""
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.copytree(self.made, self.folder, symlinks=True)
 

@@ -30,7 +30,6 @@ WHO = ColumnRoles(FeatureEncoding((NumberColumn("a"), NumberColumn("b"))), users
 
 
 def _columns(count: int, seed: int = 0) -> pa.Table:
-    """Features, a target and users, some of them missing."""
     rng = np.random.default_rng(seed)
     lost = rng.random((4, count)) < 0.1
     values = [*rng.normal(size=(3, count)), rng.integers(0, 1 + count // 5, count)]

@@ -35,7 +35,6 @@ class Unread(Untouched):
 
 
 def people(rng: np.random.Generator, users: int, most: int = 200) -> dict[str, Any]:
-    """Rows of people; few have many. Labels follow from probabilities, and numbers."""
     sizes = np.minimum(rng.zipf(1.7, users), most)
     whose = np.repeat(np.arange(users), sizes)
     odds = rng.normal(size=len(whose)) + rng.normal(size=users)[whose] - 0.8
@@ -51,7 +50,6 @@ def people(rng: np.random.Generator, users: int, most: int = 200) -> dict[str, A
 
 
 def query_of(name: str, of: dict[str, Any], **asked: Any) -> ScoreQuery[Any]:
-    """The query for a score of such rows."""
     if name == "auc":
         query: Any = auc.query(of["label"], of["probability"], positive=True, **asked)
     else:
@@ -259,7 +257,6 @@ def test_each_score_has_its_query() -> None:
 
 
 def score_of(name: str, of: dict[str, Any], **asked: Any) -> str:
-    """The score of such rows as printed."""
     query = query_of(name, of, epsilon=1.0, **asked)
     with Charge(query.plan.guarantee, SeededSource(0)) as charge:
         return str(query.run(charge))

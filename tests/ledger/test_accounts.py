@@ -182,7 +182,6 @@ regions = st.tuples(sides("a"), sides("b"), st.sampled_from(["a", "b", "ab"])).m
 
 
 def only(unit: tuple[int | None, ...]) -> Region:
-    """The region of one unit."""
     return Region(
         tuple(
             Side(column, LabelSet(), missing=True, kind="BIGINT")

@@ -197,7 +197,6 @@ def check(place: str, told: Iterable[tuple[Any, str]]) -> None:
 
 
 def in_turn(world: World, names: tuple[str, str], shared: bool) -> list[Any]:
-    """The outcomes of two actions in both orders."""
     found = []
     for turned in (False, True):
         found.append(outcome(world, names, shared, turned=turned))
@@ -206,7 +205,6 @@ def in_turn(world: World, names: tuple[str, str], shared: bool) -> list[Any]:
 
 
 def alone(world: World, name: str, seams: Callable[..., list[Seam]]) -> list[Seam]:
-    """The points at which an action can pause."""
     opened = dg.Ledger(world.anew())
     found = seams(lambda: DEEDS[name](opened))
     opened.close()

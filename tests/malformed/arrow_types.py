@@ -329,11 +329,7 @@ _numbers = itertools.count()
 
 
 def kept(select: str) -> str:
-    """Keep the answer to a query as a table of the database, and return its name.
-
-    Args:
-        select: the query.
-    """
+    """Keep the answer to a query as a table of the database, and return its name."""
     name = f"rows{next(_numbers)}"
     database().execute(f"CREATE TABLE {name} AS {select}")
     return name

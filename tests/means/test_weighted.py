@@ -34,7 +34,6 @@ PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
 
 
 def rows(n: int, few: int, many: int, d: int, *, seed: int = 0, away: float = 0.0) -> Any:
-    """Half of the users with few records, half with many, some distance away from the others."""
     rng = np.random.default_rng(seed)
     users = np.repeat(np.arange(n), np.where(np.arange(n) < n // 2, few, many))
     X = rng.normal(size=(len(users), d)) + 1.0
@@ -48,7 +47,6 @@ def mean(X: Array, users: Any, **options: Any) -> MeanOfUsers:
 
 
 def weighted_mean(X: Array, users: NDArray[Any], most: int, bound: float = math.inf) -> Array:
-    """The mean of records up to a number per user, one user after the other."""
     total, weight = np.zeros(X.shape[1]), 0.0
     for user in np.unique(users):
         own = X[users == user]
@@ -62,14 +60,12 @@ def weighted_mean(X: Array, users: NDArray[Any], most: int, bound: float = math.
 
 
 def neighbour(rng: np.random.Generator, d: int, most: int) -> Array:
-    """A user's vector and number of records, of any size."""
     vector = rng.normal(size=d) * 10.0 ** rng.integers(-3, 10)
     size = rng.choice([1, 2, most - 1, most, most + 1, 1000 * most])
     return np.append(vector, max(size, 1))
 
 
 def moved(rule: Any, left: Array, right: Array, clip: float) -> float:
-    """The distance of the sums of two tables in clipping bounds, on the grid."""
     step = grid_step(clip, 2.0)
     one, two = (added_in_steps(Vectors(rule(table)), clip, step) for table in (left, right))
     return float(np.linalg.norm(one - two)) * step / clip

@@ -38,7 +38,6 @@ def test_fast_decisions_equal_exact_arithmetic(
 
 
 def _bits() -> list[int]:
-    """First 63 bits that reach every part of the inverse, the far tail most of all."""
     rng = np.random.default_rng(7)
     bits = [int(2.0**e) for e in rng.uniform(math.log2(inversion._RARE_STEPS), 63, 250)]
     bits += [int(b) for b in rng.integers(1, 2**63, 100, dtype=np.int64)]

@@ -26,8 +26,6 @@ USER: dict[str, Any] = {"unit": dg.User()}
 
 
 class Unread:
-    """A source that must not be read."""
-
     name = title = "The table"
     untyped = False
 

@@ -48,7 +48,6 @@ EXCEPT: Mapping[str, Mapping[str, Any]] = {
 def ask(
     name: str, people: People, end: int = 0, seed: int | None = None
 ) -> tuple[dg.Query[Any], Mapping[str, Any]]:
-    """Return a query over files, or arrays in memory, and the arguments of its function."""
     publisher = publishers(people)[name]
     options = {option: values[end] for option, values in publisher.options.items()}
     if len(publisher.units) > 1:

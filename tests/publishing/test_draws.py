@@ -63,7 +63,6 @@ VECTORS = Vectors(np.full((N, D), 0.3))
 
 
 def started(mean: Mean, charged: Mean | None = None) -> Any:
-    """A run of a mean, within the charge of another one or its own."""
     event = (mean if charged is None else charged).event
     return mean.start(charge_of(event, SystemSource()).rounds(event), np.arange(N))
 

@@ -16,8 +16,6 @@ from dpgrain.publishing.receipt import Receipt
 
 @dataclass
 class Listed:
-    """A ledger that keeps a list."""
-
     place: str = "listed"
     charged: list[dg.Guarantee] = field(default_factory=list)
 

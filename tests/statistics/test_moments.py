@@ -209,7 +209,6 @@ def test_means_of_mostly_clipped_users_are_flagged() -> None:
 
 
 def incomes() -> dg.UserTable:
-    """8,000 people; 100 of them have more than 200,000."""
     rng = np.random.default_rng(4)
     x = np.minimum(rng.lognormal(9.4, 0.6, 8000), 199_999)
     x[:100] = 400_000

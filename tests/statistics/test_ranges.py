@@ -181,7 +181,6 @@ def test_counts_around_the_fullest_bin_are_no_steep_tail() -> None:
 
 
 def nodes(numbers: FloatArray, rule: AutoTree, sd: float, rng: np.random.Generator) -> FloatArray:
-    """Noisy counts of the nodes of a tree of all magnitudes."""
     codes, _ = rule.tree(np.zeros(numbers.size, dtype=np.int64), numbers)
     counts = np.bincount(codes, minlength=rule.tree.corners)
     noisy: FloatArray = counts + rng.normal(0, sd, counts.size)

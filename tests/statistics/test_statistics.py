@@ -162,7 +162,6 @@ COVERED: dict[str, tuple[Callable[..., Any], list[str]]] = {
 
 
 def coverage(name: str, noise: str, runs: int, epsilon: float) -> float:
-    """The coverage of the 95% interval for the noiseless estimate."""
     ask, _ = COVERED[name]
     table = cases.table_of(cases.clean(), threads=1, engine=InMemory)
     options: dict[str, Any] = {"unit": dg.User(), "epsilon": epsilon, "delta": 1e-6, "noise": noise}

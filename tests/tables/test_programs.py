@@ -79,12 +79,9 @@ class Plain:
     """A table of plain Python.
 
     Args:
-        rows: the rows.
-        kinds: column → type.
         origin: column → what it is: "own", "cells", "derived" or "days".
         whole: whether rows combine several records, or two tables.
         carried: grouping columns of `per_user`: a row combines records of one cell of each.
-        regions: the nested regions of the records.
     """
 
     rows: list[Row]
@@ -98,7 +95,6 @@ class Plain:
         return name.casefold() in {known.casefold() for known in self.kinds}
 
     def columns(self, *kinds: str, cells: bool = False) -> list[str]:
-        """The columns of some types."""
         return [
             name
             for name, kind in self.kinds.items()
@@ -123,7 +119,6 @@ def finite(value: Any) -> Any:
 
 
 def lifted(of: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that is missing where a part of it is."""
     return lambda *parts: None if None in parts else of(*parts)
 
 
@@ -171,7 +166,6 @@ def expression(table: Plain, draw: random.Random) -> tuple[str, str, Callable[[R
 
 
 def condition(table: Plain, draw: random.Random) -> tuple[str, Callable[[Row], Any]]:
-    """An expression that is true or false."""
     while True:
         text, kind, function = expression(table, draw)
         if kind == "bool":
@@ -240,7 +234,6 @@ def where(table: Plain, draw: random.Random) -> Step:
 
 
 def number(table: Plain, draw: random.Random) -> tuple[str, str, Callable[[list[Row]], Any]]:
-    """A number of a person's rows."""
     text, holds = condition(table, draw)
     made: list[tuple[str, str, Callable[[list[Row]], Any]]] = [
         ("count()", "int", len),
@@ -467,7 +460,6 @@ def allowed(opened: dg.UserTable, unit: Any, key: str) -> bool:
 
 
 def same_schema(base: Base, opened: dg.UserTable, table: Plain) -> None:
-    """The columns, the region and the units that may be protected."""
     # Parts of features, such as `count()`, are also columns.
     assert {name for name in opened.schema if "(" not in name} == set(table.kinds)
     assert set(opened.derived) == {

@@ -28,7 +28,6 @@ LEDGER = "visits.ledger"
 
 
 def given() -> dict[str, Any]:
-    """A network and the records of sixty people."""
     torch.manual_seed(2)
     network = torch.nn.Sequential(
         torch.nn.Linear(4, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1)

@@ -40,7 +40,6 @@ families = every("gpt2", "vit")
 
 
 def losses(module: Any, batch: Any) -> Any:
-    """The loss of each record: a mean over all its outputs."""
     return module(**batch).logits.float().square().flatten(1).mean(1)
 
 

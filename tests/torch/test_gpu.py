@@ -156,7 +156,6 @@ def test_sums_of_filters_are_as_exact_as_is_billed(
 
 
 def pictures() -> Any:
-    """A convolutional network with dropout."""
     torch.manual_seed(5)
     return nn.Sequential(
         nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.2),
@@ -184,7 +183,6 @@ NUMBERS: dict[str, Any] = {
 
 
 def begun(seed: int | None = 1, module: Any = None, **options: Any) -> Any:
-    """An engine with its module, optimizer and loader."""
     module = pictures() if module is None else module
     given = {
         "module": module,
@@ -198,7 +196,6 @@ def begun(seed: int | None = 1, module: Any = None, **options: Any) -> Any:
 
 
 def follow(run: Any, steps: int = 10**9) -> Any:
-    """Make steps, and return the weights."""
     _, module, optimizer, loader = run
     for x, y in loader if len(loader) else ():
         optimizer.zero_grad()

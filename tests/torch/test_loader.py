@@ -58,8 +58,6 @@ def test_interrupted_loop_resumes_at_its_step() -> None:
 
 
 class Words(torch.utils.data.Dataset):
-    """Records by place, as text and a number."""
-
     def __len__(self) -> int:
         return 6
 

@@ -53,7 +53,6 @@ UNITS: dict[str, tuple[Unit, dict[str, Any], dict[Relation, float]]] = {
 
 
 def of_unit(name: str) -> IndexArray:
-    """The rows of the last unit."""
     if name == "record":
         return np.array([RECORDS - 1])
     if name == "element":
@@ -341,8 +340,6 @@ def test_a_large_delta_is_warned_of() -> None:
 
 
 class Stream(torch.utils.data.IterableDataset):
-    """Records in a custom order."""
-
     def __iter__(self) -> Any:
         return iter([])
 

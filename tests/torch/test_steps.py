@@ -276,7 +276,6 @@ WAYS = ["processor", "device", "exact"]
 
 
 def noise(way: str, source: RandomSource, sd: float = 3.0) -> FloatArray:
-    """The noise of one step, with a clipping bound of 1, as one vector."""
     part = Gaussian(sd)
     weights = [torch.zeros(shape) for shape in SHAPES]
     if way == "exact":

@@ -136,7 +136,6 @@ def _reduced(each: Any, reduction: str) -> Any:
 
 
 def _rows(each: Any, mask: Any) -> tuple[Any, Any]:
-    """Entries by record, and their weights."""
     records = len(mask)
     each = each.reshape(records, -1)
     counted = mask.reshape(records, -1)

@@ -735,7 +735,6 @@ def test_sums_of_both_signs_explain_the_missing_minimum() -> None:
 
 
 def counts(keys: list[Any], std_error: float = 24.4) -> dg.Histogram:
-    """Counts by one key; the largest is in the middle."""
     table = dg.read(pa.table({"who": [1], "key": pa.array(keys[:1])}), user="who")
     options = {**OPTIONS, "clip": 1.0, "domain": keys}
     made = dg.count(table, by="key", **options)

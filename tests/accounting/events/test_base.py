@@ -94,7 +94,6 @@ ADDED = [name for name, event in EVENTS.items() if event.level == "element"]
 
 
 def closed(event: Event, **asked: Any) -> bool:
-    """Whether nothing is composed numerically."""
     names = {"relation": "zero_out", **asked}
     return not event.loss(**names).pairs
 

@@ -36,7 +36,6 @@ def geometric(scale: float) -> Array:
 
 
 def reaches(scale: float, needed: NDArray[np.int64]) -> Array:
-    """P(ν ≥ needed)."""
     tails = np.append(np.cumsum(geometric(scale)[::-1])[::-1], 0.0)
     found: Array = tails[np.clip(needed + _REACH, 0, _VALUES.size)]
     return found

@@ -36,7 +36,6 @@ SHARED = Contribution(layout="shared")
 
 
 def of(first: int, end: int) -> Region:
-    """The region of some whole numbers."""
     return Region((Side("day", Span("whole", first, end)),))
 
 

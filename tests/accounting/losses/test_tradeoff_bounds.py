@@ -29,7 +29,6 @@ PRIORS = (0.001, 0.2, 0.5, 0.9)
 
 
 def _promised(epsilon: float, delta: float, alphas: np.ndarray) -> np.ndarray:
-    """The trade-off curve of (ε, δ)-DP."""
     steep = 1 - delta - math.exp(epsilon) * alphas
     flat = math.exp(-epsilon) * (1 - delta - alphas)
     return np.maximum(np.maximum(steep, flat), 0.0)

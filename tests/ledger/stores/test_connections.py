@@ -14,8 +14,6 @@ from dpgrain.ledger.stores.connections import Connections
 
 
 class Told:
-    """A connection that records its users and its closing."""
-
     opened = 0
 
     def __init__(self) -> None:

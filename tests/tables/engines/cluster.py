@@ -154,6 +154,5 @@ class Cluster:
         return list(schema.types)
 
     def __call__(self, rows: TableRows) -> Spark:
-        """The engine, for ``dg.read(engine=…)``."""
         session: Any = self
         return Spark(rows, session)

@@ -90,7 +90,6 @@ def visits(server: Database) -> str:
 
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[str, ...], bool]]:
-    """The columns of each query, and whether the server groups."""
     asked: list[tuple[tuple[str, ...], bool]] = []
     fetch = PostgresSession._fetch
 
@@ -369,7 +368,6 @@ NO_TABLES: dict[str, list[str]] = {
 
 @pytest.fixture(scope="module")
 def reader(server: Database) -> str:
-    """The address for a user who is not the owner."""
     server.run("CREATE ROLE reader LOGIN")
     return server.other(user="reader")
 
@@ -601,7 +599,6 @@ def test_missing_driver_is_named(
 
 @pytest.fixture(scope="module")
 def secret(server: Database, visits: str) -> Iterator[str]:
-    """The address of a user with a required password."""
     server.run(
         f"CREATE ROLE guarded LOGIN PASSWORD '{SECRET}'", f"GRANT SELECT ON {visits} TO guarded"
     )

@@ -155,8 +155,6 @@ COMMANDS: dict[str, list[str]] = {
 def inside(
     command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[..., tuple[int, str, str]]:
-    """A command in an empty folder: exit code, output, errors."""
-
     def run(*words: str | Path) -> tuple[int, str, str]:
         done = command(*words)
         return done.returncode, done.stdout, done.stderr
