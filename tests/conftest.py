@@ -29,7 +29,6 @@ with warnings.catch_warnings():
 # The advice to check CSV files has its own test.
 os.environ["DPGRAIN_QUIET"] = "1"
 
-# Runs a command from its words.
 Command: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 
 

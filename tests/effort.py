@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from dpgrain.noise import SeededSource, SystemSource
 
-#: How much a run tries: 1 or 3, or None for everything.
 Level: TypeAlias = Literal[1, 3] | None
 LEVELS: dict[str, Level] = {"1": 1, "3": 3, "full": None}
 

@@ -9,11 +9,9 @@ from typing import Any, TypeAlias
 
 from dpgrain.errors import ParameterError
 
-# Option → the place of its value.
 _Case: TypeAlias = dict[str, int]
 # Values of some options that are to meet: (option, place of its value), in the order of the options.
 _Meeting: TypeAlias = tuple[tuple[str, int], ...]
-# Candidates per selected case; the one with most new combinations is selected.
 _DRAWS = 12
 # Cases drawn for a combination before it counts as impossible.
 _DRAWS_OF_ALLOWED = 200

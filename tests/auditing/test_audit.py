@@ -46,7 +46,6 @@ QUERIES: dict[str, Callable[[], Query[Any]]] = {
 
 
 def audited(name: str, draws: int = DRAWS, **how: Any) -> Audit:
-    # Time enough for all draws, so that every run of a test is the same.
     return audit(QUERIES[name](), **{"units": (1, 2), "seconds": 1e4, "runs": 20, "draws": draws,
                                      "random_state": 7, **how})  # fmt: skip
 

@@ -79,7 +79,6 @@ def test_neighbours_differ_by_units(name: str, units: int, relation: Relation) -
         changed = units_of(name, pair.one, more) | units_of(name, pair.other, less)
         assert len(changed) <= units, pair.description
         if name != "user":
-            # One person's rows and no one else's.
             people = pair.one.column_names.index("who")
             assert len({row[people] for row in (*more, *less)}) <= 1
 

@@ -20,7 +20,6 @@ from tests.releases.cases import without_its_rows
 
 import dpgrain as dg
 
-# Rows of the person with unique items and numbers.
 _SECRET = slice(33, 36)
 
 
@@ -52,7 +51,6 @@ def relation(rows: pa.Table, breaks: bool = False) -> Any:
     return held.filter("CAST(who AS BIGINT) > 0" if breaks else "true")
 
 
-#: Ways to give a table.
 FORMS: Mapping[str, Callable[[pa.Table, Path], Any]] = {
     "Arrow": lambda rows, _: rows,
     "pandas": lambda rows, _: rows.to_pandas(),
@@ -62,7 +60,6 @@ FORMS: Mapping[str, Callable[[pa.Table, Path], Any]] = {
     "stream": lambda rows, _: stream(rows),
     "DuckDB": lambda rows, _: relation(rows),
 }
-#: Ways to give a table that cannot be read to its end.
 BROKEN: Mapping[str, Callable[[pa.Table, Path], Any]] = {
     "Parquet": parquet,
     "CSV": csv,

@@ -25,7 +25,6 @@ Vectors: TypeAlias = list[list[float]]
 
 UNITS = (1, 2, 5)
 DELTAS = (1e-9, 1e-6, 1e-3)
-# A law of noise or a choice, by the function that draws it.
 _LAWS = {
     "with_gaussian": "gaussian",
     "with_laplace": "laplace",

@@ -21,11 +21,8 @@ from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 
-#: Engines of this process.
 LOCAL: list[Any] = ["duckdb", InMemory]
-#: Every way to give a table: the name of its system of types, and the way.
 WAYS = [(name, way) for name, system in SYSTEMS.items() for way in system.ways]
-#: The malformed cells of an unused column.
 MEANINGS = (
     "whole",
     "real",

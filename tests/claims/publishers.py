@@ -277,7 +277,6 @@ def publishers(people: People) -> dict[str, Publisher]:
 
 
 PUBLISHERS = publishers(People.of(0))
-#: The public names.
 NAMES = (PUBLISHERS.keys() - {"estimators"}) | {
     f"dpgrain.learn.{name}" for name in ESTIMATORS.values()
 }

@@ -770,8 +770,6 @@ def test_mismatched_types_are_named_without_values(tmp_path: Path) -> None:
     assert "secret" not in shown
 
 
-# -- an empty table --
-
 EMPTY: dict[str, Any] = {
     "array": np.zeros((0, D)),
     "objects": np.zeros((0, D), dtype=object),

@@ -159,7 +159,6 @@ CLAIMS = {
     "mean": Claim(
         by_cell(dg.mean, "x", epsilon=1000.0, **RATIO, **GAUSSIAN), 0.95, NORMAL, 0.95, rows=8
     ),
-    # Two Laplace numbers together have lighter tails than the one they are taken for.
     "mean, Laplace": Claim(
         by_cell(dg.mean, "x", epsilon=400.0, **RATIO, **LAPLACIAN), 0.954, 0.9497, 0.956, rows=4
     ),

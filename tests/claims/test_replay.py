@@ -202,7 +202,6 @@ def test_a_ledger_notes_nothing_of_rows(name: str, tmp_path: Path) -> None:
 
     product = {**product_of(name), "unit": (dg.User(),), "relation": ("zero_out",)}
     for asked in covering(product):
-        # Modules must be loaded before the draws are recorded.
         _outcome(FIRST[name], asked, tmp_path)
         with recorded() as draws:
             first, result = noted(FIRST[name], asked)

@@ -1,4 +1,4 @@
-"""`dpgrain fit` and `dpgrain predict`, as a person runs them; the report of a fit."""
+"""`dpgrain fit` and `dpgrain predict`, like a person's; the report of a fit."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_fit_report_and_predict(visits: Path, tmp_path: Path, command: Command) 
     assert list(rows.columns) == ["person", "prediction", "probability 0", "probability 1"]
     truth = pq.read_table(visits).to_pandas()
     assert (rows.person == truth.person).all()
-    # Noise moves the intercept, and with it where predictions change; it hardly moves their order.
+    # Noise moves the intercept, and with it where predictions change; it barely moves their order.
     assert rows["probability 1"].corr(truth.minutes, method="spearman") > 0.3
     assert np.allclose(rows["probability 0"] + rows["probability 1"], 1)
 
@@ -154,7 +154,7 @@ def test_csv_and_parquet_tell_the_same(visits: Path, tmp_path: Path, command: Co
     models = []
     for ending in (".parquet", ".csv"):
         out = tmp_path / f"m{ending}.json"
-        # Columns of CSV are text, where yes and no are no numbers.
+        # Columns of CSV are text, where yes and no are not numbers.
         types = ["--type", "minutes,pages,paid=double"] if ending == ".csv" else []
         done = command(*_fit(visits.with_suffix(ending), out, "linear", seed="1",
                              features="minutes,pages"), *types)  # fmt: skip
@@ -196,7 +196,7 @@ def test_bad_values_follow_the_rule_and_raise_nothing(tmp_path: Path, command: C
 
 
 def test_user_index_is_independent_of_other_users(tmp_path: Path, command: Command) -> None:
-    # Batches of a stream are told apart by places: removing one user must not move another.
+    # Batches of a stream are distinguished by indices: removing one user must not move another.
     rows = pd.DataFrame({"person": [0, 7, 3, 7, 12], "x": [0.1, 0.2, 0.3, 0.4, 0.5]})
     encoding = FeatureEncoding((NumberColumn("x"),))
     found = load_rows(dg.read(rows, user="person"), encoding, Curator(), named=True).users
@@ -205,7 +205,7 @@ def test_user_index_is_independent_of_other_users(tmp_path: Path, command: Comma
     assert fewer is not None
     assert found.tolist() == [0, 7, 3, 7, 12]
     assert fewer.tolist() == [7, 3, 7, 12]
-    # The command uses them, by places in a roster that is stated.
+    # The command uses them, by their indices in the stated roster.
     table, out = tmp_path / "t.csv", tmp_path / "m.json"
     rows.to_csv(table, index=False)
     words: list[str | Path] = ["fit", "linear", table, "--target", "x", "--features", "x2"]
@@ -408,7 +408,7 @@ def _interrupted(words: list[str | Path]) -> tuple[int, str]:
         printed += os.read(ours, 4096)
     process.send_signal(signal.SIGINT)
     with suppress(OSError):
-        # Reading from a terminal that nobody writes to any more is an error.
+        # Reading from a terminal without a writer is an error.
         while more := os.read(ours, 4096):
             printed += more
     os.close(ours)

@@ -153,7 +153,6 @@ def test_group_rule_charges_more_than_the_run(noise: float, members: int) -> Non
     else:
         assert found.epsilon > 1.001 * exact
         assert found.noise_multiplier > 1.001 * noise
-    # With the rule's noise it proves the guarantee, no more and barely less.
     asked = ft.ByGroups.of(
         found.noise_multiplier, 0.01, 50, promised=exact, members=members
     ).epsilon

@@ -43,13 +43,11 @@ if TYPE_CHECKING:
 else:
     networks = lazy_import("tests.fuzz.networks")
 
-#: The packages with public names.
 ROOMS = (
     "dpgrain",
     *(f"dpgrain.{room}" for room in ("accounting", "learn", "means", "noise", "optimize")),
     *(f"dpgrain.{room}" for room in ("papers", "planning", "shuffle", "datasets")),
 )
-#: The packages with public names if PyTorch is installed.
 NETWORKS = ("dpgrain.torch", "dpgrain.torch.losses")
 
 
@@ -555,7 +553,6 @@ def examples(name: str) -> tuple[Example, ...]:
             recorder.run(partial(_docstring, each), is_short=_is_of_networks(name))
     is_bare = isinstance(value, type) and not inspect.isfunction(getattr(value, "__init__"))  # noqa: B009
     if is_bare and any(not target.name for target in targets):
-        # Callables without parameters have no malformed arguments.
         recorder.found[""] = [Example(Target("", None, ()), {}, _nothing, 0)]
     return tuple(example for found in recorder.found.values() for example in found)
 

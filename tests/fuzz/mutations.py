@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any, TypeAlias
 
-#: One kind of damage: from bytes to bytes. It may take from other valid files.
 Damage: TypeAlias = Callable[[bytes, random.Random, Sequence[bytes]], bytes]
 
 #: Pieces of text that readers stumble over: numbers, nulls, quotes, brackets, marks of encodings.

@@ -218,7 +218,6 @@ def _units() -> None:
     plan.plot()
 
 
-#: Class → calls of its methods; shared methods are called on the first class.
 SHOWN: Mapping[str, Callable[[], object]] = {
     "dpgrain.Budget": _budget,
     "dpgrain.Histogram": _histogram,

@@ -31,14 +31,11 @@ from dpgrain import learn
 from dpgrain.cli import main
 from dpgrain.cli.app import app
 
-# Tables that the examples of help are about.
 _TABLES = ("visits", "sales", "scores", "speeches", "days", "new")
-# Columns of those tables: user ids, words, days and numbers.
 _USERS = ("person", "who", "customer", "student", "speaker")
 _WORDS = ("page", "topic", "word", "region", "country", "week")
 _NUMBERS = ("score", "hours", "paid", "amount", "pages", "minutes", "steps", "sleep", "pulse")
 _PEOPLE, _EACH = 24, 3
-# The contents of a release file, and its requests.
 _RELEASES = """
 [table]
 source = "visits.parquet"
@@ -68,7 +65,6 @@ _INSTEAD = {
     "=pages.txt": "=areas.txt",
     "=topics.txt": "=areas.txt",
 }
-#: Words that no option expects.
 ODD = (
     *("", " ", "-", "--", "---", "-1", "-0", "0", "1", "2", "7", "0.5", "1e-9", "1e-320", "1e400"),
     *("nan", "inf", "-inf", "9" * 400, "1_000", "１", "0x10", "true", "None", "auto", "a", "A"),
@@ -100,7 +96,6 @@ ODD = (
         "{}",
     ),
 )
-#: Files of another type than the option's.
 FILES = (
     *("empty.csv", "cut.parquet", "damaged.parquet", "bytes.csv", "list.json", "deep.toml"),
     *("a folder", "link.parquet", "visits.parquet", "visits.ledger", "model.json"),
@@ -108,7 +103,6 @@ FILES = (
 )
 # Prefixes of options for public names, or for per-row output.
 _PUBLIC = ("--domain", "--element", "--cells", "--join-public", "--keep")
-# Files with secret rows.
 _SECRET = (*_TABLES, "link.parquet", "bytes.csv", "cut.parquet", "damaged.parquet")
 # Files that are read to their end only after the charge; the last line is malformed.
 _STAYS = re.compile(r"^Line \d+ of the ledger '.*' stays charged: ", re.MULTILINE)

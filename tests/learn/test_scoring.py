@@ -78,7 +78,6 @@ def test_intervals_have_95_percent_coverage_of_the_score(
         truth = r2_score(y, predicted, sample_weight=weights)
     query = query_of(name, of, users=of["users"], epsilon=epsilon)
     sums = query._sums()  # type: ignore[attr-defined]
-    # The same rows each time; only the noise is new.
     monkeypatch.setattr(type(query), "_sums", lambda _: sums)
     held, informed = 0, []
     for seed in range(400):

@@ -116,7 +116,6 @@ def test_a_fit_describes_the_average_record() -> None:
         assert abs(fit(X, y, users, max_records=most).coef_[0] - 1.47) < 0.06
     plain = fit(X, y, users, weights="users")
     assert abs(plain.coef_[0] - 1.0) < 0.06
-    # At most one record each: equal weights, bit for bit.
     assert fit(X, y, users, max_records=1).coef_.tolist() == plain.coef_.tolist()
 
 

@@ -66,7 +66,6 @@ def with_log(place: Path, releases: int) -> sqlite3.Connection:
     made(place).close()
     held = sqlite3.connect(place, isolation_level=None)
     assert held.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
-    # A reading connection has the log open.
     held.execute("SELECT max(number) FROM lines").fetchall()
     charged_to_log(place, releases)
     return held

@@ -26,7 +26,6 @@ from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import LabelSet, Region, Side, Span
 
 DAY = cases.on("2026-01-10")
-# Regions that share one day; the analyst uses one after the other.
 REGIONS = (
     DAY,
     cases.on("2026-01-01", "2026-01-10"),

@@ -20,7 +20,6 @@ Meaning: TypeAlias = Literal[
 ]
 #: The value of a cell without a specified reading: engines nevertheless agree on it.
 UNSTATED = object()
-#: Microseconds of a day.
 DAY = 24 * 60 * 60 * 10**6
 # Microseconds since 1970 that every calendar here reaches; beyond, a time may be missing as well.
 _REACH = 2**63 - 4 * DAY
@@ -47,9 +46,7 @@ class Cell:
     or_missing: bool = False
 
 
-#: The plain cells of a type, and its malformed ones by name.
 Cells: TypeAlias = tuple[tuple[Cell, ...], dict[str, Cell]]
-#: From raw values to a column of a type.
 Column: TypeAlias = Callable[[Sequence[Any]], Any]
 
 

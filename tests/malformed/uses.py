@@ -90,7 +90,6 @@ def _functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     yield "mean of columns", _mean_of_columns
 
 
-#: Functions that publish something of a table.
 FUNCTIONS: Mapping[str, Callable[..., Any]] = dict(_functions())
 #: Use → the column_meanings of types that suit it.
 ROLES: Mapping[str, tuple[str, ...]] = {

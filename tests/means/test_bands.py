@@ -125,7 +125,6 @@ def test_no_neighbour_moves_a_round_beyond_the_charge(
             alone[turn] = moved[turn]
             worst = max(worst, float(np.linalg.norm(whole @ alone)))
         seen = float(np.linalg.norm(whole @ moved))
-        # The changes of different participations are orthogonal.
         assert seen <= billed * math.sqrt(len(turns)) * (1 + 1e-9)
     assert 0.7 * billed < worst <= billed * (1 + 1e-9)
 

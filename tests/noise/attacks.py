@@ -25,9 +25,7 @@ from dpgrain.auditing.epsilon_bounds import (
 
 FloatArray: TypeAlias = NDArray[np.float64]
 BoolArray: TypeAlias = NDArray[np.bool_]
-#: From a secret number and a count to that many outputs.
 Mechanism: TypeAlias = Callable[[float, int], Any]
-#: From outputs to whether each is taken for one of the first neighbour.
 Decide: TypeAlias = Callable[[Any], BoolArray]
 
 #: Error probability of a bound.

@@ -165,7 +165,6 @@ def truncated_fit(samples: IntArray, epsilon: float, cutoff: int) -> float:
     seen = np.bincount(samples + cutoff, minlength=mass.size)
     assert seen.size == mass.size
     expected = samples.size * mass / mass.sum()
-    # Rare values are counted together.
     common = expected >= 5
     seen = np.append(seen[common], seen[~common].sum())
     expected = np.append(expected[common], expected[~common].sum())

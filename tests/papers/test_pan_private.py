@@ -387,7 +387,6 @@ def test_owners_are_places_in_the_roster(owners: Any) -> None:
         mean.start(SystemSource(), owners)
     with refuses("owners", "one user per block"):
         mean.start(SystemSource(), np.arange(3)).estimate(Vectors(np.zeros((2, 1))))
-    # Without any data there is noise.
     nobody: NDArray[Any] = np.array([])
     assert mean.start(SystemSource(), nobody).estimate(Vectors(np.zeros((0, 1)))).all()
 

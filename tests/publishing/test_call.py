@@ -31,7 +31,6 @@ from dpgrain.words.plan_text import budget_text
 PROMISE: Mapping[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
 VISITS = dg.read(pa.table({"who": [1, 2, 2], "page": ["a", "b", "a"]}), user="who")
 STORED = [name for name in PUBLISHERS if name != "dpgrain.select"]
-# The first and the last value of each option of a function, …
 ENDS = (0, -1)
 # … except for impossible combinations.
 EXCEPT: Mapping[str, Mapping[str, Any]] = {

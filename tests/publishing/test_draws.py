@@ -130,9 +130,6 @@ def test_rounds_of_a_soft_core_are_counted() -> None:
         run._comparisons.noisy(SUMS, 1.0)
 
 
-# -- the source itself --
-
-
 def test_gaussians_share_their_precision() -> None:
     """Four draws of 2 cost as much as one of 1, with the same contribution."""
     event = Gaussian(2.0, count=4) + Gaussian(2.0, Contribution(layout="shared"))

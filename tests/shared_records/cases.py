@@ -11,7 +11,6 @@ from scipy.optimize import linprog
 
 from dpgrain.shared_records.sharing import SharedAmounts
 
-#: A row: its owners, and its contribution.
 Row: TypeAlias = tuple[tuple[int, ...], int]
 
 

@@ -148,7 +148,6 @@ def test_likely_clamped_part_sums_counts_and_tail(sign: int, power: int) -> None
     counts[one : one + 4] = [8000.0, 2000.0, 500.0, 125.0]
     bounds = (1.0, 8.0) if sign > 0 else (-8.0, -1.0)
     found = rule.clamped(counts[::sign], 1e-6, bounds, power=power)
-    # No count is likely beyond a noise of 10⁻⁶.
     values = np.repeat(sign * math.sqrt(2) * 2.0 ** np.arange(4), [8000, 2000, 500, 125])
     kept = np.clip(values, *bounds)
     centre = kept.mean() if power > 1 else 0.0

@@ -24,7 +24,6 @@ from dpgrain.shared_records.extension import BoundSearch
 from dpgrain.statistics.group_estimates import Histogram
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Relation, Unit
 
-#: Owners, channel, amount.
 Row = tuple[tuple[str, ...], str, float]
 CHANNELS = ("x", "y", "z")
 PEOPLE = "abcde"

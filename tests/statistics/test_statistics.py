@@ -24,7 +24,6 @@ def fits(statistic: str, name: str, shape: cases.Shape) -> bool:
     if mapped and (not shape.keys or shape.keys[0] != "item"):
         return False
     if name == "mapping" and shape.domain in ("selected", "mixed"):
-        # Its keys are the domain.
         return False
     if statistic in ("top", *cases.TOPS) and not shape.keys:
         return False

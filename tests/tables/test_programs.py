@@ -23,11 +23,9 @@ from dpgrain.errors import DpgrainError
 from dpgrain.tables.blocks import UnitBlocks
 
 Row = dict[str, Any]
-# Steps of a program; names are few, so that they are used again.
 STEPS = 4
 NAMES = ("n", "N", "kind", "at", "day", "paid in", "zone", "one", "two")
 KEYS = ("int", "text", "bool", "date")
-#: Items that no row has.
 ABSENT = {"int": 99, "text": "absent", "bool": True, "date": "1999-01-01"}
 
 
@@ -63,7 +61,6 @@ KINDS = {
     "paid in": "real",
     "folder": "text",
 }
-#: Public tables, each with the type of its columns next to the key.
 PUBLIC: list[tuple[list[Row], dict[str, str]]] = [
     ([{"key": "a", "zone": "x", "two": 7}, {"key": "b", "zone": "y", "two": None}],
      {"zone": "text", "two": "int"}),

@@ -136,7 +136,6 @@ def nearest(h: Any, t: Any) -> Any:
     return h.detach().square().sum(1).mul(10).long() % len(t)
 
 
-#: Functions in which hidden records (n, WIDTH) meet shared vectors (k, WIDTH).
 MEETINGS: Mapping[str, Callable[[Any, Any], Any]] = {
     "einsum": lambda h, t: torch.einsum("bd,kd->bk", h, t),
     "einsum of three": lambda h, t: torch.einsum("bd,kd,kd->bk", h, t, t),
@@ -255,7 +254,6 @@ MIXING: Mapping[str, Callable[[Any, Any], Any]] = {
     "balance of experts": lambda h, t: h @ t.T * torch.softmax(h @ t.T, 1).mean(0),
 }
 
-#: Layers that read the table.
 READERS: Mapping[str, Callable[[], Any]] = {
     "layer norm": lambda: nn.LayerNorm(WIDTH),
     "group norm": lambda: nn.GroupNorm(2, WIDTH),

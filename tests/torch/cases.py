@@ -182,7 +182,6 @@ def tokens(rows: int) -> Any:
     return torch.randint(0, TOKENS, (rows, LENGTH))
 
 
-#: Networks with the function that draws their input, by purpose.
 NETWORKS: Mapping[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
     "linear": (lambda: nn.Linear(WIDTH, CLASSES), numbers(WIDTH)),
     "deep": (

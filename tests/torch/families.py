@@ -95,7 +95,6 @@ _QV = ("q_proj", "v_proj")
 # Names since version 5 of transformers, and before.
 _OF_PICTURES = (*_QV, "query", "value")
 
-#: Families by name; families without a rule come last.
 FAMILIES: Mapping[str, Family] = {
     "gpt2": Family(
         "GPT2LMHeadModel",

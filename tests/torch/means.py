@@ -26,7 +26,6 @@ def means(rounds: int = 3) -> dict[str, Mean]:
     }
 
 
-#: The user of each record.
 PEOPLE = np.repeat(np.arange(40), np.tile([1, 2, 3, 4], 10))
 
 

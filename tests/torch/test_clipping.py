@@ -1,4 +1,4 @@
-"""Clipped sums are those of a loop over blocks, and no block is longer than is billed."""
+"""Clipped sums equal a loop over blocks, and no block exceeds the charged bound."""
 
 from __future__ import annotations
 
@@ -101,14 +101,14 @@ def test_half_precision_is_added_up_in_single() -> None:
     assert distance(looped, case.clipped(0.3)) < 0.05 * norms
 
 
-# -- what no block may exceed, whatever its records are --
+# -- the bound of a block, for any records --
 
 SCALES = (1e-30, 1e-12, 1.0, 1e3, 1e6, 1e9)
 NEVER = (math.inf, -math.inf, math.nan, 1e30)
 
 
 def adversarial(kind: str, layout: BlockLayout, rng: np.random.Generator, precision: Any) -> Use:
-    """A use with entries of odd sizes, some of which cancel, or are no numbers."""
+    """A use with entries of odd sizes, which cancel, or are NaN."""
 
     def tensor(*shape: int) -> Any:
         values = rng.choice(rng.choice(SCALES, size=2), size=shape) * rng.normal(size=shape)
@@ -174,7 +174,7 @@ def test_block_sum_is_independent_of_invalid_blocks(
 
 
 def test_a_norm_from_cancelling_terms_is_not_believed() -> None:
-    # Terms of norm 10^5 cancel up to rounding: what is left must not be longer than the bound.
+    # Terms of norm 10^5 cancel up to rounding: the remainder must be within the bound.
     torch.manual_seed(1)
     x = torch.randn(1, 10, 400).repeat(2, 1, 1)
     b = torch.randn(1, 10, 300) * 1e4
@@ -232,7 +232,7 @@ def test_exact_sums_are_whole_numbers_within_the_bound() -> None:
 @pytest.mark.parametrize("bound", [1e-9, 1e-6, 1e-3, 0.1, 1.0, 1e4])
 @pytest.mark.parametrize("kind", ["outer", "kept", "lookup", "filters"])
 def test_no_size_of_numbers_gets_past_the_bound(kind: str, bound: float, flush: bool) -> None:
-    # The sums are looked at with 2,048 inputs, of which each size of gradients makes one length.
+    # The sums have 2,048 inputs; each size of gradients has one norm.
     layout, longest = BlockLayout((1,)), 0.0
     torch.set_flush_denormal(flush)
     try:

@@ -24,7 +24,6 @@ from dpgrain.torch.clipping import clipped_sums, overshoot, vector_norm
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.recorder import Recorder
 
-# Models of these libraries warn of settings that do not matter here.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),

@@ -1,4 +1,4 @@
-"""What holds on a processor holds on a GPU, where there is one: sums, bounds, noise, resuming."""
+"""Sums, bounds, noise and resuming on a GPU, if there is one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ nn, functional = torch.nn, torch.nn.functional
 
 @pytest.fixture
 def whole() -> Iterator[None]:
-    """The network itself computes in whole single precision, too."""
+    """The network itself also computes in full single precision."""
     before = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = False
     yield
@@ -70,7 +70,7 @@ def test_sums_are_those_of_a_loop_on_a_processor(name: str, bound: float) -> Non
 
 
 def used(case: Case) -> Any:
-    """What blocks add to each parameter."""
+    """Contributions of blocks to each parameter."""
     recorder = Recorder(case.module, (Scaled,), lambda: case.layout)
     case.losses(case.module, case.x, case.y).sum().backward()
     recorder.remove()
@@ -232,7 +232,7 @@ def test_a_run_makes_its_steps(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("exact", [False, True])
 def test_noise_has_the_billed_deviation(exact: bool) -> None:
     module = nn.Linear(400, 100).to(GPU)
-    # Records of zeros, whose gradients by the weight are zeros.
+    # Records of zeros, with zero gradients by the weight.
     x, y = torch.zeros(PEOPLE * EACH, 400), torch.zeros(PEOPLE * EACH, 100)
     found = []
     for _ in range(2):

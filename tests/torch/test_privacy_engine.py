@@ -397,8 +397,6 @@ def test_an_engine_without_a_run_has_no_epsilon() -> None:
         PrivacyEngine(relation="odd")  # type: ignore[arg-type]
 
 
-# -- a statistical audit: the weight stays where it is, so that steps are independent trials --
-
 TRIALS, SIZE = 700, 4
 # A lower bound on the distance of two laws, in deviations, that is wrong once in 10^6.
 mu_between = functools.partial(apart.mu_below, chance=1e-6)

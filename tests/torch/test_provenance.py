@@ -198,7 +198,6 @@ def test_sums_are_right_next_to_tables_of_every_length(name: str) -> None:
         for k in lengths:
             found = verdicts(network, k, equal=equal)
             several = {verdict for n, verdict in found.items() if n > 1} - {"fails"}
-            # A rejection that depends on the number of records would reveal it.
             branches = network.branches or network.uses_all
             assert len(several) < 2 or branches, f"{k} rows: {found}"
             if network.verdict == "trains":

@@ -762,7 +762,6 @@ def test_neither_single_file_reveals_the_labels(tmp_path: Path) -> None:
         assert bytes.fromhex(people) not in path.read_bytes()
         assert key not in journal.read_text()
         found += [key, people]
-    # The same labels have another key, and another hash, in each run.
     assert len(set(found)) == 4
 
 

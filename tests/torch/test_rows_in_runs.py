@@ -122,7 +122,6 @@ def _with_less(run: Training) -> Any:
         return run(delta=1e-8)
 
 
-#: The next action.
 NEXT: Mapping[str, Callable[[Training], Any]] = {
     "resumed": lambda run: run(),
     "resumed by others": _of_others,

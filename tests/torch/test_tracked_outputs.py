@@ -153,7 +153,6 @@ def _batch(each: Any, mask: Any) -> Any:
     return (each * counted).sum() / counted.sum()
 
 
-#: Operations after a loss with reduction="none"; the loss computes the others itself.
 ENDS: dict[str, Callable[[Any, Any], Any]] = {
     "records": lambda each, mask: each.flatten(1).mean(1) if each.dim() > 1 else each,
     "mean": lambda each, mask: each.mean(),

@@ -17,7 +17,7 @@ from dpgrain.units import Law
 
 # Largest upper limit on the share of clipped units that needs no warning.
 _SMALL = 0.05
-# Probability with which each limit holds, and with which a number above the noise is no noise: the
+# Probability that each limit is valid, and that a number above the noise is not noise: the
 # best bound leaves about as many clipped units as the noise of this number hides.
 _LEVEL, _PROBABLE = 0.95, 0.9
 
@@ -27,8 +27,8 @@ class ClippedUnits:
     """Noisy numbers of the units with data in each group, of weight 1/√k for k groups.
 
     Args:
-        complete: (V,) noisy numbers of units whose contribution was within the bound.
-        clipped: (V,) noisy numbers of units whose contribution was clipped.
+        complete: (V,) noisy numbers of unclipped units.
+        clipped: (V,) noisy numbers of clipped units.
         std_error: standard error of each of these numbers.
         noise: the noise distribution; the weight is 1/k with Laplace noise.
 

@@ -404,7 +404,6 @@ def test_choices_are_bounded_by_their_worst_neighbours(one_way: bool, relation: 
             widest = max(widest, float(np.ptp(ratios)))
     claimed = event.epsilon(relation=relation)
     assert 0.5 * claimed < largest <= claimed + 1e-12
-    # The zCDP bound is derived from the range.
     assert widest == pytest.approx(claimed)
 
 

@@ -38,9 +38,6 @@ def python(code: str, *words: Any, before: tuple[str, ...] = (), **more: Any) ->
     )
 
 
-# -- kills ---
-
-
 def killed(folder: Path, kills: int, seed: int) -> tuple[int, int, int]:
     code = (
         "import runpy, sys; runpy.run_module('tests.ledger.stores.crashing', run_name='__main__')"

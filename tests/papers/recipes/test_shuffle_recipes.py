@@ -168,9 +168,6 @@ def test_loss_without_proximal_step_is_rejected_before_the_charge() -> None:
         assert budget.guarantee is None
 
 
-# -- the theorems --
-
-
 def test_sgd_is_the_theorem_s() -> None:
     known, task = (
         Known(distance=3.0, lipschitz=2.0, records=9),

@@ -15,7 +15,6 @@ from dpgrain.tables.engines.spark import Spark
 from dpgrain.tables.engines.spark_tasks import AddUsersTask, RecordSumQuery, SparkTask, SumTask
 from dpgrain.tables.rows import TableRows
 
-#: One partition: its rows in a table.
 Partitions = list[pa.Table]
 
 

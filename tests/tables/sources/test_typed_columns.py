@@ -27,7 +27,6 @@ SENTENCE = r"'x' must be numeric, not text; declare its type, such as types=\{'x
 ROWS = 60
 WORDS = [f"word {i}" for i in range(ROWS)]
 DAY = datetime.date(2026, 1, 1)
-#: The contents of one column: name → its values, and whether they are text in memory.
 COLUMNS: dict[str, pa.Array] = {
     "words": pa.array(WORDS),
     "numbers in text": pa.array([f"{i}.5" for i in range(ROWS)]),
@@ -37,7 +36,6 @@ COLUMNS: dict[str, pa.Array] = {
     "yes and no": pa.array([i % 2 == 0 for i in range(ROWS)]),
     "text of nobody": pa.array([None] * ROWS, pa.string()),
 }
-#: Numeric arguments: name → a query of a table.
 PLACES: dict[str, Callable[[dg.UserTable], Any]] = {
     "histogram": lambda t: dg.histogram(t, "item", weight="x", domain=["a"], clip=9.0, **PROMISE),
     "count": lambda t: dg.count(t, "x", **PROMISE),

@@ -165,7 +165,7 @@ def best_guess(loss: Loss, prior: float) -> float:
     if loss != Loss(mu=loss.mu) and math.isfinite(mu := gaussian_mu(loss)):
         least = max(least, TradeoffLines(Loss(mu=mu), lines.epsilons).intercept(odds))
     # The least of (1−π)α + πβ over f is where the slope of f is −odds; in the other order of the
-    # neighbours the same line holds.
+    # neighbours the same line is valid.
     return min(1 - prior * least, 1.0)
 
 
@@ -184,7 +184,7 @@ def _grid(last: float) -> FloatArray:
 
 
 def _corners(loss: Loss) -> FloatArray:
-    """Return the values of ε at which the curve of a pure part has its corner."""
+    """Return the corners of the curve of a pure part, as values of ε."""
     corners = [one.pure for one in loss.alternatives if 0 < one.pure <= _LARGEST_EPSILON]
     return np.array([0.0, *corners])
 
