@@ -146,7 +146,6 @@ class _Part:
 
     Args:
         prices: its prices in closed form; empty if only a curve is known.
-        loss: its privacy loss.
     """
 
     prices: tuple[Price, ...]

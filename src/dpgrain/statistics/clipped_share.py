@@ -29,7 +29,6 @@ class ClippedUnits:
     Args:
         complete: (V,) noisy numbers of unclipped units.
         clipped: (V,) noisy numbers of clipped units.
-        std_error: standard error of each of these numbers.
         noise: the noise distribution; the weight is 1/k with Laplace noise.
 
     >>> units = ClippedUnits(np.array([990.0, 0.0]), np.array([5.0, 160.0]), 4.0)

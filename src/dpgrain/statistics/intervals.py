@@ -76,8 +76,6 @@ def ratio_interval(
     """Return Fieller's interval for A/(A+B) in [0, 1], from independent noisy A and B.
 
     Args:
-        upper: A, of any shape.
-        lower: B, of the same shape.
         radius: half-width of an interval of one noisy term.
         upper_terms: number of noisy terms in A.
         lower_terms: number of noisy terms in B.

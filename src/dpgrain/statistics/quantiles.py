@@ -258,7 +258,6 @@ def read_ranks(
         masses: (V, nodes) noisy counts, level by level.
         radius: (V,) half-width of the 95% interval of a count of each group.
         ranks: (R,) ranks, in [0, 1].
-        tree: the tree.
         everyone: public number of people; people outside of the tree count 0.
         ends: limits of numbers outside of a privately chosen range, which end intervals at the ends
             of the tree.

@@ -69,8 +69,6 @@ class NoisySums:
         masses: (V, C) noisy sums of clipped contributions.
         sd: (V,) standard deviation of the noise of each coordinate.
         clip: (V,) clipping bound of the group's cell.
-        split: split of the numbers, if any.
-        guarantee: the guarantee.
         metadata: public facts of the query, with the outcome of private choices.
         chosen: privately chosen bounds, by group; None for a stated bound.
         clipped: noisy numbers of complete and of clipped units, if counted.
@@ -442,10 +440,7 @@ def _choose(
     """Choose the clipping bound of each cell from noisy counts of block norms.
 
     Args:
-        data: the contributions.
-        query: the query.
         spread: standard deviation of the numbers ÷ width of their range; None if unknown.
-        charge: the charge.
 
     With several cells, each cell gets a rough bound first, and cells with similar rough bounds
     share a second, finer query that corrects them.

@@ -51,7 +51,6 @@ class TradeoffLines:
     """Lines below the trade-off curve of a loss, one pair for each ε.
 
     Args:
-        loss: the loss.
         epsilons: (n,) values of ε ≥ 0.
     """
 
@@ -108,7 +107,6 @@ def tradeoff(loss: Loss, alphas: FloatArray) -> FloatArray:
     """Return lower bounds on the misses of any test, in both orders of the neighbours.
 
     Args:
-        loss: the loss.
         alphas: (n,) false alarms, in [0, 1].
 
     >>> tradeoff(Loss(pure=math.log(3)), np.array([0.0, 0.1, 0.25])).round(6).tolist()
@@ -134,7 +132,6 @@ def detection(loss: Loss, alpha: float) -> float:
     """Return an upper bound on the detections of any test, in both orders of the neighbours.
 
     Args:
-        loss: the loss.
         alpha: the false alarms, in (0, 1).
 
     >>> round(detection(Loss(mu=1.0), 0.05), 4), f"{detection(Loss(mu=1.0), 1e-12):.3g}"
@@ -152,7 +149,6 @@ def best_guess(loss: Loss, prior: float) -> float:
     """Return an upper bound on the probability that the best guess between two neighbours is right.
 
     Args:
-        loss: the loss.
         prior: the probability of one of the two before the release, in (0, 1).
 
     >>> round(best_guess(Loss(pure=math.log(3)), 0.5), 6)
