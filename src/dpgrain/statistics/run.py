@@ -39,7 +39,7 @@ from dpgrain.statistics.plan import (
 )
 from dpgrain.statistics.ranges import AutoRange, AutoTree, Clamped
 from dpgrain.statistics.release_metadata import Caution, ReleaseMetadata
-from dpgrain.statistics.values import Outside, SignParts
+from dpgrain.statistics.values import INTEGERS, Outside, SignParts
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
 from dpgrain.tables.engines.protocol import Engine
@@ -397,6 +397,9 @@ def _range(
         beyond = rule.share_outside(noisy, sd, bounds)
     if integers is not None:
         spread = integers.spread() / (bounds[1] - bounds[0])
+        if power is not None:
+            near = Clamped.of(INTEGERS, integers.likely, bounds, power)
+            clamped = near if near.share > 0 else None
     elif power is not None:
         clamped = rule.clamped(noisy, sd, bounds, query.noise, power)
     return _Range(bounds, True, whole, spread, beyond, clamped)
