@@ -19,6 +19,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.tables.arrow_arrays import number_array, numpy_array, one_array
 from dpgrain.tables.dictionary import Dictionary, GroupCells, hash_words, md5_words
 from dpgrain.tables.elements import label_table
+from dpgrain.tables.engines.derived_columns import nested_sources
 from dpgrain.tables.engines.feed import (
     KEY_BITS,
     MIXING,
@@ -65,6 +66,10 @@ class DuckDB:
         # The source may return duplicate rows once, with their number.
         self._has_counts = bool(getattr(table.source, "counts_duplicates", False))
         source = table.source
+        # The source may create a table of the columns that are attached first.
+        self._creates_tables = any(
+            getattr(each, "creates_table", False) for each in nested_sources(source)
+        )
         self._rows = source.selected() if isinstance(source, RegionSource) else source
 
     @staticmethod
@@ -370,8 +375,8 @@ class DuckDB:
         return [*used, *([RECORDS] if self._has_counts else [])]
 
     def _fetch(self, used: Sequence[str]) -> None:
-        """Fetch columns together if the source fetches rows; later queries read parts of them."""
-        if self._has_counts:
+        """Fetch columns together if the source stores rows; later queries read parts of them."""
+        if self._has_counts or self._creates_tables:
             with translate_errors(self.table.source.name):
                 self._attach(used)
 
