@@ -38,6 +38,7 @@ from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools
 from dpgrain.tables.engines.protocol import Users
 from dpgrain.tables.groups import Groups
+from dpgrain.tables.split import OfAllGroups
 from dpgrain.tables.user_sums import UserContributions
 from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit
 
@@ -185,8 +186,10 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
     real_holdings, real_select = UserContributions.holdings, run_module.select
 
     def sums(self: UserContributions, grid: Grid, **options: Any) -> IntArray:
-        recorder.labels = rows_of(self.dictionary.groups)
-        recorder.radius = grid.radius[self.dictionary.cell_rows(grid.radius.size)]
+        joined = isinstance(self._split, OfAllGroups)
+        recorder.labels = [()] if joined else rows_of(self.dictionary.groups)
+        rows = np.zeros(1, np.int64) if joined else self.dictionary.cell_rows(grid.radius.size)
+        recorder.radius = grid.radius[rows]
         return real_sums(self, grid, **options)
 
     def norm_counts(self: UserContributions, *rest: Any, **options: Any) -> IntArray:

@@ -17,7 +17,7 @@ from tests.torch.test_clipping import NEVER, SIZES
 from dpgrain.torch import block_buffer
 from dpgrain.torch.block_buffer import SUM_ERROR, BufferedUses, has_buffer, new_uses
 from dpgrain.torch.block_gradients import Filters, Lookup, Outer, RowGradients, Use, Uses
-from dpgrain.torch.clipping import FloatSum, clipped_sums
+from dpgrain.torch.clipping import FloatSum, unclipped_sums
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.recorder import Recorder
 from dpgrain.units import User
@@ -67,7 +67,8 @@ def test_sums_of_language_models_are_those_of_a_loop(name: str, sizes: tuple[int
     losses(module(**inputs)).backward()
     total.add_blocks(recorder.uses, layout)
     recorder.remove()
-    assert float((total.tensors()[0] - wanted).norm()) <= 1e-4 * float(wanted.norm())
+    found = torch.cat([total.sums[parameter].flatten() for parameter in trained])
+    assert float((found - wanted).norm()) <= 1e-4 * float(wanted.norm())
 
 
 @pytest.mark.parametrize("name", ["attention", "tied", "conv2d"])
@@ -116,6 +117,32 @@ def test_block_sum_is_independent_of_other_block_sizes(precision: Any) -> None:
         formed.append(sums[:2])
     assert torch.equal(formed[0], formed[1])
     assert torch.equal(formed[0], formed[2])
+
+
+@pytest.mark.parametrize("shape", [(7,), (7, 2)], ids=str)
+def test_a_vector_is_the_same_beside_blocks_of_other_sizes(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(2)
+    rows, formed = torch.randn(15, 50, *shape), []
+    for sizes in ((3, 3), (3, 3, 4), (3, 3, 4, 5)):
+        layout = BlockLayout(sizes)
+        uses = buffered(layout, shape, RowGradients(layout, rows[: sum(sizes)]))
+        formed.append(uses.finished().values[:2])
+    assert torch.equal(formed[0], formed[1])
+    assert torch.equal(formed[0], formed[2])
+
+
+def test_vectors_used_several_times_are_added() -> None:
+    torch.manual_seed(3)
+    layout = BlockLayout((1, 2))
+    of_records, of_positions = torch.randn(3, 5, 2), torch.randn(6, 4, 2)
+    uses = buffered(layout, (2,), RowGradients(layout, of_records))
+    uses.add(uses.parameters[0], RowGradients(layout.times(2), of_positions))
+    each = of_records.sum(1) + of_positions.reshape(3, 8, 2).sum(1)
+    wanted = torch.stack([each[0], each[1] + each[2]])
+    assert torch.allclose(uses.finished().values, wanted, atol=1e-5)
+    # Adding up twice changes nothing.
+    assert torch.allclose(uses.finished().values, wanted, atol=1e-5)
+    assert torch.allclose(unclipped_sums(uses, layout)[uses.parameters[0]], wanted.sum(0).double())
 
 
 # -- what one block adds --
@@ -277,14 +304,6 @@ def test_batches_add_up_in_double_precision() -> None:
     assert vector[0] > 0.5 - SUM_ERROR
     assert float(vector[0]) != float(vector[0].float())
     assert counted == 0
-
-
-def test_plain_use_of_a_buffer_is_weighted() -> None:
-    layout = BlockLayout((1, 2))
-    uses = buffered(layout, (2,), RowGradients(layout, torch.ones(3, 1, 2)))
-    (calls,) = uses.values()
-    assert calls[0].weighted_sum(torch.tensor([1.0, 0.5])).tolist() == [2.0, 2.0]
-    assert list(clipped_sums(uses, layout, 10.0)) == list(uses.parameters)
 
 
 @pytest.mark.parametrize("max_rows", [None, 3, 100])

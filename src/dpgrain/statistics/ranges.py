@@ -57,6 +57,24 @@ class Clamped:
     size: float
     mean: float
 
+    @staticmethod
+    def of(
+        values: FloatArray, counts: FloatArray, bounds: tuple[float, float], power: int
+    ) -> Clamped:
+        """Return the effect of clamping some values, (n,), of likely counts, (n,).
+
+        The power is 1 for means and sums, and 2 for variances.
+        """
+        kept, weight = np.clip(values, *bounds), counts / counts.sum()
+        mean = float(weight @ kept)
+        centre = mean if power > 1 else 0.0
+        size = np.abs(kept - centre) ** power
+        # Numbers between 0 and the range move a mean as well, towards larger magnitudes.
+        moved = np.abs(values - kept) if power == 1 else np.abs(values - centre) ** power - size
+        far = weight * moved
+        below, above = (float(far[side].sum()) for side in (values < kept, values > kept))
+        return Clamped(_DOUBT * below, _DOUBT * above, float(weight @ size), mean)
+
     @property
     def share(self) -> float:
         """Both parts ÷ size."""
@@ -305,15 +323,7 @@ class AutoRange:
         first, last = np.abs(self.edges[:-1]), np.abs(self.edges[1:])
         middle = np.sign(self.edges[:-1] + self.edges[1:]) * np.sqrt(first) * np.sqrt(last)
         middle[self._zero] = 0.0
-        kept, weight = np.clip(middle, *bounds), counts / counts.sum()
-        mean = float(weight @ kept)
-        centre = mean if power > 1 else 0.0
-        size = np.abs(kept - centre) ** power
-        # Numbers between 0 and the range move a mean as well, towards larger magnitudes.
-        moved = np.abs(middle - kept) if power == 1 else np.abs(middle - centre) ** power - size
-        far = weight * moved
-        below, above = (float(far[side].sum()) for side in (middle < kept, middle > kept))
-        return Clamped(_DOUBT * below, _DOUBT * above, float(weight @ size), mean)
+        return Clamped.of(middle, counts, bounds, power)
 
     def _likely_counts(
         self, noisy: FloatArray, sd: float, law: Law, *, careful: bool = False
