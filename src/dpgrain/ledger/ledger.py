@@ -23,7 +23,7 @@ from dpgrain.ledger.stores import store_at
 from dpgrain.ledger.stores.sqlite_store import memory_transaction
 from dpgrain.ledger.stores.store_protocol import FORMAT, MOVED, Transaction
 from dpgrain.ledger.window import Meeting
-from dpgrain.publishing import ledgers
+from dpgrain.publishing import process
 from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.guarantee import Guarantee, check_guarantee
 from dpgrain.publishing.prices import Price
@@ -206,11 +206,11 @@ class Ledger(LedgerReportMixin):
             raise ParameterError(
                 "a budget is open; open the ledger first, and the budget inside it."
             )
-        ledgers.enter(self)
+        process.enter(self)
         return self
 
     def __exit__(self, *_: object) -> Literal[False]:
-        ledgers.leave(self)
+        process.leave(self)
         self._store.close()
         return False
 

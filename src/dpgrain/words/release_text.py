@@ -48,7 +48,7 @@ from dpgrain.words.quantities import (
 from dpgrain.words.risk_text import privacy_sections
 
 if TYPE_CHECKING:
-    from dpgrain.statistics.clipped_share import ClippedUnits
+    from dpgrain.statistics.intervals import ClippedUnits
     from dpgrain.statistics.release import Release
     from dpgrain.statistics.release_metadata import ReleaseMetadata
 

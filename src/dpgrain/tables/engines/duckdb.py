@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from dpgrain._progress import step
 from dpgrain.errors import ParameterError
 from dpgrain.tables.arrow_arrays import number_array, numpy_array, one_array
-from dpgrain.tables.dictionary import Dictionary, GroupCells, hash_words, md5_words
 from dpgrain.tables.elements import label_table
 from dpgrain.tables.engines.feed import (
     KEY_BITS,
@@ -29,14 +28,12 @@ from dpgrain.tables.engines.feed import (
     UserShare,
     require_bits,
 )
-from dpgrain.tables.engines.memory import Memory
+from dpgrain.tables.engines.memory import Memory, connect, new_spill_folder
 from dpgrain.tables.engines.protocol import Form
-from dpgrain.tables.engines.spill import connect, new_spill_folder
 from dpgrain.tables.engines.sql import has_key_sql, key_sql, number_sql, quoted, valid_key_sql
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import Dictionary, GroupCells, Groups, hash_words, md5_words
 from dpgrain.tables.rows import TableRows
-from dpgrain.tables.sources.duckdb_connection import run_interruptible
-from dpgrain.tables.sources.read_errors import translate_errors
+from dpgrain.tables.sources.duckdb_connection import run_interruptible, translate_errors
 from dpgrain.tables.sources.region_source import RegionSource
 from dpgrain.tables.sources.source import RECORDS, transaction
 from dpgrain.tables.split import Split

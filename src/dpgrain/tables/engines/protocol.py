@@ -25,8 +25,7 @@ from typing import Literal, Protocol, Self, TypeAlias
 import pyarrow as pa
 
 from dpgrain._types import FloatArray, IntArray
-from dpgrain.tables.dictionary import Dictionary, GroupCells
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import Dictionary, GroupCells, Groups
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.split import Split
 
