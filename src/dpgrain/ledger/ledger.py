@@ -14,10 +14,9 @@ from dpgrain._report_mixins import LedgerReportMixin
 from dpgrain.errors import DataError, ParameterError, RefusedError
 from dpgrain.ledger import accounts, move
 from dpgrain.ledger.accounts import AlreadyReleasedError, BudgetExceededError, Charged
-from dpgrain.ledger.entries import LedgerEntry, seed_note
+from dpgrain.ledger.entries import LedgerEntry
 from dpgrain.ledger.lasting_promise import LastingPromise, scope_key, split_planned
 from dpgrain.ledger.lines import StoredLine, check_chain
-from dpgrain.ledger.messages import refusal_text, remaining_text
 from dpgrain.ledger.price_units import Units
 from dpgrain.ledger.stores import store_at
 from dpgrain.ledger.stores.sqlite_store import memory_transaction
@@ -29,6 +28,7 @@ from dpgrain.publishing.guarantee import Guarantee, check_guarantee
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.receipt import Receipt
 from dpgrain.scope.regions import EVERYTHING, Region
+from dpgrain.words.ledger_text import refusal_text, remaining_text, seed_note
 
 # Version of the format of lines.
 _LANGUAGE = 1

@@ -112,12 +112,6 @@ def publish(query: Query[Released]) -> Released:
     >>> str(query.plan.expected), len(publish(query))
     ('±5.97', 28)
     """
-    # A release inside a callback of another release has separate rows.
-    with array_origin(ArrayOrigin()):
-        return _publish(query)
-
-
-def _publish(query: Query[Released]) -> Released:
     if not isinstance(query, Query):
         raise ParameterError(
             f"query must be a query, not {_validate.describe(query)}; a stored or pickled one has no "
@@ -126,21 +120,23 @@ def _publish(query: Query[Released]) -> Released:
         )
     if (progress := getattr(query, "progress", None)) is not None:
         _validate.boolean(progress=progress)
-    query = query.settled()
-    warn_large_epsilon(query.promise.epsilon)
-    plan, source = query.plan, random_source(query.random_state)
-    warn_unreliable_result(plan.care)
-    guarantee = query.charged(
-        partial(
-            before_publishing,
-            replace(plan.guarantee, private=source.private),
-            n_users=plan.n_users,
-            cells=plan.cells,
-            share=query.promise.share,
+    # A release inside a callback of another release has separate rows.
+    with array_origin(ArrayOrigin()):
+        query = query.settled()
+        warn_large_epsilon(query.promise.epsilon)
+        plan, source = query.plan, random_source(query.random_state)
+        warn_unreliable_result(plan.care)
+        guarantee = query.charged(
+            partial(
+                before_publishing,
+                replace(plan.guarantee, private=source.private),
+                n_users=plan.n_users,
+                cells=plan.cells,
+                share=query.promise.share,
+            )
         )
-    )
-    with Charge(guarantee, source) as charge:
-        return keep_query(query.run(charge), query.call, plan.shares)
+        with Charge(guarantee, source) as charge:
+            return keep_query(query.run(charge), query.call, plan.shares)
 
 
 def before_publishing(

@@ -27,7 +27,7 @@ from dpgrain.tables.engines.registry import ENGINES
 from dpgrain.tables.groups import Dictionary, GroupCells, Groups, column_order
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import LONGEST_LABEL
-from dpgrain.tables.sources.region_source import RegionSource
+from dpgrain.tables.sources.source import RegionSource
 from dpgrain.tables.split import Split
 from dpgrain.testing import EngineContract
 

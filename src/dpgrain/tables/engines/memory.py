@@ -129,7 +129,7 @@ class SpillFolder:
         parent = os.environ.get("TMPDIR") or None
         self._handle: int | None = None
         with self._guard:
-            _install_handler()
+            _replace_handler(signal.SIG_DFL, _terminated)
             try:
                 for _ in range(_ATTEMPTS):
                     self.path = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
@@ -143,7 +143,7 @@ class SpillFolder:
                     raise FileNotFoundError(self.path)
             finally:
                 if not self._open:
-                    _remove_handler()
+                    _replace_handler(_terminated, signal.SIG_DFL)
         _remove_stale(Path(self.path).parent)
 
     def __enter__(self) -> SpillFolder:
@@ -158,7 +158,7 @@ class SpillFolder:
         with self._guard:
             self._forget()
             if not self._open:
-                _remove_handler()
+                _replace_handler(_terminated, signal.SIG_DFL)
 
     def _forget(self) -> None:
         self._open.pop(self.path, None)
@@ -248,21 +248,12 @@ def _remove_if_stale(path: Path) -> None:
         os.close(handle)
 
 
-def _install_handler() -> None:
-    """Handle SIGTERM if its handler is the default one."""
-    if threading.current_thread() is not threading.main_thread():
-        return
-    with suppress(ValueError):
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, _terminated)
-
-
-def _remove_handler() -> None:
-    if threading.current_thread() is not threading.main_thread():
-        return
-    with suppress(ValueError):
-        if signal.getsignal(signal.SIGTERM) is _terminated:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+def _replace_handler(handler: Any, by: Any) -> None:
+    """Replace the handler of SIGTERM, unless it is another one."""
+    if threading.current_thread() is threading.main_thread():
+        with suppress(ValueError):
+            if signal.getsignal(signal.SIGTERM) is handler:
+                signal.signal(signal.SIGTERM, by)
 
 
 def _terminated(number: int, _: Any) -> None:

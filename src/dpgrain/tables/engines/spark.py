@@ -62,8 +62,7 @@ from dpgrain.tables.sources.duckdb_connection import duckdb_type
 from dpgrain.tables.sources.folders import CSV_ENDINGS
 from dpgrain.tables.sources.frames import ArrowSource
 from dpgrain.tables.sources.read_arguments import resolve_source
-from dpgrain.tables.sources.region_source import RegionSource, all_rows
-from dpgrain.tables.sources.source import RowSource, SourceWrapper
+from dpgrain.tables.sources.source import RegionSource, RowSource, SourceWrapper, all_rows
 from dpgrain.tables.sources.typed_columns import TypedSource
 from dpgrain.tables.split import Split
 
