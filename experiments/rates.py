@@ -47,8 +47,6 @@ class Basin:
 
     Args:
         truth: t, (d,).
-        cone: c.
-        curve: k.
     """
 
     truth: Array
@@ -86,9 +84,6 @@ class Theorem:
     """A theorem, the recipe for it, and the losses it is for.
 
     Args:
-        name: as the figure names it.
-        recipe: a function of the public parameters.
-        exponent: of n, for the noise.
         family: ``"kinks"``, ``"smooth"`` or ``"strong"``.
     """
 

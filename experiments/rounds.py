@@ -103,15 +103,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a problem's users, with one protected unit.
-
-    Args:
-        name: the problem.
-        unit: the privacy unit.
-        logistic: classes, or numbers.
-        fitted: rows of the fit.
-        scored: rows of the users held out.
-    """
+    """One split of a problem's users, with one protected unit."""
 
     name: str
     unit: Unit

@@ -124,7 +124,6 @@ ROWS: dict[str, Any] = {
 
 
 def form_of(call: Callable[[], Any]) -> str:
-    """The shape and type of a published result, or the error."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:

@@ -19,7 +19,6 @@ networks: Any = experiment("networks")
 
 
 def pictures(rows: int, seed: int = 0) -> Any:
-    """Noise, with a bright half that identifies the class."""
     generator = torch.Generator().manual_seed(seed)
     pixels = torch.randint(0, 100, (rows, 3, 32, 32), generator=generator, dtype=torch.uint8)
     labels = torch.arange(rows) % 10
@@ -126,7 +125,6 @@ def test_command_resumes_an_interrupted_run(
 
 
 def recorded_bills() -> dict[tuple[int, str, str, str], str]:
-    """The ε of a whole user in each row of elements in the tables of pictures, by plan."""
     text = (Path(__file__).parents[2] / "experiments" / "networks.md").read_text(encoding="utf-8")
     rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines())
     return {

@@ -42,7 +42,6 @@ def test_number_noise_is_as_stated(unit: Unit, relation: Relation) -> None:
 
 
 def tables(users: int, cells: int, records: int) -> list[tuple[tuple[int, int], ...]]:
-    """All tables of at most n records: user and cell."""
     each = list(itertools.product([*range(users), -1], range(cells)))
     return [t for r in range(records + 1) for t in itertools.product(each, repeat=r)]
 

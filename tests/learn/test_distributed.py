@@ -66,7 +66,6 @@ PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 5}
 
 
 def rows(count: int, seed: int = 0) -> pa.Table:
-    """Records, a third of them of one user, with missing cells."""
     rng = np.random.default_rng(seed)
     who = np.where(rng.random(count) < 1 / 3, 0, rng.integers(1, 2 + count // 6, count))
     columns = {
@@ -289,8 +288,6 @@ def test_executors_get_no_noise_no_budget_and_no_model() -> None:
 
 
 class Unread(Cluster):
-    """A cluster with rows that must not be read."""
-
     def frame(self, table: pa.Table) -> Any:
         raise AssertionError("Rows were read.")
 
@@ -579,7 +576,6 @@ WHO = ColumnRoles(FeatureEncoding((NumberColumn("a"), NumberColumn("b"))), users
 
 
 def _columns(count: int, seed: int = 0) -> pa.Table:
-    """Features, a target and users, some of them missing."""
     rng = np.random.default_rng(seed)
     lost = rng.random((4, count)) < 0.1
     values = [*rng.normal(size=(3, count)), rng.integers(0, 1 + count // 5, count)]

@@ -26,7 +26,6 @@ from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import LabelSet, Region, Side, Span
 
 DAY = cases.on("2026-01-10")
-# Regions that share one day; the analyst uses one after the other.
 REGIONS = (
     DAY,
     cases.on("2026-01-01", "2026-01-10"),
@@ -182,7 +181,6 @@ regions = st.tuples(sides("a"), sides("b"), st.sampled_from(["a", "b", "ab"])).m
 
 
 def only(unit: tuple[int | None, ...]) -> Region:
-    """The region of one unit."""
     return Region(
         tuple(
             Side(column, LabelSet(), missing=True, kind="BIGINT")

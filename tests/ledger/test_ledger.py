@@ -519,7 +519,6 @@ def test_older_copy_is_noticed_by_later_readers(tmp_path: Any) -> None:
         made.charge(cases.of_users())
     with refuses("expected", "older", kind=dg.DataError):
         dg.Ledger(tmp_path / "l", expected=receipt.hash)
-    # No one else can know.
     dg.Ledger(tmp_path / "l").verify()
 
 

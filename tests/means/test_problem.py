@@ -20,7 +20,6 @@ Array = NDArray[np.float64]
 
 def test_expected_error_equals_the_actual_one() -> None:
     for method in ("clip", "softcore", "winsorized"):
-        # The roster is stated, and all of it have records.
         plan = get_method(method).make(
             Problem(cases.N, cases.D, Promise(User(), 4.0, 1e-6, "zero_out"), 10.0, cases.RADIUS)
         )

@@ -50,8 +50,6 @@ SCALES = [0.3, 1.0, 3.7, 50.0, 1e4, 2.0**32, 2.0**40]
 
 
 class Scripted:
-    """A source of fixed words, followed by the words of a seed."""
-
     private = False
 
     def __init__(self, words: Iterable[int]) -> None:

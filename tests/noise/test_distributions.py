@@ -171,7 +171,6 @@ def truncated_fit(samples: IntArray, epsilon: float, cutoff: int) -> float:
     seen = np.bincount(samples + cutoff, minlength=mass.size)
     assert seen.size == mass.size
     expected = samples.size * mass / mass.sum()
-    # Rare values are counted together.
     common = expected >= 5
     seen = np.append(seen[common], seen[~common].sum())
     expected = np.append(expected[common], expected[~common].sum())
@@ -230,7 +229,6 @@ def test_fast_decisions_equal_exact_arithmetic(
 
 
 def _bits() -> list[int]:
-    """First 63 bits that reach every part of the inverse, the far tail most of all."""
     rng = np.random.default_rng(7)
     bits = [int(2.0**e) for e in rng.uniform(math.log2(distributions._RARE_STEPS), 63, 250)]
     bits += [int(b) for b in rng.integers(1, 2**63, 100, dtype=np.int64)]

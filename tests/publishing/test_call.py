@@ -31,7 +31,6 @@ from dpgrain.words.plan_text import budget_text
 PROMISE: Mapping[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
 VISITS = dg.read(pa.table({"who": [1, 2, 2], "page": ["a", "b", "a"]}), user="who")
 STORED = [name for name in PUBLISHERS if name != "dpgrain.select"]
-# The first and the last value of each option of a function, …
 ENDS = (0, -1)
 # … except for impossible combinations.
 EXCEPT: Mapping[str, Mapping[str, Any]] = {
@@ -48,7 +47,6 @@ EXCEPT: Mapping[str, Mapping[str, Any]] = {
 def ask(
     name: str, people: People, end: int = 0, seed: int | None = None
 ) -> tuple[dg.Query[Any], Mapping[str, Any]]:
-    """Return a query over files, or arrays in memory, and the arguments of its function."""
     publisher = publishers(people)[name]
     options = {option: values[end] for option, values in publisher.options.items()}
     if len(publisher.units) > 1:

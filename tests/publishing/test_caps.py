@@ -86,10 +86,6 @@ def best_delta(
     """δ(ε) of the best adaptive strategy.
 
     Args:
-        epsilon: the ε at which δ is computed.
-        turn: the μ of each small Gaussian.
-        turns: how many there may be.
-        left: the check's allowance after n of them.
         once: whether leaks must fit in addition to the releases that fill the budget.
     """
     whole = left(0).mu

@@ -13,7 +13,6 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.old_facts import fact_of
 from dpgrain.words.fact_sentences import SENTENCES
 
-# Sentences as version 0.1 wrote them, with the kind and the numbers of each.
 OLD = json.loads(Path(__file__).with_name("old_facts.json").read_text(encoding="utf-8"))
 
 

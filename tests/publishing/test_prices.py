@@ -254,14 +254,12 @@ def release(
     elements: str = "cells",
     **contribution: Any,
 ) -> Guarantee:
-    """A release with noise of one clipping bound, of blocks with these facts."""
     event = event or Gaussian(1.0, Contribution(block=level, **contribution))
     named = elements if level == "element" else ""
     return Guarantee(level, named, "zero_out", 1e-6, event, scope=scope, partition=partition)
 
 
 def square(made: Guarantee, cells: Partition | None, **asked: Any) -> float:
-    """The price in ρ²/σ²."""
     level: Level = "user" if cells is None else "element"
     asked = {"level": level, "relation": "zero_out", **asked}
     return price_for_unit(made, asked["level"], cells, asked["relation"], Price(mu=100.0)).mu ** 2

@@ -141,8 +141,6 @@ def test_a_budget_is_not_copied() -> None:
 
 @dataclass
 class Listed:
-    """A ledger that keeps a list."""
-
     place: str = "listed"
     charged: list[dg.Guarantee] = field(default_factory=list)
 

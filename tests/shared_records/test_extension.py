@@ -22,7 +22,6 @@ from dpgrain.units import RELATIONS, Relation
 
 
 def _twice(rows: Sequence[Row], bound: int) -> float:
-    """Twice the extension."""
     return float(extension(sharing_of(rows, bound))[0])
 
 
@@ -194,7 +193,6 @@ def _pairs(rows: list[Row] | tuple[Row, ...], unit: float = 1.0) -> OwnedRows:
 
 
 def _looks(search: BoundSearch, pairs: OwnedRows) -> list[int]:
-    """The numbers of people, in 2^-11ths, that receive noise."""
     seen = []
 
     def noisy(sums: np.ndarray, scale: float, *, source: object) -> np.ndarray:

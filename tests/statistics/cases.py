@@ -37,6 +37,7 @@ from dpgrain.statistics.ranges import AutoRange, AutoTree
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools
 from dpgrain.tables.engines.protocol import Users
 from dpgrain.tables.groups import Dictionary, Groups
+from dpgrain.tables.split import OfAllGroups
 from dpgrain.tables.user_sums import UserContributions
 from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit
 
@@ -95,7 +96,6 @@ def empty_table(schema: pa.Schema) -> dg.UserTable:
 
 
 def with_rows(rows: pa.Table, **options: Any) -> dg.UserTable:
-    """The table of these rows; its schema is computed once."""
     known = empty_table(rows.schema)
     source: Any = known.source
     return dataclasses.replace(known, source=dataclasses.replace(source, table=rows), **options)
@@ -160,7 +160,6 @@ class Recorder:
 
 @contextmanager
 def recording(outcome: Outcome) -> Iterator[Recorder]:
-    """Take noise away and fix what is read off it; record what it would be added to."""
     recorder = Recorder()
 
     def law(name: str) -> Callable[..., IntArray]:
@@ -186,8 +185,10 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
     real_holdings, real_select = UserContributions.holdings, run_module.select
 
     def sums(self: UserContributions, grid: Grid, **options: Any) -> IntArray:
-        recorder.labels = rows_of(self.dictionary.groups)
-        recorder.radius = grid.radius[self.dictionary.cell_rows(grid.radius.size)]
+        joined = isinstance(self._split, OfAllGroups)
+        recorder.labels = [()] if joined else rows_of(self.dictionary.groups)
+        rows = np.zeros(1, np.int64) if joined else self.dictionary.cell_rows(grid.radius.size)
+        recorder.radius = grid.radius[rows]
         return real_sums(self, grid, **options)
 
     def norm_counts(self: UserContributions, *rest: Any, **options: Any) -> IntArray:
@@ -276,12 +277,10 @@ Ask: TypeAlias = Callable[[dg.UserTable], Any]
 def noised(
     ask: Ask, rows: Sequence[Row], outcome: Outcome, engine: Any = InMemory
 ) -> tuple[list[Noised], Any]:
-    """Every vector of a release, each with its event, and the release."""
     return noised_table(ask, table_of(rows, threads=1, engine=engine), outcome)
 
 
 def noised_table(ask: Ask, table: dg.UserTable, outcome: Outcome) -> tuple[list[Noised], Any]:
-    """The same of a table."""
     with recording(outcome) as recorder:
         release = ask(table)
     parts = list(release.guarantee.event.parts)
@@ -303,8 +302,6 @@ def noised_table(ask: Ask, table: dg.UserTable, outcome: Outcome) -> tuple[list[
 
 
 class Asked(NamedTuple):
-    """The unit and relation of the change."""
-
     level: Level
     relation: Relation
     units: int
@@ -395,7 +392,6 @@ def cell_in(name: str) -> Callable[[Row], Any]:
 
 
 def random_rows(rng: np.random.Generator, user: int | None, most: int = 6) -> list[Row]:
-    """Some rows of one user: heavy, repeated, with nulls, outside the domain, of bad numbers."""
     rows: list[Row] = []
     for _ in range(int(rng.integers(0, most))):
         item = [*ITEMS, "e", None][rng.integers(0, 6)]
@@ -434,7 +430,6 @@ def heavy(user: int, places: Sequence[tuple[str, str | None]], x: float, times: 
 
 
 def crafted_pairs(name: str, asked: Asked) -> Iterator[Pair]:
-    """The worst cases of the proofs."""
     replace, k = asked.relation == "replace", asked.units
     ends = [(4.0, -4.0), (-4.0, 4.0)]
     if asked.level == "user":
@@ -568,8 +563,6 @@ def own_level(name: str) -> Level:
 
 
 class Shifted:
-    """Noise that is always the same number of scales."""
-
     def __init__(self, patch: pytest.MonkeyPatch, scales: float) -> None:
         def drawn(scale: Any, size: int, *, source: Any) -> IntArray:
             return np.floor(np.broadcast_to(scale, (size,)) * scales).astype(np.int64)
@@ -667,6 +660,5 @@ def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def unclipped(self: Any, sums: FloatArray, grid: Grid, unit: float) -> FloatArray:
-    """Unclipped blocks on a grid: an injected bug."""
     row = self.cell if grid.bounds.size > 1 else np.zeros_like(self.cell)
     return np.asarray(np.floor(sums * np.repeat(unit / grid.step[row], self.lengths)))

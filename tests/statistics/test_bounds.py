@@ -48,13 +48,7 @@ def counted(norms: FloatArray, edges: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Looks:
-    """Both noisy queries of the norms of some cells, (K, n), one block per user, as in a release.
-
-    Args:
-        norms: the norms.
-        noise: the noise multiplier of the sums.
-        seed: of the noise.
-    """
+    """Both noisy queries of the norms of some cells, (K, n), one block per user, as in a release."""
 
     norms: FloatArray
     noise: float = NOISE

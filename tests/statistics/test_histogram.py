@@ -66,7 +66,6 @@ def no_rows() -> dg.UserTable:
 
 
 def in_memory(rows: Sequence[Row]) -> dg.UserTable:
-    """The table of these rows, in memory: thousands of neighbours in seconds."""
     source: Any = no_rows().source
     columns = list(zip(*rows, strict=True)) if rows else [()] * 4
     made = pa.table(columns, schema=source.table.schema)
@@ -232,7 +231,6 @@ def test_nothing_selected_is_an_empty_release(unit: str, clip: Any, tmp_path: Pa
 
 
 def contributions(engine: Engine, blocks: UnitBlocks, unit: float | None) -> UserContributions:
-    """Users' contributions to the public items, with weights in multiples of a unit or without."""
     groups = Groups.of(["item"], [pa.array(histograms.ITEMS)])
     cells = blocks.cells(groups, public=True)
     value, split = (None, None) if unit is None else ("w", Weight(unit))
@@ -253,7 +251,6 @@ def fed(
     held: int | None, each: int, memory: Memory, scan: Any, shift: int, threads: int,
     users: int | None = None,
 ) -> Feed:  # fmt: skip
-    """A feed with n keys, delivered in chunks of a given size."""
     return Feed(scan, shift, held or memory.keys, threads, call=each, sums=memory.sums, users=users)
 
 
@@ -292,8 +289,6 @@ CELLS = [None, "p", "q", "r"]
 
 
 class Sold(NamedTuple):
-    """A release and its charge."""
-
     name: str
     sums: Gaussian | Laplace
     bins: Gaussian | Laplace
@@ -329,7 +324,6 @@ def blocks_of(name: str) -> UnitBlocks:
 
 @functools.lru_cache(maxsize=4096)
 def released_integers(rows: tuple[Row, ...], what: Sold) -> tuple[IntArray, IntArray]:
-    """The integer sums and bin counts of a release, before noise."""
     with in_memory(rows).open_engine() as engine:
         data = contributions(engine, blocks_of(what.name), 2.0**-30 if what.weighted else None)
         grid = Grid(np.array([what.clip]), grid_bits(what.sums.noise_multiplier), what.norm)
@@ -337,8 +331,6 @@ def released_integers(rows: tuple[Row, ...], what: Sold) -> tuple[IntArray, IntA
 
 
 class Asked(NamedTuple):
-    """The unit and relation of the change."""
-
     unit: str  # record, element, user
     relation: Relation
     units: int
@@ -357,7 +349,6 @@ WEIGHTS = [1.0, 1.0, 0.25, 3.0, 1000.0, 1e300, -5.0, math.nan, math.inf, 0.0]
 
 
 def random_rows(rng: np.random.Generator, user: int) -> list[Row]:
-    """Some rows of one user; heavy, repeated, of bad weights."""
     rows: list[Row] = []
     for _ in range(int(rng.integers(0, 7))):
         row = (
@@ -397,7 +388,6 @@ def heavy(user: int, *places: tuple[str, str | None], times: int = 50) -> list[R
 
 
 def crafted_pairs(name: str, asked: Asked) -> Iterator[Pair]:
-    """The worst cases of the proofs."""
     places = [("a", "p"), ("a", "q"), ("a", "r"), ("b", "p"), ("b", "q"), ("c", "r"), ("d", None)]
     cell = cell_of(name)
     if asked.unit == "user":
@@ -514,7 +504,6 @@ def audited(unit: Unit, rows: dict[str, Any], domain: Any, **options: Any) -> dg
 
 
 def by_item(release: dg.Histogram) -> Values:
-    """The estimates in the order of the items."""
     order = np.argsort(release.items.to_numpy(), kind="stable")
     return np.asarray(release.estimate[order])
 
@@ -524,7 +513,6 @@ def nobody() -> dict[str, Any]:
 
 
 def one_each(times: int = 20) -> dict[str, Any]:
-    """User i has item i, many times."""
     return {"who": np.repeat(np.arange(TESTS), times), "item": np.repeat(np.arange(TESTS), times)}
 
 

@@ -67,7 +67,6 @@ def test_limits_have_the_stated_coverage(promise: dict[str, Any]) -> None:
         above.append(least <= capped)
         assert (least <= total).mean() >= above[-1].mean()
         assert (total <= release.high).mean() < 0.9, "the interval is not of the total"
-    # With 1,800 cells a share of 95% has a standard deviation of 0.5%.
     assert np.mean(inside) == pytest.approx(0.95, abs=0.02)
     assert np.mean(above) == pytest.approx(0.95, abs=0.02)
 

@@ -34,7 +34,6 @@ def published(table: dg.UserTable, by: Any = ("item", "cell"), **options: Any) -
 
 
 def random_frame(rng: np.random.Generator, rows: int, sizes: Sequence[int]) -> pd.DataFrame:
-    """Rows with null and unknown values, and without user."""
     frame = pd.DataFrame({"who": pd.array(rng.integers(0, 30, rows), "Int64")})
     frame.loc[rng.random(rows) < 0.03, "who"] = pd.NA
     for i, size in enumerate(sizes):

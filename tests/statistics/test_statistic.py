@@ -53,7 +53,6 @@ def sum_of_squares(
     domain: Any = None,
     random_state: Any = None,
 ) -> dg.Histogram:
-    """Publish what the squares of numbers between 0 and a bound add up to."""
     query = SquaresQuery.of(
         SQUARES, table, by, promise=Promise(unit, epsilon, delta, relation), clip=clip,
         domain=domain, value=value, measure=Moments.of(2), bounds=(0.0, high),
@@ -63,10 +62,7 @@ def sum_of_squares(
 
 
 class SquaresQuery(SumsQuery[dg.Histogram]):
-    """Query for sums of squares."""
-
     def release(self, measured: NoisySums) -> dg.Histogram:
-        """Return the sums, without the other moments."""
         assert isinstance(self.bounds, tuple)
         squares = replace(measured, masses=measured.masses[:, 2:])
         return squares.as_histogram(scale=self.measure.stands_for(*self.bounds))

@@ -77,7 +77,6 @@ NUMBER: dict[str, int] = {"a": 7, "b": 8, "c": 9, "d": 10, "e": 11}
 
 
 def labels(table: dg.UserTable, of: str, name: str) -> dict[Any, str]:
-    """The values of a column of cells for values of another column."""
     with table.open_engine() as engine:
         return dict(cases.rows_of(engine.distinct([of, name])))
 

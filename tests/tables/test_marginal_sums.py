@@ -112,7 +112,6 @@ def test_pairs_of_integers_have_distinct_values_and_roots() -> None:
 def arranged(
     rows: list[cases.Row], unit: Any, element: str | None, engine: Any
 ) -> list[list[tuple[str, str]]]:
-    """The values of each unit, sorted."""
     with cases.table_of(rows, threads=1, engine=engine).open_engine() as opened:
         found = read_unit_rows(opened, unit, element, DOMAIN)
     items, cells = (column.tolist() for column in found.codes)

@@ -90,7 +90,6 @@ def test_a_run_follows_norms(exact: bool) -> None:
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> list[Array]:
-    """Noiseless sums of the steps: gradients in bounds, then the contribution to the count."""
     seen: list[Array] = []
     real = ClippedSteps.gradients
 
@@ -143,7 +142,6 @@ def test_no_neighbours_exceed_the_charge(
 
 
 def step(data: Any, unit: Any, **options: Any) -> Any:
-    """One step, and the steps of its run."""
     _, module, optimizer, loader = made(data, unit, **options)
     for (x,) in loader:
         module(x).mean().backward()

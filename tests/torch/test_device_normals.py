@@ -98,7 +98,6 @@ SIZES = st.lists(st.integers(0, 200), min_size=1, max_size=6)
 
 @pytest.fixture
 def blocks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, ...], int, int]]:
-    """Keys, streams and counters of all computed blocks of the cipher."""
     found: list[tuple[tuple[int, ...], int, int]] = []
 
     def noted(key: list[int], counters: Any, stream: int = 0) -> Any:
@@ -229,8 +228,6 @@ def test_the_largest_number_is_beyond_eleven() -> None:
 
 
 class Operations(TorchDispatchMode):
-    """Notes the outputs of all operations."""
-
     def __init__(self) -> None:
         super().__init__()
         self.outputs: list[Any] = []

@@ -16,8 +16,6 @@ CALLED: Any = ((torch.ones(3, 2),), {})
 
 
 class Half(torch.nn.Module):
-    """A parametrization."""
-
     def forward(self, weight: Any) -> Any:
         return weight / 2
 

@@ -53,7 +53,6 @@ UNITS: dict[str, tuple[Unit, dict[str, Any], dict[Relation, float]]] = {
 
 
 def of_unit(name: str) -> IndexArray:
-    """The rows of the last unit."""
     if name == "record":
         return np.array([RECORDS - 1])
     if name == "element":
@@ -341,8 +340,6 @@ def test_a_large_delta_is_warned_of() -> None:
 
 
 class Stream(torch.utils.data.IterableDataset):
-    """Records in a custom order."""
-
     def __iter__(self) -> Any:
         return iter([])
 
@@ -399,8 +396,6 @@ def test_an_engine_without_a_run_has_no_epsilon() -> None:
     with refuses("relation"):
         PrivacyEngine(relation="odd")  # type: ignore[arg-type]
 
-
-# -- a statistical audit: the weight stays where it is, so that steps are independent trials --
 
 TRIALS, SIZE = 700, 4
 # A lower bound on the distance of two laws, in deviations, that is wrong once in 10^6.

@@ -83,7 +83,7 @@ def split_planned(
     """Split releases into planned ones, by index in the plan, and charged ones.
 
     ``taken`` are the indices of releases that were already published. A release is planned if its
-    event, units, users, partition, relation and region are those of an unused release of the plan.
+    event, units, users, partition, relation and region equal an unused release of the plan.
     """
     free = defaultdict[Any, list[int]](list)
     for place in reversed(range(len(plan))):
@@ -98,7 +98,7 @@ def split_planned(
     return planned, others
 
 
-# Factor that reduces caps with a plan, so that they hold on machines with other rounding.
+# Factor that reduces caps with a plan, so that they are valid on machines with other rounding.
 _LESS = 1 - 1e-6
 
 
@@ -294,7 +294,7 @@ class LastingPromise:
 
     @property
     def whole(self) -> Caps:
-        """Caps and plan, with the privacy curve that is promised."""
+        """Caps and plan, with the promised privacy curve."""
         return Caps(self.caps, self._loss(self.plan))
 
     def _loss(self, plan: tuple[Guarantee, ...]) -> Loss:
@@ -302,7 +302,7 @@ class LastingPromise:
         return plan_loss(plan, *self._promised_unit(self.cells))
 
     def together(self, *earlier: LastingPromise) -> Caps:
-        """Return caps and plans of this promise and of those it renews, all of which may be spent.
+        """Return caps and plans of this promise and of the renewed ones; all may be spent.
 
         Args:
             earlier: the renewed promises.

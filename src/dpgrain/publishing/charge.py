@@ -91,7 +91,7 @@ class Charge(Draws):
     # -- rows --
 
     def open(self, rows: Openable[Opened]) -> AbstractContextManager[Opened]:
-        """Open rows for reading, such as a table."""
+        """Open rows for reading, such as a table's."""
         self._check_open()
         return rows.open_engine()
 

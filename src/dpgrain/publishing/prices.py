@@ -150,7 +150,6 @@ class _Part:
 
     Args:
         prices: its prices in closed form; empty if only a curve is known.
-        loss: its privacy loss.
     """
 
     prices: tuple[Price, ...]
@@ -318,12 +317,8 @@ def price_for_unit(
     """Return the price that a release charges to each promised unit it affects.
 
     Args:
-        guarantee: the guarantee of the release.
-        level: the level of the promised unit.
         cells: the partition that defines promised elements; None for records and users. A user's
             records within any window of days form one element of such a partition.
-        relation: the neighbouring relation of the promise.
-        caps: the total price that the promise allows.
         room: the price still available for this release; by default, all of ``caps``.
 
     Formal guarantee: for data that differ in one promised unit, H_γ ≤ H_γ(N(m, 1) ⊗ RR_e) + ℓ for
@@ -364,10 +359,7 @@ def neighbours_for_unit(
     """Translate one promised unit into the equivalent change of the release's own units.
 
     Args:
-        guarantee: the guarantee of the release.
-        level: the level of the promised unit.
         cells: the partition that defines promised elements; None for records and users.
-        relation: the neighbouring relation of the promise.
 
     Returns:
         The neighbours under the release's event: how many of its units change, and how.

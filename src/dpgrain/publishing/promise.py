@@ -40,7 +40,6 @@ class BudgetShare:
 
     Args:
         part: the share, in (0, 1].
-        budget: the budget.
     """
 
     part: float
@@ -84,8 +83,6 @@ class BudgetShare:
         Args:
             event_of: the function from ε to the event of the release; it uses public numbers only.
             epsilon: the first ε to try: the ε of Gaussian noise that uses the share.
-            relation: the neighbouring relation.
-            unit: the privacy unit.
         """
         caps = self.budget.caps.price
         room = caps.part(self.part)

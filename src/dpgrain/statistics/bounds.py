@@ -220,7 +220,6 @@ def choose_bounds(
         count_sd: standard deviation of the noise of a count.
         coordinates: (K,) number of items in each cell.
         noise_multiplier: noise sd of the sums ÷ clipping bound.
-        law: noise distribution of the counts.
 
     For blocks of norms x_i in m coordinates, clipping at r loses at most T(r) = Σ(x_i − r)₊ and
     adds noise of energy m(r·noise_multiplier)². The bound minimises T² + m(r·noise_multiplier)²,
@@ -293,7 +292,6 @@ def bound_of_ratios(
         shares: (G,) approximate share of each group in all records, above 0.
         noise_multiplier: noise sd of a group's sum ÷ clipping bound.
         bias: rough change of a ratio if all blocks are clipped to equal size.
-        law: noise distribution of the counts.
         record: largest norm of one record's contribution, the smallest bound.
 
     For a bound r, N(r) = Σ min(x, r) of the block norms x remains, of which group g has its share
@@ -377,7 +375,6 @@ def pooled_bounds(
         rough: the rough bounds.
         noisy_rows: (pools, bins) noisy weighted numbers of blocks, by norm ÷ rough bound, with the
             edges ``POOLED_EDGES``; larger norms count in the last bin.
-        row_sd: standard deviation of their noise, in blocks.
         coordinates: (K,) number of items in each cell.
         noise_multiplier: noise sd of the sums ÷ clipping bound.
         low: the smallest bound.
@@ -547,7 +544,6 @@ def _continued(
         allowance: the next bin is at most its count plus this number of standard deviations.
         bins: number of bins of the tail.
         falls: True to limit a bin to ratio^-2 of the previous one, False to limit it to that one.
-        least: smallest fraction of the previous bin.
     """
     row, last = np.arange(top.size), np.maximum(top, 0)
     index = np.arange(noisy_counts.shape[1])

@@ -80,10 +80,10 @@ def distribution(
         clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
             l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
             share of the budget.
-        domain: public list of groups, all of which are published. By default, groups are selected
-            privately. For several columns, pass a mapping from columns to values (other columns are
-            selected privately) or a list of tuples.
-        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        domain: public list of groups to publish. By default, groups are selected privately. For
+            several columns, pass a mapping from columns to values (other columns are selected
+            privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if known to be smaller.
         max_items: maximum number of groups or items of one unit used in selection.
         random_state: seed, for tests and research. The release is then *not private*.
         progress: show progress; by default on a terminal, after two seconds.

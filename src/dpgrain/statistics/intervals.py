@@ -77,8 +77,6 @@ def ratio_interval(
     """Return Fieller's interval for A/(A+B) in [0, 1], from independent noisy A and B.
 
     Args:
-        upper: A, of any shape.
-        lower: B, of the same shape.
         radius: half-width of an interval of one noisy term.
         upper_terms: number of noisy terms in A.
         lower_terms: number of noisy terms in B.
@@ -141,7 +139,7 @@ def as_column(values: FloatArray) -> Any:
 
 # Largest upper limit on the share of clipped units that needs no warning.
 _SMALL = 0.05
-# Probability with which each limit holds, and with which a number above the noise is no noise: the
+# Probability that each limit is valid, and that a number above the noise is not noise: the
 # best bound leaves about as many clipped units as the noise of this number hides.
 _LEVEL, _PROBABLE = 0.95, 0.9
 
@@ -151,9 +149,8 @@ class ClippedUnits:
     """Noisy numbers of the units with data in each group, of weight 1/√k for k groups.
 
     Args:
-        complete: (V,) noisy numbers of units whose contribution was within the bound.
-        clipped: (V,) noisy numbers of units whose contribution was clipped.
-        std_error: standard error of each of these numbers.
+        complete: (V,) noisy numbers of unclipped units.
+        clipped: (V,) noisy numbers of clipped units.
         noise: the noise distribution; the weight is 1/k with Laplace noise.
 
     >>> units = ClippedUnits(np.array([990.0, 0.0]), np.array([5.0, 160.0]), 4.0)

@@ -223,12 +223,10 @@ class SumsDesign:
             number that the first round can distinguish.
         adaptive: True for a selection in two rounds.
         ranges: the contribution of a block to the counts for the range, if it is chosen privately.
-        range_share: the budget share of the range.
         outside: the contribution of a block to the counts of values inside and outside of stated
             bounds, if they are counted.
         items: the public number of coordinates, if known.
         record_value: the largest norm of one record's contribution, if known.
-        select_share: the budget share of the selection.
         align_from: the number of coordinates from which blocks are also added at equal size.
         count_clipped: True to count complete and clipped units.
     """

@@ -126,7 +126,6 @@ class Residuals:
 
     Args:
         sizes: the number of values of each column.
-        workload: the marginals.
         precisions: residual → 1/variance of its noise, in units of the clipping bound. A record
             has norm 1.
     """
@@ -146,7 +145,6 @@ class Residuals:
 
         Args:
             sizes: the number of values of each column.
-            workload: the marginals.
             nonnegative: True for non-negative inner products of all records, at some loss of accuracy.
         """
         shared = _shares(workload, sizes)

@@ -38,7 +38,7 @@ from dpgrain.statistics.plan import (
 )
 from dpgrain.statistics.ranges import AutoRange, AutoTree, Clamped
 from dpgrain.statistics.release_metadata import Caution, ReleaseMetadata
-from dpgrain.statistics.values import Outside, SignParts
+from dpgrain.statistics.values import INTEGERS, Outside, SignParts
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
 from dpgrain.tables.engines.protocol import Engine
@@ -68,8 +68,6 @@ class NoisySums:
         masses: (V, C) noisy sums of clipped contributions.
         sd: (V,) standard deviation of the noise of each coordinate.
         clip: (V,) clipping bound of the group's cell.
-        split: split of the numbers, if any.
-        guarantee: the guarantee.
         metadata: public facts of the query, with the outcome of private choices.
         chosen: privately chosen bounds, by group; None for a stated bound.
         clipped: noisy numbers of complete and of clipped units, if counted.
@@ -196,11 +194,11 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         bounds = query.bounds
         if isinstance(bounds, AutoRange):
             progress.stage("Choosing the range")
-            result = _range(engine, query, bounds, len(groups), charge)
+            result = _range(engine, query, bounds, groups, charge)
             bounds = result.bounds
             if not result.seen:
                 care.append(("no-number",))
-        outside = _outside(engine, query, bounds, charge)
+        outside = _outside(engine, query, bounds, groups, charge)
         split = None if query.value is None else query.measure.split(*(bounds or (0.0, 0.0)))
         data = UserContributions(engine, query.blocks, groups, cells_of, query.value, split, wider)
         clip, chosen = np.array([events.clip], dtype=np.float64), None
@@ -361,7 +359,7 @@ class _Range:
 
 
 def _range(
-    engine: Engine, query: SumsQuery[Any], rule: AutoRange, cells: int, charge: Charge
+    engine: Engine, query: SumsQuery[Any], rule: AutoRange, groups: Groups, charge: Charge
 ) -> _Range:
     """Choose the range of the numbers of all groups from noisy counts of their magnitudes."""
     event = query.events.ranges
@@ -370,12 +368,12 @@ def _range(
     # The bound of a record is the norm of its contribution, because its coordinates are truncated
     # separately. Other blocks are scaled to norm 1.
     bound = rule.record_norm[query.norm] if blocks.block == "record" else 1.0
-    noisy = _counts_of_values(engine, query, rule.split(), event, bound, charge)
+    noisy = _counts_of_values(engine, query, rule.split(), groups, event, bound, charge)
     sd, power = bound * noise_sd(event), query.measure.power
     noisy, integers = rule.parts(noisy, sd, query.noise)
     seen = rule.is_detectable(noisy, sd, query.noise)
     # Each group has this noise, and all of them together lose what is clamped.
-    noise = noise_sd(query.events.sums) * math.sqrt(max(cells, 1))
+    noise = noise_sd(query.events.sums) * math.sqrt(max(len(groups), 1))
     noise *= 1.0 if query.blocks.one_row or blocks.block == "record" else _BOUND_TO_MEAN
     if integers is not None:
         low, high = integers.ends(noise, from_zero=not query.measure.ratio)
@@ -396,6 +394,9 @@ def _range(
         beyond = rule.share_outside(noisy, sd, bounds)
     if integers is not None:
         spread = integers.spread() / (bounds[1] - bounds[0])
+        if power is not None:
+            near = Clamped.of(INTEGERS, integers.likely, bounds, power)
+            clamped = near if near.share > 0 else None
     elif power is not None:
         clamped = rule.clamped(noisy, sd, bounds, query.noise, power)
     return _Range(bounds, True, whole, spread, beyond, clamped)
@@ -405,29 +406,33 @@ def _counts_of_values(
     engine: Engine,
     query: SumsQuery[Any],
     split: Split,
+    groups: Groups,
     event: Additive,
     bound: float,
     charge: Charge,
 ) -> FloatArray:
-    """Return the noisy numbers of all values by corner of a split, for blocks of norm ``bound``."""
+    """Return the noisy numbers of values of all groups by corner, for blocks of norm ``bound``."""
     _, blocks = query.range_blocks
-    everything = Groups.of((), ())
-    cells = blocks.cells(everything, public=True)
-    data = UserContributions(engine, blocks, everything, cells, query.value, split)
+    cells = blocks.cells(groups, public=True)
+    data = UserContributions(engine, blocks, groups, cells, query.value, split, joined=True)
     grid = Grid(np.array([bound]), grid_bits(event.noise_multiplier), query.norm)
     drawn = charge.noisy(event, data.sums(grid), float(grid.radius[0]))
     return np.asarray(drawn * float(grid.step[0]), np.float64).ravel()
 
 
 def _outside(
-    engine: Engine, query: SumsQuery[Any], bounds: tuple[float, float] | None, charge: Charge
+    engine: Engine,
+    query: SumsQuery[Any],
+    bounds: tuple[float, float] | None,
+    groups: Groups,
+    charge: Charge,
 ) -> tuple[float, float, float] | None:
     """Return the share of values outside of the bounds, with 95% limits; None if not counted."""
     event = query.events.outside
     if event is None:
         return None
     assert bounds is not None  # noqa: S101 - a plan with this part has stated or chosen bounds
-    inside, outside = _counts_of_values(engine, query, Outside(*bounds), event, 1.0, charge)
+    inside, outside = _counts_of_values(engine, query, Outside(*bounds), groups, event, 1.0, charge)
     radius = np.array(quantile_of("gaussian", 0.95) * noise_sd(event))
     low, high = ratio_interval(np.array(outside), np.array(inside), radius)
     share = max(outside, 0.0) / max(outside + inside, max(outside, noise_sd(event)))
@@ -441,10 +446,7 @@ def _choose(
     """Choose the clipping bound of each cell from noisy counts of block norms.
 
     Args:
-        data: the contributions.
-        query: the query.
         spread: standard deviation of the numbers ÷ width of their range; None if unknown.
-        charge: the charge.
 
     With several cells, each cell gets a rough bound first, and cells with similar rough bounds
     share a second, finer query that corrects them.

@@ -48,11 +48,7 @@ class SharedQuery(Query[Histogram]):
     """Query for counts or sums of records with several owners.
 
     Args:
-        statistic: the statistic.
-        table: the table.
-        promise: the guarantee.
         blocks: the bounded blocks of a person: cells, or all records.
-        domain: the public cells.
         value: the numeric column; None if all records count 1.
         counted: True if each record with a number counts 1.
         limits: the public range (low, high) of numbers, with low at least 0; the bound is in units
@@ -60,10 +56,7 @@ class SharedQuery(Query[Histogram]):
         rule: the bound on a person's records, or the rule that chooses it.
         each: (K,) separate stated bounds of groups; the rule is then their norm, or the largest for
             elements.
-        noise: the noise distribution.
         nonnegative: True to set negative estimates to 0.
-        random_state: a seed, for tests and research.
-        progress: show progress.
     """
 
     statistic: Statistic

@@ -67,17 +67,12 @@ class SumsQuery(Query[Published]):
     A statistic is a subclass with a method :meth:`release`, and its options are fields.
 
     Args:
-        statistic: the statistic.
-        table: the table.
         keys: the columns that define a record's group; none for one number in total.
         value: the numeric column; None for counts of records.
-        measure: the measure of the numbers.
         bounds: the range of the numbers, or the rule that chooses it; None if not needed.
         promise: the unit, relation, ε and δ, or the budget share that defines them.
         blocks: the blocks, which are clipped as a whole.
-        domain: the public part of the domain.
         rule: the clipping bound, or the rule that chooses bounds.
-        noise: the noise distribution.
         max_items: the maximum number of groups of one unit in the selection; None, in two rounds,
             for the number that the first can distinguish.
         indicator: True if a unit counts at most 1 per group.
@@ -85,8 +80,6 @@ class SumsQuery(Query[Published]):
         adaptive: True for a selection of unknown items in two rounds.
         estimate_clipping: True to count clipped units of a stated bound, and values outside of
             stated bounds; both are always counted for privately chosen ones.
-        random_state: a seed, for tests and research.
-        progress: show progress.
     """
 
     statistic: Statistic

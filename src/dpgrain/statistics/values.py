@@ -385,9 +385,6 @@ class ValueBins:
 
     A record counts 1 in its bin, and ½ as one of these integers, as another integer, or as another
     number.
-
-    Args:
-        bins: the bins.
     """
 
     bins: Bins
@@ -500,7 +497,6 @@ class Ranks(Measure):
     """Number of records in 16^height bins, and in the nodes above.
 
     Args:
-        spacing: spacing of the finest bins.
         everything: range of all magnitudes, and the magnitude below which its geometric bins are
             approximately even; None for stated bounds.
     """

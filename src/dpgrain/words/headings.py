@@ -23,10 +23,7 @@ class Wording:
     Args:
         name: the words before its subject: "mean of".
         of: the subject: a column, or a few words.
-        by: the grouping keys; empty for one number.
-        lead: the sentence under the heading.
         noun: the word for a group, in the singular.
-        heads: the headings of the keys.
         plural: True if the name has no article.
     """
 

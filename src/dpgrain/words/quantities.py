@@ -435,8 +435,6 @@ def clamping_effect(metadata: ReleaseMetadata) -> str:
         return dict(metadata.told).get("outside of the range", "")
     low, high = map(format_limit, limits)
     values = "values" if metadata.value is None else f"values of {metadata.value}"
-    # Values are counted for all rows, not by group.
-    values += " (also in unlisted groups)" * bool(metadata.by)
     most = f"at most {rounded_up(100 * metadata.beyond, 2)}% of all {values}"
     if metadata.outside is not None:
         most = f"about {100 * metadata.outside:.2g}%, {most}"

@@ -163,7 +163,6 @@ def _inside(row: Any, region: Region) -> bool:
 
 
 def people(source: PerUser) -> dict[str, list[Any]]:
-    """One row of each user, by lists of whole numbers."""
     below, keys = Lists(source.rows), (source.rows.user or "", *source.by)
     mine: dict[Any, list[int]] = defaultdict(list)
     for i, group in enumerate(zip(*(below.columns_[key] for key in keys), strict=True)):

@@ -37,8 +37,6 @@ Rows = list[tuple[int, int, int, int]]  # user, cell, item, total
 
 @dataclass(frozen=True)
 class Case:
-    """Rows and the layout of their keys."""
-
     layout: KeyLayout
     rows: Rows
     counted: bool
@@ -226,7 +224,6 @@ def test_norms_are_counted_in_their_bins(
 
 @st.composite
 def pools_of(draw: st.DrawFn, cells: int, unit: float) -> Pools:
-    """Pools of these cells, with scales at which small blocks hit the edges exactly."""
     count = draw(st.integers(1, cells))
     pool = [*range(count), *(draw(st.integers(0, count - 1)) for _ in range(cells - count))]
     scale = [draw(st.sampled_from([0.5, 1.0, 3.0, 8.0])) * unit for _ in range(cells)]
@@ -423,7 +420,6 @@ _SMALL = 4
 
 
 def routed(held: list[list[int]], routes: Routes, most: int, bits: int = 12) -> IntArray:
-    """The contributions of people with these items."""
     layout = KeyLayout(_SMALL, 1, np.zeros(_SMALL, dtype=np.int64))
     keys = [(who << layout.user_shift) | item for who, items in enumerate(held) for item in items]
     out = np.zeros(_SMALL, dtype=np.int64)

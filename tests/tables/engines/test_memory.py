@@ -56,7 +56,6 @@ PUBLISH = {
     f"domain=[str(i) for i in range(100)], {PROMISE})",
     "top": f'dg.top(table, "item", k=50, {PROMISE})',
 }
-#: Rows, users, items, users named by text, length of an item's name.
 TABLES = {
     "a million rows": (10**6, 10**5, 1000, False, 0),
     "ten million rows": (10**7, 10**6, 1000, False, 0),

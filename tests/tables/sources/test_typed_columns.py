@@ -26,7 +26,6 @@ SENTENCE = r"'x' must be numeric, not text; declare its type, such as types=\{'x
 ROWS = 60
 WORDS = [f"word {i}" for i in range(ROWS)]
 DAY = datetime.date(2026, 1, 1)
-#: The contents of one column: name → its values, and whether they are text in memory.
 COLUMNS: dict[str, pa.Array] = {
     "words": pa.array(WORDS),
     "numbers in text": pa.array([f"{i}.5" for i in range(ROWS)]),
@@ -36,7 +35,6 @@ COLUMNS: dict[str, pa.Array] = {
     "yes and no": pa.array([i % 2 == 0 for i in range(ROWS)]),
     "text of nobody": pa.array([None] * ROWS, pa.string()),
 }
-#: Numeric arguments: name → a query of a table.
 PLACES: dict[str, Callable[[dg.UserTable], Any]] = {
     "histogram": lambda t: dg.histogram(t, "item", weight="x", domain=["a"], clip=9.0, **PROMISE),
     "count": lambda t: dg.count(t, "x", **PROMISE),
@@ -154,8 +152,6 @@ COMMANDS: dict[str, list[str]] = {
 def inside(
     command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[..., tuple[int, str, str]]:
-    """A command in an empty folder: exit code, output, errors."""
-
     def run(*words: str | Path) -> tuple[int, str, str]:
         done = command(*words)
         return done.returncode, done.stdout, done.stderr

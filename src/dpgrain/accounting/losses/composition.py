@@ -21,7 +21,7 @@ from dpgrain.accounting.losses.pairs import CountedPairs
 from dpgrain.accounting.losses.rounding import fails_closed, or_worst
 from dpgrain.accounting.losses.sequences import discounted_sums
 
-# Log of the smallest δ that is composed; smaller ones only have the initial bound.
+# Log of the smallest composed δ; smaller ones only have the initial bound.
 _LEAST_LOG_DELTA = -695.0
 # Relative error of ε that discretisation may add.
 _RELATIVE_ACCURACY = 1e-4
@@ -30,7 +30,7 @@ _MOST_POINTS = 1 << 21
 # Mass that may count as infinite loss, as a log relative to δ; and mass of the smallest losses that
 # may be merged.
 _TAIL_LOG_MASS, _FLOOR_MASS = -12.0, 1e-8
-# Log of the quotient by which δ may be below its expected upper bound.
+# Log of the quotient between δ and its expected upper bound.
 _SPARE_LOG_DELTA = 5.0
 # The δ to which a composition around ε = 0 is accurate; what a risk needs is larger.
 _SMALL_DELTA = 1e-12
@@ -90,9 +90,9 @@ def composed_delta(pairs: CountedPairs, epsilon: float, *, upper: bool = True) -
 def composed_deltas(pairs: CountedPairs, epsilons: FloatArray) -> FloatArray:
     """Bound δ at n values of ε ≥ 0 from above by one composition around ε = 0; shape (n,).
 
-    The bound holds at every ε. It is as close as :func:`composed_delta` down to about 1e-12, and
+    The bound is valid at every ε. It is as close as :func:`composed_delta` down to about 1e-12, and
     needs one transform for each order of the neighbours instead of one for each ε. If the transform
-    would be too long, the bounds are those of Rényi divergences.
+    would be too long, the bounds come from Rényi divergences.
     """
     deltas = np.zeros(epsilons.size)
     for way in _both_orders(pairs):
@@ -102,7 +102,7 @@ def composed_deltas(pairs: CountedPairs, epsilons: FloatArray) -> FloatArray:
             if summed is None
             else summed.deltas(epsilons)
         )
-        # NaN says that nothing is known.
+        # NaN means unknown.
         deltas = np.maximum(deltas, np.where(np.isnan(numerical), 1.0, numerical))
     return np.minimum(deltas, 1.0)
 

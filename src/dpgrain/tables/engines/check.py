@@ -56,12 +56,7 @@ def check(
     """Count as :meth:`~dpgrain.UserTable.check_counts` does, with DuckDB for every engine.
 
     Args:
-        table: the table.
-        items: the columns of the counted items.
-        weight: a column of weights.
-        values: columns of numbers.
         bounds: (low, high); numbers beyond them are counted.
-        domain: the public values, by key columns.
         zero: additional columns of numbers, whose invalid cells are treated as 0.
     """
     counts = _row_counts(table, items)

@@ -79,8 +79,6 @@ class TypedSql:
 
     Args:
         kind: the type; the SQL of times is in microseconds since 1970.
-        sql: the SQL.
-        constant: the value of a constant.
         values: all possible values in order, if they are public and few.
         finite: False for numbers that may be NaN or infinite; they are null when used.
     """
@@ -107,8 +105,6 @@ class Translator:
     """Translator of one expression to SQL.
 
     Args:
-        kinds: column → type of the available columns.
-        text: the whole expression, for messages.
         clocks: (time column, zone) pairs that the expression reads; filled by the translation.
     """
 

@@ -48,9 +48,6 @@ class PublicJoin(SourceWrapper):
     """The rows of a source, each joined with the one row of a public table that has its key.
 
     Args:
-        source: the source of all rows.
-        on: key column.
-        kind: type of the key column.
         table: public table: ``key``, unique and without nulls, and the columns ``c0``, ``c1``, ….
         kinds: column → type, in the order of ``c0``, ``c1``, ….
     """
@@ -189,9 +186,6 @@ class UserJoin:
     """The rows of a table, each joined with rows of the same user in another table.
 
     Args:
-        rows: the rows.
-        others: rows of the other table.
-        taken: columns of the other table to add.
         pairs: max rows per user of the other table: the first ones in the order of a hash of the
             added columns.
     """

@@ -82,7 +82,6 @@ class Grid:
     Args:
         bounds: (K,) or (1,) clipping bounds ρ.
         bits: the grid step is a power of two with 2^(bits−1) < ρ/step ≤ 2^bits.
-        norm: the norm to clip.
     """
 
     bounds: FloatArray
@@ -168,7 +167,6 @@ class Routes:
             first: (V,) noisy counts of the first round.
             ahead: (V,) whether an item participates in the second round, which requires a positive
                 count.
-            enough: the target count.
 
         A user with t items contributed 1/√t to an item and now contributes enough ÷ count times as
         much, starting from the largest count. The public order breaks ties.
@@ -256,7 +254,6 @@ def routed_sum(
     The weights are proportional to the needs.
 
     Args:
-        layout: the packing of keys, in one cell.
         routes: the order of the items, and their needs.
         grid: the bound 1 and its grid.
     """
@@ -351,7 +348,6 @@ def pooled_counts(
 
     Args:
         layout: the packing of keys, in which the item determines the cell.
-        pools: the pools, with their bins and weights.
         out: (P, B) counts in multiples of 2^-10 of a block.
     """
     _, sums, blocks = _blocks(keys, totals, layout, max_elements)
@@ -379,7 +375,6 @@ def _add_limited(
         rows: (b,) the index in ``out`` of each weight.
         weights: (b,) weights from 1 to 2^10.
         most: the largest sum that one user adds to one count.
-        out: the counts.
     """
     np.add.at(out.reshape(-1), rows, weights)
     rank, row_bits = np.cumsum(_is_new(users)) - 1, out.size.bit_length()

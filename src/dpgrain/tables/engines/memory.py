@@ -54,13 +54,9 @@ class Memory:
     """Parts of the memory of one release.
 
     Args:
-        duckdb: limit of DuckDB in bytes.
         reading: number of threads of DuckDB.
-        rows: rows per batch from DuckDB.
-        keys: keys that can be sorted in memory.
         counted: keys without totals that fit in buckets if no bucket is large.
         call: keys per kernel call, unless one user has more.
-        sums: numbers in the accumulators of all threads.
 
     >>> Memory.split(10**9, threads=4).keys
     48333333

@@ -38,11 +38,8 @@ class PerUser:
     """Source with one row per user, or per user and group, derived from other rows.
 
     Args:
-        rows: the rows of all users.
         by: grouping columns: a user has one row for each combination of values.
-        numbers: the numbers of each row.
         derived: columns computed from each row, in this order.
-        filters: conditions that each row satisfies.
     """
 
     rows: TableRows

@@ -71,7 +71,6 @@ class CachedBlocks(Protocol):
 
         Args:
             of: a function from the batches of one partition to integers of the shape.
-            shape: the shape of the sums.
         """
 
 
@@ -93,7 +92,6 @@ class ClusterEngine(Protocol):
             wanted: the columns, each with its form, named c0, c1 and so on.
             make: a function of the batches of one partition; it may be called again after a
                 failure.
-            schema: the schema of its result.
         """
 
 
@@ -126,8 +124,6 @@ class Engine(AbstractContextManager["Engine"], Protocol):
 
         Args:
             groups: (V,) distinct groups, with the types of the key columns.
-            cells: the cell of each group.
-            cell_column: a separate column that contains the cells.
             corners: the number of coordinates of each group.
         """
 

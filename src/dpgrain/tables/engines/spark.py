@@ -383,10 +383,7 @@ class SparkUsers:
     """Whole users' keys, cached on the executors with each user in one partition.
 
     Args:
-        engine: the engine.
-        keys: the frame of keys.
         shift: number of bits of a key below the user code.
-        narrow: a selection of coordinates.
     """
 
     engine: Spark

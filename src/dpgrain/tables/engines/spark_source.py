@@ -33,9 +33,6 @@ class SparkSource:
     """Spark DataFrame that has the same rows whenever it is read.
 
     Args:
-        frame: the frame.
-        name: the name in messages.
-        title: the name in reports.
         paths: the files, if it is read from files.
     """
 

@@ -168,7 +168,6 @@ class MarkSide:
     Args:
         side: the number of their table.
         columns: the common name of each column; other columns are null.
-        schema: the common schema.
     """
 
     side: int
@@ -193,13 +192,7 @@ class MarkSide:
 
 @dataclass(frozen=True)
 class QueryTask:
-    """Task that runs a query on the rows of a partition with DuckDB.
-
-    Args:
-        rows: the public part of the rows.
-        names: the names of the columns that arrive.
-        question: the query.
-    """
+    """Task that runs a query on the rows of a partition with DuckDB."""
 
     rows: TableRows
     names: tuple[str, ...]
@@ -300,11 +293,8 @@ class RecordEncoding:
     """Codes of groups and cells, and the value that a record adds.
 
     Args:
-        dictionary: the codes of groups.
-        value: the column of numbers to split.
         split: the function from numbers to the values that each record adds.
         cell_column: the separate column of cells, if there is one.
-        cells: the codes of its cells.
     """
 
     dictionary: Dictionary
@@ -363,13 +353,7 @@ class RecordSumQuery:
 
 @dataclass(frozen=True)
 class AddUsersTask:
-    """Task that runs a kernel on whole users' keys.
-
-    Args:
-        add: the kernel.
-        shape: the shape of the sums.
-        narrow: a selection of coordinates.
-    """
+    """Task that runs a kernel on whole users' keys."""
 
     add: Add
     shape: tuple[int, ...]

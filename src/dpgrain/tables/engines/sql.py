@@ -100,7 +100,6 @@ class TextFormat:
     """Format of numbers and dates in text.
 
     Args:
-        decimal: decimal separator, a point or a comma.
         dates: the last day of 2025 in the date format.
         thousands: mark between groups of three digits; empty for none, or for a point with a
             decimal comma.

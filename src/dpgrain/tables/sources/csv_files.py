@@ -55,10 +55,6 @@ class CsvFaults:
 
     Args:
         rejected: DuckDB's name of a fault → number of lines dropped because of it.
-        longer: lines with more values than columns.
-        inside: line ends inside values.
-        too_long: rows dropped because of their length.
-        broken: rows dropped because their quotes are ambiguous.
     """
 
     rejected: Mapping[str, int]

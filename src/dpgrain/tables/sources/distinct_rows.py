@@ -23,8 +23,6 @@ class DistinctRows(SourceWrapper):
     """The first row for each value of some columns, or rows that differ in a column.
 
     Args:
-        source: the rows.
-        kinds: column → type, of all readable columns.
         keys: the columns with the user's; empty for all columns.
     """
 

@@ -52,7 +52,6 @@ class FileSource(ABC):
     """Files of one type; columns from folder names are text, and give way to columns of the files.
 
     Args:
-        paths: the files.
         partitions: the columns that folder names add to each file; none if empty.
     """
 

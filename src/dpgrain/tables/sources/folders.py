@@ -34,12 +34,7 @@ Partition: TypeAlias = tuple[tuple[str, str | None], ...]
 
 @dataclass(frozen=True)
 class FileList:
-    """Files of one type.
-
-    Args:
-        paths: the files, at least one.
-        partitions: columns from folder names, for each file.
-    """
+    """Files of one type."""
 
     paths: tuple[str, ...]
     partitions: tuple[Partition, ...]

@@ -236,7 +236,6 @@ class UncheckedTimes:
     """Lower-case names of timestamp columns that the footer does not show to be in range.
 
     Args:
-        milliseconds: columns in milliseconds.
         others: columns in microseconds, or in days and nanoseconds.
         int96: columns in days and nanoseconds, which no footer describes.
     """

@@ -75,7 +75,6 @@ class _PostgresType:
     """How to read columns of one type.
 
     Args:
-        read_as: type in DuckDB.
         server_sql: SQL of the column ``{0}`` on the server.
         groupable: whether the server can group by it, because equal values are equal bytes.
         local_sql: DuckDB's SQL of the fetched column ``{0}``.
@@ -165,8 +164,6 @@ class _Description:
     """A table or a query, described by the catalogue.
 
     Args:
-        rows: SQL of the rows.
-        kinds: column → type on the server.
         table_id: oid of the table; 0 for a query.
         is_table: whether it is a base table with all rows visible, not a view or a foreign table.
     """

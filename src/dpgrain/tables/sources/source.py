@@ -107,9 +107,6 @@ class RegionSource(SourceWrapper):
     """The rows of a source in a region.
 
     Args:
-        source: the source of all rows.
-        region: the region.
-        kinds: column → type to compare it as.
         read: text column → SQL of another type to compare it as.
     """
 
