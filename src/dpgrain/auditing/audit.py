@@ -32,7 +32,7 @@ from dpgrain.noise.sources import random_source
 from dpgrain.publishing.draws import tickets
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.query import Query
-from dpgrain.tables.sources.loading import load_rows
+from dpgrain.tables.engines.memory import load_rows
 from dpgrain.units import RELATIONS, Relation
 
 # Tested factors between assumed and actual noise; the smallest detectable one is reported.
