@@ -210,6 +210,7 @@ def plan_releases(
     *,
     where: Mapping[str, Any] | None = None,
     folder: str | Path | None = None,
+    report: str | Path | None = None,
 ) -> PlannedReleases:
     """Validate a release file, and plan its releases; no data are read.
 
@@ -220,6 +221,7 @@ def plan_releases(
             as ``{"day": "2026-01"}``; by default the whole table.
         folder: the folder of outputs, created by a run if it is missing; by default the folder of the
             file.
+        report: the HTML page for all releases; by default the page that the file states, if any.
 
     Returns:
         The plan: printed, it is a table with the expected error of each release. ``plan.run()``
@@ -260,16 +262,15 @@ def plan_releases(
     """
     path = _validate.path(path=path)
     folder = None if folder is None else _validate.path(folder=folder)
+    report = None if report is None else _validate.path(report=report)
     with exclusive_files(), composed():
-        return _plan(path, table, where, folder)
+        errors = ValidationErrors(path)
+        file = read_file(path, table, errors, where=where, folder=folder, report=report)
+        return _plan(file, errors)
 
 
-def _plan(
-    path: Path, table: UserTable | None, where: Mapping[str, Any] | None, folder: Path | None
-) -> PlannedReleases:
-    """Read and plan a release file."""
-    errors = ValidationErrors(path)
-    file = read_file(path, table, errors, where=where, folder=folder)
+def _plan(file: File | None, errors: ValidationErrors) -> PlannedReleases:
+    """Plan the releases of a file, or raise its errors."""
     if file is not None:
         for entry in file.entries:
             _check(file, entry, errors)
