@@ -44,7 +44,7 @@ from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.papers import softcore
 from dpgrain.publishing import draws
-from dpgrain.publishing.best_of_runs import number_of_runs
+from dpgrain.publishing.draws import number_of_runs
 from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.plan import noise_sd
 

@@ -24,8 +24,8 @@ from tests.tables.engines.in_memory import InMemory
 import dpgrain as dg
 from dpgrain.accounting import Gaussian, Scoped
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.prices import neighbours_for_unit
 from dpgrain.publishing.promise import Promise
-from dpgrain.publishing.unit_price import neighbours_for_unit
 from dpgrain.scope.partitions import Partition, Rule, period_of
 from dpgrain.scope.regions import atoms
 from dpgrain.statistics.histogram import HistogramQuery

@@ -12,7 +12,7 @@ from tests.refusals import refuses
 import dpgrain as dg
 from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.features import FeatureEncoding, NumberColumn
-from dpgrain.publishing.curator import Curator
+from dpgrain.publishing.charge import Curator
 
 ROWS = pa.table({"who": ["ann", "bob", None], "x": [1.0, None, 3.0], "y": [0.5, 1.0, 2.0]})
 CURATOR: Any = Curator()

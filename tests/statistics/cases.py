@@ -34,10 +34,9 @@ from dpgrain.statistics import run as run_module
 from dpgrain.statistics.bounds import ChosenBounds, RoughBounds
 from dpgrain.statistics.plan import ItemChoice
 from dpgrain.statistics.ranges import AutoRange, AutoTree
-from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools
 from dpgrain.tables.engines.protocol import Users
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import Dictionary, Groups
 from dpgrain.tables.split import OfAllGroups
 from dpgrain.tables.user_sums import UserContributions
 from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit

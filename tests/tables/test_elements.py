@@ -22,10 +22,9 @@ from tests.tables import cases
 
 import dpgrain as dg
 from dpgrain.tables.blocks import UnitBlocks
-from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.elements import Elements, as_elements, cell_codes
 from dpgrain.tables.engines.protocol import Engine
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import Dictionary, Groups
 
 PUBLIC: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "clip": 1.0}
 

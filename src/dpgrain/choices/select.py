@@ -40,7 +40,7 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import compose, present
 from dpgrain.units import Level, Relation, Unit, User
-from dpgrain.words.risk_text import privacy_sections
+from dpgrain.words.odds import privacy_sections
 
 Method: TypeAlias = Literal["auto", "permute_and_flip", "exponential", "repeat"]
 METHODS: tuple[Method, ...] = ("auto", "permute_and_flip", "exponential", "repeat")

@@ -22,7 +22,7 @@ from dpgrain.cli.printing import check_picture, print_table, say, shown
 from dpgrain.errors import ParameterError
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Level, Relation, Unit, User
 from dpgrain.words.guarantee_text import SEED_KNOWN
-from dpgrain.words.risk_text import percent_up
+from dpgrain.words.odds import percent_up
 
 if TYPE_CHECKING:
     from dpgrain.accounting import Event

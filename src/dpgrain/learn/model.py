@@ -46,7 +46,7 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.origins import PickleOrigin
 from dpgrain.units import PLAIN_UNITS, Relation, Trust, Unit, User
 from dpgrain.words.fit_text import coefficients, describe_model_weights
-from dpgrain.words.risk_text import privacy_sections
+from dpgrain.words.odds import privacy_sections
 
 # The last line below a printed model.
 _POINTER = "What the numbers mean: .explain(). Full guarantee: print(.guarantee_)"

@@ -19,9 +19,15 @@ from dpgrain.accounting import ApproximateDP, Loss, gaussian_epsilon
 from dpgrain.errors import ParameterError, RefusedError
 from dpgrain.publishing.caps import Caps, remaining_delta
 from dpgrain.publishing.guarantee import Guarantee, check_guarantee
-from dpgrain.publishing.ledgers import OpenLedger, open_ledger
 from dpgrain.publishing.prices import SUM_TOLERANCE, Price, price
-from dpgrain.publishing.process import check_creator, check_process, mark_closed, mark_open
+from dpgrain.publishing.process import (
+    OpenLedger,
+    check_creator,
+    check_process,
+    mark_closed,
+    mark_open,
+    open_ledger,
+)
 from dpgrain.publishing.receipt import record_receipt
 from dpgrain.publishing.release_plan import Plan
 from dpgrain.units import PLAIN_UNITS

@@ -32,6 +32,7 @@ from dpgrain.accounting import (
     Parallel,
     Poisson,
     SampledGaussian,
+    SelectBest,
     Selection,
     SoftCore,
     TruncatedGeometric,
@@ -53,6 +54,7 @@ from dpgrain.noise.noisy_sums import (
     with_laplace,
     with_truncated_geometric,
 )
+from dpgrain.noise.stopping import negative_binomial, poisson
 
 torch = lazy_import("torch")
 
@@ -455,3 +457,29 @@ def _precision(draws: Counter[Gaussian], like: Gaussian) -> float:
 
 def _no_draws_left(part: Event) -> RuntimeError:
     return RuntimeError(f"{type(part).__name__} has no charged draws left.")
+
+
+Result = TypeVar("Result")
+
+
+def best_run(
+    run: Callable[[RandomSource], tuple[float, Result]], event: SelectBest, source: RandomSource
+) -> tuple[float, Result] | None:
+    """Return score and result of the best of a random number of runs; None without any run.
+
+    The first of equal scores wins, and NaN is the smallest score.
+    """
+    best: tuple[float, Result] | None = None
+    for _ in range(number_of_runs(event, source)):
+        score, result = run(source)
+        score = -math.inf if math.isnan(score) else float(score)
+        if best is None or score > best[0]:
+            best = score, result
+    return best
+
+
+def number_of_runs(event: SelectBest, source: RandomSource) -> int:
+    """Draw the number of runs from the distribution of the event."""
+    if event.stopping == "poisson":
+        return poisson(event.mean, source=source)
+    return negative_binomial(event.eta, event.gamma, source=source)

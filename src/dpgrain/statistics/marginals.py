@@ -23,9 +23,8 @@ from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.release_plan import Expected, Times, compose
 from dpgrain.statistics.bounds import AutoClip, choose_bounds
-from dpgrain.statistics.clipped_share import ClippedUnits
 from dpgrain.statistics.group_estimates import Histogram
-from dpgrain.statistics.intervals import at_least
+from dpgrain.statistics.intervals import ClippedUnits, at_least
 from dpgrain.statistics.plan import clip_rule, guarantee_of
 from dpgrain.statistics.release_metadata import Caution, Clip, ReleaseMetadata
 from dpgrain.statistics.residuals import Columns, Residuals

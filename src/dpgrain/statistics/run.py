@@ -28,9 +28,8 @@ from dpgrain.statistics.bounds import (
     pooled_bounds,
     rough_bounds,
 )
-from dpgrain.statistics.clipped_share import ClippedUnits
 from dpgrain.statistics.group_estimates import Estimates, Histogram
-from dpgrain.statistics.intervals import at_least, blank, quantile_of, ratio_interval
+from dpgrain.statistics.intervals import ClippedUnits, at_least, blank, quantile_of, ratio_interval
 from dpgrain.statistics.plan import (
     ENOUGH,
     ItemChoice,

@@ -43,7 +43,6 @@ from dpgrain.statistics.run import NoisySums, noisy_sums
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.statistics.values import Measure
 from dpgrain.tables.blocks import UnitBlocks
-from dpgrain.tables.dictionary import GroupCells
 from dpgrain.tables.domain import GroupDomain, public_domain
 from dpgrain.tables.engines.per_user import (
     depends_on_users,
@@ -51,7 +50,7 @@ from dpgrain.tables.engines.per_user import (
     known_user_count,
     per_user_source,
 )
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import GroupCells, Groups
 from dpgrain.tables.shared_table import reject_table
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Element, Law

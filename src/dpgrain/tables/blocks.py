@@ -14,12 +14,11 @@ from dpgrain import _validate
 from dpgrain.accounting import Contribution
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.scope.partitions import PERIODS, Partition, Rule
-from dpgrain.tables.dictionary import GroupCells
 from dpgrain.tables.elements import Elements, cell_codes
 from dpgrain.tables.engines.derived_columns import base_source, calendar_period
 from dpgrain.tables.engines.per_user import require_whole_users, rows_in_cells, whole_user_source
 from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode, Node, columns_of
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import GroupCells, Groups
 from dpgrain.tables.rows import CellColumn, TableRows
 from dpgrain.tables.sources.column_types import TIMES
 from dpgrain.tables.sources.typed_columns import TypedSource

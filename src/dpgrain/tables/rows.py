@@ -46,8 +46,7 @@ from dpgrain.tables.sources.column_types import (
 )
 from dpgrain.tables.sources.day_columns import DayColumnSource
 from dpgrain.tables.sources.distinct_rows import DistinctRows
-from dpgrain.tables.sources.region_source import RegionSource, all_rows
-from dpgrain.tables.sources.source import RowSource, SourceWrapper
+from dpgrain.tables.sources.source import RegionSource, RowSource, SourceWrapper, all_rows
 from dpgrain.tables.sources.typed_columns import TypedSource
 
 

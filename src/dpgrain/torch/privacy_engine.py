@@ -14,9 +14,8 @@ from dpgrain.means import Mean
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Promise, Query
 from dpgrain.publishing.draws import CountedSource
-from dpgrain.publishing.entry_point import published
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.publish import before_resuming
+from dpgrain.publishing.publish import before_resuming, published
 from dpgrain.torch import resumption
 from dpgrain.torch.adaptive_clipping import AdaptiveNorm
 from dpgrain.torch.checkpoint import Checkpoint, RunPlan

@@ -28,6 +28,7 @@ from dpgrain._formatting import (
 )
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.words.guarantee_text import filters
+from dpgrain.words.odds import privacy_sections
 from dpgrain.words.quantities import (
     bounds_effect,
     clamping_effect,
@@ -45,10 +46,9 @@ from dpgrain.words.quantities import (
     unclipped,
     warnings,
 )
-from dpgrain.words.risk_text import privacy_sections
 
 if TYPE_CHECKING:
-    from dpgrain.statistics.clipped_share import ClippedUnits
+    from dpgrain.statistics.intervals import ClippedUnits
     from dpgrain.statistics.release import Release
     from dpgrain.statistics.release_metadata import ReleaseMetadata
 

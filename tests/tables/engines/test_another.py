@@ -18,17 +18,16 @@ from dpgrain._types import IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.long_labels import text_label
 from dpgrain.scope.regions import EVERYTHING, Region, microseconds
-from dpgrain.tables.dictionary import Dictionary, GroupCells, column_order
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.features import Aggregate
 from dpgrain.tables.engines.feed import Chunk
 from dpgrain.tables.engines.per_user import PerUser
 from dpgrain.tables.engines.protocol import Add, Engine, Form
 from dpgrain.tables.engines.registry import ENGINES
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import Dictionary, GroupCells, Groups, column_order
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import LONGEST_LABEL
-from dpgrain.tables.sources.region_source import RegionSource
+from dpgrain.tables.sources.source import RegionSource
 from dpgrain.tables.split import Split
 from dpgrain.testing import EngineContract
 

@@ -31,8 +31,7 @@ from dpgrain.tables.sources.column_types import (
     is_readable,
 )
 from dpgrain.tables.sources.duckdb_connection import register_rows
-from dpgrain.tables.sources.region_source import all_rows
-from dpgrain.tables.sources.source import RowSource, SourceWrapper, transaction
+from dpgrain.tables.sources.source import RowSource, SourceWrapper, all_rows, transaction
 
 # Max distinct values of a public column that becomes a domain.
 _MAX_DOMAIN = 1000

@@ -29,9 +29,8 @@ from dpgrain.scope.regions import Region
 from dpgrain.tables.engines.sql import literal, quoted
 from dpgrain.tables.sources.column_names import require_names
 from dpgrain.tables.sources.column_types import LONGEST_LABEL
-from dpgrain.tables.sources.duckdb_connection import memory_limit
+from dpgrain.tables.sources.duckdb_connection import memory_limit, translate_errors
 from dpgrain.tables.sources.postgres_region import UNREADABLE, server_condition
-from dpgrain.tables.sources.read_errors import translate_errors
 from dpgrain.tables.sources.source import RECORDS, RowSource, SourceWrapper
 from dpgrain.tables.sources.streams import store_stream
 
