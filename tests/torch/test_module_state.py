@@ -75,7 +75,7 @@ HIDDEN: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", {**CHANGES, **HIDDEN})
+@pytest.mark.parametrize("name", [*CHANGES, *HIDDEN])
 def test_a_watched_module_detects_changes(name: str) -> None:
     net = network()
     net.kept["lists"] = [[1, 2], [3]]

@@ -330,7 +330,7 @@ class DuckDB:
             with translate_errors(self.table.source.name):
                 rows = self._connection.sql(query)
                 for batch in self._wait(partial(rows.to_arrow_reader, self._memory.rows)):
-                    result = np.from_dlpack(batch.column("key"))
+                    result = np.from_dlpack(batch.column("key")).astype(np.int64, copy=False)
                     if alike:
                         yield result, batch.column("records").to_numpy().astype(np.float64)
                         continue
