@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import duckdb
 import numpy as np
@@ -127,7 +127,7 @@ class DuckDB:
     ) -> Dictionary:
         """Assign codes to (V,) distinct groups and their cells."""
         step("ordering groups")
-        known = Dictionary.of(
+        known = Dictionary.create(
             groups,
             cells,
             column_cells=None
@@ -325,7 +325,7 @@ class DuckDB:
             with translate_errors(self.table.source.name):
                 rows = self._connection.sql(query)
                 for batch in self._wait(partial(rows.to_arrow_reader, self._memory.rows)):
-                    result = np.from_dlpack(batch.column("key"))
+                    result: NDArray[Any] = np.from_dlpack(batch.column("key"))
                     if alike:
                         yield result, batch.column("records").to_numpy().astype(np.float64)
                         continue

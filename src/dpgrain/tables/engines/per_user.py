@@ -49,7 +49,9 @@ class PerUser:
     filters: tuple[CompiledExpression, ...] = ()
 
     @staticmethod
-    def of(rows: TableRows, by: str | Sequence[str] | None, numbers: Mapping[str, Any]) -> PerUser:
+    def create(
+        rows: TableRows, by: str | Sequence[str] | None, numbers: Mapping[str, Any]
+    ) -> PerUser:
         """Validate a request without reading rows."""
         if rows.user is None:
             raise ParameterError("per_user requires user ids; pass user= to dg.read.")
