@@ -38,7 +38,7 @@ EXCEPT: Mapping[str, Mapping[str, Any]] = {
     "dpgrain.sum": {"unit": dg.Element("item"), "estimate_clipping": False},
     "dpgrain.histogram": {"clip": 3.0, "unit": dg.User(), "estimate_clipping": False},
     "dpgrain.top": {"domain": None, "method": "gaussian", "unit": dg.User()},
-    "dpgrain.learn.minimise": {"sampling_rate": None},
+    "dpgrain.learn.minimise": {"sampling_rate": None, "unit": dg.User()},
     "dpgrain.mean_of_users": {"method": "recentred"},
     "estimators": {"sampling_rate": None, "unit": dg.User()},
 }

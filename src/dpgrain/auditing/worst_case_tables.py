@@ -278,7 +278,8 @@ def query_table(query: Query[Any]) -> UserTable:
     if not isinstance(table, UserTable):
         raise ParameterError(
             "query must be of a table opened by dg.read, because neighbours are built from its "
-            f"schema, not a {type(query).__name__} of other rows.",
+            f"schema, not a {type(query).__name__} of other rows; pass a mechanism with guarantee, "
+            "neighbours(units, relation) and draw(data, count) instead.",
             name="query",
         )
     _ = base_source(table.source)

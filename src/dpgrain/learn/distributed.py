@@ -21,6 +21,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.gradients.norms import BINS
 from dpgrain.gradients.records import BlockVectors, RecordBlocks
 from dpgrain.inputs.guarantees import Sampling
+from dpgrain.inputs.record_limit import Weights
 from dpgrain.inputs.worker_tables import LOAD_LOCALLY
 from dpgrain.learn.classes import NumericTargets, TargetRule, Targets
 from dpgrain.learn.column_rows import ColumnRows
@@ -351,17 +352,7 @@ def cluster_config(config: FitConfig) -> FitConfig:
             f"visits users in turn; change it, {LOAD_LOCALLY}",
             name=name,
         )
-    if config.intervals:
-        raise ParameterError(
-            f"intervals must be 0 for rows on a cluster, not {_validate.describe(config.intervals)}; "
-            f"omit it, {LOAD_LOCALLY}",
-            name="intervals",
-        )
-    if config.weights == "records":
-        raise ParameterError(
-            f"weights must be 'users' for rows on a cluster, not 'records'; change it, {LOAD_LOCALLY}",
-            name="weights",
-        )
+    require_plain(config.weights, config.intervals)
     if config.tune is not None:
         raise ParameterError(
             "tune must be None for rows on a cluster; set the parameters, or compare fits that "
@@ -380,6 +371,21 @@ def check_targets(model: LinearModel, targets: Targets) -> None:
             name="classes",
         )
     model._rule(targets.classes)
+
+
+def require_plain(weights: Weights, intervals: float) -> None:
+    """Reject intervals and weights by records."""
+    if intervals:
+        raise ParameterError(
+            f"intervals must be 0 for rows on a cluster, not {_validate.describe(intervals)}; "
+            f"omit it, {LOAD_LOCALLY}",
+            name="intervals",
+        )
+    if weights == "records":
+        raise ParameterError(
+            f"weights must be 'users' for rows on a cluster, not 'records'; change it, {LOAD_LOCALLY}",
+            name="weights",
+        )
 
 
 def require_all_blocks(sampling: Sampling, rate: float | None) -> None:

@@ -189,7 +189,7 @@ def explain_fit(model: LinearModel) -> dict[str, str]:
     facts = {
         "value": _describe_coefficient(model),
         "Weights": describe_model_weights(model),
-        "Step": _describe_step(model),
+        "Step": _describe_model_step(model),
         "Clipping": " ".join(describe_clipping(model)),
         "Ridge": ridge if config.l2 else "",
         "Labels": " ".join(_describe_labels(model)),
@@ -250,22 +250,25 @@ def _describe_coefficient(model: LinearModel) -> str:
 
 def describe_model_weights(model: LinearModel) -> str:
     """Describe the average that the coefficients of a fitted model describe."""
-    most = model.fitted_.max_records
+    return describe_weights(model.config_.promise.unit, model.fitted_.max_records)
+
+
+def describe_weights(unit: Unit, most: int | None, verb: str = "the coefficients describe") -> str:
+    """Describe the average that parameters describe, for users of equal weight or by records."""
     if most is None:
-        return describe_population(model.config_.promise.unit)
+        return describe_population(unit).replace("the coefficients describe", verb)
     return (
-        f"Every user is weighted by their number of records, of which at most {most:,} count: the "
-        f"coefficients describe the average record, up to {most:,} per user"
+        f"Every user is weighted by their number of records, of which at most {most:,} count: {verb} "
+        f"the average record, up to {most:,} per user"
         f"{'' if most == 1 else ', not the average person'}."
     )
 
 
-def _describe_step(model: LinearModel) -> str:
+def describe_step(most: int | None, share: float | None, n_users: int, ridge: float = 0.0) -> str:
     """Describe the effective step and ridge of a fit weighted by records."""
-    most, share, ridge = model.fitted_.max_records, model.fitted_.mean_weight, model.config_.l2
     if most is None:
         return ""
-    weight = f"the mean of min(records, {most:,})/{most:,} over the {model.n_users_:,} users"
+    weight = f"the mean of min(records, {most:,})/{most:,} over the {n_users:,} users"
     known = "" if share is None else f" (about {share:.2g})"
     text = (
         f"Sums are divided by the number of users, so the effective step is the step times {weight}"
@@ -274,6 +277,14 @@ def _describe_step(model: LinearModel) -> str:
         return f"{text}{known}."
     effective = "" if share is None else f", about {ridge / share:.2g} in all"
     return f"{text}{known}, and the effective ridge is {ridge:g} divided by it{effective}."
+
+
+def _describe_model_step(model: LinearModel) -> str:
+    """Describe the effective step and ridge of a fitted model; empty for equal weights."""
+    fitted = model.fitted_
+    if fitted.max_records is None:
+        return ""
+    return describe_step(fitted.max_records, fitted.mean_weight, model.n_users_, model.config_.l2)
 
 
 def describe_population(unit: Unit) -> str:

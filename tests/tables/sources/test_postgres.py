@@ -22,9 +22,9 @@ from tests.tables.engines.in_memory import InMemory
 from tests.tables.sources.databases import Database, database, missing
 
 import dpgrain as dg
-from dpgrain.auditing.audit import load_rows
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.tables.engines.duckdb import DuckDB
+from dpgrain.tables.engines.memory import load_rows
 from dpgrain.tables.sources import postgres
 from dpgrain.tables.sources.postgres import PostgresSession, PostgresSource, contains_password
 from dpgrain.tables.table import UserTable

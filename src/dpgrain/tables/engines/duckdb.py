@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import duckdb
 import numpy as np
@@ -18,6 +18,7 @@ from dpgrain._progress import step
 from dpgrain.errors import ParameterError
 from dpgrain.tables.arrow_arrays import number_array, one_array
 from dpgrain.tables.elements import label_table
+from dpgrain.tables.engines.derived_columns import nested_sources
 from dpgrain.tables.engines.feed import (
     KEY_BITS,
     MIXING,
@@ -61,6 +62,10 @@ class DuckDB:
         # The source may return duplicate rows once, with their number.
         self._has_counts = bool(getattr(table.source, "counts_duplicates", False))
         source = table.source
+        # The source may create a table of the columns that are attached first.
+        self._creates_tables = any(
+            getattr(each, "creates_table", False) for each in nested_sources(source)
+        )
         self._rows = source.selected() if isinstance(source, RegionSource) else source
 
     @staticmethod
@@ -325,7 +330,7 @@ class DuckDB:
             with translate_errors(self.table.source.name):
                 rows = self._connection.sql(query)
                 for batch in self._wait(partial(rows.to_arrow_reader, self._memory.rows)):
-                    result: NDArray[Any] = np.from_dlpack(batch.column("key"))
+                    result = np.from_dlpack(batch.column("key")).astype(np.int64, copy=False)
                     if alike:
                         yield result, batch.column("records").to_numpy().astype(np.float64)
                         continue
@@ -366,8 +371,8 @@ class DuckDB:
         return [*used, *([RECORDS] if self._has_counts else [])]
 
     def _fetch(self, used: Sequence[str]) -> None:
-        """Fetch columns together if the source fetches rows; later queries read parts of them."""
-        if self._has_counts:
+        """Fetch columns together if the source stores rows; later queries read parts of them."""
+        if self._has_counts or self._creates_tables:
             with translate_errors(self.table.source.name):
                 self._attach(used)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import duckdb
 
@@ -47,6 +47,8 @@ class PerUser:
     numbers: tuple[Aggregate, ...]
     derived: tuple[tuple[str, CompiledExpression], ...] = ()
     filters: tuple[CompiledExpression, ...] = ()
+
+    creates_table: ClassVar[bool] = True
 
     @staticmethod
     def create(
@@ -174,23 +176,55 @@ class PerUser:
         return frozenset(name for name, kind in columns if kind == TEXT and name not in derived)
 
     def attach(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        used: Collection[str] | None = None,  # noqa: ARG002 - a person's row is one
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Create a table of the rows on the connection, the first time, and return its name."""
+        """Create a table with these columns on the connection, unless it exists; return its name.
+
+        Unused features are not computed.
+        """
         # Two joined per-user tables may have the same depth or the same rows.
-        name = f"people{id(self)}"
-        known = connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
-        if (name,) not in known:
-            engine = DuckDB.over(self.rows, connection)
-            parts = self._parts(engine)
-            if parts == 1:
-                engine.create_table(name, f"{self._query()} ORDER BY {self._order}", self.used)
-            else:
-                queries = [self._query(f"hash(k0) % {parts} = {part}") for part in range(parts)]
-                engine.create_table_in_parts(name, queries, self._order, self.used)
+        prefix = f"people{id(self)}_"
+        known = connection.execute(
+            "SELECT table_name, list(column_name) FROM duckdb_columns() "
+            f"WHERE starts_with(table_name, '{prefix}') GROUP BY table_name ORDER BY table_name"
+        ).fetchall()
+        people = self._restricted(used)
+        needed = set(people.columns())
+        for table, columns in known:
+            if needed <= set(columns):
+                return str(table)
+        name = f"{prefix}{len(known)}"
+        people._create(name, connection)
         return name
+
+    def _create(self, name: str, connection: duckdb.DuckDBPyConnection) -> None:
+        """Create the table of the rows, ordered by user."""
+        engine = DuckDB.over(self.rows, connection)
+        parts = self._parts(engine)
+        if parts == 1:
+            engine.create_table(name, f"{self._query()} ORDER BY {self._order}", self.used)
+        else:
+            queries = [self._query(f"hash(k0) % {parts} = {part}") for part in range(parts)]
+            engine.create_table_in_parts(name, queries, self._order, self.used)
+
+    def _restricted(self, used: Collection[str] | None) -> PerUser:
+        """Return the source with the columns used and their inputs; all if rows are read once."""
+        if used is None or not self._is_stored:
+            return self
+        needed = set(used).union(*(condition.inputs for condition in self.filters))
+        for name, column in reversed(self.derived):
+            if name in needed:
+                needed.update(column.inputs)
+        return replace(
+            self,
+            numbers=tuple(each for each in self.numbers if each.name in needed),
+            derived=tuple(each for each in self.derived if each[0] in needed),
+        )
+
+    @property
+    def _is_stored(self) -> bool:
+        """True if the records can be read several times."""
+        return all(getattr(each, "stored", True) for each in nested_sources(self.rows.source))
 
     @property
     def _order(self) -> str:
@@ -203,8 +237,7 @@ class PerUser:
     def _parts(self, engine: DuckDB) -> int:
         """Return the number of passes, each for a part of the users that fits into memory."""
         width = sum(each.state_bytes for each in self.numbers)
-        read_again = all(getattr(each, "stored", True) for each in nested_sources(self.rows.source))
-        if width < _WIDE_BYTES or not read_again:
+        if width < _WIDE_BYTES or not self._is_stored:
             return 1
         keys = [key_sql(key, self.rows.key_type(key)) for key in self._keys]
         counted = f"SELECT approx_count_distinct(hash({', '.join(keys)})) AS n FROM source"
