@@ -58,7 +58,7 @@ def ask(
     options |= {} if name in PURE else {"delta": 1e-6}
     calls = []
     with pytest.MonkeyPatch.context() as patch:
-        of = Call.of
+        of = Call.create
 
         def spy(function: str, arguments: Mapping[str, Any]) -> Call | None:
             calls.append(arguments)
@@ -141,7 +141,7 @@ def test_schema_contains_no_columns_or_rows_with_reserved_names(name: str) -> No
     frame = pd.DataFrame({name: [CANARY, CANARY], "b": [1.0, 2.0]})
     series = pd.Series([CANARY, CANARY], index=[name, "b"])
     record = np.array([(CANARY, 1.0)], [(name, object), ("b", float)]).view(np.recarray)
-    calls = [Call.of("dpgrain.mean_of_users", {"X": each}) for each in (frame, series, record)]
+    calls = [Call.create("dpgrain.mean_of_users", {"X": each}) for each in (frame, series, record)]
     assert [call and call.inputs["X"] for call in calls] == [{"columns": [name, "b"]}, {}, {}]
 
 
@@ -486,7 +486,7 @@ def test_a_query_with_deeply_nested_parameters_is_not_stored() -> None:
     deep: Any = []
     for _ in range(200):
         deep = {"a": deep}
-    call = Call.of("dpgrain.count", {"domain": deep})
+    call = Call.create("dpgrain.count", {"domain": deep})
     assert call is not None
     with refuses("domain", "more than 100 nested lists"):
         call.to_dict()

@@ -58,7 +58,7 @@ MAPPING = {"a": "x", "b": "x", "c": "y", "d": "z"}
 NAMES = ("who", "item", "cell", "x")
 
 
-def topic_of(item: str) -> str:
+def item_topic(item: str) -> str:
     return MAPPING[item]
 
 
@@ -66,13 +66,13 @@ UNITS: dict[str, Unit] = {
     "record": dg.Record(),
     "own": dg.Element("item"),
     "mapping": dg.Element(MAPPING),
-    "function": dg.Element(topic_of),
+    "function": dg.Element(item_topic),
     "column": dg.Element("cell"),
     "made": dg.Element("topic"),
     "made drop": dg.Element("few"),
     "user": dg.User(),
     "capped": dg.User(2, by="item"),
-    "capped function": dg.User(2, by=topic_of),
+    "capped function": dg.User(2, by=item_topic),
     "capped column": dg.User(2, by="cell"),
     "capped made": dg.User(2, by="topic"),
 }
@@ -90,7 +90,7 @@ def empty_table(schema: pa.Schema) -> dg.UserTable:
     table = dg.read(schema.empty_table(), user="who")
     if "cell" not in schema.names:
         return table
-    table = table.with_cells("topic", of="item", by=topic_of)
+    table = table.with_cells("topic", of="item", by=item_topic)
     few = dg.Elements.from_mapping({"a": "x", "c": "x"}, missing="drop")
     return table.with_cells("few", of="item", by=few)
 
