@@ -60,8 +60,6 @@ class Basin:
 
     Args:
         truth: t, (d,).
-        cone: c.
-        curve: k.
     """
 
     truth: Array
@@ -99,8 +97,6 @@ class Theorem:
     """A theorem, the recipe for it, and the losses it is for.
 
     Args:
-        name: as the figure names it.
-        recipe: a function of the public parameters.
         exponent: of n, for the noise; None without a theorem.
         family: ``"kinks"``, ``"smooth"``, ``"strong"`` or ``"strong, smooth"``.
         call: the recipe in the table.

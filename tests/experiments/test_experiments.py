@@ -29,7 +29,6 @@ mpl.use("Agg")
 
 @pytest.fixture(scope="module")
 def words() -> Any:
-    """Sixty users and thirty words: few people write much."""
     generator = np.random.default_rng(3)
     rate = generator.lognormal(2, 1.5, (60, 1)) * generator.dirichlet(np.ones(30), 60) * 30
     counts = generator.poisson(rate)
@@ -283,7 +282,6 @@ def test_recorded_bills_are_the_proved_ones() -> None:
 
 
 def small_tables(folder: Path) -> None:
-    """Thirty users per table, enough to learn something."""
     g = np.random.default_rng(4)
     m = 600
     balls = g.integers(0, 4, m)

@@ -19,7 +19,6 @@ networks: Any = experiment("networks")
 
 
 def pictures(rows: int, seed: int = 0) -> Any:
-    """Noise, with a bright half that identifies the class."""
     generator = torch.Generator().manual_seed(seed)
     pixels = torch.randint(0, 100, (rows, 3, 32, 32), generator=generator, dtype=torch.uint8)
     labels = torch.arange(rows) % 10

@@ -35,7 +35,6 @@ SIZES = (1, 2, 3, 40, 90, 300)
 
 
 def blocks(most: int, outputs: int, form: str) -> tuple[LinearGradients, RecordBlocks, Any]:
-    """Blocks of different sizes, in both forms, with the same loss."""
     rng, codes = np.random.default_rng(0), np.repeat(np.arange(len(SIZES)), SIZES)
     X = rng.normal(size=(len(codes), 5)) * rng.uniform(0.1, 5, size=(len(codes), 1))
     loss: Any = Squared() if outputs == 1 else Softmax(outputs)
@@ -50,7 +49,6 @@ def blocks(most: int, outputs: int, form: str) -> tuple[LinearGradients, RecordB
 
 
 def weighted(records: RecordBlocks, loss: Any, theta: Array, most: int) -> Array:
-    """The mean gradient of each block times its weight, one block after the other."""
     vectors = []
     for first, last in zip(records.starts[:-1], records.starts[1:], strict=True):
         own = loss.gradient(theta, records.X[first:last], records.y[first:last])
@@ -119,7 +117,6 @@ def test_a_fit_describes_the_average_record() -> None:
         assert abs(fit(X, y, users, max_records=most).coef_[0] - 1.47) < 0.06
     plain = fit(X, y, users, weights="users")
     assert abs(plain.coef_[0] - 1.0) < 0.06
-    # At most one record each: equal weights, bit for bit.
     assert fit(X, y, users, max_records=1).coef_.tolist() == plain.coef_.tolist()
 
 
@@ -228,7 +225,7 @@ def minimum(X: Any, y: Any, users: Any, **options: Any) -> learn.Minimum:
     return learn.minimise(Squared(), X, y, [0.0, 0.0], users=users, **{**values, **options})
 
 
-def test_a_minimum_is_that_of_the_average_record() -> None:
+def test_minimum_describes_the_average_record() -> None:
     X, y, users = sample()
     for most in (30, None):
         found = minimum(X, y, users, max_records=most)

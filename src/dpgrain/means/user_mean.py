@@ -274,13 +274,13 @@ def mean_of_users(
     check_weights(weights, max_records)
     if weights == "records":
         _check_weighted(resolved, on_cluster=records.distributed)
-    return MeanQuery(
+    return UserMeanQuery(
         promise, records, bound, radius, resolved, n_users, weights, max_records, random_state
     )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MeanQuery(Query[MeanOfUsers]):
+class UserMeanQuery(Query[MeanOfUsers]):
     """Query for a mean of users' vectors."""
 
     promise: Promise
@@ -302,12 +302,12 @@ class MeanQuery(Query[MeanOfUsers]):
 
         A stated population does not reveal how many of its users have records.
         """
-        return Population.of(None, self.promise)
+        return Population.create(None, self.promise)
 
     @cached_property
     def limit(self) -> RecordLimit | None:
         """Largest number of records, for weights by records, and its choice if it is not stated."""
-        return RecordLimit.of(self.weights, self.max_records, self.promise)
+        return RecordLimit.create(self.weights, self.max_records, self.promise)
 
     @cached_property
     def candidate(self) -> Candidate:
@@ -345,7 +345,7 @@ class MeanQuery(Query[MeanOfUsers]):
             self.promise,
             compose(parts),
             (
-                *(() if n is None else Population.of(n, self.promise).facts),
+                *(() if n is None else Population.create(n, self.promise).facts),
                 *(self._counted if candidate.counts else ()),
                 *(() if limit is None else limit.facts),
                 Fact("dimension", (self.records.dimension,)),
