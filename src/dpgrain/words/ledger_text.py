@@ -119,7 +119,7 @@ def _smaller_delta(needed: float, left: float) -> str:
 def remaining_text(promise: LastingPromise, spent: Units) -> str:
     """Describe the spent ε of an account, a release that would fit, and other remaining parts."""
     room, parts = spent.remaining(promise.caps), []
-    used = Caps(room.rest_of(promise.caps), promise.whole.planned).epsilon(promise.delta)
+    used = Caps(room.remainder(promise.caps), promise.whole.planned).epsilon(promise.delta)
     if spent.leak > 0:
         parts.append(
             f"δ = {remaining_delta(room.leak)} of {powers(promise.caps.leak)} for names that are not "

@@ -76,7 +76,7 @@ class InMemory:
             names = column_order(self._key(cell_column).drop_null().unique().to_pylist())
             self._cells[cell_column] = names
             count = len(names) + 1
-        return Dictionary.of(groups, cells, column_cells=count, corners=corners)
+        return Dictionary.create(groups, cells, column_cells=count, corners=corners)
 
     def users(
         self,

@@ -132,7 +132,7 @@ class DuckDB:
     ) -> Dictionary:
         """Assign codes to (V,) distinct groups and their cells."""
         step("ordering groups")
-        known = Dictionary.of(
+        known = Dictionary.create(
             groups,
             cells,
             column_cells=None

@@ -51,7 +51,9 @@ class PerUser:
     creates_table: ClassVar[bool] = True
 
     @staticmethod
-    def of(rows: TableRows, by: str | Sequence[str] | None, numbers: Mapping[str, Any]) -> PerUser:
+    def create(
+        rows: TableRows, by: str | Sequence[str] | None, numbers: Mapping[str, Any]
+    ) -> PerUser:
         """Validate a request without reading rows."""
         if rows.user is None:
             raise ParameterError("per_user requires user ids; pass user= to dg.read.")
