@@ -156,3 +156,12 @@ def test_a_delta_for_several_units_is_suggested(command: Command, tmp_path: Path
         "too small for 1 element; with --delta 1e-09"
         in command("guarantee", "--noise-multiplier", 4, "--delta", 0).stdout
     )
+
+
+def test_risk_without_a_limit_names_the_remedy(command: Command) -> None:
+    words = ("guarantee", "--noise-multiplier", "4", "--delta", "1e-6")
+    remedy = "pass --max-elements if that number is public"
+    done = command(*words)
+    assert "no promise" not in done.stdout
+    assert remedy in done.stdout
+    assert remedy not in command(*words, "--max-elements", "3").stdout

@@ -34,6 +34,7 @@ def test_every_kind_has_an_old_sentence() -> None:
     later = {
         "some-rows-where", "person-by", "edges", "thresholds", "scaled-bound", "unclipped",
         "first-rows", "distinct-rows", "clamped-pair", "counted-outside", "clipped-units",
+        "scaled-bounds",
         "record-weights", "summed-weights", "divided-by-weight", "chosen-record-weights",
         "weighted-iterations-or-mean", "weighted-iterations",
     }  # fmt: skip

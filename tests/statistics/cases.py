@@ -181,6 +181,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
 
     real_sums, real_norms = UserContributions.sums, UserContributions.norm_counts
     real_pooled, real_clipped = UserContributions.pooled_counts, UserContributions.clipped_units
+    real_directions = UserContributions.directions
     real_holders, real_narrowed = UserContributions.holders, UserContributions._narrowed
     real_holdings, real_select = UserContributions.holdings, run_module.select
 
@@ -230,6 +231,13 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         recorder.labels, recorder.radius = rows_of(self.dictionary.groups), units.radius
         return real_clipped(self, clip, units, **options)
 
+    def directions(self: UserContributions, edges: FloatArray, units: Grid) -> IntArray:
+        recorder.labels, recorder.radius = None, units.radius
+        return real_directions(self, edges, units)
+
+    def scales(noisy: FloatArray, *_: Any) -> FloatArray:
+        return np.asarray(2.0 ** -(np.arange(len(noisy)) % 3))
+
     def chosen(noisy: FloatArray, edges: FloatArray, *_: Any) -> ChosenBounds:
         bounds = np.resize(np.array(outcome.clip) * edges[0], len(noisy))
         return ChosenBounds(bounds, np.ones(len(noisy), dtype=np.bool_))
@@ -257,6 +265,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         patch.setattr(run_module, "choose_bounds", chosen)
         patch.setattr(marginals_module, "choose_bounds", chosen)
         patch.setattr(run_module, "bound_of_ratios", chosen)
+        patch.setattr(run_module, "group_scales", scales)
         patch.setattr(run_module, "rough_bounds", rough)
         patch.setattr(run_module, "pooled_bounds", pooled)
         for rule in (AutoRange, AutoTree):
@@ -265,6 +274,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         patch.setattr(UserContributions, "norm_counts", norm_counts)
         patch.setattr(UserContributions, "pooled_counts", pooled_counts)
         patch.setattr(UserContributions, "clipped_units", clipped_units)
+        patch.setattr(UserContributions, "directions", directions)
         patch.setattr(UserContributions, "holders", holders)
         patch.setattr(UserContributions, "_narrowed", narrowed)
         patch.setattr(UserContributions, "holdings", holdings)

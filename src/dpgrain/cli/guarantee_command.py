@@ -255,13 +255,13 @@ class EpsilonCurve:
         rows = [
             (
                 f"{k} {self.level}{'s' if k > 1 else ''}",
-                *(_shown(self.epsilons[relation][place]) for relation in RELATIONS),
+                *(shown(self.epsilons[relation][place]) for relation in RELATIONS),
             )
             for place, k in enumerate(self.units)
         ]
         if self.user is not None:
             most, whole = self.user
-            values = (_shown(whole[relation]) for relation in RELATIONS)
+            values = (shown(whole[relation]) for relation in RELATIONS)
             rows.append((f"a user of at most {most:,}", *values))
         first = "number of users" if self.level == "user" else "of one person"
         print_table(f"ε at δ = {powers(self.delta)}", (first, *RELATIONS), rows, left=())
@@ -294,10 +294,6 @@ class EpsilonCurve:
     def save_plot(self, path: Path) -> None:
         """Write a picture of the curve."""
         plots.save_epsilons(path, self.units, self.epsilons, self.level, self.delta, user=self.user)
-
-
-def _shown(epsilon: float) -> str:
-    return "none" if math.isinf(epsilon) else shown(epsilon)
 
 
 def _risks(
@@ -334,6 +330,12 @@ def _print_risks(listed: Sequence[risks.Risk]) -> None:
         shares = map(percent_up, (risk.guess, risk.detection, risk.posterior))
         rows.append((risk.units_text, *shares, shown(risk.mu), risk.values))
     print_table(title, headings, rows)
+    for risk in listed:
+        if risk.guess == 1 and risk.unit == User():
+            say(
+                f"Nothing limits the risk of {risk.units_text}, who may have any number of elements; "
+                "pass --max-elements if that number is public."
+            )
 
 
 @command(

@@ -248,6 +248,17 @@ def mean_of_users(
     ...     X, users=users, bound=100.0, epsilon=1.0, delta=1e-6, random_state=1)
     >>> mean.method, mean.value.round().tolist(), mean.std_error < 0.01
     ('recentred', [5.0, 5.0, 5.0], True)
+
+    If half of the users have one record of about 0, and half have 20 records of about 1, the
+    average person has 0.5, and the average record 20/21:
+
+    >>> users = np.repeat(np.arange(4000), np.tile([1, 20], 2000))
+    >>> X = users[:, None] % 2 + rng.normal(scale=0.1, size=(users.size, 1))
+    >>> options = {"bound": 5.0, "epsilon": 1.0, "delta": 1e-6, "random_state": 1}
+    >>> people = mean_of_users(X, users=users, **options)
+    >>> records = mean_of_users(X, users=users, weights="records", max_records=20, **options)
+    >>> people.value.round(1).tolist(), records.value.round(2).tolist(), records.max_records
+    ([0.5], [0.95], 20)
     """
     records = _collect_records(X, users, dimension)
     promise = Promise.of(User(), epsilon, delta, relation, share)

@@ -73,6 +73,7 @@ _MORE = {
     "count": "Records (noisy)",
     "count_error": "Std. error of count",
     "clipped_share": "Clipped share (95%)",
+    "clip": "Clipping bound",
 }
 # Other names of lines if groups are not items.
 _SETTINGS_OF: dict[Noun, dict[str, str]] = {

@@ -141,7 +141,7 @@ class Histogram(Release):
 
     @property
     def more(self) -> dict[str, FloatArray]:
-        """Lower bound on the unclipped totals, and upper limit on the share of clipped units."""
+        """Lower bound on the unclipped totals, share of clipped units, and bounds per group."""
         least = self.at_least
         if least is not None:
             # A smaller lower bound is also valid: no bound is above the interval, even if this is
@@ -150,6 +150,8 @@ class Histogram(Release):
         columns = {"at_least": least}
         if self.units is not None:
             columns["clipped_share"] = self.units.high
+        if self.metadata.clip is not None and self.metadata.clip.over == "group":
+            columns["clip"] = self.clip
         return {name: column for name, column in columns.items() if column is not None}
 
     def _row_cautions(self) -> Array:

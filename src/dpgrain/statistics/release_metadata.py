@@ -36,7 +36,7 @@ class Clip:
     """
 
     bound: float | None
-    over: Literal["release", "cell", "item"] = "release"
+    over: Literal["release", "cell", "item", "group"] = "release"
     takes: bool = True
 
     def __post_init__(self) -> None:

@@ -473,8 +473,9 @@ class SumsQuery(Query[Published]):
         if events.outside is not None:
             facts.append(Fact("counted-outside", (events.share_of(events.outside),)))
         if isinstance(self.rule, AutoClip):
-            share = events.share_of(events.bounds, events.pool)
+            share = events.share_of(events.scales, events.bounds, events.scaled, events.pool)
             kind = "chosen-bounds" if events.pool is None else "shared-bounds"
+            kind = kind if events.scales is None else "scaled-bounds"
             facts.append(Fact(kind, (self.rule.low, self.rule.high, share)))
         else:
             facts.append(self._bound_fact(self.rule))

@@ -276,6 +276,9 @@ def _clipping(metadata: ReleaseMetadata) -> str:
     if metadata.clip.over == "item":
         return f", counting only {_first_items(metadata)} of each {metadata.unit or 'unit'}"
     limit, ends = metadata.clip.bound, metadata.bounds or metadata.found
+    if metadata.clip.over == "group":
+        of = f"of numbers divided by the bound of their {metadata.statistic.noun}"
+        return f"{_scaled(metadata, f'a norm of 1, {of}')}, chosen privately"
     if limit is None and metadata.bound is None:
         per = f" per {_cell(metadata)}" if metadata.clip.over == "cell" else ""
         return f"{_scaled(metadata, f'a bound{per}')}, chosen privately"

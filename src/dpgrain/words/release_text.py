@@ -442,6 +442,7 @@ def column_meanings(release: Release) -> dict[str, str]:
         "count_error": "standard error of count",
         "clipped_share": f"{share_meaning(metadata)}; a small share may have a large part of the "
         "unclipped total",
+        "clip": f"clipping bound of the {statistic.noun}, for users with data only in it",
     }
     if statistic.ratio:
         columns["estimate"] = f"the {covers(metadata)}, computed from noisy sums"
@@ -476,6 +477,8 @@ def _intervals(release: Release) -> str:
         text += f"; at_least: 95% lower bound for the unclipped {unclipped(metadata)}"
     if "clipped_share" in known:
         text += f"; clipped_share: {share_meaning(metadata)}"
+    if "clip" in known:
+        text += f"; clip: bound for users with data only in the {metadata.statistic.noun}"
     if "count" in known:
         text += f"; count: {_count(release)}"
     return text
@@ -511,9 +514,14 @@ def _clipping(release: Release) -> str:
     chosen = metadata.chosen and not metadata.statistic.ratio
     more = sentence(_CHOSEN.format(unclipped=unclipped(metadata))) if chosen else ""
     bounds = getattr(release, "clip", np.zeros(0))
-    bound = (
-        f"the chosen bound is {format_limit(bounds[0])}" if chosen and len(set(bounds)) == 1 else ""
-    )
+    bound = ""
+    if chosen and len(set(bounds)) == 1:
+        bound = f"the chosen bound is {format_limit(bounds[0])}"
+    elif chosen and metadata.clip is not None and metadata.clip.over == "group":
+        low, high = format_limit(min(bounds)), format_limit(max(bounds))
+        bound = (
+            f"the chosen bounds per {metadata.statistic.noun}, in column clip, are {low} to {high}"
+        )
     parts = map(
         sentence,
         (bound, clipping_effect(metadata), clipping_examples(metadata), more),
