@@ -24,8 +24,8 @@ from tests.tables.engines.in_memory import InMemory
 import dpgrain as dg
 from dpgrain.accounting import Gaussian, Scoped
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.prices import neighbours_for_unit
 from dpgrain.publishing.promise import Promise
-from dpgrain.publishing.unit_price import neighbours_for_unit
 from dpgrain.scope.partitions import Partition, Rule, period_of
 from dpgrain.scope.regions import atoms
 from dpgrain.statistics.histogram import HistogramQuery
@@ -60,7 +60,7 @@ SCHEMA = pa.schema(
 )
 
 
-def topic_of(item: str) -> str:
+def item_topic(item: str) -> str:
     return "early" if item < "b" else "late"
 
 
@@ -68,7 +68,7 @@ def table_of(rows: Sequence[Any], engine: Any) -> dg.UserTable:
     columns = list(zip(*rows, strict=True))
     made = [pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)]
     table = dg.read(pa.table(made, schema=SCHEMA), user="who", engine=engine)
-    return table.with_cells("topic", of="item", by=topic_of)
+    return table.with_cells("topic", of="item", by=item_topic)
 
 
 def outside(rows: Sequence[Any], inside: Callable[[Any], bool], how: str) -> list[Any]:

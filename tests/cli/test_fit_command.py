@@ -24,7 +24,7 @@ import dpgrain as dg
 from dpgrain import learn
 from dpgrain.learn import load
 from dpgrain.learn.features import CategoryColumn, FeatureEncoding, NumberColumn, load_rows
-from dpgrain.publishing.curator import Curator
+from dpgrain.publishing.charge import Curator
 from dpgrain.report import report as write_report
 
 SIZE = 3000

@@ -30,7 +30,7 @@ from dpgrain.ledger.lines import StoredLine
 from dpgrain.ledger.stores.ledger_tables import SqlTransaction
 from dpgrain.publishing import Price
 from dpgrain.publishing.caps import Caps
-from dpgrain.publishing.ledgers import open_ledger
+from dpgrain.publishing.process import open_ledger
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import LabelSet, Region, Side, Span, days
 

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from dpgrain.noise import SeededSource, discrete_laplace, distributions, inversion
+from dpgrain.noise import SeededSource, discrete_laplace, distributions
 from dpgrain.noise.distributions import rounded_gaussian
 
 IntArray = NDArray[np.int64]
@@ -25,7 +25,7 @@ class Kind:
     name: str
     draw: Callable[..., IntArray]
     tail: Callable[[FloatArray, float], FloatArray]
-    law: inversion.IntegerDistribution
+    law: distributions.IntegerDistribution
 
     def __repr__(self) -> str:
         return self.name

@@ -34,10 +34,9 @@ from dpgrain.statistics import run as run_module
 from dpgrain.statistics.bounds import ChosenBounds, RoughBounds
 from dpgrain.statistics.plan import ItemChoice
 from dpgrain.statistics.ranges import AutoRange, AutoTree
-from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools
 from dpgrain.tables.engines.protocol import Users
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import Dictionary, Groups
 from dpgrain.tables.split import OfAllGroups
 from dpgrain.tables.user_sums import UserContributions
 from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit
@@ -59,7 +58,7 @@ MAPPING = {"a": "x", "b": "x", "c": "y", "d": "z"}
 NAMES = ("who", "item", "cell", "x")
 
 
-def topic_of(item: str) -> str:
+def item_topic(item: str) -> str:
     return MAPPING[item]
 
 
@@ -67,13 +66,13 @@ UNITS: dict[str, Unit] = {
     "record": dg.Record(),
     "own": dg.Element("item"),
     "mapping": dg.Element(MAPPING),
-    "function": dg.Element(topic_of),
+    "function": dg.Element(item_topic),
     "column": dg.Element("cell"),
     "made": dg.Element("topic"),
     "made drop": dg.Element("few"),
     "user": dg.User(),
     "capped": dg.User(2, by="item"),
-    "capped function": dg.User(2, by=topic_of),
+    "capped function": dg.User(2, by=item_topic),
     "capped column": dg.User(2, by="cell"),
     "capped made": dg.User(2, by="topic"),
 }
@@ -91,7 +90,7 @@ def empty_table(schema: pa.Schema) -> dg.UserTable:
     table = dg.read(schema.empty_table(), user="who")
     if "cell" not in schema.names:
         return table
-    table = table.with_cells("topic", of="item", by=topic_of)
+    table = table.with_cells("topic", of="item", by=item_topic)
     few = dg.Elements.from_mapping({"a": "x", "c": "x"}, missing="drop")
     return table.with_cells("few", of="item", by=few)
 

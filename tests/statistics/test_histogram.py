@@ -240,7 +240,7 @@ def contributions(engine: Engine, blocks: UnitBlocks, unit: float | None) -> Use
 def true_sums(table: dg.UserTable, unit: Unit, *, weighted: bool, clip: float = 3.0) -> IntArray:
     with table.open_engine() as engine:
         data = contributions(
-            engine, UnitBlocks.of_unit(unit, table, ["item"]), 2.0**-20 if weighted else None
+            engine, UnitBlocks.for_unit(unit, table, ["item"]), 2.0**-20 if weighted else None
         )
         counts = data.norm_counts(np.array([1.0, 4, 16]), "l2")
         grid = Grid(np.array([clip]), 28)
@@ -319,7 +319,7 @@ def sold(name: str, norm: Norm, clip: float, weighted: bool, epsilon: float = 1.
 
 @functools.cache
 def blocks_of(name: str) -> UnitBlocks:
-    return UnitBlocks.of_unit(histograms.UNITS[name], no_rows(), ["item"])
+    return UnitBlocks.for_unit(histograms.UNITS[name], no_rows(), ["item"])
 
 
 @functools.lru_cache(maxsize=4096)
@@ -682,7 +682,7 @@ def test_selection_of_one_user_with_any_number_of_items() -> None:
     table = dg.read(pa.table({"who": np.ones(size), "item": np.arange(size)}).cast(
         pa.schema({"who": pa.int64(), "item": pa.int64()})), user="who")  # fmt: skip
     event = Selection(1.0, 3.0, 10, Contribution(block="user"))
-    blocks = UnitBlocks.of_unit(dg.User(), table, ["item"])
+    blocks = UnitBlocks.for_unit(dg.User(), table, ["item"])
     with table.open_engine() as engine:
         held = engine.distinct(["item"])
         data = UserContributions(engine, blocks, held, blocks.cells(held, public=False))

@@ -302,7 +302,7 @@ def test_the_estimand_is_named_in_every_channel(name: str, tmp_path: Path) -> No
     assert release.estimand == words
     assert words[1:] in repr(release).splitlines()[0]
     page = release.report(tmp_path / "page.html").read_text(encoding="utf-8").replace("&#39;", "'")
-    plain = release.metadata.statistic.of_bins or release.metadata.statistic.holders
+    plain = release.metadata.statistic.has_bins or release.metadata.statistic.holders
     assert plain or f"<strong>{words}</strong>" in page
     again = dg.Release.load(release.save(tmp_path / "release.parquet"))
     assert again.estimand == words

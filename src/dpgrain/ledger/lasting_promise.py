@@ -20,9 +20,8 @@ from dpgrain.ledger.window import Meeting, TimeWindow
 from dpgrain.publishing.budget import planned_guarantee
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.prices import Price
+from dpgrain.publishing.prices import Price, neighbours_for_unit, price_for_unit
 from dpgrain.publishing.query import Query
-from dpgrain.publishing.unit_price import neighbours_for_unit, price_for_unit
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import Region
 from dpgrain.units import (
@@ -225,7 +224,7 @@ class LastingPromise:
         Raises:
             ParameterError: if the contribution of one unit to the release is unbounded.
 
-        Formal guarantee: that of :func:`~dpgrain.publishing.unit_price.price_for_unit`.
+        Formal guarantee: that of :func:`~dpgrain.publishing.prices.price_for_unit`.
         """
         cells = self.partition if meeting == "whole" else self.cells
         return price_for_unit(guarantee, *self._promised_unit(cells), self.caps, room)

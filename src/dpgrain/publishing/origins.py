@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.budget import is_open
 from dpgrain.publishing.facts import Fact
-from dpgrain.publishing.ledgers import open_place
+from dpgrain.publishing.process import open_place
 from dpgrain.scope.partitions import Partition
 from dpgrain.scope.provenance import Provenance
 from dpgrain.scope.regions import EVERYTHING, Region

@@ -13,10 +13,9 @@ from dpgrain import _validate
 from dpgrain._types import Array, FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.statistics.clipped_share import ClippedUnits
 from dpgrain.statistics.comparisons import Comparison, compare
 from dpgrain.statistics.consistency import consistent, reconcile
-from dpgrain.statistics.intervals import radius
+from dpgrain.statistics.intervals import ClippedUnits, radius
 from dpgrain.statistics.release import Release
 from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.shrinkage import shrink

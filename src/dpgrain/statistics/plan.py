@@ -291,7 +291,7 @@ def calibrate_sums(design: SumsDesign, promise: Promise) -> SumsNoise:
         shared = one_bound(contribution)
         many = contribution.block != "record" and (items is None or items >= design.align_from)
         shares["align"] = left * ALIGN_SHARE if shared and many else 0.0
-        most = _most_pooled(contribution)
+        most = _max_pooled(contribution)
         own, pooled = auto.shares(
             one_bound=shared,
             cells=contribution.cells,
@@ -368,7 +368,7 @@ def calibrate_sums(design: SumsDesign, promise: Promise) -> SumsNoise:
     )
 
 
-def _most_pooled(contribution: Contribution) -> int:
+def _max_pooled(contribution: Contribution) -> int:
     """Return the maximum number of blocks of one person in a bin of the pooled query."""
     most = POOL_MOST if contribution.max_elements is None else POOL_MOST_OF_USER
     if contribution.norm == "l1":
@@ -471,14 +471,14 @@ def select_by_threshold(
         return Selection(noise_multiplier, threshold, max_items, contribution)
 
     return event(
-        _least_threshold(
+        _min_threshold(
             lambda threshold: event(threshold).loss(1, relation, unit).leak <= leak,
             noise_multiplier,
         )
     )
 
 
-def _least_threshold(is_enough: Callable[[float], bool], noise_multiplier: float) -> float:
+def _min_threshold(is_enough: Callable[[float], bool], noise_multiplier: float) -> float:
     """Return the smallest threshold that meets a condition, which all larger ones meet."""
     # The noise exceeds 40 standard deviations with probability below 10^-300.
     low, high = 1.0, 1.0 + 40.0 * noise_multiplier
@@ -519,7 +519,7 @@ def select_in_rounds(
             two, threshold, one, first.threshold, FLOOR * one, first.max_items, contribution
         )
 
-    threshold = _least_threshold(
+    threshold = _min_threshold(
         lambda threshold: again(threshold).loss(1, relation, unit).leak <= left, two
     )
     return first, again(threshold)

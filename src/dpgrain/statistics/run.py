@@ -29,9 +29,8 @@ from dpgrain.statistics.bounds import (
     pooled_bounds,
     rough_bounds,
 )
-from dpgrain.statistics.clipped_share import ClippedUnits
 from dpgrain.statistics.group_estimates import Estimates, Histogram
-from dpgrain.statistics.intervals import at_least, blank, quantile_of, ratio_interval
+from dpgrain.statistics.intervals import ClippedUnits, at_least, blank, quantile_of, ratio_interval
 from dpgrain.statistics.plan import (
     ENOUGH,
     ItemChoice,
@@ -380,7 +379,7 @@ def _range(
     # The bound of a record is the norm of its contribution, because its coordinates are truncated
     # separately. Other blocks are scaled to norm 1.
     bound = rule.record_norm[query.norm] if blocks.block == "record" else 1.0
-    noisy = _counts_of_values(engine, query, rule.split(), groups, event, bound, charge)
+    noisy = _value_counts(engine, query, rule.split(), groups, event, bound, charge)
     sd, power = bound * noise_sd(event), query.measure.power
     noisy, integers = rule.parts(noisy, sd, query.noise)
     seen = rule.is_detectable(noisy, sd, query.noise)
@@ -414,7 +413,7 @@ def _range(
     return _Range(bounds, True, whole, spread, beyond, clamped)
 
 
-def _counts_of_values(
+def _value_counts(
     engine: Engine,
     query: SumsQuery[Any],
     split: Split,
@@ -444,7 +443,7 @@ def _outside(
     if event is None:
         return None
     assert bounds is not None  # noqa: S101 - a plan with this part has stated or chosen bounds
-    inside, outside = _counts_of_values(engine, query, Outside(*bounds), groups, event, 1.0, charge)
+    inside, outside = _value_counts(engine, query, Outside(*bounds), groups, event, 1.0, charge)
     radius = np.array(quantile_of("gaussian", 0.95) * noise_sd(event))
     low, high = ratio_interval(np.array(outside), np.array(inside), radius)
     share = max(outside, 0.0) / max(outside + inside, max(outside, noise_sd(event)))
@@ -470,7 +469,7 @@ def _choose(
     edges = _edges(rule, query, 1 if events.one_bound else data.dictionary.cell_sizes.size)
     counts = data.norm_counts(edges[1:], query.norm, indicator=query.indicator)
     noisy = charge.noisy(event, counts).astype(np.float64)
-    bias = query.measure.bias_of_spread(spread)
+    bias = query.measure.spread_bias(spread)
     if query.measure.ratio and events.one_bound and len(data.dictionary.groups):
         chosen = _choose_for_ratios(noisy, edges, bias, data, query, charge)
     else:

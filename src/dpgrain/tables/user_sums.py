@@ -15,11 +15,10 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import DataError
 from dpgrain.tables.arrow_arrays import number_array
 from dpgrain.tables.blocks import UnitBlocks
-from dpgrain.tables.dictionary import Dictionary, GroupCells
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.engines.kernel import Grid, KeyLayout, Pools, Routes
 from dpgrain.tables.engines.protocol import Engine, Summed, Users
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import Dictionary, GroupCells, Groups
 from dpgrain.tables.split import OfAllGroups, Split
 
 # Maximum range of integer items that are all listed.

@@ -15,14 +15,13 @@ from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.long_labels import text_labels
 from dpgrain.tables.arrow_arrays import boolean_array, number_array, one_array
-from dpgrain.tables.dictionary import Dictionary, GroupCells, column_order
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.feed import Chunk, Feed, RecordScan, UserShare, require_bits
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.protocol import Form
 from dpgrain.tables.engines.sql import quoted
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import Dictionary, GroupCells, Groups, column_order
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import INTEGERS, LONGEST_LABEL, REALS, TEXT
 from dpgrain.tables.sources.frames import ArrowSource
@@ -77,7 +76,7 @@ class InMemory:
             names = column_order(self._key(cell_column).drop_null().unique().to_pylist())
             self._cells[cell_column] = names
             count = len(names) + 1
-        return Dictionary.of(groups, cells, column_cells=count, corners=corners)
+        return Dictionary.create(groups, cells, column_cells=count, corners=corners)
 
     def users(
         self,

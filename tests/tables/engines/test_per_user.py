@@ -107,6 +107,28 @@ def test_parts_of_the_users_are_the_same_rows(monkeypatch: pytest.MonkeyPatch) -
     assert len(set(parts)) == 16
 
 
+def test_release_computes_only_the_features_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = shuffled(hard_people(30, 3), 1)
+    columns["day"] = range(len(columns["x"]))
+    created: list[list[str]] = []
+    create = PerUser._create
+
+    def recorded(self: PerUser, *arguments: Any) -> None:
+        created.append(list(self.columns()))
+        create(self, *arguments)
+
+    monkeypatch.setattr(PerUser, "_create", recorded)
+    people = table_of(columns).per_user(
+        visits="count()", first="first(x, day)", often="most(x)", f="total(x) / count()"
+    )
+    people = people.derive(scaled="f * 2").filter("visits > 3")
+    options: dict[str, Any] = {"bounds": (0, 9), "unit": dg.User(), "epsilon": 1.0}
+    mean = dg.mean(people, "scaled", **options, random_state=1)
+    assert created == [["who", "visits", "total(x)", "f", "scaled"]]
+    monkeypatch.setattr(PerUser, "_restricted", lambda self, _: self)
+    assert dg.mean(people, "scaled", **options, random_state=1).estimate == mean.estimate
+
+
 def test_sums_are_exact() -> None:
     columns = {
         "who": [1] * 3 + [2] * 10 + [3, 4],

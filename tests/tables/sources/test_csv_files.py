@@ -14,7 +14,7 @@ from tests.conftest import Command
 
 import dpgrain as dg
 from dpgrain.learn.features import FeatureEncoding, NumberColumn, load_rows
-from dpgrain.publishing.curator import Curator
+from dpgrain.publishing.charge import Curator
 from dpgrain.tables.engines.duckdb import DuckDB
 
 

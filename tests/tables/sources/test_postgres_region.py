@@ -14,8 +14,7 @@ from tests.tables.sources.databases import Database, database, missing
 import dpgrain as dg
 from dpgrain.scope.regions import LabelSet, Region, Side, Span, Values
 from dpgrain.tables.sources.postgres import PostgresSession, PostgresSource, SelectedRows
-from dpgrain.tables.sources.region_source import RegionSource
-from dpgrain.tables.sources.source import RowSource, transaction
+from dpgrain.tables.sources.source import RegionSource, RowSource, transaction
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "all is there")
 

@@ -18,8 +18,7 @@ from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.learn.features import FeatureEncoding, NumberColumn, load_rows
-from dpgrain.publishing.charge import Charge
-from dpgrain.publishing.curator import Curator
+from dpgrain.publishing.charge import Charge, Curator
 from dpgrain.tables.engines.duckdb import DuckDB
 
 PROMISE: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}

@@ -23,8 +23,8 @@ from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import BOOLEAN, DAY, TEXT, TIMES, is_number, read_as
 from dpgrain.tables.sources.csv_files import CsvFiles
 from dpgrain.tables.sources.csv_rows import MAX_ROW_BYTES
-from dpgrain.tables.sources.read_errors import translate_errors
-from dpgrain.tables.sources.region_source import RegionSource
+from dpgrain.tables.sources.duckdb_connection import translate_errors
+from dpgrain.tables.sources.source import RegionSource
 from dpgrain.tables.sources.typed_columns import TypedSource
 
 #: DuckDB's name of each fault in a CSV line → description and remedy.

@@ -15,7 +15,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.tables.engines.spark_session import SparkRunner, silenced
 from dpgrain.tables.sources.column_names import require_names
 from dpgrain.tables.sources.column_types import TIMES, decimal_places, read_as
-from dpgrain.tables.sources.schemas import duckdb_type
+from dpgrain.tables.sources.duckdb_connection import duckdb_type
 
 if TYPE_CHECKING:
     from pyspark import errors, sql

@@ -26,7 +26,6 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain._version import __version__
 from dpgrain.errors import DataError
 from dpgrain.tables.arrow_arrays import number_array
-from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.feed import Chunk, CoordinateFilter
 from dpgrain.tables.engines.joins import UserJoin
@@ -34,6 +33,7 @@ from dpgrain.tables.engines.kernel import pair_totals
 from dpgrain.tables.engines.per_user import PerUser, per_user_source
 from dpgrain.tables.engines.protocol import Add, Form
 from dpgrain.tables.engines.sql import key_sql, quoted
+from dpgrain.tables.groups import Dictionary
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.frames import readable_table
 from dpgrain.tables.sources.source import RowSource, SourceWrapper

@@ -12,8 +12,7 @@ from typing import Generic, TypeAlias, TypeVar
 import duckdb
 
 from dpgrain.errors import SchemaError
-from dpgrain.tables.engines.sql import literal, quoted
-from dpgrain.tables.sources.column_sql import select_from, select_list
+from dpgrain.tables.engines.sql import literal, quoted, select_from, select_list
 from dpgrain.tables.sources.column_types import TEXT, widest
 from dpgrain.tables.sources.folders import Partition
 
