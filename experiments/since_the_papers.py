@@ -67,12 +67,12 @@ def draw(law: str, records: int, seed: int) -> tuple[Array, Array]:
 def released(method: str, vectors: Array, centre: Array, records: int, seed: int) -> Array:
     """One release."""
     radius = bl.gaussian_radius(USERS, records, DIMENSION, 0.01)
-    options = (vectors, EPSILON, DELTA, "replace", np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
     match method:
         case "Huberized mean":
-            return bl.huberized(*options, radius=radius)
+            return bl.huberized(vectors, EPSILON, DELTA, "replace", rng, radius=radius)
         case "tested mean":
-            return bl.tested(*options, centre=centre, radius=radius)
+            return bl.tested(vectors, EPSILON, DELTA, "replace", rng, centre=centre, radius=radius)
         case _:
             found = dg.mean_of_users(
                 vectors, bound=10 * math.sqrt(DIMENSION), method=method, epsilon=EPSILON,
