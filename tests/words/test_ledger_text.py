@@ -6,6 +6,7 @@ import math
 import re
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -180,5 +181,5 @@ def test_release_of_names_at_the_delta_of_a_ledger_fits(tmp_path: Path) -> None:
         dg.count(table, by="page", unit=dg.User(), epsilon=1.0, delta=1e-6)
         assert ledger.left(1) < 0.02
         assert "would fit" in ledger.remaining_text(1)
-        listed = {"by": "page", "domain": ["a", "b", "c"], "delta": 5e-7}
+        listed: dict[str, Any] = {"by": "page", "domain": ["a", "b", "c"], "delta": 5e-7}
         dg.count(table, **listed, unit=dg.User(), epsilon=1.0)
