@@ -333,6 +333,24 @@ def _oracle() -> ModuleType:
     return module
 
 
+# Columns of the table of bills: k and q.
+_COLUMNS = ((2, 0.1), (5, 0.1), (8, 0.1), (8, 0.02))
+
+
+def bills_table(size: Size) -> list[str]:
+    """The true ε of runs that sample users, from a test to a proof, in Markdown."""
+    names = " | ".join(f"k = {k}{', q = 0.02' if q < BILLED_RATE else ''}" for k, q in _COLUMNS)
+    lines = [f"| billed | {names} |", f"| ---: | {' | '.join(['---:'] * len(_COLUMNS))} |"]
+    for epsilon in EPSILONS:
+        cells = []
+        for k, q in _COLUMNS:
+            mean = private_mean(size, "element", epsilon, q, k)
+            low, high = f"{at_least(mean, k):.3g}", f"{cost(mean, k):.3g}"
+            cells.append(low if low == high else f"{low} – {high}")
+        lines.append(f"| {epsilon:g} | {' | '.join(cells)} |")
+    return lines
+
+
 def run_bills(
     size: Size,
     *,

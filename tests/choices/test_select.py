@@ -156,7 +156,7 @@ def test_the_loss_of_the_winner(relation: Relation) -> None:
 
 
 def noisy_totals(losses: Array, draws: int) -> list[module._LossSums]:
-    source, exact = SeededSource(5), module._LossSums.of(losses)
+    source, exact = SeededSource(5), module._LossSums.create(losses)
     part = Laplace(4.0, ONE)
     return [exact.noisy(part, True, charge_of(part, source)) for _ in range(draws)]
 

@@ -26,6 +26,9 @@ PROMISES: tuple[Mapping[str, float], ...] = (
     {"share": 0.07},
     {"share": 1.0},
 )
+_PURE_MEAN = "dpgrain.mean_of_users, pure"
+#: Functions, or paths of them, without δ.
+PURE = ("dpgrain.papers.typical_records", _PURE_MEAN)
 USER = (dg.User(),)
 ROSTERS = (None, 50)
 STATED: Mapping[str, Sequence[Any]] = {
@@ -158,6 +161,13 @@ class People:
         asked = {**self.arrays(unit), **options}
         return learn.r2.query(self.y, self.X[:, 1], lower=0.0, upper=1.0, **asked)
 
+    def pure_mean(self, delta: float = 0.0, **options: Any) -> Any:
+        """Release a winsorized mean of one column under pure privacy."""
+        if delta:
+            raise dg.ParameterError("this mean is pure.")
+        asked = {"users": self.who, "method": "winsorized", "delta": 0.0, **options}
+        return dg.mean_of_users.query(self.X[:, :1], **asked)
+
     def typical(self, delta: float = 0.0, **options: Any) -> Any:
         if delta:
             raise dg.ParameterError("this choice is pure.")
@@ -244,6 +254,11 @@ def publishers(people: People) -> dict[str, Publisher]:
             },
             USER,
         ),
+        _PURE_MEAN: Publisher(
+            people.pure_mean,
+            {"n_users": (400, 20_000), "radius": (0.5, None), "bound": (1.0, 2.0)},
+            USER,
+        ),
         "dpgrain.select": Publisher(
             people.select,
             {
@@ -280,6 +295,6 @@ def publishers(people: People) -> dict[str, Publisher]:
 
 
 PUBLISHERS = publishers(People.of(0))
-NAMES = (PUBLISHERS.keys() - {"estimators"}) | {
+NAMES = (PUBLISHERS.keys() - {"estimators", _PURE_MEAN}) | {
     f"dpgrain.learn.{name}" for name in ESTIMATORS.values()
 }

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.claims.canaries import BROKEN, FORMS, Canaries, handed_on
-from tests.claims.publishers import PUBLISHERS, publishers
+from tests.claims.publishers import PUBLISHERS, PURE, publishers
 from tests.conftest import shown
 from tests.effort import Effort
 from tests.fuzz.watch import CANARY, Fault, left_behind, quotes, watched
@@ -35,7 +35,6 @@ _ENGINES = ("duckdb", InMemory)
 # Array functions have one input form.
 _OF_ARRAYS = ("dpgrain.select", "dpgrain.mean_of_users")
 # Functions that choose without δ.
-_PURE = ("dpgrain.papers.typical_records",)
 _LASTING = dg.LastingPromise.of(dg.User(), 50.0, 1e-3, pure=20.0)
 
 
@@ -64,7 +63,7 @@ class Case:
 
     def asked(self, publisher: Publisher) -> dict[str, Any]:
         asked: dict[str, Any] = {name: values[0] for name, values in publisher.options.items()}
-        asked |= {"epsilon": 1.0, "delta": 0.0 if self.name in _PURE else 1e-6}
+        asked |= {"epsilon": 1.0, "delta": 0.0 if self.name in PURE else 1e-6}
         if len(publisher.units) == 1:
             return asked
         if self.ends != "in a ledger":

@@ -44,7 +44,7 @@ from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.papers import softcore
 from dpgrain.publishing import draws
-from dpgrain.publishing.draws import number_of_runs
+from dpgrain.publishing.draws import draw_run_count
 from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.plan import noise_sd
 
@@ -663,7 +663,7 @@ def test_fits_report_the_noise_of_their_intervals() -> None:
 def numbers_of_runs(event: SelectBest, strata: int) -> NDArray[np.int64]:
     """Number of runs for this number of equally spaced inputs."""
     middles = [(2 * place + 1) * 2**64 // (2 * strata) for place in range(strata)]
-    return np.array([number_of_runs(event, Scripted([middle, 0])) for middle in middles])
+    return np.array([draw_run_count(event, Scripted([middle, 0])) for middle in middles])
 
 
 def law_of_runs(stopping: str, eta: float, mean: float) -> FloatArray:

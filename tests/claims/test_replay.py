@@ -72,7 +72,8 @@ PEOPLE = _people()
 FIRST = publishers(People.of(0))
 OTHERS = {name: publishers(people) for name, people in PEOPLE.items()}
 Change: TypeAlias = Callable[[Publisher], Publisher]
-NAMES = [name for name in FIRST if "shuffle" not in name and name != "dpgrain.papers.release_mean"]
+_WITHOUT = ("dpgrain.papers.release_mean", "dpgrain.mean_of_users, pure")
+NAMES = [name for name in FIRST if "shuffle" not in name and name not in _WITHOUT]
 
 
 def product_of(name: str) -> dict[str, Any]:

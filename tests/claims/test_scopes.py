@@ -60,7 +60,7 @@ SCHEMA = pa.schema(
 )
 
 
-def topic_of(item: str) -> str:
+def item_topic(item: str) -> str:
     return "early" if item < "b" else "late"
 
 
@@ -68,7 +68,7 @@ def table_of(rows: Sequence[Any], engine: Any) -> dg.UserTable:
     columns = list(zip(*rows, strict=True))
     made = [pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)]
     table = dg.read(pa.table(made, schema=SCHEMA), user="who", engine=engine)
-    return table.with_cells("topic", of="item", by=topic_of)
+    return table.with_cells("topic", of="item", by=item_topic)
 
 
 def outside(rows: Sequence[Any], inside: Callable[[Any], bool], how: str) -> list[Any]:

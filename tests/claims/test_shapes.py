@@ -78,7 +78,7 @@ def streamed(rows: Any) -> Any:
 
 
 def bagged(rows: Any) -> Any:
-    return Bag.of_messages(rows, M, most=3, dim=D, tag=b"a demonstration").ones
+    return Bag.from_messages(rows, M, most=3, dim=D, tag=b"a demonstration").ones
 
 
 def chosen(rows: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +262,20 @@ def test_run_costs_are_between_neighbour_test_and_proof() -> None:
     mean = ls.private_mean(ls.Size(), "element", 1.0, 0.1, 8)
     assert 1.6 < ls.at_least(mean, 8) < ls.cost(mean, 8) < 2.2
     assert mean.event.epsilon(ls.DELTA, relation="replace") == pytest.approx(1.0, rel=1e-3)
+
+
+def test_recorded_bills_are_the_proved_ones() -> None:
+    """Figure 3's bills; DPGRAIN_PAGES=write renews them."""
+    page = Path(__file__).parents[2] / "experiments" / "models.md"
+    text = page.read_text(encoding="utf-8")
+    before, rest = text.split("<!-- table of bills -->\n\n")
+    shown, after = rest.split("\n\n<!-- end of bills -->")
+    table = "\n".join(ls.bills_table(ls.Size()))
+    if os.environ.get("DPGRAIN_PAGES") == "write":
+        marks = "<!-- table of bills -->\n\n", "\n\n<!-- end of bills -->"
+        page.write_text(before + marks[0] + table + marks[1] + after, encoding="utf-8")
+        return
+    assert shown == table
 
 
 # Models of real tables.

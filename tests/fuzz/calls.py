@@ -352,14 +352,14 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     "UserTable": frozenset(
         {
             *("are_keys", "date_format", "drops", "has", "is_integer", "is_month", "is_whole"),
-            *("key_of", "key_type", "keys_of"),
-            *("needed", "partition_of", "read_as", "require", "require_key"),
+            *("label_key", "key_type", "keys_of"),
+            *("needed", "resolve_partition", "read_as", "require", "require_key"),
             *(
                 "require_new",
                 "require_numbers",
                 "replaced",
                 "suggest",
-                "value_of_label",
+                "label_value",
                 "require_readable",
             ),
             "with_expressions",
@@ -427,7 +427,7 @@ _WITHIN: Mapping[str, frozenset[str]] = {
                 "facts_with",
                 "is_counted",
             ),
-            *("for_variance", "largest", "law", "messages", "of", "of_messages", "plus", "take"),
+            *("for_variance", "largest", "law", "messages", "of", "from_messages", "plus", "take"),
             *("combine", "fits", "from_bytes", "split", "variation", "within"),
         }
     ),

@@ -41,7 +41,7 @@ def fit_tuned(
 ) -> Model:
     config = model.config()
     promise = replace(config.promise, unit=default_unit(config.unit, users, config.n_users))
-    query: Any = tuned_query(config, promise, ArrayRows.of(X, y, users, elements), **tuned)
+    query: Any = tuned_query(config, promise, ArrayRows.create(X, y, users, elements), **tuned)
     fitted = publish(query)
     model.__dict__.update({name: vars(fitted)[name] for name in vars(fitted) if name.endswith("_")})
     return model

@@ -43,4 +43,4 @@ def test_an_empty_table_is_one_row_without_a_user() -> None:
 def test_columns_of_a_frame_are_names(name: str) -> None:
     named: Any = {"y": "y", "users": "who", "elements": None, name: 3}
     with refuses(name, "column name"):
-        ColumnRows.of_frame(ROWS, **named)
+        ColumnRows.from_frame(ROWS, **named)

@@ -274,7 +274,7 @@ def test_a_model_changed_later_changes_no_predictions(positive: bool) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 2))
     model = LogisticRegression(epsilon=5.0, rounds=2, random_state=0).fit(X, X[:, 0] > 0)
-    predictions = Predictions.of(model, X, positive=positive)
+    predictions = Predictions.create(model, X, positive=positive)
     expected = predictions.computed()
     model.coef_ *= -1.0
     model.intercept_ += 9.0

@@ -225,7 +225,7 @@ def minimum(X: Any, y: Any, users: Any, **options: Any) -> learn.Minimum:
     return learn.minimise(Squared(), X, y, [0.0, 0.0], users=users, **{**values, **options})
 
 
-def test_a_minimum_is_that_of_the_average_record() -> None:
+def test_minimum_describes_the_average_record() -> None:
     X, y, users = sample()
     for most in (30, None):
         found = minimum(X, y, users, max_records=most)

@@ -247,7 +247,7 @@ def taking(world: World, asked: dg.Guarantee) -> Callable[[Hashable], Units]:
 
     @cache
     def price(meeting: Any) -> Units:
-        return Units.of(promise.price(asked, None, meeting), promise.caps)
+        return Units.create(promise.price(asked, None, meeting), promise.caps)
 
     if not isinstance(window, AnyHours) or len(promise.meetings(asked.scope)) == 1:
         return lambda _: price("any")

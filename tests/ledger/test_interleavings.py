@@ -186,7 +186,7 @@ def check(place: str, told: Iterable[tuple[Any, str]]) -> None:
         assert all(Units(*row[3:]).fits for row in page.accounts()), "more than is promised"
         for number, promise in promises.items():
             charged = [
-                Units.of(each.price, promise.caps)
+                Units.create(each.price, promise.caps)
                 for entry in entries
                 for each in entry.charged
                 if each.promise == number

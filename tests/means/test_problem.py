@@ -70,7 +70,7 @@ def test_sufficient_number_of_users_suffices() -> None:
     (enough,) = re.findall(r"about ([\d,]+) users", str(caught.value))
     n = int(enough.replace(",", ""))
     promise = Promise(User(), 1.0, 1e-6, "zero_out")
-    number = Population.of(None, promise).event
+    number = Population.create(None, promise).event
     plan = get_method("recentred").make(Problem(n, 100, promise, 10.0, None, number))
     assert plan.method == "recentred"
     # Enough users for recentring with few noisy queries.

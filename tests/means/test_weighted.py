@@ -128,7 +128,7 @@ def test_radius_scores_change_by_one_without_a_user(beyond: float) -> None:
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_no_neighbour_changes_counts_of_records_by_more(relation: Relation) -> None:
     promise = Promise(User(), 1.0, 1e-6, relation)
-    limit, largest = RecordLimit.of("records", None, promise), 0.0
+    limit, largest = RecordLimit.create("records", None, promise), 0.0
     assert limit is not None
     assert limit.event is not None
     for size, other in itertools.product([1, 2, 7, 1000, 10**12], repeat=2):

@@ -152,7 +152,7 @@ def test_prices_of_choices_and_names() -> None:
 )
 def test_prices_of_sampled_runs(event: Event, mu: float, exact: float | None) -> None:
     """►: a run on samples has nearly the price of the Gaussian with its ε."""
-    curve = _Curve.of(event.loss(), 1e-7)
+    curve = _Curve.create(event.loss(), 1e-7)
     found = curve.min_mu(1e-7, 3.0)
     assert found == pytest.approx(mu, rel=3e-3)
     if exact is not None:
@@ -178,7 +178,7 @@ def test_curve_is_compared_with_the_whole_gaussian() -> None:
     assert Exact().delta(0.3) == pytest.approx(
         laplace_law.cdf((rate - 0.3) / 2) - math.exp(0.3) * laplace_law.cdf(-(rate + 0.3) / 2)
     )
-    curve = _Curve.of(Loss.from_curve(Exact()), 1e-7)
+    curve = _Curve.create(Loss.from_curve(Exact()), 1e-7)
     mu = curve.min_mu(1e-7, 3.0)
     grid = np.linspace(0, rate * 1.2, 5001)
     slack = [gaussian_delta(float(x), mu) + 1e-7 - Exact().delta(float(x)) for x in grid]

@@ -58,7 +58,7 @@ MAPPING = {"a": "x", "b": "x", "c": "y", "d": "z"}
 NAMES = ("who", "item", "cell", "x")
 
 
-def topic_of(item: str) -> str:
+def item_topic(item: str) -> str:
     return MAPPING[item]
 
 
@@ -66,13 +66,13 @@ UNITS: dict[str, Unit] = {
     "record": dg.Record(),
     "own": dg.Element("item"),
     "mapping": dg.Element(MAPPING),
-    "function": dg.Element(topic_of),
+    "function": dg.Element(item_topic),
     "column": dg.Element("cell"),
     "made": dg.Element("topic"),
     "made drop": dg.Element("few"),
     "user": dg.User(),
     "capped": dg.User(2, by="item"),
-    "capped function": dg.User(2, by=topic_of),
+    "capped function": dg.User(2, by=item_topic),
     "capped column": dg.User(2, by="cell"),
     "capped made": dg.User(2, by="topic"),
 }
@@ -90,7 +90,7 @@ def empty_table(schema: pa.Schema) -> dg.UserTable:
     table = dg.read(schema.empty_table(), user="who")
     if "cell" not in schema.names:
         return table
-    table = table.with_cells("topic", of="item", by=topic_of)
+    table = table.with_cells("topic", of="item", by=item_topic)
     few = dg.Elements.from_mapping({"a": "x", "c": "x"}, missing="drop")
     return table.with_cells("few", of="item", by=few)
 
@@ -181,6 +181,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
 
     real_sums, real_norms = UserContributions.sums, UserContributions.norm_counts
     real_pooled, real_clipped = UserContributions.pooled_counts, UserContributions.clipped_units
+    real_directions = UserContributions.directions
     real_holders, real_narrowed = UserContributions.holders, UserContributions._narrowed
     real_holdings, real_select = UserContributions.holdings, run_module.select
 
@@ -230,6 +231,13 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         recorder.labels, recorder.radius = rows_of(self.dictionary.groups), units.radius
         return real_clipped(self, clip, units, **options)
 
+    def directions(self: UserContributions, edges: FloatArray, units: Grid) -> IntArray:
+        recorder.labels, recorder.radius = None, units.radius
+        return real_directions(self, edges, units)
+
+    def scales(noisy: FloatArray, *_: Any) -> FloatArray:
+        return np.asarray(2.0 ** -(np.arange(len(noisy)) % 3))
+
     def chosen(noisy: FloatArray, edges: FloatArray, *_: Any) -> ChosenBounds:
         bounds = np.resize(np.array(outcome.clip) * edges[0], len(noisy))
         return ChosenBounds(bounds, np.ones(len(noisy), dtype=np.bool_))
@@ -257,6 +265,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         patch.setattr(run_module, "choose_bounds", chosen)
         patch.setattr(marginals_module, "choose_bounds", chosen)
         patch.setattr(run_module, "bound_of_ratios", chosen)
+        patch.setattr(run_module, "group_scales", scales)
         patch.setattr(run_module, "rough_bounds", rough)
         patch.setattr(run_module, "pooled_bounds", pooled)
         for rule in (AutoRange, AutoTree):
@@ -265,6 +274,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         patch.setattr(UserContributions, "norm_counts", norm_counts)
         patch.setattr(UserContributions, "pooled_counts", pooled_counts)
         patch.setattr(UserContributions, "clipped_units", clipped_units)
+        patch.setattr(UserContributions, "directions", directions)
         patch.setattr(UserContributions, "holders", holders)
         patch.setattr(UserContributions, "_narrowed", narrowed)
         patch.setattr(UserContributions, "holdings", holdings)

@@ -185,7 +185,7 @@ def test_unclipped_totals_have_no_limits() -> None:
     ):
         assert not release.more
         assert "clipped" not in release.estimand
-        assert release.covers == "number of users" if release.statistic.of_bins else "total"
+        assert release.covers == "number of users" if release.statistic.has_bins else "total"
         assert not clipping_effect(release.metadata)
 
 

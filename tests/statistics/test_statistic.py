@@ -19,7 +19,7 @@ from dpgrain.statistics.statistic import (
     SUM,
     Statistic,
     register,
-    statistic_of,
+    statistic_by_name,
 )
 from dpgrain.statistics.sums_query import SumsQuery
 from dpgrain.statistics.values import Moments
@@ -65,7 +65,7 @@ class SquaresQuery(SumsQuery[dg.Histogram]):
     def release(self, measured: NoisySums) -> dg.Histogram:
         assert isinstance(self.bounds, tuple)
         squares = replace(measured, masses=measured.masses[:, 2:])
-        return squares.as_histogram(scale=self.measure.stands_for(*self.bounds))
+        return squares.as_histogram(scale=self.measure.unit_value(*self.bounds))
 
 
 class TestSumOfSquares(StatisticContract):
@@ -136,4 +136,4 @@ def test_names_belong_to_one_statistic() -> None:
     with refuses("name", "'mean'"):
         register(Statistic("mean"))
     assert "mode" not in STATISTICS
-    assert statistic_of("mode") == Statistic("mode")
+    assert statistic_by_name("mode") == Statistic("mode")

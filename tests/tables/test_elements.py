@@ -45,7 +45,7 @@ def coded(
     """The dictionary of items under a partition; None: each item is its own cell."""
     kind = pa.int64() if isinstance(items[0], int) else pa.string()
     groups = Groups.of(["word"], [pa.array(items, kind)])
-    blocks = UnitBlocks.of_unit(dg.Element(elements or "word"), engine.table, ["word"])
+    blocks = UnitBlocks.for_unit(dg.Element(elements or "word"), engine.table, ["word"])
     return engine.dictionary(groups, blocks.cells(groups, public=public))
 
 

@@ -154,7 +154,7 @@ def test_sums_agree_with_the_definition(made: str, unit: str, keys: tuple[str, .
         return ... if unit == "topic" and drops and row["topic"] is None else row[unit]
 
     groups = cases.groups_in_data(table, keys)
-    blocks = UnitBlocks.of_unit(UNITS[unit], table, keys)
+    blocks = UnitBlocks.for_unit(UNITS[unit], table, keys)
     for clip in (0.7, 1.5, 100.0):
         expected = cases.expected_sums(keys, cell, topics, clip)
         cases.assert_same(cases.found_sums(table, blocks, groups, clip, public=False), expected)
@@ -194,7 +194,7 @@ def test_function_failing_on_private_values_is_silent(function: Any, missing: An
     assert labels(table, "page", "topic") == {"yo": "cell", "hello": "cell", **rest}
     # The cell of an item is the same if the item determines it.
     groups = Groups.of(["page"], [pa.array(["yo", "bro", "hello"])])
-    cells = UnitBlocks.of_unit(dg.Element("topic"), table, ["page"]).cells(groups, public=False)
+    cells = UnitBlocks.for_unit(dg.Element("topic"), table, ["page"]).cells(groups, public=False)
     yo, bro, hello = cells.codes.tolist()
     assert yo == hello != bro
     assert (bro == -1) == (missing == "drop")
@@ -314,7 +314,7 @@ def domain_of(domain: Any, keys: Sequence[str], unit: Unit | None = None) -> Gro
     table = cases.table_of().with_cells(
         "topic", of="page", by=dg.Elements.from_mapping(cases.TOPICS, missing="drop")
     )
-    blocks = UnitBlocks.of_unit(unit or dg.User(), table, keys)
+    blocks = UnitBlocks.for_unit(unit or dg.User(), table, keys)
     return public_domain(domain, blocks, table, keys)
 
 
@@ -521,7 +521,7 @@ def test_cells_are_ordered_by_name() -> None:
 
 def test_groups_without_cells_are_dropped_and_cells_contiguous() -> None:
     cells = _cells(["y", None, "x", "y", "x"])
-    made = Dictionary.of(_groups(["a", "b", "c", "d", "e"]), cells, corners=2)
+    made = Dictionary.create(_groups(["a", "b", "c", "d", "e"]), cells, corners=2)
     items = made.groups.columns[0].to_pylist()
     assert sorted(items) == ["a", "c", "d", "e"]
     assert {frozenset(items[:2]), frozenset(items[2:])} == {frozenset("ad"), frozenset("ce")}

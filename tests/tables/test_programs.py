@@ -450,7 +450,7 @@ def same_counts(opened: dg.UserTable, table: Plain, key: str) -> None:
 
 def allowed(opened: dg.UserTable, unit: Any, key: str) -> bool:
     try:
-        UnitBlocks.of_unit(unit, opened, [key])
+        UnitBlocks.for_unit(unit, opened, [key])
     except DpgrainError:
         return False
     return True

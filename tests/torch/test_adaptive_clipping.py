@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.torch.library import torch
 from tests.torch.runs import WIDTH, Array, made
-from tests.torch.test_privacy_engine import RECORDS, UNITS, USERS, adversarial, mu_between, of_unit
+from tests.torch.test_privacy_engine import RECORDS, UNITS, USERS, adversarial, for_unit, mu_between
 
 # isort: split
 from dpgrain.errors import ParameterError
@@ -121,7 +121,7 @@ def test_no_neighbours_exceed_the_charge(
 ) -> None:
     unit, labels, billed = UNITS[name]
     rng, worst = np.random.default_rng(8), 0.0
-    rows = of_unit(name)
+    rows = for_unit(name)
     kept = np.setdiff1d(np.arange(RECORDS), rows)
     for seed in range(20):
         one = adversarial(RECORDS, rng, precision)

@@ -120,7 +120,7 @@ def test_block_sum_is_independent_of_other_block_sizes(precision: Any) -> None:
 
 
 @pytest.mark.parametrize("shape", [(7,), (7, 2)], ids=str)
-def test_a_vector_is_the_same_beside_blocks_of_other_sizes(shape: tuple[int, ...]) -> None:
+def test_vector_is_independent_of_other_block_sizes(shape: tuple[int, ...]) -> None:
     torch.manual_seed(2)
     rows, formed = torch.randn(15, 50, *shape), []
     for sizes in ((3, 3), (3, 3, 4), (3, 3, 4, 5)):

@@ -89,7 +89,7 @@ def test_a_watched_module_detects_changes(name: str) -> None:
     assert watched.state(contents=False).values is not values
 
 
-def test_a_watched_module_detects_global_hooks_and_functions_of_a_class(
+def test_watched_module_detects_global_hooks_and_class_functions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     net = network()

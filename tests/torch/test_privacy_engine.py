@@ -52,7 +52,7 @@ UNITS: dict[str, tuple[Unit, dict[str, Any], dict[Relation, float]]] = {
 }
 
 
-def of_unit(name: str) -> IndexArray:
+def for_unit(name: str) -> IndexArray:
     if name == "record":
         return np.array([RECORDS - 1])
     if name == "element":
@@ -86,7 +86,7 @@ def test_no_neighbours_exceed_the_charge(
 ) -> None:
     unit, labels, billed = UNITS[name]
     rng = np.random.default_rng(7)
-    rows, worst = of_unit(name), 0.0
+    rows, worst = for_unit(name), 0.0
     kept = np.setdiff1d(np.arange(RECORDS), rows)
     for seed in range(25):
         one = adversarial(RECORDS, rng, precision)
@@ -113,7 +113,7 @@ def test_no_neighbours_exceed_the_charge(
 @pytest.mark.parametrize("name", ["record", "element", "user", "two kept"])
 def test_neighbours_in_samples(name: str, sampling: str) -> None:
     unit, labels, billed = UNITS[name]
-    rows = of_unit(name)
+    rows = for_unit(name)
     kept = np.setdiff1d(np.arange(RECORDS), rows)
     rng = np.random.default_rng(9)
     seen = set()

@@ -15,8 +15,8 @@ from tests.torch.test_privacy_engine import (
     UNITS,
     USERS,
     adversarial,
+    for_unit,
     mu_between,
-    of_unit,
 )
 
 # isort: split
@@ -97,7 +97,7 @@ def test_no_neighbours_are_farther_apart_than_is_billed(
     """All users of a part are sampled: all turns of a unit are visible, each charged separately."""
     monkeypatch.setattr(ClippedRounds, "_parted", in_order)
     unit, labels, billed = UNITS[name]
-    rng, rows, worst = np.random.default_rng(7), of_unit(name), 0.0
+    rng, rows, worst = np.random.default_rng(7), for_unit(name), 0.0
     kept = np.setdiff1d(np.arange(RECORDS), rows)
     column = Bands.best(bands, STEPS).column
     for seed in range(8):

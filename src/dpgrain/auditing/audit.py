@@ -17,7 +17,7 @@ from dpgrain._formatting import quantity
 from dpgrain.accounting import Event, Selection, TruncatedGeometric
 from dpgrain.auditing.epsilon_bounds import ScoreCounts, largest_noise, named_epsilon
 from dpgrain.auditing.mechanism import MEMBERS, Mechanism, audit_mechanism, claimed_curve
-from dpgrain.auditing.noise_scores import Draw, differing_draws, named_loss
+from dpgrain.auditing.noise_scores import Draw, differing_draws, loss_by_noise
 from dpgrain.auditing.runs import NeighbourRuns, Ticket, noisy_run, run_on_neighbours
 from dpgrain.auditing.verdict import Audit, AuditLine, Bound
 from dpgrain.auditing.worst_case_tables import (
@@ -228,7 +228,7 @@ class _AuditRun:
     def _cost(self, twins: NeighbourRuns) -> tuple[float, int]:
         """Return the cost of noise with the named distribution on neighbours."""
         draws = differing_draws(twins)
-        mu, pure = named_loss(draws)
+        mu, pure = loss_by_noise(draws)
         return named_epsilon(mu, 0.0, 1e-12) + pure, sum(not each.comparable for each in draws)
 
     def _claim(self, count: int, relation: Relation) -> float:
@@ -249,7 +249,7 @@ class _AuditRun:
     ) -> AuditLine:
         """Compute the bounds of one line."""
         claim, delta = self._claim(count, relation), self.guarantee.delta
-        mu, pure = named_loss(differing_draws(twins))
+        mu, pure = loss_by_noise(differing_draws(twins))
         named, public = Bound(None), self.real is None
         if not twins.has_hidden_draws and not any(draw.differs for draw in differing_draws(twins)):
             return AuditLine(

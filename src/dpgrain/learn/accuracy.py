@@ -133,7 +133,7 @@ def accuracy(
     promise = Promise.of(default_unit(unit, users), epsilon, delta, relation, share)
     rows = scored_rows(promise, y, predicted, users, elements)
     return AccuracyQuery(
-        promise=promise, rows=rows, labels=Labels.of(classes), random_state=random_state
+        promise=promise, rows=rows, labels=Labels.create(classes), random_state=random_state
     )
 
 

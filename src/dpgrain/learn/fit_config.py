@@ -78,7 +78,7 @@ class FitConfig:
     copied: bool = False
 
     @staticmethod
-    def of(model: LinearModel) -> FitConfig:
+    def create(model: LinearModel) -> FitConfig:
         """Copy and validate the parameters of a model, except the parameters of its loss."""
         values = {name: _copy(value) for name, value in model.get_params(deep=False).items()}
         own = {name: values.pop(name) for name in _PARAMETERS}

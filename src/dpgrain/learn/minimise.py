@@ -76,7 +76,7 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import compose, present
 from dpgrain.units import Relation, Unit, User
-from dpgrain.words.fit_text import describe_step, describe_weights
+from dpgrain.words.fit_text import describe_step, describe_weights, ended_text
 
 if TYPE_CHECKING:
     from dpgrain.learn import distributed
@@ -161,7 +161,7 @@ class Minimum(KeepsQuery):
         more = f", … ({self.theta.size:,} in all)" if self.theta.size > _SHOWN else ""
         rounds = quantity(len(self.history.points), "noisy gradient")
         noise = f"noise {self.history.noise_sd:.2g} in each coordinate of the last"
-        ended = f"Warning: {self.history.ended}." if self.history.ended else ""
+        ended = f"Warning: {ended_text(self.history)}." if self.history.ended else ""
         facts = f"θ = ({shown}{more})\n{rounds} of {self.n_users:,} users, {noise}"
         step = describe_step(self.max_records, self.mean_weight, self.n_users)
         errors = (
@@ -349,12 +349,12 @@ class MinimumQuery(Query[Minimum]):
     @cached_property
     def roster(self) -> Population:
         """Number of users, and its release if it is not stated."""
-        return Population.of(self.n_users, self.promise)
+        return Population.create(self.n_users, self.promise)
 
     @cached_property
     def limit(self) -> RecordLimit | None:
         """Largest number of records that counts; None for equal weights."""
-        return RecordLimit.of(self.weights, self.max_records, self.promise)
+        return RecordLimit.create(self.weights, self.max_records, self.promise)
 
     @cached_property
     def evidence(self) -> Gaussian | None:

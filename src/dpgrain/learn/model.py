@@ -335,7 +335,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             ParameterError: if one is out of range, by its name.
         """
-        config = FitConfig.of(self)
+        config = FitConfig.create(self)
         self.loss(None)
         return config
 
@@ -345,7 +345,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         stated = self.parameters_["unit"]
         unit = PLAIN_UNITS[self.guarantee_.level] if stated is None else stated
-        return FitConfig.of(type(self)(**{**self.parameters_, "unit": unit}))
+        return FitConfig.create(type(self)(**{**self.parameters_, "unit": unit}))
 
     def adopt(
         self,

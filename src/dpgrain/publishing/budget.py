@@ -219,7 +219,7 @@ class Budget(BudgetReportMixin):
     def _with(self, guarantee: Guarantee, share: float | None) -> Price:
         """Return the total price with another release, or raise RefusedError if it exceeds the caps."""
         caps, unit = self.caps.price, PLAIN_UNITS[guarantee.level]
-        room = self.spent.rest_of(caps) if share is None else caps.part(share)
+        room = self.spent.remainder(caps) if share is None else caps.part(share)
         own = price(guarantee.event, guarantee.relation, unit, caps, room)
         together = self.spent + own
         if not self.caps.allow(together):

@@ -63,7 +63,7 @@ class Price:
         """Return the price of ``count`` releases with this price each."""
         return Price(self.pure * count, self.mu * math.sqrt(count), self.leak * count)
 
-    def rest_of(self, whole: Price) -> Price:
+    def remainder(self, whole: Price) -> Price:
         """Return the rest of ``whole`` after this price is subtracted."""
         square = whole.mu * whole.mu - self.mu * self.mu
         pure, leak = whole.pure - self.pure, whole.leak - self.leak
@@ -130,7 +130,7 @@ def price(
     >>> round(price(PureDP(0.1), "zero_out", User(), whole).mu, 4)
     0.1253
     """
-    parts = [_Part.of(part, relation, unit, units) for part in event.parts]
+    parts = [_Part.create(part, relation, unit, units) for part in event.parts]
     candidates = list(_together(parts, caps, curves=False))
     if any(part.has_curve for part in parts):
         candidates += _together(parts, caps, curves=True)
@@ -156,7 +156,7 @@ class _Part:
     loss: Loss
 
     @staticmethod
-    def of(event: Event, relation: Relation, unit: Unit, units: int) -> _Part:
+    def create(event: Event, relation: Relation, unit: Unit, units: int) -> _Part:
         loss = event.loss(units, relation, unit)
         one, count = _single(event)
         closed = _closed_prices(one.loss(units, relation, unit))
@@ -195,7 +195,7 @@ def _together(parts: Sequence[_Part], caps: Price, *, curves: bool) -> Iterable[
     others = [part.prices for part in parts if part not in by_curve]
     curve = None
     if by_curve:
-        curve = _Curve.of(sum((part.loss for part in by_curve), Loss()), caps.leak)
+        curve = _Curve.create(sum((part.loss for part in by_curve), Loss()), caps.leak)
     for chosen in _choices(others):
         yield from _with_curve(sum(chosen, Price()), curve, caps)
 
@@ -256,7 +256,7 @@ class _Curve:
     deltas: FloatArray
 
     @staticmethod
-    def of(loss: Loss, leak: float) -> _Curve:
+    def create(loss: Loss, leak: float) -> _Curve:
         """Evaluate the curve of a loss up to an ε with δ at most ``leak``; empty if there is none."""
         if leak > 0:
             loss = loss.best_at(leak)
@@ -370,13 +370,13 @@ def neighbours_for_unit(
             # The scope is within one promised cell, so the element is all of a user's records.
             neighbours = replace(neighbours, unit=User())
         elif guarantee.level == "element" or guarantee.partition is not None:
-            neighbours = _of_cells(guarantee, cells, relation)
+            neighbours = _overlapping_elements(guarantee, cells, relation)
     if (
         isinstance(neighbours.unit, User)
         and guarantee.level == "element"
         and not _bounded(guarantee, neighbours)
     ):
-        neighbours = _of_whole_users(guarantee, neighbours.relation) or neighbours
+        neighbours = _whole_user_elements(guarantee, neighbours.relation) or neighbours
     if not _bounded(guarantee, neighbours):
         raise ParameterError(
             f"the contribution of {_promised(level, cells)} to this release, which protects "
@@ -386,7 +386,7 @@ def neighbours_for_unit(
     return neighbours
 
 
-def _of_cells(guarantee: Guarantee, cells: Partition, relation: Relation) -> Neighbours:
+def _overlapping_elements(guarantee: Guarantee, cells: Partition, relation: Relation) -> Neighbours:
     """Translate one promised element into the elements of the release that it overlaps."""
     if guarantee.partition is None:
         # Releases from arrays only have a description of the partition, so compare descriptions.
@@ -404,7 +404,7 @@ def _of_cells(guarantee: Guarantee, cells: Partition, relation: Relation) -> Nei
     return Neighbours(overlap.cells, relation if overlap.whole else "replace", Element(), None)
 
 
-def _of_whole_users(guarantee: Guarantee, relation: Relation) -> Neighbours | None:
+def _whole_user_elements(guarantee: Guarantee, relation: Relation) -> Neighbours | None:
     """Translate a whole user into the largest number of elements a user can have in the scope."""
     max_cells = guarantee.partition and guarantee.partition.cells_in(guarantee.scope)
     return Neighbours(max_cells, relation, Element(), None) if max_cells else None

@@ -46,7 +46,7 @@ class BudgetShare:
     budget: Budget
 
     @staticmethod
-    def of(share: float, *, epsilon: float | None = None) -> BudgetShare:
+    def create(share: float, *, epsilon: float | None = None) -> BudgetShare:
         """Return a share of the open budget."""
         if epsilon is not None:
             raise ParameterError(
@@ -202,7 +202,7 @@ class Promise:
         'user'
         """
         if share is not None:
-            part = BudgetShare.of(share, epsilon=epsilon)
+            part = BudgetShare.create(share, epsilon=epsilon)
             return Promise(unit, *part.gaussian_epsilon_delta(), relation, part)
         if epsilon is None:
             raise ParameterError(

@@ -101,7 +101,7 @@ class Risk:
         return words.risk_text(self)
 
 
-def risk_of(
+def compute_risk(
     event: Event,
     *,
     unit: Unit,

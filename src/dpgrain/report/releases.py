@@ -26,7 +26,6 @@ from dpgrain.planning.shuffle_plans import honest_shares
 from dpgrain.publishing.budget import Budget
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.releases.plan import COLUMNS
 from dpgrain.releases.run import Releases, guarantee_of
 from dpgrain.report.figures import figures
 from dpgrain.report.page import Check, PageFacts, Part, hash_numbers
@@ -336,8 +335,8 @@ def releases_page(releases: Releases) -> str:
         table=text(", ".join(table.source.title for table in plan.file.tables.values()), 60),
         file=text(plan.file.path.name, 60),
         mark=plan.file.mark,
-        heads=[head[0].upper() + head[1:] if head.isascii() else head for head in COLUMNS],
-        rows=[[text(cell, 120) for cell in row] for row in plan.rows()],
+        heads=[head[0].upper() + head[1:] if head.isascii() else head for head in plan.columns],
+        rows=[[text(cell, 240) for cell in row] for row in plan.rows()],
         spending=plan.spending,
         parts=[
             (text(each.entry.name, 60), _part(each.entry.own, releases[each.entry.name], place))

@@ -227,7 +227,7 @@ def _query(
     # Other errors are reported for the columns of the caller, before another one is added.
     by, own = options["by"], getattr(options["promise"].unit, "by", None)
     known = table.with_expressions(by, own)
-    UnitBlocks.of_unit(options["promise"].unit, known, key_columns(known, by))
+    UnitBlocks.for_unit(options["promise"].unit, known, key_columns(known, by))
     ranges = [
         _range_of(name, each) for name, each in zip(("bounds", "other_bounds"), stated, strict=True)
     ]
@@ -268,7 +268,7 @@ def paired_column(
     name = f"{columns[0]} and {columns[1]}"
     while table.has(name):
         name += " "
-    return table._derived(name, CompiledExpression.compile(node, name, table.own_columns)), name
+    return table._derived(name, CompiledExpression.compile(node, name, table.base_columns)), name
 
 
 def _place(column: str, low: float, high: float) -> Node:
@@ -299,7 +299,7 @@ class _SecondMoments:
     by_mass: FloatArray
 
     @staticmethod
-    def of(measured: NoisySums) -> _SecondMoments:
+    def create(measured: NoisySums) -> _SecondMoments:
         masses = measured.masses
         count = masses.sum(axis=1)
         known = count > _KNOWN * count_error(measured)
@@ -334,8 +334,8 @@ class CovarianceQuery(SumsQuery[Estimates]):
 
     def release(self, measured: NoisySums) -> Estimates:
         """Return the covariances, with 95% intervals."""
-        z, unit = half_width(self.noise), self.measure.stands_for(0.0, 1.0)
-        moments = _SecondMoments.of(measured)
+        z, unit = half_width(self.noise), self.measure.unit_value(0.0, 1.0)
+        moments = _SecondMoments.create(measured)
         # Project the matrix: a covariance is at most the geometric mean of the variances.
         most = np.sqrt(moments.variances.prod(axis=0))
         estimate = np.clip(moments.covariance, -most, most)
@@ -356,7 +356,7 @@ class CorrelationQuery(SumsQuery[Estimates]):
 
     def release(self, measured: NoisySums) -> Estimates:
         """Return the correlations, with 95% intervals."""
-        moments = _SecondMoments.of(measured)
+        moments = _SecondMoments.create(measured)
         (x, y), deviations = moments.variances, np.sqrt(moments.variances.prod(axis=0))
         errors = np.linalg.norm(moments.by_mass[1:], axis=2) * measured.sd
         # The root of a variance within its noise has no reliable derivative.

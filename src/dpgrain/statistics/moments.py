@@ -110,7 +110,7 @@ class MeanQuery(SumsQuery[Estimates]):
         """Return the means, with 95% intervals."""
         z = half_width(self.noise)
         low, width = _range(measured)
-        whole = _Totals.of(measured)
+        whole = _Totals.create(measured)
         part = _shares(whole.masses)[:, 1]
         error = _bounded_error(
             np.hypot(*whole.slopes(part, np.array([0.0, 1.0]))) * measured.sd, whole
@@ -217,7 +217,7 @@ class VarianceQuery(SumsQuery[Estimates]):
     def release(self, measured: NoisySums) -> Estimates:
         """Return the variances, with 95% intervals."""
         _, width = _range(measured)
-        whole = _Totals.of(measured)
+        whole = _Totals.create(measured)
         part = _shares(whole.masses)
         m = part[:, 1] / 2 + part[:, 2]
         spread = np.clip(part[:, 2] - m**2, 0.0, 0.25)
@@ -316,9 +316,9 @@ def std(
 class Deviations(Moments):
     """Moments for a standard deviation."""
 
-    def stands_for(self, low: float, high: float) -> float:
+    def unit_value(self, low: float, high: float) -> float:
         """Return the effect of one record's noise on a deviation of a sixth of the range."""
-        return super().stands_for(low, high) / (2 * _SHARE_OF_RANGE * (high - low))
+        return super().unit_value(low, high) / (2 * _SHARE_OF_RANGE * (high - low))
 
 
 class StdQuery(VarianceQuery):
@@ -353,7 +353,7 @@ class _Totals:
     nothing: FloatArray | None
 
     @staticmethod
-    def of(measured: NoisySums) -> _Totals:
+    def create(measured: NoisySums) -> _Totals:
         masses, split = measured.masses, measured.split
         count = masses.sum(axis=1)
         if measured.everyone is None:

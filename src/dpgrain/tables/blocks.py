@@ -56,7 +56,7 @@ class UnitBlocks:
     one_row: bool = False
 
     @staticmethod
-    def of_unit(
+    def for_unit(
         unit: Unit, table: TableRows, keys: Sequence[str], item: str | None = None
     ) -> UnitBlocks:
         """Return the blocks of a privacy unit for groups by some key columns of a table."""
@@ -102,7 +102,7 @@ class UnitBlocks:
                 "table.with_cells(…), and pass its name."
             )
         else:
-            elements = table.partition_of(item, by)
+            elements = table.resolve_partition(item, by)
             of, named = item, f"{elements.name} of {_column_text(item, table)}"
         partition = Partition(
             (partition_rule(by if isinstance(by, str) else item, elements, records),)
@@ -116,7 +116,7 @@ class UnitBlocks:
         return UnitBlocks("element", of, elements, key, bound, named, alone, column, partition)
 
     @property
-    def of_one_row(self) -> bool:
+    def has_one_row(self) -> bool:
         """True if a block has at most one row, so that the norm of its contribution is known."""
         return self.block == "record" or self.one_row
 

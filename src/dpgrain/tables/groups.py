@@ -94,7 +94,7 @@ class Groups:
         return np.array([place[row] for row in rows], dtype=np.int64)
 
     @property
-    def beginning_of_long_labels(self) -> int | None:
+    def long_label_prefix(self) -> int | None:
         """Number of characters before the hash in labels of long texts; None without such labels."""
         texts = (key for column in self.columns for key in column.unique().to_pylist())
         found = any(isinstance(text, str) and is_replacement(text) for text in texts)
@@ -148,7 +148,7 @@ class Dictionary:
     corners: int = 1
 
     @staticmethod
-    def of(
+    def create(
         groups: Groups,
         cells: GroupCells,
         *,

@@ -18,6 +18,7 @@ from dpgrain.units import Element, Record, Unit
 if TYPE_CHECKING:
     from dpgrain.gradients.norms import NormHistogram
     from dpgrain.learn.model import LinearModel
+    from dpgrain.learn.rounds import History
 
 #: Coverage of intervals.
 COVERAGE = (
@@ -338,7 +339,7 @@ def fit_warnings(model: LinearModel) -> tuple[str, ...]:
     """Return doubts about a fit as a whole: early stopping, or suspicious norms."""
     fitted = model.fitted_
     if fitted.history.ended:
-        return (fitted.history.ended,)
+        return (ended_text(fitted.history),)
     if not fitted.norms:
         return ()
     # A row without error also has a zero gradient; few rows have one both at the start and later.
@@ -396,3 +397,46 @@ def _scale_warning(model: LinearModel, norms: Sequence[NormHistogram]) -> tuple[
                 "inaccurate; divide each feature by a public number, so that it is between −1 and 1.",
             )
     return ()
+
+
+def start_warning(noise: float, dimension: int, largest: float, ratio: float) -> str:
+    """Warn if noise exceeds ``ratio`` times the mean gradient of isotropic records; else empty.
+
+    ``noise`` is the standard deviation of a coordinate of the mean of all gradients, and
+    ``largest`` the largest norm of a gradient. Records of isotropic features have a mean gradient
+    of norm at most ``largest``/√d, because E|⟨x, v⟩| ≤ ‖x‖/√d.
+    """
+    total, signal = noise * math.sqrt(dimension), largest / math.sqrt(dimension)
+    if total <= ratio * signal:
+        return ""
+    return (
+        f"the fit will probably not improve on its start: the noise of all rounds together has norm "
+        f"{total:.2g}, and the mean gradient of {dimension} independent features has norm "
+        f"{signal:.2g} at most; use more users, a larger epsilon, fewer features"
+    )
+
+
+def slope_warning(clip: float, slope: float) -> str:
+    """Return the warning of a clipping bound of at most half of the largest slope of a loss."""
+    return (
+        f"clip = {clip:g} is at most half of the largest slope of the loss, {slope:g}: only the "
+        "direction of the gradients of users with few records matters, which biases coefficients "
+        "for any number of users. Omit clip to choose it privately."
+    )
+
+
+def ended_text(history: History) -> str:
+    """Describe the round in which a run stopped; empty if it did not."""
+    if not history.ended:
+        return ""
+    done = len(history.points)
+    result = "the starting point" if done == 0 else "the result of the earlier rounds"
+    return f"the run ended in round {done + 1:,} of {history.planned:,} and returned {result}"
+
+
+def ended_warning(history: History) -> str:
+    """Return the warning of a run that stopped early, with remedies."""
+    return (
+        f"{ended_text(history)}, because its private mean requires users to agree; use a larger "
+        "radius, more users, a larger ε or another algorithm."
+    )

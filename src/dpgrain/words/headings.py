@@ -40,7 +40,7 @@ def release_wording(release: Release) -> Wording:
     """Return the words for a release."""
     statistic, names, heads = release.statistic, release.groups.names, key_headings(release)
     name, lead, plural = statistic.heading, statistic.lead, statistic.plural
-    if statistic.of_items or statistic.of_bins:
+    if statistic.has_items or statistic.has_bins:
         of = quantities.keys_text(release.metadata) or "items"
         return Wording(name, of, "", lead, statistic.noun, heads, plural)
     known, rows = ranks(release), release.metadata.rows

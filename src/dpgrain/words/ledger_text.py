@@ -119,7 +119,7 @@ def _smaller_delta(needed: float, left: float) -> str:
 def remaining_text(promise: LastingPromise, spent: Units) -> str:
     """Describe the spent ε of an account, a release that would fit, and other remaining parts."""
     room, parts = spent.remaining(promise.caps), []
-    used = Caps(room.rest_of(promise.caps), promise.whole.planned).epsilon(promise.delta)
+    used = Caps(room.remainder(promise.caps), promise.whole.planned).epsilon(promise.delta)
     if spent.leak > 0:
         parts.append(
             f"δ = {remaining_delta(room.leak)} of {powers(promise.caps.leak)} for names that are not "
@@ -155,6 +155,13 @@ def _fitting(promise: LastingPromise, spent: Units) -> str:
         return (
             f"A Gaussian release with ε ≤ {epsilon:g} at δ = {remaining_delta(room.leak)} for this "
             "unit would fit"
+        )
+    rest = promise.delta - promise.caps.leak
+    listed = gaussian_epsilon(rest, room.mu) if room.mu > 0 and rest > 0 else 0.0
+    if (epsilon := math.floor(1000 * min(listed, promise.epsilon)) / 1000) > 0:
+        return (
+            f"A Gaussian release with ε ≤ {epsilon:g} at δ = {remaining_delta(rest)} for this unit "
+            "would fit, if its names are listed in advance (domain=)"
         )
     if (epsilon := math.floor(1000 * room.pure) / 1000) > 0:
         return f"A release with ε ≤ {epsilon:g} at δ = 0 for this unit would fit"

@@ -101,7 +101,7 @@ class Lists:
         names = [] if cell_column is None else column_order({*self.columns_[cell_column]} - {None})
         self.cell = {name: place for place, name in enumerate([None, *names])}
         count = None if cell_column is None else len(self.cell)
-        known = Dictionary.of(groups, cells, column_cells=count, corners=corners)
+        known = Dictionary.create(groups, cells, column_cells=count, corners=corners)
         columns = [column.to_pylist() for column in known.groups.columns]
         rows = list(zip(*columns, strict=True)) if columns else [()]
         self.code = {row: place * corners for place, row in enumerate(rows)}

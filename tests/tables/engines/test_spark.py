@@ -182,7 +182,7 @@ def test_no_user_moves_sums_by_more_than_the_bound(seed: int) -> None:
         table = dg.read(data, user="who", engine=cluster)
         with table.open_engine() as engine:
             groups = Groups.of(("item",), [pa.array(np.arange(9))])
-            blocks = UnitBlocks.of_unit(unit, table, ["item"])
+            blocks = UnitBlocks.for_unit(unit, table, ["item"])
             made = UserContributions(engine, blocks, groups, blocks.cells(groups, public=True))
             found.append(made.sums(Grid(np.array([bound]), 20)) / 2.0**20)
     cells = {UNITS["user"]: 1, User(2, by="item"): 2, User(1, by="day"): 1}[unit]

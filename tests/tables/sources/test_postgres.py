@@ -29,7 +29,7 @@ from dpgrain.tables.sources import postgres
 from dpgrain.tables.sources.postgres import PostgresSession, PostgresSource, contains_password
 from dpgrain.tables.table import UserTable
 from dpgrain.testing import EngineContract
-from dpgrain.testing.engine_contract import SCHEMA, EngineRow, topic_of
+from dpgrain.testing.engine_contract import SCHEMA, EngineRow, item_topic
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "all is there")
 
@@ -70,7 +70,7 @@ class TestOnPostgres(EngineContract):
         source = dg.read(self.server.address, table=self.kept[key], **given)
         assert isinstance(source.source, PostgresSource)
         assert source.source.counts_duplicates
-        table: dg.UserTable = source.with_cells("topic", of="item", by=topic_of)
+        table: dg.UserTable = source.with_cells("topic", of="item", by=item_topic)
         few = dg.Elements.from_mapping({"a": "x", "b": "x"}, missing="drop")
         return table.with_cells("few", of="item", by=few)
 

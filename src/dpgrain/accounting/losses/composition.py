@@ -118,7 +118,7 @@ def _around_zero(way: CountedPairs) -> _Sum | None:
     """Compose pairs around ε = 0; None where arithmetic has no answer."""
     try:
         with np.errstate(all="ignore"):
-            return _Sum.of(way, _at_epsilon(way, 0.0).expecting(_SMALL_DELTA), upper=True)
+            return _Sum.create(way, _at_epsilon(way, 0.0).expecting(_SMALL_DELTA), upper=True)
     except ArithmeticError:
         return None
 
@@ -127,7 +127,7 @@ def _delta_one_way(way: CountedPairs, saddle: _Saddle, *, upper: bool) -> float:
     """Bound δ at the ε of a location, for one order of the neighbours."""
     answer = math.exp(saddle.log_delta) if upper else 0.0
     for _ in range(_MOST_TRANSFORMS):
-        summed = _Sum.of(way, saddle, upper)
+        summed = _Sum.create(way, saddle, upper)
         if summed is None:
             break
         tilted = or_worst(summed.delta(saddle.epsilon), 1.0)
@@ -158,7 +158,7 @@ def _epsilon_one_way(way: CountedPairs, saddle: _Saddle, delta: float, *, upper:
         return math.inf if upper else 0.0
     answer = saddle.epsilon if upper else 0.0
     for _ in range(_MOST_TRANSFORMS):
-        summed = _Sum.of(way, saddle, upper)
+        summed = _Sum.create(way, saddle, upper)
         if summed is None:
             break
         next_ = summed.epsilon(delta)
@@ -188,7 +188,7 @@ def _bisect_tilts(
     epsilon = min(high, saddle.epsilon) / 2
     for _ in range(_MOST_HALVINGS):
         saddle = _at_epsilon(way, epsilon)
-        summed = _Sum.of(way, saddle.expecting(delta) if upper else saddle, upper)
+        summed = _Sum.create(way, saddle.expecting(delta) if upper else saddle, upper)
         if summed is None:
             return answer
         enough, reached = summed.delta(epsilon) <= delta, summed.epsilon(delta)
@@ -327,7 +327,7 @@ class _Sum:
     upper: bool
 
     @staticmethod
-    def of(pairs: CountedPairs, saddle: _Saddle, upper: bool) -> _Sum | None:
+    def create(pairs: CountedPairs, saddle: _Saddle, upper: bool) -> _Sum | None:
         """Compose the pairs around a location; None if only the initial bound is available."""
         if saddle.log_delta < _LEAST_LOG_DELTA or math.isinf(saddle.deviation):
             return None

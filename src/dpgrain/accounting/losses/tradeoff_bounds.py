@@ -191,11 +191,11 @@ def gaussian_mu(loss: Loss) -> float:
     >>> gaussian_mu(Loss(mu=3.0) + Loss(mu=4.0)), gaussian_mu(Loss(mu=3.0, leak=1e-9))
     (5.0, inf)
     """
-    return min(_mu_of_bound(one) for one in loss.alternatives)
+    return min(_bound_mu(one) for one in loss.alternatives)
 
 
 @fails_closed(math.inf)
-def _mu_of_bound(loss: Loss) -> float:
+def _bound_mu(loss: Loss) -> float:
     """Return the μ of one bound: the μ of independent parts add by their squares."""
     if loss.leak > 0 or loss.renyi or loss.concentrated > 0:
         return math.inf

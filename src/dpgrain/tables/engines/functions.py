@@ -398,7 +398,7 @@ def _number_function(sql: str, *, whole: bool = False) -> Translation:
     return translate
 
 
-def _least_or_greatest(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
+def _min_or_max(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
     """Return the smaller or the larger of two numbers, or null if one is null."""
     translator.require(node, parts, _NUMBERS, _NUMBERS)
     one, other = _common_type(translator, node, parts)
@@ -489,8 +489,8 @@ FUNCTIONS: Mapping[str, Translation] = {
     "abs": _number_function("abs({0})"),
     "floor": _number_function("floor({0})", whole=True),
     "round": _number_function("round({0})", whole=True),
-    "least": _least_or_greatest,
-    "greatest": _least_or_greatest,
+    "least": _min_or_max,
+    "greatest": _min_or_max,
     "lower": _text_function("lower({0})"),
     "upper": _text_function("upper({0})"),
     "trim": _text_function("trim({0})"),

@@ -103,7 +103,9 @@ def join_public(
             name="on",
         )
     public.require_key(key, "on")
-    names = [name for name, kind in public.own_columns.items() if name != key and is_readable(kind)]
+    names = [
+        name for name, kind in public.base_columns.items() if name != key and is_readable(kind)
+    ]
     if not names:
         raise ParameterError(f"{public.source.title} has no column other than {key!r} to join.")
     for name in names:
@@ -196,7 +198,7 @@ class UserJoin:
     pairs: int
 
     @staticmethod
-    def of(rows: TableRows, others: Any, columns: Sequence[str] | None, pairs: int) -> UserJoin:
+    def create(rows: TableRows, others: Any, columns: Sequence[str] | None, pairs: int) -> UserJoin:
         """Validate a join, without reading rows."""
         pairs = _validate.integer(minimum=1, pairs=pairs)
         if pairs > _MAX_PAIRS:
@@ -231,7 +233,7 @@ class UserJoin:
             )
         known = [
             name
-            for name, kind in others.own_columns.items()
+            for name, kind in others.base_columns.items()
             if name != others.user and is_readable(kind)
         ]
         if columns is not None and not isinstance(columns, str | list | tuple):

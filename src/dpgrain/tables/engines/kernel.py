@@ -53,11 +53,13 @@ class KeyLayout:
         items: number of items V; codes are sorted by cell, so that blocks are contiguous.
         cells: number of cells K.
         cell_of: (V,) the cell of each item; None if a separate column contains the cell.
+        factors: (V,) factor on the totals of each item; None for 1 each.
     """
 
     items: int
     cells: int
     cell_of: IntArray | None
+    factors: FloatArray | None = None
 
     @property
     def item_bits(self) -> int:
@@ -235,6 +237,33 @@ def clipped_units(
     _, ones, blocks = blocks.keep(first, pairs, np.ones_like(sums))
     places = 2 * group[first] + np.repeat(clipped, blocks.lengths)
     np.add.at(out.reshape(-1), places, blocks.clip(ones, units, 1.0))
+
+
+def directions(
+    keys: IntArray,
+    totals: FloatArray | None,
+    layout: KeyLayout,
+    edges: FloatArray,
+    out: IntArray,
+    *,
+    units: Grid,
+    unit: float = 1.0,
+    max_elements: int | None = None,
+) -> None:
+    """Add the blocks of whole users by item and norm, each scaled to norm 1; empty ones add 0.
+
+    Args:
+        edges: (B,) increasing edges of norms, as in :func:`norm_histogram`.
+        out: (V, B) sums, in steps of ``units``.
+        units: the bound 1, its grid, and the norm.
+    """
+    pairs, sums, blocks = _blocks(keys, totals, layout, max_elements)
+    norms = blocks.norms(sums, units.norm)
+    bins = np.minimum(np.searchsorted(edges, norms * unit), out.shape[1] - 1)
+    scaled = sums / np.repeat(np.maximum(norms, np.finfo(np.float64).tiny), blocks.lengths)
+    codes = pairs & ((1 << layout.item_bits) - 1)
+    places = codes * out.shape[1] + np.repeat(bins, blocks.lengths)
+    np.add.at(out.reshape(-1), places, blocks.clip(scaled, units, 1.0))
 
 
 def routed_sum(
@@ -488,6 +517,8 @@ def _blocks(
     keys: IntArray, totals: FloatArray | None, layout: KeyLayout, max_elements: int | None
 ) -> tuple[IntArray, FloatArray, _Blocks]:
     pairs, sums = pair_totals(keys, totals)
+    if layout.factors is not None:
+        sums = sums * layout.factors[pairs & ((1 << layout.item_bits) - 1)]
     blocks = _Blocks.split(pairs, layout)
     if max_elements is None:
         return pairs, sums, blocks

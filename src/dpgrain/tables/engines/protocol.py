@@ -120,7 +120,7 @@ class Engine(AbstractContextManager["Engine"], Protocol):
     def dictionary(
         self, groups: Groups, cells: GroupCells, *, cell_column: str | None = None, corners: int = 1
     ) -> Dictionary:
-        """Assign codes to groups and cells, in the public order: see :meth:`Dictionary.of`.
+        """Assign codes to groups and cells, in the public order: see :meth:`Dictionary.create`.
 
         Args:
             groups: (V,) distinct groups, with the types of the key columns.

@@ -129,7 +129,7 @@ class Spark:
             codes = number_array(np.arange(1, len(ordered) + 1))
             self._cells[cell_column] = pa.table({"cell": ordered, "code": codes})
             count = len(ordered) + 1
-        return Dictionary.of(groups, cells, column_cells=count, corners=corners)
+        return Dictionary.create(groups, cells, column_cells=count, corners=corners)
 
     def users(
         self,

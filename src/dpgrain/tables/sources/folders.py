@@ -45,7 +45,7 @@ class FileList:
         return self.paths[0].lower().endswith(CSV_ENDINGS)
 
     @staticmethod
-    def of(patterns: Sequence[str | Path]) -> FileList:
+    def create(patterns: Sequence[str | Path]) -> FileList:
         """List the files of paths, patterns and folders, each once.
 
         A folder means all files below it, except names that begin with a dot or an underscore.

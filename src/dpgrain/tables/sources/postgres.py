@@ -211,7 +211,7 @@ class PostgresSource:
     _sessions: dict[int, PostgresSession] = field(default_factory=dict, init=False)
 
     @staticmethod
-    def of(address: Address, table: str | None, query: str | None) -> PostgresSource:
+    def create(address: Address, table: str | None, query: str | None) -> PostgresSource:
         """Return the source, after reading its schema."""
         if (table is None) == (query is None):
             raise ParameterError(
@@ -433,7 +433,7 @@ class PostgresSession:
             if selected == condition and wanted <= columns and (counted or not has_counts):
                 return self._counted(name) if counted and not has_counts else name
         listed = sorted(wanted)
-        grouped = groupable and self._is_grouped_there(listed, condition)
+        grouped = groupable and self._groups_on_server(listed, condition)
         name = self._fetch(listed, grouped, condition)
         self._fetched.append((condition, wanted, grouped, name))
         return self._counted(name) if counted and not grouped else name
@@ -442,7 +442,7 @@ class PostgresSession:
         """Return SQL of single rows with their number of records."""
         return f"(SELECT *, 1 AS {_records()} FROM {rows})"
 
-    def _is_grouped_there(self, columns: list[str], condition: str) -> bool:
+    def _groups_on_server(self, columns: list[str], condition: str) -> bool:
         """Return whether the server's plan groups faster than single rows are sent."""
         query = f"EXPLAIN (FORMAT JSON) {self._query(columns, grouped=True, condition=condition)}"
         ((plan,),) = self._source.call(partial(_rows, self._server, query, **_WITHOUT_COPY))

@@ -192,7 +192,7 @@ def _file_source(paths: Sequence[str | Path], delimiter: str, encoding: str) -> 
     """Return the source of files, local or in S3."""
     remote = [str(path) for path in paths if str(path).startswith(S3)]
     if not remote:
-        files = FileList.of(paths)
+        files = FileList.create(paths)
         if files.are_csv:
             return CsvFiles(files.paths, files.partitions, delimiter, encoding)
         return ParquetFiles(files.paths, files.partitions)
@@ -282,7 +282,7 @@ def resolve_address(
     elif isinstance(source, str) and source.startswith(POSTGRES_SCHEMES):
         source = Address(source)
     if isinstance(source, Address):
-        return PostgresSource.of(source, table, query)
+        return PostgresSource.create(source, table, query)
     for name, value in (("table", table), ("query", query)):
         if value is not None:
             raise ParameterError(
