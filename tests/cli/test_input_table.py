@@ -257,7 +257,6 @@ def test_curator_sees_the_format_of_numbers(tmp_path: Path, command: Command) ->
     )
     assert counts("--decimal", ",")["non-numeric cells of 'paid' (dropped)"] == 1
     assert "pass --decimal ,\n" in command(*words, "--check").stdout
-    # Users who did not check are told how.
     assert "ask the curator to check the number format (--check)" in command(*words).stdout
 
 

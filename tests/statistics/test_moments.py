@@ -209,7 +209,6 @@ def test_means_of_mostly_clipped_users_are_flagged() -> None:
 
 
 def incomes() -> dg.UserTable:
-    """8,000 people; 100 of them have more than 200,000."""
     rng = np.random.default_rng(4)
     x = np.minimum(rng.lognormal(9.4, 0.6, 8000), 199_999)
     x[:100] = 400_000
@@ -271,6 +270,34 @@ def test_limits_of_the_share_beyond_bounds_are_valid(unit: Unit, noise: Law) -> 
     assert np.median(limits) < 0.3
 
 
+@pytest.mark.parametrize("unit", [dg.Record(), dg.Element("g"), dg.Element("h"), dg.User()])
+def test_values_of_unlisted_groups_change_neither_share_nor_range(unit: Unit) -> None:
+    """Half of the rows are in a group that is not published, and have other values."""
+    who, x = np.arange(8000) % 4000, np.repeat([50.0, 5e6], 4000)
+    columns = {"who": who, "g": np.repeat(["a", "b"], 4000), "h": who % 3, "x": x}
+    table = dg.read(pa.table(columns), user="who")
+    options: dict[str, Any] = {
+        "by": "g", "domain": ["a"], "unit": unit, "epsilon": 1.0, "delta": 1e-6, "random_state": 1,
+    }  # fmt: skip
+    stated = dg.mean(table, "x", bounds=(0, 100), estimate_clipping=True, **options)
+    assert stated.metadata.beyond is not None
+    assert stated.metadata.beyond < 0.02
+    assert not stated.metadata.care
+    assert "unlisted" not in str(stated)
+    found = dg.mean(table, "x", **options)
+    assert found.metadata.found is not None
+    assert 50 <= found.metadata.found[1] <= 64
+
+
+def test_a_release_without_groups_has_no_values_outside() -> None:
+    rows = pa.table({"who": [1], "g": ["a"], "x": [5.0]})
+    release = dg.sum(
+        dg.read(rows, user="who"), "x", by="g", bounds=(0, 1), estimate_clipping=True,
+        unit=dg.User(), epsilon=1.0, delta=1e-6, random_state=1,
+    )  # fmt: skip
+    assert not len(release)
+
+
 HEAVY: dict[str, Any] = {
     "power": lambda rng: 20 * (1 + rng.pareto(1.8, 6000)),
     "log-normal": lambda rng: rng.lognormal(10, 0.9, 6000),
@@ -324,9 +351,7 @@ def one_sided(name: str) -> Any:
 
 @pytest.mark.parametrize("statistic", ["mean", "sum"])
 @pytest.mark.parametrize("numbers", ["zeros", "negative"])
-def test_intervals_are_wider_on_the_side_of_the_clamped_numbers(
-    statistic: str, numbers: str
-) -> None:
+def test_intervals_are_wider_on_the_clamped_side(statistic: str, numbers: str) -> None:
     """Numbers below the range lower the truth, so the interval must be wider below."""
     for sign in (1, -1):
         x = sign * one_sided(numbers)

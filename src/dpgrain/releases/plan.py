@@ -18,8 +18,8 @@ from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import DpgrainError, ParameterError, SchemaError
 from dpgrain.publishing.budget import Budget, composed
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.promise import BudgetShare, epsilon_for_share
 from dpgrain.publishing.release_plan import Expected
-from dpgrain.publishing.share import BudgetShare, epsilon_for_share
 from dpgrain.releases.file import File, ReleaseEntry, read_file
 from dpgrain.releases.validation_errors import ValidationErrors
 from dpgrain.tables.table import UserTable

@@ -22,8 +22,7 @@ from dpgrain.errors import RefusedError
 from dpgrain.publishing.budget import composed
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.publish import reserve
-from dpgrain.publishing.reservation import Reservation
+from dpgrain.publishing.publish import Reservation, reserve
 from dpgrain.releases.outputs import write
 from dpgrain.releases.plan import PlannedRelease, PlannedReleases, plan_releases
 from dpgrain.tables.table import UserTable

@@ -29,7 +29,6 @@ HARD = [1e16, 1.0, -1e16, 0.1, 1e-3, 3.0, 2.5, 1e300, -1e300, 0.0, -0.0, math.na
 
 
 def rows_of(table: dg.UserTable) -> list[dict[str, Any]]:
-    """The rows of a table, with the bits of its numbers."""
     with table.open_engine() as engine:
         found = engine.columns([(name, "as it is") for name in table.schema])
     return [

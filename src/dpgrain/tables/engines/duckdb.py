@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 
 from dpgrain._progress import step
 from dpgrain.errors import ParameterError
-from dpgrain.tables.arrow_arrays import number_array, numpy_array, one_array
-from dpgrain.tables.dictionary import Dictionary, GroupCells, hash_words, md5_words
+from dpgrain.tables.arrow_arrays import number_array, one_array
 from dpgrain.tables.elements import label_table
-from dpgrain.tables.engines.derived_columns import nested_sources
 from dpgrain.tables.engines.feed import (
     KEY_BITS,
     MIXING,
@@ -30,16 +28,13 @@ from dpgrain.tables.engines.feed import (
     UserShare,
     require_bits,
 )
-from dpgrain.tables.engines.memory import Memory
+from dpgrain.tables.engines.memory import Memory, connect, new_spill_folder
 from dpgrain.tables.engines.protocol import Form
-from dpgrain.tables.engines.spill import connect, new_spill_folder
 from dpgrain.tables.engines.sql import has_key_sql, key_sql, number_sql, quoted, valid_key_sql
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import Dictionary, GroupCells, Groups, hash_words, md5_words
 from dpgrain.tables.rows import TableRows
-from dpgrain.tables.sources.duckdb_connection import run_interruptible
-from dpgrain.tables.sources.read_errors import translate_errors
-from dpgrain.tables.sources.region_source import RegionSource
-from dpgrain.tables.sources.source import RECORDS, transaction
+from dpgrain.tables.sources.duckdb_connection import run_interruptible, translate_errors
+from dpgrain.tables.sources.source import RECORDS, RegionSource, nested_sources, transaction
 from dpgrain.tables.split import Split
 
 Answer = TypeVar("Answer")
@@ -136,7 +131,7 @@ class DuckDB:
     ) -> Dictionary:
         """Assign codes to (V,) distinct groups and their cells."""
         step("ordering groups")
-        known = Dictionary.of(
+        known = Dictionary.create(
             groups,
             cells,
             column_cells=None
@@ -171,7 +166,7 @@ class DuckDB:
             self._connection.execute("DROP TABLE names")
         words = np.empty((len(names), 2), dtype=np.uint64)
         digests = one_array(hashed.column("digest")).cast(pa.binary(16))
-        words[numpy_array(one_array(hashed.column("place")))] = hash_words(digests.buffers()[1])
+        words[np.from_dlpack(one_array(hashed.column("place")))] = hash_words(digests.buffers()[1])
         return words
 
     def _encode_cells(self, column: str, keys: Sequence[str]) -> int:
@@ -334,7 +329,7 @@ class DuckDB:
             with translate_errors(self.table.source.name):
                 rows = self._connection.sql(query)
                 for batch in self._wait(partial(rows.to_arrow_reader, self._memory.rows)):
-                    result = numpy_array(batch.column("key"))
+                    result = np.from_dlpack(batch.column("key")).astype(np.int64, copy=False)
                     if alike:
                         yield result, batch.column("records").to_numpy().astype(np.float64)
                         continue

@@ -13,7 +13,7 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.facts import Fact
 from dpgrain.scope.regions import Region
-from dpgrain.tables.engines.derived_columns import CompiledExpression, nested_sources
+from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.features import Aggregate, deduplicate, parse_feature
 from dpgrain.tables.engines.joins import UserJoin
@@ -23,7 +23,7 @@ from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import TEXT
 from dpgrain.tables.sources.distinct_rows import DistinctRows
 from dpgrain.tables.sources.duckdb_connection import memory_limit
-from dpgrain.tables.sources.source import SourceWrapper
+from dpgrain.tables.sources.source import RowSource, SourceWrapper, nested_sources
 from dpgrain.units import Element, Unit, User
 
 # Share of DuckDB's memory for the states of a pass; with more, DuckDB groups, stores and encrypts
@@ -38,11 +38,8 @@ class PerUser:
     """Source with one row per user, or per user and group, derived from other rows.
 
     Args:
-        rows: the rows of all users.
         by: grouping columns: a user has one row for each combination of values.
-        numbers: the numbers of each row.
         derived: columns computed from each row, in this order.
-        filters: conditions that each row satisfies.
     """
 
     rows: TableRows
@@ -54,7 +51,9 @@ class PerUser:
     creates_table: ClassVar[bool] = True
 
     @staticmethod
-    def of(rows: TableRows, by: str | Sequence[str] | None, numbers: Mapping[str, Any]) -> PerUser:
+    def create(
+        rows: TableRows, by: str | Sequence[str] | None, numbers: Mapping[str, Any]
+    ) -> PerUser:
         """Validate a request without reading rows."""
         if rows.user is None:
             raise ParameterError("per_user requires user ids; pass user= to dg.read.")
@@ -313,20 +312,22 @@ def whole_user_source(table: TableRows) -> PerUser | UserJoin | None:
 
     Derived columns, filters and regions may have been applied to it.
     """
-    source = table.source
-    while isinstance(source, SourceWrapper):
-        source = source.source
-    return source if isinstance(source, PerUser | UserJoin) else None
+    innermost = _wrapped(table)[-1]
+    return innermost if isinstance(innermost, PerUser | UserJoin) else None
+
+
+def _wrapped(table: TableRows) -> list[RowSource]:
+    """Return the source of a table and each source that it wraps, the innermost last."""
+    sources = [table.source]
+    while isinstance(sources[-1], SourceWrapper):
+        sources.append(sources[-1].source)
+    return sources
 
 
 def first_rows_source(table: TableRows) -> DistinctRows | None:
     """Return the source of first rows for values of columns; None without one."""
-    source: Any = table.source
-    while isinstance(source, SourceWrapper):
-        if isinstance(source, DistinctRows) and source.keys:
-            return source
-        source = source.source
-    return None
+    sources = (each for each in _wrapped(table) if isinstance(each, DistinctRows) and each.keys)
+    return next(sources, None)
 
 
 def depends_on_users(table: TableRows) -> bool:
@@ -350,23 +351,14 @@ def derivation_facts(table: TableRows) -> list[Fact]:
     ]
     filters = [Fact("rows-where", (str(condition),)) for condition in table.filters]
     joined = [] if whole is None else [whole.fact]
+    distinct = [each.fact for each in _wrapped(table) if isinstance(each, DistinctRows)]
     return [
         *derived,
         *filters,
-        *_distinct_facts(table.source),
+        *distinct[:1],
         *joined,
         *(fact for rows in below for fact in derivation_facts(rows)),
     ]
-
-
-def _distinct_facts(source: Any) -> list[Fact]:
-    """List the fact about dropped repetitions of rows."""
-    while isinstance(source, SourceWrapper):
-        if isinstance(source, DistinctRows):
-            columns = ", ".join(map(repr, source.stated))
-            return [Fact("first-rows", (columns,)) if columns else Fact("distinct-rows")]
-        source = source.source
-    return []
 
 
 def known_user_count(table: TableRows, column: str | None) -> int | None:
