@@ -54,8 +54,9 @@ if TYPE_CHECKING:
 _STANDS_OUT = 3.0
 # Share of clipped contributions from which a mean is flagged.
 _MOSTLY_CLIPPED = 0.5
-# Likely clamped part ÷ result from which this is flagged: as large as a mean, a sum or a deviation.
-_FAR = {1: 1.0, 2: 3.0}
+# Twice the likely clamped part ÷ result from which this is flagged: for a mean or a sum half of the
+# result is likely outside, and for a variance a quarter, because a few invisible values decide it.
+_FAR = {1: 1.0, 2: 0.5}
 # Approximate ratio of a clipping bound to the mean block of several records.
 _BOUND_TO_MEAN = 2.0
 
@@ -172,7 +173,9 @@ class NoisySums:
         if not len(self.groups) or count > _STANDS_OUT * noise:
             return self.metadata
         warning = ("few-numbers", max(count, 0.0), noise)
-        return replace(self.metadata, care=(warning, *self.metadata.care))
+        # Without visible numbers, no bound is visible either.
+        others = (care for care in self.metadata.care if care[0] != "no-bound")
+        return replace(self.metadata, care=(warning, *others))
 
 
 def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
