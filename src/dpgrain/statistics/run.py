@@ -374,7 +374,9 @@ def _range(
     # The bound of a record is the norm of its contribution, because its coordinates are truncated
     # separately. Other blocks are scaled to norm 1.
     bound = rule.record_norm[query.norm] if blocks.block == "record" else 1.0
-    noisy = _counts_of_values(engine, query, rule.split(), groups, event, bound, charge)
+    noisy = _counts_of_values(
+        engine, query, query.value, rule.split(), groups, event, bound, charge
+    )
     sd, power = bound * noise_sd(event), query.measure.power
     noisy, integers = rule.parts(noisy, sd, query.noise)
     seen = rule.is_detectable(noisy, sd, query.noise)
@@ -411,6 +413,7 @@ def _range(
 def _counts_of_values(
     engine: Engine,
     query: SumsQuery[Any],
+    value: str | None,
     split: Split,
     groups: Groups,
     event: Additive,
@@ -420,7 +423,7 @@ def _counts_of_values(
     """Return the noisy numbers of values of all groups by corner, for blocks of norm ``bound``."""
     _, blocks = query.range_blocks
     cells = blocks.cells(groups, public=True)
-    data = UserContributions(engine, blocks, groups, cells, query.value, split, joined=True)
+    data = UserContributions(engine, blocks, groups, cells, value, split, joined=True)
     grid = Grid(np.array([bound]), grid_bits(event.noise_multiplier), query.norm)
     drawn = charge.noisy(event, data.sums(grid), float(grid.radius[0]))
     return np.asarray(drawn * float(grid.step[0]), np.float64).ravel()
@@ -437,8 +440,12 @@ def _outside(
     event = query.events.outside
     if event is None:
         return None
+    value = query.value
+    if query.distance is not None:
+        value, bounds = query.distance, (0.0, 0.0)
     assert bounds is not None  # noqa: S101 - a plan with this part has stated or chosen bounds
-    inside, outside = _counts_of_values(engine, query, Outside(*bounds), groups, event, 1.0, charge)
+    split = Outside(*bounds)
+    inside, outside = _counts_of_values(engine, query, value, split, groups, event, 1.0, charge)
     radius = np.array(quantile_of("gaussian", 0.95) * noise_sd(event))
     low, high = ratio_interval(np.array(outside), np.array(inside), radius)
     share = max(outside, 0.0) / max(outside + inside, max(outside, noise_sd(event)))
