@@ -57,6 +57,9 @@ _MOSTLY_CLIPPED = 0.5
 # Twice the likely clamped part ÷ result from which this is flagged: for a mean or a sum half of the
 # result is likely outside, and for a variance a quarter, because a few invisible values decide it.
 _FAR = {1: 1.0, 2: 0.5}
+# Lower limit of the share outside of a chosen range from which this is flagged: a range that balances
+# noise and clamping excludes few values, unless more of them are invisible.
+_MANY_OUTSIDE = 0.1
 # Approximate ratio of a clipping bound to the mean block of several records.
 _BOUND_TO_MEAN = 2.0
 
@@ -239,8 +242,8 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         learned["beyond"] = outside[2]
         if result is None:
             learned["outside"] = outside[0]
-            if outside[1] > 0:
-                care.append(("clamped", float(rounded_down(100 * outside[1], 2))))
+        if outside[1] > (0.0 if result is None else _MANY_OUTSIDE):
+            care.append(("clamped", float(rounded_down(100 * outside[1], 2))))
     # In the order of the public domain, or of the selected keys.
     order = np.argsort(known.positions)
     row, sums = row[order], sums[order]

@@ -28,7 +28,7 @@ _CAUTIONS = {
     "mostly-clipped": "at least {:,.0f}% of all contributions were clipped (95% confidence), so people "
     "with many records count too little: publish a mean for each user (per_user), or pass a larger "
     "clip= or epsilon=",
-    "clamped": "values outside of the stated bounds were clamped (at least {:,.2g}%, 95% "
+    "clamped": "values outside of the bounds were clamped (at least {:,.2g}%, 95% "
     "confidence), so the interval may miss the statistic of all values",
     "far-numbers": "rare values outside of the chosen range may be a large part of the result, and a "
     "larger epsilon= hardly shows them: publish quantiles, or pass bounds= that contain all values",
@@ -431,16 +431,21 @@ def clamping_effect(metadata: ReleaseMetadata, *, brief: bool = False) -> str:
     if metadata.beyond is None and (metadata.bounds is not None or metadata.statistic.paired):
         return "share beyond the stated bounds: not estimated"
     limits = metadata.found or metadata.bounds
-    if limits is None or metadata.beyond is None:
+    if metadata.beyond is None or not (limits or metadata.pair):
         return dict(metadata.told).get("outside of the range", "")
-    low, high = map(format_limit, limits)
+    where = "the stated bounds"
+    if limits:
+        where = f"[{format_limit(limits[0])}, {format_limit(limits[1])}]"
     if brief:
         return (
-            f"at most {rounded_up(100 * metadata.beyond, 2)}% of values"
+            f"at most {rounded_up(100 * metadata.beyond, 2)}% of "
+            f"{'pairs' if metadata.pair else 'values'}"
             f"{', averaged over users,' * (metadata.unit in ('user', 'element'))} were outside "
-            f"[{low}, {high}] and clamped (95% confidence)"
+            f"{where} and clamped (95% confidence)"
         )
     values = "values" if metadata.value is None else f"values of {metadata.value}"
+    if metadata.pair:
+        values = f"pairs of {metadata.pair[0]} and {metadata.pair[3]}"
     most = f"at most {rounded_up(100 * metadata.beyond, 2)}% of all {values}"
     if metadata.outside is not None:
         most = f"about {100 * metadata.outside:.2g}%, {most}"
@@ -455,7 +460,7 @@ def clamping_effect(metadata: ReleaseMetadata, *, brief: bool = False) -> str:
         most = f"on average over users{each}{limit}, {most} of one user{of}"
         # Each unit's counts of bins are scaled to norm 1: their sum is 1 for the l1 norm only.
         confidence += "; users with varied values weigh more" * (metadata.noise == "gaussian")
-    return f"{most} were outside [{low}, {high}] ({confidence}) and clamped, by an unknown amount"
+    return f"{most} were outside {where} ({confidence}) and clamped, by an unknown amount"
 
 
 def bounds_effect(metadata: ReleaseMetadata) -> str:
