@@ -692,6 +692,19 @@ def test_ranges_report_the_average_over_units() -> None:
     assert "% of values were outside [" in notes(rows)[0]
 
 
+def test_a_release_without_visible_numbers_has_one_reason() -> None:
+    rows = pa.table({"who": range(40), "g": ["a", "b"] * 20, "x": np.arange(40) - 20.0})
+    found = dg.sum(
+        dg.read(rows, user="who"), "x", by="g", domain=["a", "b"], **{**OPTIONS, "epsilon": 0.1}
+    )
+    assert np.isnan(found.estimate).all()
+    said, warning = notes(found)
+    assert said.endswith("Blank estimates did not stand out from the noise.")
+    assert "at_least" not in said
+    assert warning.startswith("Warning: no number exceeded the noise: pass bounds= ")
+    assert ";" not in warning
+
+
 def test_titles_describe_the_values_of_people() -> None:
     shop = releases.shop()
     people = shop.per_user(

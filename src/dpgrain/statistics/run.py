@@ -216,7 +216,8 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
             chosen = _choose(data, query, None if result is None else result.spread, charge)
             clip = chosen.bounds
             if not chosen.seen.any():
-                care.append(("no-bound",))
+                # Without a visible number, all estimates are unknown anyway.
+                care += [] if care else [("no-bound",)]
             elif query.measure.ratio and chosen.clipped > _MOSTLY_CLIPPED:
                 care.append(("mostly-clipped", math.floor(100 * chosen.clipped)))
         grid = Grid(clip, grid_bits(events.sums.noise_multiplier), query.norm)

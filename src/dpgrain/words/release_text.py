@@ -366,7 +366,7 @@ def notes(release: Release) -> list[str]:
             "values (--check), or pass domain= or a larger epsilon=."
         ]
     parts = [_intervals(release), clipping_effect(metadata), clamping_effect(metadata, brief=True)]
-    if has_no_least(release):
+    if has_no_least(release) and not np.isnan(release.estimate).all():
         parts.append(_NO_LEAST)
     if np.isnan(release.estimate).any():
         parts.append("blank estimates did not stand out from the noise")
@@ -385,7 +385,7 @@ def _warnings(release: Release) -> str:
 def _clipping_warning(release: Release) -> str:
     """Describe groups with many possibly clipped units, and the remedy; empty for none."""
     units: ClippedUnits | None = getattr(release, "units", None)
-    if units is None or units.is_small.all():
+    if units is None or units.is_small.all() or np.isnan(release.estimate).all():
         return ""
     low, high, many = units.low, units.high, int((~units.is_small).sum())
     if len(release) == 1:
