@@ -411,7 +411,8 @@ def _range(
             clamped = near if near.share > 0 else None
     elif power is not None:
         clamped = rule.clamped(noisy, sd, bounds, query.noise, power)
-    return _Range(bounds, True, whole, spread, beyond, clamped)
+    # If only one integer is visible, the spread of the others is unknown.
+    return _Range(bounds, True, whole, spread or None, beyond, clamped)
 
 
 def _counts_of_values(
