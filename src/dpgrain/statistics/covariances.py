@@ -297,7 +297,7 @@ def _with_distance(
 
 
 def _with_column(table: UserTable, name: str, node: Node) -> tuple[UserTable, str]:
-    """Return a table with a column of an expression, and its name, which is unused before."""
+    """Return a table with a column of an expression, and the new name of this column."""
     while table.has(name):
         name += " "
     return table._derived(name, CompiledExpression.compile(node, name, table.own_columns)), name

@@ -25,6 +25,7 @@ from dpgrain.statistics.bounds import (
     can_pool,
     choose_bounds,
     clipped_at_least,
+    likely_lost,
     pooled_bounds,
     rough_bounds,
 )
@@ -82,6 +83,8 @@ class NoisySums:
         seen: False if a range was to be chosen and no number exceeded the noise, so the sums over
             the widest range have no information.
         clamped: likely effect of clamping to a privately chosen range; None if it is not estimated.
+        shifted: (V,) likely effect of clipping on a mean in a privately chosen range, in ranges, or on
+            a variance, in squared ranges.
     """
 
     groups: Groups
@@ -96,6 +99,7 @@ class NoisySums:
     everyone: int | None = None
     seen: bool = True
     clamped: Clamped | None = None
+    shifted: FloatArray | None = None
 
     def as_histogram(
         self, *, scale: float = 1.0, sign: float = 1.0, signed: bool = False
@@ -245,6 +249,10 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
             learned["outside"] = outside[0]
         if outside[1] > (0.0 if result is None else _MANY_OUTSIDE):
             care.append(("clamped", float(rounded_down(100 * outside[1], 2))))
+    shifted = None
+    if chosen is not None and result is not None and query.measure.power and query.measure.ratio:
+        shifted = query.measure.bias_of_spread(result.spread) * chosen.lost
+        learned["widened"] = True
     # In the order of the public domain, or of the selected keys.
     order = np.argsort(known.positions)
     row, sums = row[order], sums[order]
@@ -261,6 +269,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         query.everyone,
         result is None or result.seen,
         None if result is None else result.clamped,
+        None if shifted is None else shifted[row],
     )
 
 
@@ -490,8 +499,9 @@ def _choose(
         chosen = _choose_for_sums(noisy, edges, bias, blocks, data, query, charge)
     # The last edge may exceed the largest norm of interest, and the first be below the smallest.
     chosen = chosen.at_least(max(_record_norm(query), rule.low)).at_most(rule.high)
-    least = clipped_at_least(noisy, edges, noise_sd(event), chosen.bounds)
-    return replace(chosen, clipped=least)
+    counted = noisy, edges, noise_sd(event), chosen.bounds
+    lost = likely_lost(*counted, query.noise)
+    return replace(chosen, clipped=clipped_at_least(*counted), lost=lost)
 
 
 def _choose_for_sums(

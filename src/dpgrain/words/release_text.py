@@ -462,8 +462,10 @@ def _intervals(release: Release) -> str:
     if metadata.processed:
         text = f"approximate {text}, after post-processing ({post_processing(metadata)})"
     if metadata.widened:
-        text += "; it covers the noise and twice the likely effect of clamping"
-        text += ", not the clipping" * metadata.is_clipped
+        text += "; it covers the noise and the likely effect of "
+        ratio = metadata.statistic.ratio and metadata.chosen
+        text += "clamping and clipping" if ratio else "clamping"
+        text += ", not the clipping" * (metadata.is_clipped and not ratio)
     elif limits := _limits(metadata):
         text += f"; it covers the noise only, not the {limits}"
     return text
