@@ -115,10 +115,7 @@ def clipped_around(
 
     Args:
         vectors: (n, d).
-        epsilon: the promised ε.
-        delta: the promised δ.
         relation: under ``zero_out`` an empty user counts as the centre.
-        generator: randomness.
         centre: (d,) public; if it is the truth, it is itself a better answer than any release.
         least: the share of users within the radius: at ½ the centre cannot be the answer.
     """
@@ -134,7 +131,6 @@ def best_norm(vectors: FloatArray, noise: float, least: float = 0.0) -> float:
 
     Args:
         vectors: (n, d).
-        noise: the noise multiplier.
         least: the share of vectors that must not be shortened.
     """
     n, d = vectors.shape
@@ -182,10 +178,6 @@ def by_group_property(
 
     Args:
         vectors: (n, d) the means of users' records.
-        epsilon: the promised ε.
-        delta: the promised δ.
-        relation: the neighbouring relation.
-        generator: randomness.
         records: m, of each user, none of which is longer than ``bound``.
         bound: the public bound of a record's norm.
     """
@@ -211,11 +203,7 @@ def printed_error(
 
     Args:
         vectors: (n, d); only the shape is used.
-        epsilon: the promised ε.
-        delta: the promised δ.
         relation: ``"replace"``, the paper's.
-        generator: not used: there is a closed form.
-        radius: τ, around an unknown point.
         failure: the probability γ in the algorithm, α in the theorem.
 
     Each of d coordinates has Laplace noise of scale 8τ'/(nε'), τ' = 10τ·√(ln(dn/γ)/d) and ε' =
@@ -251,12 +239,7 @@ def printed_corollary(
 
     Args:
         vectors: (n, d); only the shape is used.
-        epsilon: the promised ε.
-        delta: the promised δ.
         relation: ``"replace"``, the paper's.
-        generator: not used.
-        records: m.
-        bound: B.
         failure: α = γ, by default 1/(mn²ε²); then the failing part adds no more than the rest.
     """
     _only_replace(relation)

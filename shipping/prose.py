@@ -54,7 +54,8 @@ _SHAPES = {name: re.compile(shape, re.M) for name, shape in SHAPES.items()}
 _CODE = re.compile(
     r"^(`{3,}|:{3,}).*?^\1\s*$|``.+?``|`[^`\n]+`|\$\$.*?\$\$|\$[^$\n]+\$", re.S | re.M
 )
-_DOCSTRING = re.compile(r'^ *r?"""(.*?)(?:^ *>>> .*?)?"""', re.S | re.M)
+# A docstring begins the file, or follows a line that ends with a colon; other texts are code.
+_DOCSTRING = re.compile(r'(?:\A|:(?:  #[^\n]*)?\n) *r?"""(.*?)(?:^ *>>> .*?)?"""', re.S | re.M)
 # Comments in consecutive lines are one text.
 _COMMENTS = re.compile(r"((?:^ *#:? .*\n)+)", re.M)
 _LINK = re.compile(r"\]\([^)]*\)")

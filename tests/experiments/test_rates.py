@@ -57,7 +57,6 @@ ROWS = {
 
 
 def recorded() -> dict[str, tuple[str, list[float]]]:
-    """The fitted exponent, and the excess at each size, of each theorem in the table of rates."""
     text = (ROOT / "experiments" / "users.md").read_text(encoding="utf-8")
     lines = text.split("| | theorem's | fitted |")[1].split("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]

@@ -22,7 +22,6 @@ from dpgrain.units import RELATIONS, Relation
 
 
 def _twice(rows: Sequence[Row], bound: int) -> float:
-    """Twice the extension."""
     return float(extension(sharing_of(rows, bound))[0])
 
 
@@ -188,13 +187,12 @@ def _pairs(rows: list[Row] | tuple[Row, ...], unit: float = 1.0) -> OwnedRows:
     row = np.array([i for i, (owners, _) in enumerate(rows) for _ in owners], dtype=np.int64)
     person = np.array([owner for owners, _ in rows for owner in owners], dtype=np.int64)
     held, cell = np.ones(len(rows), dtype=np.bool_), np.zeros(len(rows), dtype=np.int64)
-    return OwnedRows.of(
+    return OwnedRows.create(
         row, person, held, cell, 1, np.array([x * unit for _, x in rows], dtype=float)
     )
 
 
 def _looks(search: BoundSearch, pairs: OwnedRows) -> list[int]:
-    """The numbers of people, in 2^-11ths, that receive noise."""
     seen = []
 
     def noisy(sums: np.ndarray, scale: float, *, source: object) -> np.ndarray:
@@ -214,7 +212,7 @@ def _looks(search: BoundSearch, pairs: OwnedRows) -> list[int]:
 def test_one_person_moves_a_query_by_the_sensitivity(
     people: int, most: int, relation: Relation
 ) -> None:
-    search = BoundSearch.of(1.0, 1.0, 4.0, level="user", relation=relation)
+    search = BoundSearch.create(1.0, 1.0, 4.0, level="user", relation=relation)
     limit, farthest = search.sensitivity * 2**11, 0.0
     tables = all_tables(people, most, 2, (1, 2))
     looks = {tuple(table): _looks(search, _pairs(table)) for table in tables}
@@ -246,16 +244,16 @@ def test_removal_moves_a_query_by_two_replacement_by_three() -> None:
     rest = [*full, *full_later]
     more: list[Row] = [((0, 1), 1), ((0, 2), 1)]
     less: list[Row] = [((0, 3), 1)]
-    search = BoundSearch.of(1.0, 1.0, 4.0, level="user", relation="zero_out")
+    search = BoundSearch.create(1.0, 1.0, 4.0, level="user", relation="zero_out")
     none, two, one = (_looks(search, _pairs([*rest, *rows]))[0] for rows in ([], more, less))
     assert (two - none, none - one) == (2 * 2**11, 2**11)
     assert two - none <= search.sensitivity * 2**11
-    exchanged = BoundSearch.of(1.0, 1.0, 4.0, level="user", relation="replace")
+    exchanged = BoundSearch.create(1.0, 1.0, 4.0, level="user", relation="replace")
     assert two - one == 3 * 2**11 <= exchanged.sensitivity * 2**11
 
 
 def test_noise_has_the_charged_scales() -> None:
-    search = BoundSearch.of(1.0, 1.0, 8.0, level="user", relation="zero_out")
+    search = BoundSearch.create(1.0, 1.0, 8.0, level="user", relation="zero_out")
     scales = []
 
     def noisy(sums: np.ndarray, scale: float, *, source: object) -> np.ndarray:
@@ -271,7 +269,7 @@ def test_noise_has_the_charged_scales() -> None:
 
 def test_query_is_bounded_by_large_people_and_decreases() -> None:
     rng = np.random.default_rng(2)
-    search = BoundSearch.of(1.0, 1.0, 64.0, level="user", relation="zero_out")
+    search = BoundSearch.create(1.0, 1.0, 64.0, level="user", relation="zero_out")
     for _ in range(20):
         rows: list[Row] = [
             (tuple(sorted({int(a), int(b)})), int(x))
@@ -287,7 +285,7 @@ def test_query_is_bounded_by_large_people_and_decreases() -> None:
 
 def test_search_ends_if_few_people_have_more() -> None:
     rows: list[Row] = [((i,), 1) for i in range(2000) for _ in range(10)]
-    search = BoundSearch.of(5.0, 1.0, 2.0**20, level="user", relation="zero_out")
+    search = BoundSearch.create(5.0, 1.0, 2.0**20, level="user", relation="zero_out")
     found = [float(search.bounds(search.find(_pairs(rows), SeededSource(i)))[0]) for i in range(20)]
     assert min(found) == 16.0
     assert np.median(found) == 16.0
@@ -297,7 +295,7 @@ def test_search_ends_if_few_people_have_more() -> None:
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_event_costs_the_requested_budget(relation: Relation) -> None:
-    search = BoundSearch.of(0.3, 1.0, 64.0, level="element", relation=relation)
+    search = BoundSearch.create(0.3, 1.0, 64.0, level="element", relation=relation)
     assert 0.299 < search.event.epsilon(relation=relation) <= 0.3
 
 
@@ -309,7 +307,7 @@ TRIALS, LOOKS = 40_000, 8
 def all_fail(search: BoundSearch, people: int) -> int:
     """In how many cells, with n people of many rows each, all of several queries fail."""
     owners = np.arange(people * TRIALS)
-    pairs = OwnedRows.of(
+    pairs = OwnedRows.create(
         owners,
         owners,
         np.ones(owners.size, dtype=np.bool_),

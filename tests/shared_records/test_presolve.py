@@ -47,6 +47,6 @@ def test_rows_exceeding_64_bits_count_up_to_the_bound() -> None:
     size, bound = 2**60, 2**61
     for count in (4, 8, 9, 16, 17):
         alone = np.arange(count), np.zeros(count, dtype=np.int64)
-        taken, rest = presolve(SharedAmounts.of(np.full(count, size), *alone, bound))
+        taken, rest = presolve(SharedAmounts.create(np.full(count, size), *alone, bound))
         assert taken.tolist() == [bound]
         assert rest.amount.size == 0

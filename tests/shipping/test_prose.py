@@ -54,6 +54,11 @@ def test_docstrings_and_comments_are_read() -> None:
     assert words == 14
 
 
+def test_assigned_texts_and_code_are_not_prose() -> None:
+    module = f'"""Two texts."""\n\nONE = """\n{WORSE}"""\n\nwhoever = told\n\nTWO = """\n"""\n'
+    assert prose.found(Path("a.py"), module) == ([], 2)
+
+
 def test_a_file_above_its_limit_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,7 +25,6 @@ EXACT: dict[str, Any] = {
 
 
 def drawn(name: str, n: int, rng: np.random.Generator) -> tuple[Any, Any]:
-    """Two columns of numbers."""
     z, w = rng.normal(size=(2, n))
     match name:
         case "nothing":

@@ -209,7 +209,6 @@ def test_means_of_mostly_clipped_users_are_flagged() -> None:
 
 
 def incomes() -> dg.UserTable:
-    """8,000 people; 100 of them have more than 200,000."""
     rng = np.random.default_rng(4)
     x = np.minimum(rng.lognormal(9.4, 0.6, 8000), 199_999)
     x[:100] = 400_000
@@ -350,9 +349,7 @@ def one_sided(name: str) -> Any:
 
 @pytest.mark.parametrize("statistic", ["mean", "sum"])
 @pytest.mark.parametrize("numbers", ["zeros", "negative"])
-def test_intervals_are_wider_on_the_side_of_the_clamped_numbers(
-    statistic: str, numbers: str
-) -> None:
+def test_intervals_are_wider_on_the_clamped_side(statistic: str, numbers: str) -> None:
     """Numbers below the range lower the truth, so the interval must be wider below."""
     for sign in (1, -1):
         x = sign * one_sided(numbers)

@@ -19,9 +19,9 @@ from dpgrain.statistics.statistic import (
 )
 from dpgrain.words.quantities import (
     clipping_effect,
-    contribution_of_record,
     description,
     post_processing,
+    record_contribution,
     warnings,
 )
 
@@ -73,7 +73,7 @@ def test_an_older_file_keeps_every_word(tmp_path: Path) -> None:
         for text in (warnings, post_processing):
             assert text(again.metadata) == text(release.metadata)
         page = again.report(tmp_path / "page.html").read_text(encoding="utf-8")
-        assert contribution_of_record(again.metadata) in page or again.statistic.of_items
+        assert record_contribution(again.metadata) in page or again.statistic.has_items
     assert made[2].metadata.processed == ("shrunk",)
     old = dg.Release.load(_without_facts(made[2], tmp_path / "old.parquet"))
     assert post_processing(old.consistent().metadata) == "shrunk, consistent"

@@ -52,7 +52,7 @@ def test_ends_follow_a_tail_and_the_noise() -> None:
     assert highs[-1] <= 7
 
 
-def test_counts_above_the_noise_next_to_the_ends_are_likely() -> None:
+def test_visible_counts_next_to_the_ends_are_likely() -> None:
     """A fifth of the stars are 1, which is not credible, but no noise in four cases of five."""
     counts = np.zeros(66)
     counts[2:8] = 15.0, 500.0, 800.0, 900.0, 300.0, 5.0

@@ -15,13 +15,13 @@ SIZES = {"equal": (2,) * 4, "ragged": (1, 1, 2, 4)}
 @pytest.mark.parametrize("autocast", [False, True], ids=["single", "half"])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("name", MODELS)
-def test_a_layer_has_few_operations_more_than_a_plain_one(
+def test_layer_has_few_more_operations_than_plain(
     name: str, sizes: tuple[int, ...], autocast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_on_gpu(monkeypatch)
     plain, private = per_layer(name, sizes, autocast=autocast)
     # In single precision, blocks of each size have a product of their own.
-    assert private.total - plain.total <= (48 if name == "bert" and not autocast else 45)
+    assert private.total - plain.total <= 30
     assert not private.waits - plain.waits
     assert private.clip.total() == 0
 

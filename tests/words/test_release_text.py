@@ -309,7 +309,7 @@ def test_the_estimand_is_named_in_every_channel(name: str, tmp_path: Path) -> No
     assert release.estimand == words
     assert words[1:] in repr(release).splitlines()[0]
     page = release.report(tmp_path / "page.html").read_text(encoding="utf-8").replace("&#39;", "'")
-    plain = release.metadata.statistic.of_bins or release.metadata.statistic.holders
+    plain = release.metadata.statistic.has_bins or release.metadata.statistic.holders
     assert plain or f"<strong>{words}</strong>" in page
     again = dg.Release.load(release.save(tmp_path / "release.parquet"))
     assert again.estimand == words
@@ -368,7 +368,7 @@ def test_titles_show_filters() -> None:
     assert "only" not in title(dg.count(releases.shop(), **OPTIONS))
 
 
-def test_explain_states_which_rows_are_dropped() -> None:
+def test_explain_describes_dropped_rows() -> None:
     shop = releases.shop()
     for release, missing in (
         (dg.count(shop, **OPTIONS), "a value in 'who'"),
@@ -419,7 +419,9 @@ RANGED: dict[str, Any] = {
 
 @pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("name", RANGED)
-def test_what_stated_bounds_cut_off_is_said_to_be_in_no_interval(name: str, tmp_path: Path) -> None:
+def test_stated_bounds_note_excludes_clamped_parts_from_intervals(
+    name: str, tmp_path: Path
+) -> None:
     stated = RANGED[name](releases.shop(), bounds=(1, 30), **OPTIONS)
     said = "alues are clamped to [1, 30]; intervals do not include the effect of this"
     unknown = "share beyond the stated bounds: not estimated"
@@ -437,7 +439,7 @@ def test_what_stated_bounds_cut_off_is_said_to_be_in_no_interval(name: str, tmp_
 
 
 @pytest.mark.parametrize("ask", [dg.covariance, dg.correlation])
-def test_what_two_stated_bounds_cut_off_is_said_to_be_in_no_interval(ask: Any) -> None:
+def test_two_stated_bounds_note_excludes_clamped_parts(ask: Any) -> None:
     pair = ask(releases.shop(), "paid", "item", bounds=(1, 30), other_bounds=(0, 5), **OPTIONS)
     assert column_meanings(pair)["Values"].startswith(
         "values are clamped to the given bounds; intervals"
@@ -445,7 +447,7 @@ def test_what_two_stated_bounds_cut_off_is_said_to_be_in_no_interval(ask: Any) -
     assert "of clamped values" in notes(pair)[0]
 
 
-def test_nothing_is_said_to_be_cut_off_where_numbers_lie_in_bins_or_are_counted() -> None:
+def test_binned_numbers_and_counts_have_no_clamping_note() -> None:
     shop = releases.shop()
     in_bins = dg.histogram(shop, "paid", edges="auto", **OPTIONS)
     assert in_bins.metadata.found is not None
@@ -464,7 +466,7 @@ def test_columns_of_one_table_have_names_of_their_own() -> None:
     assert counted.to_arrow().column_names[0] == "key clipped_share"
 
 
-def test_what_users_hold_is_headed_as_a_range_and_not_as_a_limit() -> None:
+def test_records_per_user_are_headed_as_a_range() -> None:
     release = dg.elements_per_user(releases.shop(), "item", edges=[1, 3], **OPTIONS)
     head, columns, *rows = repr(release).splitlines()
     assert head == "Number of users by how many values of item, and how many records, each has"
@@ -535,9 +537,7 @@ def test_a_file_without_limits_is_read(skewed: dg.Histogram, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("column", ["up_to", "steps"])
-def test_a_file_of_0_1_with_former_columns_is_read(
-    skewed: dg.Histogram, tmp_path: Path, column: str
-) -> None:
+def test_file_of_version_0_1_is_read(skewed: dg.Histogram, tmp_path: Path, column: str) -> None:
     path = skewed.save(tmp_path / "old.parquet")
     table = pq.read_table(path)
     about = json.loads(table.schema.metadata[b"dpgrain"])
@@ -607,7 +607,7 @@ def test_items_of_dropped_elements_are_not_covered(many_items: Any) -> None:
     assert "at most 1 element of each user were kept" in " ".join(kept.explain().lower().split())
 
 
-def test_items_beyond_the_limit_of_a_weighted_count_are_not_covered(many_items: Any) -> None:
+def test_weighted_count_notes_items_beyond_its_limit(many_items: Any) -> None:
     weighted = dg.top(
         many_items,
         "item",
@@ -626,7 +626,7 @@ def test_items_beyond_the_limit_of_a_weighted_count_are_not_covered(many_items: 
     assert "at most 4 items of one unit are used" in str(weighted.guarantee)
 
 
-def test_a_column_name_with_a_line_break_forges_no_line() -> None:
+def test_line_break_in_a_column_name_is_escaped() -> None:
     table = dg.read(pa.table({"who": [1, 2], "a\nε = 0 per user": [1.0, 2.0]}), user="who")
     found = dg.sum(table, "a\nε = 0 per user", bounds=(0, 5), unit=dg.User(), epsilon=1.0)
     assert "\\n" in title(found)
@@ -743,7 +743,7 @@ def test_an_error_of_zero_is_explained() -> None:
     assert other.std_error > 0
 
 
-def test_sums_of_both_signs_say_why_they_have_no_least() -> None:
+def test_sums_of_both_signs_explain_the_missing_minimum() -> None:
     table = dg.read(pa.table({"who": range(900), "x": np.arange(900) % 7 - 3.0}), user="who")
     options: dict[str, Any] = {"unit": dg.User(), "epsilon": 1, "delta": 1e-6, "random_state": 1}
     found, stated = dg.sum(table, "x", **options), dg.sum(table, "x", bounds=(0, 7), **options)
@@ -756,7 +756,6 @@ def test_sums_of_both_signs_say_why_they_have_no_least() -> None:
 
 
 def counts(keys: list[Any], std_error: float = 24.4) -> dg.Histogram:
-    """Counts by one key; the largest is in the middle."""
     table = dg.read(pa.table({"who": [1], "key": pa.array(keys[:1])}), user="who")
     options = {**OPTIONS, "clip": 1.0, "domain": keys}
     made = dg.count(table, by="key", **options)

@@ -246,11 +246,20 @@ def number(flag: str, text: str, kind: str) -> float:
         raise ParameterError(f"{flag} must be {kind}, not {text!r}.") from None
 
 
-def level_of(level: Level | None, element: str | None, max_elements: int | None) -> Level:
-    """Return the protected level, by ``--unit``, ``--element`` and ``--max-elements``."""
+def level_of(
+    level: Level | None,
+    element: str | None,
+    max_elements: int | None,
+    missing: Sequence[str] = (),
+) -> Level:
+    """Return the protected level, by ``--unit``, ``--element`` and ``--max-elements``.
+
+    ``missing`` are other options that the error about a missing level names.
+    """
     if level is None and element is None:
+        also = f"; also pass {', and '.join(missing)}" if missing else ""
         raise ParameterError(
-            "Choose what to protect: pass --element COLUMN, --unit user or --unit record."
+            f"Choose what to protect: pass --element COLUMN, --unit user or --unit record{also}."
         )
     if max_elements is not None and level != "user":
         raise ParameterError("--max-elements requires --unit user.")

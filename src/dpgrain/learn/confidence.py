@@ -426,6 +426,15 @@ def interval_warnings(event: Gaussian | None, width: int, n_users: int) -> tuple
     )
 
 
+def check_share(intervals: float) -> None:
+    """Validate the share of the budget for intervals."""
+    if not 0 <= _validate.non_negative(intervals=intervals) < 1:
+        raise ParameterError(
+            f"intervals must be a share of the budget in [0, 1), not {intervals!r}.",
+            name="intervals",
+        )
+
+
 def check_curvature(loss: MarginLoss, width: int) -> None:
     """Reject intervals for a loss without curvature, or too many parameters."""
     margin = np.zeros(1) if loss.outputs == 1 else np.zeros((1, loss.outputs))

@@ -161,7 +161,7 @@ class TunedQuery(FitQuery):
         noise, fits = self.runs_noise, self.candidates
         facts = (
             # If it is not stated, each run publishes the number of users within its own part.
-            *_noise_of_fit(fits[0], self.promise, noise.epsilon).roster.facts,
+            *_fit_noise(fits[0], self.promise, noise.epsilon).roster.facts,
             *self.targets.public,
             *_fit_facts(fits, self.promise),
             *_facts(self.settings, noise.event, self.bound),
@@ -186,7 +186,7 @@ class TunedQuery(FitQuery):
     ) -> tuple[float, tuple[FitResult, Setting]]:
         """Fit with one setting, and score the fit."""
         noise, config = self.runs_noise, self.candidates[index]
-        fit = replace(_noise_of_fit(config, self.promise, noise.epsilon), width=self.width)
+        fit = replace(_fit_noise(config, self.promise, noise.epsilon), width=self.width)
         # A progress bar would reveal the number of fits.
         result = fit.run(data.fit, charge.one_of(noise.fit, fit.event), progress=False)
         model = config.model().adopt(result)
@@ -265,7 +265,7 @@ def _event(
 
     A run draws its setting independently of the data, and costs as much as the worst setting.
     """
-    fits = (_noise_of_fit(candidate, promise, epsilon) for candidate in candidates)
+    fits = (_fit_noise(candidate, promise, epsilon) for candidate in candidates)
     events: tuple[Event, ...] = tuple(dict.fromkeys(fit.event for fit in fits))
     fit = events[0] if len(events) == 1 else Parallel(events)
     return SelectBest((fit, _score(promise, epsilon)), mean)
@@ -280,7 +280,7 @@ def _score(promise: Promise, epsilon: float) -> Gaussian:
     )
 
 
-def _noise_of_fit(candidate: FitConfig, promise: Promise, epsilon: float) -> CentralFit:
+def _fit_noise(candidate: FitConfig, promise: Promise, epsilon: float) -> CentralFit:
     """Return the noise of a fit with this ε."""
     return CentralFit.calibrate(candidate, replace(promise, epsilon=epsilon))
 

@@ -20,9 +20,8 @@ from dpgrain.ledger.window import Meeting, TimeWindow
 from dpgrain.publishing.budget import planned_guarantee
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.prices import Price
+from dpgrain.publishing.prices import Price, neighbours_for_unit, price_for_unit
 from dpgrain.publishing.query import Query
-from dpgrain.publishing.unit_price import neighbours_for_unit, price_for_unit
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import Region
 from dpgrain.units import (
@@ -84,7 +83,7 @@ def split_planned(
     """Split releases into planned ones, by index in the plan, and charged ones.
 
     ``taken`` are the indices of releases that were already published. A release is planned if its
-    event, units, users, partition, relation and region are those of an unused release of the plan.
+    event, units, users, partition, relation and region equal an unused release of the plan.
     """
     free = defaultdict[Any, list[int]](list)
     for place in reversed(range(len(plan))):
@@ -99,7 +98,7 @@ def split_planned(
     return planned, others
 
 
-# Factor that reduces caps with a plan, so that they hold on machines with other rounding.
+# Factor that reduces caps with a plan, so that they are valid on machines with other rounding.
 _LESS = 1 - 1e-6
 
 
@@ -225,7 +224,7 @@ class LastingPromise:
         Raises:
             ParameterError: if the contribution of one unit to the release is unbounded.
 
-        Formal guarantee: that of :func:`~dpgrain.publishing.unit_price.price_for_unit`.
+        Formal guarantee: that of :func:`~dpgrain.publishing.prices.price_for_unit`.
         """
         cells = self.partition if meeting == "whole" else self.cells
         return price_for_unit(guarantee, *self._promised_unit(cells), self.caps, room)
@@ -295,7 +294,7 @@ class LastingPromise:
 
     @property
     def whole(self) -> Caps:
-        """Caps and plan, with the privacy curve that is promised."""
+        """Caps and plan, with the promised privacy curve."""
         return Caps(self.caps, self._loss(self.plan))
 
     def _loss(self, plan: tuple[Guarantee, ...]) -> Loss:
@@ -303,7 +302,7 @@ class LastingPromise:
         return plan_loss(plan, *self._promised_unit(self.cells))
 
     def together(self, *earlier: LastingPromise) -> Caps:
-        """Return caps and plans of this promise and of those it renews, all of which may be spent.
+        """Return caps and plans of this promise and of the renewed ones; all may be spent.
 
         Args:
             earlier: the renewed promises.

@@ -83,10 +83,10 @@ def covariance(
         clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
             l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
             share of the budget.
-        domain: public list of groups, all of which are published. By default, groups are selected
-            privately. For several columns, pass a mapping from columns to values (other columns are
-            selected privately) or a list of tuples.
-        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        domain: public list of groups to publish. By default, groups are selected privately. For
+            several columns, pass a mapping from columns to values (other columns are selected
+            privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if known to be smaller.
         max_items: maximum number of groups or items of one unit used in selection.
         random_state: seed, for tests and research. The release is then *not private*.
         progress: show progress; by default on a terminal, after two seconds.
@@ -176,10 +176,10 @@ def correlation(
         clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
             l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
             share of the budget.
-        domain: public list of groups, all of which are published. By default, groups are selected
-            privately. For several columns, pass a mapping from columns to values (other columns are
-            selected privately) or a list of tuples.
-        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        domain: public list of groups to publish. By default, groups are selected privately. For
+            several columns, pass a mapping from columns to values (other columns are selected
+            privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if known to be smaller.
         max_items: maximum number of groups or items of one unit used in selection.
         random_state: seed, for tests and research. The release is then *not private*.
         progress: show progress; by default on a terminal, after two seconds.
@@ -236,7 +236,7 @@ def _query(
     # Other errors are reported for the columns of the caller, before another one is added.
     by, own = options["by"], getattr(options["promise"].unit, "by", None)
     known = table.with_expressions(by, own)
-    UnitBlocks.of_unit(options["promise"].unit, known, key_columns(known, by))
+    UnitBlocks.for_unit(options["promise"].unit, known, key_columns(known, by))
     ranges = [
         _range_of(name, each) for name, each in zip(("bounds", "other_bounds"), stated, strict=True)
     ]
@@ -300,7 +300,7 @@ def _with_column(table: UserTable, name: str, node: Node) -> tuple[UserTable, st
     """Return a table with a column of an expression, and the new name of this column."""
     while table.has(name):
         name += " "
-    return table._derived(name, CompiledExpression.compile(node, name, table.own_columns)), name
+    return table._derived(name, CompiledExpression.compile(node, name, table.base_columns)), name
 
 
 def _clamped(column: str, low: float, high: float) -> Node:
@@ -336,7 +336,7 @@ class _SecondMoments:
     by_mass: FloatArray
 
     @staticmethod
-    def of(measured: NoisySums) -> _SecondMoments:
+    def create(measured: NoisySums) -> _SecondMoments:
         masses = measured.masses
         count = masses.sum(axis=1)
         known = count > _KNOWN * count_error(measured)
@@ -371,8 +371,8 @@ class CovarianceQuery(SumsQuery[Estimates]):
 
     def release(self, measured: NoisySums) -> Estimates:
         """Return the covariances, with 95% intervals."""
-        z, unit = half_width(self.noise), self.measure.stands_for(0.0, 1.0)
-        moments = _SecondMoments.of(measured)
+        z, unit = half_width(self.noise), self.measure.unit_value(0.0, 1.0)
+        moments = _SecondMoments.create(measured)
         # Project the matrix: a covariance is at most the geometric mean of the variances.
         most = np.sqrt(moments.variances.prod(axis=0))
         estimate = np.clip(moments.covariance, -most, most)
@@ -393,7 +393,7 @@ class CorrelationQuery(SumsQuery[Estimates]):
 
     def release(self, measured: NoisySums) -> Estimates:
         """Return the correlations, with 95% intervals."""
-        moments = _SecondMoments.of(measured)
+        moments = _SecondMoments.create(measured)
         (x, y), deviations = moments.variances, np.sqrt(moments.variances.prod(axis=0))
         errors = np.linalg.norm(moments.by_mass[1:], axis=2) * measured.sd
         # The root of a variance within its noise has no reliable derivative.

@@ -49,10 +49,7 @@ class Clamped:
     """Likely effect of clamping on a mean or a variance, extrapolated from noisy counts and doubled.
 
     Args:
-        below: the part below the range.
-        above: the part above the range.
         size: the mean magnitude of clamped numbers, or their variance.
-        mean: the mean of clamped numbers.
     """
 
     below: float
@@ -462,7 +459,6 @@ def _tail(seen: FloatArray, noisy: FloatArray, sd: float, *, careful: bool = Fal
     Args:
         seen: (B,) counts of bins of increasing magnitude, 0 for invisible ones.
         noisy: (B,) noisy counts.
-        sd: standard deviation of their noise.
         careful: True for a guess that also allows slower falls.
 
     The guess falls by 4 from bin to bin, as for a power law, or faster, and increasingly so, if the
@@ -504,7 +500,6 @@ def _best_end(counts: FloatArray, edges: FloatArray, noise: float, power: int) -
         counts: (B,) counts of bins of positive numbers.
         edges: (B + 1,) their edges.
         noise: standard deviation of the noise ÷ edge^power.
-        power: the power of the added numbers.
     """
     middles, ends = (np.sqrt(edges[:-1]) * np.sqrt(edges[1:])) ** power, edges[1:] ** power
     cut = np.maximum(middles - ends[:, None], 0.0) @ counts

@@ -469,7 +469,7 @@ def _metadata(about: dict[str, Any]) -> ReleaseMetadata:
     return (
         ReleaseMetadata.from_dict(about["facts"])
         if "facts" in about
-        else ReleaseMetadata.from_words(about["asked"])
+        else ReleaseMetadata.from_text(about["asked"])
     )
 
 

@@ -25,13 +25,13 @@ from dpgrain.statistics.bounds import (
     can_pool,
     choose_bounds,
     clipped_at_least,
+    group_scales,
     likely_lost,
     pooled_bounds,
     rough_bounds,
 )
-from dpgrain.statistics.clipped_share import ClippedUnits
 from dpgrain.statistics.group_estimates import Estimates, Histogram
-from dpgrain.statistics.intervals import at_least, blank, quantile_of, ratio_interval
+from dpgrain.statistics.intervals import ClippedUnits, at_least, blank, quantile_of, ratio_interval
 from dpgrain.statistics.plan import (
     ENOUGH,
     ItemChoice,
@@ -39,7 +39,7 @@ from dpgrain.statistics.plan import (
     noise_sd,
 )
 from dpgrain.statistics.ranges import AutoRange, AutoTree, Clamped
-from dpgrain.statistics.release_metadata import Caution, ReleaseMetadata
+from dpgrain.statistics.release_metadata import Caution, Clip, ReleaseMetadata
 from dpgrain.statistics.values import INTEGERS, Outside, SignParts
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
@@ -63,6 +63,9 @@ _FAR = {1: 1.0, 2: 0.5}
 _MANY_OUTSIDE = 0.1
 # Approximate ratio of a clipping bound to the mean block of several records.
 _BOUND_TO_MEAN = 2.0
+# Largest expected noise energy with scales of groups ÷ energy without, as a ratio of deviations:
+# most groups gain even if the largest ones do not.
+_SCALED_MOST = 1.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +77,6 @@ class NoisySums:
         masses: (V, C) noisy sums of clipped contributions.
         sd: (V,) standard deviation of the noise of each coordinate.
         clip: (V,) clipping bound of the group's cell.
-        split: split of the numbers, if any.
-        guarantee: the guarantee.
         metadata: public facts of the query, with the outcome of private choices.
         chosen: privately chosen bounds, by group; None for a stated bound.
         clipped: noisy numbers of complete and of clipped units, if counted.
@@ -215,9 +216,14 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         split = None if query.value is None else query.measure.split(*(bounds or (0.0, 0.0)))
         data = UserContributions(engine, query.blocks, groups, cells_of, query.value, split, wider)
         clip, chosen = np.array([events.clip], dtype=np.float64), None
+        scales = np.ones(len(data.dictionary.groups))
         if isinstance(query.rule, AutoClip):
             progress.stage("Choosing clipping bounds")
-            chosen = _choose(data, query, None if result is None else result.spread, charge)
+            if events.scales is None:
+                chosen = _choose(data, query, None if result is None else result.spread, charge)
+            else:
+                chosen, scales = _choose_with_scales(data, query, charge)
+                data = data.with_factors(1 / scales)
             clip = chosen.bounds
             if not chosen.seen.any():
                 # Without a visible number, all estimates are unknown anyway.
@@ -237,6 +243,8 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
     if chosen is not None:
         scale = split.scale if isinstance(split, SignParts) else 1.0
         learned["bound"] = scale * float(clip[0]) if events.one_bound and clip.size else None
+        if (scales != 1).any():
+            learned.update(bound=None, clip=Clip(None, "group"))
     if result is not None and result.seen and not result.everything:
         learned.update(found=result.bounds, beyond=result.beyond)
         if result.clamped is not None:
@@ -251,16 +259,16 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
             care.append(("clamped", float(rounded_down(100 * outside[1], 2))))
     shifted = None
     if chosen is not None and result is not None and query.measure.power and query.measure.ratio:
-        shifted = query.measure.bias_of_spread(result.spread) * chosen.lost
+        shifted = query.measure.spread_bias(result.spread) * chosen.lost
         learned["widened"] = True
     # In the order of the public domain, or of the selected keys.
     order = np.argsort(known.positions)
-    row, sums = row[order], sums[order]
+    row, sums, scales = row[order], sums[order], scales[order]
     return NoisySums(
         known.groups.take(order),
-        sums * grid.step[row][:, None],
-        noise_sd(events.sums) * clip[row],
-        clip[row],
+        sums * (grid.step[row] * scales)[:, None],
+        noise_sd(events.sums) * clip[row] * scales,
+        clip[row] * scales,
         split,
         charge.guarantee,
         replace(query.metadata, care=tuple(care), **learned),
@@ -387,9 +395,7 @@ def _range(
     # The bound of a record is the norm of its contribution, because its coordinates are truncated
     # separately. Other blocks are scaled to norm 1.
     bound = rule.record_norm[query.norm] if blocks.block == "record" else 1.0
-    noisy = _counts_of_values(
-        engine, query, query.value, rule.split(), groups, event, bound, charge
-    )
+    noisy = _value_counts(engine, query, query.value, rule.split(), groups, event, bound, charge)
     sd, power = bound * noise_sd(event), query.measure.power
     noisy, integers = rule.parts(noisy, sd, query.noise)
     seen = rule.is_detectable(noisy, sd, query.noise)
@@ -424,7 +430,7 @@ def _range(
     return _Range(bounds, True, whole, spread or None, beyond, clamped)
 
 
-def _counts_of_values(
+def _value_counts(
     engine: Engine,
     query: SumsQuery[Any],
     value: str | None,
@@ -459,7 +465,7 @@ def _outside(
         value, bounds = query.distance, (0.0, 0.0)
     assert bounds is not None  # noqa: S101 - a plan with this part has stated or chosen bounds
     split = Outside(*bounds)
-    inside, outside = _counts_of_values(engine, query, value, split, groups, event, 1.0, charge)
+    inside, outside = _value_counts(engine, query, value, split, groups, event, 1.0, charge)
     radius = np.array(quantile_of("gaussian", 0.95) * noise_sd(event))
     low, high = ratio_interval(np.array(outside), np.array(inside), radius)
     share = max(outside, 0.0) / max(outside + inside, max(outside, noise_sd(event)))
@@ -473,10 +479,7 @@ def _choose(
     """Choose the clipping bound of each cell from noisy counts of block norms.
 
     Args:
-        data: the contributions.
-        query: the query.
         spread: standard deviation of the numbers ÷ width of their range; None if unknown.
-        charge: the charge.
 
     With several cells, each cell gets a rough bound first, and cells with similar rough bounds
     share a second, finer query that corrects them.
@@ -485,13 +488,10 @@ def _choose(
     event = events.bounds
     assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
     assert event is not None  # noqa: S101 - a plan has it then
-    edges = rule.edges(cells=1 if events.one_bound else data.dictionary.cell_sizes.size)
-    if query.value is None and not query.indicator and events.pool is None:
-        # A bin of the smallest norm of counts only, at which a bound clips no single record.
-        edges = np.insert(edges, 0, edges[0] ** 2 / edges[1])
+    edges = _edges(rule, query, 1 if events.one_bound else data.dictionary.cell_sizes.size)
     counts = data.norm_counts(edges[1:], query.norm, indicator=query.indicator)
     noisy = charge.noisy(event, counts).astype(np.float64)
-    bias = query.measure.bias_of_spread(spread)
+    bias = query.measure.spread_bias(spread)
     if query.measure.ratio and events.one_bound and len(data.dictionary.groups):
         chosen = _choose_for_ratios(noisy, edges, bias, data, query, charge)
     else:
@@ -533,6 +533,71 @@ def _choose_for_sums(
                 rough, rows, noise_sd(events.pool), coordinates, noise_multiplier, rule.low
             )
     return choose_bounds(*own)
+
+
+def _choose_with_scales(
+    data: UserContributions, query: SumsQuery[Any], charge: Charge
+) -> tuple[ChosenBounds, FloatArray]:
+    """Choose one bound of users' vectors, and the scale of each group in it, (groups,).
+
+    Norms are counted with and without the scales, which are used if the noise is then smaller.
+    Without scales, both counts are of the same norms.
+    """
+    events, rule = query.events, query.rule
+    assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
+    assert events.bounds is not None  # noqa: S101 - a plan with scales has both
+    assert events.scaled is not None  # noqa: S101 - a plan with scales has both
+    edges = _edges(rule, query, 1)
+    scales = _group_scales(data, edges, query, charge)
+    scaled, groups = data.with_factors(1 / scales), max(scales.size, 1)
+    counts = [
+        charge.noisy(event, part.norm_counts(edges[1:], query.norm)).astype(np.float64)
+        for event, part in ((events.bounds, data), (events.scaled, scaled))
+    ]
+    sd, alike = noise_sd(events.bounds), bool((scales == 1).all())
+    if alike:
+        counts, sd = [(counts[0] + counts[1]) / 2], sd / math.sqrt(2)
+    aligned = 1.0
+    if events.align is not None:
+        blocks = max(float(counts[-1].sum()), 1.0)
+        aligned = _alignment(scaled, events.align, query, blocks, charge)
+    coordinates = query.noisy_coordinates(data.dictionary.cell_sizes)
+    noise_multiplier = noise_sd(events.sums) / aligned
+    plain, *others = (
+        choose_bounds(each, edges, sd, coordinates, noise_multiplier, query.noise)
+        .at_least(rule.low)
+        .at_most(rule.high)
+        for each in counts
+    )
+    for other in others:
+        noise = float(other.bounds.sum()) * math.sqrt(float((scales**2).sum()) / groups)
+        less = noise <= _SCALED_MOST * float(plain.bounds.sum()) or not plain.seen.any()
+        if other.seen.any() and less:
+            return other, scales
+    return plain, np.ones(scales.size)
+
+
+def _group_scales(
+    data: UserContributions, edges: FloatArray, query: SumsQuery[Any], charge: Charge
+) -> FloatArray:
+    """Choose the scale of each group from the noisy directions of users' vectors, (groups,)."""
+    event = query.events.scales
+    assert event is not None  # noqa: S101 - called only then
+    units = Grid(np.ones(1), grid_bits(event.noise_multiplier), query.norm)
+    sums = data.directions(edges[1:], units)
+    noisy = charge.noisy(event, sums, float(units.radius[0])) * float(units.step[0])
+    corners = data.dictionary.corners
+    of_groups = noisy.reshape(-1, corners, edges.size - 1).sum(axis=1)
+    return group_scales(of_groups, edges, noise_sd(event) * math.sqrt(corners))
+
+
+def _edges(rule: AutoClip, query: SumsQuery[Any], cells: int) -> FloatArray:
+    """Return the edges of the bins in which norms are counted."""
+    edges = rule.edges(cells=cells)
+    if query.value is None and not query.indicator and query.events.pool is None:
+        # A bin of the smallest norm of counts only, at which a bound clips no single record.
+        edges = np.insert(edges, 0, edges[0] ** 2 / edges[1])
+    return edges
 
 
 def _clipped_units(

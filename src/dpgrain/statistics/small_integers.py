@@ -38,8 +38,6 @@ class SmallIntegers:
     Args:
         counts: (66,) noisy numbers of records.
         others: noisy number of records with numbers that are not integers.
-        sd: standard deviation of the noise of each.
-        law: the noise distribution.
 
     >>> counts = np.zeros(66)
     >>> counts[2:7] = 300.0, 500.0, 800.0, 900.0, 500.0

@@ -146,7 +146,7 @@ class UserTable(TableRows):
         >>> list(people.schema)
         ['who', 'visits', 'spent', 'at_a', 'each']
         """
-        source = PerUser.of(self, by, numbers)
+        source = PerUser.create(self, by, numbers)
         parts: dict[str, Any] = {"cells": {}, "days": {}, "derived": {}, "filters": ()}
         return self.replaced(source=source, schema=source.columns(), labels=source.labels, **parts)
 
@@ -224,7 +224,7 @@ class UserTable(TableRows):
         >>> visits.join(people).schema
         {'who': 'BIGINT', 'cost': 'DOUBLE', 'born': 'BIGINT'}
         """
-        pairing = UserJoin.of(self, others, columns, pairs)
+        pairing = UserJoin.create(self, others, columns, pairs)
         if self.distributed != others.distributed:
             raise ParameterError(
                 "join requires both tables in the same engine; read both with Spark, or both "
@@ -561,7 +561,7 @@ def read(
         engine=engine,
     )
     if owners is not None:
-        return SharedTable.of(loaded, owners, n_users, types)
+        return SharedTable.create(loaded, owners, n_users, types)
     if loaded.user is not None:
         loaded.require_key(loaded.user, "user")
     return loaded

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -14,11 +15,10 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import DataError
 from dpgrain.tables.arrow_arrays import number_array
 from dpgrain.tables.blocks import UnitBlocks
-from dpgrain.tables.dictionary import Dictionary, GroupCells
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.engines.kernel import Grid, KeyLayout, Pools, Routes
 from dpgrain.tables.engines.protocol import Engine, Summed, Users
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import Dictionary, GroupCells, Groups
 from dpgrain.tables.split import OfAllGroups, Split
 
 # Maximum range of integer items that are all listed.
@@ -162,6 +162,20 @@ class UserContributions:
         return self._clipped(
             kernel.norm_histogram, edges, shape, norm=norm, unit=unit, indicator=indicator
         )
+
+    def directions(self, edges: FloatArray, units: Grid) -> IntArray:
+        """Add blocks scaled to norm 1 by coordinate and bin of norm, in steps of ``units``."""
+        shape = (self._coordinates, edges.size)
+        return self._clipped(kernel.directions, edges, shape, units=units, unit=self._unit)
+
+    def with_factors(self, factors: FloatArray) -> UserContributions:
+        """Return the same contributions, with those to each of the (groups,) times a factor."""
+        # Both read the same rows.
+        self._users()
+        result, known = copy.copy(self), self.dictionary
+        layout = replace(known.layout, factors=np.repeat(factors, known.corners))
+        result.dictionary = replace(known, layout=layout)
+        return result
 
     def pooled_counts(
         self, pools: Pools, norm: Literal["l2", "l1"], *, indicator: bool = False

@@ -12,7 +12,7 @@ from typing import Any
 
 from dpgrain._types import FloatArray
 from dpgrain.torch import devices
-from dpgrain.torch.block_gradients import StoredGradients, Use, Uses
+from dpgrain.torch.block_gradients import RowGradients, Use, Uses
 from dpgrain.torch.gradient_precision import halves_inputs, without_autocast
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
@@ -38,31 +38,57 @@ class FlatVectors:
             for parameter, part in zip(parameters, parts, strict=True)
         }
 
+    @staticmethod
+    def zeros(parameters: Sequence[Any], *before: int, precision: Any = None) -> FlatVectors:
+        """Return vectors of zeros, in the precision of sums if there is none."""
+        shape = (*before, sum(parameter.numel() for parameter in parameters))
+        like = parameters[0]
+        zeros = torch.zeros(shape, dtype=precision or sum_precision(like), device=like.device)
+        return FlatVectors(parameters, zeros)
+
 
 class BufferedUses(Uses):
-    """Contributions of blocks to all parameters in one buffer, (blocks, entries)."""
+    """Contributions of blocks to all parameters in one buffer, (blocks, entries).
+
+    Contributions to biases and scales are added up over blocks at the end, all at once.
+    """
 
     def __init__(self, layout: BlockLayout, parameters: Sequence[Any]) -> None:
         super().__init__()
-        self.layout, self.parameters = layout, tuple(parameters)
+        self.layout, self.parameters = layout, in_buffer_order(parameters)
         self._vectors: FlatVectors | None = None
-
-    @property
-    def vectors(self) -> FlatVectors:
-        """Vectors of the blocks, which need memory from the first contribution on."""
-        if self._vectors is None:
-            entries = sum(parameter.numel() for parameter in self.parameters)
-            like = self.parameters[0]
-            shape = (self.layout.blocks, entries)
-            zeros = torch.zeros(shape, dtype=sum_precision(like), device=like.device)
-            self._vectors = FlatVectors(self.parameters, zeros)
-        return self._vectors
+        self._per_record: FlatVectors | None = None
 
     def add(self, parameter: Any, use: Use) -> None:
-        """Add the contributions of one layer call to the buffer."""
-        sums = self.vectors.parts[parameter]
-        use.add_to(sums)
-        self[parameter] = [StoredGradients(self.layout, sums)]
+        """Add the contributions of one layer call."""
+        if isinstance(use, RowGradients) and parameter.dim() < 2:
+            is_first = parameter not in self
+            use.add_to_records(self._records.parts[parameter], is_first=is_first)
+        else:
+            use.add_to(self._blocks.parts[parameter])
+        self[parameter] = [use]
+
+    @property
+    def _blocks(self) -> FlatVectors:
+        """Vectors of the blocks, which need memory from the first contribution on."""
+        if self._vectors is None:
+            self._vectors = FlatVectors.zeros(self.parameters, self.layout.blocks)
+        return self._vectors
+
+    @property
+    def _records(self) -> FlatVectors:
+        """Contributions of records to biases and scales."""
+        if self._per_record is None:
+            small = [parameter for parameter in self.parameters if parameter.dim() < 2]
+            self._per_record = FlatVectors.zeros(small, self.layout.rows)
+        return self._per_record
+
+    def finished(self) -> FlatVectors:
+        """Return the vectors of the blocks with all contributions."""
+        if self._per_record is not None:
+            rows, self._per_record = self._per_record.values, None
+            self._blocks.values[:, : rows.shape[1]] += self.layout.segment_sums(rows)
+        return self._blocks
 
     def recording(self) -> AbstractContextManager[None]:
         """Return a context for computing contributions, with any precision."""
@@ -77,7 +103,7 @@ class BufferedUses(Uses):
         before summation. A block with non-finite numbers adds nothing, and its norm is 0. Source:
         docs/theory, "Gradient steps of networks".
         """
-        values = self.vectors.values
+        values = self.finished().values
         slices = values.split(max(1, _SLICE_ENTRIES // self.layout.blocks), dim=1)
         each = [
             torch.linalg.vector_norm(part, dim=1, dtype=torch.float64).square() for part in slices
@@ -94,6 +120,15 @@ class BufferedUses(Uses):
         if on_norms is not None:
             on_norms(means.cpu().numpy())
         return FlatVectors(self.parameters, total)
+
+    def unclipped_sum(self) -> FlatVectors:
+        """Return the unclipped sum of all rows, which are a part of one block."""
+        return FlatVectors(self.parameters, self.finished().values.sum(0, dtype=torch.float64))
+
+
+def in_buffer_order(parameters: Sequence[Any]) -> tuple[Any, ...]:
+    """Return parameters in the order of a buffer, biases and scales first."""
+    return tuple(sorted(parameters, key=lambda parameter: parameter.dim() >= 2))
 
 
 def new_uses(layout: BlockLayout, parameters: Sequence[Any]) -> Uses:

@@ -175,14 +175,15 @@ class RowGradients(StoredGradients):
 
     def add_to(self, sums: Any) -> None:
         """Add the sums over the rows of each block."""
-        layout, rows = self.layout, self.rows
-        if len(layout.classes) == 1:
-            each = rows.reshape(layout.blocks, -1, *rows.shape[2:]).sum(1, dtype=sums.dtype)
+        sums.add_(self.layout.segment_sums(self._per_row))
+
+    def add_to_records(self, sums: Any, *, is_first: bool) -> None:
+        """Add the sums over the rows of each record to ``sums``, (records, …), in place."""
+        rows = self.rows.reshape(len(sums), -1, *self.rows.shape[2:])
+        if is_first:
+            torch.sum(rows, 1, dtype=sums.dtype, out=sums)
         else:
-            # "unsafe" omits a check for which a GPU would wait.
-            sizes = layout.sizes_on(rows.device)
-            each = torch.segment_reduce(self._per_row, "sum", lengths=sizes, axis=0, unsafe=True)
-        sums.add_(each)
+            sums.add_(rows.sum(1, dtype=sums.dtype))
 
     @property
     def _per_row(self) -> Any:

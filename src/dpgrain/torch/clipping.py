@@ -18,7 +18,13 @@ import numpy as np
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.means.grid import on_grid
 from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
-from dpgrain.torch.block_buffer import BufferedUses, FlatVectors, has_buffer, sum_precision
+from dpgrain.torch.block_buffer import (
+    BufferedUses,
+    FlatVectors,
+    has_buffer,
+    in_buffer_order,
+    sum_precision,
+)
 from dpgrain.torch.block_gradients import (
     Lookup,
     Outer,
@@ -137,6 +143,8 @@ def vector_norm(vector: Sums) -> float:
 
 def unclipped_sums(uses: CallsByParameter, layout: BlockLayout) -> Sums:
     """Return the unclipped sum of all rows, which are a part of one block."""
+    if isinstance(uses, BufferedUses):
+        return uses.unclipped_sum().parts
     weights = torch.full((layout.blocks,), 1.0, dtype=torch.float64)
     with precisely():
         return {
@@ -154,10 +162,8 @@ class FloatSum:
         self.bound, self._counts = bound, counts
         self._vector: FlatVectors | None = None
         if has_buffer(1, parameters):
-            entries = sum(parameter.numel() for parameter in parameters)
-            device = parameters[0].device
-            zeros = torch.zeros(entries, dtype=torch.float64, device=device)
-            self._vector = FlatVectors(parameters, zeros)
+            own = in_buffer_order(parameters)
+            self._vector = FlatVectors.zeros(own, precision=torch.float64)
             self.sums: Sums = self._vector.parts
         else:
             self.sums = {p: torch.zeros_like(p, dtype=sum_precision(p)) for p in parameters}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Set
+import operator
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from dpgrain.torch.gradient_precision import halves_inputs
@@ -45,6 +48,11 @@ def module_structure(module: Any, inputs: Any) -> Any:
     >>> before == module_structure(net, called), before == before
     (False, True)
     """
+    return _structure(module), halves_inputs(), call_form(module, inputs)
+
+
+def _structure(module: Any) -> Any:
+    """Return the structure of a module and of the hooks around all modules."""
     parts = [
         (
             name,
@@ -55,8 +63,7 @@ def module_structure(module: Any, inputs: Any) -> Any:
         )
         for name, part in module.named_modules()
     ]
-    around = [_plain(vars(torch.nn.modules.module)[name]) for name in _GLOBAL_HOOKS]
-    return parts, around, halves_inputs(), call_form(module, inputs)
+    return parts, [_plain(hooks) for hooks in _global_hooks().values()]
 
 
 def call_form(module: Any, inputs: Any) -> Any:
@@ -125,33 +132,6 @@ def _plain(value: Any, *, own: bool = False) -> Any:
     return _Identity(value)
 
 
-@dataclass(frozen=True, eq=False)
-class _State:
-    """State of a tensor before a pass; the version misses changes through ``.data``."""
-
-    tensor: Any
-    version: int
-    contents: Any
-
-    def differs(self, now: _State) -> bool:
-        """Return True if the tensor has been changed or replaced."""
-        if now.tensor is not self.tensor or now.version != self.version:
-            return True
-        return self.contents is not None and not torch.equal(
-            self.contents, _tensor_bytes(now.tensor)
-        )
-
-
-def _tensor_states(module: Any, *, contents: bool = False) -> dict[str, _State]:
-    """Return the state of all buffers and parameters of a module, by name."""
-    named = [(f"buffer {name!r}", tensor) for name, tensor in module.named_buffers()]
-    named += [(f"parameter {name!r}", tensor) for name, tensor in module.named_parameters()]
-    return {
-        name: _State(tensor, tensor._version, _tensor_bytes(tensor).clone() if contents else None)
-        for name, tensor in named
-    }
-
-
 def _tensor_bytes(tensor: Any) -> Any:
     """Return a tensor's contents as bytes, so that NaN equals itself."""
     return tensor.detach().reshape(-1).view(torch.uint8)
@@ -164,27 +144,147 @@ def _is_scalar(value: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class ModuleState:
-    """State of a module before a pass: its tensors and other stored values."""
+    """State of a module before a pass: its tensors and other stored values.
 
-    tensors: Mapping[str, _State]
+    PyTorch counts changes of tensors except through ``.data``; ``contents`` are their bytes, if
+    requested.
+    """
+
+    tensors: Mapping[str, Any]
+    versions: Mapping[str, int]
+    contents: Mapping[str, Any]
     values: Mapping[tuple[str, str], Any]
 
-    @staticmethod
-    def of(module: Any, *, contents: bool) -> ModuleState:
-        """Return the current state; ``contents`` also compares the bytes of tensors."""
-        return ModuleState(_tensor_states(module, contents=contents), stored_values(module))
+    def has_changed(self, name: str, now: ModuleState) -> bool:
+        """Return True if a tensor has been changed or replaced since."""
+        tensor = now.tensors[name]
+        if self.tensors.get(name) is not tensor or self.versions[name] != now.versions[name]:
+            return True
+        contents = self.contents.get(name)
+        return contents is not None and not torch.equal(contents, _tensor_bytes(tensor))
 
-    def changes(self, module: Any, *, only_scalars: bool) -> list[str]:
-        """Describe what a module has changed; of new values only numbers and text, on request."""
-        now, values = _tensor_states(module), self.values
-        changed = [
-            name
-            for name in now
-            if name not in self.tensors or self.tensors[name].differs(now[name])
-        ]
+
+class WatchedModule:
+    """Module with a structure and a state that are read again only after a change.
+
+    A change is a different object, tensor type or count of changes anywhere in its layers.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._last: _Walk | None = None
+
+    def structure(self, inputs: Any) -> Any:
+        """Return the result of :func:`module_structure`."""
+        return self._walk().structure, halves_inputs(), call_form(self._module, inputs)
+
+    def state(self, *, contents: bool) -> ModuleState:
+        """Return the current state; ``contents`` also compares the bytes of tensors."""
+        walk = self._walk()
+        return ModuleState(
+            walk.tensors,
+            {name: tensor._version for name, tensor in walk.tensors.items()},
+            {n: _tensor_bytes(t).clone() for n, t in walk.tensors.items()} if contents else {},
+            walk.values,
+        )
+
+    def changes(self, before: ModuleState, *, only_scalars: bool) -> list[str]:
+        """Describe what has changed since; of new values only numbers and text, on request."""
+        now = self.state(contents=False)
+        changed = [name for name in now.tensors if before.has_changed(name, now)]
+        if now.values is before.values:
+            return changed
         return changed + [
             f"attribute {attribute!r}" + (f" of layer {layer!r}" if layer else "")
-            for (layer, attribute), value in stored_values(module).items()
-            if (_is_scalar(values.get((layer, attribute))) or not only_scalars)
-            and values.get((layer, attribute)) != value
+            for (layer, attribute), value in now.values.items()
+            if (_is_scalar(before.values.get((layer, attribute))) or not only_scalars)
+            and before.values.get((layer, attribute)) != value
         ]
+
+    def _walk(self) -> _Walk:
+        if self._last is None or not self._last.is_current():
+            self._last = _Walk(self._module)
+        return self._last
+
+
+class _Walk:
+    """What one walk over a module has seen, current until something is replaced.
+
+    References to all seen objects make their identities unique. Comparing them needs few steps of
+    Python for each layer.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self._module, self._parts = module, list(module.modules())
+        self._containers: list[Any] = []
+        self._tensors: list[Any] = []
+        for container in (*map(vars, self._parts), _global_hooks()):
+            self._collect(container, set())
+        # Most containers are empty dictionaries of hooks, which only need a comparison of sizes.
+        small = [part for part in self._containers if 0 < len(part) <= _MOST_ENTRIES]
+        views = [part.values() for part in small if isinstance(part, Mapping)]
+        self._iterables = [*small, *views]
+        of_modules = {id(tensor) for part in self._parts for tensor in _own_tensors(part)}
+        self._others = [tensor for tensor in self._tensors if id(tensor) not in of_modules]
+        self._seen, self._facts = list(self._objects()), self._current_facts()
+
+    def is_current(self) -> bool:
+        """Return True if a new walk would see the same."""
+        return self._current_facts() == self._facts and all(
+            map(operator.is_, self._objects(), self._seen)
+        )
+
+    @cached_property
+    def structure(self) -> Any:
+        """Part of :func:`module_structure` that does not depend on the inputs."""
+        return _structure(self._module)
+
+    @cached_property
+    def values(self) -> Mapping[tuple[str, str], Any]:
+        """Result of :func:`stored_values`."""
+        return stored_values(self._module)
+
+    @cached_property
+    def tensors(self) -> Mapping[str, Any]:
+        """Buffers and parameters, by a name that describes them."""
+        module = self._module
+        buffers = {f"buffer {name!r}": tensor for name, tensor in module.named_buffers()}
+        return buffers | {f"parameter {name!r}": p for name, p in module.named_parameters()}
+
+    def _collect(self, value: Any, inside: set[int]) -> None:
+        """Collect the tensors and containers of a value, as :func:`_plain` visits them."""
+        if isinstance(value, torch.Tensor):
+            self._tensors.append(value)
+        elif isinstance(value, list | tuple | Set | Mapping) and id(value) not in inside:
+            self._containers.append(value)
+            if len(value) <= _MOST_ENTRIES:
+                parts = chain(value, value.values()) if isinstance(value, Mapping) else value
+                for part in parts:
+                    self._collect(part, {*inside, id(value)})
+
+    def _objects(self) -> Iterator[Any]:
+        """Return all objects with an identity that must not change."""
+        types = list(map(type, self._parts))
+        forwards = map(operator.attrgetter("forward"), types)
+        hooks = _global_hooks().values()
+        return chain(
+            map(vars, self._parts), types, forwards, hooks, chain.from_iterable(self._iterables)
+        )
+
+    def _current_facts(self) -> Any:
+        """Return sizes of containers, and properties of tensors that change in place."""
+        return (
+            list(map(len, self._containers)),
+            [(t.dtype, t.dim(), t.requires_grad) for t in self._tensors],
+            [tensor._version for tensor in self._others],
+        )
+
+
+def _own_tensors(part: Any) -> Iterator[Any]:
+    """Yield the parameters and buffers of a module itself."""
+    return chain(part._parameters.values(), part._buffers.values())
+
+
+def _global_hooks() -> dict[str, Any]:
+    """Return the hooks that PyTorch calls around all modules, by name."""
+    return {name: vars(torch.nn.modules.module)[name] for name in _GLOBAL_HOOKS}

@@ -42,7 +42,7 @@ from dpgrain.torch.layers import (
 )
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
-from dpgrain.torch.module_state import ModuleState, call_form, module_structure
+from dpgrain.torch.module_state import WatchedModule, call_form
 from dpgrain.torch.per_record import PerRecordMode, run_backward, run_per_record
 from dpgrain.torch.preflight import check_separation, keeping_modes, repeated, synthetic_inputs
 from dpgrain.torch.randomness import seeded_randomness
@@ -109,6 +109,7 @@ class Recorder:
         self._loader_pass: Pass | None = None
         self._layout = BlockLayout(())
         self._per_record: PerRecordMode | None = None
+        self._watched = WatchedModule(module)
         # Whether the module is running, and whether uses are recorded.
         self._is_inside = self._is_test = self._recomputes = self._halves = False
         # The tested structure and batch sizes, and the indices of outputs that mix records.
@@ -190,7 +191,7 @@ class Recorder:
         """Run the module on synthetic records, and reject it if it mixes them."""
         by_shape = _inputs_by_shape(inputs, records)
         self._example = inputs, by_shape.are_rows, records
-        self._structure = module_structure(self.module, inputs)
+        self._structure = self._watched.structure(inputs)
         self._sizes, self._mixed = {records}, set()
         try:
             self._check_mixing(by_shape, records)
@@ -208,7 +209,7 @@ class Recorder:
         """Test the module on random records with the shapes of a batch, and return them."""
         outputs = self._check_on_shapes(_inputs_by_shape(inputs, records), records)
         self._sizes.add(records)
-        self._structure = module_structure(self.module, inputs)
+        self._structure = self._watched.structure(inputs)
         return outputs
 
     def rehearse(self, inputs: Any, records: int) -> tuple[Uses, BlockLayout]:
@@ -369,7 +370,7 @@ class Recorder:
 
     def _check_if_new(self, call: _Inputs, records: int) -> None:
         """Test the module before its first batch, after changes, and for new batch sizes."""
-        structure = module_structure(self.module, call.inputs)
+        structure = self._watched.structure(call.inputs)
         if structure != self._structure:
             self._sizes, self._mixed = set(), set()
         if records in self._sizes or len(self._sizes) >= _MOST_SIZES:
@@ -378,7 +379,7 @@ class Recorder:
         if records > 1 or not self._is_settled:
             self._check_on_shapes(call, records)
         self._sizes.add(records)
-        self._structure = module_structure(self.module, call.inputs)
+        self._structure = self._watched.structure(call.inputs)
 
     def _check_on_shapes(self, call: _Inputs, records: int) -> Any:
         """Return the synthetic records used to test the module.
@@ -445,15 +446,14 @@ class Recorder:
     @contextmanager
     def _checked(self, *, is_test: bool = False) -> Iterator[None]:
         """Reject a module that stores information about records."""
-        module = self.module
         # Contents are compared in the first pass over synthetic records, and in the first over a
         # batch.
-        before = ModuleState.of(module, contents=is_test not in self._compared)
+        before = self._watched.state(contents=is_test not in self._compared)
         self._compared.add(is_test)
         yield
         # The first call on synthetic records may initialize the module. A number or text that
         # changes in that call could still depend on the length of the first records.
-        changed = before.changes(module, only_scalars=not self._is_settled)
+        changed = self._watched.changes(before, only_scalars=not self._is_settled)
         self._is_settled = True
         if changed:
             raise ParameterError(

@@ -84,7 +84,7 @@ def _first_lines(metadata: ReleaseMetadata) -> dict[str, str]:
         "table": metadata.title,
         "item": keys_text(metadata) or "none: one number over all records",
         "domain": _domain(metadata),
-        "weight": contribution_of_record(metadata),
+        "weight": record_contribution(metadata),
         "bad values": dropped_rows(metadata),
         "user": metadata.user or "none",
         "n_users": "not given" if metadata.n_users is None else f"{metadata.n_users:,}",
@@ -104,7 +104,7 @@ def keys_text(metadata: ReleaseMetadata) -> str:
     return ", ".join(metadata.by)
 
 
-def contribution_of_record(metadata: ReleaseMetadata) -> str:
+def record_contribution(metadata: ReleaseMetadata) -> str:
     """Contribution of a record."""
     if metadata.value is None:
         return _EACH[metadata.each]
@@ -161,7 +161,7 @@ def estimand(metadata: ReleaseMetadata) -> str:
             f"score per {keys_text(metadata)} for ranking, not a number of people: each {whose} adds "
             f"1/√k to each of k items, which are all of its items or {_first_items(metadata)}"
         )
-    if metadata.statistic.of_bins:
+    if metadata.statistic.has_bins:
         return (
             f"number of users by how many values of {keys_text(metadata)}, and how many records, "
             "each has"
@@ -170,7 +170,7 @@ def estimand(metadata: ReleaseMetadata) -> str:
     per = f" per {keys}" if metadata.by else ""
     value = value_text(metadata)
     value = None if value is None else _with_meaning(metadata, value)
-    what = metadata.statistic.estimate_of(value, metadata.rows)
+    what = metadata.statistic.estimate_name(value, metadata.rows)
     if metadata.statistic.holders:
         per, what = "", f"{_holders(metadata)} with each {keys}"
     if what.split()[0] in _COUNTED:
@@ -183,7 +183,7 @@ def estimand(metadata: ReleaseMetadata) -> str:
         per += f", over {_over(metadata)}"
     if (
         limits := metadata.bounds or metadata.found
-    ) is not None and not metadata.statistic.of_parts:
+    ) is not None and not metadata.statistic.has_edges:
         low, high = map(format_limit, limits)
         clamping = f"clamped to [{low}, {high}] (limits chosen privately)"
         what = f"{what} {_clamped(limits) if metadata.bounds else clamping}"
@@ -231,14 +231,14 @@ def _number(metadata: ReleaseMetadata) -> str:
 def _holders(metadata: ReleaseMetadata) -> str:
     """Noun for the units that are counted once per item."""
     # If records are protected, each pair of a user and an item still counts once.
-    pairs = metadata.unit == "record" or (metadata.unit == "element" and metadata.of_own_items)
+    pairs = metadata.unit == "record" or (metadata.unit == "element" and metadata.has_user_items)
     return "users" if pairs and metadata.user else f"{metadata.unit or 'unit'}s"
 
 
 def _element_limit(metadata: ReleaseMetadata) -> str:
     """Remaining elements of a user."""
     assert metadata.max_elements is not None  # noqa: S101 - asked for only then
-    if metadata.of_own_items:
+    if metadata.has_user_items:
         return f"{quantity(metadata.max_elements, 'value')} of {keys_text(metadata)}"
     noun, of, column = metadata.cell.partition(" of ")
     return f"{quantity(metadata.max_elements, noun or 'cell')}{of}{column}"
@@ -254,7 +254,7 @@ def unclipped(metadata: ReleaseMetadata) -> str:
     if metadata.is_weighted:
         return "score"
     limited = metadata.bounds is not None or metadata.range_was_private or metadata.statistic.paired
-    clamped = " of clamped values" if limited and not metadata.statistic.of_parts else ""
+    clamped = " of clamped values" if limited and not metadata.statistic.has_edges else ""
     limit = "" if metadata.max_elements is None else " of kept elements"
     return f"{metadata.statistic.covers}{clamped}{limit}"
 
@@ -276,6 +276,9 @@ def _clipping(metadata: ReleaseMetadata) -> str:
     if metadata.clip.over == "item":
         return f", counting only {_first_items(metadata)} of each {metadata.unit or 'unit'}"
     limit, ends = metadata.clip.bound, metadata.bounds or metadata.found
+    if metadata.clip.over == "group":
+        of = f"of numbers divided by the bound of their {metadata.statistic.noun}"
+        return f"{_scaled(metadata, f'a norm of 1, {of}')}, chosen privately"
     if limit is None and metadata.bound is None:
         per = f" per {_cell(metadata)}" if metadata.clip.over == "cell" else ""
         return f"{_scaled(metadata, f'a bound{per}')}, chosen privately"
@@ -350,22 +353,22 @@ def _joint_norm(metadata: ReleaseMetadata) -> str:
 
 def _groups(metadata: ReleaseMetadata) -> str:
     """Groups of one contribution, in the plural; empty for a contribution to one group."""
-    if metadata.unit == "record" or (metadata.elements and metadata.of_own_items):
+    if metadata.unit == "record" or (metadata.elements and metadata.has_user_items):
         return ""
     if metadata.by:
         return f"{metadata.statistic.noun}s"
-    return "bins" if metadata.statistic.of_parts else ""
+    return "bins" if metadata.statistic.has_edges else ""
 
 
 def _cell(metadata: ReleaseMetadata) -> str:
     """Noun for a cell of the partition: a key, a period or a cell."""
-    noun = keys_text(metadata) if metadata.of_own_items else metadata.cell.partition(" of ")[0]
+    noun = keys_text(metadata) if metadata.has_user_items else metadata.cell.partition(" of ")[0]
     return noun or "cell"
 
 
 def _place(metadata: ReleaseMetadata) -> str:
     """Cell of a contribution to an element; empty without elements."""
-    if metadata.of_own_items:
+    if metadata.has_user_items:
         return f" to each {keys_text(metadata)}"
     if metadata.cells is not None and metadata.cells > 1:
         noun, of, column = (metadata.cell or "cell").partition(" of ")
@@ -414,7 +417,7 @@ def clipped_units(metadata: ReleaseMetadata) -> str:
 
 def share_meaning(metadata: ReleaseMetadata) -> str:
     """Description of the share of clipped units."""
-    own = bool(metadata.elements) and metadata.of_own_items
+    own = bool(metadata.elements) and metadata.has_user_items
     place = f" in the {metadata.statistic.noun}" if metadata.by else ""
     where, groups = "" if own else f" with data{place}", _groups(metadata)
     root = "k" if metadata.noise == "laplace" else "√k"
@@ -425,7 +428,7 @@ def share_meaning(metadata: ReleaseMetadata) -> str:
 
 def clamping_effect(metadata: ReleaseMetadata, *, brief: bool = False) -> str:
     """Effect of a privately chosen range, or of stated bounds; empty if unknown."""
-    if metadata.statistic.of_parts:
+    if metadata.statistic.has_edges:
         # A privately chosen range only places edges; it clamps no values.
         return ""
     if metadata.beyond is None and (metadata.bounds is not None or metadata.statistic.paired):
@@ -513,7 +516,7 @@ def ranking_effect(metadata: ReleaseMetadata) -> str:
 
 def quantity_name(metadata: ReleaseMetadata) -> str:
     """Name of an estimate, in one or two words."""
-    words = metadata.statistic.estimate_of(value_text(metadata), metadata.rows)
+    words = metadata.statistic.estimate_name(value_text(metadata), metadata.rows)
     return f"weighted {words}" if metadata.is_weighted else words
 
 

@@ -28,6 +28,7 @@ from dpgrain._formatting import (
 )
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.words.guarantee_text import filters
+from dpgrain.words.odds import privacy_sections
 from dpgrain.words.quantities import (
     bounds_effect,
     clamping_effect,
@@ -45,10 +46,9 @@ from dpgrain.words.quantities import (
     unclipped,
     warnings,
 )
-from dpgrain.words.risk_text import privacy_sections
 
 if TYPE_CHECKING:
-    from dpgrain.statistics.clipped_share import ClippedUnits
+    from dpgrain.statistics.intervals import ClippedUnits
     from dpgrain.statistics.release import Release
     from dpgrain.statistics.release_metadata import ReleaseMetadata
 
@@ -168,7 +168,7 @@ def _key_order(release: Release) -> IntArray | None:
     keys, order = release.groups.columns[0].to_pylist(), release.groups.order()
     if all(isinstance(key, str) and _DATE.fullmatch(key) is not None for key in keys):
         return order
-    if release.statistic.of_items:
+    if release.statistic.has_items:
         # The largest items are of interest.
         return None
     if has_order(keys):
@@ -260,7 +260,7 @@ _ALL_DIGITS = Context(prec=350)
 
 def key_headings(release: Release) -> tuple[str, ...]:
     """Return the headings of the keys, which describe what :func:`format_keys` prints."""
-    if release.statistic.of_bins:
+    if release.statistic.has_bins:
         return ("counted", "per user")
     if release.statistic.stepped:
         return (*release.key_names[:-1], release.metadata.value or "value")
@@ -275,7 +275,7 @@ def format_keys(release: Release, places: IntArray, *, letters: int) -> list[tup
         if name in release.metadata.months:
             columns[place] = [_MONTH.sub("", str(key)) for key in columns[place]]
     statistic = release.statistic
-    if statistic.of_bins:
+    if statistic.has_bins:
         values = f"values of {keys_text(release.metadata)}"
         counted = [values if kind == "elements" else kind for kind in columns[0]]
         columns = [counted, format_bins(release, columns[1])]
@@ -334,7 +334,7 @@ def _title(release: Release) -> str:
     metadata = release.metadata
     words = one_line(estimand(metadata))
     words = f"{words[:1].upper()}{words[1:]}"
-    if not release.groups.names or release.statistic.of_bins:
+    if not release.groups.names or release.statistic.has_bins:
         return words
     points = len(release.groups.columns[-1].unique()) if release.statistic.pointwise else 1
     noun = "bin" if release.statistic.binned else release.statistic.noun
@@ -366,7 +366,7 @@ def notes(release: Release) -> list[str]:
             "values (--check), or pass domain= or a larger epsilon=."
         ]
     parts = [_intervals(release), clipping_effect(metadata), clamping_effect(metadata, brief=True)]
-    if has_no_least(release) and not np.isnan(release.estimate).all():
+    if lacks_lower_bounds(release) and not np.isnan(release.estimate).all():
         parts.append(_NO_LEAST)
     if np.isnan(release.estimate).any():
         parts.append("blank estimates did not stand out from the noise")
@@ -399,7 +399,7 @@ def _clipping_warning(release: Release) -> str:
     )
 
 
-def has_no_least(release: Release) -> bool:
+def lacks_lower_bounds(release: Release) -> bool:
     """Return True for clipped sums without lower bounds, because their values may be negative."""
     least = getattr(release, "at_least", None)
     return least is not None and bool(np.isnan(least).all()) and len(release) > 0
@@ -416,7 +416,7 @@ def column_meanings(release: Release) -> dict[str, str]:
     metadata, statistic = release.metadata, release.statistic
     facts = {
         "clipping": _clipping(release),
-        "lower bound": _NO_LEAST if has_no_least(release) else "",
+        "lower bound": _NO_LEAST if lacks_lower_bounds(release) else "",
         "rows": dropped_rows(metadata),
         "values": "; ".join(filter(None, (bounds_effect(metadata), clamping_effect(metadata)))),
         "average": _average(release),
@@ -438,6 +438,7 @@ def column_meanings(release: Release) -> dict[str, str]:
         "count_error": "standard error of count",
         "clipped_share": f"{share_meaning(metadata)}; a small share may have a large part of the "
         "unclipped total",
+        "clip": f"clipping bound of the {statistic.noun}, for users with data only in it",
     }
     if statistic.ratio:
         columns["estimate"] = f"the {covers(metadata)}, computed from noisy sums"
@@ -496,9 +497,14 @@ def _clipping(release: Release) -> str:
     chosen = metadata.chosen and not metadata.statistic.ratio
     more = sentence(_CHOSEN.format(unclipped=unclipped(metadata))) if chosen else ""
     bounds = getattr(release, "clip", np.zeros(0))
-    bound = (
-        f"the chosen bound is {format_limit(bounds[0])}" if chosen and len(set(bounds)) == 1 else ""
-    )
+    bound = ""
+    if chosen and len(set(bounds)) == 1:
+        bound = f"the chosen bound is {format_limit(bounds[0])}"
+    elif chosen and metadata.clip is not None and metadata.clip.over == "group":
+        low, high = format_limit(min(bounds)), format_limit(max(bounds))
+        bound = (
+            f"the chosen bounds per {metadata.statistic.noun}, in column clip, are {low} to {high}"
+        )
     parts = map(
         sentence,
         (bound, clipping_effect(metadata), clipping_examples(metadata), more),
@@ -521,7 +527,7 @@ def _average(release: Release) -> str:
 
 def _long_labels(release: Release) -> str:
     """Describe labels of long texts, if the release has any."""
-    letters = release.groups.beginning_of_long_labels
+    letters = release.groups.long_label_prefix
     if letters is None:
         return ""
     return f"a long text is shown as its first {letters} characters, … and its SHA-256 hash"

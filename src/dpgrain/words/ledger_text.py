@@ -1,4 +1,4 @@
-"""Messages of a ledger: errors for refused releases, and the remaining budget of a promise."""
+"""Words of a ledger: errors for refused releases, and the remaining budget of a promise."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dpgrain._formatting import percent, powers, rounded_down, rounded_up
 from dpgrain.accounting import gaussian_epsilon
 from dpgrain.ledger.accounts import BudgetExceededError, Charged
-from dpgrain.ledger.entries import LedgerEntry, seed_note
+from dpgrain.ledger.entries import LedgerEntry
 from dpgrain.ledger.lasting_promise import LastingPromise
 from dpgrain.ledger.price_units import Units
 from dpgrain.publishing.caps import Caps, remaining_delta
@@ -16,6 +16,10 @@ from dpgrain.scope.regions import LabelSet
 
 # Prices above this multiple of a promise are not printed exactly.
 _MANY_TIMES = 100
+#: Label of a release with predictable noise.
+SEEDED = "NOT PRIVATE: seeded noise"
+# Maximum number of lines to list.
+_NAMED = 5
 
 
 def refusal_text(
@@ -115,7 +119,7 @@ def _smaller_delta(needed: float, left: float) -> str:
 def remaining_text(promise: LastingPromise, spent: Units) -> str:
     """Describe the spent ε of an account, a release that would fit, and other remaining parts."""
     room, parts = spent.remaining(promise.caps), []
-    used = Caps(room.rest_of(promise.caps), promise.whole.planned).epsilon(promise.delta)
+    used = Caps(room.remainder(promise.caps), promise.whole.planned).epsilon(promise.delta)
     if spent.leak > 0:
         parts.append(
             f"δ = {remaining_delta(room.leak)} of {powers(promise.caps.leak)} for names that are not "
@@ -155,3 +159,16 @@ def _fitting(promise: LastingPromise, spent: Units) -> str:
     if (epsilon := math.floor(1000 * room.pure) / 1000) > 0:
         return f"A release with ε ≤ {epsilon:g} at δ = 0 for this unit would fit"
     return "The promise is exhausted: renew it, which adds its budget again"
+
+
+def seed_note(entries: Iterable[LedgerEntry]) -> str:
+    """Return a sentence that lists the lines with seeded releases; empty if there are none."""
+    numbers = [f"{entry.number:,}" for entry in entries if not entry.private]
+    if not numbers:
+        return ""
+    more = f" and {len(numbers) - _NAMED:,} more" if len(numbers) > _NAMED else ""
+    lines = "line" if len(numbers) == 1 else "lines"
+    return (
+        f"{SEEDED} in {lines} {', '.join(numbers[:_NAMED])}{more}, so these releases "
+        "have no guarantee."
+    )
