@@ -41,7 +41,7 @@ UNITS: dict[str, Callable[[], Any]] = {
     "element": lambda: dg.Element("g"),
     "user": dg.User,
 }
-STATISTICS = ("mean", "mean by", "sum", "sum by", "std")
+STATISTICS = ("mean", "mean by", "sum", "sum by", "std", "count", "count by")
 # Clipping bounds and tails of ranges tried in hindsight.
 CLIPS = 2.0 ** np.arange(-1, 9, 0.5)
 TAILS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2)
@@ -254,8 +254,10 @@ def _options(rows: Rows, statistic: str, unit: str, epsilon: float) -> dict[str,
 
 def published(rows: Rows, statistic: str, unit: str, epsilon: float, **options: Any) -> Any:
     """Publish a statistic."""
-    function = getattr(dg, statistic.split()[0])
-    return function(rows.table, "x", **_options(rows, statistic, unit, epsilon), **options)
+    name = statistic.split()[0]
+    options |= {} if name == "count" else {"value": "x"}
+    function = getattr(dg, name)
+    return function(rows.table, **_options(rows, statistic, unit, epsilon), **options)
 
 
 def true_values(rows: Rows, statistic: str) -> np.ndarray:
@@ -265,6 +267,7 @@ def true_values(rows: Rows, statistic: str) -> np.ndarray:
         "mean": np.mean,
         "sum": np.sum,
         "std": np.std,
+        "count": np.size,
     }
     of = functions[statistic.split()[0]]
     return np.array([of(rows.value[group == g]) for g in range(group.max() + 1)])
@@ -282,19 +285,22 @@ def best_error(rows: Rows, statistic: str, unit: str, epsilon: float) -> float:
     }[unit]
     block = np.unique(block, return_inverse=True)[1]
     best = math.inf
+    counts = name == "count"
+    numbers: dict[str, Any] = {} if counts else {"value": "x", "bounds": (0.0, 1.0)}
     query: SumsQuery[Any] = getattr(dg, name).query(
-        rows.table, "x", bounds=(0.0, 1.0), clip=1.0, **_options(rows, statistic, unit, epsilon)
+        rows.table, clip=1.0, **numbers, **_options(rows, statistic, unit, epsilon)
     )
     sd, l1 = query.events.std_error, query.norm == "l1"
-    degree = {"mean": 1, "sum": 0, "std": 2}[name]
-    low_tails = (0.0, 0.001, 0.01, 0.1) if degree or rows.value.min() < 0 else (0.0,)
-    for low_tail, tail in itertools.product(low_tails, TAILS):
-        low, high = np.quantile(rows.value, [low_tail, 1 - tail]).tolist()
+    degree = {"mean": 1, "std": 2}.get(name, 0)
+    values = np.ones_like(rows.value) if counts else rows.value
+    low_tails = (0.0, 0.001, 0.01, 0.1) if degree or values.min() < 0 else (0.0,)
+    for low_tail, tail in itertools.product(low_tails, TAILS[:1] if counts else TAILS):
+        low, high = np.quantile(values, [low_tail, 1 - tail]).tolist()
         if not degree:
             low, high = min(low, 0.0), max(high, 0.0)
         if high <= low:
             continue
-        within = np.clip(rows.value, low, high)
+        within = np.clip(values, low, high)
         if degree:
             u = (within - low) / (high - low)
             weights = [
@@ -324,7 +330,7 @@ def _expected(
     name: str, masses: np.ndarray, noise: float, low: float, high: float, truth: np.ndarray
 ) -> np.ndarray:
     """Return the expected squared error of each group."""
-    if name == "sum":
+    if name in ("sum", "count"):
         return np.asarray((masses[:, 0] * high - truth) ** 2 + (noise * high) ** 2)
     count, width = np.maximum(masses.sum(axis=1), 1e-9), high - low
     if name == "mean":

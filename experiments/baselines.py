@@ -126,6 +126,52 @@ def clipped_around(
     return centre + _released(clipped(away, radius).sum(axis=0), radius, noise, n, generator)
 
 
+def huberized(
+    vectors: FloatArray,
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+    generator: np.random.Generator,
+    *,
+    radius: float,
+) -> FloatArray:
+    """The minimizer of Huber's loss of distances, as in Zhao et al. (2024), with noise in hindsight.
+
+    A user changes the gradient of the loss by up to the threshold ``radius``, twice if replaced, and
+    its curvature is at least the number of users within the threshold. The noise is calibrated to
+    that local sensitivity, which is private data: the paper's smooth sensitivity is larger.
+    """
+    found = np.median(vectors, axis=0)
+    for _ in range(200):
+        far = np.linalg.norm(vectors - found, axis=1)
+        weights = np.minimum(1.0, radius / np.maximum(far, 1e-300))
+        found = weights @ vectors / weights.sum()
+    within = max(int((far < radius).sum()) - 1, 1)
+    noise = multiplier(epsilon, delta, relation)
+    return found + _released(np.zeros(len(found)), radius, noise, within, generator)
+
+
+def tested(
+    vectors: FloatArray,
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+    generator: np.random.Generator,
+    *,
+    centre: FloatArray,
+    radius: float,
+) -> FloatArray:
+    """The average of concentrated users after a test for free, the idea of Bassily and Sun (2023).
+
+    Users within ``radius`` of a known centre are averaged with the noise of that radius. The paper
+    finds and tests the concentration privately, which costs a part of the budget.
+    """
+    near = vectors[np.linalg.norm(vectors - centre, axis=1) <= radius]
+    noise, n = multiplier(epsilon, delta, relation), len(vectors)
+    total = (near - centre).sum(axis=0)
+    return centre + _released(total, radius, noise, n, generator) * n / max(len(near), 1)
+
+
 def best_norm(vectors: FloatArray, noise: float, least: float = 0.0) -> float:
     """The clipping norm of least squared error, bias² + variance, on a grid of 200.
 

@@ -44,7 +44,7 @@ def test_no_user_changes_scaled_parts_beyond_the_charge(
     assert largest_share(statistic, relation, keys, part) <= 1 + 1e-9
 
 
-def test_the_search_finds_directions_of_full_weight_in_each_group(
+def test_search_finds_directions_of_full_weight_per_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     case: tuple[str, Relation, tuple[str, ...]] = ("count", "zero_out", ("item",))

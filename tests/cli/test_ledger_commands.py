@@ -127,7 +127,7 @@ def test_releases_are_charged_and_shown(
     assert shown.returncode == 0, shown.stderr
     for text in (
         receipt.hash,
-        "77.7%",
+        "76.4%",
         "per user, for records of any time",
         "of 1 spent at δ = 10⁻⁶",
         "This ledger assumes (and cannot enforce)",

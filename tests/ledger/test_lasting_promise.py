@@ -174,7 +174,7 @@ def test_whole_equals_the_guarantee(unit: Any, plan: list[dg.Guarantee]) -> None
     together = reduce(add, plan) + dataclasses.replace(plan[0], event=rest)
     assert 0.99 < together.epsilon(1e-6 - promise.caps.leak) <= 1 + 1e-6
     # Plans leave more budget than charges.
-    bare = LastingPromise.of(unit, 1.0, 1e-6)
+    bare = LastingPromise.of(unit, 1.0, 1e-6, leak=1e-7)
     charged = reduce(add, map(bare.price, plan)).remainder(bare.caps)
     assert promise.caps.mu >= charged.mu * (1 - 1e-5)
     assert promise.caps.leak >= charged.leak

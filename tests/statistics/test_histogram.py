@@ -881,7 +881,7 @@ def test_heavy_group_leaves_others_accurate(relation: Relation) -> None:
     assert np.mean(np.array(inside) | np.array(warned)) > 0.93
 
 
-def test_scales_are_for_several_sums_of_users_with_gaussian_noise() -> None:
+def test_scales_require_several_gaussian_sums_of_users() -> None:
     table, _ = with_heavy_group()
 
     def has_scales(**options: Any) -> bool:

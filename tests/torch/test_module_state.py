@@ -103,6 +103,36 @@ def test_watched_module_detects_global_hooks_and_class_functions(
     assert watched.structure(CALLED) != before
 
 
+def freeze(net: Any) -> None:
+    net.bias900.requires_grad = False
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda net: net.__setitem__(900, nn.BatchNorm1d(2)), freeze],
+    ids=["a layer", "a frozen parameter"],
+)
+def test_a_watched_module_detects_changes_among_many(change: Callable[[Any], Any]) -> None:
+    net = nn.Sequential(*(nn.Identity() for _ in range(1001)))
+    for place in range(1001):
+        net.register_parameter(f"bias{place}", nn.Parameter(torch.zeros(1)))
+    watched = WatchedModule(net)
+    before = watched.structure(CALLED)
+    assert watched.structure(CALLED) == before
+    change(net)
+    assert watched.structure(CALLED) != before
+
+
+def test_a_replaced_buffer_among_many_is_named() -> None:
+    net = nn.Identity()
+    for place in range(1001):
+        net.register_buffer(f"number{place}", torch.zeros(1))
+    watched = WatchedModule(net)
+    before = watched.state(contents=False)
+    net.number900 = torch.ones(1)
+    assert watched.changes(before, only_scalars=False) == ["buffer 'number900'"]
+
+
 STATES: dict[str, Callable[[Any], Any]] = {
     "attribute 'kept'": lambda net: net.kept["last"].add_(1),
     "attribute 'training' of layer '1'": lambda net: net[1].eval(),

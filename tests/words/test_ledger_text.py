@@ -6,6 +6,7 @@ import math
 import re
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ import dpgrain as dg
 from dpgrain._formatting import powers
 from dpgrain.accounting import ApproximateDP, gaussian_epsilon
 from dpgrain.accounting.losses.gaussian import gaussian_mu
+from dpgrain.ledger import LastingPromise
 
 
 def refused(ledger: dg.Ledger, guarantee: dg.Guarantee) -> str:
@@ -66,8 +68,8 @@ def test_exhausted_selection_delta_is_named_with_its_remedy(tmp_path: Path) -> N
 
     made.charge(naming(0.75))
     assert made.remaining_text(1).endswith(
-        f" Also remaining: δ = {powers(leak / 4)} of {powers(leak)} for names that are not listed in "
-        "advance (leak)."
+        f" Also remaining: δ = {powers(leak / 4, up=False)} of {powers(leak)} for names that are not "
+        "listed in advance (leak)."
     )
     said = refused(made, naming(0.5))
     assert f"a part of the release's δ, {powers(leak / 2)}"[:28] in said
@@ -170,3 +172,14 @@ def test_seeded_lines_are_named(tmp_path: Path) -> None:
         with pytest.raises(dg.RefusedError) as caught:
             made.charge(cases.of_users(), mark=mark, again=False)
         assert ("NOT PRIVATE: seeded noise in line 6" in str(caught.value)) == seeded
+
+
+def test_release_of_names_at_the_delta_of_a_ledger_fits(tmp_path: Path) -> None:
+    table = dg.read(pa.table({"who": range(300), "page": ["a", "b", "c"] * 100}), user="who")
+    promise = LastingPromise.of(dg.User(), 2.0, 1e-6)
+    with dg.Ledger.create(tmp_path / "l", name="l", promises=[promise], user="who") as ledger:
+        dg.count(table, by="page", unit=dg.User(), epsilon=1.0, delta=1e-6)
+        assert ledger.left(1) < 0.02
+        assert "would fit" in ledger.remaining_text(1)
+        listed: dict[str, Any] = {"by": "page", "domain": ["a", "b", "c"], "delta": 5e-7}
+        dg.count(table, **listed, unit=dg.User(), epsilon=1.0)

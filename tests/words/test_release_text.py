@@ -63,6 +63,8 @@ def test_months_are_printed_without_a_day(kind: str, tmp_path: Path) -> None:
     again = dg.Release.load(release.save(tmp_path / "months.parquet"))
     assert repr(again) == repr(release)
     assert again.groups.columns[0].to_pylist() == ["2025-01-01", "2025-02-01"]
+    written = again.write(tmp_path / "months.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in written] == [f'"{key}"', '"2025-01"', '"2025-02"']
     page = again.report(tmp_path / "page.html").read_text()
     assert "2025-01<" in page
     assert "2025-01-01<" not in page

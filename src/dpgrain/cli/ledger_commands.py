@@ -60,7 +60,7 @@ class BudgetOptions:
         float | None, option("Part of ε reserved for releases without Gaussian noise.")
     ] = None
     leak: Annotated[
-        float | None, option("Part of δ reserved for names below a threshold; by default a tenth.")
+        float | None, option("Part of δ for selecting names; by default 51%, or 10% with --plan.")
     ] = None
     plan: Annotated[
         list[Path] | None,

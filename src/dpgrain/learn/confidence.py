@@ -367,7 +367,8 @@ def intervals(
             (drift > half).any()
         ),
     }
-    doubt = "; ".join(why for why, true in doubts.items() if true)
+    # One reason suffices: the remedies overlap.
+    doubt = next((why for why, true in doubts.items() if true), "")
     if doubt:
         # A direction without curvature allows any slope, and contributes to each coefficient.
         half, error = np.full((2, len(half)), np.inf)

@@ -1,4 +1,4 @@
-"""Private choice of hyper-parameters: the best of a random number of private fits."""
+"""Private choice of hyper-parameters by random numbers of fits, and the cost of cross-validation."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ from dpgrain.publishing.facts import Fact
 
 if TYPE_CHECKING:
     from dpgrain.learn.model import LinearModel
+
+from dpgrain.publishing.guarantee import Guarantee, check_guarantee
 
 Setting: TypeAlias = dict[str, Any]
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
@@ -312,3 +314,31 @@ def _facts(settings: Sequence[Setting], event: SelectBest, bound: float) -> tupl
     """List the facts that tuning assumes to be public."""
     names = ", ".join(dict.fromkeys(itertools.chain(*settings)))
     return Fact("settings", (len(settings), names, event.mean)), Fact("scored-losses", (bound,))
+
+
+def cross_validated(guarantee: Guarantee, folds: int) -> Guarantee:
+    """Return the guarantee of cross-validation with folds split by user.
+
+    Args:
+        guarantee: the guarantee of one fit.
+        folds: the number of folds, at least 2; each user is in all fits but one.
+
+    Returns:
+        the guarantee of all fits. Scores on held-out users have no noise: they are for internal use
+        only, and publishing one is another release.
+
+    Raises:
+        ParameterError: if ``folds`` is not an integer of at least 2.
+
+    >>> from dpgrain.accounting import Contribution, Gaussian
+    >>> one = Guarantee("user", "", "zero_out", 1e-6, Gaussian(9.0, Contribution(block="user")))
+    >>> round(one.epsilon(), 2), round(cross_validated(one, 5).epsilon(), 2)
+    (0.44, 0.93)
+    """
+    folds = _validate.integer(minimum=2, folds=folds)
+    check_guarantee(guarantee)
+    event = guarantee.event
+    for _ in range(folds - 2):
+        event = event + guarantee.event
+    fact = Fact("folds", (folds,))
+    return replace(guarantee, event=event, public=(*guarantee.public, fact))

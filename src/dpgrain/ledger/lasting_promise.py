@@ -100,6 +100,8 @@ def split_planned(
 
 # Factor that reduces caps with a plan, so that they are valid on machines with other rounding.
 _LESS = 1 - 1e-6
+# Default share of δ for delta mass without a plan: a release that selects names uses half of its δ.
+_LEAK_SHARE = 0.51
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class LastingPromise:
 
     >>> promise = LastingPromise.of(User(), 1.0, 1e-6)
     >>> round(promise.caps.mu, 4), str(promise)
-    (0.2355, 'ε = 1, δ = 10⁻⁶ per user, for records of any time (zero_out)')
+    (0.2289, 'ε = 1, δ = 10⁻⁶ per user, for records of any time (zero_out)')
     """
 
     level: Level
@@ -188,7 +190,8 @@ class LastingPromise:
                 ``AnyHours(720, "at")``; by default all times.
             pure: the part of ε reserved for releases without Gaussian noise; by default none, or
                 all of ε if δ = 0.
-            leak: the part of δ reserved for delta mass; by default a tenth.
+            leak: the part of δ reserved for delta mass; by default 51%, so that one release that
+                selects names fits at this δ, or a tenth with a plan.
             plan: releases fixed in advance, each as a query, a function without arguments that
                 returns one, or its guarantee; ``dg.plan_releases(path).guarantees`` are those of a
                 release file. They are composed exactly. Each may be published once, in any order,
@@ -287,6 +290,8 @@ class LastingPromise:
         delta = _validate.delta(allow_zero=True, delta=delta)
         listed = _validate.sequence(plan=plan)
         planned = tuple(replace(planned_guarantee(item), receipts=()) for item in listed)
+        if leak is None and not planned:
+            leak = _LEAK_SHARE * delta
         caps = Caps.with_defaults(epsilon, delta, pure, leak, self._loss(planned)).price
         if planned:
             caps = replace(caps, mu=caps.mu * _LESS)

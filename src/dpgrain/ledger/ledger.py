@@ -78,7 +78,7 @@ class Ledger(LedgerReportMixin):
     (2, 2)
     >>> print(*str(ledger).splitlines()[1:])  # doctest: +NORMALIZE_WHITESPACE
     Promise on line 1: ε = 1, δ = 10⁻⁶ per user, for records of any time (zero_out).
-    At least 77.7% remains.
+    At least 76.4% remains.
     """
 
     def __init__(self, place: str | Path, *, expected: str | None = None) -> None:

@@ -263,9 +263,9 @@ def group_scales(noisy_sums: FloatArray, edges: FloatArray, sd: float) -> FloatA
     within the noise count as their mean over such groups, plus its standard error.
 
     >>> sums = np.zeros((3, 4))
-    >>> sums[:, 1], sums[0, 3] = 900.0, 400.0
+    >>> sums[:, 1], sums[0, 3] = 900.0, 900.0
     >>> group_scales(sums, 2.0 ** np.arange(5.0), 4.0)
-    array([1.  , 0.5 , 0.5 ])
+    array([1.  , 0.25, 0.25])
     """
     top = _top_bins(noisy_sums, sd, edges[1] / edges[0], "gaussian")
     bins = np.arange(noisy_sums.shape[1])

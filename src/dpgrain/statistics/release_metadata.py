@@ -107,7 +107,7 @@ class ReleaseMetadata:
         over: rows that estimates cover; a person is a row of all their records.
         meanings: columns of people, each with its aggregate function, column, condition, order and
             grouping columns; or with the words for its values in older files.
-        months: keys with months, which are their first days in files.
+        months: keys with months, which are their first days in tables, JSON and Parquet.
         pair: both numeric columns, each with its public range; empty for other statistics.
     """
 

@@ -17,7 +17,7 @@ from dpgrain.inputs.labels import Key, key
 from dpgrain.scope.provenance import after_derivation, combine
 from dpgrain.tables.domain import listed_values
 from dpgrain.tables.engines.check import check, format_counts
-from dpgrain.tables.engines.derived_columns import CompiledExpression, nested_sources
+from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.engines.joins import UserJoin, join_public
 from dpgrain.tables.engines.memory import MIN_BYTES
 from dpgrain.tables.engines.per_user import (
@@ -35,6 +35,7 @@ from dpgrain.tables.shared_table import SharedTable, drop_unreadable_owners
 from dpgrain.tables.sources.csv_files import CsvFiles
 from dpgrain.tables.sources.csv_rows import UTF8
 from dpgrain.tables.sources.read_arguments import resolve_address, source_provenance
+from dpgrain.tables.sources.source import nested_sources
 from dpgrain.tables.sources.typed_columns import TypedSource, with_types
 
 # Prefix of the ids of users that are not text.

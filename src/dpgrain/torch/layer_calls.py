@@ -10,7 +10,7 @@ from typing import Any
 
 from dpgrain.errors import ParameterError
 from dpgrain.torch.block_gradients import RowGradients, Use, Uses, to_single
-from dpgrain.torch.layers import ACCEPT_HALF, RULES, Rule, is_frozen_norm
+from dpgrain.torch.layers import ACCEPT_HALF, RULES, Rule, is_four_bit, is_frozen_norm
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.library import torch
 from dpgrain.torch.per_record import PerRecordMode, Recording
@@ -209,6 +209,8 @@ class RecordedForward:
         return _folded(self._tapped(x, _flat(out, 2)[0] if sizes else out), sizes)
 
     def _tapped(self, x: Any, out: Any) -> Any:
+        if not self._parameters:
+            return out
         return self._recorder.tap_output(
             self._name, self._layer, self._parameters, self._rule, x, out
         )
@@ -229,6 +231,8 @@ def _input_dims(layer: Any) -> int | None:
     kind = type(layer)
     if is_frozen_norm(layer):
         return _FROZEN_DIMS[kind]
+    if is_four_bit(layer):
+        return _DIMS[torch.nn.Linear]
     if kind not in RULES or not kind.__module__.startswith("torch.nn."):
         return None
     if kind in (torch.nn.LayerNorm, torch.nn.RMSNorm):

@@ -296,6 +296,11 @@ RULES: Mapping[type, Rule] = {
 }
 
 
+def _nothing(_layer: Any, _x: Any, _b: Any, _layout: BlockLayout) -> Mapping[str, Use]:
+    """Return no use: the rule of a frozen layer that runs on the rows of all records."""
+    return {}
+
+
 #: Rules that accept numbers in half precision.
 ACCEPT_HALF: frozenset[Rule] = frozenset((_linear, _linear_by_columns))
 
@@ -313,7 +318,7 @@ def find_rule(layer: Any, separate: tuple[type, ...]) -> Rule | None:
     _check_options(layer)
     own = own_parameters(layer)
     if not own:
-        return None
+        return _nothing if is_four_bit(layer) else None
     if kind in RULES and own.keys() <= {"weight", "bias"}:
         return RULES[kind]
     return by_formula(layer)
@@ -338,6 +343,16 @@ def is_frozen_norm(layer: Any) -> bool:
     (False, True)
     """
     return type(layer) in _BATCH_NORMS and not layer.training and layer.running_mean is not None
+
+
+def is_four_bit(layer: Any) -> bool:
+    """Return True for a linear map of bitsandbytes with weights of 4 bits.
+
+    Its maps with 8 bits mix records: numbers in other rows decide which columns are rounded.
+    """
+    kind = type(layer)
+    is_known = kind.__name__ in ("Linear4bit", "LinearNF4", "LinearFP4")
+    return is_known and kind.__module__ == "bitsandbytes.nn.modules"
 
 
 def own_parameters(layer: Any) -> dict[str, Any]:

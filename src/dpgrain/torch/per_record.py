@@ -14,9 +14,10 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
+from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
@@ -112,7 +113,8 @@ class PerRecordMode(TorchFunctionMode):
 
     def __init__(self, each: Any, records: int, recording: Recording) -> None:
         super().__init__()
-        self._each, self._records, self._recording = each, records, recording
+        self._level = torch._C._functorch.maybe_get_level(each)
+        self._records, self._recording = records, recording
         self._copies: dict[int, Any] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -179,9 +181,25 @@ class PerRecordMode(TorchFunctionMode):
 
     def on_all_records(self, function: Callable[..., Any], *tensors: Any) -> Any:
         """Call a function of all records' rows outside vmap; tensors are (records, …)."""
-        checked = [self._checked(tensor) for tensor in tensors]
+        rows = [self._rows(self._checked(tensor)) for tensor in tensors]
+        with torch._C.DisableTorchFunction(), _outside(self._level):
+            out = function(*rows)
+        return self.mark(torch._C._functorch._add_batch_dim(out, 0, self._level))
+
+    def _rows(self, tensor: Any) -> Any:
+        """Return a tensor outside vmap, (records, …)."""
         with torch._C.DisableTorchFunction():
-            return self.mark(_OnAllRecords.apply(function, self._each, *checked))
+            rows, dim = torch._C._functorch._unwrap_batched(tensor, self._level)
+            if dim is None:
+                rows = tensor.expand(self._records, *tensor.shape)
+            elif dim:
+                rows = rows.movedim(dim, 0)
+        if is_per_record(rows):
+            raise ParameterError(
+                "module must not call a layer inside torch.vmap; call it on all positions at once.",
+                name="module",
+            )
+        return rows
 
     def _checked(self, arg: Any) -> Any:
         """Return an argument of a function, with a copy instead of a trained parameter."""
@@ -302,36 +320,13 @@ class PerRecordMode(TorchFunctionMode):
         return drawn[0]
 
 
-class _OnAllRecords(torch.autograd.Function):
-    """Function of the rows of all records, callable from code for a single record."""
-
-    @staticmethod
-    def forward(*_args: Any) -> Any:
-        """Never called, because each record has its own tensor."""
-        raise NotImplementedError
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Store nothing: the functions called for all records define their gradients."""
-
-    @staticmethod
-    def backward(_ctx: Any, *_gradients: Any) -> Any:
-        """Never called."""
-        raise NotImplementedError
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, function: Any, _each: Any, *tensors: Any) -> tuple[Any, int]:
-        """Call the function with the rows of all records."""
-        rows = [
-            tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-            for tensor, dim in zip(tensors, in_dims[2:], strict=True)
-        ]
-        if any(is_per_record(tensor) for tensor in rows):
-            raise ParameterError(
-                "module must not call a layer inside torch.vmap; call it on all positions at once.",
-                name="module",
-            )
-        return function(*rows), 0
+@contextmanager
+def _outside(level: int) -> Iterator[None]:
+    """Leave the vmap of a level and all inside it, as PyTorch does for a custom batching rule."""
+    with ExitStack() as left:
+        while (layer := torch._C._functorch.peek_interpreter_stack()) and layer.level() >= level:
+            left.enter_context(temporarily_pop_interpreter_stack())
+        yield
 
 
 def run_per_record(

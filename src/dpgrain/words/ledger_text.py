@@ -156,6 +156,13 @@ def _fitting(promise: LastingPromise, spent: Units) -> str:
             f"A Gaussian release with ε ≤ {epsilon:g} at δ = {remaining_delta(room.leak)} for this "
             "unit would fit"
         )
+    rest = promise.delta - promise.caps.leak
+    listed = gaussian_epsilon(rest, room.mu) if room.mu > 0 and rest > 0 else 0.0
+    if (epsilon := math.floor(1000 * min(listed, promise.epsilon)) / 1000) > 0:
+        return (
+            f"A Gaussian release with ε ≤ {epsilon:g} at δ = {remaining_delta(rest)} for this unit "
+            "would fit, if its names are listed in advance (domain=)"
+        )
     if (epsilon := math.floor(1000 * room.pure) / 1000) > 0:
         return f"A release with ε ≤ {epsilon:g} at δ = 0 for this unit would fit"
     return "The promise is exhausted: renew it, which adds its budget again"

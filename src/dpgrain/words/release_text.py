@@ -273,7 +273,7 @@ def format_keys(release: Release, places: IntArray, *, letters: int) -> list[tup
     columns = [column.to_pylist() for column in release.groups.take(places).columns]
     for place, name in enumerate(release.groups.names):
         if name in release.metadata.months:
-            columns[place] = [_MONTH.sub("", str(key)) for key in columns[place]]
+            columns[place] = list(map(_format_month, columns[place]))
     statistic = release.statistic
     if statistic.has_bins:
         values = f"values of {keys_text(release.metadata)}"
@@ -288,6 +288,21 @@ def format_keys(release: Release, places: IntArray, *, letters: int) -> list[tup
         columns = [["(all)" if key is None else key for key in column] for column in columns]
     texts = [abbreviate([format_key(key) for key in column], letters) for column in columns]
     return list(zip(*texts, strict=True)) or [()] * len(places)
+
+
+def with_months(release: Release, table: pa.Table) -> pa.Table:
+    """Return the table of a release with months such as 2025-01, as they are printed."""
+    for name, key in zip(release.key_names, release.groups.names, strict=False):
+        if key in release.metadata.months:
+            place = table.column_names.index(name)
+            months = list(map(_format_month, table.column(place).to_pylist()))
+            table = table.set_column(place, name, pa.array(months, pa.string()))
+    return table
+
+
+def _format_month(key: Any) -> str | None:
+    """Format a month by its first day; None for no month."""
+    return None if key is None else _MONTH.sub("", str(key))
 
 
 def format_key(key: Any) -> str:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.long_labels import text_labels
+from dpgrain.inputs.long_labels import WHOLE_BYTES, text_label
 from dpgrain.tables.arrow_arrays import boolean_array, number_array, one_array
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.duckdb import DuckDB
@@ -277,3 +277,17 @@ def _places(columns: Sequence[pa.Array], groups: Groups) -> IntArray:
         places = np.where(there, result, -1)
     order = np.append(np.argsort(own), -1)
     return np.asarray(order[places], dtype=np.int64)
+
+
+def text_labels(column: pa.ChunkedArray, longest: int) -> pa.ChunkedArray:
+    """Return the labels of a column of texts; null for texts of more than ``longest`` bytes."""
+    size = pc.binary_length(column)
+    long = pc.greater(size, WHOLE_BYTES)
+    if not pc.any(long).as_py():
+        return column.cast(pa.string())
+    short_enough = pc.if_else(pc.greater(size, longest), None, column)
+    texts = [text_label(text) for text in short_enough.filter(long).to_pylist() if text is not None]
+    short = pc.if_else(long, None, short_enough).cast(pa.string()).combine_chunks()
+    replaced = pc.and_(pc.fill_null(long, False), short_enough.is_valid()).combine_chunks()
+    labels = pc.replace_with_mask(short, replaced, pa.array(texts, pa.string()))
+    return pa.chunked_array([labels])

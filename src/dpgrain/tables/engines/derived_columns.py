@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -205,18 +205,6 @@ class FilteredSource(SourceWrapper):
     def needed(self, used: Collection[str]) -> set[str]:
         """Return the required source columns, also for the condition."""
         return {*used, *self.condition.inputs}
-
-
-def nested_sources(source: Any) -> Iterator[Any]:
-    """Yield a source and all sources that it is derived from."""
-    yield source
-    tables = (getattr(source, name, None) for name in ("rows", "others"))
-    for below in (
-        getattr(source, "source", None),
-        *(getattr(rows, "source", None) for rows in tables),
-    ):
-        if below is not None:
-            yield from nested_sources(below)
 
 
 def base_source(source: RowSource) -> RowSource:

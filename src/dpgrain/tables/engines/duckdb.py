@@ -18,7 +18,6 @@ from dpgrain._progress import step
 from dpgrain.errors import ParameterError
 from dpgrain.tables.arrow_arrays import number_array, one_array
 from dpgrain.tables.elements import label_table
-from dpgrain.tables.engines.derived_columns import nested_sources
 from dpgrain.tables.engines.feed import (
     KEY_BITS,
     MIXING,
@@ -35,7 +34,7 @@ from dpgrain.tables.engines.sql import has_key_sql, key_sql, number_sql, quoted,
 from dpgrain.tables.groups import Dictionary, GroupCells, Groups, hash_words, md5_words
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.duckdb_connection import run_interruptible, translate_errors
-from dpgrain.tables.sources.source import RECORDS, RegionSource, transaction
+from dpgrain.tables.sources.source import RECORDS, RegionSource, nested_sources, transaction
 from dpgrain.tables.split import Split
 
 Answer = TypeVar("Answer")

@@ -13,7 +13,7 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.facts import Fact
 from dpgrain.scope.regions import Region
-from dpgrain.tables.engines.derived_columns import CompiledExpression, nested_sources
+from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.features import Aggregate, deduplicate, parse_feature
 from dpgrain.tables.engines.joins import UserJoin
@@ -23,7 +23,7 @@ from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import TEXT
 from dpgrain.tables.sources.distinct_rows import DistinctRows
 from dpgrain.tables.sources.duckdb_connection import memory_limit
-from dpgrain.tables.sources.source import RowSource, SourceWrapper
+from dpgrain.tables.sources.source import RowSource, SourceWrapper, nested_sources
 from dpgrain.units import Element, Unit, User
 
 # Share of DuckDB's memory for the states of a pass; with more, DuckDB groups, stores and encrypts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -85,6 +85,18 @@ def select(source: RowSource, region: Region) -> tuple[RowSource, Region]:
         selected: tuple[RowSource, Region] = source.select(region)
         return selected
     return source, region
+
+
+def nested_sources(source: Any) -> Iterator[Any]:
+    """Yield a source and all sources that it is derived from."""
+    yield source
+    tables = (getattr(source, name, None) for name in ("rows", "others"))
+    for below in (
+        getattr(source, "source", None),
+        *(getattr(rows, "source", None) for rows in tables),
+    ):
+        if below is not None:
+            yield from nested_sources(below)
 
 
 def transaction(
