@@ -19,6 +19,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import baselines as bl
 import numpy as np
@@ -67,7 +68,8 @@ def draw(law: str, records: int, seed: int) -> tuple[Array, Array]:
 def released(method: str, vectors: Array, centre: Array, records: int, seed: int) -> Array:
     """One release."""
     radius = bl.gaussian_radius(USERS, records, DIMENSION, 0.01)
-    options = (vectors, EPSILON, DELTA, "replace", np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    options: tuple[Any, ...] = (vectors, EPSILON, DELTA, "replace", rng)
     match method:
         case "Huberized mean":
             return bl.huberized(*options, radius=radius)
