@@ -142,10 +142,9 @@ def test_published_labels_do_not_follow_the_first_row(case: tuple[list[Any], Any
     assert len(said) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [2.7, 3.0, 3.2])
 def test_single_unit_label_is_selected_as_rarely_as_charged(threshold: float) -> None:
-    event, units = Selection(0.5, threshold, 1, Contribution("user", "shared")), 200_000
+    event, units = Selection(0.5, threshold, 1, Contribution("user", "shared")), 50_000
     # Two labels that many have are named in any case.
     values = np.concatenate([np.arange(float(units)), np.repeat(units + np.arange(2.0), 1000)])
     rows = arrange(len(values), np.arange(len(values)), None, User())

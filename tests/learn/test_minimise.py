@@ -202,12 +202,14 @@ def test_block_moves_a_round_by_at_most_the_clip() -> None:
         ({"X": np.ones(3)}, "X and y must be"),
         ({"rounds": 0}, "rounds must be"),
         ({"epsilon": 0.0}, "epsilon must be"),
+        ({"start": ["Ann"]}, "start must be a list of numbers"),
     ],
 )
 def test_invalid_parameters_are_reported(wrong: dict[str, Any], message: str) -> None:
     values: dict[str, Any] = {"X": X, "y": Y, "start": np.zeros(3), "solver": STEPS, "epsilon": 1.0}
-    with pytest.raises(ParameterError, match=message):
+    with pytest.raises(ParameterError, match=message) as caught:
         minimise(Squared(), **{**values, **wrong})
+    assert caught.value.__context__ is None
 
 
 def test_cancelling_records_are_bounded_by_rounding() -> None:

@@ -166,6 +166,18 @@ def test_a_score_takes_a_tenth_of_a_run(unit: Unit, relation: Relation) -> None:
     assert mu == pytest.approx(math.sqrt(0.1) * gaussian_mu(0.5, asked.promise.delta))
 
 
+def test_the_worst_of_two_settings_is_charged() -> None:
+    settings = [
+        LinearRegression(epsilon=1.0, rounds=2, clip=clip).config() for clip in (1.0, "auto")
+    ]
+    noise = tuning._calibrate_fits(settings[0].promise, settings, 9.0)
+    fits = noise.event.candidate.parts[0]
+    assert isinstance(fits, Parallel)
+    assert len(fits.events) == 2
+    for fit in fits.events:
+        assert SelectBest((fit, noise.score), 9.0).epsilon(1e-6) <= 1.0
+
+
 @pytest.mark.slow
 def test_the_worst_of_different_fits_is_charged() -> None:
     model = HuberRegressor(epsilon=1.0, random_state=0)

@@ -75,7 +75,14 @@ TWO_PARTS = (
 )
 
 
+# Only one of two intervals contains records without a value.
+ONE_MISSING = tuple(
+    Region((Side("a", Span("whole", 0, 2), missing, kind="BIGINT"),)) for missing in (True, False)
+)
+
+
 @example(*TWO_PARTS)
+@example(*ONE_MISSING)
 @given(regions, regions)
 def test_operations_agree_with_sets(one: Region, two: Region) -> None:
     assert apart(one.both(two)) == held(one) & held(two)

@@ -164,6 +164,7 @@ def test_invalid_query_raises_one_sentence_before_reading(number: int) -> None:
     ask, arguments, options, words = WRONG[number]
     with pytest.raises((dg.ParameterError, dg.SchemaError), match=words) as caught:
         ask(unread(), *arguments, **{**GOOD, **options})
+    assert caught.value.__context__ is None
     text = str(caught.value)
     assert text.endswith(".")
     assert "\n" not in text
