@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -152,3 +153,12 @@ def test_named_folder_of_tables_is_used(tmp_path: Path, monkeypatch: pytest.Monk
         _files.data_folder("words.csv")
     (tmp_path / "words.csv").touch()
     assert _files.data_folder("words.csv") == tmp_path
+
+
+def test_special_files_and_invalid_names_are_rejected(tmp_path: Path) -> None:
+    pipe, name = tmp_path / "pipe.csv", tmp_path / "\udcff.csv"
+    os.mkfifo(pipe)
+    for path, reason in ((pipe, "not a regular file"), (name, "choose a name in UTF-8")):
+        with pytest.raises(DataError, match=reason):
+            _files.check_writable(path)
+    assert not _files.exists(tmp_path / ("x" * 5000))

@@ -97,8 +97,8 @@ def atomic_write(path: Path, *, promise: Mapping[str, Any] | None = None) -> Ite
     temporary names first, the old guarantee is removed before the old numbers, and the new
     guarantee is renamed before the new numbers.
     """
+    _require_file(path)
     with _writing(path), ExitStack() as stack:
-        _require_file(path)
         part = stack.enter_context(_temporary_file(path))
         yield part
         guarantee_file = guarantee_path(path)
@@ -212,10 +212,9 @@ def make_folder(path: Path) -> None:
 def check_writable(path: str | Path) -> None:
     """Raise DataError if ``path`` is not writable, before any budget is spent."""
     path = Path(path)
-    with _writing(path):
-        _require_file(path)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
-            pass
+    _require_file(path)
+    with _writing(path), tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
+        pass
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ ROWS = pa.table({"who": [1, 2], "paid": [1.0, 2.0], "y": [1.0, 2.0]})
 def test_each_release_is_audited_or_states_why_not(tmp_path: Path) -> None:
     path = tmp_path / "releases.toml"
     path.write_text(FILE, encoding="utf-8")
-    found = dg.audit_releases(path, dg.read(ROWS, user="who"), units=[1], seconds=3, random_state=1)
+    found = dg.audit_releases(path, dg.read(ROWS, user="who"), units=[1], seconds=1, random_state=1)
     audited = {*found, *found.by_hand}
     assert audited == {"visits", "line"}
     visits = found["visits"]

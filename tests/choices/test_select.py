@@ -155,6 +155,21 @@ def test_the_loss_of_the_winner(relation: Relation) -> None:
     assert found.std() == pytest.approx(error, rel=0.35)
 
 
+def test_error_of_a_ratio_has_the_noise_of_both_sums() -> None:
+    width, step = 2.0, 1e-4
+
+    def mean(lost: float, rest: float) -> float:
+        return lost / (lost + rest)
+
+    slopes = (
+        (mean(30 + step, 70) - mean(30, 70)) / step,
+        (mean(30, 70 + step) - mean(30, 70)) / step,
+    )
+    found = module._LossSums(30.0, 70.0).chosen(0, width, None)
+    assert found.mean == pytest.approx(0.3)
+    assert found.spread == pytest.approx(math.sqrt(2.0) * width * math.hypot(*slopes), rel=1e-4)
+
+
 def noisy_totals(losses: Array, draws: int) -> list[module._LossSums]:
     source, exact = SeededSource(5), module._LossSums.create(losses)
     part = Laplace(4.0, ONE)

@@ -215,6 +215,18 @@ def test_each_statistic_has_a_command(
     assert command("guarantee", saved).returncode == 0
 
 
+def test_page_with_another_suffix_is_rejected_before_publishing(
+    visits: Path, tmp_path: Path, command: Command
+) -> None:
+    output, page = tmp_path / "out.csv", tmp_path / "page.csv"
+    done = command(
+        "count", visits, "--unit", "user", *PROMISE, "--output", output, "--report", page
+    )
+    assert done.returncode != 0
+    assert "--report 'page.csv' is written as an HTML page" in " ".join(done.stderr.split())
+    assert not output.exists()
+
+
 @pytest.mark.parametrize("columns", ["topic,page", "topic, page"])
 def test_groups_may_be_listed_with_a_comma(columns: str, visits: Path, command: Command) -> None:
     done = command("count", visits, "--by", columns, "--unit", "user", *PROMISE, "--json")

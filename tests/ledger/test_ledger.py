@@ -44,6 +44,8 @@ def test_a_place_can_be_in_an_environment_variable(
     assert cases.made("env:VISITS_LEDGER").id == dg.Ledger(place).id
     with refuses("place", "environment variable that is set, not 'NO_LEDGER'"):
         dg.Ledger("env:NO_LEDGER")
+    with refuses("place", "must be a file"):
+        dg.Ledger("/")
 
 
 @pytest.mark.parametrize(
@@ -544,6 +546,8 @@ def test_a_ledger_knows_its_own_lines(place: str, tmp_path: Any) -> None:
     for wrong in ({"number": receipt.number + 1}, {"hash": "f" * 64}):
         with pytest.raises(dg.DataError, match="replaced by an older copy"):
             made.contains(dataclasses.replace(receipt, **wrong))
+    with refuses("receipt"):
+        made.contains(str(receipt))  # type: ignore[arg-type]
 
 
 # -- processes ---

@@ -147,10 +147,13 @@ def test_report_states_a_missing_guarantee(written: dict[str, sums.Written]) -> 
     assert "downwards there is" not in written["vectors"].text
 
 
-@pytest.mark.parametrize("place", ["missing/page.html", "folder"])
-def test_unwritable_place_leaves_no_file(place: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [("missing/page.html", "cannot be written"), ("folder", "not a regular file")],
+)
+def test_unwritable_place_leaves_no_file(place: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    with pytest.raises(dg.DataError, match="cannot be written"):
+    with pytest.raises(dg.DataError, match=reason):
         sums.PROTOCOLS["one user"].report(tmp_path / place)
     assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
 
