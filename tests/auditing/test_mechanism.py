@@ -96,10 +96,37 @@ def test_numbers_of_any_kind_are_counted() -> None:
     class Odd(Noisy):
         def draw(self, data: int, count: int) -> Any:
             numbers = super().draw(data, count)
-            numbers[:3] = math.nan, math.inf, -math.inf
+            numbers[:2] = math.inf, -math.inf
             return numbers.tolist()
 
     assert dg.audit(Odd(LAWS["laplace"][0]), units=[1], draws=40_000).verdict != "violated"
+
+
+def test_equal_neighbours_are_not_kept() -> None:
+    class Off(Noisy):
+        def neighbours(self, units: int, relation: Relation) -> tuple[int, int]:
+            return 0, 5 * (units - 1)
+
+    assert dg.audit(Off(LAWS["laplace"][0]), units=[1], draws=40_000).verdict == "weak"
+
+
+def test_an_outcome_without_order_is_rejected() -> None:
+    class Undefined(Noisy):
+        def draw(self, data: int, count: int) -> NDArray[Any]:
+            return np.where(self.random.random(count) < 0.01 * data, np.nan, 0.0)
+
+    with refuses("query", "NaN", "−inf"):
+        dg.audit(Undefined(LAWS["laplace"][0]))
+
+
+def test_repeated_noise_is_rejected() -> None:
+    class Seeded(Noisy):
+        def draw(self, data: int, count: int) -> NDArray[Any]:
+            self.random = np.random.default_rng(1)
+            return super().draw(data, count)
+
+    with refuses("query", "new random numbers", "generator once"):
+        dg.audit(Seeded(LAWS["laplace"][0]))
 
 
 @pytest.mark.parametrize(

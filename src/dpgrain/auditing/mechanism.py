@@ -149,7 +149,8 @@ class _MechanismRun:
         elif (far := self.mechanism.neighbours(_TWICE * units, relation)) is not None:
             # Half of the noise is as easy to detect as twice the units.
             found = self._count(far, seconds / 2).bound(delta, alpha)
-            seen = float(_TWICE) if found > claim else float("inf")
+            # If the neighbours do not differ at all, neither do they with half of the noise.
+            seen = float(_TWICE) if found > claim and bound > 0 else float("inf")
         return AuditLine(
             units, relation, claim, Bound(bound, seen), Bound(None), curve=counts.curve()
         )
@@ -158,6 +159,7 @@ class _MechanismRun:
         """Draw on both neighbours, and count the numbers by thresholds of the first draws."""
         until, counts = time.monotonic() + seconds, ScoreCounts.empty()
         pilot = [self._numbers(data, _PILOT) for data in pair]
+        self._check_fresh(pair[0], pilot[0])
         edges = np.unique(np.concatenate(pilot))
         edges = edges[np.unique(np.linspace(0, len(edges) - 1, BINS - 1).astype(int))]
         # Larger numbers are more likely on the first of the two.
@@ -174,6 +176,15 @@ class _MechanismRun:
                 break
         return counts
 
+    def _check_fresh(self, data: Any, first: FloatArray) -> None:
+        """Reject a mechanism that repeats its random numbers."""
+        if first.min() < first.max() and np.array_equal(first, self._numbers(data, first.size)):
+            raise ParameterError(
+                "query must draw new random numbers in each call, but two calls returned the same; "
+                "create the generator once, outside of draw.",
+                name="query",
+            )
+
     def _numbers(self, data: Any, count: int) -> FloatArray:
         """Return the numbers of independent runs."""
         try:
@@ -184,6 +195,12 @@ class _MechanismRun:
             raise ParameterError(
                 f"query must draw one number for each of {count:,} runs, of shape (count,); map "
                 "vectors to the coordinate in which the neighbours differ.",
+                name="query",
+            )
+        if np.isnan(numbers).any():
+            raise ParameterError(
+                "query must not draw NaN, which has no order; return a number of its own for this "
+                "outcome, such as −inf.",
                 name="query",
             )
         return np.nan_to_num(numbers)
