@@ -384,6 +384,7 @@ def plot(path: Path, users: Sequence[int], found: dict[str, list[tuple[float, in
             loc="upper center",
             bbox_to_anchor=(0.5, -0.13),
             ncols=2,
+            handlelength=3.5,
         )
     panels[0].set_ylabel("excess, worst of the family")
     figure.savefig(path, dpi=120)

@@ -56,6 +56,7 @@ OWN: Mapping[str, Sequence[str]] = {
     "epsilon": ("typical_records",),
     "by": ("elements_per_user", "marginals"),
     "bounds": ("correlation", "covariance", "quantiles"),
+    "estimate_clipping": ("correlation", "covariance"),
     "table": ("distribution",),
     "domain": ("histogram", "marginals", "top"),
     "value": ("count", "quantile"),

@@ -44,6 +44,7 @@ SHARE: Mapping[str, Sequence[Any]] = {"estimate_clipping": (False, True)}
 BOUNDS: Mapping[str, Sequence[Any]] = {**GROUPED, "bounds": (None, (-1.0, 1.0), (0.0, 2.0))}
 PAIRS: Mapping[str, Sequence[Any]] = {
     **GROUPED,
+    **SHARE,
     "bounds": ((-1.0, 1.0), (0.0, 2.0)),
     "other": ("x", "x / 2"),
     "other_bounds": ((-1.0, 1.0),),

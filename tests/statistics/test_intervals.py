@@ -366,7 +366,7 @@ def test_an_explicit_bound_spends_nothing_on_the_share() -> None:
     release = dg.count(table, epsilon=1.0, clip=9.0, random_state=1, **USER)
     assert release.units is None
     assert "clipped_share" not in release.to_arrow().column_names
-    assert "The share of clipped users was not estimated" in notes(release)[0]
+    assert "Share of clipped users: not estimated" in notes(release)[0]
 
 
 def test_files_keep_the_numbers_of_units(tmp_path: Path) -> None:

@@ -95,8 +95,8 @@ def test_metadata_are_kinds_and_numbers_in_json() -> None:
     lines = description(asked)
     assert lines["weight"] == "x clamped to [0, 1]"
     assert lines["take care"] == (
-        "almost no numbers were found (3 in total, with a standard error of 40): ask the curator to "
-        "check the column and its decimal mark (--check); sentence of an older file"
+        "almost no numbers were found (3 ± 40): ask the curator to check the column (--check); "
+        "sentence of an older file"
     )
     assert "domain" not in lines
     assert asked.to_dict()["care"] == [care[0], "sentence of an older file"]

@@ -128,6 +128,18 @@ def test_answers_have_their_own_range(name: str, unit: Any) -> None:
     assert high == 5.0
 
 
+@pytest.mark.parametrize("unit", [dg.Record(), dg.Element("g"), dg.User()])
+@pytest.mark.parametrize("name", ["mean", "std"])
+def test_a_single_integer_is_published(name: str, unit: Any) -> None:
+    rows = {"who": range(4000), "g": np.arange(4000) % 2, "x": np.full(4000, 7)}
+    found = getattr(dg, name)(
+        dg.read(pa.table(rows), user="who"), "x", by="g", domain=[0, 1], unit=unit,
+        random_state=1, **OPTIONS,
+    )  # fmt: skip
+    assert found.metadata.found == (6.0, 7.0)
+    assert (np.abs(found.estimate - (7 if name == "mean" else 0)) < 0.3).all()
+
+
 def test_limits_of_the_share_outside_are_valid() -> None:
     """One in twenty answers is 7, which no count of 500 people shows."""
     values = np.tile([0.0, 1.0, 1.0, 0.0], 125)

@@ -174,7 +174,7 @@ def test_seeded_lines_are_named(tmp_path: Path) -> None:
         assert ("NOT PRIVATE: seeded noise in line 6" in str(caught.value)) == seeded
 
 
-def test_release_of_names_at_the_delta_of_a_ledger_fits(tmp_path: Path) -> None:
+def test_release_of_names_at_a_ledgers_delta_fits(tmp_path: Path) -> None:
     table = dg.read(pa.table({"who": range(300), "page": ["a", "b", "c"] * 100}), user="who")
     promise = LastingPromise.of(dg.User(), 2.0, 1e-6)
     with dg.Ledger.create(tmp_path / "l", name="l", promises=[promise], user="who") as ledger:

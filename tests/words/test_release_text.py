@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,20 +93,24 @@ def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
 
 def test_notes_state_interval_and_clipping(skewed: dg.Histogram) -> None:
     said, warning = notes(skewed)
-    assert said.startswith(
-        "95% interval (low to high) for the clipped total; it covers the noise only, not the clipping; "
-        "at_least: 95% lower bound for the unclipped total; clipped_share: 95% upper limit on the "
-        "share of users' contributions to one item that were clipped. Rows without a value in 'who' "
-        "or 'item' are dropped"
+    assert said == (
+        "95% interval (low to high) for the clipped total; it covers the noise only, not the clipping."
     )
     assert said in repr(skewed)
+    meanings = column_meanings(skewed)
+    assert meanings["low, high"] == said.replace(" (low to high)", "").rstrip(".")
+    assert meanings["at_least"].startswith("95% lower bound for the unclipped total")
+    assert meanings["clipped_share"].startswith(
+        "95% upper limit on the share of users' contributions to one item that were clipped"
+    )
+    assert meanings["Rows"].startswith("rows without a value in 'who' or 'item' are dropped")
     assert re.match(
         r"Warning: clipping may matter in [0-9]+ of 40 items \(see clipped_share\)", warning
     )
     unknown = replace(
         skewed, complete_units=None, metadata=replace(skewed.metadata, counts_clipped=False)
     )
-    share = "The share of clipped users' contributions to one item was not estimated."
+    share = "Share of clipped users' contributions to one item: not estimated."
     assert share in notes(unknown)[0]
     after, _ = notes(skewed.shrunk())
     assert after.startswith(
@@ -156,6 +161,8 @@ def test_any_release_prints_four_notes_and_explains_each_column(
         rows = min(len(each), 5) + 1 if len(each) else 0
         below = [line for line in lines[rows:] if not line.startswith("[")]
         assert len(below) <= 4, below
+        lines_of_notes = [line for note in notes(each) for line in textwrap.wrap(note, 100)]
+        assert len(lines_of_notes) <= 4, lines_of_notes
         assert below[-2:] == [each.guarantee.summary, POINTER]
         numbers = each.to_arrow().column_names[len(each.groups.names) :]
         assert [column for column in numbers if column != "take care"] == [
@@ -320,7 +327,7 @@ def test_counts_of_people_show_the_bound_and_no_share() -> None:
     bound = format_limit(float(release.clip[0]))
     said = f"(scaled down together) to at most l2 norm {bound} (√k for k items), chosen "
     assert said in title(release)
-    assert notes(release)[0].count("%") == notes(release)[0].count("95%") == 2
+    assert notes(release)[0].count("%") == notes(release)[0].count("95%") == 1
     assert "affected" not in str(release)
 
 
@@ -328,7 +335,7 @@ def test_titles_of_two_columns_show_both_ranges() -> None:
     for ask in (dg.covariance, dg.correlation):
         pair = ask(releases.shop(), "paid", "item", bounds=(1, 30), other_bounds=(0, 5), **OPTIONS)
         assert " of paid clamped to [1, 30] and item clamped to [0, 5], over records" in title(pair)
-        assert "a finite number in both columns are dropped" in notes(pair)[0]
+        assert "a finite number in both columns are dropped" in column_meanings(pair)["Rows"]
 
 
 def test_bounds_of_cells_are_not_called_bounds_of_elements() -> None:
@@ -363,7 +370,7 @@ def test_titles_show_filters() -> None:
     assert "only" not in title(dg.count(releases.shop(), **OPTIONS))
 
 
-def test_notes_describe_dropped_rows() -> None:
+def test_explain_describes_dropped_rows() -> None:
     shop = releases.shop()
     for release, missing in (
         (dg.count(shop, **OPTIONS), "a value in 'who'"),
@@ -373,7 +380,7 @@ def test_notes_describe_dropped_rows() -> None:
         ),
         (dg.top(shop, "name", **OPTIONS), "a value in 'who' or 'name'"),
     ):
-        assert notes(release)[0].endswith(f" Rows without {missing} are dropped.")
+        assert column_meanings(release)["Rows"] == f"rows without {missing} are dropped"
     mail = {"sender": ["a", "b"], "receiver": ["b", None], "size": [1.0, 2.0]}
     owned = dg.sum(
         dg.read(pa.table(mail), user=["sender", "receiver"]),
@@ -382,8 +389,8 @@ def test_notes_describe_dropped_rows() -> None:
         clip=2.0,
         **OPTIONS,
     )
-    assert notes(owned)[0].endswith(
-        " Rows with neither 'sender' nor 'receiver', or without a finite number in 'size', are dropped."
+    assert column_meanings(owned)["Rows"] == (
+        "rows with neither 'sender' nor 'receiver', or without a finite number in 'size', are dropped"
     )
     assert title(owned) == (
         "Sum of size clamped to [0, 9], each record counted once for all its users, or less where "
@@ -427,9 +434,10 @@ def test_stated_bounds_note_excludes_clamped_parts_from_intervals(
     assert "the nearer bound" in stated.report(tmp_path / "page.html").read_text() or (
         f"V{said}" in (tmp_path / "page.html").read_text()
     )
-    found = " ".join(notes(RANGED[name](releases.shop(), **OPTIONS)))
-    assert found.count("n average over users, at most ") == 1
-    assert found.count(" and clamped, by an unknown amount. ") == 1
+    found = RANGED[name](releases.shop(), **OPTIONS)
+    assert " ".join(notes(found)).count("% of values, averaged over users, were outside ") == 1
+    assert found.explain().count("n average over users, at most ") == 1
+    assert " ".join(found.explain().split()).count(" and clamped, by an unknown amount") == 1
 
 
 @pytest.mark.parametrize("ask", [dg.covariance, dg.correlation])
@@ -489,7 +497,6 @@ def test_explain_states_the_effect_of_ranking() -> None:
         if "counts" in how:
             expected = expected.replace("counts", "scores")
         assert column_meanings(release)["Ranking"] == expected
-        assert "it ignores the ranking, which raises the largest slightly" in notes(release)[0]
     assert "Ranking" not in column_meanings(dg.histogram(shop, "name", **options))
 
 
@@ -678,12 +685,26 @@ def test_ranges_report_the_average_over_units() -> None:
         ),
     }
     for said, release in made.items():
-        assert said in notes(release)[0]
-        weighted = "; users with varied values weigh more)" in notes(release)[0]
-        assert weighted == (release.noise == "gaussian")
+        values = column_meanings(release)["Values"]
+        assert said in f"{values[:1].upper()}{values[1:]}"
+        assert ("; users with varied values weigh more)" in values) == (release.noise == "gaussian")
+        assert "% of values, averaged over users, were outside [" in notes(release)[0]
     rows = dg.sum(shop, "paid", **{**OPTIONS, "unit": dg.Record()})
-    assert "n average over" not in notes(rows)[0]
-    assert "% of all values of paid were outside [" in notes(rows)[0]
+    assert "n average over" not in column_meanings(rows)["Values"]
+    assert "% of values were outside [" in notes(rows)[0]
+
+
+def test_a_release_without_visible_numbers_has_one_reason() -> None:
+    rows = pa.table({"who": range(40), "g": ["a", "b"] * 20, "x": np.arange(40) - 20.0})
+    found = dg.sum(
+        dg.read(rows, user="who"), "x", by="g", domain=["a", "b"], **{**OPTIONS, "epsilon": 0.1}
+    )
+    assert np.isnan(found.estimate).all()
+    said, warning = notes(found)
+    assert said.endswith("Blank estimates did not stand out from the noise.")
+    assert "at_least" not in said
+    assert warning.startswith("Warning: no number exceeded the noise: pass bounds= ")
+    assert ";" not in warning
 
 
 def test_titles_describe_the_values_of_people() -> None:
@@ -716,7 +737,7 @@ def test_titles_describe_the_values_of_people() -> None:
 
 def test_an_error_of_zero_is_explained() -> None:
     people = releases.shop().per_user(visits="count()")
-    said = "Quantiles are integers: where std_error is 0, "
+    said = "Where std_error is 0, the interval is one integer, although others are possible."
     sure = {**OPTIONS, "epsilon": 100.0}
     assert said in notes(dg.quantile(people, "visits", bounds=(0, 8), **sure))[0]
     other = dg.quantile(releases.shop(), "paid", bounds=(0, 50), **sure)
@@ -728,7 +749,7 @@ def test_sums_of_both_signs_explain_the_missing_minimum() -> None:
     table = dg.read(pa.table({"who": range(900), "x": np.arange(900) % 7 - 3.0}), user="who")
     options: dict[str, Any] = {"unit": dg.User(), "epsilon": 1, "delta": 1e-6, "random_state": 1}
     found, stated = dg.sum(table, "x", **options), dg.sum(table, "x", bounds=(0, 7), **options)
-    reason = "no lower bound for the unclipped total"
+    reason = "here is no at_least, because values may be negative"
     for text in (str(found), found.explain()):
         assert reason in " ".join(text.split())
     for text in (str(stated), stated.explain()):

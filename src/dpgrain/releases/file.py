@@ -217,7 +217,10 @@ def read_file(
     text = _text(path)
     stated = _stated(path, text)
     for name in stated:
-        if name not in _TOP:
+        section = "budget" if name in _BUDGET else "table" if name in _TABLE else ""
+        if section and name not in _TOP:
+            errors.add("the file:", f"{name!r} is a key of [{section}]; move it there.")
+        elif name not in _TOP:
             errors.add_unknown("the file:", name, _TOP, "a table of a release file")
     sections = _table_sections(stated, table, errors)
     errors_of = {name: errors.of_table(name) for name in sections}

@@ -13,7 +13,7 @@ All functions of this module process noisy counts only (post-processing).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -189,11 +189,13 @@ class ChosenBounds:
         bounds: (K,) clipping bounds, in the units of the norms.
         seen: (K,) True for cells with blocks above the noise.
         clipped: 95% lower limit on the share of blocks above their bound; 0 if unknown.
+        lost: (K,) likely share of the norms of all blocks that is beyond their bounds.
     """
 
     bounds: FloatArray
     seen: BoolArray
     clipped: float = 0.0
+    lost: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def at_most(self, high: float) -> ChosenBounds:
         """Return these bounds limited to ``high``."""
@@ -205,7 +207,7 @@ class ChosenBounds:
 
     def take(self, cells: IntArray) -> ChosenBounds:
         """Return the bounds of each group, (V,), by its cell."""
-        return replace(self, bounds=self.bounds[cells], seen=self.seen[cells])
+        return replace(self, bounds=self.bounds[cells], seen=self.seen[cells], lost=np.zeros(0))
 
 
 def choose_bounds(
@@ -302,6 +304,33 @@ def clipped_at_least(
     one, rest = (np.array(part.sum()) for part in parts)
     low, _ = ratio_interval(one, rest, radius, parts[0].size, parts[1].size)
     return float(low)
+
+
+def likely_lost(
+    noisy_counts: FloatArray,
+    edges: FloatArray,
+    count_sd: float,
+    bounds: FloatArray,
+    law: Law = "gaussian",
+) -> FloatArray:
+    """Return the likely share of the norms of visible blocks beyond the bound of each cell, (K,).
+
+    Args:
+        noisy_counts: (K, B) noisy numbers of blocks.
+        edges: (B + 1,) a geometric sequence of norms.
+        count_sd: standard deviation of the noise of a count.
+        bounds: (K,) clipping bounds.
+        law: noise distribution of the counts.
+
+    >>> counts, edges = np.array([[900.0, 0.0, 100.0]]), np.array([1.0, 4, 16, 64])
+    >>> likely_lost(counts, edges, 4.0, np.array([16.0])).round(2)
+    array([0.33])
+    """
+    top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0], law)
+    seen = np.arange(noisy_counts.shape[1]) <= top[:, None]
+    points, mass = _spread(np.where(seen, np.maximum(noisy_counts, 0.0), 0.0), edges)
+    beyond = (mass * np.maximum(points - bounds[:, None], 0.0)).sum(axis=1)
+    return np.asarray(beyond / np.maximum(mass @ points, np.finfo(np.float64).tiny))
 
 
 def can_pool(cells: int) -> bool:

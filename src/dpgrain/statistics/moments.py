@@ -121,7 +121,7 @@ class MeanQuery(SumsQuery[Estimates]):
             )
         else:
             bottom, top = part - z * error, part + z * error
-        below, above = _clamped(measured)
+        below, above = (part + width * _shifted(measured) for part in _clamped(measured))
         return measured.as_estimates(
             low + width * part,
             width * error,
@@ -226,11 +226,12 @@ class VarianceQuery(SumsQuery[Estimates]):
         error = _bounded_error(np.linalg.norm(slope, axis=0) * measured.sd, whole)
         known = whole.count > 4 * whole.count_error
         half = np.where(known, half_width(self.noise) * error, np.inf)
+        shifted = width**2 * _shifted(measured)
         return measured.as_estimates(
             width**2 * spread,
             width**2 * np.minimum(error, 0.25),
-            width**2 * np.maximum(spread - half, 0.0),
-            width**2 * np.minimum(spread + half, 0.25) + sum(_clamped(measured)),
+            np.maximum(width**2 * (spread - half) - shifted, 0.0),
+            width**2 * np.minimum(spread + half, 0.25) + sum(_clamped(measured)) + shifted,
             whole.count,
             whole.count_error,
         )
@@ -386,6 +387,11 @@ def _clamped(measured: NoisySums) -> tuple[FloatArray, FloatArray]:
         # Estimates of the rows are averaged with people without records.
         rows = np.clip(measured.masses.sum(axis=1) / measured.everyone, 0.0, 1.0)
     return measured.clamped.below * rows, measured.clamped.above * rows
+
+
+def _shifted(measured: NoisySums) -> FloatArray:
+    """Return the likely effect of clipping on each estimate, (V,), in (squared) ranges."""
+    return np.zeros(len(measured.groups)) if measured.shifted is None else measured.shifted
 
 
 def _range(measured: NoisySums) -> tuple[float, float]:

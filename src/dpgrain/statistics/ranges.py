@@ -31,7 +31,7 @@ _MOSTLY = 1.6448536269514722
 # Standard errors for a clear fall of counts, and for a likely count.
 _CLEARLY, _LIKELY = 3.0, 2.0
 # Smallest fall of counts beyond the fullest bin, and for a tail with a clear curvature.
-_FALLING, _CURVED = 1.2, 2.0
+_FALLING, _CURVED = 1.2, 4.0
 # Smallest fall from bin to bin, close to infinite means; and an expected count that hardly occurs.
 _SLOWEST, _HARDLY = 2.2, 0.05
 # Factor of the likely clamped part in intervals, because the tail is a guess.

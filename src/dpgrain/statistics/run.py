@@ -26,6 +26,7 @@ from dpgrain.statistics.bounds import (
     choose_bounds,
     clipped_at_least,
     group_scales,
+    likely_lost,
     pooled_bounds,
     rough_bounds,
 )
@@ -54,12 +55,16 @@ if TYPE_CHECKING:
 _STANDS_OUT = 3.0
 # Share of clipped contributions from which a mean is flagged.
 _MOSTLY_CLIPPED = 0.5
-# Likely clamped part ÷ result from which this is flagged: as large as a mean, a sum or a deviation.
-_FAR = {1: 1.0, 2: 3.0}
+# Twice the likely clamped part ÷ result from which this is flagged: for a mean or a sum half of the
+# result is likely outside, and for a variance a quarter, because a few invisible values decide it.
+_FAR = {1: 1.0, 2: 0.5}
+# Lower limit of the flagged share outside of a chosen range, which excludes few values unless many
+# are invisible.
+_MANY_OUTSIDE = 0.1
 # Approximate ratio of a clipping bound to the mean block of several records.
 _BOUND_TO_MEAN = 2.0
-# Largest expected noise energy with scales of groups ÷ energy without, as a ratio of deviations:
-# most groups gain even if the largest ones do not.
+# Largest expected noise with scales of groups ÷ noise without: most groups gain even if the largest
+# ones do not.
 _SCALED_MOST = 1.1
 
 
@@ -79,6 +84,8 @@ class NoisySums:
         seen: False if a range was to be chosen and no number exceeded the noise, so the sums over
             the widest range have no information.
         clamped: likely effect of clamping to a privately chosen range; None if it is not estimated.
+        shifted: (V,) likely effect of clipping on a mean in a privately chosen range, in ranges, or on
+            a variance, in squared ranges.
     """
 
     groups: Groups
@@ -93,6 +100,7 @@ class NoisySums:
     everyone: int | None = None
     seen: bool = True
     clamped: Clamped | None = None
+    shifted: FloatArray | None = None
 
     def as_histogram(
         self, *, scale: float = 1.0, sign: float = 1.0, signed: bool = False
@@ -173,7 +181,9 @@ class NoisySums:
         if not len(self.groups) or count > _STANDS_OUT * noise:
             return self.metadata
         warning = ("few-numbers", max(count, 0.0), noise)
-        return replace(self.metadata, care=(warning, *self.metadata.care))
+        # Without visible numbers, no bound is visible either.
+        others = (care for care in self.metadata.care if care[0] != "no-bound")
+        return replace(self.metadata, care=(warning, *others))
 
 
 def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
@@ -216,7 +226,8 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
                 data = data.with_factors(1 / scales)
             clip = chosen.bounds
             if not chosen.seen.any():
-                care.append(("no-bound",))
+                # Without a visible number, all estimates are unknown anyway.
+                care += [] if care else [("no-bound",)]
             elif query.measure.ratio and chosen.clipped > _MOSTLY_CLIPPED:
                 care.append(("mostly-clipped", math.floor(100 * chosen.clipped)))
         grid = Grid(clip, grid_bits(events.sums.noise_multiplier), query.norm)
@@ -244,8 +255,12 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         learned["beyond"] = outside[2]
         if result is None:
             learned["outside"] = outside[0]
-            if outside[1] > 0:
-                care.append(("clamped", float(rounded_down(100 * outside[1], 2))))
+        if outside[1] > (0.0 if result is None else _MANY_OUTSIDE):
+            care.append(("clamped", float(rounded_down(100 * outside[1], 2))))
+    shifted = None
+    if chosen is not None and result is not None and query.measure.power and query.measure.ratio:
+        shifted = query.measure.spread_bias(result.spread) * chosen.lost
+        learned["widened"] = True
     # In the order of the public domain, or of the selected keys.
     order = np.argsort(known.positions)
     row, sums, scales = row[order], sums[order], scales[order]
@@ -262,6 +277,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         query.everyone,
         result is None or result.seen,
         None if result is None else result.clamped,
+        None if shifted is None else shifted[row],
     )
 
 
@@ -379,7 +395,7 @@ def _range(
     # The bound of a record is the norm of its contribution, because its coordinates are truncated
     # separately. Other blocks are scaled to norm 1.
     bound = rule.record_norm[query.norm] if blocks.block == "record" else 1.0
-    noisy = _value_counts(engine, query, rule.split(), groups, event, bound, charge)
+    noisy = _value_counts(engine, query, query.value, rule.split(), groups, event, bound, charge)
     sd, power = bound * noise_sd(event), query.measure.power
     noisy, integers = rule.parts(noisy, sd, query.noise)
     seen = rule.is_detectable(noisy, sd, query.noise)
@@ -410,12 +426,14 @@ def _range(
             clamped = near if near.share > 0 else None
     elif power is not None:
         clamped = rule.clamped(noisy, sd, bounds, query.noise, power)
-    return _Range(bounds, True, whole, spread, beyond, clamped)
+    # If only one integer is visible, the spread of the others is unknown.
+    return _Range(bounds, True, whole, spread or None, beyond, clamped)
 
 
 def _value_counts(
     engine: Engine,
     query: SumsQuery[Any],
+    value: str | None,
     split: Split,
     groups: Groups,
     event: Additive,
@@ -425,7 +443,7 @@ def _value_counts(
     """Return the noisy numbers of values of all groups by corner, for blocks of norm ``bound``."""
     _, blocks = query.range_blocks
     cells = blocks.cells(groups, public=True)
-    data = UserContributions(engine, blocks, groups, cells, query.value, split, joined=True)
+    data = UserContributions(engine, blocks, groups, cells, value, split, joined=True)
     grid = Grid(np.array([bound]), grid_bits(event.noise_multiplier), query.norm)
     drawn = charge.noisy(event, data.sums(grid), float(grid.radius[0]))
     return np.asarray(drawn * float(grid.step[0]), np.float64).ravel()
@@ -442,8 +460,12 @@ def _outside(
     event = query.events.outside
     if event is None:
         return None
+    value = query.value
+    if query.distance is not None:
+        value, bounds = query.distance, (0.0, 0.0)
     assert bounds is not None  # noqa: S101 - a plan with this part has stated or chosen bounds
-    inside, outside = _value_counts(engine, query, Outside(*bounds), groups, event, 1.0, charge)
+    split = Outside(*bounds)
+    inside, outside = _value_counts(engine, query, value, split, groups, event, 1.0, charge)
     radius = np.array(quantile_of("gaussian", 0.95) * noise_sd(event))
     low, high = ratio_interval(np.array(outside), np.array(inside), radius)
     share = max(outside, 0.0) / max(outside + inside, max(outside, noise_sd(event)))
@@ -477,8 +499,9 @@ def _choose(
         chosen = _choose_for_sums(noisy, edges, bias, blocks, data, query, charge)
     # The last edge may exceed the largest norm of interest, and the first be below the smallest.
     chosen = chosen.at_least(max(_record_norm(query), rule.low)).at_most(rule.high)
-    least = clipped_at_least(noisy, edges, noise_sd(event), chosen.bounds)
-    return replace(chosen, clipped=least)
+    counted = noisy, edges, noise_sd(event), chosen.bounds
+    lost = likely_lost(*counted, query.noise)
+    return replace(chosen, clipped=clipped_at_least(*counted), lost=lost)
 
 
 def _choose_for_sums(

@@ -80,6 +80,7 @@ class SumsQuery(Query[Published]):
         adaptive: True for a selection of unknown items in two rounds.
         estimate_clipping: True to count clipped units of a stated bound, and values outside of
             stated bounds; both are always counted for privately chosen ones.
+        distance: for pairs of numbers, the column that is 0 within both stated ranges.
     """
 
     statistic: Statistic
@@ -98,6 +99,7 @@ class SumsQuery(Query[Published]):
     best: int | None = None
     adaptive: bool = False
     estimate_clipping: bool | None = None
+    distance: str | None = None
     random_state: RandomState = None
     progress: bool | None = None
 
@@ -286,7 +288,8 @@ class SumsQuery(Query[Published]):
         if isinstance(self.bounds, AutoRange):
             # Other ranges clamp nothing, or are chosen from the counts of a tree.
             return self.measure.power is not None
-        return bool(self.estimate_clipping) and self.bounds is not None
+        stated = self.bounds is not None or self.distance is not None
+        return bool(self.estimate_clipping) and stated
 
     @cached_property
     def public(self) -> tuple[Groups, GroupCells] | None:

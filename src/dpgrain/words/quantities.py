@@ -26,19 +26,19 @@ _CAUTIONS = {
     "no-bound": "no contribution exceeded the noise, and the clipping bound is a guess: pass clip= "
     "or a larger epsilon=",
     "mostly-clipped": "at least {:,.0f}% of all contributions were clipped (95% confidence), so people "
-    "with many records count much less than in the statistic of all records: compute a mean for each "
-    "user first (per_user), or pass a larger clip= or epsilon=",
-    "clamped": "values outside of the stated bounds were clamped (at least {:,.2g}%, 95% "
+    "with many records count too little: publish a mean for each user (per_user), or pass a larger "
+    "clip= or epsilon=",
+    "clamped": "values outside of the bounds were clamped (at least {:,.2g}%, 95% "
     "confidence), so the interval may miss the statistic of all values",
-    "far-numbers": "values outside of the chosen range may be a large part of the result: pass "
-    "bounds= or a larger epsilon=",
+    "far-numbers": "rare values outside of the chosen range may be a large part of the result, and a "
+    "larger epsilon= hardly shows them: publish quantiles, or pass bounds= that contain all values",
     "hidden": "no estimate, because no contributions stood out from the noise",
     "clipping": "clipping may matter: see clipped_share",
     "no-estimate": "no estimate, because the noise allows almost any value",
     "no-low": "no lower end, because smaller values may be invisible in the noise",
     "no-high": "no upper end, because larger values may be invisible in the noise",
-    "few-numbers": "almost no numbers were found ({:,.0f} in total, with a standard error of "
-    "{:,.0f}): ask the curator to check the column and its decimal mark (--check)",
+    "few-numbers": "almost no numbers were found ({:,.0f} ± {:,.0f}): ask the curator to check the "
+    "column (--check)",
 }
 # Words for an aggregate of one user's rows, before the column.
 _AGGREGATES = {
@@ -405,7 +405,7 @@ def clipping_effect(metadata: ReleaseMetadata) -> str:
     if metadata.clipped is not None:
         most = f"at most {rounded_up(100 * metadata.clipped, 2)}% of {clipped_units(metadata)}"
         return f"{most} were clipped (95% confidence), by an unknown amount"
-    return f"the share of clipped {clipped_units(metadata)} was not estimated"
+    return f"share of clipped {clipped_units(metadata)}: not estimated"
 
 
 def clipped_units(metadata: ReleaseMetadata) -> str:
@@ -426,18 +426,29 @@ def share_meaning(metadata: ReleaseMetadata) -> str:
     return f"95% upper limit on the share of {units}{where} that were clipped{weight}"
 
 
-def clamping_effect(metadata: ReleaseMetadata) -> str:
-    """Effect of a privately chosen range; empty if unknown."""
+def clamping_effect(metadata: ReleaseMetadata, *, brief: bool = False) -> str:
+    """Effect of a privately chosen range, or of stated bounds; empty if unknown."""
     if metadata.statistic.has_edges:
         # A privately chosen range only places edges; it clamps no values.
         return ""
     if metadata.beyond is None and (metadata.bounds is not None or metadata.statistic.paired):
         return "share beyond the stated bounds: not estimated"
     limits = metadata.found or metadata.bounds
-    if limits is None or metadata.beyond is None:
+    if metadata.beyond is None or not (limits or metadata.pair):
         return dict(metadata.told).get("outside of the range", "")
-    low, high = map(format_limit, limits)
+    where = "the stated bounds"
+    if limits:
+        where = f"[{format_limit(limits[0])}, {format_limit(limits[1])}]"
+    if brief:
+        return (
+            f"at most {rounded_up(100 * metadata.beyond, 2)}% of "
+            f"{'pairs' if metadata.pair else 'values'}"
+            f"{', averaged over users,' * (metadata.unit in ('user', 'element'))} were outside "
+            f"{where} and clamped (95% confidence)"
+        )
     values = "values" if metadata.value is None else f"values of {metadata.value}"
+    if metadata.pair:
+        values = f"pairs of {metadata.pair[0]} and {metadata.pair[3]}"
     most = f"at most {rounded_up(100 * metadata.beyond, 2)}% of all {values}"
     if metadata.outside is not None:
         most = f"about {100 * metadata.outside:.2g}%, {most}"
@@ -452,7 +463,7 @@ def clamping_effect(metadata: ReleaseMetadata) -> str:
         most = f"on average over users{each}{limit}, {most} of one user{of}"
         # Each unit's counts of bins are scaled to norm 1: their sum is 1 for the l1 norm only.
         confidence += "; users with varied values weigh more" * (metadata.noise == "gaussian")
-    return f"{most} were outside [{low}, {high}] ({confidence}) and clamped, by an unknown amount"
+    return f"{most} were outside {where} ({confidence}) and clamped, by an unknown amount"
 
 
 def bounds_effect(metadata: ReleaseMetadata) -> str:

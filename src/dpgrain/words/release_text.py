@@ -59,14 +59,8 @@ _CHOSEN = (
     "this adds noise"
 )
 # Bins of other columns have a width.
-_ONE_INTEGER = (
-    "quantiles are integers: where std_error is 0, the interval contains only one, although others are "
-    "possible"
-)
-_NO_LEAST = (
-    "there is no lower bound for the unclipped total (at_least), because values may be negative: pass "
-    "bounds= from 0 to get one"
-)
+_ONE_INTEGER = "where std_error is 0, the interval is one integer, although others are possible"
+_NO_LEAST = "there is no at_least, because values may be negative: pass bounds= from 0 to get one"
 _COUNTS = ("count", "count_error")
 # Days and months are printed in chronological order …
 _MONTH = re.compile(r"(?<=-[0-9]{2})-01$")
@@ -376,16 +370,18 @@ def _title(release: Release) -> str:
 
 
 def notes(release: Release) -> list[str]:
-    """Return at most two notes on this release: the quantity of the intervals, and warnings."""
+    """Return at most two notes on this release: the quantity of the intervals, and warnings.
+
+    They fit in four lines. Facts that are true of every release are in :func:`explanation`.
+    """
     metadata = release.metadata
     if not len(release):
         return [
             "No group passed the threshold: ask the curator to check the columns for unreadable "
             "values (--check), or pass domain= or a larger epsilon=."
         ]
-    parts = [_intervals(release), clipping_effect(metadata), clamping_effect(metadata)]
-    parts.append(dropped_rows(metadata))
-    if lacks_lower_bounds(release):
+    parts = [_intervals(release), clipping_effect(metadata), clamping_effect(metadata, brief=True)]
+    if lacks_lower_bounds(release) and not np.isnan(release.estimate).all():
         parts.append(_NO_LEAST)
     if np.isnan(release.estimate).any():
         parts.append("blank estimates did not stand out from the noise")
@@ -404,7 +400,7 @@ def _warnings(release: Release) -> str:
 def _clipping_warning(release: Release) -> str:
     """Describe groups with many possibly clipped units, and the remedy; empty for none."""
     units: ClippedUnits | None = getattr(release, "units", None)
-    if units is None or units.is_small.all():
+    if units is None or units.is_small.all() or np.isnan(release.estimate).all():
         return ""
     low, high, many = units.low, units.high, int((~units.is_small).sum())
     if len(release) == 1:
@@ -450,7 +446,7 @@ def column_meanings(release: Release) -> dict[str, str]:
     columns = {
         "estimate": f"the {covers(metadata)}, plus noise",
         "std_error": "standard error of the noise",
-        "low, high": _intervals(release).replace(" (low to high)", "").partition("; ")[0],
+        "low, high": _intervals(release).replace(" (low to high)", ""),
         "at_least": f"95% lower bound for the unclipped {unclipped(metadata)}. No private release can "
         "give an upper bound, because one person may contribute any amount",
         "count": _count(release),
@@ -475,39 +471,26 @@ def column_meanings(release: Release) -> dict[str, str]:
 
 def _intervals(release: Release) -> str:
     """Describe the quantity of the intervals and the limits."""
-    metadata, known = release.metadata, extra_columns(release)
+    metadata = release.metadata
     text = f"95% interval (low to high) for the {covers(metadata)}"
     if metadata.statistic.stepped:
         text = f"95% band (low to high) for all {covers(metadata)}s of a group at once"
     if metadata.processed:
         text = f"approximate {text}, after post-processing ({post_processing(metadata)})"
-    if metadata.statistic.holders:
-        text += "; it ignores the ranking, which raises the largest slightly"
     if metadata.widened:
-        text += "; it covers the noise and twice the likely effect of clamping"
-        text += f", not the {_CLIPPING_OF[metadata.statistic.ratio]}" * metadata.is_clipped
+        text += "; it covers the noise and the likely effect of "
+        ratio = metadata.statistic.ratio and metadata.chosen
+        text += "clamping and clipping" if ratio else "clamping"
+        text += ", not the clipping" * (metadata.is_clipped and not ratio)
     elif limits := _limits(metadata):
         text += f"; it covers the noise only, not the {limits}"
-    if "at_least" in known:
-        text += f"; at_least: 95% lower bound for the unclipped {unclipped(metadata)}"
-    if "clipped_share" in known:
-        text += f"; clipped_share: {share_meaning(metadata)}"
-    if "clip" in known:
-        text += f"; clip: bound for users with data only in the {metadata.statistic.noun}"
-    if "count" in known:
-        text += f"; count: {_count(release)}"
     return text
-
-
-# Effect of clipping on ratios, or not.
-_CLIPPING_OF = {False: "clipping", True: "clipping (which lets users with many records count less)"}
 
 
 def _limits(metadata: ReleaseMetadata) -> str:
     """Name the limits outside of the intervals."""
     clamped = "clamping" if "clamped" in unclipped(metadata) else ""
-    clipping = _CLIPPING_OF[metadata.statistic.ratio] if metadata.is_clipped else ""
-    return " and ".join(filter(None, (clamped, clipping)))
+    return " and ".join(filter(None, (clamped, "clipping" * metadata.is_clipped)))
 
 
 def _count(release: Release) -> str:
@@ -551,8 +534,9 @@ def _average(release: Release) -> str:
     if release.metadata.rows == "people":
         return "the numbers describe the average person"
     return (
-        "the numbers describe the average record, not the average person; if a few people have "
-        "extreme values, the unclipped quantity can be far outside of the interval"
+        "the numbers describe the average record, not the average person, and clipping lets people "
+        "with many records count less; if a few people have extreme values, the unclipped quantity "
+        "can be far outside of the interval"
     )
 
 
