@@ -39,8 +39,6 @@ class Work:
     """One computation, and its libraries: each prepares (imports), then computes a number.
 
     Args:
-        name: the question.
-        ours: our answer.
         others: name of the reference → its answer; an ImportError leaves it out.
         gap: how far our upper bound is from our lower one, relative; None where there is no lower one.
     """

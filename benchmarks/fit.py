@@ -57,8 +57,6 @@ class Case:
     Args:
         rows: the number of rows.
         d: the number of features.
-        size: the rows of a block.
-        kind: the type of the features.
     """
 
     rows: int

@@ -1,13 +1,18 @@
 """Errors and coverage of statistics with privately chosen bounds, by shape, unit and ε.
 
-Usage: python benchmarks/found_bounds.py [--seeds 8] [--shape "small integers"] [--statistic mean]
+Usage:
 
-Each line is one shape, statistic, unit and ε with default options. It shows the error of a release
-(root mean square over groups) divided by the expected error at the best range and clipping bound,
-which requires access to the data: the median and the 90th percentile over seeds; the share of
-intervals that contain the true value; and the shares of values outside their interval without a
-warning, and of values with a warning. A single number with optimal bounds has the ratios 0.7 and
-1.6.
+    python benchmarks/found_bounds.py [--seeds 8] [--shape "small integers"] [--statistic mean]
+    python benchmarks/found_bounds.py --real [--epsilon 1]
+
+With ``--real``, the shapes are public tables in the folder that DPGRAIN_DATA names. Each line is
+one shape, statistic, unit and ε with default options. It shows the error of a release (root mean
+square over groups) divided by the expected error at the best range and clipping bound, which
+requires access to the data: the median and the 90th percentile over seeds; the share of intervals
+that contain the true value; the share of wrong values without a warning; and the share of values
+with a warning. A value is wrong if it is outside of its interval, or below ``at_least`` if there is
+one: intervals of clipped sums are for the clipped total. A single number with optimal bounds has
+the ratios 0.7 and 1.6.
 """
 
 from __future__ import annotations
@@ -21,10 +26,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 
 import dpgrain as dg
+from dpgrain._files import data_folder
 from dpgrain.statistics.sums_query import SumsQuery
 
 USERS = 3000
@@ -34,7 +41,7 @@ UNITS: dict[str, Callable[[], Any]] = {
     "element": lambda: dg.Element("g"),
     "user": dg.User,
 }
-STATISTICS = ("mean", "mean by", "sum", "sum by", "std")
+STATISTICS = ("mean", "mean by", "sum", "sum by", "std", "count", "count by")
 # Clipping bounds and tails of ranges tried in hindsight.
 CLIPS = 2.0 ** np.arange(-1, 9, 0.5)
 TAILS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2)
@@ -60,9 +67,20 @@ class Rows:
         return dg.read(pa.table(columns), user="who", threads=1)
 
 
-def _rows(seed: int, groups: int, value: Any, *, single: bool = False, sizes: Any = None) -> Rows:
+def _rows(
+    seed: int,
+    groups: int,
+    value: Any,
+    *,
+    single: bool = False,
+    sizes: Any = None,
+    skew: bool = False,
+) -> Rows:
     rng = np.random.default_rng(seed)
     rows = np.ones(USERS, np.int64) if single else rng.geometric(0.25, USERS)
+    if skew:
+        # A median of 3 rows, and a twentieth of the users with at least 23.
+        rows = np.ceil(rng.lognormal(1.0, 1.3, USERS)).astype(np.int64)
     who = np.repeat(np.arange(USERS), rows)
     shares = np.ones(groups) if sizes is None else np.array(sizes, dtype=float)
     group = rng.choice(groups, who.size, p=shares / shares.sum())
@@ -70,7 +88,8 @@ def _rows(seed: int, groups: int, value: Any, *, single: bool = False, sizes: An
     group[:groups] = np.arange(groups)
     # Users differ; users with many rows have larger values.
     level = rng.normal(size=USERS) + 0.5 * np.log(rows)
-    return Rows(who, group, value(rng, level[who]))
+    scaled = (group,) if value is _by_scales else ()
+    return Rows(who, group, value(rng, level[who], *scaled))
 
 
 def _answers(rng: np.random.Generator, level: np.ndarray) -> np.ndarray:
@@ -89,6 +108,23 @@ def _heavy(rng: np.random.Generator, level: np.ndarray) -> np.ndarray:
     return np.round(20 * np.exp(0.3 * level) * (1 + rng.pareto(1.8, level.size)), 2)
 
 
+def _signed(rng: np.random.Generator, level: np.ndarray) -> np.ndarray:
+    return np.round(50 + 200 * (level + rng.normal(size=level.size)), 2)
+
+
+def _mostly_zeros(rng: np.random.Generator, level: np.ndarray) -> np.ndarray:
+    bought = rng.random(level.size) < 0.1
+    return np.where(bought, np.round(np.exp(3 + 0.4 * level + rng.normal(size=level.size)), 2), 0)
+
+
+def _pressures(rng: np.random.Generator, level: np.ndarray) -> np.ndarray:
+    return np.round(1010 + 3 * level + 8 * rng.normal(size=level.size), 1)
+
+
+def _by_scales(rng: np.random.Generator, level: np.ndarray, group: np.ndarray) -> np.ndarray:
+    return np.round(_incomes(rng, level) * 2.0**-group, 2)
+
+
 TINY = (2000, 700, 700, 200, 180, 12, 1, 1)
 SHAPES: dict[str, Callable[[int], Rows]] = {
     "0/1": lambda seed: _rows(seed, 8, _answers),
@@ -98,7 +134,39 @@ SHAPES: dict[str, Callable[[int], Rows]] = {
     "one record each": lambda seed: _rows(seed, 8, _incomes, single=True),
     "many groups": lambda seed: _rows(seed, 240, _incomes),
     "tiny groups": lambda seed: _rows(seed, 8, _answers, sizes=TINY),
+    "signed": lambda seed: _rows(seed, 8, _signed),
+    "mostly zeros": lambda seed: _rows(seed, 8, _mostly_zeros),
+    "far from zero": lambda seed: _rows(seed, 8, _pressures),
+    "heavy users": lambda seed: _rows(seed, 8, _incomes, skew=True),
+    "other scales": lambda seed: _rows(seed, 8, _by_scales),
 }
+
+
+# Public tables: the file, a numeric expression, and the groups.
+REAL: dict[str, tuple[str, str, str]] = {
+    "scores": ("oulad_assessments", "score", "region"),
+    "hits": ("baseball_plate_appearances", "hit", "batting_order"),
+    "pitches": ("baseball_plate_appearances", "n_pitches", "inning"),
+    "sales": ("online_retail", "round(quantity * unit_price, 2)", "country"),
+    "messages": ("irc_ubuntu", "n_tokens", "minute // 60"),
+    "speeches": ("congress_speeches", "n_tokens", "year(date)"),
+}
+
+
+def real_rows(name: str) -> Rows:
+    """Return the rows of a public table; raise ``DataError`` if its file is missing."""
+    file, value, group = REAL[name]
+    path = data_folder(f"{file}.parquet") / f"{file}.parquet"
+    rows = duckdb.sql(
+        f"SELECT user_id, dense_rank() OVER (ORDER BY {group}) - 1 AS g, ({value})::DOUBLE AS x "
+        f"FROM '{path}' WHERE {group} IS NOT NULL AND isfinite(x)"
+    ).fetchnumpy()
+    return Rows(*(np.asarray(rows[column]) for column in ("user_id", "g", "x")))
+
+
+def rows_of(shape: str) -> Rows:
+    """Return the rows of a made shape or of a public table."""
+    return SHAPES[shape](0) if shape in SHAPES else real_rows(shape)
 
 
 @dataclass(frozen=True)
@@ -125,29 +193,58 @@ def lines(
 ) -> Iterator[Line]:
     """Measure each combination."""
     for shape in shapes:
-        rows = SHAPES[shape](0)
+        rows = rows_of(shape)
         for statistic, unit, epsilon in itertools.product(statistics, units, epsilons):
             yield measured(rows, shape, statistic, unit, epsilon, seeds)
 
 
 def measured(rows: Rows, shape: str, statistic: str, unit: str, epsilon: float, seeds: int) -> Line:
     """Measure one combination."""
-    truth, errors, outside, warned = true_values(rows, statistic), [], [], []
-    first = zlib.crc32(f"{shape} {statistic} {unit} {epsilon}".encode())
-    for seed in range(first, first + seeds):
-        release = published(rows, statistic, unit, epsilon, random_state=seed)
-        estimate = np.where(np.isnan(release.estimate), 0.0, release.estimate)
-        errors.append(estimate - truth)
-        outside.append(~((release.low <= truth) & (truth <= release.high)))
-        warned.append(np.array([bool(text) for text in release.row_warnings]))
+    drawn = Draws.of(rows, shape, statistic, unit, epsilon, seeds)
     best = best_error(rows, statistic, unit, epsilon)
-    ratios = np.sqrt(np.mean(np.square(errors), axis=1)) / best
-    missed, noticed = np.array(outside), np.array(warned)
-    silent = float((missed & ~noticed).mean())
+    ratios = np.sqrt(np.mean(np.square(drawn.error), axis=1)) / best
     return Line(
         shape, statistic, unit, epsilon, float(np.median(ratios)), float(np.quantile(ratios, 0.9)),
-        1 - float(missed.mean()), silent, float(noticed.mean()),
+        1 - float(drawn.outside.mean()), drawn.silent, float(drawn.warned.mean()),
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Releases of one combination, by seed and group.
+
+    Args:
+        error: (seeds, groups) estimates minus true values.
+        outside: True for true values outside of the interval.
+        wrong: True for true values outside of the interval, or below ``at_least`` if there is one.
+        warned: True for numbers with a warning.
+    """
+
+    error: np.ndarray
+    outside: np.ndarray
+    wrong: np.ndarray
+    warned: np.ndarray
+
+    @staticmethod
+    def of(rows: Rows, shape: str, statistic: str, unit: str, epsilon: float, seeds: int) -> Draws:
+        """Publish a statistic with several seeds."""
+        truth, draws = true_values(rows, statistic), []
+        first = zlib.crc32(f"{shape} {statistic} {unit} {epsilon}".encode())
+        for seed in range(first, first + seeds):
+            release = published(rows, statistic, unit, epsilon, random_state=seed)
+            error = np.where(np.isnan(release.estimate), 0.0, release.estimate) - truth
+            outside = ~((release.low <= truth) & (truth <= release.high))
+            # Clipped sums are read as "at least".
+            least = getattr(release, "at_least", None)
+            least = np.full(truth.size, np.nan) if least is None else least
+            wrong = np.where(np.isnan(least), outside, truth < least)
+            draws.append((error, outside, wrong, [bool(text) for text in release.row_warnings]))
+        return Draws(*map(np.array, zip(*draws, strict=True)))
+
+    @property
+    def silent(self) -> float:
+        """Share of wrong numbers without a warning."""
+        return float((self.wrong & ~self.warned).mean())
 
 
 def _options(rows: Rows, statistic: str, unit: str, epsilon: float) -> dict[str, Any]:
@@ -157,8 +254,10 @@ def _options(rows: Rows, statistic: str, unit: str, epsilon: float) -> dict[str,
 
 def published(rows: Rows, statistic: str, unit: str, epsilon: float, **options: Any) -> Any:
     """Publish a statistic."""
-    function = getattr(dg, statistic.split()[0])
-    return function(rows.table, "x", **_options(rows, statistic, unit, epsilon), **options)
+    name = statistic.split()[0]
+    options |= {} if name == "count" else {"value": "x"}
+    function = getattr(dg, name)
+    return function(rows.table, **_options(rows, statistic, unit, epsilon), **options)
 
 
 def true_values(rows: Rows, statistic: str) -> np.ndarray:
@@ -168,6 +267,7 @@ def true_values(rows: Rows, statistic: str) -> np.ndarray:
         "mean": np.mean,
         "sum": np.sum,
         "std": np.std,
+        "count": np.size,
     }
     of = functions[statistic.split()[0]]
     return np.array([of(rows.value[group == g]) for g in range(group.max() + 1)])
@@ -185,23 +285,34 @@ def best_error(rows: Rows, statistic: str, unit: str, epsilon: float) -> float:
     }[unit]
     block = np.unique(block, return_inverse=True)[1]
     best = math.inf
+    counts = name == "count"
+    numbers: dict[str, Any] = {} if counts else {"value": "x", "bounds": (0.0, 1.0)}
     query: SumsQuery[Any] = getattr(dg, name).query(
-        rows.table, "x", bounds=(0.0, 1.0), clip=1.0, **_options(rows, statistic, unit, epsilon)
+        rows.table, clip=1.0, **numbers, **_options(rows, statistic, unit, epsilon)
     )
     sd, l1 = query.events.std_error, query.norm == "l1"
-    degree = {"mean": 1, "sum": 0, "std": 2}[name]
-    for low_tail, tail in itertools.product((0.0, 0.01) if degree else (0.0,), TAILS):
-        low, high = np.quantile(rows.value, [low_tail, 1 - tail]).tolist() if degree else (
-            0.0, float(np.quantile(rows.value, 1 - tail)))  # fmt: skip
+    degree = {"mean": 1, "std": 2}.get(name, 0)
+    values = np.ones_like(rows.value) if counts else rows.value
+    low_tails = (0.0, 0.001, 0.01, 0.1) if degree or values.min() < 0 else (0.0,)
+    for low_tail, tail in itertools.product(low_tails, TAILS[:1] if counts else TAILS):
+        low, high = np.quantile(values, [low_tail, 1 - tail]).tolist()
+        if not degree:
+            low, high = min(low, 0.0), max(high, 0.0)
         if high <= low:
             continue
-        u = (np.clip(rows.value, low, high) - low) / (high - low)
-        weights = [u] if not degree else [
-            math.comb(degree, j) * u**j * (1 - u) ** (degree - j) for j in range(degree + 1)
-        ]  # fmt: skip
+        within = np.clip(values, low, high)
+        if degree:
+            u = (within - low) / (high - low)
+            weights = [
+                math.comb(degree, j) * u**j * (1 - u) ** (degree - j) for j in range(degree + 1)
+            ]
+        else:
+            # Sums are in units of the largest magnitude.
+            high = max(high, -low)
+            weights = [within / high]
         pairs, pair = np.unique(block * groups + group, return_inverse=True)
         sums = np.stack([np.bincount(pair, w) for w in weights], axis=1)
-        size = sums.sum(axis=1) if l1 else (sums**2).sum(axis=1)
+        size = np.abs(sums).sum(axis=1) if l1 else (sums**2).sum(axis=1)
         norm = np.bincount(pairs // groups, size)
         norm = norm if l1 else np.sqrt(norm)
         clips = (1.0,) if unit == "record" else CLIPS
@@ -219,7 +330,7 @@ def _expected(
     name: str, masses: np.ndarray, noise: float, low: float, high: float, truth: np.ndarray
 ) -> np.ndarray:
     """Return the expected squared error of each group."""
-    if name == "sum":
+    if name in ("sum", "count"):
         return np.asarray((masses[:, 0] * high - truth) ** 2 + (noise * high) ** 2)
     count, width = np.maximum(masses.sum(axis=1), 1e-9), high - low
     if name == "mean":
@@ -238,13 +349,18 @@ def _expected(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--shape", choices=SHAPES, action="append")
+    parser.add_argument("--shape", choices=[*SHAPES, *REAL], action="append")
     parser.add_argument("--statistic", choices=STATISTICS, action="append")
+    parser.add_argument("--epsilon", type=float, action="append")
+    parser.add_argument("--real", action="store_true", help="public tables instead of made ones")
     chosen = parser.parse_args()
+    shapes = chosen.shape or (REAL if chosen.real else SHAPES)
     print("| shape | statistic | unit | ε | median | 90% | coverage | silent | warned |")
     print("|---|---|---|--:|--:|--:|--:|--:|--:|")
     every = []
-    for line in lines(chosen.seeds, chosen.shape or SHAPES, chosen.statistic or STATISTICS):
+    for line in lines(
+        chosen.seeds, shapes, chosen.statistic or STATISTICS, epsilons=chosen.epsilon or EPSILONS
+    ):
         every.append(line)
         print(
             f"| {line.shape} | {line.statistic} | {line.unit} | {line.epsilon} | {line.median:.2f} "

@@ -65,12 +65,8 @@ class Case:
     """One row of the table: a model, a number of rows, a size of groups (ragged if it is a mean).
 
     Args:
-        d: features.
         classes: 2 for logistic regression.
-        rows: how many.
         size: the size of each group, or the mean of geometric ones.
-        ragged: whether sizes differ.
-        rate: the share of sampled groups.
     """
 
     d: int

@@ -59,13 +59,10 @@ class Setting:
 
     Args:
         model: the kind of model: ``"gpt2"``, ``"llama"`` or ``"bert"``.
-        width: the width of its layers.
         layers: the number of layers.
-        words: the size of the vocabulary.
         blocks: the number of blocks of a batch.
         size: the number of records of a block.
         length: the number of tokens of a record.
-        lora: whether only adapters are trained.
         half: whether it computes under autocast to bfloat16.
         checkpointing: whether activations are recomputed in the backward pass.
     """

@@ -29,7 +29,6 @@ def opacus(model: Any, losses: Callable[[Any], Any], bound: float) -> Step:
     """Return a step of Opacus's ghost clipping.
 
     Args:
-        model: the model, which keeps its hooks.
         losses: makes the loss of each record with a model.
         bound: the clipping bound.
 
@@ -65,7 +64,6 @@ def smaller_gram(model: Any, losses: Callable[[Any], Any], bound: float) -> Step
     """Return a step with norms by the smaller of Gram matrices and gradients.
 
     Args:
-        model: the model, which keeps its hooks.
         losses: makes the loss of each record with a model.
         bound: the clipping bound.
 

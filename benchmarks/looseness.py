@@ -73,11 +73,7 @@ class Case:
     """An event, a query of it, and a lower bound on its cost.
 
     Args:
-        said: the case as text.
-        event: the event.
         lower: from δ to an ε that the event cannot be below.
-        asked: the query's arguments.
-        deltas: the δ of the query.
     """
 
     said: str

@@ -17,7 +17,6 @@ def publisher(parameters: Sequence[Any], bound: float) -> Callable[[dict[Any, An
     """Return a function that sets noisy gradients from clipped sums by parameter.
 
     Args:
-        parameters: the trained parameters.
         bound: the clipping bound.
     """
     mean = ClippedMean(1.0, bound, 1000, _MOST_STEPS)

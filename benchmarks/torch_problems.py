@@ -63,7 +63,6 @@ class Problem:
     """A network with records in blocks.
 
     Args:
-        module: the network.
         x: (rows, …) what goes in.
         y: (rows,) classes, or (rows, LENGTH) tokens.
         sizes: the rows of the blocks of each chunk, ascending.

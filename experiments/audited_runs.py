@@ -60,14 +60,7 @@ ROUNDS, STEP = 4, 1e-6
 
 @dataclass(frozen=True)
 class Case:
-    """A query of the table.
-
-    Args:
-        query: the function, by its public name.
-        unit: the privacy unit.
-        options: other options of the query.
-        way: how it is audited.
-    """
+    """A query of the table."""
 
     query: str
     unit: str
@@ -241,11 +234,8 @@ def on_rows(
     """Yield cases of a query of numbers; a unit has three records, or is a record.
 
     Args:
-        query: the function, by its public name.
         ask: a function of the numbers and user ids of rows.
-        options: its other options, as text.
         one: the number of all records of the unit.
-        other: the other user's number.
     """
 
     def made(unit: str, epsilon: float) -> tuple[Query[Any], Query[Any]]:
@@ -368,7 +358,6 @@ def drawn_scores(
 
     Args:
         published: a function of the (users, users) vectors, which returns the (rounds, users) means.
-        mean: its public parameters.
         runs: the number of scores.
     """
     column = np.array(mean.matrix.column)
@@ -398,7 +387,6 @@ def log_ratio(fresh: Array, column: Array, mean: ClippedMean) -> Array:
     Args:
         fresh: (rounds, users) sums affected by the round, as multiples of the bound.
         column: (bands,) the effect.
-        mean: its public parameters.
     """
     effect = column[: len(fresh)]
     ratio = (effect @ fresh - effect @ effect / 2) / mean.noise_multiplier**2

@@ -182,7 +182,6 @@ def put(name: str, lines: list[list[str]]) -> None:
 
     Args:
         name: the text of the comment above the table.
-        lines: the headings, and the rows.
     """
     begin, end = f"<!-- {name} -->\n", "<!-- end -->\n"
     before, rest = PAGE.read_text(encoding="utf-8").split(begin)

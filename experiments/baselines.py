@@ -115,10 +115,7 @@ def clipped_around(
 
     Args:
         vectors: (n, d).
-        epsilon: the promised ε.
-        delta: the promised δ.
         relation: under ``zero_out`` an empty user counts as the centre.
-        generator: randomness.
         centre: (d,) public; if it is the truth, it is itself a better answer than any release.
         least: the share of users within the radius: at ½ the centre cannot be the answer.
     """
@@ -129,12 +126,57 @@ def clipped_around(
     return centre + _released(clipped(away, radius).sum(axis=0), radius, noise, n, generator)
 
 
+def huberized(
+    vectors: FloatArray,
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+    generator: np.random.Generator,
+    *,
+    radius: float,
+) -> FloatArray:
+    """The minimizer of Huber's loss of distances, as in Zhao et al. (2024), with noise in hindsight.
+
+    A user changes the gradient of the loss by up to the threshold ``radius``, twice if replaced, and
+    its curvature is at least the number of users within the threshold. The noise is calibrated to
+    that local sensitivity, which is private data: the paper's smooth sensitivity is larger.
+    """
+    found = np.median(vectors, axis=0)
+    for _ in range(200):
+        far = np.linalg.norm(vectors - found, axis=1)
+        weights = np.minimum(1.0, radius / np.maximum(far, 1e-300))
+        found = weights @ vectors / weights.sum()
+    within = max(int((far < radius).sum()) - 1, 1)
+    noise = multiplier(epsilon, delta, relation)
+    return found + _released(np.zeros(len(found)), radius, noise, within, generator)
+
+
+def tested(
+    vectors: FloatArray,
+    epsilon: float,
+    delta: float,
+    relation: Relation,
+    generator: np.random.Generator,
+    *,
+    centre: FloatArray,
+    radius: float,
+) -> FloatArray:
+    """The average of concentrated users after a test for free, the idea of Bassily and Sun (2023).
+
+    Users within ``radius`` of a known centre are averaged with the noise of that radius. The paper
+    finds and tests the concentration privately, which costs a part of the budget.
+    """
+    near = vectors[np.linalg.norm(vectors - centre, axis=1) <= radius]
+    noise, n = multiplier(epsilon, delta, relation), len(vectors)
+    total = (near - centre).sum(axis=0)
+    return centre + _released(total, radius, noise, n, generator) * n / max(len(near), 1)
+
+
 def best_norm(vectors: FloatArray, noise: float, least: float = 0.0) -> float:
     """The clipping norm of least squared error, bias² + variance, on a grid of 200.
 
     Args:
         vectors: (n, d).
-        noise: the noise multiplier.
         least: the share of vectors that must not be shortened.
     """
     n, d = vectors.shape
@@ -182,10 +224,6 @@ def by_group_property(
 
     Args:
         vectors: (n, d) the means of users' records.
-        epsilon: the promised ε.
-        delta: the promised δ.
-        relation: the neighbouring relation.
-        generator: randomness.
         records: m, of each user, none of which is longer than ``bound``.
         bound: the public bound of a record's norm.
     """
@@ -211,11 +249,7 @@ def printed_error(
 
     Args:
         vectors: (n, d); only the shape is used.
-        epsilon: the promised ε.
-        delta: the promised δ.
         relation: ``"replace"``, the paper's.
-        generator: not used: there is a closed form.
-        radius: τ, around an unknown point.
         failure: the probability γ in the algorithm, α in the theorem.
 
     Each of d coordinates has Laplace noise of scale 8τ'/(nε'), τ' = 10τ·√(ln(dn/γ)/d) and ε' =
@@ -251,12 +285,7 @@ def printed_corollary(
 
     Args:
         vectors: (n, d); only the shape is used.
-        epsilon: the promised ε.
-        delta: the promised δ.
         relation: ``"replace"``, the paper's.
-        generator: not used.
-        records: m.
-        bound: B.
         failure: α = γ, by default 1/(mn²ε²); then the failing part adds no more than the rest.
     """
     _only_replace(relation)

@@ -127,9 +127,6 @@ def errors(
 
     Args:
         X: (n, d) the users' vectors.
-        method: the method.
-        epsilon: ε.
-        radius: the stated radius.
         repeats: the number of runs.
     """
     squares, chosen = [], method
@@ -156,12 +153,7 @@ def row(
     """Return one row of the table: the worst ratios over the stated radii.
 
     Args:
-        law: the distribution of vectors.
         n: the number of users.
-        m: records per user.
-        d: the dimension.
-        epsilon: ε.
-        factors: stated radii, in true ones.
         repeats: the number of runs.
     """
     X = clipped(law(np.random.default_rng(1), n, m, d), 1.0)
@@ -189,7 +181,6 @@ def rows(repeats: int, *, quick: bool) -> Iterator[dict[str, object]]:
 
     Args:
         repeats: the number of runs.
-        quick: whether to use few cells.
     """
     cells = itertools.product(USERS, RECORDS, DIMENSIONS, EPSILONS)
     for n, m, d, epsilon in [(1000, 10, 1, 1.0)] if quick else cells:

@@ -78,7 +78,6 @@ class Norms:
     """The norms of the blocks of one table, sorted by cell.
 
     Args:
-        name: the counted quantity.
         user: (blocks,) a user, from 0.
         cell: (blocks,) a cell, from 0.
         norm: (blocks,) the l2 norm of the user's data in the cell; positive.
@@ -316,7 +315,6 @@ class Outcome:
 
     Args:
         chosen: the bounds, and the published statements on them.
-        noise_multiplier: the remaining noise multiplier of the sums.
     """
 
     chosen: ChosenBounds
@@ -454,7 +452,6 @@ class Said:
         capped: the clipped total is within est ± 1.96 s.
         least: the true total is at least est − 1.64 s.
         most: the true total of a visible cell is at most est + 1.96 s + 5 s.
-        seen: the cell was seen.
         above: the true share of blocks above their bound, and the published lower limit on it.
         lost: the share of the sum of norms that clipping takes.
     """

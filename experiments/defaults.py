@@ -53,11 +53,9 @@ class Problem:
     """A target, its features, and user ids.
 
     Args:
-        name: its name.
         X: (m, d) features, on a scale that is public.
         y: (m,) the target.
         users: (m,) user id of each row, from 0.
-        logistic: classes, or a number.
     """
 
     name: str
@@ -169,9 +167,7 @@ class Row:
     """One problem at one ε: for each bound the three figures.
 
     Args:
-        problem: its name.
         n: the number of users.
-        epsilon: the promised ε.
         figures: by the name of the bound, the excess for the average person, for the average record,
             and the distance of the coefficients.
     """

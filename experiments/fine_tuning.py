@@ -124,7 +124,6 @@ class Chat:
         users: (m,) 0 to n−1.
         days: (m,) whole numbers.
         tested: (m', LENGTH) messages of other users.
-        enrolled: the public size of the roster.
     """
 
     tokens: Any
@@ -178,11 +177,7 @@ class Size:
     """The size of the model, and of its open training.
 
     Args:
-        words: the size of the vocabulary.
-        width: the width of its layers.
         layers: the number of layers.
-        open_steps: steps of open training.
-        open_batch: sequences of CONTEXT tokens in each.
         open_texts: largest number of speeches.
     """
 
@@ -281,12 +276,8 @@ class Way:
     """A way of drawing and clipping, with its public numbers.
 
     Args:
-        name: the sampled unit.
-        unit: the privacy unit.
         blocks: the number of blocks of a user, on average.
         size: the number of messages of a block, on average.
-        noise: whether noise cancels over steps.
-        learning_rate: of Adam.
     """
 
     name: str
@@ -419,7 +410,6 @@ class ByGroups:
         """Its result for a run.
 
         Args:
-            noise: its noise multiplier.
             rate: the probability of a message to be in a step.
             steps: the number of steps.
             promised: the ε of a user by the pair that dominates the run.
@@ -505,10 +495,7 @@ class Canaries:
         """(places,) bits of exposure: log2 of how many secrets there are, less log2 of the rank.
 
         Args:
-            module: the published model.
-            places: the canaries to look at.
             others: how many random secrets the own one is ranked among.
-            words: the size of the vocabulary.
         """
         rng = np.random.default_rng(7)
         secrets = torch.from_numpy(rng.integers(1, words, (others, _SECRET))).to(module.device)
@@ -527,13 +514,7 @@ class Canaries:
 
 @dataclass(frozen=True)
 class Setting:
-    """Shared settings of all runs.
-
-    Args:
-        fresh: makes a copy of the open model.
-        chat: the messages.
-        numbers: the public numbers.
-    """
+    """Shared settings of all runs."""
 
     fresh: Callable[[], Any]
     chat: Chat
@@ -562,11 +543,9 @@ class Run:
     """The stored result of a run.
 
     Args:
-        perplexity: of the test, after the last step.
         noise_multiplier: noise sd ÷ clipping bound.
         bands: the number of bands of the noise.
         sampling_rate: the probability q of a block to be in a step.
-        seconds: the time of the processor.
     """
 
     perplexity: float
@@ -581,16 +560,7 @@ class Attack:
     """The result of an attack.
 
     Args:
-        way: the sampled unit.
-        epsilon: the promised ε of a user.
-        right: how many coins were guessed.
-        guesses: of how many.
-        canaries: how many canaries there are.
-        proved: the ε that this refutes, from below.
         inside: bits of exposure of canaries that took part.
-        outside: of others.
-        perplexity: of the test.
-        seconds: the time of the processor.
     """
 
     way: str
@@ -661,13 +631,8 @@ class Row:
     """A row of the table: one way at one ε.
 
     Args:
-        way: the sampled and clipped unit.
-        promised: the protected unit.
         epsilon: the promised ε at δ = 1e-6.
-        seeds: how many runs there are.
         perplexity: of the test after the last step, the mean of the runs.
-        least: the least of the runs.
-        most: the largest.
         noise_multiplier: noise sd ÷ clipping bound, before it is correlated.
         bands: the number of bands.
         noise: noise sd ÷ the most that all expected blocks add up to, times 1,000.

@@ -62,14 +62,6 @@ class Row:
     """One method on one problem.
 
     Args:
-        problem: its name.
-        hypotheses: K.
-        users: n.
-        records: m of each user.
-        epsilon: the promised ε.
-        method: how it was chosen.
-        error: mean over seeds.
-        error_se: its standard error.
         evaluations: how often a hypothesis was evaluated, mean over seeds.
         floor: the lower bound of Theorem 8.
     """
@@ -132,8 +124,6 @@ def algorithm_5(
     Args:
         losses: (n, K) mean losses of users, in [0, 1].
         epsilon: of the whole; evaluations have ε/3.
-        records: m.
-        seed: of the random numbers.
         alpha: α of Theorem 7; γ = α/5K.
     """
     rng = np.random.default_rng(seed)
@@ -157,8 +147,6 @@ def winsorized(
         losses: (n, K) in [0, 1]; moved to [−½, ½].
         drawn: (evaluations,) which hypothesis each evaluation is of.
         epsilon: of an evaluation: ε/2 for the range, ε/2 for the noise.
-        tau: the concentration radius.
-        rng: random numbers.
     """
     n = len(losses)
     # Bins of width 2τ over [−½, ½], and their middles.

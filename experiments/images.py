@@ -170,7 +170,6 @@ def pseudo_users(elements: IntArray, n: int, k: int, seed: int, most: int = PICT
         elements: (m,) the element of each picture.
         n: the number of users.
         k: the number of elements of each.
-        seed: of the draws.
         most: the number of pictures of each user.
     """
     rng = np.random.default_rng(seed)
@@ -194,12 +193,10 @@ class Cell:
 
     Args:
         n: the number of users.
-        k: the elements of each.
         elements: the number of all elements K.
         level: ``"user"`` or ``"element"``.
         epsilon: the guaranteed ε; ∞ for almost no noise.
         pictures: the expected number of pictures that it reads.
-        seed: of users, weights, draws and noise.
         steps: the number of steps T; by default the plan's with the longest reach.
     """
 
@@ -246,11 +243,8 @@ class Setting:
     """Shared settings of all cells.
 
     Args:
-        held: the users' pictures.
-        test: the pictures of the test.
         elements: (m,) the element of each private picture.
         most: the number of pictures of each user.
-        max_rows: the most rows of a batch.
     """
 
     held: Pictures
@@ -306,16 +300,12 @@ class Row:
 
     Args:
         n: the number of users.
-        k: the elements of each.
         elements: the number of all elements K.
-        level: user or element.
         epsilon: the promised ε of one user, or one element, at δ = 1e-6.
         pictures: the expected number of read pictures.
         steps: the number of steps T.
         seeds: the number of runs.
         accuracy: in the test after the last step, mean of the runs.
-        least: of the runs.
-        most: of the runs.
         behind: by how much the mean is below the accuracy without privacy.
         noise_multiplier: noise sd ÷ clipping bound, with blocks drawn one by one.
         users_drawn: the proved ε of one element with the same noise if users are sampled, which the

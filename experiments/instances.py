@@ -68,10 +68,6 @@ def gaussian_users(
     """(n, d) means of each user's m records of N(μ, I), clipped to the ball of a radius.
 
     Args:
-        n: users.
-        m: records of each.
-        d: coordinates.
-        generator: randomness.
         mean_norm: ‖μ‖, by default √d; μ is along :func:`direction`.
         bound: the radius, by default 10√d.
         heterogeneity: Δ. Q_u is the point ‖μ‖·w_u, with w_u uniform on the sphere.
@@ -193,7 +189,6 @@ class Packing:
     Args:
         hypotheses: K, at least 2.
         gap: Δ of (24), in [0, 1].
-        bound: B, the largest loss of a record.
 
     Raises:
         ParameterError: if K or the gap is out of range.
@@ -257,11 +252,7 @@ class Packing:
 
 @dataclass(frozen=True)
 class TwoPoint:
-    """The testing problem of Theorem 9: all records are +B, or all are −B.
-
-    Args:
-        bound: B.
-    """
+    """The testing problem of Theorem 9: all records are +B, or all are −B."""
 
     bound: float = 1.0
 
@@ -364,11 +355,6 @@ class Problem(ABC):
 
     def draw(self, n: int, m: int, generator: np.random.Generator) -> Records:
         """Records and ids of all users.
-
-        Args:
-            n: users.
-            m: records of each.
-            generator: randomness.
 
         Returns:
             X (n·m, p), y (n·m,), users (n·m,) from 0, in order.
@@ -495,7 +481,6 @@ class RidgeProblem(Problem):
 
     Args:
         ridge: λ, above 0.
-        noise: y deviates by at most this.
 
     Q_u is one record with the smallest y, or the largest, the less likely of them.
     """
@@ -567,9 +552,6 @@ class SquaredDistance:
 class MeanProblem(Problem):
     """Strongly convex: the squared distance to records on a sphere around the truth.
 
-    Args:
-        spread: the radius of that sphere.
-
     Q_u is one point of it.
     """
 
@@ -623,7 +605,6 @@ class LinearProblem(Problem):
     """The hard problem of Theorem 6: a linear loss on truncated Gaussians, over the ball.
 
     Args:
-        bound: G; coordinates are truncated to ±G/√p.
         mean_norm: ‖μ‖ of the Gaussian, by default G/2 as in Corollary 1; the smaller, the harder its
             direction. Its coordinates are equal but for their signs.
 

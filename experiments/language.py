@@ -74,7 +74,6 @@ class Chat:
         signs: (m, LENGTH + 1) the start and the characters of each; −1 after its end.
         users: (m,) 0 to n−1.
         elements: (m,) a day and ten of its minutes.
-        n_users: n.
         tested: (m', LENGTH + 1) messages of other users.
     """
 
@@ -194,9 +193,7 @@ class Way:
     """One way of drawing and clipping.
 
     Args:
-        name: the sampled unit.
         records: the participating messages, with their clipped groups as elements.
-        unit: the privacy unit.
         blocks: the number of blocks of all users; a step samples some.
         messages: the number of messages of all blocks.
     """
@@ -265,13 +262,10 @@ class Row:
     """A row of the table.
 
     Args:
-        way: the sampled and clipped unit.
-        promised: the unit that has the promise.
         epsilon: the promised ε at δ = 1e-6.
         loss: of the test after the last step, in nats a character.
         noise_multiplier: noise sd ÷ clipping bound.
         noise: noise sd ÷ the most that all expected blocks add up to, times 1,000.
-        messages: a step, on average.
         seconds: the time of the processor for a run.
     """
 

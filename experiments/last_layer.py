@@ -233,12 +233,7 @@ def grid(n: int, pictures: int, seeds: int) -> Iterator[Cell]:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """Shared settings of all cells.
-
-    Args:
-        features: of pictures.
-        max_rows: the most rows of a batch.
-    """
+    """Shared settings of all cells."""
 
     features: Features
     max_rows: int = 1024

@@ -45,13 +45,7 @@ _BATTERS = "SELECT user_id, {} AS item, 1::DOUBLE AS x FROM '{}'"
 
 @dataclass(frozen=True)
 class Case:
-    """One table: its item, unit and file.
-
-    Args:
-        name: the name of the row.
-        query: SQL that gives user_id, item and x.
-        unit: the privacy unit.
-    """
+    """One table: its item, unit and file."""
 
     name: str
     query: str
@@ -63,8 +57,6 @@ class Row:
     """Coverage of the limits in one table at one ε, over the cells of all releases.
 
     Args:
-        case: the name of the table.
-        epsilon: ε.
         cells: the number of cells.
         least: the share of cells with a total of at least ``at_least``.
         capped: the share of cells with the unclipped total in the interval of the clipped one.

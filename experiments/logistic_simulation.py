@@ -73,13 +73,7 @@ _BAND = 1.64
 
 @dataclass(frozen=True)
 class Size:
-    """How large a simulation is.
-
-    Args:
-        users: n.
-        records: m of each user.
-        rounds: T.
-    """
+    """How large a simulation is."""
 
     users: int = 1000
     records: int = 50
@@ -96,7 +90,6 @@ class Sample:
         user: (n·m,).
         element: (n·m,) which centre.
         theta: (d,) θ*, on the unit sphere.
-        size: n, m, T.
         held: k, the number of elements of a user.
     """
 
@@ -211,11 +204,6 @@ class ErrorRow:
     Args:
         unit: the privacy unit: an element, a user, or none.
         held: k, of 10.
-        epsilon: the promised ε; infinite without privacy.
-        rate: q, the best by hindsight.
-        step: α₀, the best by hindsight.
-        error: mean ‖θ̂ − θ*‖.
-        se: its standard error.
     """
 
     unit: str
@@ -240,12 +228,6 @@ def run_errors(
     """Measure errors, with the best q and α₀ of some samples used on others.
 
     Args:
-        size: n, m, T.
-        held: numbers of elements k of a user.
-        epsilons: the promised ε.
-        rates: the tried values of q.
-        steps: the tried values of α₀.
-        repetitions: fresh samples that measure errors.
         tuning: further samples for the choice of q and α₀.
     """
     rows = []
@@ -298,14 +280,10 @@ class BillRow:
 
     Args:
         held: k, of 10; a user's number of elements is public, which lowers the cost.
-        rate: q.
         billed: ε as the paper states it: as if each element was sampled separately.
-        at_least: ε refuted by a test of explicit neighbours.
         cost: proved ε of elements: an upper bound on the cost.
         noise_multiplier: noise sd ÷ ρ of a round.
         step: α₀, the best by hindsight; NaN if nothing was run.
-        error: mean ‖θ̂ − θ*‖.
-        se: its standard error.
     """
 
     held: int
@@ -355,6 +333,24 @@ def _oracle() -> ModuleType:
     return module
 
 
+# Columns of the table of bills: k and q.
+_COLUMNS = ((2, 0.1), (5, 0.1), (8, 0.1), (8, 0.02))
+
+
+def bills_table(size: Size) -> list[str]:
+    """The true ε of runs that sample users, from a test to a proof, in Markdown."""
+    names = " | ".join(f"k = {k}{', q = 0.02' if q < BILLED_RATE else ''}" for k, q in _COLUMNS)
+    lines = [f"| billed | {names} |", f"| ---: | {' | '.join(['---:'] * len(_COLUMNS))} |"]
+    for epsilon in EPSILONS:
+        cells = []
+        for k, q in _COLUMNS:
+            mean = private_mean(size, "element", epsilon, q, k)
+            low, high = f"{at_least(mean, k):.3g}", f"{cost(mean, k):.3g}"
+            cells.append(low if low == high else f"{low} – {high}")
+        lines.append(f"| {epsilon:g} | {' | '.join(cells)} |")
+    return lines
+
+
 def run_bills(
     size: Size,
     *,
@@ -366,18 +362,7 @@ def run_bills(
     repetitions: int = 12,
     tuning: int = 4,
 ) -> list[BillRow]:
-    """The stated and true ε of runs that sample users; runs at ``rate`` are executed.
-
-    Args:
-        size: n, m, T.
-        held: numbers of elements k of a user.
-        epsilons: the stated ε.
-        rates: rates q.
-        rate: the rate of executed runs.
-        steps: the tried values of α₀.
-        repetitions: fresh samples.
-        tuning: further samples for the choice of α₀.
-    """
+    """The stated and true ε of runs that sample users; runs at ``rate`` are executed."""
     rows = []
     for k in held:
         samples = [Sample.draw(size, k, seed) for seed in range(repetitions + tuning)]

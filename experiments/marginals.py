@@ -192,7 +192,7 @@ def energies(data: Data) -> list[float]:
     sizes = list(data.sizes.values())
     pairs = list(itertools.combinations(range(len(sizes)), 2))
     equal = len(pairs) * sum(sizes[i] * sizes[j] for i, j in pairs)
-    return [float(Residuals.of(sizes, pairs).noise_energy()[0]), float(equal)]
+    return [float(Residuals.create(sizes, pairs).noise_energy()[0]), float(equal)]
 
 
 def capped_error(data: Data, unit: Any, epsilon: float, energy: float) -> tuple[float, int]:

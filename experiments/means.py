@@ -130,11 +130,7 @@ LAWS: dict[str, Law] = {
 
 
 def real(folder: Path) -> dict[str, tuple[FloatArray, float]]:
-    """Return one number for each real user, and a public bound on it.
-
-    Args:
-        folder: the folder of the tables.
-    """
+    """Return one number for each real user, and a public bound on it."""
     fitbit, scores, shop = (pd.read_parquet(folder / name) for name in TABLES)
     spent = (shop["quantity"] * shop["unit_price"]).groupby(shop["user_id"]).sum()
     numbers = {
@@ -165,9 +161,6 @@ def run(cell: Cell, method: str, repeats: int, missing: float) -> Row | None:
     """Run one method in one cell; None where there are too few users for it.
 
     Args:
-        cell: the users, and their guarantee.
-        method: the method.
-        repeats: how many times.
         missing: the share of the roster that has no records.
     """
     off, noise, error, chosen = [], [], [], Counter[str]()
@@ -215,7 +208,6 @@ def cells(tables: dict[str, tuple[FloatArray, float]], *, quick: bool) -> Iterat
 
     Args:
         tables: real users by name, with their bounds.
-        quick: whether to take few of them.
     """
     users, epsilons, dimensions = (
         (USERS, EPSILONS, DIMENSIONS) if not quick else ((300,), (1.0,), (1,))
@@ -243,9 +235,7 @@ def rows(
 
     Args:
         tables: real users by name, with their bounds.
-        repeats: how many runs each has.
         missing: the share of the roster that has no records.
-        quick: whether to take few cells.
     """
     for cell in cells(tables, quick=quick):
         for method in METHODS:
@@ -259,11 +249,7 @@ def rows(
 
 
 def summary(table: pd.DataFrame) -> str:
-    """Return, by number of users, the error of ``auto`` over clipping's and over the printed one.
-
-    Args:
-        table: the rows of the table.
-    """
+    """Return, by number of users, the error of ``auto`` over clipping's and over the printed one."""
     table = table.assign(radius=table["radius"].isna().map({True: "none", False: "stated"}))
     key = ["radius", "epsilon", "dimension", "users", "data"]
     clip = table[table["method"] == "clip"].set_index(key)["rms"]

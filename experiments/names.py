@@ -76,12 +76,6 @@ class Row:
     """How many items are named of one table at one ε, means over repetitions.
 
     Args:
-        case: the name of the table.
-        epsilon: ε.
-        one: in one round.
-        two: in two rounds.
-        best: in one round, at the best cap.
-        cap: that cap.
         largest: of the 20 items that most people have, how many in one round and in two.
         counted: in two rounds, if counts get 30% of the budget.
         peer: by PipelineDP; None where it was not run.

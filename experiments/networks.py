@@ -50,7 +50,6 @@ class Records:
         places: (records,) the place of each in arrays of examples.
         users: (records,) the user of each, 0 to n−1.
         elements: (records,) its cell of the partition.
-        n_users: the size of the roster n.
     """
 
     places: IntArray
@@ -72,12 +71,10 @@ class Asked:
     Args:
         unit: the privacy unit; ``User(max_elements=M)`` has elements as blocks.
         epsilon: the guaranteed ε; ∞ for almost no noise.
-        n_users: the size of the roster n.
         blocks_per_user: the number of blocks per user that sums are divided by.
         steps: the number of steps T.
         rate: the probability q that a block is in a step.
         clip: the clipping bound ρ.
-        learning_rate: the largest learning rate.
         drift: largest l2 distance that noise may move all weights together over all steps; the
             learning rate is lowered to satisfy it.
         average: of the weights after each step, which the test sees.
@@ -176,12 +173,8 @@ class Curve:
     """Measurements during a run.
 
     Args:
-        steps: after how many steps.
-        figures: the test results at these points.
         last: the result of the whole test at the end.
         noise_multiplier: noise sd ÷ clipping bound; 0 where there is neither.
-        learning_rate: of all steps.
-        seconds: the time of the processor.
     """
 
     steps: tuple[int, ...]
@@ -212,14 +205,8 @@ def private(
     """Train a network privately, with its test on the way.
 
     Args:
-        module: the network, on its device.
         loss: the mean loss of records, from the network and their places.
-        test: the measurement of the network.
-        records: the records.
-        asked: the public numbers.
-        seed: of draws and noise.
         points: number of tests, at equal distances.
-        max_rows: the most rows of a batch.
     """
     trained = [p for p in module.parameters() if p.requires_grad]
     rate = asked.lowered(sum(p.numel() for p in trained))
@@ -338,11 +325,7 @@ class Line:
     """A line of a picture.
 
     Args:
-        label: its name in the legend.
         curves: of one or several seeds; their mean is drawn, in the band from the least to the most.
-        colour: of the line.
-        style: of the line, as Matplotlib has it.
-        width: of the line, in points.
         scale: the units of the horizontal axis in a step.
     """
 
@@ -372,10 +355,6 @@ def draw(
     """Write a picture of curves, a panel for each title, with one legend for lines of one look.
 
     Args:
-        file: the picture.
-        panels: lines by title.
-        y: the label of the figures.
-        x: the label of the horizontal axis.
         level: a figure for a horizontal line in all panels, and its name.
         highest: the end of the axis, if curves begin far above the relevant range.
         logarithmic: True for a horizontal axis of powers, without step 0.

@@ -33,11 +33,8 @@ class PrintedSoftCore:
     """Algorithm 1 of Asi & Liu 2024, with its constants.
 
     Args:
-        radius: the concentration radius τ.
         n_users: the number of users n.
         rounds: the number of rounds T.
-        epsilon: the claimed ε.
-        delta: the claimed δ.
     """
 
     radius: float
@@ -97,9 +94,7 @@ class Query:
     """Equal rounds, on a line, in units of τ: all users but one, and two positions of that one.
 
     Args:
-        count: how many rounds.
         crowds: (number of users, position), …; users in none are isolated.
-        here: the position of the last user.
         there: the user's position in the neighbouring data set.
     """
 

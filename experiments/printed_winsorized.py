@@ -45,9 +45,6 @@ def proved(
     """The ε at δ of the printed algorithm, as we can prove it, data exchanged.
 
     Args:
-        epsilon: the claimed ε for all queries.
-        delta: the δ.
-        dimension: d.
         queries: how many there are; the constants of Theorem 3 if more than one.
         padded: how many coordinates there are, if more than the d of the formulas.
     """
@@ -116,12 +113,6 @@ def printed_mean(
 
     Args:
         vectors: (n, d), d a power of two.
-        radius: τ.
-        bound: B.
-        epsilon: the claimed ε.
-        delta: the claimed δ.
-        failure: γ.
-        seed: of all randomness.
     """
     n, d = vectors.shape
     source, rng = SeededSource(seed), np.random.default_rng(seed)

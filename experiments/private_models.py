@@ -61,12 +61,10 @@ class Problem:
     """A target, its features, and user ids.
 
     Args:
-        name: the name in the table.
         X: (m, d) features, on a scale that is public.
         y: (m,) the target.
         users: (m,) user id of each row.
         elements: partitions by name, (m,) each.
-        logistic: classes, or a number.
         bound: a public bound of the norm of a row: no feature is above 1, and of one-hot ones one is 1.
     """
 
@@ -195,19 +193,10 @@ class Row:
     """One unit at one ε.
 
     Args:
-        target: table and target.
-        unit: the privacy unit.
-        epsilon: the promised ε.
         default: the retained share of the non-private gain at defaults, mean over seeds.
-        default_se: its standard error.
         bound: the same with ``feature_bound``, the public bound of a row.
-        bound_se: its standard error.
         one: the same with ``clip=1``.
-        one_se: its standard error.
         weighed: the share without privacy and clipping, but with each unit weighing one.
-        base: held-out loss of the mean.
-        fitted: held-out loss of the fit without privacy.
-        seconds: a fit, on average.
     """
 
     target: str
@@ -262,7 +251,6 @@ def reference(
     """Held-out losses of the mean of the training targets, and of the fit without privacy.
 
     Args:
-        problem: the data.
         test: (m,) the rows held out.
         weights: (m,) of rows in the fit; by default all weigh the same.
     """

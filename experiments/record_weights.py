@@ -49,7 +49,6 @@ class Cell:
     """Errors on one table with one type of weights.
 
     Args:
-        table: the table.
         weights: ``"users"`` or ``"records"``.
         mean_error: the rms l2 distance of the private mean from the mean of all records.
         without_noise: the same for the weighted mean without noise or clipping.

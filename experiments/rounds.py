@@ -103,15 +103,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a problem's users, with one protected unit.
-
-    Args:
-        name: the problem.
-        unit: the privacy unit.
-        logistic: classes, or numbers.
-        fitted: rows of the fit.
-        scored: rows of the users held out.
-    """
+    """One split of a problem's users, with one protected unit."""
 
     name: str
     unit: Unit
@@ -216,7 +208,9 @@ def fitted(
     given = {field.name: getattr(model.config(), field.name) for field in fields(FitConfig)}
     config = _Config(**given, steps=SOLVERS[solver])
     elements = None if split.unit == "user" else rows.elements
-    data = FitData.of(model, ArrayRows(rows.X, rows.y, rows.users, elements), config.promise.unit)
+    data = FitData.create(
+        model, ArrayRows(rows.X, rows.y, rows.users, elements), config.promise.unit
+    )
     fit = CentralFit.calibrate(config, config.promise, data.targets, rows.X.shape[1])
     told = array_guarantee(
         config.promise, fit.event, fit.facts, private=False, users=rows.users, elements=elements

@@ -69,10 +69,6 @@ _NOISE = 1_000_000
 class Distance:
     """c‖θ − x‖ + k/2·‖θ − x‖².
 
-    Args:
-        steepness: c.
-        curvature: k.
-
     >>> Distance(1.0, 1.0).gradient(np.ones(1), np.array([[3.0]]), np.zeros(1)).tolist()
     [[-3.0]]
     """
@@ -105,8 +101,6 @@ class Bowl(Problem):
     """The distance to records on a sphere around the truth: a cone, a parabola, or both.
 
     Args:
-        steepness: c of each record's loss.
-        curvature: k of each record's loss.
         spread: the radius of the sphere; a cone is round within it.
 
     By symmetry the truth is the minimiser. Q_u is one point of the sphere.
@@ -166,13 +160,7 @@ class Bowl(Problem):
 
 @dataclass(frozen=True)
 class Family:
-    """Problems with the same public bounds; a theorem covers the worst of them.
-
-    Args:
-        name: as in the tables.
-        members: the problems, of one shape of records.
-        known: their public parameters.
-    """
+    """Problems with the same public bounds; a theorem covers the worst of them."""
 
     name: str
     members: tuple[Problem, ...]
@@ -229,13 +217,7 @@ FAMILIES: tuple[Callable[[int, int], Family], ...] = (
 
 @dataclass(frozen=True)
 class Cell:
-    """A size.
-
-    Args:
-        n: users, each with one record.
-        d: parameters.
-        epsilon: the promised ε.
-    """
+    """A size."""
 
     n: int = 30_000
     d: int = 30
@@ -248,8 +230,6 @@ class Solution:
 
     Args:
         theta: (d,).
-        rounds: noisy gradients.
-        users: those of the last of them.
     """
 
     theta: FloatArray
@@ -265,11 +245,9 @@ class Method:
     """How a problem is solved.
 
     Args:
-        name: as in the tables.
         trust: the trusted party: ``"curator"``, ``"stream"``, ``"shuffler"``, ``"nobody"``.
         solve: from a problem and its data to a solution.
         exponents: of n, d, ε in the theorem; None where there is none.
-        theorem: which.
         most: largest number of users, because every round includes everyone.
         recipe: a recipe of the library, from public parameters.
     """
@@ -299,9 +277,7 @@ class Gradients:
     """Contributions of users with a record each, computed on request.
 
     Args:
-        loss: of a record.
         theta: (p,).
-        data: of all users.
     """
 
     def __init__(self, loss: LossFunction, theta: FloatArray, data: Data) -> None:
@@ -458,21 +434,8 @@ class ExcessRow:
     """One method on one family at one size.
 
     Args:
-        sweep: the varied parameter.
-        family: of problems.
-        method: how it was solved.
-        trust: the trusted party.
-        n: users.
-        d: parameters.
-        epsilon: the promised ε.
-        excess: of the worst member, mean over seeds.
-        excess_se: its standard error.
         worst: which member, from 0.
         start: the excess of the worst member at the start.
-        rounds: noisy gradients, all phases together.
-        users: of one of the last phase.
-        seconds: one run.
-        reason: why there was none.
     """
 
     sweep: str
@@ -529,13 +492,8 @@ class Slope:
     """How the excess scales with one of n, d, ε.
 
     Args:
-        family: of problems.
-        method: how they were solved.
-        sweep: the varied parameter.
         points: number of sizes with an excess dominated by privacy.
         measured: the exponent; not a number with fewer than two.
-        stated: the theorem's.
-        theorem: which.
     """
 
     family: str
@@ -714,16 +672,9 @@ class MessageRow:
     """The cost of one vector sum.
 
     Args:
-        n: devices.
-        d: coordinates.
-        epsilon: the promised ε.
-        report: bytes of a device, binomial noise.
-        poisson_report: the same with Poisson noise.
         messages: the one-bit messages that a report stands for.
-        poisson_messages: the same with Poisson noise, on average.
         printed_report: bytes of a device with the printed numbers, its bits counted on the device.
         printed_messages: the one-bit messages with the printed numbers, which the paper sends.
-        seconds: of shuffler and analyzer for all reports.
         printed_seconds: of an analyzer that takes the printed messages one by one; extrapolated.
     """
 
@@ -803,14 +754,8 @@ class RecipeRow:
     """A recipe's requirements on a device.
 
     Args:
-        family: of problems.
-        recipe: its name.
-        corollary: of the paper.
-        rounds: noisy gradients, all phases together.
-        batch: users of one of the last phase.
         asked: number of rounds of a device of the last phase.
         sent: bytes of such a device, all its rounds together.
-        messages: the one-bit messages they stand for.
         printed: the one-bit messages with the printed numbers, for the same batches and rounds.
     """
 
@@ -914,18 +859,8 @@ class NoiseRow:
     """The noise of one vector sum, sd of a coordinate ÷ Δ₂.
 
     Args:
-        sweep: the varied parameter.
-        n: devices.
-        d: coordinates.
-        epsilon: the promised ε.
-        honest: γ.
-        binomial: ours.
-        poisson: ours, with Poisson noise.
-        central: a Gaussian of a trusted curator.
-        printed: with the printed numbers.
         influence: the most that one corrupt device can add, l2 ÷ Δ₂; in the central model 1.
         poisson_influence: the same with Poisson noise, with far truncated counts.
-        printed_influence: the same with the printed numbers.
     """
 
     sweep: str
@@ -1005,15 +940,9 @@ class FaultRow:
     """One round in which some devices do not report, or do not follow the protocol.
 
     Args:
-        n: devices.
-        d: coordinates.
-        epsilon: the promised ε.
-        honest: γ, the planned honest fraction.
-        dropped: devices that do not report.
         corrupt: devices that send the most that is let through, for every coordinate.
         promised: the remaining ε for devices that follow the protocol.
         error: rms error of a coordinate of the sum of honest reports, without the bias.
-        stated: the standard error that the analyzer states.
         bias: l2, the measured contribution of corrupt devices.
         influence: l2, their largest contribution: half of the largest difference between counts.
         central: l2, the contribution of the same number of people in the central model: vectors of
@@ -1228,13 +1157,7 @@ def draw_noise(rows: Sequence[NoiseRow]) -> Figure:
 
 @dataclass(frozen=True)
 class Options:
-    """Command-line options.
-
-    Args:
-        out: the folder of tables and figures.
-        seeds: data sets of each problem.
-        quick: small sizes.
-    """
+    """Command-line options."""
 
     out: Path
     seeds: int = 2

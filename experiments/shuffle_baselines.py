@@ -33,7 +33,6 @@ class LocalSphere:
     """Each device's vector as a random point of a sphere: pure local privacy, in the l2 ball.
 
     Args:
-        dim: d, the length of a vector.
         l2_bound: Δ₂, the clipping bound of vectors.
         epsilon: ε of each user's message, whatever the others do.
 
@@ -111,12 +110,9 @@ def local_sgd(
     """Stochastic gradient descent on locally private gradients, with one participation per user.
 
     Args:
-        loss: of a record.
         X: (n, p) one record of each user.
         y: (n,) their targets.
         known: R, G, and the strength if there is one; the start is 0.
-        epsilon: ε of each message.
-        generator: of the messages.
 
     Returns:
         (p,) the average iterate.
@@ -149,7 +145,6 @@ class TreeSums:
     """Sums of the first t vectors, t = 1..T, from a binary tree of noisy sums.
 
     Args:
-        rounds: T, how many vectors there will be.
         noise_sd: σ, the sd of the noise of each coordinate of each node.
 
     Raises:
@@ -190,10 +185,7 @@ class TreeSums:
         """The least noise for (ε, δ)-DP, by the exact curve.
 
         Args:
-            rounds: T.
             sensitivity: Δ, the largest change of the one vector by one user.
-            epsilon: ε.
-            delta: δ.
         """
         nodes = max(rounds, 1).bit_length()
         return TreeSums(rounds, sensitivity * math.sqrt(nodes) / gaussian_mu(epsilon, delta))
@@ -263,13 +255,9 @@ def tree_ftrl(
     """Follow the regularised leader on a tree of noisy sums, with one participation per user.
 
     Args:
-        loss: of a record.
         X: (n, p) one record of each user.
         y: (n,) their targets.
         known: R and G; the start is 0.
-        epsilon: ε.
-        delta: δ.
-        generator: of the noise.
 
     Returns:
         (p,) the average iterate.
@@ -317,11 +305,7 @@ class PrintedSum:
     """The vector sum of the shuffle paper with the constants of its proof.
 
     Args:
-        n_users: n.
-        dim: d.
-        l2_bound: Δ₂.
         epsilon: ε, at most 15.
-        delta: δ.
         honest_fraction: γ; the paper promises ε/γ, and so spends γε, with at most ε = 1.
 
     Raises:

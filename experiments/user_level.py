@@ -87,10 +87,6 @@ class Cell:
     """One problem of means: m records of N(μ, I) a user, ‖μ‖ = √d, records bounded by 10√d.
 
     Args:
-        n: users.
-        m: records of each.
-        d: coordinates.
-        epsilon: the promised ε.
         heterogeneity: Δ, the share of records that are one point, the same for all users.
     """
 
@@ -136,18 +132,8 @@ class MeanRow:
     """One mean on one problem.
 
     Args:
-        sweep: the varied parameter.
-        n: users.
-        m: records of each.
-        d: coordinates.
-        epsilon: the promised ε.
-        heterogeneity: Δ.
-        method: how the mean was released.
         error: rms distance to the sample mean; NaN if it was rejected.
         failed: releases that ended without a mean, of all.
-        releases: how many there were.
-        seconds: one of them.
-        reason: why there was none.
     """
 
     sweep: str
@@ -336,10 +322,6 @@ class LongRow:
     """A long run of the soft core with few users.
 
     Args:
-        n: users.
-        d: coordinates.
-        rounds: T, as calibrated.
-        seed: of data and noise.
         done: the rounds before it ended; T if it did not.
         error: rms distance of a round's mean to the sample mean, in radii τ.
     """
@@ -403,9 +385,6 @@ class Task:
     """One convex problem and its size.
 
     Args:
-        problem: the problem.
-        n: users.
-        m: records of each.
         slow: whether to run a thousand rounds of means that compare all pairs of users.
     """
 
@@ -442,19 +421,8 @@ class ConvexRow:
     """One recipe on one problem.
 
     Args:
-        problem: its name.
-        n: users.
-        m: records of each.
-        d: parameters.
-        heterogeneity: Δ, of a point that all users share.
-        recipe: how it was solved.
         excess: mean over seeds; NaN if the recipe rejected it.
-        excess_se: its standard error.
         start: the excess of the start, which needs no data.
-        rounds: noisy gradients.
-        evaluations: gradients of records.
-        seconds: one run.
-        reason: the recipe's error.
     """
 
     problem: str
@@ -703,7 +671,6 @@ class Table:
     """A classification with natural users, and the test users.
 
     Args:
-        name: its name.
         X: (m, d) features with row norms of at most ``bound``.
         y: (m,) labels, from 0.
         users: (m,) user id of each row, from 0.
@@ -767,15 +734,7 @@ class RealRow:
     """One fit of one table.
 
     Args:
-        table: its name.
-        users: the fitted users.
-        epsilon: the promised ε; infinite without privacy.
-        method: how it was fitted.
         kept: the retained share of the gain in log-loss over the classes' shares, mean over seeds.
-        kept_se: its standard error.
-        accuracy: of rows of users held out.
-        seconds: a fit.
-        reason: why there is none.
     """
 
     table: str
@@ -1065,10 +1024,6 @@ class Options:
 
     Args:
         data: the folder of the tables; None: the one that DPGRAIN_DATA names.
-        out: the folder of tables and figures.
-        seeds: data sets of each problem.
-        quick: small sizes.
-        full: also the slowest runs.
     """
 
     data: Path | None

@@ -44,9 +44,6 @@ class Size:
     """How much is drawn for a bound.
 
     Args:
-        canaries: the canaries of a run.
-        draws: draws on each of two neighbours.
-        runs: whole runs on each of two neighbours.
         confidence: the joint confidence of all bounds of one line.
     """
 
@@ -68,21 +65,11 @@ class Way(Protocol):
         """Number of audits of an excess; more than half must detect it."""
 
     def line(self, epsilon: float, size: Size) -> tuple[float, AuditLine]:
-        """Return a δ, and the claimed ε at that δ with lower bounds on ε.
-
-        Args:
-            epsilon: the requested ε.
-            size: how much is drawn.
-        """
+        """Return a δ, and the claimed ε at that δ with lower bounds on ε."""
 
 
 def audited(way: Way, epsilon: float, size: Size) -> tuple[float, AuditLine]:
     """Audit a mechanism, and find the smallest excess that the same audit would have seen.
-
-    Args:
-        way: the way.
-        epsilon: the requested ε of the mechanism.
-        size: how much is drawn.
 
     Returns:
         The δ, and the line.
@@ -114,8 +101,6 @@ class OneRun:
 
     Args:
         train: a function of the canaries that are there and an ε, as for ``dg.audit_training``.
-        records: the records of each canary.
-        elements: the canaries of each user.
     """
 
     train: Callable[[Canaries, float], tuple[ArrayLike, Guarantee]]
@@ -147,7 +132,6 @@ class OnNeighbours:
         made: a function of an ε that returns the query of the rows with a unit, and the query
             without it, or with another one instead.
         delta: the δ of the bounds on ε, as for :class:`WholeRuns`.
-        relation: how the neighbours differ.
     """
 
     made: Callable[[float], tuple[Query[Any], Query[Any]]]
@@ -184,7 +168,6 @@ class WholeRuns:
         delta: the δ of the bounds on ε. A guarantee is valid at every δ, and at a large one few
             runs approach its claim.
         times: multiple of the usual number of runs: more if they are cheap.
-        relation: how the neighbours differ.
     """
 
     scores: Callable[[float, int], tuple[Array, Array, Guarantee]]
@@ -208,7 +191,6 @@ def free_epsilon(one: Array, other: Array, delta: float, alpha: float) -> float:
     Args:
         one: (runs,) scores of one neighbour, indicated by large values.
         other: (runs,) scores of the other.
-        delta: the δ.
         alpha: error probability of the bound.
 
     Every other score of the first half determines a threshold; the bounds of Clopper and Pearson

@@ -47,11 +47,7 @@ class Cell:
     """One fit of one problem.
 
     Args:
-        recipe: the row of the table.
-        problem: the column.
-        users: n.
         excess: the mean excess population risk; not a number if the recipe rejects the size.
-        start: the excess of the start.
         warned: whether the plan warned that it would not improve on its start.
     """
 

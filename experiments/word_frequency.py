@@ -70,7 +70,6 @@ class WordCounts:
         user: (pairs,) a user, 0 … n_users − 1.
         word: (pairs,) a word, as a position in ``words``.
         count: (pairs,) the user's number of uses of the word.
-        n_users: the size of the roster.
     """
 
     words: list[str]
@@ -165,16 +164,12 @@ class WordRow:
 
     Args:
         cells: number of cells K.
-        epsilon: the promised ε.
         rho: the single clipping bound with the least mean error, by hindsight.
         single: excess of the single bound, with the whole budget.
-        single_se: its standard error.
         auto: excess of bounds chosen privately, paid from the same budget.
-        auto_se: its standard error.
         mean_ratio: auto ÷ single.
         worst_ratio: the largest auto ÷ single of one split.
         worst_own: the same against the best single bound of that very split.
-        zeros: excess of publishing zeros.
         nonnegative: excess of auto with negative estimates set to 0.
         shrunk: excess of auto after ``shrink``.
         worst_nonnegative: the largest error of one split over the unprocessed release's, minus 1.
@@ -205,7 +200,6 @@ class WordResult:
     """Results of the words part.
 
     Args:
-        rows: one per partition and ε.
         check: the largest relative gap between the single bound's computed error and a release's by
             the library with ``clip=rho``, on the first split.
     """
@@ -225,10 +219,7 @@ def run_words(
     """Compare bounds chosen privately with the best single bound.
 
     Args:
-        data: the counts.
         cells: numbers of cells; the number of words means every word separately.
-        epsilons: the promised ε.
-        splits: how many random halves of the users.
         bounds: the tried single bounds; by default in steps of 2^(1/8).
     """
     bounds = 2.0 ** np.arange(2, 20.01, 0.125) if bounds is None else bounds
@@ -296,9 +287,7 @@ def single_errors(
     Args:
         matrix: (users, V) the counts.
         cell_of: (V,) the cell of each word.
-        halves: the splits.
         bounds: (R,) clipping bounds ρ.
-        title: the text of the progress bar.
     """
     order = np.argsort(cell_of, kind="stable")
     columns, truth = matrix[:, order], halves.truth[:, order]
@@ -443,15 +432,11 @@ class OrderRow:
 
     Args:
         users: number of users n.
-        held: items drawn by each user, m.
-        mechanism: the source of the noise.
         sigma: standard deviation of the noise of a count.
         printed: the threshold γ of Proposition 1 as printed.
         loss_printed: L_order with that γ; the proposition promises at most t².
         corrected: the threshold with the slips of its proof mended.
-        loss_corrected: L_order with that γ.
         measured: the smallest γ with L_order of at most t².
-        promise: t².
     """
 
     users: int
@@ -486,10 +471,8 @@ def run_order(
     """Measure the loss L_order of mechanism (7), at element and at user level.
 
     Args:
-        users: numbers of users n.
         held: numbers of items m that each user draws.
         spread: there are d = spread·m items, at least 2m, since p₁ = 1/(2m).
-        epsilon: the promised ε.
         repetitions: number of repetitions with fresh data and noise.
 
     The loss counts pairs j < l with p_j ≥ p_l + γ and Ĥ_j < Ĥ_l, as bounded by the paper's proof;
@@ -594,10 +577,6 @@ def order_thresholds(
     """The threshold γ of Proposition 1, as printed and with its proof's slips mended.
 
     Args:
-        users: n.
-        held: m.
-        largest: p₁.
-        sigma: standard deviation of the noise.
         log_ratio: log(d/t).
 
     In the proof v ≤ 3mp₁ loses its m, so that √p₁/(m√n) replaces √(p₁/(mn)); and exp(−a/(b+c)) is
@@ -686,18 +665,15 @@ class ErrorRow:
     """Mechanism (9) on multinomial data, compared with the expressions of Proposition 2.
 
     Args:
-        held: items drawn by each user, m.
         cells: number of cells K.
         rho: the clipping bound.
         slack: the t of ρ = max over cells of 3mP(c) + 3 log m + t; infinite for ρ ≥ m; if negative
             the proposition does not apply.
         measured: the sum over items of the mean squared error.
-        lower: the sum of m·p_j/n + σ²ρ²/n².
         upper: the same plus the sum of 2^(−2t)·P(c)², the most that 2^(−2t)·q_j² can come to.
         over_lower: measured ÷ lower; above some C₀ if the proposition is true.
         over_upper: measured ÷ upper; below some C₁.
         least: the smallest measured ÷ lower of a tenth of the items, by frequency.
-        most: the largest.
     """
 
     held: int
@@ -734,7 +710,6 @@ def run_errors(
         held: numbers of items m that each user draws.
         items: number of items d; item j has probability ∝ 1/(j + 10).
         cells: numbers of cells K, of items drawn at random.
-        epsilon: the promised ε.
         repetitions: number of repetitions with fresh data and noise.
     """
     p = 1 / (np.arange(items) + 10.0)

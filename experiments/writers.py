@@ -111,10 +111,7 @@ class Row:
     """A row of the table: one level at one ε, the mean over seeds.
 
     Args:
-        level: the privacy unit.
         epsilon: the promised ε at δ = 1e-6.
-        accuracy: in the test after the last step.
-        se: its standard error over seeds.
         noise_multiplier: noise sd ÷ clipping bound.
         writer: the ε that the same run promises to a whole writer.
         users_drawn: the proved ε of one element with the same noise if writers are sampled.
@@ -172,11 +169,8 @@ class Setting:
     """Shared settings of all runs.
 
     Args:
-        images: the images.
         steps: the number of steps T.
         rate: the probability q that a block is in a step.
-        device: the training device.
-        max_rows: the most rows of a batch.
     """
 
     images: Images

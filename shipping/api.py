@@ -22,22 +22,14 @@ _COLOUR = re.compile(r"\x1b\[\d+m")
 
 
 def last_tag(root: Path) -> str | None:
-    """Return the last tag before the newest commit, None where there is none.
-
-    Args:
-        root: the folder of the repository.
-    """
+    """Return the last tag before the newest commit, None where there is none."""
     asked = ["git", "describe", "--tags", "--abbrev=0"]
     found = subprocess.run(asked, cwd=root, capture_output=True, text=True, check=False)
     return found.stdout.strip() or None
 
 
 def public(package: griffe.Object | griffe.Alias) -> set[str]:
-    """Return where the public names of a package, and of its public packages, are defined.
-
-    Args:
-        package: the package.
-    """
+    """Return where the public names of a package, and of its public packages, are defined."""
     names = [str(name) for name in package.exports or ()]
     if not names:
         return set()
@@ -58,12 +50,7 @@ def public(package: griffe.Object | griffe.Alias) -> set[str]:
 
 
 def broken(old: griffe.Object | griffe.Alias, new: griffe.Object | griffe.Alias) -> list[str]:
-    """Return the changes that would break a caller of the old names, one line each.
-
-    Args:
-        old: the earlier package.
-        new: the present package.
-    """
+    """Return the changes that would break a caller of the old names, one line each."""
     names = public(old)
     lines = [f"{name}: it is gone" for name in sorted(_exported(old) - _exported(new))]
     lines += [

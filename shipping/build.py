@@ -34,11 +34,7 @@ _BESIDE_SOURCE = {
 
 
 def versions(root: Path) -> dict[str, str]:
-    """Return the version that each file states.
-
-    Args:
-        root: the folder of the repository.
-    """
+    """Return the version that each file states."""
     with (root / "pyproject.toml").open("rb") as file:
         found = {"pyproject.toml": str(tomllib.load(file)["project"]["version"])}
     for name, pattern in (
@@ -51,12 +47,7 @@ def versions(root: Path) -> dict[str, str]:
 
 
 def described(root: Path, version: str) -> bool:
-    """Return whether the changelog has a part for a version.
-
-    Args:
-        root: the folder of the repository.
-        version: the version.
-    """
+    """Return whether the changelog has a part for a version."""
     text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
     return re.search(rf"^## \[?{re.escape(version)}(?![\w.])", text, re.M) is not None
 
@@ -65,20 +56,12 @@ def unlinked(readme: str) -> list[str]:
     """Return the pictures and links of a description that a package index cannot follow.
 
     An index shows only the page, without other files.
-
-    Args:
-        readme: the text of README.md.
     """
     return [place for place in re.findall(r"\]\(([^)\s]+)\)", readme) if "://" not in place]
 
 
 def lacking(wheel: Path, source: Path) -> list[str]:
-    """Return the errors in the contents of both archives, one line each.
-
-    Args:
-        wheel: the wheel.
-        source: the archive of the source.
-    """
+    """Return the errors in the contents of both archives, one line each."""
     inside = zipfile.ZipFile(wheel).namelist()
     lines = [f"the wheel lacks {name}" for name in _IN_WHEEL if name not in inside]
     if not any(name.endswith("licenses/LICENSE") for name in inside):
@@ -95,7 +78,6 @@ def build(root: Path, folder: Path) -> tuple[Path, Path]:
     """Build the archive of the source, and the wheel from that.
 
     Args:
-        root: the folder of the repository.
         folder: the target of both; its contents are removed.
 
     Returns:
@@ -107,11 +89,7 @@ def build(root: Path, folder: Path) -> tuple[Path, Path]:
 
 
 def found(python: str) -> bool:
-    """Return whether there is such an interpreter, which runs.
-
-    Args:
-        python: its name or path.
-    """
+    """Return whether there is such an interpreter, which runs."""
     if shutil.which(python) is None:
         return False
     return subprocess.run([python, "--version"], capture_output=True, check=False).returncode == 0
@@ -122,7 +100,6 @@ def smoke(python: str, archive: Path) -> None:
     there.
 
     Args:
-        python: the interpreter.
         archive: the wheel, or the archive of the source.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -136,11 +113,7 @@ def smoke(python: str, archive: Path) -> None:
 
 
 def typed(wheel: Path) -> None:
-    """Check the typed examples as a caller does, who has the wheel and pyright.
-
-    Args:
-        wheel: the wheel.
-    """
+    """Check the typed examples as a caller does, who has the wheel and pyright."""
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
         own = Path(folder) / "bin" / "python"

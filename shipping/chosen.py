@@ -35,11 +35,7 @@ class Chosen:
         self.noted: dict[str, Any] = {}
 
     def of(self, items: Sequence[pytest.Item]) -> list[pytest.Item]:
-        """Return the chosen tests among some, in their order.
-
-        Args:
-            items: the collected tests.
-        """
+        """Return the chosen tests among some, in their order."""
         kept = [item for item in items if self._name(item) in self.place]
         return sorted(kept, key=lambda item: self.place[self._name(item)])
 

@@ -55,7 +55,6 @@ def put(module: str, bad: str, functions: Mapping[str, Sequence[FunctionType]]) 
     """Replace the code of each loaded function of a module by its code in another text.
 
     Args:
-        module: the module's name.
         bad: the text of its file with the bug.
         functions: the result of `functions_by_file`; a search in each fork would copy its memory.
 

@@ -63,7 +63,6 @@ class Mechanical(Mutant):
 
     Args:
         at: the offset of the old text in its file.
-        checks: whether the bug removes a check.
     """
 
     at: int = 0
@@ -86,12 +85,7 @@ class Mechanical(Mutant):
 
 
 def mechanical(file: Path, source: Path) -> list[Mechanical]:
-    """Return all mechanical bugs of a module.
-
-    Args:
-        file: the module.
-        source: the folder of the package.
-    """
+    """Return all mechanical bugs of a module."""
     text = file.read_text(encoding="utf-8")
     starts = [0]
     for line in text.splitlines(keepends=True):
@@ -185,9 +179,7 @@ def drawn(source: Path, each: int, only: str = "") -> list[Mechanical]:
     """Draw mechanical bugs of each module, the same in every run.
 
     Args:
-        source: the folder of the package.
         each: how many of a module, or all if it has fewer.
-        only: a pattern of the modules' files.
     """
     found: list[Mechanical] = []
     for file in sorted(source.rglob("*.py")):
@@ -225,12 +217,7 @@ def fill(
     """Try the bugs not yet tried, and add the tests that kill each to the matrix.
 
     Args:
-        root: the folder of the repository.
-        bugs: the bugs.
-        coverage: which tests run which lines.
         seconds: the processor seconds for the tests of each.
-        workers: how many are tried side by side.
-        matrix: the file of the matrix.
     """
     texts = {bug.file: (root / "src" / bug.file).read_text(encoding="utf-8") for bug in bugs}
     done = known(matrix)
@@ -253,10 +240,6 @@ def drawn_for(
     """Draw mechanical bugs of lines that candidates run: all removed checks, and some others.
 
     Args:
-        source: the folder of the package.
-        each: how many others of a module.
-        candidates: the lines that candidates run.
-        only: a pattern of the modules' files.
         after: how many others of a module are left out.
     """
     found: list[Mechanical] = []
@@ -285,13 +268,7 @@ def fill_restricted(
     """Add a test that stays and kills each bug; if there is none, all candidates that kill it.
 
     Args:
-        root: the folder of the repository.
-        bugs: the bugs.
-        stays: the tests that stay.
-        candidates: the tests that may go.
         seconds: the processor seconds for the tests of each.
-        workers: how many are tried side by side.
-        matrix: the file of the matrix.
     """
     texts = {bug.file: (root / "src" / bug.file).read_text(encoding="utf-8") for bug in bugs}
     done, keys = known(matrix), {bug.key(texts[bug.file]): bug for bug in bugs}
@@ -329,7 +306,6 @@ def redundant(
     """Return tests that can be deleted together, because staying tests kill the same bugs.
 
     Args:
-        rows: the matrix, a row a bug.
         candidates: tests that may go; all, if None.
 
     >>> redundant([{"ran": "abc", "killed_by": "ab"}, {"ran": "bc", "killed_by": "b"}])

@@ -104,11 +104,7 @@ class Mutant:
         return parts[1] if len(parts) > 2 else "alone"
 
     def place(self, text: str) -> tuple[int, int]:
-        """Return the line before the function, and the offset of the edit in its file.
-
-        Args:
-            text: the contents of the file.
-        """
+        """Return the line before the function, and the offset of the edit in its file."""
         lines = text.splitlines(keepends=True)
         first, last = _extent(_parsed(text)[0], self.function)
         source = "".join(lines[first - 1 : last])
@@ -118,11 +114,7 @@ class Mutant:
         return first, len("".join(lines[: first - 1])) + source.index(self.old)
 
     def edited(self, text: str) -> str:
-        """Return the file with the bug.
-
-        Args:
-            text: the contents of the file.
-        """
+        """Return the file with the bug."""
         at = self.place(text)[1]
         bad = text[:at] + self.new + text[at + len(self.old) :]
         try:
@@ -134,11 +126,7 @@ class Mutant:
         return bad
 
     def lines(self, text: str) -> range:
-        """Return the lines that the edit changes.
-
-        Args:
-            text: the contents of the file.
-        """
+        """Return the lines that the edit changes."""
         at = self.place(text)[1]
         same = _alike(self.old, self.new)
         end = _alike(self.old[same:][::-1], self.new[same:][::-1])
@@ -218,12 +206,7 @@ def _mutant(path: Path, entry: dict[str, Any]) -> Mutant:
 
 @contextmanager
 def seeded(root: Path, mutant: Mutant) -> Iterator[Path]:
-    """A folder with a copy of the package that has the bug, in ``src``.
-
-    Args:
-        root: the folder of the repository.
-        mutant: the bug.
-    """
+    """A folder with a copy of the package that has the bug, in ``src``."""
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
         shutil.copytree(root / "src", folder / "src")
@@ -267,9 +250,6 @@ class Coverage:
         """Return the names of the tests of a mutant, in running order.
 
         Every second one is of the file that mirrors the mutant's.
-
-        Args:
-            mutant: the mutant.
         """
         lines = set(mutant.lines((self.source / mutant.file).read_text(encoding="utf-8")))
         wanted = self._running(mutant, lines)
@@ -288,11 +268,7 @@ class Coverage:
         return [test.name for test in [*ordered, *_in_turns(unseen)]]
 
     def forks(self, mutant: Mutant) -> bool:
-        """Whether a process that has collected tests can be given a mutant: nothing has run it.
-
-        Args:
-            mutant: the mutant.
-        """
+        """Whether a process that has collected tests can be given a mutant: nothing has run it."""
         text = (self.source / mutant.file).read_text(encoding="utf-8")
         if _outside_functions(text) != _outside_functions(mutant.edited(text)):
             return False
@@ -391,7 +367,6 @@ def covered(root: Path, workers: int = 1, only: str = "") -> Coverage:
     """Return which tests run which lines, from the cache if no file has changed.
 
     Args:
-        root: the folder of the repository.
         workers: how many parts of the tests are run side by side.
         only: a pattern of the folders of tests; all, if empty.
     """
@@ -470,11 +445,7 @@ def pytest_on(
     output.
 
     Args:
-        root: the folder of the repository.
-        source: the folder of the package.
         folder: a folder for the files of the run.
-        words: the arguments of pytest.
-        more: variables of its environment.
         timeout: the wall-clock limit in seconds; None for no limit.
     """
     words = [f"--basetemp={folder / 'tmp'}", *words]
@@ -547,10 +518,6 @@ def tried(
     """Run the tests of a mutant on a copy of the package that has it.
 
     Args:
-        root: the folder of the repository.
-        mutant: the mutant.
-        coverage: which tests run which lines.
-        seconds: how long its tests may run.
         grace: the seconds by the clock for starting and collecting.
     """
     began = time.monotonic()
@@ -582,12 +549,7 @@ def tried_together(
     """Run the tests of mutants in forks of one process; return the outcomes.
 
     Args:
-        root: the folder of the repository.
-        mutants: the mutants.
-        coverage: which tests run which lines.
         seconds: how long the tests of each may run.
-        workers: how many run side by side.
-        told: called with each outcome.
     """
     by_name = {str(number): mutant for number, mutant in enumerate(mutants)}
     limit = max(_CLOCK * seconds, _LEAST_CLOCK)
@@ -616,11 +578,7 @@ def every_kill(
     """Run all tests of each mutant, not only until one fails; at last, failed tests without a bug.
 
     Args:
-        root: the folder of the repository.
-        mutants: mutants that a fork can have.
-        coverage: which tests run which lines.
         seconds: how long the tests of each may run.
-        workers: how many run side by side.
 
     Yields: a mutant, its tests and the failing ones; at the end, None and the tests that also fail
         without a mutant.
@@ -724,11 +682,7 @@ def _caught(status: int, last: dict[str, Any], output: str, limit: float) -> tup
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Return the outcomes of mutants, and the rate of each kind and origin.
-
-    Args:
-        outcomes: the outcome of each.
-    """
+    """Return the outcomes of mutants, and the rate of each kind and origin."""
     lines = []
     for outcome in sorted(outcomes, key=lambda o: (bool(o.caught_by), o.mutant.function)):
         mutant = outcome.mutant

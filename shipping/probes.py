@@ -115,7 +115,6 @@ def probed(file: str, text: str, first: int) -> tuple[str, list[Block]]:
 
     Args:
         file: the file's path below ``src``.
-        text: its content.
         first: the number of its first probe.
     """
     tree = ast.parse(text)
@@ -133,11 +132,7 @@ def _stays_first(node: ast.stmt) -> bool:
 
 
 def blocks_of(source: Path) -> list[Block]:
-    """Return the blocks of a package in the order of their numbers.
-
-    Args:
-        source: the folder of the package.
-    """
+    """Return the blocks of a package in the order of their numbers."""
     found: list[Block] = []
     for path in sorted(source.rglob("*.py")):
         file = path.relative_to(source).as_posix()
@@ -146,12 +141,7 @@ def blocks_of(source: Path) -> list[Block]:
 
 
 def copy_with_probes(source: Path, to: Path) -> None:
-    """Copy a package with a probe in each block.
-
-    Args:
-        source: the folder of the package.
-        to: the new folder.
-    """
+    """Copy a package with a probe in each block."""
     shutil.copytree(source, to, ignore=shutil.ignore_patterns("__pycache__"))
     first = 0
     for path in sorted(source.rglob("*.py")):
@@ -163,11 +153,7 @@ def copy_with_probes(source: Path, to: Path) -> None:
 
 
 def packed(numbers: set[int]) -> str:
-    """Return numbers as the bits of a text.
-
-    Args:
-        numbers: non-negative numbers.
-    """
+    """Return numbers as the bits of a text."""
     bits = bytearray(max(numbers, default=0) // 8 + 1)
     for number in numbers.copy():
         bits[number // 8] |= 1 << number % 8

@@ -41,8 +41,6 @@ class Section:
     """A section of the theory.
 
     Args:
-        title: its name in docstrings.
-        page: the file in docs/theory.
         anchor: the anchor in that page; empty for all of it.
     """
 
@@ -61,11 +59,7 @@ class Chain:
     """The evidence for one event.
 
     Args:
-        event: the name of the event.
-        says: the first sentence of its docstring.
-        mechanisms: the modules that publish under it.
         theorems: the sections of the theory with its proof.
-        searches: the tests that search for violating neighbours.
         audits: the tests that compare outcomes on neighbours with it.
         bugs: the injected bugs of its mechanisms, and of itself.
     """
@@ -122,11 +116,7 @@ class Chain:
 
 
 def chains(root: Path) -> list[Chain]:
-    """Return the chain of each event, in the order of the files and of their classes.
-
-    Args:
-        root: the folder of the repository.
-    """
+    """Return the chain of each event, in the order of the files and of their classes."""
     events, sections = _events(root), _sections(root)
     mechanisms, tests = _mechanisms(root, set(events)), _tests(root)
     bugs = defaultdict(list)
@@ -280,11 +270,7 @@ source. `make proof` generates it and runs each bug against its test; it names m
 
 
 def page(found: Sequence[Chain]) -> str:
-    """Return the page of the chains.
-
-    Args:
-        found: the chains.
-    """
+    """Return the page of the chains."""
     parts = [_HEAD]
     for chain in found:
         rows = [
@@ -315,9 +301,6 @@ def unseen(
     """Run the test of each mutant on a copy of the package; return undetected ones, and why.
 
     Args:
-        root: the folder of the repository.
-        bugs: the bugs.
-        workers: how many are tried side by side.
         seconds: how long the tests of one bug may take by the clock.
     """
     tests = list(dict.fromkeys(bug.seen_by for bug in bugs))

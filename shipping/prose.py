@@ -3,8 +3,8 @@
     python -m shipping.prose            # in make check: name the files above their limit
     python -m shipping.prose --write    # lower the limits in shipping/prose.json
 
-Docstrings, comments and pages are read; code, links and inline code are not. Every file may have two
-hits, or 8 per 1,000 words; ``prose.json`` lists the files with more.
+Docstrings, comments, pages and names of tests are read; code, links and inline code are not. Every
+file may have two hits, or 8 per 1,000 words; ``prose.json`` lists the files with more.
 """
 
 from __future__ import annotations
@@ -54,9 +54,13 @@ _SHAPES = {name: re.compile(shape, re.M) for name, shape in SHAPES.items()}
 _CODE = re.compile(
     r"^(`{3,}|:{3,}).*?^\1\s*$|``.+?``|`[^`\n]+`|\$\$.*?\$\$|\$[^$\n]+\$", re.S | re.M
 )
-_DOCSTRING = re.compile(r'^ *r?"""(.*?)(?:^ *>>> .*?)?"""', re.S | re.M)
+# A docstring begins the file, or follows a line that ends with a colon; other texts are code.
+_DOCSTRING = re.compile(r'(?:\A|:(?:  #[^\n]*)?\n) *r?"""(.*?)(?:^ *>>> .*?)?"""', re.S | re.M)
 # Comments in consecutive lines are one text.
 _COMMENTS = re.compile(r"((?:^ *#:? .*\n)+)", re.M)
+# A test name has at most nine words after "test", and no relative pronoun.
+_TEST = re.compile(r"^ *def (test_\w+)", re.M)
+_LONG_NAME = re.compile(r"(?:_[^_]+){10}|_(?:that|which|who|whose|whom|what)(?:_|$)")
 _LINK = re.compile(r"\]\([^)]*\)")
 _SENTENCE = re.compile(r"(?<=[.!?:])\s+(?=[A-Z\"'(*])|\n\s*\n|\n(?=\s*(?:[-*|#]|\d+\.) )")
 _WORD = re.compile(r"[A-Za-z][\w'’-]*")
@@ -82,7 +86,8 @@ def found(path: Path, text: str) -> tuple[list[str], int]:
             for name, shape in _SHAPES.items()
             for _ in shape.findall(sentence)
         ]
-    return hits, words
+    tests = _TEST.findall(text) if path.suffix == ".py" else []
+    return [*hits, *(f"a test name: {name}" for name in tests if _LONG_NAME.search(name))], words
 
 
 def allowed(words: int) -> int:

@@ -30,18 +30,18 @@ SHARED: Mapping[str, str] = {
     "``replace``.",
     "value": "column of numbers. Rows without a finite value are dropped.",
     "by": "column or columns to group by; if omitted, one answer for all rows.",
-    "bounds": "public range (low, high) to which numbers are clamped; if omitted, chosen privately. "
-    "That takes 20% of the budget.",
+    "bounds": "public range (low, high) for clamping numbers; if omitted, chosen privately with 20% of "
+    "the budget.",
     "estimate_clipping": "estimate the share of values outside of ``bounds`` and, for counts and "
     "sums, of units clipped by an explicit ``clip``, with 5% of the budget each; by default, neither "
     "is estimated.",
     "clip": "clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the l1 "
     "norm under Laplace noise; by default, one for each cell is chosen privately with a share of the "
     "budget.",
-    "domain": "public list of groups, all of which are published. By default, groups are selected "
+    "domain": "public list of groups to publish. By default, groups are selected "
     "privately. For several columns, pass a mapping from columns to values (other columns are "
     "selected privately) or a list of tuples.",
-    "noise": "noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.",
+    "noise": "noise distribution; ``auto`` uses Laplace noise if known to be smaller.",
     "max_items": "maximum number of groups or items of one unit used in selection.",
     "random_state": "seed, for tests and research. The release is then *not private*.",
     "progress": "show progress; by default on a terminal, after two seconds.",
@@ -56,6 +56,7 @@ OWN: Mapping[str, Sequence[str]] = {
     "epsilon": ("typical_records",),
     "by": ("elements_per_user", "marginals"),
     "bounds": ("correlation", "covariance", "quantiles"),
+    "estimate_clipping": ("correlation", "covariance"),
     "table": ("distribution",),
     "domain": ("histogram", "marginals", "top"),
     "value": ("count", "quantile"),

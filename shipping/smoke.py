@@ -24,9 +24,6 @@ _RUN_BY_ITSELF = "dpgrain.__main__"
 def imported(package: str) -> tuple[list[str], dict[str, str]]:
     """Import every module of a package.
 
-    Args:
-        package: its name.
-
     Returns:
         The imported modules, and the modules that need an extra, with its name.
 
@@ -53,9 +50,6 @@ def imported(package: str) -> tuple[list[str], dict[str, str]]:
 
 def demonstration(folder: Path) -> None:
     """Run the demonstration as a newcomer does, and see that its report is there.
-
-    Args:
-        folder: the output folder.
 
     Raises:
         CalledProcessError: if it fails.

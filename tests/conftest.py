@@ -29,7 +29,6 @@ with warnings.catch_warnings():
 # The advice to check CSV files has its own test.
 os.environ["DPGRAIN_QUIET"] = "1"
 
-# Runs a command from its words.
 Command: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -110,7 +109,6 @@ def _tried(item: pytest.Item, level: effort_of_runs.Level) -> bool:
 
 @pytest.fixture
 def effort(request: pytest.FixtureRequest) -> effort_of_runs.Effort:
-    """How much this test tries."""
     number: int | None = request.config.getoption("--inputs")
     return effort_of_runs.Effort(_level(request.config), request.node.nodeid, number)
 
@@ -174,7 +172,6 @@ def process() -> Command:
 
 
 def _no_spark() -> str:
-    """Why there is no Spark here; empty where there is."""
     if find_spec("pyspark") is None:
         return "PySpark is absent: pip install 'dpgrain[spark]'"
     return "" if shutil.which("java") else "Java is absent: install a headless Java 17"
@@ -182,7 +179,6 @@ def _no_spark() -> str:
 
 @pytest.fixture(scope="session")
 def pyspark_and_java() -> None:
-    """Skip a test that starts Spark in a separate process, if there is none."""
     if _no_spark():
         pytest.skip(_no_spark())
 

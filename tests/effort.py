@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from dpgrain.noise import SeededSource, SystemSource
 
-#: How much a run tries: 1 or 3, or None for everything.
 Level: TypeAlias = Literal[1, 3] | None
 LEVELS: dict[str, Level] = {"1": 1, "3": 3, "full": None}
 
@@ -45,7 +44,6 @@ class Effort:
     """How much one test tries.
 
     Args:
-        level: the effort of the run.
         name: the name of the test, which determines what is drawn.
         stated_inputs: the number of malformed inputs, if the command line states it.
     """
@@ -94,10 +92,6 @@ def cases_of(
 
     Args:
         test: the name of the test without a case.
-        slow: its mark, if it is slow.
-        cases: case → the values of its parameters.
-        level: the effort of the run.
-        is_evidence: whether a proof names the test.
     """
     if level is None:
         return set(cases)

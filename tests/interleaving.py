@@ -17,9 +17,7 @@ from importlib import import_module
 from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any, TypeAlias
 
-# Turns in which both only wait, after which they are considered to wait for each other.
 _FRUITLESS_TURNS = 20
-# Seconds after which an unfinished turn waits for a lock unknown to any test.
 _PATIENCE_SECONDS = 60.0
 
 Act: TypeAlias = Callable[[], Any]
@@ -43,7 +41,6 @@ class Seam:
     """A point for an actor to pause.
 
     Args:
-        line: the line, as file and number.
         ran: how many lines are run up to it, this one included; 0 where touches are counted.
         touched: how many times what is shared is touched up to it, this time included; 0 where lines
             are counted.
@@ -105,7 +102,7 @@ class Interleaving:
                 setattr(*each)
 
     def seams(self, act: Act) -> list[Seam]:
-        """Return the points at which a single actor requests a lock or a store, in order."""
+        """Return the points of a single actor's requests for a lock or a store, in order."""
         touches = enumerate(self._alone(act).touches_made, 1)
         return [Seam(line, touched=place, asks=asks) for place, (line, asks) in touches]
 
@@ -128,8 +125,6 @@ class Interleaving:
         """Run two actors: the first up to a seam, then the second as far as it gets, then both.
 
         Args:
-            first: the actor that pauses.
-            second: the actor that runs in the meantime.
             at: the seam; None to run the first one whole before the second begins.
         """
         lined = at is not None and at.ran > 0
@@ -187,7 +182,6 @@ class _Actor:
         self._stop = Seam("") if at is None else at
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._live, daemon=True)
-        # Each executed line; and the line of each touch with its statement.
         self.lines: list[str] = []
         self.touches_made: list[tuple[str, str]] = []
         self.touched = 0

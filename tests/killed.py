@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-# Python's audit event before it opens, removes or renames a file.
 _CHANGES = ("open", "os.remove", "os.rename")
 
 

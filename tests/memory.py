@@ -12,6 +12,5 @@ _MEMORY = Path("/dev/shm")
 
 @contextmanager
 def folder_in_memory() -> Iterator[Path]:
-    """Yield a temporary folder; on a disk if no memory file system exists."""
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
         yield Path(folder)

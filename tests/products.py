@@ -9,11 +9,9 @@ from typing import Any, TypeAlias
 
 from dpgrain.errors import ParameterError
 
-# Option → the place of its value.
 _Case: TypeAlias = dict[str, int]
 # Values of some options that are to meet: (option, place of its value), in the order of the options.
 _Meeting: TypeAlias = tuple[tuple[str, int], ...]
-# Candidates per selected case; the one with most new combinations is selected.
 _DRAWS = 12
 # Cases drawn for a combination before it counts as impossible.
 _DRAWS_OF_ALLOWED = 200
@@ -28,7 +26,6 @@ def covering(
     """Return cases with every combination of the values of each ``strength`` options.
 
     Args:
-        options: option → its values.
         strength: how many options are looked at together: 2 for pairs, 3 for triples; None for the
             whole product.
         allowed: a function of a case, by keywords, that is False for a forbidden case. A

@@ -12,5 +12,4 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
 
 
 def experiment(name: str) -> Any:
-    """The module of an experiment."""
     return importlib.import_module(name)

@@ -27,7 +27,6 @@ class Publisher:
         query: the function that publishes; it accepts ``relation``, ``epsilon`` and ``delta`` or
             ``share``, the names in ``options``, and ``unit`` if there are several.
         options: option → the tried values, each in combination with other options' values.
-        units: the privacy units that it offers.
     """
 
     query: Callable[..., Query[Any]]
@@ -47,9 +46,7 @@ class Publisher:
         """Return the guarantee of a release, with nothing read or charged.
 
         Args:
-            unit: the privacy unit.
             promise: ``epsilon`` and ``delta``, or ``share``.
-            **asked: option → value.
 
         Raises:
             ParameterError: if the function rejects its arguments.
@@ -58,11 +55,7 @@ class Publisher:
         return self.query(**units, **promise, **asked).settled().plan.guarantee
 
     def publish(self, **asked: Any) -> Any:
-        """Publish a release.
-
-        Args:
-            **asked: option → value.
-        """
+        """Publish a release."""
         return publish(self.query(**asked))
 
 
@@ -72,9 +65,6 @@ def share_of_asked(
     """Return the share of the request in a release; above 1 the promise is false.
 
     Args:
-        guarantee: the guarantee of the release.
-        unit: the requested privacy unit.
-        relation: the neighbouring relation.
         promise: ``epsilon`` and ``delta``, or ``share`` of the budget that is open.
 
     Raises:

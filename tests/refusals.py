@@ -31,7 +31,6 @@ def refuses(
     Args:
         name: the parameter, or another beginning of the message.
         words: other parts of the message, such as the value.
-        kind: the kind of error.
     """
     with pytest.raises(kind) as caught:
         yield caught
@@ -58,7 +57,6 @@ def no_room(*words: str) -> Iterator[pytest.ExceptionInfo[RefusedError]]:
 
 @contextmanager
 def charged_before(line: int) -> Iterator[pytest.ExceptionInfo[RefusedError]]:
-    """Assert that a ledger rejects a block because a line charged the same before."""
     with pytest.raises(RefusedError) as caught:
         yield caught
     assert caught.value.line == line, caught.value
@@ -81,12 +79,7 @@ def in_sentences(error: BaseException) -> None:
 
 
 def refused_when_forked(act: Callable[[], object], *words: str) -> None:
-    """Assert that an action of a process forked now is rejected.
-
-    Args:
-        act: the action.
-        words: parts of the message.
-    """
+    """Assert that an action of a process forked now is rejected."""
     with warnings.catch_warnings():
         # Later Pythons warn about a fork with threads, which is intended here.
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -26,14 +26,7 @@ _LAWS: tuple[Any, ...] = (
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """One draw of noise.
-
-    Args:
-        law: the name of the law.
-        scale: its scale, and other public parameters.
-        sums: the noiseless sums or scores; private.
-        answer: the result.
-    """
+    """One draw of noise."""
 
     law: str
     scale: tuple[Any, ...]
@@ -94,9 +87,6 @@ def recorded() -> Iterator[list[Draw]]:
 @contextmanager
 def replayed(draws: Sequence[Draw]) -> Iterator[list[Draw]]:
     """Give the answers of one run to another, for any sums; yield its draws.
-
-    Args:
-        draws: the other run's draws.
 
     Raises:
         AssertionError: if a draw has another distribution, scale or size, or the number of draws

@@ -20,11 +20,9 @@ import dpgrain as dg
 
 # These rooms are public, although ``dpgrain`` does not name them.
 _BESIDE = ("testing", "datasets")
-# The errors that a caller causes.
 _ERRORS = {"DpgrainError", "ParameterError", "SchemaError", "DataError"}
 # The class docstring documents the constructor.
 _MAKERS = {"__init__", "__post_init__"}
-# People call these methods without seeing their names.
 _CALLED = {"__call__", "__getitem__", "__iter__"}
 # A line on arguments begins with their names: " low,
 _NAMES = re.compile(r"^    ((?:\*{0,2}\w+, )*\*{0,2}\w+): ", re.M)
@@ -94,7 +92,6 @@ def _silent(value: Any, text: str) -> Iterator[str]:
 
     Args:
         value: a function, or a class with its public methods.
-        text: its docstring.
     """
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(value))).body
     for function in tree.body if isinstance(tree, ast.ClassDef) else [tree]:

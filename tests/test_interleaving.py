@@ -12,8 +12,6 @@ from tests.interleaving import Interleaving
 
 
 class Counter:
-    """A number that is increased in two lines."""
-
     def __init__(self, lock: Any) -> None:
         self.lock, self.total = lock, 0
 

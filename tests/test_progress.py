@@ -19,7 +19,7 @@ import pytest
 import dpgrain as dg
 from dpgrain._progress import Progress, step
 from dpgrain.learn.features import FeatureEncoding, NumberColumn, load_rows
-from dpgrain.publishing.curator import Curator
+from dpgrain.publishing.charge import Curator
 
 #: A release of rows that a query makes, with the words shown at once.
 RELEASE = """

@@ -117,10 +117,7 @@ def serving(
     """A process of one library, which receives lines and answers with lines.
 
     Args:
-        environment: the environment of its interpreter.
-        arguments: the program's arguments.
         program: the end of its name, by default the environment's.
-        variables: additional environment variables besides the thread limits.
     """
     with subprocess.Popen(
         [python_of(environment), HERE / f"of_{program or environment}.py", *arguments],

@@ -43,7 +43,6 @@ class Limits:
 
     Args:
         runs: the largest number of draws.
-        seconds: wall time after which no draw begins.
     """
 
     runs: int = 200
@@ -55,7 +54,6 @@ def run(which: str, limits: Limits, only: str = "") -> dict[str, Any]:
 
     Args:
         which: ``users`` or ``records``.
-        limits: the end of draws of each statistic.
         only: the single measured library, by default all.
     """
     folder = ENVIRONMENTS / "data"
@@ -96,15 +94,7 @@ def drawn(
     known: Callable[[list[Any]], bool],
     limits: Limits,
 ) -> list[dict[str, Any]]:
-    """Return a library's answers: enough to determine its figure, or the reason for none.
-
-    Args:
-        process: the process of the library.
-        method: the requested method.
-        told: its parameters.
-        known: whether answers determine the figure well enough.
-        limits: the end of draws.
-    """
+    """Return a library's answers: enough to determine its figure, or the reason for none."""
     answers: list[dict[str, Any]] = []
     end = time.monotonic() + limits.seconds
     while len(answers) < limits.runs and (len(answers) < 2 or time.monotonic() < end):

@@ -37,10 +37,6 @@ class Task:
         unit: ``user`` (all records of one removed or added), ``element`` (those in one cell) or
             ``record`` (one replaced).
         kind: ``count``, ``users``, ``sum``, ``mean``, ``variance`` or ``median``.
-        by: the column of the groups, or none.
-        value: the column of numbers, or none.
-        range: the public clipping range.
-        known: whether the list of groups is public.
         bounds: by library, the parameters with the least error of those tried in hindsight.
     """
 

@@ -54,7 +54,7 @@ class _LazyModule(ModuleType):
 
 
 class _Absent(type):
-    """Type of :class:`_Nothing`, whose attributes are the class itself."""
+    """Type of :class:`_Nothing`: attributes are the class itself."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -63,7 +63,7 @@ class _Absent(type):
 
 
 class _Nothing(metaclass=_Absent):
-    """Stand-in for the types of a package that is not loaded: no value is an instance."""
+    """Stand-in for the types of an unloaded package, without instances."""
 
 
 class _Types(ModuleType):
@@ -77,7 +77,7 @@ class _Types(ModuleType):
 
 
 def lazy_import(name: str) -> Any:
-    """Return a placeholder for a module, which is imported at its first use.
+    """Return a placeholder that imports a module at its first use.
 
     Callers also write the ordinary import under ``TYPE_CHECKING``, for types.
 
@@ -88,7 +88,7 @@ def lazy_import(name: str) -> Any:
 
 
 def loaded_types(name: str) -> Any:
-    """Return a stand-in for a package whose types are compared with, without importing it.
+    """Return a stand-in for a package, for comparing types without an import.
 
     A value has one of its types only if the caller has imported the package.
 

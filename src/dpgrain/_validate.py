@@ -64,7 +64,7 @@ _LONGEST_PATH = 4096
 def describe(value: object, most: int = _SHOWN_CHARACTERS) -> str:
     """Return a wrong value in one line for a message; only its type if it may contain rows."""
     try:
-        text = "" if _may_hold_rows(value) else " ".join(repr(value).split())
+        text = "" if _may_contain_rows(value) else " ".join(repr(value).split())
     except Exception:
         text = ""
     if not text or " at 0x" in text:
@@ -79,7 +79,7 @@ def describe_item(value: object) -> str:
     return describe(value)
 
 
-def _may_hold_rows(value: object) -> bool:
+def _may_contain_rows(value: object) -> bool:
     """Return whether a value is or contains an array, a frame, a table or a list of records.
 
     Rows passed by mistake must not appear in a message or log. Long values count as rows.
@@ -87,10 +87,10 @@ def _may_hold_rows(value: object) -> bool:
     if isinstance(value, str | bytes):
         return False
     if isinstance(value, Mapping):
-        return len(value) > _SHOWN_CHARACTERS or any(map(_may_hold_rows, value.values()))
+        return len(value) > _SHOWN_CHARACTERS or any(map(_may_contain_rows, value.values()))
     if isinstance(value, Sequence | Set):
         long = len(value) > _SHOWN_CHARACTERS or are_records(value)
-        return long or any(map(_may_hold_rows, value))
+        return long or any(map(_may_contain_rows, value))
     return bool(getattr(value, "shape", ())) or hasattr(value, "__arrow_c_stream__")
 
 
@@ -399,7 +399,7 @@ def _checked(name: str, kind: Any, value: Any) -> Any:
     if origin is tuple:
         return _tuple(name, args[0], value)
     if origin in (Union, types.UnionType):
-        return _any_of(name, args, value)
+        return _checked_union(name, args, value)
     return instance(kind, **{name: value})
 
 
@@ -411,7 +411,7 @@ def _tuple(name: str, kind: Any, value: Any) -> tuple[Any, ...]:
     return tuple(_checked(name, kind, part) for part in value)
 
 
-def _any_of(name: str, kinds: tuple[Any, ...], value: Any) -> Any:
+def _checked_union(name: str, kinds: tuple[Any, ...], value: Any) -> Any:
     """Return the value as the first matching type of several."""
     if value is None and type(None) in kinds:
         return None

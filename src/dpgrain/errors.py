@@ -31,7 +31,7 @@ class DpgrainError(Exception):
     """
 
 
-class _NamedError(DpgrainError, ValueError):
+class _RequestError(DpgrainError, ValueError):
     """A wrong request, possibly about one parameter.
 
     Args:
@@ -52,7 +52,7 @@ class _NamedError(DpgrainError, ValueError):
         return other + str(self).removeprefix(self.name)
 
 
-class ParameterError(_NamedError):
+class ParameterError(_RequestError):
     """An invalid value of the parameter ``name``.
 
     >>> import dpgrain as dg
@@ -98,7 +98,7 @@ class RefusedError(ParameterError):
         self.line, self.missing = line, missing
 
 
-class SchemaError(_NamedError):
+class SchemaError(_RequestError):
     """A missing column, or a column of an unsupported type.
 
     >>> import dpgrain as dg

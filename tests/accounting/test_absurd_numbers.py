@@ -205,7 +205,6 @@ def test_json_agrees_with_code(name: str, field: str) -> None:
 
 
 def with_default(event: Event, name: str) -> Event:
-    """The event with the default of a field."""
     (part,) = (p for p in dataclasses.fields(event) if p.name == name)  # type: ignore[arg-type]
     made = part.default_factory
     return with_field(event, name, part.default if made is dataclasses.MISSING else made())

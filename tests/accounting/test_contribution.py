@@ -63,7 +63,6 @@ class World:
         return vectors / np.maximum(self.norm(vectors), 1.0) if self.clips else vectors
 
     def total(self, cell: NDArray[np.intp], vector: FloatArray) -> FloatArray:
-        """The person's clipped sum."""
         c = self.contribution
         member = np.equal.outer(np.arange(self.cells), cell)
         if c.max_elements is not None:

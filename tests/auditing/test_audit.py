@@ -46,7 +46,6 @@ QUERIES: dict[str, Callable[[], Query[Any]]] = {
 
 
 def audited(name: str, draws: int = DRAWS, **how: Any) -> Audit:
-    # Time enough for all draws, so that every run of a test is the same.
     return audit(QUERIES[name](), **{"units": (1, 2), "seconds": 1e4, "runs": 20, "draws": draws,
                                      "random_state": 7, **how})  # fmt: skip
 
@@ -131,7 +130,6 @@ def test_audit_detects_a_plan_above_the_promise(monkeypatch: pytest.MonkeyPatch)
 
 
 def unreadable(patch: pytest.MonkeyPatch) -> dg.UserTable:
-    """A table with unreadable rows."""
     opened = table()
     read = ArrowSource.read
 

@@ -18,7 +18,7 @@ from dpgrain.accounting import (
     TruncatedGeometric,
 )
 from dpgrain.auditing.epsilon_bounds import ScoreCounts
-from dpgrain.auditing.noise_scores import Draw, named_loss
+from dpgrain.auditing.noise_scores import Draw, loss_by_noise
 from dpgrain.auditing.runs import Ticket
 from dpgrain.noise import SeededSource
 from dpgrain.publishing.guarantee import Guarantee
@@ -50,7 +50,7 @@ def scores(draw: Draw, count: int) -> list[Any]:
 @pytest.mark.parametrize("name", DRAWS)
 def test_scores_distinguish_neighbours_by_the_cost_of_the_draw(name: str) -> None:
     draw, (mu, pure) = draw_of(name), DRAWS[name][-1]
-    found = named_loss([draw])
+    found = loss_by_noise([draw])
     assert found == pytest.approx((mu, pure))
     one, other = scores(draw, 4000)
     assert max(np.abs(one).max(), np.abs(other).max()) <= draw.reach * (1 + 1e-9)
@@ -62,7 +62,7 @@ def test_scores_distinguish_neighbours_by_the_cost_of_the_draw(name: str) -> Non
 
 @pytest.mark.parametrize("name", DRAWS)
 def test_more_distant_sums_cost_more(name: str) -> None:
-    assert sum(named_loss([draw_of(name, 3.0)])) > 1.9 * sum(named_loss([draw_of(name)]))
+    assert sum(loss_by_noise([draw_of(name, 3.0)])) > 1.9 * sum(loss_by_noise([draw_of(name)]))
 
 
 def test_one_sided_item_is_detected() -> None:
@@ -80,4 +80,4 @@ def test_one_sided_item_is_detected() -> None:
     assert one.mean() > 1.1
     bound = ScoreCounts.empty().add_scores(one, other, draw.reach).bound(1e-6, 0.01)
     assert bound > math.log(30)
-    assert named_loss([draw]) == (0.0, 0.0)
+    assert loss_by_noise([draw]) == (0.0, 0.0)

@@ -54,7 +54,6 @@ def rows_of(table: pa.Table) -> Counter[tuple[Any, ...]]:
 
 
 def units_of(name: str, table: pa.Table, rows: Counter[tuple[Any, ...]]) -> set[Any]:
-    """The units of some rows of a table."""
     place = {column: n for n, column in enumerate(n for n in table.column_names if n != "odd")}
     found = set()
     for n, row in enumerate(rows.elements()):
@@ -80,7 +79,6 @@ def test_neighbours_differ_by_units(name: str, units: int, relation: Relation) -
         changed = units_of(name, pair.one, more) | units_of(name, pair.other, less)
         assert len(changed) <= units, pair.description
         if name != "user":
-            # One person's rows and no one else's.
             people = pair.one.column_names.index("who")
             assert len({row[people] for row in (*more, *less)}) <= 1
 

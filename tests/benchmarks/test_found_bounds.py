@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from typing import Any
 
 import numpy as np
@@ -23,20 +24,21 @@ def test_means_of_easy_columns_are_near_the_best(shape: str, unit: str) -> None:
     assert np.mean([line.silent for line in lines]) <= 0.15
 
 
-@pytest.mark.slow(cases=2)
-# Not covered: standard deviations by user, which are too small at ε = 3 (docs/limits.md).
-@pytest.mark.parametrize(
-    ("statistic", "unit"),
-    [
-        (statistic, unit)
-        for statistic in ("mean", "sum", "std")
-        for unit in found_bounds.UNITS
-        if (statistic, unit) != ("std", "user")
-    ],
-)
-def test_heavy_tails_are_not_silently_wrong(statistic: str, unit: str) -> None:
-    lines = list(found_bounds.lines(5, ["heavy tail"], [statistic], [unit]))
-    assert np.mean([line.silent for line in lines]) <= 0.15
+# A cell with 10% of silently wrong numbers passes with a probability of 99.9%.
+SEEDS, MOST = 8, 4
+
+
+@pytest.mark.slow(cases=3)
+@pytest.mark.parametrize("statistic", found_bounds.STATISTICS)
+@pytest.mark.parametrize("shape", found_bounds.SHAPES)
+def test_no_cell_is_often_silently_wrong(shape: str, statistic: str) -> None:
+    """Twelve shapes, three units and three ε with default options."""
+    rows, silent = found_bounds.rows_of(shape), {}
+    for unit, epsilon in itertools.product(found_bounds.UNITS, found_bounds.EPSILONS):
+        drawn = found_bounds.Draws.of(rows, shape, statistic, unit, epsilon, SEEDS)
+        silent[unit, epsilon] = drawn.silent * SEEDS
+    assert {cell: number for cell, number in silent.items() if number > MOST} == {}
+    assert sum(silent.values()) <= 0.15 * SEEDS * len(silent)
 
 
 def test_hindsight_is_no_worse_than_the_obvious_range() -> None:

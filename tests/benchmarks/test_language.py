@@ -17,7 +17,6 @@ BOUND = language.BOUND
 
 
 def stepped(name: str, setting: Any) -> Any:
-    """The gradients of a step of another way."""
     model = setting.made()
     inputs, labels = setting.drawn("cpu")
     step = peers.PEERS[name](model, lambda module: setting.losses(module(**inputs), labels), BOUND)
@@ -64,7 +63,7 @@ def test_one_command_prints_the_whole_table(capsys: pytest.CaptureFixture[str]) 
     assert all(float(figure) > 0 for figure in lines[of_networks + 1][2:5])
 
 
-def test_noise_is_that_of_a_published_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_matches_a_published_step(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
 
     def noted(self: Normals, *given: Any) -> Any:

@@ -34,7 +34,6 @@ def test_another_figure_makes_another_page(part: str) -> None:
 
 
 def _change(found: Any) -> None:
-    """Make the first figure that the page shows ten times as large."""
     for key, of in found.items():
         if "not private" in key:
             continue

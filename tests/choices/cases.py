@@ -31,7 +31,6 @@ def records(users: Sequence[Sequence[float]]) -> tuple[Array, Array]:
 
 
 def two_ways(value: Array) -> list[Array]:
-    """Losses of several candidates; some rise with a record and some fall."""
     return [value, 1 - value, 3 * value - 1, np.zeros_like(value), np.full_like(value, np.nan)]
 
 

@@ -12,7 +12,6 @@ from dpgrain.choices.scores import STEPS, BlockLosses, sum_losses
 from dpgrain.inputs.array_blocks import arrange
 from dpgrain.units import Record, Relation, Unit, User
 
-# One user's records, and possible replacements.
 HOLDINGS: list[list[float]] = [
     [],
     [0.0],

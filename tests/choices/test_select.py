@@ -156,8 +156,7 @@ def test_the_loss_of_the_winner(relation: Relation) -> None:
 
 
 def noisy_totals(losses: Array, draws: int) -> list[module._LossSums]:
-    """Noisy sums of the same losses, with a noisy count of units."""
-    source, exact = SeededSource(5), module._LossSums.of(losses)
+    source, exact = SeededSource(5), module._LossSums.create(losses)
     part = Laplace(4.0, ONE)
     return [exact.noisy(part, True, charge_of(part, source)) for _ in range(draws)]
 
@@ -290,7 +289,6 @@ def test_a_seed_repeats_and_none_does_not() -> None:
 
 
 def choosing(method: str, epsilon: float, relation: Relation, wrong: float) -> Any:
-    """The choice of :func:`select` itself, from totals instead of records."""
     plan = module._plan_single_choice(
         Promise(User(), epsilon, 0.0, relation),
         ONE,
@@ -306,8 +304,6 @@ def choosing(method: str, epsilon: float, relation: Relation, wrong: float) -> A
 
 
 def picking(plan: Any) -> Callable[[Array, RandomSource], int]:
-    """The choice of a plan by totals instead of records."""
-
     def pick(x: Array, source: RandomSource) -> int:
         charge = charge_of(plan.choice, source)
         return int(plan.choose(lambda i: x[i : i + 1], 1, charge).index)

@@ -20,7 +20,6 @@ from tests.releases.cases import without_its_rows
 
 import dpgrain as dg
 
-# Rows of the person with unique items and numbers.
 _SECRET = slice(33, 36)
 
 
@@ -30,7 +29,6 @@ def parquet(rows: pa.Table, folder: Path) -> Path:
 
 
 def csv(rows: pa.Table, folder: Path) -> Path:
-    """A text file with one non-numeric value."""
     place = rows.schema.get_field_index("x")
     cells = [CANARY if i == _SECRET.start else str(x) for i, x in enumerate(rows["x"].to_pylist())]
     pyarrow.csv.write_csv(rows.set_column(place, "x", pa.array(cells)), folder / "rows.csv")
@@ -38,8 +36,6 @@ def csv(rows: pa.Table, folder: Path) -> Path:
 
 
 def stream(rows: pa.Table, breaks: bool = False) -> pa.RecordBatchReader:
-    """A stream, which may break off with an error that quotes a row."""
-
     def batches() -> Iterator[pa.RecordBatch]:
         yield from rows.to_batches(50)
         if breaks:
@@ -55,7 +51,6 @@ def relation(rows: pa.Table, breaks: bool = False) -> Any:
     return held.filter("CAST(who AS BIGINT) > 0" if breaks else "true")
 
 
-#: Ways to give a table.
 FORMS: Mapping[str, Callable[[pa.Table, Path], Any]] = {
     "Arrow": lambda rows, _: rows,
     "pandas": lambda rows, _: rows.to_pandas(),
@@ -65,7 +60,6 @@ FORMS: Mapping[str, Callable[[pa.Table, Path], Any]] = {
     "stream": lambda rows, _: stream(rows),
     "DuckDB": lambda rows, _: relation(rows),
 }
-#: Ways to give a table that cannot be read to its end.
 BROKEN: Mapping[str, Callable[[pa.Table, Path], Any]] = {
     "Parquet": parquet,
     "CSV": csv,
@@ -87,9 +81,6 @@ class Canaries(People):
     """People with secret names and cells; one person also has secret items and numbers.
 
     Args:
-        form: how tables are given.
-        engine: the engine that reads them.
-        folder: the folder of files.
         breaks: True if a table cannot be read to its end.
     """
 
@@ -100,7 +91,6 @@ class Canaries(People):
 
     @classmethod
     def some(cls, *how: Any, **more: Any) -> Self:
-        """Some people, and how their tables are given."""
         plain = People.of(0)
         users = np.array([f"{CANARY}-{user}" for user in plain.users])
         cells = np.array([f"{CANARY} of {cell}" for cell in plain.cells])
@@ -128,8 +118,6 @@ def handed_on(result: Any, folder: Path, *, pages: bool) -> Iterator[tuple[str, 
     """Everything that a release returns or writes, by type.
 
     Args:
-        result: the release.
-        folder: an empty folder.
         pages: True if it is drawn and written as well, which takes long.
     """
     yield "repr", repr(result)

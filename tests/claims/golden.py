@@ -25,7 +25,6 @@ Vectors: TypeAlias = list[list[float]]
 
 UNITS = (1, 2, 5)
 DELTAS = (1e-9, 1e-6, 1e-3)
-# A law of noise or a choice, by the function that draws it.
 _LAWS = {
     "with_gaussian": "gaussian",
     "with_laplace": "laplace",
@@ -62,7 +61,6 @@ def check(name: str, observed: Mapping[str, Any], file: Path, tolerance: float =
 def compare(
     observed: Mapping[str, Any], golden: Mapping[str, Any], tolerance: float = 1e-6
 ) -> None:
-    """Fail if a release differs from its golden by more than a relative tolerance."""
     assert [law for law, *_ in observed["draws"]] == [law for law, *_ in golden["draws"]]
     for now, then in zip(observed["draws"], golden["draws"], strict=True):
         assert now[1:] == pytest.approx(then[1:], rel=tolerance)
@@ -100,7 +98,6 @@ def _vectors(release: Any) -> Vectors:
 
 
 def _vector(value: Any) -> list[float]:
-    """Return a value as a list of numbers; empty if it is not numeric."""
     entries = (
         value if isinstance(value, list) else np.ravel(np.asarray(value, dtype=object)).tolist()
     )

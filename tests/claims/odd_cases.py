@@ -21,11 +21,8 @@ from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
 
-#: Engines of this process.
 LOCAL: list[Any] = ["duckdb", InMemory]
-#: Every way to give a table: the name of its system of types, and the way.
 WAYS = [(name, way) for name, system in SYSTEMS.items() for way in system.ways]
-#: The malformed cells of an unused column.
 MEANINGS = (
     "whole",
     "real",
@@ -83,7 +80,6 @@ class Given:
         return Cell(cell.raw, cell.raw.decode(errors="replace").replace("\ufffd", "?"))
 
     def source(self, rows: Rows, folder: Path) -> Any:
-        """The first argument of ``dg.read``."""
         folder.mkdir(parents=True, exist_ok=True)
         with warnings.catch_warnings():
             # A library that builds the table may warn about its contents.
@@ -91,7 +87,6 @@ class Given:
             return self.system.ways[self.way](self.system.make(rows), folder)
 
     def options(self, rows: Rows) -> dict[str, Any]:
-        """The other arguments of ``dg.read``."""
         asked: dict[str, Any] = {"types": rows.types, "threads": 1}
         return {**asked, "rows": "as given"} if self.way in self.system.queries else asked
 
@@ -223,7 +218,6 @@ def _covered(strength: int) -> list[dict[str, Any]]:
 
 
 def same(one: Mapping[str, float] | None, two: Mapping[str, float] | None) -> bool:
-    """Whether the same numbers were published, bit for bit."""
     if one is None or two is None:
         return one is two
     return one.keys() == two.keys() and all(

@@ -26,6 +26,9 @@ PROMISES: tuple[Mapping[str, float], ...] = (
     {"share": 0.07},
     {"share": 1.0},
 )
+_PURE_MEAN = "dpgrain.mean_of_users, pure"
+#: Functions, or paths of them, without δ.
+PURE = ("dpgrain.papers.typical_records", _PURE_MEAN)
 USER = (dg.User(),)
 ROSTERS = (None, 50)
 STATED: Mapping[str, Sequence[Any]] = {
@@ -41,6 +44,7 @@ SHARE: Mapping[str, Sequence[Any]] = {"estimate_clipping": (False, True)}
 BOUNDS: Mapping[str, Sequence[Any]] = {**GROUPED, "bounds": (None, (-1.0, 1.0), (0.0, 2.0))}
 PAIRS: Mapping[str, Sequence[Any]] = {
     **GROUPED,
+    **SHARE,
     "bounds": ((-1.0, 1.0), (0.0, 2.0)),
     "other": ("x", "x / 2"),
     "other_bounds": ((-1.0, 1.0),),
@@ -84,7 +88,6 @@ class People:
 
     @property
     def y(self) -> Any:
-        """Targets of fits, 0 or 1."""
         return (self.X[:, 0] > 0).astype(float)
 
     @property
@@ -93,7 +96,6 @@ class People:
         return pd.Series(self.users, name="who")
 
     def read(self, rows: pa.Table, **options: Any) -> dg.UserTable:
-        """The table of these rows."""
         table: dg.UserTable = dg.read(rows, **options)
         return table
 
@@ -126,12 +128,10 @@ class People:
         return self.table(publish, *columns, by=by, domain=domain, **options)
 
     def elements_per_user(self, unit: Any, **options: Any) -> Any:
-        """Release the number of cells per user."""
         by = () if isinstance(unit, dg.Element) else ("cell",)
         return self.table(dg.elements_per_user, *by, unit=unit, **options)
 
     def marginals(self, workload: Any, **options: Any) -> Any:
-        """Marginals of two columns."""
         domain = {"item": ["a", "b", "z"], "cell": ["p", "q"]}
         asked = {"workload": workload, "domain": domain, **options}
         return self.table(dg.marginals, [*domain], **asked)
@@ -144,43 +144,42 @@ class People:
         return {"unit": plain, "users": self.who, "elements": pd.Series(self.cells, name="cell")}
 
     def select(self, unit: Any, **options: Any) -> Any:
-        """Release a choice."""
-
         def loss(candidate: float, rows: Any) -> Any:
             return np.abs(rows - candidate)
 
         return dg.select.query([0.0, 1.0, 2.0], loss, self.X[:, 0], **self.arrays(unit), **options)
 
     def accuracy(self, unit: Any, **options: Any) -> Any:
-        """Release the accuracy of a classifier."""
         predicted = (self.X[:, 1] > 0).astype(float)
         asked = {**self.arrays(unit), **options}
         return learn.accuracy.query(self.y, predicted, classes=[0.0, 1.0], **asked)
 
     def auc(self, unit: Any, **options: Any) -> Any:
-        """Release the AUC of probabilities."""
         asked = {**self.arrays(unit), **options}
         return learn.auc.query(self.y, self.X[:, 1], positive=1.0, **asked)
 
     def r2(self, unit: Any, **options: Any) -> Any:
-        """Release the R² of predictions."""
         asked = {**self.arrays(unit), **options}
         return learn.r2.query(self.y, self.X[:, 1], lower=0.0, upper=1.0, **asked)
 
+    def pure_mean(self, delta: float = 0.0, **options: Any) -> Any:
+        """Release a winsorized mean of one column under pure privacy."""
+        if delta:
+            raise dg.ParameterError("this mean is pure.")
+        asked = {"users": self.who, "method": "winsorized", "delta": 0.0, **options}
+        return dg.mean_of_users.query(self.X[:, :1], **asked)
+
     def typical(self, delta: float = 0.0, **options: Any) -> Any:
-        """Release a typical number of records."""
         if delta:
             raise dg.ParameterError("this choice is pure.")
         return papers.typical_records.query(self.who, **options)
 
     def minimise(self, unit: Any, **options: Any) -> Any:
-        """Release a minimum."""
         steps = Sgd(Constant(0.1), Ball(2.0), Last())
         asked = {**self.arrays(unit), **options}
         return learn.minimise.query(Squared(), self.X, self.y, np.zeros(2), solver=steps, **asked)
 
     def fit(self, estimator: str, unit: Any, **options: Any) -> Any:
-        """Release a model."""
         arrays = self.arrays(unit)
         # Private labels are chosen among existing ones, which is not replayed.
         if estimator in ("LinearSVC", "LogisticRegression"):
@@ -191,7 +190,6 @@ class People:
     def shuffled(
         self, protocol: Any, share: float | None = None, random_state: Any = None, **options: Any
     ) -> Any:
-        """Release a shuffled sum of one vector per user."""
         rows = self.X[::3] / 2
         numbers = {"epsilon": 1.0, "delta": 1e-6, "n_users": 40, **options}
         how = {"share": share, "random_state": random_state}
@@ -201,8 +199,6 @@ class People:
 
 
 def publishers(people: People) -> dict[str, Publisher]:
-    """The public functions that publish, by their names."""
-
     def grouped(publish: Any, value: Any = "x") -> Any:
         return partial(people.grouped, publish, value)
 
@@ -259,6 +255,11 @@ def publishers(people: People) -> dict[str, Publisher]:
             },
             USER,
         ),
+        _PURE_MEAN: Publisher(
+            people.pure_mean,
+            {"n_users": (400, 20_000), "radius": (0.5, None), "bound": (1.0, 2.0)},
+            USER,
+        ),
         "dpgrain.select": Publisher(
             people.select,
             {
@@ -282,6 +283,9 @@ def publishers(people: People) -> dict[str, Publisher]:
                 **{name: FITS[name] for name in ("n_users", "sampling", "sampling_rate", "exact")},
                 "rounds": (1, 7),
                 "elements_per_user": (1.0, 2.0),
+                "weights": ("users", "records"),
+                "max_records": (None, 3),
+                "intervals": (0.0, 0.2),
             },
         ),
         "estimators": Publisher(people.fit, {"estimator": tuple(ESTIMATORS.values()), **FITS}),
@@ -292,7 +296,6 @@ def publishers(people: People) -> dict[str, Publisher]:
 
 
 PUBLISHERS = publishers(People.of(0))
-#: The public names.
-NAMES = (PUBLISHERS.keys() - {"estimators"}) | {
+NAMES = (PUBLISHERS.keys() - {"estimators", _PURE_MEAN}) | {
     f"dpgrain.learn.{name}" for name in ESTIMATORS.values()
 }

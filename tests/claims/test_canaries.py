@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.claims.canaries import BROKEN, FORMS, Canaries, handed_on
-from tests.claims.publishers import PUBLISHERS, publishers
+from tests.claims.publishers import PUBLISHERS, PURE, publishers
 from tests.conftest import shown
 from tests.effort import Effort
 from tests.fuzz.watch import CANARY, Fault, left_behind, quotes, watched
@@ -35,20 +35,12 @@ _ENGINES = ("duckdb", InMemory)
 # Array functions have one input form.
 _OF_ARRAYS = ("dpgrain.select", "dpgrain.mean_of_users")
 # Functions that choose without δ.
-_PURE = ("dpgrain.papers.typical_records",)
 _LASTING = dg.LastingPromise.of(dg.User(), 50.0, 1e-3, pure=20.0)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One release of people's secret rows.
-
-    Args:
-        name: the function that publishes.
-        form: how its table is given.
-        engine: the engine that reads it.
-        ends: how the release ends.
-    """
+    """One release of people's secret rows."""
 
     name: str
     form: str = "Arrow"
@@ -65,15 +57,13 @@ class Case:
         return self.ends != "cannot be read" or self.form in BROKEN
 
     def publisher(self, folder: Path) -> Publisher:
-        """The function, with the rows."""
         breaks = self.ends == "cannot be read"
         rows = Canaries.some(self.form, self.engine, folder, breaks=breaks)
         return publishers(rows)[self.name]
 
     def asked(self, publisher: Publisher) -> dict[str, Any]:
-        """The options, for a unit that the function and the ledger accept."""
         asked: dict[str, Any] = {name: values[0] for name, values in publisher.options.items()}
-        asked |= {"epsilon": 1.0, "delta": 0.0 if self.name in _PURE else 1e-6}
+        asked |= {"epsilon": 1.0, "delta": 0.0 if self.name in PURE else 1e-6}
         if len(publisher.units) == 1:
             return asked
         if self.ends != "in a ledger":
@@ -181,12 +171,6 @@ Sources: TypeAlias = Callable[[pa.Table, bool], dict[str, Any]]
 
 @dataclass(frozen=True, eq=False)
 class Elsewhere(Canaries):
-    """People with rows in another program, which reports which of them end a query.
-
-    Args:
-        source_of: the rows as that program stores them.
-    """
-
     source_of: Sources = field(kw_only=True)
 
     def read(self, rows: pa.Table, **options: Any) -> dg.UserTable:
@@ -196,16 +180,9 @@ class Elsewhere(Canaries):
 
 @dataclass(frozen=True)
 class CaseElsewhere(Case):
-    """One release from rows in another program.
-
-    Args:
-        source_of: the rows as that program stores them.
-    """
-
     source_of: Sources = field(kw_only=True, repr=False)
 
     def publisher(self, folder: Path) -> Publisher:
-        """The function, with the rows."""
         del folder
         breaks = self.ends == "cannot be read"
         return publishers(Elsewhere.some(breaks=breaks, source_of=self.source_of))[self.name]
@@ -213,7 +190,6 @@ class CaseElsewhere(Case):
 
 @pytest.fixture(scope="module", params=["Spark", "PostgreSQL"])
 def source_of(request: pytest.FixtureRequest) -> Iterator[Sources]:
-    """The storage of the rows, if that program is installed."""
     fails = "CAST(who AS BIGINT) > 0"
     if request.param == "Spark":
         spark = request.getfixturevalue("spark")

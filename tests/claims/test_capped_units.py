@@ -154,7 +154,6 @@ def offered(case: Case) -> bool:
 
 
 def product() -> list[Case]:
-    """Every release."""
     keys = [ordered for size in range(3) for ordered in itertools.permutations(COLUMNS, size)]
     # With three columns only the first one matters, because it names the blocks.
     keys += [("item", "cell", "topic"), ("topic", "cell", "item")]
@@ -237,7 +236,6 @@ class World(NamedTuple):
         return World(values, (1,), case.selected or case.keys)
 
     def rows(self, rng: np.random.Generator, user: int, most: int, least: int = 0) -> list[Row]:
-        """This number of positions of one user, each with one or more records."""
         found: list[Row] = []
         for _ in range(int(rng.integers(least, most + 1))):
             item, cell, topic = (
@@ -255,7 +253,6 @@ class World(NamedTuple):
 def neighbour(
     rng: np.random.Generator, world: World, rows: list[Row], asked: Asked, case: Case
 ) -> list[Row]:
-    """The table with this number of units of one person, or of users, removed or replaced."""
     exchanged, cell = asked.relation == "replace", cell_in(case)
     own = [row for row in rows if row[0] == 0]
     if asked.level == "user":
@@ -287,7 +284,6 @@ def some(
 
 
 def questions(case: Case) -> list[Asked]:
-    """The units of the event's questions: its own unit, smaller units, and whole users."""
     unit = UNITS[case.unit]
     levels: tuple[Level, ...] = ("record", "element", "user")
     if unit.level == "record":
@@ -375,7 +371,6 @@ def largest(cases: Iterable[Case], seed: int, tables: int = 1) -> dict[tuple[str
 
 
 def violated(cases: Iterable[Case], seeds: Iterable[int]) -> bool:
-    """Whether the search finds anything."""
     return any(
         found.share > 1.05
         for seed, case in itertools.product(seeds, cases)
@@ -384,8 +379,6 @@ def violated(cases: Iterable[Case], seeds: Iterable[int]) -> bool:
 
 
 class Serial:
-    """A pool without threads, which take most of the time where tables are this small."""
-
     def __init__(self, _: int) -> None:
         self.map = map
 
@@ -410,7 +403,6 @@ CASES = product()
 
 
 def some_cases(cases: Sequence[Case], count: int, seed: int) -> list[Case]:
-    """A seeded sample."""
     order = np.random.default_rng(seed).permutation(len(cases))
     return [cases[i] for i in order[:count]]
 

@@ -13,7 +13,6 @@ from dpgrain.tables.sources import csv_rows
 
 
 def items_of_others(path: Path, raw: bytes, user: str = "who") -> Counter[str]:
-    """How often others than Eve have each item."""
     path.write_bytes(raw)
     with DuckDB(dg.read(path, user=user)) as engine:
         found = engine.query("SELECT item, count(*) AS n FROM source WHERE who <> 'eve' GROUP BY 1")

@@ -34,7 +34,6 @@ HEAVY = 999
 
 
 def _rows(x: float, held: str) -> People:
-    """Rows of one user with some items, repeated."""
     places = [(item, cell) for item in held for cell in "pq" for _ in range(20)]
     items, chosen = (np.array(column, dtype=str) for column in zip(*places, strict=True))
     numbers = np.tile([x, -x], (len(places), 1))

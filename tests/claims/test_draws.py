@@ -46,12 +46,7 @@ class Audited(NamedTuple):
     """An event, the inputs of its draws on two neighbours, and the draw function.
 
     Args:
-        event: the event.
-        one: the input.
-        two: the input without some units.
-        draw: the outcomes of many draws.
         tight: the share of the claimed δ reached at some ε.
-        units: how many units are gone.
     """
 
     event: Event
@@ -63,7 +58,6 @@ class Audited(NamedTuple):
 
 
 def sums(part: Any, value: float) -> Array:
-    """Noisy sums, to a hundredth of a radius."""
     given = np.full(MANY, round(value * RADIUS), dtype=np.int64)
     return np.floor(charge_of(part, SystemSource()).noisy(part, given, RADIUS) * (100 / RADIUS))
 
@@ -75,22 +69,18 @@ def of_callers(sd: float, rounds: int = 1) -> Callable[[Any, float], Array]:
 
 
 def names(part: Selection | AdaptiveSelection, count: float) -> Array:
-    """Whether an item with this number of users is selected."""
     given = np.full(MANY, round(count * RADIUS), dtype=np.int64)
     named = charge_of(part, SystemSource()).select(part, given, RADIUS, 1 / RADIUS)[1]
     return named.astype(np.float64)
 
 
 def counts(part: TruncatedGeometric, count: int) -> Array:
-    """The noisy counts of an item with this number of users; −1 if it is not selected."""
     given = np.full(MANY, count, dtype=np.int64)
     noisy, named = charge_of(part, SystemSource()).truncated(part, given)
     return np.where(named, noisy, -1).astype(np.float64)
 
 
 def choices(choose: Callable[[Charge, Any, NDArray[np.int64]], int]) -> Callable[[Any, Any], Array]:
-    """Choices among scores in units of the radius."""
-
     def drawn(part: Any, scores: Sequence[int]) -> Array:
         given = np.array(scores, dtype=np.int64) * round(RADIUS)
         source = SystemSource()

@@ -233,7 +233,6 @@ SAMPLE = random.Random(5).sample(PRODUCT, 700)
 
 
 def made(form: Callable[[Any], Any], cell: Any) -> Any:
-    """The table, or None if a table of that type cannot represent the cell."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -497,8 +496,6 @@ def as_polars(column: str, cell: Any) -> pl.DataFrame:
 
 
 class Files:
-    """Tables in files of a folder."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
@@ -591,7 +588,6 @@ TABLE_CASES = [
 
 
 def without_mine(given: Any) -> Any:
-    """The same table, of the same types, without my row."""
     if isinstance(given, pl.DataFrame):
         return given.filter(np.arange(len(given)) != MINE)
     if isinstance(given, list):
@@ -773,8 +769,6 @@ def test_mismatched_types_are_named_without_values(tmp_path: Path) -> None:
     shown = "".join(traceback.format_exception(caught.value))
     assert "secret" not in shown
 
-
-# -- an empty table --
 
 EMPTY: dict[str, Any] = {
     "array": np.zeros((0, D)),

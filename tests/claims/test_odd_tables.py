@@ -133,7 +133,6 @@ def test_cells_are_read_by_definition(system: str, way: str, tmp_path: Path) -> 
 
 
 def label(kind: Kind, cell: Cell) -> str | None:
-    """The label of a cell: a long text has another one."""
     text = kind.label(cell)
     return text_label(text) if text is not None and kind.meaning == "text" else text
 

@@ -22,7 +22,6 @@ _SEVERAL = {"dpgrain.mean_of_users", "dpgrain.select", "dpgrain.learn.minimise",
 
 
 def _plans(name: str) -> list[Plan]:
-    """Plans for some of the options that occur together in pairs."""
     publisher, plans = PUBLISHERS[name], list[Plan]()
     combinations: list[dict[str, Any]] = covering(publisher.product(PROMISES), 2)
     random.Random(name).shuffle(combinations)

@@ -73,14 +73,12 @@ class World:
 
     @property
     def unit(self) -> Unit:
-        """The unit that changes: ``units`` elements, or fewer if fewer are counted."""
         if self.level != "user" or self.max_elements is not None:
             return PLAIN_UNITS[self.level]
         return dg.User(max_elements=self.units)
 
     @property
     def changed(self) -> int:
-        """How many elements the person changes, or has changed records in."""
         return (self.max_elements or self.units) if self.level == "user" else self.units
 
     @property
@@ -89,7 +87,6 @@ class World:
         return self.contribution.sensitivity(units, self.relation, self.unit)
 
     def counts(self, rows: Rows) -> IntArray:
-        """The counts of one person, next to a fixed other person."""
         layout, pools = self.layout, self.pools
         mine = [((1 << layout.user_shift) | (cell * ITEMS + item), n) for cell, item, n in rows]
         keys, totals = zip(*sorted([(0, 300), (3, 900), *mine]), strict=True)

@@ -44,7 +44,7 @@ from dpgrain.noise.distributions import rounded_gaussian
 from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.papers import softcore
 from dpgrain.publishing import draws
-from dpgrain.publishing.best_of_runs import number_of_runs
+from dpgrain.publishing.draws import draw_run_count
 from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.plan import noise_sd
 
@@ -90,10 +90,8 @@ class Claim:
     """A statistic published for many cells, and the coverage of its intervals.
 
     Args:
-        publish: publishes it, of a table.
         holds: smallest coverage; 95%, or a measured floor if it is higher by design.
         narrowed: largest coverage of intervals that are 3% narrower.
-        above: largest coverage.
         rows: how many rows each cell has, each of a user.
         together: number of intervals of a cell that must cover at once.
     """
@@ -117,8 +115,6 @@ LAPLACE = 1 - 0.05**NARROWED
 
 
 def by_cell(ask: Callable[..., Any], *words: Any, **options: Any) -> Callable[..., dg.Release]:
-    """Published values of the public cells of a table."""
-
     def publish(table: dg.UserTable, cells: int, **more: Any) -> dg.Release:
         asked = {"by": "cell", "domain": range(cells), "unit": dg.User(), **options, **more}
         asked["domain"] = list(asked["domain"])
@@ -163,7 +159,6 @@ CLAIMS = {
     "mean": Claim(
         by_cell(dg.mean, "x", epsilon=1000.0, **RATIO, **GAUSSIAN), 0.95, NORMAL, 0.95, rows=8
     ),
-    # Two Laplace numbers together have lighter tails than the one they are taken for.
     "mean, Laplace": Claim(
         by_cell(dg.mean, "x", epsilon=400.0, **RATIO, **LAPLACIAN), 0.954, 0.9497, 0.956, rows=4
     ),
@@ -207,7 +202,6 @@ def table_of(cells: int, rows: int) -> dg.UserTable:
 
 
 def without_noise(publish: Callable[[], Any]) -> Any:
-    """The published values without noise."""
     with pytest.MonkeyPatch.context() as patch:
         cases.noiseless(patch)
         return publish()
@@ -216,7 +210,6 @@ def without_noise(publish: Callable[[], Any]) -> Any:
 def holding(
     release: dg.Release, truth: FloatArray, times: float, together: int = 1
 ) -> NDArray[np.bool_]:
-    """Whether the intervals of each cell cover the truth if they were wider by this factor."""
     middle, half = (release.low + release.high) / 2, times * (release.high - release.low) / 2
     inside = (np.abs(truth - middle) <= half).reshape(-1, together)
     return np.asarray(inside.all(axis=1))
@@ -275,7 +268,6 @@ class Measure:
 
     Args:
         ends: publishes the value and the ends of its interval.
-        truth: the exact value.
         sums: (S,) the exact sums.
         slopes: (S,) the derivatives, by the sums, of the difference that the interval bounds.
     """
@@ -332,7 +324,6 @@ def auc_of(value: float) -> Measure:
 
 
 def r2_of(value: float) -> Measure:
-    """Targets that are spread evenly."""
     z = np.linspace(0, 1, 20_000)
     corners = np.array([((1 - z) ** 2).sum(), (2 * z * (1 - z)).sum(), (z**2).sum()])
     weights = np.array([0.25, -0.25, 0.25])
@@ -393,7 +384,6 @@ def test_lower_limits_have_the_stated_coverage(law: Any) -> None:
 
 
 def laplace_of(size: int) -> FloatArray:
-    """Laplace numbers of standard deviation 1."""
     return np.random.default_rng(2).laplace(scale=math.sqrt(0.5), size=size)
 
 
@@ -456,8 +446,6 @@ class Law:
 
     Args:
         draw: draws n numbers at a multiple of the scale.
-        mean: the mean of the numbers.
-        sd: their standard deviation.
         slope: relative decrease of the mean per relative decrease of the scale.
     """
 
@@ -585,9 +573,7 @@ def fitted(
     errors are independent.
 
     Args:
-        rng: draws all of it.
         rounds: number of rounds; the second half counts.
-        noise_sd: the noise of a round.
         apart: additional deviation of a round's gradient, as with sampled blocks.
     """
     n, width, half = 10_000, _WIDTH, rounds // 2
@@ -677,7 +663,7 @@ def test_fits_report_the_noise_of_their_intervals() -> None:
 def numbers_of_runs(event: SelectBest, strata: int) -> NDArray[np.int64]:
     """Number of runs for this number of equally spaced inputs."""
     middles = [(2 * place + 1) * 2**64 // (2 * strata) for place in range(strata)]
-    return np.array([number_of_runs(event, Scripted([middle, 0])) for middle in middles])
+    return np.array([draw_run_count(event, Scripted([middle, 0])) for middle in middles])
 
 
 def law_of_runs(stopping: str, eta: float, mean: float) -> FloatArray:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.claims.publishers import PUBLISHERS
+from tests.claims.publishers import PUBLISHERS, PURE
 from tests.refusals import refuses
 
 import dpgrain as dg
@@ -50,9 +50,6 @@ WRONG: dict[str, dict[Any, str]] = {
     "radius": {-1.0: "must be positive and finite, not -1.0."},
     "k": {0: "must be an integer of at least 1, not 0."},
 }
-
-# These take no δ.
-PURE = ("dpgrain.papers.typical_records",)
 
 
 def cases() -> Iterator[Any]:

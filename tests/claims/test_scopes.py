@@ -24,8 +24,8 @@ from tests.tables.engines.in_memory import InMemory
 import dpgrain as dg
 from dpgrain.accounting import Gaussian, Scoped
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.prices import neighbours_for_unit
 from dpgrain.publishing.promise import Promise
-from dpgrain.publishing.unit_price import neighbours_for_unit
 from dpgrain.scope.partitions import Partition, Rule, period_of
 from dpgrain.scope.regions import atoms
 from dpgrain.statistics.histogram import HistogramQuery
@@ -60,7 +60,7 @@ SCHEMA = pa.schema(
 )
 
 
-def topic_of(item: str) -> str:
+def item_topic(item: str) -> str:
     return "early" if item < "b" else "late"
 
 
@@ -68,7 +68,7 @@ def table_of(rows: Sequence[Any], engine: Any) -> dg.UserTable:
     columns = list(zip(*rows, strict=True))
     made = [pa.array(column, kind) for column, kind in zip(columns, SCHEMA.types, strict=True)]
     table = dg.read(pa.table(made, schema=SCHEMA), user="who", engine=engine)
-    return table.with_cells("topic", of="item", by=topic_of)
+    return table.with_cells("topic", of="item", by=item_topic)
 
 
 def outside(rows: Sequence[Any], inside: Callable[[Any], bool], how: str) -> list[Any]:
@@ -180,7 +180,6 @@ def some(rng: np.random.Generator, number: int, **fixed: Any) -> list[Row]:
 def neighbours(
     rng: np.random.Generator, promised: str, relation: Relation
 ) -> tuple[list[Row], list[Row]]:
-    """One person's records, and the same with one promised unit removed, or exchanged."""
     _, _, cell = PROMISED[promised]
     rows = some(rng, int(rng.integers(1, 9)))
     # Some repeat, so that one side of a block is far longer than the other.
@@ -203,7 +202,6 @@ def neighbours(
 
 
 def query_of(unit: str, scope: str, keys: str, clip: float) -> HistogramQuery:
-    """The query of a histogram over an empty table; its plan is the same for all rows."""
     table = dg.read(
         pa.table(
             {"who": pa.array([], pa.int64()), "day": pa.array([], pa.date32()),
@@ -234,7 +232,6 @@ def _query(table: dg.UserTable, unit: str, scope: str, keys: str, clip: float) -
 
 
 def sums_of(rows: Sequence[Row], unit: str, scope: str, keys: str, clip: float) -> dict[Any, float]:
-    """The sums of a release before noise, from a table of these rows."""
     columns = {name: [getattr(row, name) for row in rows] for name in Row._fields}
     kinds = {"who": pa.int64(), "day": pa.date32(), "topic": pa.string(), "item": pa.string()}
     made = pa.table({name: pa.array(columns[name], kind) for name, kind in kinds.items()})
@@ -485,7 +482,7 @@ def test_audit_of_a_day_released_twice() -> None:
     assert 0.5 * event.loss(1).mu < found <= promise.event.loss(1).mu <= event.loss(1).mu
 
 
-def test_regions_that_split_units_compose_as_usual() -> None:
+def test_regions_splitting_units_compose_as_usual() -> None:
     """A user's day may have records in both countries, and a user in both months."""
     table = table_of(some_rows(20), "duckdb")
     promise: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}

@@ -78,7 +78,7 @@ def streamed(rows: Any) -> Any:
 
 
 def bagged(rows: Any) -> Any:
-    return Bag.of_messages(rows, M, most=3, dim=D, tag=b"a demonstration").ones
+    return Bag.from_messages(rows, M, most=3, dim=D, tag=b"a demonstration").ones
 
 
 def chosen(rows: Any) -> Any:
@@ -124,7 +124,6 @@ ROWS: dict[str, Any] = {
 
 
 def form_of(call: Callable[[], Any]) -> str:
-    """The shape and type of a published result, or the error."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:

@@ -135,7 +135,7 @@ def test_recipes_are_for_whole_users_and_need_them(trust: Any, unit: Any) -> Non
             )
 
 
-def test_mean_of_users_states_that_each_row_is_one() -> None:
+def test_mean_of_users_states_one_row_per_user() -> None:
     mean = dg.mean_of_users(X, bound=3.0, epsilon=1.0, delta=1e-6)
     assert mean.guarantee.level == "user"
     assert "each row is all that one user has, because no users were passed" in str(mean.guarantee)

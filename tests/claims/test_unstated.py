@@ -63,8 +63,6 @@ Array: TypeAlias = NDArray[Any]
 
 
 class Case:
-    """One way to publish something."""
-
     def __init__(self, run: Callable[..., Any], name: str, **options: Any) -> None:
         self.run, self.name, self.options = run, name, options
 
@@ -203,7 +201,6 @@ def public_part(found: Any) -> dict[str, Any]:
 
 
 def published(run: Callable[[], Any]) -> tuple[Any, list[str]]:
-    """The results and the warnings of a run."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         try:
@@ -252,7 +249,6 @@ SILENT = product((FITS, unstated.UNITS), (WHOLE, USER), (CHOICES[:3], PLAIN))
 
 
 def everything(found: Any, folder: Path) -> list[str]:
-    """All published numbers, bit for bit."""
     if not isinstance(found, LinearModel):
         if hasattr(found, "history"):
             arrays = (found.theta, found.history.points, found.history.gradients)

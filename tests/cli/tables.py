@@ -6,7 +6,6 @@ import re
 
 
 def row(shown: str, name: str) -> list[str]:
-    """The cells of the row of a table that begins with a name."""
     for line in shown.splitlines():
         cells = [cell.strip() for cell in line.strip("│").split("│")]
         if re.sub(r" \[\d]$", "", cells[0]) == name:

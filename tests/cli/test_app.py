@@ -85,7 +85,6 @@ def test_every_other_command_runs(words: tuple[str, ...], process: Command) -> N
 
 
 def stated(words: Sequence[str], option: str, value: str) -> list[str]:
-    """The words with this value of an option, stated once."""
     changed = list(words)
     if option in changed:
         place = changed.index(option)

@@ -104,14 +104,13 @@ def test_help_lists_rare_options_and_full_help_explains_them() -> None:
     assert re.search(r"^The table:\n  --rare TEXT +Hardly ever.  \[default: a\]\n  --odd-one +Odd.",
                      whole, re.MULTILINE)  # fmt: skip
     assert "Rarely needed" not in whole
-    # The help shows an option's type in one word, and no bound that is implied.
+    # The help shows an option's type in one word, and no implied bound.
     assert re.search(r"--n-users N +How many.  \[required\]", shown)
     assert re.search(r"--by TEXT … +Columns.", shown)
     assert "--help-all" not in run("other", "--help").output
 
 
 def _commands(made: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The words of all commands."""
     for name in made.list_commands(None):
         one = made.get_command(None, name)
         words = (*above, name)
@@ -144,7 +143,6 @@ def test_program_help_lists_each_command_once_before_the_options(
     lines = [line for line in commands.splitlines() if re.match(r"  [a-z ]", line)]
     listed = dict(line.split(maxsplit=1) for line in lines)
     assert list(listed) == get_command(program).list_commands(None)  # type: ignore[attr-defined]
-    # All summaries begin in one column.
     assert len({line.index(listed[line.split()[0]]) for line in lines}) == 1
 
 

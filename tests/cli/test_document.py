@@ -89,7 +89,6 @@ VARIANTS: dict[str, tuple[str, ...]] = {
 
 
 def _commands(made: Any, above: tuple[str, ...] = ()) -> dict[str, Any]:
-    """All commands by their words."""
     found: dict[str, Any] = {}
     for name in made.list_commands(None):
         one = made.get_command(None, name)
@@ -127,7 +126,6 @@ def files(tmp_path: Path, command: Command) -> dict[str, Path]:
 
 
 def _made(files: dict[str, Path], words: tuple[str, ...], command: Command) -> None:
-    """Make the files that a command reads."""
     visits = files["VISITS"]
     made: dict[str, tuple[str | Path, ...]] = {
         "LEDGER": ("ledger", "init", files["LEDGER"], *LEDGER[1:], "--name", "visits"),

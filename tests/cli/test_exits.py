@@ -35,7 +35,6 @@ STAYS = "Line 2 of the ledger 'visits' stays charged: its reservation counts as 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a table, a release file and a ledger that fits it once."""
     cases.parquet(tmp_path)
     cases.written(tmp_path, FILE)
     promise = dg.LastingPromise.of(dg.User(), 1.1, 1.1e-6)
@@ -44,7 +43,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 def lines(folder: Path) -> int:
-    """How many lines of the ledger have releases."""
     return len([entry for entry in dg.Ledger(folder / "visits.ledger").entries if entry.guarantees])
 
 

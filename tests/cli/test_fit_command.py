@@ -1,4 +1,4 @@
-"""`dpgrain fit` and `dpgrain predict`, as a person runs them; the report of a fit."""
+"""`dpgrain fit` and `dpgrain predict`, like a person's; the report of a fit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ import dpgrain as dg
 from dpgrain import learn
 from dpgrain.learn import load
 from dpgrain.learn.features import CategoryColumn, FeatureEncoding, NumberColumn, load_rows
-from dpgrain.publishing.curator import Curator
+from dpgrain.publishing.charge import Curator
 from dpgrain.report import report as write_report
 
 SIZE = 3000
@@ -53,7 +53,6 @@ def visits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _fit(table: Path, model: Path, kind: str = "logistic", **options: str) -> list[str | Path]:
-    """The words of a fit that works."""
     base = {
         "target": "bought" if kind in ("logistic", "svm") else "paid",
         "features": "minutes,pages,new",
@@ -119,7 +118,7 @@ def test_fit_report_and_predict(visits: Path, tmp_path: Path, command: Command) 
     assert list(rows.columns) == ["person", "prediction", "probability 0", "probability 1"]
     truth = pq.read_table(visits).to_pandas()
     assert (rows.person == truth.person).all()
-    # Noise moves the intercept, and with it where predictions change; it hardly moves their order.
+    # Noise moves the intercept, and with it where predictions change; it barely moves their order.
     assert rows["probability 1"].corr(truth.minutes, method="spearman") > 0.3
     assert np.allclose(rows["probability 0"] + rows["probability 1"], 1)
 
@@ -155,7 +154,7 @@ def test_csv_and_parquet_tell_the_same(visits: Path, tmp_path: Path, command: Co
     models = []
     for ending in (".parquet", ".csv"):
         out = tmp_path / f"m{ending}.json"
-        # Columns of CSV are text, where yes and no are no numbers.
+        # Columns of CSV are text, where yes and no are not numbers.
         types = ["--type", "minutes,pages,paid=double"] if ending == ".csv" else []
         done = command(*_fit(visits.with_suffix(ending), out, "linear", seed="1",
                              features="minutes,pages"), *types)  # fmt: skip
@@ -196,10 +195,8 @@ def test_bad_values_follow_the_rule_and_raise_nothing(tmp_path: Path, command: C
     assert found.y[[0, 1, 3, 4, 5]].tolist() == ["yes", "no", "yes", "maybe", "no"]
 
 
-def test_a_user_s_place_does_not_depend_on_who_else_has_rows(
-    tmp_path: Path, command: Command
-) -> None:
-    # Batches of a stream are told apart by places: removing one user must not move another.
+def test_user_index_is_independent_of_other_users(tmp_path: Path, command: Command) -> None:
+    # Batches of a stream are distinguished by indices: removing one user must not move another.
     rows = pd.DataFrame({"person": [0, 7, 3, 7, 12], "x": [0.1, 0.2, 0.3, 0.4, 0.5]})
     encoding = FeatureEncoding((NumberColumn("x"),))
     found = load_rows(dg.read(rows, user="person"), encoding, Curator(), named=True).users
@@ -208,7 +205,7 @@ def test_a_user_s_place_does_not_depend_on_who_else_has_rows(
     assert fewer is not None
     assert found.tolist() == [0, 7, 3, 7, 12]
     assert fewer.tolist() == [7, 3, 7, 12]
-    # The command uses them, by places in a roster that is stated.
+    # The command uses them, by their indices in the stated roster.
     table, out = tmp_path / "t.csv", tmp_path / "m.json"
     rows.to_csv(table, index=False)
     words: list[str | Path] = ["fit", "linear", table, "--target", "x", "--features", "x2"]
@@ -271,7 +268,7 @@ def test_errors_are_one_sentence(
     assert not list(tmp_path.iterdir())
 
 
-def test_predict_refuses_what_it_cannot_use(visits: Path, tmp_path: Path, command: Command) -> None:
+def test_predict_rejects_unusable_inputs(visits: Path, tmp_path: Path, command: Command) -> None:
     model = tmp_path / "m.json"
     assert command(*_fit(visits, model, "linear")).returncode == 0
     narrow = tmp_path / "narrow.parquet"
@@ -349,7 +346,7 @@ def test_the_report_of_a_wide_model_is_short(tmp_path: Path) -> None:
     assert guarantee["level"] == "record"
 
 
-def test_the_curator_is_told_of_targets_that_do_not_count(tmp_path: Path, command: Command) -> None:
+def test_curator_file_counts_ignored_targets(tmp_path: Path, command: Command) -> None:
     table = pa.table(
         {
             "person": range(6),
@@ -370,7 +367,7 @@ def test_the_curator_is_told_of_targets_that_do_not_count(tmp_path: Path, comman
     assert "non-numeric cells of 'minutes'" in command(*words).stdout
 
 
-def test_a_fit_whose_targets_do_not_count_says_so(tmp_path: Path, command: Command) -> None:
+def test_fit_warns_of_ignored_targets(tmp_path: Path, command: Command) -> None:
     rng = np.random.default_rng(0)
     minutes = rng.uniform(size=4000)
     said = np.where(minutes > 0.5, "yes", "no")
@@ -411,7 +408,7 @@ def _interrupted(words: list[str | Path]) -> tuple[int, str]:
         printed += os.read(ours, 4096)
     process.send_signal(signal.SIGINT)
     with suppress(OSError):
-        # Reading from a terminal that nobody writes to any more is an error.
+        # Reading from a terminal without a writer is an error.
         while more := os.read(ours, 4096):
             printed += more
     os.close(ours)

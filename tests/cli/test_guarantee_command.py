@@ -111,11 +111,11 @@ def test_guarantee_reports_mistakes(words: list[str], sentence: str, command: Co
 
 
 def test_curves_end_at_the_bound() -> None:
-    curve = EpsilonCurve.of(Gaussian(4.0), 1e-6, "element", 7)
+    curve = EpsilonCurve.create(Gaussian(4.0), 1e-6, "element", 7)
     assert curve.units == (1, 2, 5, 7)
     assert curve.user == (7, {r: Gaussian(4.0).epsilon(1e-6, unit=User(7), relation=r)
                               for r in ("zero_out", "replace")})  # fmt: skip
-    assert EpsilonCurve.of(Gaussian(4.0), 1e-6, "element").units[-1] == 100
+    assert EpsilonCurve.create(Gaussian(4.0), 1e-6, "element").units[-1] == 100
 
 
 @pytest.mark.parametrize("max_elements", [None, 7], ids=["", "user"])
@@ -124,7 +124,7 @@ def test_plots_show_the_whole_user(max_elements: int | None) -> None:
 
     from dpgrain.report.plots import plot_epsilons
 
-    curve = EpsilonCurve.of(Gaussian(4.0), 1e-6, "element", max_elements)
+    curve = EpsilonCurve.create(Gaussian(4.0), 1e-6, "element", max_elements)
     ax = plot_epsilons(
         curve.units, curve.epsilons, "element", 1e-6, Figure().subplots(), user=curve.user
     )
@@ -156,3 +156,12 @@ def test_a_delta_for_several_units_is_suggested(command: Command, tmp_path: Path
         "too small for 1 element; with --delta 1e-09"
         in command("guarantee", "--noise-multiplier", 4, "--delta", 0).stdout
     )
+
+
+def test_risk_without_a_limit_names_the_remedy(command: Command) -> None:
+    words = ("guarantee", "--noise-multiplier", "4", "--delta", "1e-6")
+    remedy = "pass --max-elements if that number is public"
+    done = command(*words)
+    assert "no promise" not in done.stdout
+    assert remedy in done.stdout
+    assert remedy not in command(*words, "--max-elements", "3").stdout

@@ -52,6 +52,21 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "Pass --delta, such as --delta 1e-6, for selecting groups; or --domain, the public list "
             "of groups.",
         ),
+        (
+            ("count", "--by", "page"),
+            "Choose what to protect: pass --element COLUMN, --unit user or --unit record; also pass "
+            "--epsilon, such as --epsilon 1, and --delta, such as --delta 1e-6, and --user COLUMN, "
+            "unless you protect records.",
+        ),
+        (
+            ("count", "--user", "who", "--by", "page", *EPSILON),
+            "Choose what to protect: pass --element COLUMN, --unit user or --unit record; also pass "
+            "--delta, such as --delta 1e-6.",
+        ),
+        (
+            ("count", *USERS, "--by", "page"),
+            "Pass --epsilon, such as --epsilon 1, and --delta, such as --delta 1e-6.",
+        ),
         (("top", *USERS, *EPSILON, "--item", "page"), "Pass --delta, such as --delta 1e-6."),
         (
             ("count", "--unit", "user", *EPSILON),
@@ -242,7 +257,6 @@ def test_curator_sees_the_format_of_numbers(tmp_path: Path, command: Command) ->
     )
     assert counts("--decimal", ",")["non-numeric cells of 'paid' (dropped)"] == 1
     assert "pass --decimal ,\n" in command(*words, "--check").stdout
-    # Users who did not check are told how.
     assert "ask the curator to check the number format (--check)" in command(*words).stdout
 
 

@@ -36,7 +36,6 @@ def days(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def words(table: Path, **options: str | None) -> list[str]:
-    """The words of a mean that works; an option that is None is left out."""
     base: dict[str, str | None] = {
         "columns": "steps,sleep",
         "bound": "100",

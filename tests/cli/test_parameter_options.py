@@ -54,7 +54,6 @@ def test_means_of_users_help_matches_its_function() -> None:
 
 
 def read(parameter: Parameter, *words: str) -> Any:
-    """The arguments of a function for a command line."""
     handed: list[dict[str, Any]] = []
 
     def run(stated: dict[str, Any]) -> None:

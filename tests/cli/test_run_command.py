@@ -37,6 +37,17 @@ def test_a_dry_run_prints_the_plan_and_leaves_nothing(file: Path, command: Comma
     assert sorted(file.parent.iterdir()) == before
 
 
+def test_report_option_replaces_the_page_of_the_file(tmp_path: Path, command: Command) -> None:
+    cases.parquet(tmp_path)
+    text = 'report = "all.html"\n' + cases.TABLE + cases.BUDGET
+    file = cases.written(tmp_path, text + cases.releases("share = 1.0", ["count"]))
+    done = command("run", file, "--report", tmp_path / "other.html")
+    assert done.returncode == 0, done.stderr
+    assert f"Written: {tmp_path / 'other.html'}\n" in done.stdout
+    assert (tmp_path / "other.html").exists()
+    assert not (tmp_path / "all.html").exists()
+
+
 @pytest.mark.slow
 def test_a_run_writes_all_and_is_not_repeated_unasked(file: Path, command: Command) -> None:
     done = command("run", file)

@@ -84,7 +84,6 @@ def test_pipe_receives_plain_text(rows: Path) -> None:
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The variables of a shell that finds the program."""
     folder = tmp_path_factory.mktemp("bin")
     path = folder / "dpgrain"
     path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m dpgrain "$@"\n')

@@ -17,7 +17,6 @@ from tests.docs.pages import PICTURES
 from tests.rooms import SOURCE, Graph, needed, tree_of
 
 MAP = PICTURES / "rooms.svg"
-# The shared modules next to the packages.
 SHARED = "units, errors, words"
 _WIDTH, _BOX, _HEIGHT, _ROW = 760, 104, 32, 70
 # Number of passes that sort rows by the positions of their targets.
@@ -80,7 +79,6 @@ class Place:
     """A room, or where a line passes a floor.
 
     Args:
-        floor: how many floors up.
         name: the package, or both ends of the line.
     """
 

@@ -38,14 +38,7 @@ _RELATIVE, _LAST_PLACE = 0.02, 1.5
 
 @dataclass(frozen=True)
 class Shown:
-    """The shown and the printed output of one block.
-
-    Args:
-        start: start of the output in the page.
-        stop: its end.
-        shown: the output in the page.
-        printed: the output of this run.
-    """
+    """The shown and the printed output of one block."""
 
     start: int
     stop: int
@@ -100,7 +93,6 @@ class Bits:
     generator: np.random.Generator = field(default_factory=lambda: np.random.default_rng(2025))
 
     def words(self, size: int) -> NDArray[np.uint64]:
-        """Return ``size`` words."""
         return self.generator.integers(0, 2**64, size=size, dtype=np.uint64)
 
 
@@ -108,7 +100,6 @@ def run(text: str, command: Callable[..., CompletedProcess[str]]) -> Iterator[Sh
     """Run the blocks of a page in the working folder, and yield what they print.
 
     Args:
-        text: the page.
         command: runs ``dpgrain``.
     """
     names: dict[str, Any] = {"__name__": "__main__"}

@@ -15,11 +15,10 @@ CALLS = re.findall(r"^\|[^|]*\| `([^`]*\(.*\))` \|", PAGE, re.M)
 
 @pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"folder": tmp_path_factory.mktemp("how-to")}
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("how-to"))
-        # An absolute path, because each test has its own working folder.
-        exec(SETUP.replace('"loans.parquet"', f'"{Path.cwd() / "loans.parquet"}"'), names)
+        patch.chdir(names["folder"])
+        exec(SETUP, names)
     return names
 
 
@@ -29,14 +28,13 @@ def test_the_tables_have_calls() -> None:
 
 @pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("call", CALLS)
-def test_call_runs(call: str, names: dict[str, Any]) -> None:
+def test_call_runs(call: str, names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(names["folder"])
     assert str(eval(call, names))
 
 
-def test_a_stored_query_runs(
-    names: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_stored_query_runs(names: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(names["folder"])
     own = dict(names)
     exec(STORED, own)
     assert own["again"] == own["query"]

@@ -35,13 +35,11 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def _links(text: str) -> Iterator[str]:
-    """Yield the link targets of a page, without links in code."""
     yield from _LINK.findall(_CODE.sub("", text))
 
 
 @cache
 def _anchors(page: Path) -> frozenset[str]:
-    """The anchors of a page's headings."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
     titles = re.findall(r"^#{1,3} (.*)$", text, re.M)
     return frozenset(re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles)

@@ -92,7 +92,6 @@ sys.exit(asks.recv(1)[0])
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The program ``dpgrain``, without the import time of one second."""
     place = str(tmp_path_factory.mktemp("program") / "socket")
     words = [sys.executable, "-W", "ignore", "-c", SERVER, place]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:

@@ -133,7 +133,6 @@ def test_every_call_of_a_list_is_there(page: Path) -> None:
         rows = _items(page, heading)
         calls = [call for row in rows for call in _CALL.findall(row[2])]
         assert [call for call in calls if not _is_there(call)] == []
-        # Items without a call are steps of a proof, or false without a replacement.
         assert [row for row in rows if not _CALL.search(row[2]) and row[2] != "–"] == []
     assert not _is_there("dg.nothing")
 

@@ -18,7 +18,6 @@ FILES = {
 
 
 def _missing(text: str) -> list[str]:
-    """The files that a text names between backticks, and that are nowhere."""
     named = re.findall(r"`([\w./-]+\.(?:py|md))`", text)
     return [name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in FILES)]
 

@@ -27,8 +27,8 @@ def _pages() -> dict[str, str]:
 def test_every_public_name_is_described_once() -> None:
     described = [name for text in _pages().values() for name in _described(text)]
     contracts = [f"testing.{name}" for name in testing.__all__]
-    # Argument and return types of public functions, which callers never construct.
-    contracts += [f"auditing.{name}" for name in ("Canaries", "TrainingAudit")]
+    # Argument and return types of public functions.
+    contracts += [f"auditing.{name}" for name in ("Canaries", "Mechanism", "TrainingAudit")]
     assert sorted(described) == sorted(
         [*set(dg.__all__) - {"__version__"}, "datasets", "testing", *contracts]
     )

@@ -40,5 +40,4 @@ def test_half_of_the_noise_is_refuted(name: str, monkeypatch: pytest.MonkeyPatch
         "dpgrain.torch.steps.in_floating_point",
         lambda found, of, sd, *others: exact(found, of, weakened(sd, 2), *others),
     )
-    # By chance one audit may show too little.
     assert any(CASES[name].line(runs.EPSILON, SMALL)[1].verdict == "violated" for _ in range(5))

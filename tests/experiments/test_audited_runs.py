@@ -30,7 +30,6 @@ CASES = {str(case): case for case in runs.cases() if not case.query.startswith("
 
 
 def page() -> dict[str, str]:
-    """Each query of the page's table, with its verdict."""
     text = (ROOT / "docs" / "tutorials" / "audit-results.md").read_text(encoding="utf-8")
     _, below = text.split(f"<!-- {runs.TABLE} -->\n\n")
     rows = [line.strip("| ").split(" | ") for line in below.split("\n\n", 1)[0].splitlines()[2:]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ mpl.use("Agg")
 
 @pytest.fixture(scope="module")
 def words() -> Any:
-    """Sixty users and thirty words: few people write much."""
     generator = np.random.default_rng(3)
     rate = generator.lognormal(2, 1.5, (60, 1)) * generator.dirichlet(np.ones(30), 60) * 30
     counts = generator.poisson(rate)
@@ -264,11 +264,24 @@ def test_run_costs_are_between_neighbour_test_and_proof() -> None:
     assert mean.event.epsilon(ls.DELTA, relation="replace") == pytest.approx(1.0, rel=1e-3)
 
 
+def test_recorded_bills_are_the_proved_ones() -> None:
+    """Figure 3's bills; DPGRAIN_PAGES=write renews them."""
+    page = Path(__file__).parents[2] / "experiments" / "models.md"
+    text = page.read_text(encoding="utf-8")
+    before, rest = text.split("<!-- table of bills -->\n\n")
+    shown, after = rest.split("\n\n<!-- end of bills -->")
+    table = "\n".join(ls.bills_table(ls.Size()))
+    if os.environ.get("DPGRAIN_PAGES") == "write":
+        marks = "<!-- table of bills -->\n\n", "\n\n<!-- end of bills -->"
+        page.write_text(before + marks[0] + table + marks[1] + after, encoding="utf-8")
+        return
+    assert shown == table
+
+
 # Models of real tables.
 
 
 def small_tables(folder: Path) -> None:
-    """Thirty users per table, enough to learn something."""
     g = np.random.default_rng(4)
     m = 600
     balls = g.integers(0, 4, m)

@@ -29,7 +29,6 @@ def vocabulary() -> Any:
 
 
 def chat(n: int = 30, rows: int = 400, seed: int = 0) -> Any:
-    """Messages of few kinds, which are soon learned."""
     rng = np.random.default_rng(seed)
     texts = [WORDS[kind] for kind in rng.integers(0, len(WORDS), rows)]
     tokens = torch.from_numpy(ft.coded(texts, vocabulary()))
@@ -154,7 +153,6 @@ def test_group_rule_charges_more_than_the_run(noise: float, members: int) -> Non
     else:
         assert found.epsilon > 1.001 * exact
         assert found.noise_multiplier > 1.001 * noise
-    # With the rule's noise it proves the guarantee, no more and barely less.
     asked = ft.ByGroups.of(
         found.noise_multiplier, 0.01, 50, promised=exact, members=members
     ).epsilon

@@ -19,7 +19,6 @@ networks: Any = experiment("networks")
 
 
 def pictures(rows: int, seed: int = 0) -> Any:
-    """Noise, with a bright half that identifies the class."""
     generator = torch.Generator().manual_seed(seed)
     pixels = torch.randint(0, 100, (rows, 3, 32, 32), generator=generator, dtype=torch.uint8)
     labels = torch.arange(rows) % 10
@@ -125,35 +124,54 @@ def test_command_resumes_an_interrupted_run(
     assert cells[0].is_file()
 
 
-def recorded_bills() -> dict[tuple[int, str, str, str], str]:
-    """The ε of a whole user in each row of elements in the tables of pictures, by plan."""
+PAGE = Path(__file__).parents[2] / "docs" / "papers" / "element.md"
+Plan = tuple[int, str, str, str]
+
+
+def recorded_bills() -> dict[Plan, tuple[str, str]]:
+    """The ε of an element if users are sampled, and of a whole user, in rows of elements, by plan."""
     text = (Path(__file__).parents[2] / "experiments" / "networks.md").read_text(encoding="utf-8")
     rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines())
     return {
-        (int(row[1].partition(" / ")[0]), row[3], row[4], row[5]): row[12]
+        (int(row[1].partition(" / ")[0]), row[3], row[4], row[5]): (row[11], row[12])
         for row in rows
         if len(row) == 14 and row[2] == "element" and row[3] in ("1", "3")
     }
 
 
-@pytest.mark.parametrize("plan", recorded_bills(), ids=str)
-def test_recorded_users_have_the_proved_cost(plan: tuple[int, str, str, str]) -> None:
+def proved_bills(plan: Plan) -> tuple[str, str, str]:
+    """The noise multiplier of a plan, and both numbers, as printed."""
     k, (epsilon, pictures, steps) = plan[0], (float(cell.replace(",", "")) for cell in plan[1:])
     rate = pictures / (8000 * 100) / steps
     noise = networks.noise_for(Element(), epsilon, int(steps), rate)
+    drawn = networks.with_users_drawn(noise, int(steps), rate, k)
     whole = networks.pairs_drawn(noise, int(steps), rate, User(max_elements=k))
-    assert recorded_bills()[plan] == f"{whole:.1f}"
+    return f"{noise:.3f}", f"{drawn:.1f}", f"{whole:.1f}"
+
+
+@pytest.mark.parametrize("plan", recorded_bills(), ids=str)
+def test_recorded_users_have_the_proved_cost(plan: Plan) -> None:
+    assert recorded_bills()[plan] == proved_bills(plan)[1:]
 
 
 def test_paper_page_has_the_recorded_user_costs() -> None:
-    page = Path(__file__).parents[2] / "docs" / "papers" / "element.md"
-    text, bills = page.read_text(encoding="utf-8"), recorded_bills()
+    text, bills = PAGE.read_text(encoding="utf-8"), recorded_bills()
     for k, steps in ((5, ("25", "25")), (30, ("100", "100")), (100, ("200", "400"))):
         one, three = (
             bills[k, epsilon, "200,000", some]
             for epsilon, some in zip(("1", "3"), steps, strict=True)
         )
-        assert f" {one}, {three} |" in text
+        assert f" {one[1]}, {three[1]} | {one[0]}, {three[0]} |" in text
     for epsilon in ("1", "3"):
+        drawn, whole = bills[30, epsilon, "600,000", "400"]
         row = text.partition(f"| ε = {epsilon} for an element |")[2].partition("\n")[0]
-        assert f"| {bills[30, epsilon, '600,000', '400']} |" in row
+        assert row.endswith(f"| {whole} | {drawn} |")
+
+
+@pytest.mark.parametrize(("epsilon", "steps"), [("1", "3,200"), ("3", "6,400")])
+def test_paper_page_has_the_costs_of_long_runs(epsilon: str, steps: str) -> None:
+    noise, drawn, whole = proved_bills((30, epsilon, "40,000,000", steps))
+    long = PAGE.read_text(encoding="utf-8").partition("--pictures 40000000")[2]
+    row = long.partition(f"| ε = {epsilon} for an element |")[2].partition("\n")[0]
+    assert f" | {noise} | " in row
+    assert row.endswith(f"| {whole} | {drawn} |")

@@ -39,7 +39,6 @@ def problem(request: pytest.FixtureRequest) -> Any:
 
 
 def points(problem: Any, count: int, seed: int = 0) -> FloatArray:
-    """Points of the ball, some of them at its end."""
     g = np.random.default_rng(seed)
     lengths = np.minimum(g.uniform(0, 1.5, (count, 1)), 1)
     return np.asarray(problem.distance * lengths * it.sphere(g, count, problem.dimension))
@@ -327,7 +326,6 @@ def test_hindsight_finds_the_best_norm() -> None:
     tried = np.linspace(0.5 * best, 1.5 * best, 201)
     assert error(best) <= min(error(norm) for norm in tried) * 1.01
     assert error(best) < 0.9 * error(np.linalg.norm(x, axis=1).max() * 2)
-    # The baseline uses at least the median norm, although a smaller one would be best.
     centre = x.mean(axis=0)
     median = float(np.median(np.linalg.norm(x - centre, axis=1)))
     assert bl.best_norm(x - centre, 100 * noise) < median / 10

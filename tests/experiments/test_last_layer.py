@@ -13,7 +13,6 @@ ll: Any = experiment("last_layer")
 
 
 def pixels(rows: int, seed: int = 0) -> Any:
-    """Pictures of noise, half of them with stripes."""
     generator = torch.Generator().manual_seed(seed)
     found = torch.randint(0, 100, (rows, 3, 32, 32), generator=generator, dtype=torch.uint8)
     found[::2, :, ::4] = 255

@@ -21,7 +21,6 @@ def test_the_table_at_a_small_size(
     means.main(["--quick", "--repeats", "1", "--out", str(tmp_path)])
     with (tmp_path / "means.csv").open() as file:
         rows = list(csv.DictReader(file))
-    # Three methods without a radius, five with one.
     assert len(rows) == len(means.LAWS) * (3 + 5)
     assert {row["data"] for row in rows} == set(means.LAWS)
     assert all(float(row["rms"]) < 20 for row in rows if row["method"] != "softcore")

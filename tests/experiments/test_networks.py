@@ -24,8 +24,6 @@ def records(n: int = 40, m: int = 10, k: int = 5) -> Any:
 
 
 class Line:
-    """The numbers of a line: y = 2x."""
-
     def __init__(self, rows: int = 400) -> None:
         torch.manual_seed(0)
         self.x = torch.randn(rows, 1)

@@ -136,7 +136,6 @@ def test_missing_tables_are_reported(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def table(seed: int = 0) -> Any:
-    """Two hundred users with thirty rows, and three classes that a row of norm 1 distinguishes."""
     generator = np.random.default_rng(seed)
     y, users = generator.integers(0, 3, 6000), np.repeat(np.arange(200), 30)
     rows = np.eye(3)[y] + 0.5 * generator.standard_normal((6000, 3))

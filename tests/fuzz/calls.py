@@ -43,19 +43,15 @@ if TYPE_CHECKING:
 else:
     networks = lazy_import("tests.fuzz.networks")
 
-#: The packages with public names.
 ROOMS = (
     "dpgrain",
     *(f"dpgrain.{room}" for room in ("accounting", "learn", "means", "noise", "optimize")),
     *(f"dpgrain.{room}" for room in ("papers", "planning", "shuffle", "datasets")),
 )
-#: The packages with public names if PyTorch is installed.
 NETWORKS = ("dpgrain.torch", "dpgrain.torch.losses")
 
 
 class Odd:
-    """An object of an unknown class."""
-
     def __init__(self, *_: Any, **__: Any) -> None:
         """Any arguments are accepted."""
 
@@ -173,7 +169,6 @@ class Target:
     Args:
         name: the name of the method; empty for the public thing itself.
         code: the code that runs when it is called.
-        parameters: its parameters, without the instance.
         own: the name of the parameter that is the instance; empty where there is none.
     """
 
@@ -188,9 +183,7 @@ class Example:
     """A valid call in a docstring: arguments by their parameters, of a method with its instance.
 
     Args:
-        target: the callable.
         arguments: the arguments, which the call may have changed since.
-        shown: the code that calls it.
         number: number of its earlier calls in the code.
     """
 
@@ -200,11 +193,7 @@ class Example:
     number: int
 
     def anew(self, whose: Any) -> Mapping[str, Any]:
-        """Return the arguments before the call, by running the example up to it again.
-
-        Args:
-            whose: the public name.
-        """
+        """Return the arguments before the call, by running the example up to it again."""
         recorder = _Recorder(whose, [self.target], until=self.number)
         recorder.run(self.shown)
         found = recorder.found[self.target.name]
@@ -231,7 +220,6 @@ def _is_kind(value: Any) -> bool:
 
 @cache
 def public(rooms: tuple[str, ...] = ROOMS) -> dict[str, Any]:
-    """Public callables, by their first public name."""
     found: dict[str, Any] = {}
     for room in rooms:
         package = import_module(room)
@@ -247,13 +235,11 @@ def public(rooms: tuple[str, ...] = ROOMS) -> dict[str, Any]:
 
 
 def _value(name: str) -> Any:
-    """The object of a public name."""
     room, _, last = name.rpartition(".")
     return getattr(import_module(room), last)
 
 
 def _target(name: str, value: Any, own: str = "") -> Target | None:
-    """The target of a function, a class or a method."""
     code = getattr(value, "__init__") if isinstance(value, type) else value  # noqa: B009
     code = getattr(inspect.unwrap(code), "__code__", None)
     try:
@@ -280,7 +266,6 @@ def _methods(value: type) -> Iterator[Target]:
 
 
 def _targets(name: str, value: Any) -> list[Target]:
-    """A public callable, and the methods that people use."""
     itself = None if is_made(name) else _target("", value)
     methods = _methods(value) if isinstance(value, type) else ()
     own, apart = name.removeprefix("dpgrain."), {**_LONG, **_WITHIN}
@@ -367,14 +352,14 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     "UserTable": frozenset(
         {
             *("are_keys", "date_format", "drops", "has", "is_integer", "is_month", "is_whole"),
-            *("key_of", "key_type", "keys_of"),
-            *("needed", "partition_of", "read_as", "require", "require_key"),
+            *("label_key", "key_type", "keys_of"),
+            *("needed", "resolve_partition", "read_as", "require", "require_key"),
             *(
                 "require_new",
                 "require_numbers",
                 "replaced",
                 "suggest",
-                "value_of_label",
+                "label_value",
                 "require_readable",
             ),
             "with_expressions",
@@ -442,7 +427,7 @@ _WITHIN: Mapping[str, frozenset[str]] = {
                 "facts_with",
                 "is_counted",
             ),
-            *("for_variance", "largest", "law", "messages", "of", "of_messages", "plus", "take"),
+            *("for_variance", "largest", "law", "messages", "of", "from_messages", "plus", "take"),
             *("combine", "fits", "from_bytes", "split", "variation", "within"),
         }
     ),
@@ -460,8 +445,6 @@ _CALLERS = "transformers"
 
 
 class _Recorder:
-    """Notes the arguments of calls while the examples of docstrings run."""
-
     def __init__(self, value: Any, targets: Sequence[Target], until: int | None = None) -> None:
         self.value = value
         self.found: dict[str, list[Example]] = {}
@@ -511,7 +494,6 @@ class _Recorder:
         """Run an example.
 
         Args:
-            example: code that calls the targets.
             is_short: True if it ends as soon as each has been called.
         """
         self._shown, self._is_short = example, is_short
@@ -571,7 +553,6 @@ def examples(name: str) -> tuple[Example, ...]:
             recorder.run(partial(_docstring, each), is_short=_is_of_networks(name))
     is_bare = isinstance(value, type) and not inspect.isfunction(getattr(value, "__init__"))  # noqa: B009
     if is_bare and any(not target.name for target in targets):
-        # Callables without parameters have no malformed arguments.
         recorder.found[""] = [Example(Target("", None, ()), {}, _nothing, 0)]
     return tuple(example for found in recorder.found.values() for example in found)
 
@@ -606,7 +587,6 @@ class Call:
     """A call of something public: one of its examples, with other values of some parameters.
 
     Args:
-        name: its name.
         example: the number of the example.
         changed: parameter → the name of a malformed value; None if the argument is omitted.
     """
@@ -674,14 +654,7 @@ def calls(draw: st.DrawFn, name: str) -> Call:
 def answers_or_refuses(
     name: str, each: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Call a public name with malformed arguments.
-
-    Args:
-        name: its name.
-        each: how often.
-        tmp_path: an empty folder.
-        monkeypatch: restores changes.
-    """
+    """Call a public name with malformed arguments."""
     lacking = not_shown(name)
     assert not lacking, f"{name}: {lacking} are not called in docstrings; see tests/fuzz/shown.py"
     if not examples(name):
@@ -700,14 +673,7 @@ def answers_or_refuses(
 
 
 def found(name: str, method: str, parameter: str, odd: str) -> Any:
-    """Make a call of a list of found ones; return its result, or None if it raises.
-
-    Args:
-        name: the name of something public.
-        method: a method of it, or nothing.
-        parameter: the malformed parameter of the first call.
-        odd: the malformed value, by its name.
-    """
+    """Make a call of a list of found ones; return its result, or None if it raises."""
     return watched(Call(name, first(name, method), {parameter: odd}))
 
 

@@ -9,5 +9,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work where files of any name may be written."""
     monkeypatch.chdir(tmp_path)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any, TypeAlias
 
-#: One kind of damage: from bytes to bytes. It may take from other valid files.
 Damage: TypeAlias = Callable[[bytes, random.Random, Sequence[bytes]], bytes]
 
 #: Pieces of text that readers stumble over: numbers, nulls, quotes, brackets, marks of encodings.
@@ -39,7 +38,6 @@ def _at(data: bytes, rng: random.Random) -> int:
 
 
 def flipped(data: bytes, rng: random.Random, _: Sequence[bytes]) -> bytes:
-    """Flip some bits."""
     result = bytearray(data or b"\0")
     for _each in range(rng.choice((1, 1, 2, 8))):
         result[rng.randrange(len(result))] ^= 1 << rng.randrange(8)
@@ -47,50 +45,42 @@ def flipped(data: bytes, rng: random.Random, _: Sequence[bytes]) -> bytes:
 
 
 def cut(data: bytes, rng: random.Random, _: Sequence[bytes]) -> bytes:
-    """Cut off the end, or the beginning."""
     place = _at(data, rng)
     return data[:place] if rng.random() < 0.8 else data[place:]
 
 
 def spliced(data: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
-    """Go on as another valid file does."""
     other = rng.choice(others)
     return data[: _at(data, rng)] + other[_at(other, rng) :]
 
 
 def inserted(data: bytes, rng: random.Random, _: Sequence[bytes]) -> bytes:
-    """Put something odd in."""
     place = _at(data, rng)
     return data[:place] + rng.choice(ODD_BYTES) + data[place:]
 
 
 def replaced(data: bytes, rng: random.Random, _: Sequence[bytes]) -> bytes:
-    """Replace a range with a malformed value."""
     place = _at(data, rng)
     return data[:place] + rng.choice(ODD_BYTES) + data[place + rng.randrange(1, 20) :]
 
 
 def doubled(data: bytes, rng: random.Random, _: Sequence[bytes]) -> bytes:
-    """Repeat a stretch, such as a line or a field."""
     start, end = sorted((_at(data, rng), _at(data, rng)))
     return data[:end] + data[start:end] * rng.choice((1, 1, 5)) + data[end:]
 
 
 def left_out(data: bytes, rng: random.Random, _: Sequence[bytes]) -> bytes:
-    """Leave out a stretch."""
     start, end = sorted((_at(data, rng), _at(data, rng)))
     return data[:start] + data[end:]
 
 
 def deepened(data: bytes, rng: random.Random, _: Sequence[bytes]) -> bytes:
-    """Nest brackets deeply."""
     place, depth = _at(data, rng), rng.choice(_DEEP)
     opened, closed = rng.choice(((b"[", b"]"), (b'{"a":', b"}"), (b"(", b")"), (b"a.", b"")))
     return data[:place] + opened * depth + rng.choice((b"", b"1")) + closed * depth + data[place:]
 
 
 def of_nothing(data: bytes, rng: random.Random, _: Sequence[bytes]) -> bytes:
-    """Bytes without any structure."""
     return rng.randbytes(rng.choice((0, 1, 7, 100, 3000)))
 
 
@@ -149,14 +139,7 @@ JSON: tuple[Damage, ...] = (*BYTES, *[json_value] * 12, json_twice)
 
 
 def input_of(name: str, number: int, seeds: Sequence[bytes], damages: Sequence[Damage]) -> bytes:
-    """The input of a number: a valid file, damaged once or a few times.
-
-    Args:
-        name: the purpose of the input.
-        number: the number.
-        seeds: the valid files.
-        damages: the possible changes.
-    """
+    """The input of a number: a valid file, damaged once or a few times."""
     rng = random.Random(f"{name} {number}")
     data = rng.choice(seeds)
     for turn in range(rng.choice((1, 1, 1, 2, 3))):

@@ -28,8 +28,6 @@ _PEOPLE = 12
 
 
 class Unreadable:
-    """Unreadable records."""
-
     def __len__(self) -> int:
         return _PEOPLE
 
@@ -45,7 +43,6 @@ def _data() -> Any:
     return torch.utils.data.TensorDataset(torch.ones(_PEOPLE, 2), torch.ones(_PEOPLE, 1))
 
 
-#: Malformed values, by a name that a failing example shows.
 ODD: Mapping[str, Any] = {
     "a tensor": torch.ones(3),
     "a tensor of a number": torch.tensor(0.5),
@@ -75,7 +72,6 @@ ODD: Mapping[str, Any] = {
     "types": (torch.nn.Linear, int),
 }
 
-# Networks, optimizers and data, rebuilt for each call.
 _NUMBERS: dict[str, Any] = {"n_users": _PEOPLE, "random_state": 1}
 
 
@@ -87,7 +83,6 @@ def _made() -> dict[str, Any]:
 
 @cache
 def _folder() -> Path:
-    """A folder of files that methods read and write again."""
     return Path(mkdtemp(prefix="dpgrain-networks-"))
 
 

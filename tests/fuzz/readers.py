@@ -49,14 +49,8 @@ class Reader:
     """A reader.
 
     Args:
-        name: its name.
-        make: makes valid files in an empty folder.
-        read: reads a file.
-        ending: the ending of the file's name.
-        damages: the possible changes of files.
         share: relative number of inputs; faster readers have more.
         always: True if every input must be readable, whatever its contents.
-        finish: builds a file from the damaged bytes.
     """
 
     name: str
@@ -73,7 +67,6 @@ class Reader:
 
     @cached_property
     def seeds(self) -> tuple[bytes, ...]:
-        """The valid files."""
         with TemporaryDirectory() as folder:
             return tuple(self.make(Path(folder)))
 
@@ -91,7 +84,6 @@ class Reader:
 
 
 def _text(path: Path) -> str:
-    """The text of a file, with any bytes."""
     return path.read_bytes().decode("utf-8", "surrogateescape")
 
 
@@ -305,7 +297,6 @@ def _held() -> bytes:
 
 
 def _lines(folder: Path) -> Iterator[bytes]:
-    """The lines of a ledger, one JSON text each."""
     path = folder / "held.ledger"
     path.write_bytes(_held())
     with closing(sqlite3.connect(path)) as connection:

@@ -26,7 +26,6 @@ _NUMBERS: dict[str, Any] = {"n_users": 20, "epsilon": 2.0, "delta": 1e-5}
 
 @cache
 def _folder() -> Path:
-    """A folder of files that methods read and write again."""
     return Path(mkdtemp(prefix="dpgrain-shown-"))
 
 
@@ -219,7 +218,6 @@ def _units() -> None:
     plan.plot()
 
 
-#: Class → calls of its methods; shared methods are called on the first class.
 SHOWN: Mapping[str, Callable[[], object]] = {
     "dpgrain.Budget": _budget,
     "dpgrain.Histogram": _histogram,

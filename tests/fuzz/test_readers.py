@@ -13,7 +13,6 @@ from tests.fuzz.watch import Fault, left_behind, watched
 # The share of files among the inputs of a run; the others are command lines and calls.
 SHARE = 0.8
 _SHARES = sum(reader.share for reader in READERS.values())
-# Faults of one reader that are reported.
 _TOLD = 8
 
 

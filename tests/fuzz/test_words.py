@@ -11,7 +11,6 @@ from tests.fuzz import words
 from tests.fuzz.watch import CANARY, Fault
 from tests.fuzz.words import Ended, Line, Place
 
-# The share of command lines among the malformed inputs of a run.
 SHARE = 0.03
 COMMANDS = tuple(words.commands())
 # Commands that make and publish a whole table, or search for seconds; few lines of each are run.

@@ -21,11 +21,8 @@ from tests.conftest import shown
 import dpgrain
 from dpgrain.errors import DpgrainError
 
-#: Unique contents of rows: wherever they appear, a row was quoted.
 CANARY = "Kanarie7f3"
-#: A number that appears only in rows.
 NUMBER = 86_420_975_313
-# How both are written: in text, and in files as bytes.
 _WRITTEN = (CANARY, str(NUMBER), f"{NUMBER:,}", f"{NUMBER / 1e10:.6f}", f"{NUMBER:.4e}")
 _STORED = (
     *(each.encode() for each in _WRITTEN),
@@ -99,7 +96,6 @@ def watched(act: Callable[[], Any], *, always: bool = False) -> Any:
     """Make a call, and return its result; None if the library raises.
 
     Args:
-        act: the call.
         always: True if no error is allowed.
 
     Raises:

@@ -31,14 +31,11 @@ from dpgrain import learn
 from dpgrain.cli import main
 from dpgrain.cli.app import app
 
-# Tables that the examples of help are about.
 _TABLES = ("visits", "sales", "scores", "speeches", "days", "new")
-# Columns of those tables: user ids, words, days and numbers.
 _USERS = ("person", "who", "customer", "student", "speaker")
 _WORDS = ("page", "topic", "word", "region", "country", "week")
 _NUMBERS = ("score", "hours", "paid", "amount", "pages", "minutes", "steps", "sleep", "pulse")
 _PEOPLE, _EACH = 24, 3
-# The contents of a release file, and its requests.
 _RELEASES = """
 [table]
 source = "visits.parquet"
@@ -68,7 +65,6 @@ _INSTEAD = {
     "=pages.txt": "=areas.txt",
     "=topics.txt": "=areas.txt",
 }
-#: Words that no option expects.
 ODD = (
     *("", " ", "-", "--", "---", "-1", "-0", "0", "1", "2", "7", "0.5", "1e-9", "1e-320", "1e400"),
     *("nan", "inf", "-inf", "9" * 400, "1_000", "１", "0x10", "true", "None", "auto", "a", "A"),
@@ -100,7 +96,6 @@ ODD = (
         "{}",
     ),
 )
-#: Files of another type than the option's.
 FILES = (
     *("empty.csv", "cut.parquet", "damaged.parquet", "bytes.csv", "list.json", "deep.toml"),
     *("a folder", "link.parquet", "visits.parquet", "visits.ledger", "model.json"),
@@ -108,7 +103,6 @@ FILES = (
 )
 # Prefixes of options for public names, or for per-row output.
 _PUBLIC = ("--domain", "--element", "--cells", "--join-public", "--keep")
-# Files with secret rows.
 _SECRET = (*_TABLES, "link.parquet", "bytes.csv", "cut.parquet", "damaged.parquet")
 # Files that are read to their end only after the charge; the last line is malformed.
 _STAYS = re.compile(r"^Line \d+ of the ledger '.*' stays charged: ", re.MULTILINE)
@@ -118,7 +112,6 @@ _ERRORS = (1, 2, 3)
 
 
 def _table() -> pa.Table:
-    """Rows of people with secret names; one person's other cells are also secret."""
     number = np.arange(_PEOPLE * _EACH)
     rng = np.random.default_rng(5)
     secret = number == 7
@@ -171,19 +164,13 @@ def make(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Line:
-    """A command line without the name of the program.
-
-    Args:
-        command: the words of the command.
-        rest: the words after them.
-    """
+    """A command line without the name of the program."""
 
     command: tuple[str, ...]
     rest: tuple[str, ...]
 
     @property
     def words(self) -> tuple[str, ...]:
-        """All words."""
         return (*self.command, *self.rest)
 
 
@@ -213,7 +200,6 @@ def commands() -> Mapping[str, tuple[Line, ...]]:
 
 @cache
 def options(command: str) -> tuple[str, ...]:
-    """The options that a command has."""
     made: Any = dict(_commands(get_command(app)))[tuple(command.split(" "))]
     return tuple(name for one in made.params for name in one.opts if name.startswith("--"))
 
@@ -239,7 +225,6 @@ def _is_public(rest: Sequence[str]) -> bool:
 
 
 def _damage(rest: list[str], draw: random.Random, command: str) -> None:
-    """Change a line in one place."""
     place = draw.randrange(len(rest) + 1)
     odd = draw.choice(ODD if draw.random() < 0.7 else FILES)
     match draw.randrange(10):
@@ -263,13 +248,7 @@ def _damage(rest: list[str], draw: random.Random, command: str) -> None:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended.
-
-    Args:
-        code: the exit code.
-        printed: its standard output.
-        said: standard error.
-    """
+    """How a command ended."""
 
     code: int
     printed: str
@@ -277,8 +256,6 @@ class Ended:
 
 
 def run(words: Sequence[str]) -> Ended:
-    """Run a command in this process, under watch."""
-
     def act() -> Ended:
         printed, said = io.StringIO(), io.StringIO()
         with (
@@ -300,7 +277,6 @@ def run(words: Sequence[str]) -> Ended:
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
-    """The contents of a folder, recursively."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
         for path in sorted(folder.rglob("*"))
@@ -309,18 +285,12 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 
 @dataclass(frozen=True)
 class Place:
-    """A folder in which commands run in sequence, starting from the same contents.
-
-    Args:
-        made: the source folder.
-        folder: the folder, rebuilt each time.
-    """
+    """A folder in which commands run in sequence, starting from the same contents."""
 
     made: Path
     folder: Path
 
     def anew(self) -> None:
-        """Make the folder what it was first."""
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.copytree(self.made, self.folder, symlinks=True)
 

@@ -27,7 +27,6 @@ BINS = 50
 
 
 def counted(blocks: Any) -> Array:
-    """The exact counts, without their noise."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(draws, "add_gaussian_noise", lambda total, *_: total)
         return release_norms(blocks, Gaussian(1.0, Contribution()), SeededSource(0)).counts

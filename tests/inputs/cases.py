@@ -55,7 +55,6 @@ LABELS = NUMBERS | TEXTS
 
 
 def forms_of(column: pa.Array) -> Iterator[tuple[str, Any]]:
-    """An Arrow column in every form that a caller has it in."""
     yield "array", column
     yield "chunks", pa.chunked_array([column[:2], column[2:2], column[2:]])
     yield "column of a table", pa.table({"u": column})["u"]

@@ -69,7 +69,6 @@ def test_columns_of_every_type(column: Any) -> None:
 
 
 def columns_of(values: list[str]) -> Iterator[tuple[str, Any]]:
-    """A column of text in every form that an array may have."""
     yield "list", values
     yield "array", np.array(values)
     yield "objects", np.array(values, dtype=object)

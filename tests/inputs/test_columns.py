@@ -18,7 +18,7 @@ import dpgrain as dg
 from dpgrain.inputs.codes import codes
 from dpgrain.learn import LinearRegression, LogisticRegression
 from dpgrain.learn.features import FeatureEncoding, NumberColumn, load_rows
-from dpgrain.publishing.curator import Curator
+from dpgrain.publishing.charge import Curator
 
 
 def test_frame_distinguishes_users_like_an_array() -> None:

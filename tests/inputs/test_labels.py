@@ -37,7 +37,7 @@ from dpgrain.inputs.labels import (
     rank,
 )
 from dpgrain.learn.features import CategoryColumn, FeatureEncoding, load_rows
-from dpgrain.publishing.curator import Curator
+from dpgrain.publishing.charge import Curator
 
 # --- the rule, implemented a second time ---
 

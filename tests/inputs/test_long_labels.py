@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tables.engines.in_memory import text_labels
 
 from dpgrain.inputs.long_labels import (
     MOST_BYTES,
@@ -16,7 +17,6 @@ from dpgrain.inputs.long_labels import (
     any_long,
     stated_label,
     text_label,
-    text_labels,
 )
 
 LETTERS = ("x", "é", "日", "\U0001f600", "\x00", "…")

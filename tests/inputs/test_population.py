@@ -24,7 +24,7 @@ from dpgrain.units import RELATIONS, Element, Record, Relation, Unit, User
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("unit", unstated.UNITS)
 def test_number_noise_is_as_stated(unit: Unit, relation: Relation) -> None:
-    roster = Population.of(None, Promise(unit, 1.0, 1e-6, relation))
+    roster = Population.create(None, Promise(unit, 1.0, 1e-6, relation))
     assert roster.event is not None
     # A few per cent of μ², for every unit.
     whole = dg.accounting.calibrate_gaussian(
@@ -42,7 +42,6 @@ def test_number_noise_is_as_stated(unit: Unit, relation: Relation) -> None:
 
 
 def tables(users: int, cells: int, records: int) -> list[tuple[tuple[int, int], ...]]:
-    """All tables of at most n records: user and cell."""
     each = list(itertools.product([*range(users), -1], range(cells)))
     return [t for r in range(records + 1) for t in itertools.product(each, repeat=r)]
 
@@ -94,6 +93,6 @@ def test_number_cost_is_in_the_guarantee() -> None:
             if isinstance(part, Gaussian) and part.contribution == ENROLLED
         )
         assert number.noise_multiplier == pytest.approx(
-            Population.of(None, Promise(unit, 1.0, unstated.DELTA, "zero_out")).noise_sd
+            Population.create(None, Promise(unit, 1.0, unstated.DELTA, "zero_out")).noise_sd
         )
         assert 0.99 < found.guarantee_.epsilon() <= 1.0

@@ -25,13 +25,13 @@ SIZES = np.repeat([1, 200], 5000)
 
 
 def limit(relation: Relation = "zero_out") -> RecordLimit:
-    found = RecordLimit.of("records", None, Promise(User(), 1.0, 1e-6, relation))
+    found = RecordLimit.create("records", None, Promise(User(), 1.0, 1e-6, relation))
     assert found is not None
     return found
 
 
 def test_stated_number_draws_no_noise() -> None:
-    stated = RecordLimit.of("records", 7, Promise(User(), 1.0, 1e-6, "zero_out"))
+    stated = RecordLimit.create("records", 7, Promise(User(), 1.0, 1e-6, "zero_out"))
     assert stated == RecordLimit(7)
     found = stated.choose(SIZES, 1.0, 3, None)
     assert found.most == 7

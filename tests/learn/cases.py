@@ -19,7 +19,6 @@ Model = TypeVar("Model", bound=LinearModel)
 
 
 def people(n: int = 600, per_user: int = 6, d: int = 3, seed: int = 0) -> tuple[Array, ...]:
-    """Features, probabilities' logits, users and elements of n users with m records each."""
     rng = np.random.default_rng(seed)
     X = rng.uniform(-1, 1, size=(n * per_user, d))
     z = 3 * X[:, 0] - 2 * X[:, 1] + 0.5
@@ -40,10 +39,9 @@ SIDE = ROWS[:, 0] > 0
 def fit_tuned(
     model: Model, X: Any, y: Any, *, users: Any = None, elements: Any = None, **tuned: Any
 ) -> Model:
-    """Fit the best of several settings, with numbers that ``fit`` does not take."""
     config = model.config()
     promise = replace(config.promise, unit=default_unit(config.unit, users, config.n_users))
-    query: Any = tuned_query(config, promise, ArrayRows.of(X, y, users, elements), **tuned)
+    query: Any = tuned_query(config, promise, ArrayRows.create(X, y, users, elements), **tuned)
     fitted = publish(query)
     model.__dict__.update({name: vars(fitted)[name] for name in vars(fitted) if name.endswith("_")})
     return model

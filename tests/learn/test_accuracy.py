@@ -27,8 +27,6 @@ CLASSES = ["a", "b", "c"]
 
 
 class Unread(Untouched):
-    """Labels that must not be read."""
-
     def __getitem__(self, which: Any) -> Any:
         assert which == slice(0, 0), "rows were read"
         return np.empty(0, dtype=self.dtype)

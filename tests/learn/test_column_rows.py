@@ -12,7 +12,7 @@ from tests.refusals import refuses
 import dpgrain as dg
 from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.features import FeatureEncoding, NumberColumn
-from dpgrain.publishing.curator import Curator
+from dpgrain.publishing.charge import Curator
 
 ROWS = pa.table({"who": ["ann", "bob", None], "x": [1.0, None, 3.0], "y": [0.5, 1.0, 2.0]})
 CURATOR: Any = Curator()
@@ -43,4 +43,4 @@ def test_an_empty_table_is_one_row_without_a_user() -> None:
 def test_columns_of_a_frame_are_names(name: str) -> None:
     named: Any = {"y": "y", "users": "who", "elements": None, name: 3}
     with refuses(name, "column name"):
-        ColumnRows.of_frame(ROWS, **named)
+        ColumnRows.from_frame(ROWS, **named)

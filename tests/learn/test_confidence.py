@@ -169,7 +169,6 @@ def root(truth: Array) -> Array:
 
 
 def coverage(model: Any, truth: Array, target: Array, fits: int, *, numbers: bool = False) -> Array:
-    """The share of fits with intervals that cover each coefficient."""
     hits = np.zeros(len(target))
     for seed in range(fits):
         X, y, users, elements = draw(np.random.default_rng(seed), 2000, truth, numbers=numbers)

@@ -30,14 +30,12 @@ MODELS: dict[str, tuple[MarginLoss, Draw]] = {
 
 
 def features(g: np.random.Generator) -> Array:
-    """(records, 3) an intercept, a skewed covariate, and one that depends on it."""
     skewed = g.exponential(1, USERS * RECORDS) - 0.5
     other = 0.5 * skewed + g.uniform(-1, 1, skewed.size)
     return np.column_stack([np.ones(skewed.size), np.minimum(skewed, 2.5), other])
 
 
 def partitions(x: Array) -> dict[str, NDArray[np.int64]]:
-    """The cell of each record: all in one, two cells of very different size, many of all sizes."""
     return {
         "one": np.zeros(len(x), dtype=np.int64),
         "a rare cell": (x[:, 1] > 2).astype(np.int64),

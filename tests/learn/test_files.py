@@ -231,7 +231,7 @@ class Own:
         return papers.Concentrated(KNOWN).plan(task)
 
 
-def test_other_recipes_report_that_they_are_unwritable(tmp_path: Path) -> None:
+def test_other_recipes_report_themselves_as_unwritable(tmp_path: Path) -> None:
     model = learn.LinearRegression(algorithm=Own(), n_users=400)
     model.fit(ROWS, ROWS.a, users=np.arange(400))
     with pytest.raises(ParameterError, match="algorithm has the value Own"):

@@ -32,7 +32,6 @@ def test_estimators_state_their_trusted_party(trust: Trust, tmp_path: Path) -> N
     assert programs.TRUSTS[trust] in str(model.guarantee_)
     assert "a solution within" not in str(model.guarantee_)
     assert model.n_iter_ == {"shuffle": 100, "pan": 10}[trust]
-    # The bound of the last round: half octaves away from the first one, twice the largest slope.
     assert (2 * np.log2(model.history_.clip / 2)).is_integer()
     assert model.score(programs.X, programs.Y.astype(int)) > 0.55
     again = load(model.save(tmp_path / "model.json"))

@@ -16,12 +16,12 @@ import dpgrain as dg
 from dpgrain import papers
 from dpgrain.errors import CareWarning
 from dpgrain.learn import LogisticRegression, minimise
-from dpgrain.learn.program import start_warning
 from dpgrain.means.shuffled import Shuffled
 from dpgrain.optimize import Squared
 from dpgrain.papers import PanPrivate, Recipe, Task
 from dpgrain.publishing import Promise
 from dpgrain.units import Relation
+from dpgrain.words.fit_text import start_warning
 
 
 @pytest.mark.parametrize("name", programs.RECIPES)

@@ -28,8 +28,6 @@ STEPS = Sgd(Constant(0.1), Ball(2.0), Last())
 
 
 class Unread:
-    """An array that shows its shape and type, and raises when its rows are read."""
-
     def __init__(self, values: Any) -> None:
         self.shape, self.dtype, self.ndim = values.shape, values.dtype, values.ndim
 

@@ -104,14 +104,12 @@ TRUE = np.array([2.0, -1.0, 0.5, 0.0, 1.0])
 
 
 def people(seed: int, n: int) -> tuple[Array, Array]:
-    """Draw rows of a logistic model with the true coefficients."""
     generator = np.random.default_rng(seed)
     X = generator.normal(size=(n, 5)) / 2
     return X, (generator.random(n) < 1 / (1 + np.exp(-X @ TRUE))).astype(int)
 
 
 def excess(trust: Trust, n: int, **options: Any) -> float:
-    """Return the mean excess risk of two fits of n people with one record each."""
     X, y = people(100, 200_000)
 
     def risk(margins: Array) -> float:

@@ -56,7 +56,6 @@ def test_invalid_labels_are_reported(passed: dict[str, Any], message: str) -> No
 
 
 def first(model: LinearModel, features: Array, y: Any, users: Any = None) -> Array:
-    """The first noisy gradient."""
     found: Array = clone(model).fit(features, y, users=users).history_.gradients[0]
     return found
 

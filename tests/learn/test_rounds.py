@@ -24,7 +24,6 @@ Array = NDArray[Any]
 
 
 def once(source: RandomSource) -> CountedSource:
-    """The draws of one round."""
     return counted(source, Gaussian(1.0))
 
 

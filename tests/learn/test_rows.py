@@ -60,7 +60,7 @@ def test_iterator_is_listed_once() -> None:
     assert as_sequence(3.0) == 3.0
     assert as_sequence(ROWS) is ROWS
     rows = iter(ROWS.tolist())
-    assert ArrayRows.of(rows, np.zeros(6)).X is rows
+    assert ArrayRows.create(rows, np.zeros(6)).X is rows
 
 
 def test_objects_without_rows_are_unchanged() -> None:
@@ -77,14 +77,14 @@ def test_objects_without_rows_are_unchanged() -> None:
 @pytest.mark.parametrize(
     ("given", "unit", "words"),
     [
-        (ArrayRows.of(ROWS, np.zeros(5)), Record(), LENGTH_MISMATCH),
+        (ArrayRows.create(ROWS, np.zeros(5)), Record(), LENGTH_MISMATCH),
         (
-            ArrayRows.of(ROWS, np.zeros(6), np.zeros(5)),
+            ArrayRows.create(ROWS, np.zeros(6), np.zeros(5)),
             User(),
             "users must have exactly one label",
         ),
-        (ArrayRows.of(ROWS, np.zeros(6), np.zeros(6)), Element(), "elements is required"),
-        (ArrayRows.of(ROWS, np.zeros(6), None, np.zeros(6)), Record(), "elements are not used"),
+        (ArrayRows.create(ROWS, np.zeros(6), np.zeros(6)), Element(), "elements is required"),
+        (ArrayRows.create(ROWS, np.zeros(6), None, np.zeros(6)), Record(), "elements are not used"),
     ],
 )
 def test_wrong_number_of_rows_is_rejected(given: ArrayRows, unit: Any, words: str) -> None:
@@ -93,7 +93,7 @@ def test_wrong_number_of_rows_is_rejected(given: ArrayRows, unit: Any, words: st
 
 
 def test_rows_are_read_with_an_open_charge() -> None:
-    given = ArrayRows.of(ROWS, np.zeros(6))
+    given = ArrayRows.create(ROWS, np.zeros(6))
     charge = charge_of(Gaussian(1.0), SeededSource(1))
     with charge:
         assert given.read(charge, labels=False).X is ROWS

@@ -35,7 +35,6 @@ class Unread(Untouched):
 
 
 def people(rng: np.random.Generator, users: int, most: int = 200) -> dict[str, Any]:
-    """Rows of people; few have many. Labels follow from probabilities, and numbers."""
     sizes = np.minimum(rng.zipf(1.7, users), most)
     whose = np.repeat(np.arange(users), sizes)
     odds = rng.normal(size=len(whose)) + rng.normal(size=users)[whose] - 0.8
@@ -51,7 +50,6 @@ def people(rng: np.random.Generator, users: int, most: int = 200) -> dict[str, A
 
 
 def query_of(name: str, of: dict[str, Any], **asked: Any) -> ScoreQuery[Any]:
-    """The query for a score of such rows."""
     if name == "auc":
         query: Any = auc.query(of["label"], of["probability"], positive=True, **asked)
     else:
@@ -80,7 +78,6 @@ def test_intervals_have_95_percent_coverage_of_the_score(
         truth = r2_score(y, predicted, sample_weight=weights)
     query = query_of(name, of, users=of["users"], epsilon=epsilon)
     sums = query._sums()  # type: ignore[attr-defined]
-    # The same rows each time; only the noise is new.
     monkeypatch.setattr(type(query), "_sums", lambda _: sums)
     held, informed = 0, []
     for seed in range(400):
@@ -259,7 +256,6 @@ def test_each_score_has_its_query() -> None:
 
 
 def score_of(name: str, of: dict[str, Any], **asked: Any) -> str:
-    """The score of such rows as printed."""
     query = query_of(name, of, epsilon=1.0, **asked)
     with Charge(query.plan.guarantee, SeededSource(0)) as charge:
         return str(query.run(charge))
@@ -278,7 +274,7 @@ def test_a_model_changed_later_changes_no_predictions(positive: bool) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 2))
     model = LogisticRegression(epsilon=5.0, rounds=2, random_state=0).fit(X, X[:, 0] > 0)
-    predictions = Predictions.of(model, X, positive=positive)
+    predictions = Predictions.create(model, X, positive=positive)
     expected = predictions.computed()
     model.coef_ *= -1.0
     model.intercept_ += 9.0

@@ -49,7 +49,7 @@ def test_many_coefficients_are_cut() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_not_known_has_no_ends(tmp_path: Path) -> None:
+def test_weak_curvature_gives_no_intervals(tmp_path: Path) -> None:
     model = squares(n=1800, scale=0.03, intervals=0.2)
     found = coefficients(model)
     assert (found.intervals, found.unsure) == (False, "")
@@ -68,7 +68,7 @@ def test_what_is_not_known_has_no_ends(tmp_path: Path) -> None:
     assert np.isinf(again.confidence_intervals().high).all()
 
 
-def test_columns_of_a_table_say_per_what_their_coefficients_are() -> None:
+def test_table_columns_state_the_unit_of_their_coefficients() -> None:
     table = read(
         pa.table({
             "who": cases.USERS,

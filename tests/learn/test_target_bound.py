@@ -1,4 +1,4 @@
-"""Fits of targets on a large scale, and what is said of those that are clipped too much."""
+"""Fits of targets on a large scale, and warnings of too much clipping."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_fit_with_most_gradients_clipped_warns(scale: float) -> None:
     assert f"Warning: {doubt}" in str(model)
 
 
-def test_the_warning_states_a_remedy_that_the_model_has() -> None:
+def test_warning_states_a_remedy_of_its_model() -> None:
     with pytest.warns(CareWarning, match="divide features and targets by public numbers"):
         HuberRegressor(threshold=1e5, epsilon=1.0, unit=Record(), n_users=N, random_state=0).fit(
             X, 1e5 * Y
@@ -88,7 +88,7 @@ def test_targets_beyond_the_bound_count_as_the_bound() -> None:
         return model.fit(X, y, users=USERS).coef_
 
     assert np.array_equal(fit(Y), fit(np.where(abs(Y) > 2, 1e300 * np.sign(Y), Y)))
-    # A target that is not finite is dropped, as it is without a bound.
+    # A target that is not finite is dropped, with or without a bound.
     some = USERS % 50 == 0
     assert np.array_equal(fit(np.where(some, np.inf, Y)), fit(np.where(some, np.nan, Y)))
 

@@ -43,7 +43,6 @@ from dpgrain.units import Element, Record, Relation, Unit, User
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(0)
-# Rows with norms of about 60, for which clip = 1 is far too small.
 SCALE, USERS = 30.0, np.repeat(np.arange(1500), 4)
 X = RNG.normal(size=(6000, 4)) * SCALE
 TRUTH = np.array([2.0, -2.0, 1.0, 0.0]) / SCALE

@@ -14,14 +14,15 @@ from tests.refusals import refuses
 from tests.replay import recorded, replayed
 
 import dpgrain as dg
-from dpgrain import learn
+from dpgrain import learn, papers
 from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.norms import NormHistogram
 from dpgrain.gradients.records import RecordBlocks
 from dpgrain.gradients.tiles import LinearBlocks
 from dpgrain.inputs.record_limit import RecordCounts
 from dpgrain.numerics.row_clipping import clipped
-from dpgrain.optimize import Logistic, Softmax, Squared
+from dpgrain.optimize import Ball, CoinBetting, Logistic, Power, Sgd, Softmax, Squared
+from dpgrain.optimize.models import Truncated
 from dpgrain.units import RELATIONS, Relation
 
 Array = NDArray[np.float64]
@@ -34,7 +35,6 @@ SIZES = (1, 2, 3, 40, 90, 300)
 
 
 def blocks(most: int, outputs: int, form: str) -> tuple[LinearGradients, RecordBlocks, Any]:
-    """Blocks of different sizes, in both forms, with the same loss."""
     rng, codes = np.random.default_rng(0), np.repeat(np.arange(len(SIZES)), SIZES)
     X = rng.normal(size=(len(codes), 5)) * rng.uniform(0.1, 5, size=(len(codes), 1))
     loss: Any = Squared() if outputs == 1 else Softmax(outputs)
@@ -49,7 +49,6 @@ def blocks(most: int, outputs: int, form: str) -> tuple[LinearGradients, RecordB
 
 
 def weighted(records: RecordBlocks, loss: Any, theta: Array, most: int) -> Array:
-    """The mean gradient of each block times its weight, one block after the other."""
     vectors = []
     for first, last in zip(records.starts[:-1], records.starts[1:], strict=True):
         own = loss.gradient(theta, records.X[first:last], records.y[first:last])
@@ -118,7 +117,6 @@ def test_a_fit_describes_the_average_record() -> None:
         assert abs(fit(X, y, users, max_records=most).coef_[0] - 1.47) < 0.06
     plain = fit(X, y, users, weights="users")
     assert abs(plain.coef_[0] - 1.0) < 0.06
-    # At most one record each: equal weights, bit for bit.
     assert fit(X, y, users, max_records=1).coef_.tolist() == plain.coef_.tolist()
 
 
@@ -219,3 +217,135 @@ def test_a_logistic_fit_accepts_weights() -> None:
     model = learn.LogisticRegression(weights="records", max_records=9, random_state=0)
     assert model.fit(X, y > 0, users=users).coef_[0, 0] > 0
     assert isinstance(model.loss(None), Logistic)
+
+
+def minimum(X: Any, y: Any, users: Any, **options: Any) -> learn.Minimum:
+    values: dict[str, Any] = {"weights": "records", "epsilon": 2.0, "random_state": 1}
+    values |= {"solver": CoinBetting(), "clip": 2.0}
+    return learn.minimise(Squared(), X, y, [0.0, 0.0], users=users, **{**values, **options})
+
+
+def test_minimum_describes_the_average_record() -> None:
+    X, y, users = sample()
+    for most in (30, None):
+        found = minimum(X, y, users, max_records=most)
+        assert abs(found.theta[0] - 1.47) < 0.1
+        assert found.max_records == most or most is None
+        assert f"average record, up to {found.max_records} per user" in str(found)
+    plain = minimum(X, y, users, weights="users")
+    assert abs(plain.theta[0] - 1.0) < 0.1
+    assert (plain.max_records, "average person" in str(plain)) == (None, True)
+    assert minimum(X, y, users, max_records=1).theta.tolist() == plain.theta.tolist()
+
+
+def test_steps_of_models_have_weights() -> None:
+    X, y, users = sample(400, 6)
+    options = {"solver": Sgd(Power(3.0), Ball(3.0)), "model": Truncated(), "max_records": 6}
+    found = minimum(X, y, users, epsilon=30.0, rounds=30, **options)
+    assert found.theta[0] > 1.2
+
+
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("max_records", [None, 3])
+@pytest.mark.parametrize("intervals", [0.0, 0.2])
+def test_all_draws_of_a_minimum_are_charged(
+    relation: Relation, max_records: int | None, intervals: float
+) -> None:
+    X, y, users = sample(60, 6)
+    last = users == users.max()
+    asked = {"relation": relation, "max_records": max_records, "intervals": intervals, "rounds": 5}
+    asked |= {"epsilon": 8.0, "n_users": 60, "exact": True}
+    shown = 0.0
+    for far in (1e3, -1e3):
+        left, right = np.where(last, far, y), (np.where(last, -far, y), users, X)
+        if relation == "zero_out":
+            right = (y[~last], users[~last], X[~last])
+        with recorded() as first:
+            found = minimum(X, left, users, **asked)
+        with replayed(first) as second:
+            minimum(right[2], right[0], right[1], **asked)
+        lost = math.fsum(a.lost(b)[0] for a, b in zip(first, second, strict=True))
+        bound = found.guarantee.event.loss(1, relation).mu ** 2
+        assert lost <= bound * (1 + 1e-6)
+        shown = max(shown, lost / bound)
+    assert shown > 0.3
+
+
+def test_a_minimum_has_intervals_of_the_average_record() -> None:
+    X, y, users = sample(8000, 9)
+    found = minimum(X, y, users, max_records=9, intervals=0.3, n_users=8000, rounds=100)
+    ends = found.confidence_intervals()
+    assert ends.resolved
+    truth = np.linalg.lstsq(X, y, rcond=None)[0]
+    assert ((ends.low < truth) & (truth < ends.high)).all()
+    assert (ends.high - ends.low).max() < 0.3
+    assert ends.names == ("θ0", "θ1")
+    assert "average record, up to 9 per user" in str(ends)
+    assert str(ends) in str(found)
+    parts = learn.minimise.query(
+        Squared(), X, y, [0.0, 0.0], solver=CoinBetting(), users=users, epsilon=1.0,
+        weights="records", intervals=0.1,
+    ).plan.parts  # fmt: skip
+    assert {*parts} == {"rounds", "evidence", "number of users", "record limit"}
+    with refuses("intervals", "confidence_intervals"):
+        minimum(X, y, users, rounds=2).confidence_intervals()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"weights": "users", "max_records": 3}, ["max_records", "omitted"]),
+        ({"unit": dg.Record()}, ["weights", "Record()"]),
+        ({"solver": papers.Concentrated(papers.Known(distance=1.0))}, ["weights", "recipe"]),
+        ({"weights": "users", "intervals": 1.0}, ["intervals", "[0, 1)"]),
+        (
+            {
+                "weights": "users",
+                "intervals": 0.1,
+                "solver": papers.Concentrated(papers.Known(distance=1.0)),
+            },
+            ["intervals", "recipe"],
+        ),
+        (
+            {
+                "weights": "users",
+                "intervals": 0.1,
+                "model": Truncated(),
+                "solver": Sgd(Power(0.5), Ball(3.0)),
+            },
+            ["intervals", "model"],
+        ),
+    ],
+)
+def test_minimise_rejects_wrong_weights_and_intervals(
+    wrong: dict[str, Any], words: list[str]
+) -> None:
+    X, y, users = sample(60, 6)
+    with refuses(*words):
+        minimum(X, y, users, n_users=60, **wrong)
+
+
+class OnlyGradients:
+    """A loss without margins, so that its curvature is unknown."""
+
+    def value(self, theta: Array, X: Array, y: Array) -> Array:
+        return np.asarray((X @ theta - y) ** 2 / 2)
+
+    def gradient(self, theta: Array, X: Array, y: Array) -> Array:
+        return np.asarray((X @ theta - y)[:, None] * X)
+
+
+class OwnSquared(Squared):
+    """A caller's loss, whose curvature could fail on one record."""
+
+
+@pytest.mark.parametrize(
+    "loss", [OnlyGradients(), OwnSquared()], ids=lambda loss: type(loss).__name__
+)
+def test_intervals_reject_losses_of_callers(loss: Any) -> None:
+    X, y, users = sample(60, 6)
+    with refuses("intervals", type(loss).__name__, "Squared()"):
+        learn.minimise(
+            loss, X, y, [0.0, 0.0], solver=CoinBetting(), users=users, epsilon=1.0, intervals=0.1,
+        )  # fmt: skip

@@ -31,13 +31,11 @@ def made(place: Any, *promises: LastingPromise, **more: Any) -> dg.Ledger:
 
 
 def of_users(noise_multiplier: float = 100.0, **more: Any) -> dg.Guarantee:
-    """The guarantee of Gaussian noise on one sum of users' blocks."""
     event = Gaussian(noise_multiplier, Contribution(block="user"))
     return dg.Guarantee("user", "", "zero_out", 1e-9, event, **more)
 
 
 def of_days(noise_multiplier: float, scope: Region, **more: Any) -> dg.Guarantee:
-    """The guarantee of Gaussian noise on sums of (user, day) blocks."""
     event = Gaussian(noise_multiplier, Contribution(block="element"))
     return dg.Guarantee(
         "element", str(DAYS), "zero_out", 1e-9, event, scope=scope, partition=DAYS, **more
@@ -45,7 +43,6 @@ def of_days(noise_multiplier: float, scope: Region, **more: Any) -> dg.Guarantee
 
 
 def on(first: str = "", last: str = "", country: str = "") -> Region:
-    """The region of some days, of a country, or of both."""
     sides = []
     if first:
         sides.append(Side("day", days(first, last or first)))
@@ -69,7 +66,6 @@ def with_log(place: Path, releases: int) -> sqlite3.Connection:
     made(place).close()
     held = sqlite3.connect(place, isolation_level=None)
     assert held.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",)
-    # A reading connection has the log open.
     held.execute("SELECT max(number) FROM lines").fetchall()
     charged_to_log(place, releases)
     return held

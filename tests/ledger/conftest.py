@@ -19,7 +19,6 @@ def server() -> Iterator[str]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An address for a new ledger, in each type of store."""
     if request.param == "sqlite":
         return str(tmp_path / "visits.ledger")
     return cases.schema_of(request.getfixturevalue("server"))

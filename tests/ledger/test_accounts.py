@@ -26,7 +26,6 @@ from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import LabelSet, Region, Side, Span
 
 DAY = cases.on("2026-01-10")
-# Regions that share one day; the analyst uses one after the other.
 REGIONS = (
     DAY,
     cases.on("2026-01-01", "2026-01-10"),
@@ -66,7 +65,7 @@ def largest(
     for _ in range(50):
         middle = (low + high) / 2
         price = promise.price(asked(event(middle), DAY), room)
-        fits = (spent + Units.of(price, promise.caps)).fits
+        fits = (spent + Units.create(price, promise.caps)).fits
         low, high = (middle, high) if fits else (low, middle)
     return low
 
@@ -124,7 +123,7 @@ def test_each_cell_of_numbers_has_its_charges(seed: int) -> None:
             sides = days[draw.randrange(2)] if turn == 0 or draw.random() < 0.5 else ()
             met.append(Region((*sides, Side("n", values()))))
             accounts.charge(page, promise, Charged(1, Price(mu=promise.caps.mu / 20), met[-1]))
-        one = Units.of(Price(mu=promise.caps.mu / 20), promise.caps).mu
+        one = Units.create(Price(mu=promise.caps.mu / 20), promise.caps).mu
         for day, number in itertools.product(days, range(10)):
             cell = Region((*day, Side("n", LabelSet((number,)))))
             found = accounts.spent(page, promise, 1, cell).mu
@@ -156,7 +155,7 @@ def test_weekly_blocks_cost_a_day_s_squared() -> None:
         def share(sd: float, contribution: Contribution = contribution) -> float:
             event = Gaussian(sd, contribution)
             one = dg.Guarantee("element", str(weeks), "zero_out", 1e-6, event, partition=weeks)
-            return Units.of(promise.price(one), promise.caps).share
+            return Units.create(promise.price(one), promise.caps).share
 
         assert share(sd * 1.0005) <= 1 < share(sd * 0.9995)
 
@@ -182,7 +181,6 @@ regions = st.tuples(sides("a"), sides("b"), st.sampled_from(["a", "b", "ab"])).m
 
 
 def only(unit: tuple[int | None, ...]) -> Region:
-    """The region of one unit."""
     return Region(
         tuple(
             Side(column, LabelSet(), missing=True, kind="BIGINT")
@@ -212,7 +210,7 @@ def test_every_unit_of_a_region_is_charged(charged: list[Region]) -> None:
     with page_of(promise) as page:
         for region in charged:
             accounts.charge(page, promise, Charged(1, price, region))
-        one = Units.of(price, promise.caps)
+        one = Units.create(price, promise.caps)
         for unit, here in ALONE.items():
             met = [region for region in charged if region.meets(here)]
             spent = accounts.spent(page, promise, 1, here)

@@ -64,8 +64,6 @@ class World:
     """The guarantee, and the units of each record, by definition.
 
     Args:
-        promise: the promise.
-        axis: how the column of times is counted.
         units: the units of a record; windows by their starts.
     """
 
@@ -192,7 +190,6 @@ def values_of(column: str, axis: Axis, draw: random.Random, odd: bool) -> Values
 
 
 def stated(axis: Axis, draw: random.Random, odd: bool) -> Region:
-    """A possible region: a side for some columns."""
     columns = [column for column in Row._fields if draw.random() < 0.45]
     return Region(
         tuple(
@@ -203,7 +200,6 @@ def stated(axis: Axis, draw: random.Random, odd: bool) -> Region:
 
 
 def region(axis: Axis, draw: random.Random, odd: bool) -> Region:
-    """A region from region algebra: an intersection, a difference, a hull."""
     found = stated(axis, draw, odd)
     while draw.random() < 0.5:
         other = stated(axis, draw, odd)
@@ -227,7 +223,6 @@ def read(row: Row, side: Side) -> int | str | None:
 
 
 def lies_in(row: Row, where: Region) -> bool:
-    """Whether a record is in a region, by definition."""
     for side in where.sides:
         value = read(row, side)
         if not (side.missing if value is None else value in side.values):
@@ -252,7 +247,7 @@ def taking(world: World, asked: dg.Guarantee) -> Callable[[Hashable], Units]:
 
     @cache
     def price(meeting: Any) -> Units:
-        return Units.of(promise.price(asked, None, meeting), promise.caps)
+        return Units.create(promise.price(asked, None, meeting), promise.caps)
 
     if not isinstance(window, AnyHours) or len(promise.meetings(asked.scope)) == 1:
         return lambda _: price("any")

@@ -49,7 +49,6 @@ def _checked(ledger: dg.Ledger, **more: str) -> dict[str, Any]:
 
 
 def _names(schema: Any) -> Iterator[str]:
-    """Yield the names of all fields of a schema, in their order."""
     for name, one in schema.get("properties", {}).items():
         yield name
         yield from _names(one.get("items", one))

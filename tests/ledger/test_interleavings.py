@@ -1,4 +1,4 @@
-"""Two users of one ledger: at any line of the first, the outcome is that of some order.
+"""Two users of one ledger: at any line of the first, the outcome equals one of the orders.
 
 The answers of both and the whole ledger equal the ones of either order. The pauses of the first
 follow from the ledger's code (``tests.interleaving``).
@@ -52,10 +52,10 @@ Do: TypeAlias = Callable[[dg.Ledger], Any]
 
 
 def forked(opened: dg.Ledger) -> str:
-    """The answer to a process that is forked now and charges."""
+    """The answer to a process forked now that charges."""
     reads, writes = os.pipe()
     with warnings.catch_warnings():
-        # Later Pythons warn about a fork with threads, which is intended here.
+        # Later Pythons warn about a fork with threads: intended here.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
@@ -186,7 +186,7 @@ def check(place: str, told: Iterable[tuple[Any, str]]) -> None:
         assert all(Units(*row[3:]).fits for row in page.accounts()), "more than is promised"
         for number, promise in promises.items():
             charged = [
-                Units.of(each.price, promise.caps)
+                Units.create(each.price, promise.caps)
                 for entry in entries
                 for each in entry.charged
                 if each.promise == number
@@ -197,7 +197,6 @@ def check(place: str, told: Iterable[tuple[Any, str]]) -> None:
 
 
 def in_turn(world: World, names: tuple[str, str], shared: bool) -> list[Any]:
-    """The outcomes of two actions in both orders."""
     found = []
     for turned in (False, True):
         found.append(outcome(world, names, shared, turned=turned))
@@ -206,7 +205,6 @@ def in_turn(world: World, names: tuple[str, str], shared: bool) -> list[Any]:
 
 
 def alone(world: World, name: str, seams: Callable[..., list[Seam]]) -> list[Seam]:
-    """The points at which an action can pause."""
     opened = dg.Ledger(world.anew())
     found = seams(lambda: DEEDS[name](opened))
     opened.close()

@@ -174,8 +174,8 @@ def test_whole_equals_the_guarantee(unit: Any, plan: list[dg.Guarantee]) -> None
     together = reduce(add, plan) + dataclasses.replace(plan[0], event=rest)
     assert 0.99 < together.epsilon(1e-6 - promise.caps.leak) <= 1 + 1e-6
     # Plans leave more budget than charges.
-    bare = LastingPromise.of(unit, 1.0, 1e-6)
-    charged = reduce(add, map(bare.price, plan)).rest_of(bare.caps)
+    bare = LastingPromise.of(unit, 1.0, 1e-6, leak=1e-7)
+    charged = reduce(add, map(bare.price, plan)).remainder(bare.caps)
     assert promise.caps.mu >= charged.mu * (1 - 1e-5)
     assert promise.caps.leak >= charged.leak
     assert LastingPromise.from_dict(promise.to_dict()) == promise
@@ -483,7 +483,6 @@ UNIT_PROMISES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def publish(page: Transaction, promise: LastingPromise, guarantee: dg.Guarantee) -> None:
-    """Charge a release as a ledger does."""
     planned, others = split_planned(promise.plan, [guarantee], page.used_plan(1))
     for place, one in planned.items():
         accounts.charge(page, promise, Charged(1, Price(), promise.reach(one.scope), place))
@@ -492,8 +491,6 @@ def publish(page: Transaction, promise: LastingPromise, guarantee: dg.Guarantee)
 
 
 def allowed(promise: LastingPromise) -> Callable[[int], Left]:
-    """The allowance of a day after n small releases, the planned ones first."""
-
     def left(done: int) -> Left:
         with page_of(promise) as page:
             for turn in range(done):

@@ -30,7 +30,7 @@ from dpgrain.ledger.lines import StoredLine
 from dpgrain.ledger.stores.ledger_tables import SqlTransaction
 from dpgrain.publishing import Price
 from dpgrain.publishing.caps import Caps
-from dpgrain.publishing.ledgers import open_ledger
+from dpgrain.publishing.process import open_ledger
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import LabelSet, Region, Side, Span, days
 
@@ -519,7 +519,6 @@ def test_older_copy_is_noticed_by_later_readers(tmp_path: Any) -> None:
         made.charge(cases.of_users())
     with refuses("expected", "older", kind=dg.DataError):
         dg.Ledger(tmp_path / "l", expected=receipt.hash)
-    # No one else can know.
     dg.Ledger(tmp_path / "l").verify()
 
 

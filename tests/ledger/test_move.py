@@ -30,7 +30,6 @@ CALLS = ("append", "set_mark", "set_format", "clear_accounts", "marked", "last",
 
 @pytest.fixture(params=["file to file", "file to server", "server to file"])
 def places(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
-    """The old place and the new one."""
     names = request.param.split(" to ")
     server = request.getfixturevalue("server") if "server" in names else ""
     made = [cases.schema_of(server) if name == "server" else str(tmp_path / f"{place}.ledger")
@@ -47,7 +46,6 @@ def accepts(place: str) -> bool:
 
 
 def in_process(work: Callable[[], Any]) -> int:
-    """Run work in a forked process, and return how it ended."""
     child = os.fork()
     if child == 0:
         try:

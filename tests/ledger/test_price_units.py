@@ -22,7 +22,7 @@ def test_units_are_no_less_than_the_price(pure: float, mu: float, leak: float) -
     price = Price(pure * CAPS.pure, mu * CAPS.mu, leak * CAPS.leak)
     if any(0 < part < 1e-300 for part in (price.pure, price.mu, price.leak)):
         return
-    units = Units.of(price, CAPS)
+    units = Units.create(price, CAPS)
     assert Fraction(units.pure, WHOLE) >= Fraction(price.pure) / Fraction(CAPS.pure)
     assert Fraction(units.mu, WHOLE) >= (Fraction(price.mu) / Fraction(CAPS.mu)) ** 2
     assert Fraction(units.leak, WHOLE) >= Fraction(price.leak) / Fraction(CAPS.leak)
@@ -32,21 +32,21 @@ def test_units_are_no_less_than_the_price(pure: float, mu: float, leak: float) -
 
 @pytest.mark.parametrize("price", [Price(mu=0.3), Price(pure=0.11), Price(leak=2e-7)])
 def test_price_above_a_cap_does_not_fit(price: Price) -> None:
-    assert not Units.of(price, CAPS).fits
-    assert not Units.of(price, Price()).fits
-    assert not Units.of(Price(math.inf, math.inf, math.inf), CAPS).fits
+    assert not Units.create(price, CAPS).fits
+    assert not Units.create(price, Price()).fits
+    assert not Units.create(Price(math.inf, math.inf, math.inf), CAPS).fits
 
 
 def test_the_smallest_price_is_one_unit() -> None:
-    assert Units.of(Price(1e-300, 1e-300, 1e-300), CAPS) == Units(1, 1, 1)
-    assert Units.of(Price(), CAPS) == Units()
+    assert Units.create(Price(1e-300, 1e-300, 1e-300), CAPS) == Units(1, 1, 1)
+    assert Units.create(Price(), CAPS) == Units()
 
 
 @pytest.mark.parametrize("part", [math.nan, -1e-300, 5e-324, 1e-310])
 def test_invalid_price_is_rejected(part: float) -> None:
     for price in (Price(pure=part), Price(mu=part), Price(leak=part)):
         with pytest.raises(ParameterError, match="of a price must be 0 or a positive number"):
-            Units.of(price, CAPS)
+            Units.create(price, CAPS)
 
 
 def test_remaining_budget_is_a_price() -> None:

@@ -42,8 +42,6 @@ def day(instant: datetime, zone: str) -> date:
 
 
 def of_days(zone: str, number: int) -> Windows:
-    """The instants of n consecutive days of a zone."""
-
     def windows(places: list[datetime]) -> Iterator[list[datetime]]:
         known = sorted({day(each, zone) for each in places})
         for i in range(len(known)):
@@ -53,8 +51,6 @@ def of_days(zone: str, number: int) -> Windows:
 
 
 def of_hours(number: int) -> Windows:
-    """The instants of n consecutive hours, starting at any time."""
-
     def windows(places: list[datetime]) -> Iterator[list[datetime]]:
         for first in places:
             yield [each for each in places if 0 <= (each - first) / timedelta(hours=1) < number]

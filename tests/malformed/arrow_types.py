@@ -42,7 +42,6 @@ else:
 
 #: Ticks in a second of each unit of time.
 UNITS: Mapping[str, int] = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-#: Zones of columns of moments.
 ZONES = ("UTC", "Europe/Paris", "+05:30")
 # Types on which Polars panics, or which it converts to other values: it has no seconds.
 _NOT_IN_POLARS = (
@@ -329,11 +328,7 @@ _numbers = itertools.count()
 
 
 def kept(select: str) -> str:
-    """Keep the answer to a query as a table of the database, and return its name.
-
-    Args:
-        select: the query.
-    """
+    """Keep the answer to a query as a table of the database, and return its name."""
     name = f"rows{next(_numbers)}"
     database().execute(f"CREATE TABLE {name} AS {select}")
     return name

@@ -20,7 +20,6 @@ Meaning: TypeAlias = Literal[
 ]
 #: The value of a cell without a specified reading: engines nevertheless agree on it.
 UNSTATED = object()
-#: Microseconds of a day.
 DAY = 24 * 60 * 60 * 10**6
 # Microseconds since 1970 that every calendar here reaches; beyond, a time may be missing as well.
 _REACH = 2**63 - 4 * DAY
@@ -47,9 +46,7 @@ class Cell:
     or_missing: bool = False
 
 
-#: The plain cells of a type, and its malformed ones by name.
 Cells: TypeAlias = tuple[tuple[Cell, ...], dict[str, Cell]]
-#: From raw values to a column of a type.
 Column: TypeAlias = Callable[[Sequence[Any]], Any]
 
 
@@ -59,10 +56,7 @@ class Kind:
 
     Args:
         name: its name, also used as a column name.
-        meaning: the meaning of its values.
         column: a function from raw cells to a column as its system has it.
-        plain: two or more different ordinary cells.
-        odd: malformed cells by their names.
         common: True for a common type, which must not be rejected if it suits.
         stated: the SQL type that ``types=`` states of a column of text; empty where none is.
         nullable: False for a type without a null.
@@ -88,11 +82,7 @@ class Kind:
         return {**self.odd, "null": Cell(None)} if self.nullable else dict(self.odd)
 
     def label(self, cell: Cell) -> str | None:
-        """Return the text of a cell as a key, by definition; None if it has none.
-
-        Args:
-            cell: a cell of this type.
-        """
+        """Return the text of a cell as a key, by definition; None if it has none."""
         value = cell.value
         if value is None or self.meaning in ("real", "time", "moment", "unusable"):
             return None
@@ -106,11 +96,7 @@ class Kind:
         return str(value)
 
     def number(self, cell: Cell) -> float | None:
-        """Return the number in a cell, by the definition; None where there is none.
-
-        Args:
-            cell: a cell of this type.
-        """
+        """Return the number in a cell, by the definition; None where there is none."""
         if cell.value is None or self.meaning not in ("whole", "real", "decimal", "truth"):
             return None
         if isinstance(cell.value, Decimal):
@@ -118,11 +104,7 @@ class Kind:
         return float(cell.value)
 
     def day(self, cell: Cell) -> str | None:
-        """Return the day of a time without a zone, or of a moment in UTC; None where there is none.
-
-        Args:
-            cell: a cell of this type.
-        """
+        """Return the day of a time without a zone, or of a moment in UTC; None where there is none."""
         if cell.value is None or self.meaning not in ("time", "moment"):
             return None
         infinite = isinstance(cell.value, float)
@@ -134,8 +116,6 @@ class System:
     """One system of types: Arrow's, pandas', a database's; tables of it are given to ``dg.read``.
 
     Args:
-        name: its name.
-        kinds: its types by their names.
         base: the names of its types of whole numbers, text and real numbers, for the columns ``who``,
             ``item`` and ``x`` that every table has.
         raw: a function from an int, a text or a float to the raw cell of such a type.
@@ -204,11 +184,7 @@ class System:
         return Rows(columns)
 
     def make(self, rows: Rows) -> Any:
-        """Return the table of some rows in this system.
-
-        Args:
-            rows: the rows.
-        """
+        """Return the table of some rows in this system."""
         made = {
             name: kind.column([cell.raw for cell in cells])
             for name, (kind, cells) in rows.columns.items()
@@ -216,12 +192,7 @@ class System:
         return self.table(made)
 
     def held(self, way: str, folder: Path) -> tuple[tuple[Kind, ...], frozenset[tuple[str, str]]]:
-        """Return the types that a form supports, and the malformed cells that it cannot represent.
-
-        Args:
-            way: the name of the way.
-            folder: an empty folder.
-        """
+        """Return the types that a form supports, and the malformed cells that it cannot represent."""
         if way not in self._known:
             self._known[way] = self._held(self.ways[way], folder)
         return self._known[way]
@@ -251,10 +222,6 @@ class System:
 
 def passing(items: Sequence[Any], works: Callable[[Sequence[Any]], bool]) -> list[Any]:
     """Return the items with which a function works, assuming that items are independent.
-
-    Args:
-        items: the items.
-        works: a function of some of them.
 
     >>> passing([1, 2, 3, 4, 5], lambda some: 4 not in some)
     [1, 2, 3, 5]
@@ -310,9 +277,6 @@ def calendar_day(day: Any) -> str:
 
 def instants(per_second: int) -> Cells:
     """Return plain and malformed times stored as 64-bit ticks since 1970.
-
-    Args:
-        per_second: how many ticks a second has.
 
     >>> plain, odd = instants(1000)
     >>> plain[0].raw, odd["before 1970"].value, odd["beyond"].value
@@ -379,7 +343,6 @@ def wholes(bits: int, *, signed: bool = True) -> Cells:
     """Return plain and odd whole numbers.
 
     Args:
-        bits: the bits of a number.
         signed: True where one of them is for the sign.
 
     >>> [cell.value for cell in wholes(8)[1].values()]
@@ -394,7 +357,6 @@ def reals(most: float, least: float) -> Cells:
     """Return plain and odd floating-point numbers.
 
     Args:
-        most: the largest number.
         least: the least number above 0.
 
     >>> reals(65504.0, 2.0**-24)[1]["most"].value
@@ -414,10 +376,6 @@ def reals(most: float, least: float) -> Cells:
 
 def decimals(digits: int, places: int) -> Cells:
     """Return plain and odd decimal numbers.
-
-    Args:
-        digits: the digits of a number.
-        places: the digits behind its point.
 
     >>> decimals(4, 2)[1]["most"].value
     Decimal('99.99')

@@ -195,10 +195,6 @@ def _duckdb_kinds() -> Iterator[Kind]:
 def select(columns: Mapping[str, Sequence[str]], quote: str = '"') -> str:
     """Return the SQL of rows with expressions as cells.
 
-    Args:
-        columns: column → the expression of each row.
-        quote: the quote around names.
-
     >>> select({"a": ["1", "2"]})
     'SELECT 1 AS "a" UNION ALL SELECT 2 AS "a"'
     """
@@ -466,9 +462,6 @@ def _spark_kinds() -> Iterator[Kind]:
 
 def spark_system(session: Any) -> System:
     """Return the types of Spark; their tables are frames of a session.
-
-    Args:
-        session: the session of Spark.
 
     >>> sorted(spark_system(None).ways)
     ['Spark']

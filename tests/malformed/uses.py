@@ -90,7 +90,6 @@ def _functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     yield "mean of columns", _mean_of_columns
 
 
-#: Functions that publish something of a table.
 FUNCTIONS: Mapping[str, Callable[..., Any]] = dict(_functions())
 #: Use → the column_meanings of types that suit it.
 ROLES: Mapping[str, tuple[str, ...]] = {
@@ -110,9 +109,6 @@ ROLES: Mapping[str, tuple[str, ...]] = {
 
 def cell_of(key: Any) -> str:
     """Return the cell of a key, a public function for ``with_cells``.
-
-    Args:
-        key: a whole number or a text.
 
     >>> cell_of(123)
     'cell 1'
@@ -142,11 +138,7 @@ class Use:
     role: str
 
     def suits(self, kind: Kind) -> bool:
-        """Return whether the type suits the use.
-
-        Args:
-            kind: the type.
-        """
+        """Return whether the type suits the use."""
         truths = self.function in ("fit of numbers", "mean of columns") and self.role == "number"
         return kind.meaning in ROLES[self.role] or (truths and kind.meaning == "truth")
 
@@ -158,8 +150,6 @@ class Use:
         Args:
             source: the argument of ``dg.read``.
             kind: the type of the tested column; its name is the column's.
-            most: the budget's ε.
-            types: the declared types.
             **options: other options of ``dg.read``.
         """
         user = kind.name if self.role == "user" else "who"
@@ -228,7 +218,6 @@ class Use:
 
         Args:
             rows: the rows, with the value of each cell.
-            kind: the type of the column.
         """
         columns = {
             name: [cell.value for cell in cells] for name, (_, cells) in rows.columns.items()
@@ -372,10 +361,6 @@ class Outcome:
 
 def outcome(publish: Callable[[], Any], most: float = 1e3) -> Outcome:
     """Publish inside a budget, and return the outcome, including errors and warnings.
-
-    Args:
-        publish: a function that publishes something.
-        most: the budget's ε.
 
     >>> outcome(lambda: 1 / 0).charged
     False

@@ -23,7 +23,6 @@ RADIUS = 0.3
 
 
 def rows(seed: int = 0) -> tuple[Array, NDArray[np.intp]]:
-    """Users close to a point that is far from 0, each with a few records."""
     users = np.repeat(np.arange(N), EACH)
     rng = np.random.default_rng(seed)
     away = rng.normal(size=(N, D))
@@ -32,7 +31,6 @@ def rows(seed: int = 0) -> tuple[Array, NDArray[np.intp]]:
 
 
 def mean(records: Any = None, users: Any = None, **options: Any) -> MeanOfUsers:
-    """The mean of the rows above, if no others are given, with a stated roster."""
     if records is None:
         records, users = rows()
     if "n_users" not in options:

@@ -22,7 +22,6 @@ PROMISE: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "n_users": USERS, "rou
 
 
 def inner(kind: str) -> Mean:
-    """Calibrate a mean of vectors with counts."""
     if kind == "shuffle":
         return Shuffled.calibrate(**PROMISE, dimension=DIMENSION + COUNTS, interaction="full")
     if kind == "pan":
@@ -31,7 +30,6 @@ def inner(kind: str) -> Mean:
 
 
 def bounds_of(mean: AdaptiveClip, vectors: NDArray[Any]) -> tuple[list[float], NDArray[Any]]:
-    """Run a mean, and return its bounds and the mean of the last round."""
     run, bounds = mean.start(SeededSource(1), np.arange(USERS)), []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CareWarning)

@@ -27,12 +27,12 @@ Array = NDArray[np.float64]
 def problem_of(X: Array, epsilon: float, radius: float | None) -> Problem:
     promise = Promise(User(), epsilon, 1e-6, "zero_out")
     n, d = X.shape
-    return Problem(n, d, promise, 1.0, radius, Population.of(None, promise).event)
+    return Problem(n, d, promise, 1.0, radius, Population.create(None, promise).event)
 
 
 def rms(plan: Candidate, X: Array, epsilon: float, repeats: int) -> float:
     """Return the rms error of a private mean over runs with the true roster."""
-    sd = Population.of(None, Promise(User(), epsilon, 1e-6, "zero_out")).noise_sd
+    sd = Population.create(None, Promise(User(), epsilon, 1e-6, "zero_out")).noise_sd
     squares = []
     for seed in range(repeats):
         found = float(round(len(X) + sd * np.random.default_rng(seed).normal()))

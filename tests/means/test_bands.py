@@ -24,7 +24,6 @@ Array = NDArray[np.float64]
 
 
 def matrix(bands: Bands, rounds: int) -> Array:
-    """The matrix C, (rounds, rounds)."""
     column = np.zeros(rounds)
     kept = min(rounds, bands.bands)
     column[:kept] = bands.column[:kept]
@@ -84,7 +83,6 @@ PEOPLE, ROUNDS, WIDTH = 5, 9, 3
 
 
 def run(mean: ClippedMean, owners: IndexArray, parts: Any, data: Array) -> Array:
-    """The sums of all rounds without noise, for (rounds, blocks, width) vectors."""
     rounds = ClippedRounds(mean, SeededSource(1), owners)
     rounds._parts = parts
     return np.array([Vectors(x).clipped_sum(mean.clip, rounds.draw(len(x))) for x in data])
@@ -127,7 +125,6 @@ def test_no_neighbour_moves_a_round_beyond_the_charge(
             alone[turn] = moved[turn]
             worst = max(worst, float(np.linalg.norm(whole @ alone)))
         seen = float(np.linalg.norm(whole @ moved))
-        # The changes of different participations are orthogonal.
         assert seen <= billed * math.sqrt(len(turns)) * (1 + 1e-9)
     assert 0.7 * billed < worst <= billed * (1 + 1e-9)
 
@@ -210,7 +207,6 @@ CHANCE, TRIALS, BANDS = 1e-6, 700, 3
 
 
 def scores(present: bool) -> Array:
-    """The evidence of a column for the last user, in each of the user's rounds."""
     people = 6 if present else 5
     mean = ClippedMean(1.0, 1.0, 10, BANDS * TRIALS, 1 / BANDS, level="user", bands=BANDS)
     rounds = mean.start(SeededSource(3 + present), np.arange(people))

@@ -22,8 +22,6 @@ CLIP = 2.0
 
 
 class Clipped(MeanContract):
-    """Common properties of clipped means."""
-
     attained = 0.6
     options: ClassVar[dict[str, Any]] = {}
 
@@ -233,7 +231,6 @@ def epsilon_at(present: Array, absent: Array, share: float) -> float:
 
 
 def delta_below(present: Array, absent: Array, epsilon: float) -> float:
-    """A lower bound on δ at ε, from the scores at or above some thresholds."""
     cuts = np.quantile(present, np.linspace(0.05, 0.95, 10))
     pairs = [rates(present, absent, float(cut)) for cut in cuts]
     return max(low - math.exp(epsilon) * high for low, high in pairs)

@@ -31,7 +31,6 @@ PROMISE: dict[str, Any] = {"bound": 10.0, "epsilon": 4.0, "delta": 1e-6, "random
 
 
 def rows(count: int, seed: int = 0) -> pa.Table:
-    """Records, a third of them of one user, with missing or malformed cells."""
     rng = np.random.default_rng(seed)
     odd = rng.choice([np.nan, np.inf, -1e308, 1e200, 1e-300, -0.0], count)
     columns = {
@@ -205,8 +204,6 @@ def test_executors_get_no_noise_no_budget_and_no_method() -> None:
 
 
 class Unread(Cluster):
-    """A cluster with rows that must not be read."""
-
     def frame(self, table: pa.Table) -> Any:
         raise AssertionError("Rows were read.")
 

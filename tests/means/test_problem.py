@@ -20,7 +20,6 @@ Array = NDArray[np.float64]
 
 def test_expected_error_equals_the_actual_one() -> None:
     for method in ("clip", "softcore", "winsorized"):
-        # The roster is stated, and all of it have records.
         plan = get_method(method).make(
             Problem(cases.N, cases.D, Promise(User(), 4.0, 1e-6, "zero_out"), 10.0, cases.RADIUS)
         )
@@ -71,7 +70,7 @@ def test_sufficient_number_of_users_suffices() -> None:
     (enough,) = re.findall(r"about ([\d,]+) users", str(caught.value))
     n = int(enough.replace(",", ""))
     promise = Promise(User(), 1.0, 1e-6, "zero_out")
-    number = Population.of(None, promise).event
+    number = Population.create(None, promise).event
     plan = get_method("recentred").make(Problem(n, 100, promise, 10.0, None, number))
     assert plan.method == "recentred"
     # Enough users for recentring with few noisy queries.

@@ -41,12 +41,10 @@ def made(**options: Any) -> Radius:
 
 
 def scored(vectors: Array, top: int) -> int:
-    """The score at one radius, τ = 1."""
     return score(close(vectors, 2.0**-10, [4**11])[0], top)
 
 
 def largest_move(users: int, top: int, removed: bool, seed: int) -> int:
-    """The largest change of the score that a search over neighbours finds."""
     rng, best = np.random.default_rng(seed), 0
     places = np.array([-2.0, -1.0, 0.0, 1.0, 2.0, 50.0])
     for _ in range(250):

@@ -29,8 +29,6 @@ CHANCE = 1e-7
 
 
 class Contract(MeanContract):
-    """Common properties of recentred means: a block is a user."""
-
     attained = 0.6
     users = BLOCKS
     options: ClassVar[dict[str, Any]] = {}

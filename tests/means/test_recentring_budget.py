@@ -17,7 +17,6 @@ Array = NDArray[np.float64]
 
 
 def test_stated_radius_clips_no_distant_users() -> None:
-    # Only the choice of a method rests on it: a wrong one costs no accuracy of the recentring_budget.
     X = np.random.default_rng(1).normal(size=(3000, cases.D))
     with_one, without = (
         cases.mean(X, method="recentred", radius=radius, epsilon=1.0) for radius in (0.01, None)

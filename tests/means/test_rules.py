@@ -14,7 +14,7 @@ ODD = [0.0, -0.0, 1e-300, 1.5, -2.5, 1e160, 1e308]
 
 @pytest.mark.parametrize("d", [1, 2, 7, 8, 9, 130])
 @pytest.mark.parametrize("name", ["weight", "left out"])
-def test_row_rule_uses_only_that_row(d: int, name: str) -> None:
+def test_row_rule_uses_only_its_row(d: int, name: str) -> None:
     rng = np.random.default_rng(d)
     vectors = rng.choice(ODD, (50, d)) * rng.uniform(-1, 1, size=(50, d))
     rules: dict[str, Rule] = {

@@ -25,8 +25,6 @@ PROMISE: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "dimension": DIMENSION
 
 
 class Contract(MeanContract):
-    """Common properties of shuffled means. A user's two blocks are one vector, their sum."""
-
     attained = 0.6
     options: ClassVar[dict[str, Any]] = {}
 
@@ -91,7 +89,6 @@ class TestSequentialPoisson(TestSequential):
 
 
 def quiet(n_users: int, rounds: int, dimension: int, **options: Any) -> Shuffled:
-    """A mean with almost no noise."""
     promise = {"epsilon": 5000.0, "delta": 0.1, "n_users": n_users, "rounds": rounds}
     return Shuffled.calibrate(**{**promise, "dimension": dimension, **options})
 

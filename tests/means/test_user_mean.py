@@ -1,4 +1,4 @@
-"""`dg.mean_of_users`: its promise, its choices, what a user's vector rests on, and its audit."""
+"""`dg.mean_of_users`: its guarantee, choices, inputs and audit."""
 
 from __future__ import annotations
 
@@ -32,9 +32,6 @@ from dpgrain.units import RELATIONS, Relation, User
 Array = NDArray[np.float64]
 
 
-# -- the promise, and how good the means are --
-
-
 @pytest.mark.parametrize("radius", [None, cases.RADIUS], ids=["found", "stated"])
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("method", METHODS)
@@ -46,7 +43,6 @@ def test_means_keep_their_promise_and_are_close(
     assert found.reason == "as requested"
     promise = found.guarantee
     assert (promise.level, promise.relation, promise.delta) == ("user", relation, 1e-6)
-    # All of what was asked for is used, and no more.
     assert 3.99 < promise.epsilon() <= 4.0
     truth = cases.rows()[0].mean(axis=0)
     error = float(np.linalg.norm(found.value - truth))
@@ -63,8 +59,8 @@ def test_means_keep_their_promise_and_are_close(
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_noise_has_the_sd_that_is_said(method: str) -> None:
-    # So many coordinates that all users are as far from their mean, and nothing is clipped.
+def test_noise_has_the_stated_sd(method: str) -> None:
+    # As many coordinates as needed for equal distances from the mean, without clipping.
     d = 400
     X = 0.1 + np.random.default_rng(8).normal(size=(1500, d)) * 4e-4
     found = cases.mean(X, method=method, radius=0.01, epsilon=8.0)
@@ -91,7 +87,7 @@ def test_auto_chooses_from_public_numbers(n: int, d: int, radius: float | None) 
     found = [cases.mean(X, n_users=n, radius=radius, epsilon=1.0) for X in datasets]
     assert len({(each.method, each.reason, str(each.guarantee)) for each in found[:2]}) == 1
     assert {(each.method, each.reason) for each in found} == {(found[0].method, found[0].reason)}
-    # The stated radius, which may be false, does not enter.
+    # The stated radius is not used, because it may be false.
     assert found[0].method == ("clip" if n == 200 else "recentred")
 
 
@@ -103,7 +99,7 @@ def test_auto_has_reasons_to_choose_each_of_two() -> None:
     assert many.reason.startswith("3,000 users are enough to estimate their centre in 8 dimensions")
 
 
-def test_users_who_are_the_same_are_found() -> None:
+def test_identical_users_are_estimated_well() -> None:
     for seed in range(10):
         found = cases.mean(np.full((4000, 3), 5.0), bound=100.0, epsilon=1.0, random_state=seed)
         assert found.method == "recentred"
@@ -112,7 +108,7 @@ def test_users_who_are_the_same_are_found() -> None:
 
 
 def test_most_users_are_not_all() -> None:
-    # Nine of ten say 1: their middle is 1, their mean is not.
+    # Nine of ten have 1: the median is 1, the mean is not.
     many = np.arange(20_000) % 10 > 0
     for seed in range(10):
         found = cases.mean(many[:, None], bound=1.0, epsilon=1.0, random_state=seed)
@@ -120,14 +116,14 @@ def test_most_users_are_not_all() -> None:
         assert abs(found.value[0] - 0.9) < 5.4 * found.std_error < 0.003
     few = cases.mean(many[:1000, None], bound=1.0, epsilon=1.0)
     assert few.method == "recentred"
-    # The check shows those who say 0, and all are clipped to the bound.
+    # The check shows the others, and all are clipped to the bound.
     assert few.radius == 1.0
     assert abs(few.value[0] - 0.9) < 5.4 * few.std_error
 
 
 @pytest.mark.parametrize("sigma", [0.5, 1.0, 1.5])
-def test_errors_of_skewed_users_are_those_that_are_said(sigma: float) -> None:
-    # Clipping removes the long tail on one side, which the check sees as far as its noise allows.
+def test_errors_of_skewed_users_match_the_stated_error(sigma: float) -> None:
+    # Clipping removes the long tail on one side; the check detects it up to its noise.
     X = np.minimum(np.random.default_rng(1).lognormal(sigma=sigma, size=20_000), 50.0)
     for seed in range(5):
         found = cases.mean(X, bound=50.0, epsilon=1.0, random_state=seed)
@@ -138,7 +134,7 @@ def test_errors_of_skewed_users_are_those_that_are_said(sigma: float) -> None:
         assert off < 5.4 * clip.std_error
 
 
-def test_who_is_drawn_in_is_said() -> None:
+def test_release_states_the_share_outside() -> None:
     tight = cases.mean(
         cases.rows()[0], cases.rows()[1], method="recentred", epsilon=1.0, bound=1000.0
     )
@@ -153,12 +149,12 @@ def test_a_mean_is_within_the_bound() -> None:
     assert np.linalg.norm(found.value) <= 1 + 1e-12
 
 
-# -- what a user's vector rests on --
+# -- users' vectors --
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("d", [1, 2, 9, 200])
-def test_a_users_vector_rests_on_that_users_rows_alone(d: int, order: Any) -> None:
+def test_user_vector_depends_only_on_the_users_rows(d: int, order: Any) -> None:
     rng = np.random.default_rng(4)
     mine = np.asarray(
         rng.normal(size=(301, d)) * 10.0 ** rng.integers(-9, 9, size=(301, 1)), order=order
@@ -167,13 +163,13 @@ def test_a_users_vector_rests_on_that_users_rows_alone(d: int, order: Any) -> No
     for others in (0, 1, 7, 5000):
         theirs = rng.normal(size=(others, d)) * 1e12
         who = rng.integers(1, max(others // 3, 1) + 1, size=others)
-        # Mine stay in their order, wherever the others stand between them.
+        # The user's rows stay in order, between any other rows.
         places = np.sort(rng.permutation(301 + others)[:301])
         records, users = np.empty((301 + others, d), order=order), np.zeros(301 + others, dtype=int)
         rest = np.setdiff1d(np.arange(301 + others), places)
         records[places], records[rest], users[rest] = mine, theirs, who
         assert np.array_equal(vector_of(records, users, 0), alone)
-    # A table of one row lies in memory as it does in both orders.
+    # A table of one row has the same memory layout in both orders.
     for first in range(30):
         one, two = (np.asarray(mine[first : first + k], order=order) for k in (1, 2))
         with_another = vector_of(two, np.arange(2), 0)
@@ -181,7 +177,7 @@ def test_a_users_vector_rests_on_that_users_rows_alone(d: int, order: Any) -> No
 
 
 def vector_of(records: Array, users: NDArray[Any], user: int) -> Array:
-    # Most records are longer than the bound, and shortened.
+    # Most records exceed the bound and are clipped.
     charge = charge_of(Gaussian(1.0), SystemSource())
     with LocalRecords.from_arrays(records, users).user_vectors(charge, 1e-8) as (vectors, _):
         found: Array = vectors.vectors()[list(dict.fromkeys(users.tolist())).index(user)]
@@ -218,7 +214,7 @@ ODD: list[Any] = [None, "lots", {}, 1j, np.complex128(1 + 1j), pd.NA, [1.0], "1e
 @pytest.mark.parametrize("cell", ODD, ids=lambda cell: repr(cell)[:12])
 def test_one_odd_cell_changes_nobody_else(cell: Any) -> None:
     records, users = cases.rows()
-    # Truths, which NumPy writes as text or complex numbers beside such cells.
+    # Booleans, which NumPy converts to text or complex numbers next to such cells.
     truths = [[x > cases.PLACE, *row] for x, *row in records.tolist()]
     missing = np.array(truths, dtype=np.float64)
     missing[5, 2] = np.nan
@@ -232,7 +228,7 @@ def test_one_odd_cell_changes_nobody_else(cell: Any) -> None:
         assert np.array_equal(cases.mean(given, users, dimension=stated).value, expected)
 
 
-def test_what_an_array_has_made_text_is_read_as_it_was_written() -> None:
+def test_text_array_is_read_as_numbers() -> None:
     truths = [True, False, 0.1, 1 / 3, 7] * 100
     missing = np.array([*truths, np.nan], dtype=np.float64)
     assert np.array_equal(cases.mean(np.array([*truths, "abc"])).value, cases.mean(missing).value)
@@ -271,9 +267,7 @@ def test_one_user_with_many_records_is_one_user() -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("radius", [None, 1.0])
-def test_a_table_without_rows_is_a_neighbour_like_any_other(
-    method: str, radius: float | None
-) -> None:
+def test_table_without_rows_gives_a_release(method: str, radius: float | None) -> None:
     found = cases.mean(np.zeros((0, 2)), [], n_users=500, method=method, radius=radius)
     assert found.value.shape == (2,)
     assert math.isfinite(found.guarantee.epsilon())
@@ -282,14 +276,14 @@ def test_a_table_without_rows_is_a_neighbour_like_any_other(
     )
 
 
-def test_a_roster_that_is_too_short() -> None:
-    # The number that is released says better; whoever compares users needs a true one.
+def test_too_small_n_users_still_gives_an_estimate() -> None:
+    # The noisy number replaces a wrong stated one; comparing users needs a true one.
     for method in ("clip", "recentred"):
         found = cases.mean(method=method, n_users=cases.N // 2)
         assert abs(found.n_users - cases.N) < 0.1 * cases.N
         assert np.linalg.norm(found.value - cases.PLACE) < found.error
     for radius in (None, cases.RADIUS):
-        # Labels are read when the mean is paid for.
+        # Labels are read when the mean is charged.
         asked = {"method": "softcore", "n_users": cases.N // 2, "radius": radius}
         with dg.budget(9.0, 1e-5) as budget:
             with pytest.raises(
@@ -299,7 +293,7 @@ def test_a_roster_that_is_too_short() -> None:
             assert budget.left < 1.0
 
 
-def test_a_roster_with_fewer_places_than_rows_that_are_a_user_each() -> None:
+def test_n_users_below_one_row_per_user_is_rejected() -> None:
     with dg.budget(9.0, 1e-5) as budget:
         with refuses("n_users", "300"):
             dg.mean_of_users(
@@ -365,12 +359,12 @@ def test_no_neighbour_moves_the_sum_and_the_number_farther(relation: Relation, d
         other = np.vstack([vectors[1:], -vectors[:1] if relation == "replace" else vectors[:0]])
         sums = [rule(x).sum(axis=0) for x in (vectors, other)]
         largest = max(largest, float(np.linalg.norm(sums[0] - sums[1])))
-    # An exchanged user is there in both, and moves the number not at all.
+    # A replaced user is present in both, so the number is unchanged.
     farthest = rule.norm if relation == "zero_out" else 2 * rule.bound
     assert 0.99 * farthest < largest <= farthest * (1 + 1e-9) <= 2 * rule.norm
 
 
-# -- the audit: one user at the bound, or nobody at all --
+# -- the audit: one user at the bound, or none --
 
 
 AUDITED = get_method("recentred").make(
@@ -380,13 +374,13 @@ PRESENT, ABSENT = Vectors(np.ones((1, 1))), Vectors(np.zeros((0, 1)))
 
 
 def claimed_mu(plan: Candidate) -> float:
-    """The μ of the Gaussian mechanism that all that is published is no worse than."""
+    """Claimed μ of everything published."""
     loss = plan.event.loss()
     return min(each.mu for each in (loss, *loss.others) if each.pure == each.leak == 0)
 
 
 def audit(plan: Candidate, trials: int = 800) -> float:
-    """A lower bound on μ of all looks, by who reads all that is published."""
+    """A lower bound on μ of all noisy queries, from everything published."""
     source = SystemSource()
     present, absent = (
         np.array([told(plan, vectors, source) for _ in range(trials)])
@@ -396,7 +390,7 @@ def audit(plan: Candidate, trials: int = 800) -> float:
 
 
 def told(plan: Candidate, vectors: Vectors, source: RandomSource) -> float:
-    """How much of the user's vector there is in the sums of all looks, in sds."""
+    """The user's part of the sums of all noisy queries, in sds."""
     mean = plan.mean
     assert isinstance(mean, Recentred)
     run, centre, score = mean.start(source), 0.0, 0.0
@@ -411,7 +405,7 @@ def told(plan: Candidate, vectors: Vectors, source: RandomSource) -> float:
         else:
             noise = mean.multiplier(look) * norm
             score += found * run.clipped.n_users / noise**2
-    # The check has the rest of the user's vector, if that was not chosen to be clipped to the bound.
+    # The check shows the rest of the user's vector, unless all are clipped to the bound.
     if run.clipped is None:
         mine = 1.0 - np.clip(1.0 - run.centre[0], -radius, radius)
         score += mine * run.rest[0] / (mean.check * norm) ** 2
@@ -420,7 +414,7 @@ def told(plan: Candidate, vectors: Vectors, source: RandomSource) -> float:
 
 @pytest.mark.slow
 def test_audit_stays_below_the_claim() -> None:
-    # The number of users, which is released next to the sum, is not read.
+    # The noisy number of users is not used.
     assert 0.3 * claimed_mu(AUDITED) < audit(AUDITED) <= claimed_mu(AUDITED)
 
 
@@ -544,12 +538,12 @@ def test_json() -> None:
 
 
 @pytest.mark.parametrize("radius", [None, 0.01])
-def test_users_who_do_not_agree(radius: float | None) -> None:
+def test_disagreeing_users_give_nan_or_a_large_radius(radius: float | None) -> None:
     spread = np.random.default_rng(7).normal(size=(cases.N, 50)) * 100
     spread[::2] *= -1
     found = cases.mean(spread, method="softcore", radius=radius, bound=1e4)
     if radius is None:
-        # A radius as large as that of the users is found, and they agree.
+        # A radius as large as the users' own is estimated, and they agree.
         assert found.radius > 300
         return
     assert np.isnan(found.value).all()
@@ -560,7 +554,7 @@ def test_users_who_do_not_agree(radius: float | None) -> None:
     assert {name: told[name] for name in nothing} == nothing
 
 
-# -- what is wrong says so --
+# -- errors --
 
 
 @pytest.mark.parametrize(

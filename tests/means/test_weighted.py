@@ -34,7 +34,6 @@ PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
 
 
 def rows(n: int, few: int, many: int, d: int, *, seed: int = 0, away: float = 0.0) -> Any:
-    """Half of the users with few records, half with many, some distance away from the others."""
     rng = np.random.default_rng(seed)
     users = np.repeat(np.arange(n), np.where(np.arange(n) < n // 2, few, many))
     X = rng.normal(size=(len(users), d)) + 1.0
@@ -48,7 +47,6 @@ def mean(X: Array, users: Any, **options: Any) -> MeanOfUsers:
 
 
 def weighted_mean(X: Array, users: NDArray[Any], most: int, bound: float = math.inf) -> Array:
-    """The mean of records up to a number per user, one user after the other."""
     total, weight = np.zeros(X.shape[1]), 0.0
     for user in np.unique(users):
         own = X[users == user]
@@ -62,14 +60,12 @@ def weighted_mean(X: Array, users: NDArray[Any], most: int, bound: float = math.
 
 
 def neighbour(rng: np.random.Generator, d: int, most: int) -> Array:
-    """A user's vector and number of records, of any size."""
     vector = rng.normal(size=d) * 10.0 ** rng.integers(-3, 10)
     size = rng.choice([1, 2, most - 1, most, most + 1, 1000 * most])
     return np.append(vector, max(size, 1))
 
 
 def moved(rule: Any, left: Array, right: Array, clip: float) -> float:
-    """The distance of the sums of two tables in clipping bounds, on the grid."""
     step = grid_step(clip, 2.0)
     one, two = (added_in_steps(Vectors(rule(table)), clip, step) for table in (left, right))
     return float(np.linalg.norm(one - two)) * step / clip
@@ -111,7 +107,7 @@ def test_no_neighbour_changes_sums_and_weights_by_more(
 
 
 @pytest.mark.parametrize("beyond", [0.5, 0.02])
-def test_scores_of_radii_rise_by_at_most_one_without_a_user(beyond: float) -> None:
+def test_radius_scores_change_by_one_without_a_user(beyond: float) -> None:
     rng, parts, widest = np.random.default_rng(1), 1024, 0.0
     radii = 2.0 ** np.arange(-8, 8, 0.25)
     for _ in range(40):
@@ -132,7 +128,7 @@ def test_scores_of_radii_rise_by_at_most_one_without_a_user(beyond: float) -> No
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_no_neighbour_changes_counts_of_records_by_more(relation: Relation) -> None:
     promise = Promise(User(), 1.0, 1e-6, relation)
-    limit, largest = RecordLimit.of("records", None, promise), 0.0
+    limit, largest = RecordLimit.create("records", None, promise), 0.0
     assert limit is not None
     assert limit.event is not None
     for size, other in itertools.product([1, 2, 7, 1000, 10**12], repeat=2):
@@ -290,7 +286,7 @@ def test_weights_lower_the_error_of_the_average_record() -> None:
 
 @pytest.mark.parametrize("method", ["clip", "auto"])
 @pytest.mark.parametrize("away", [0.0, 30.0])
-def test_errors_cover_what_is_said(method: str, away: float) -> None:
+def test_errors_cover_the_stated_share(method: str, away: float) -> None:
     X, users = rows(2000, 1, 9, 2, away=away)
     X, users = X[users < 1100], users[users < 1100]
     missed, truth = 0, weighted_mean(X, users, 9, bound=50.0)

@@ -25,9 +25,7 @@ from dpgrain.auditing.epsilon_bounds import (
 
 FloatArray: TypeAlias = NDArray[np.float64]
 BoolArray: TypeAlias = NDArray[np.bool_]
-#: From a secret number and a count to that many outputs.
 Mechanism: TypeAlias = Callable[[float, int], Any]
-#: From outputs to whether each is taken for one of the first neighbour.
 Decide: TypeAlias = Callable[[Any], BoolArray]
 
 #: Error probability of a bound.
@@ -36,13 +34,7 @@ ALPHA = 1e-3
 
 @dataclass(frozen=True)
 class Attack:
-    """A way to distinguish the outputs of two neighbours.
-
-    Args:
-        decide: the outputs attributed to the first.
-        first: the secret of the first.
-        second: the secret of the second.
-    """
+    """A way to distinguish the outputs of two neighbours."""
 
     decide: Decide
     first: float
@@ -52,7 +44,6 @@ class Attack:
         """Return a lower bound on the ε of a mechanism, right with probability 1 − ALPHA.
 
         Args:
-            mechanism: the mechanism.
             draws: how many outputs of each neighbour are looked at.
         """
         taken = [
@@ -84,8 +75,6 @@ def is_laplace(outputs: FloatArray, secret: float, scale: float) -> BoolArray:
 
     Args:
         outputs: (n,) what was released.
-        secret: the number beneath it, as is supposed.
-        scale: the scale of the noise.
     """
     nearest = np.rint(np.exp(-np.abs(outputs - secret) / scale) / 2 * _UNIFORM_STEPS)
     sign = np.sign(outputs - secret)
@@ -126,11 +115,7 @@ def precision() -> Attack:
 
 
 def off_grid(step: float) -> Attack:
-    """An output between two numbers of the noise's grid reveals the number under the noise.
-
-    Args:
-        step: the step of the grid.
-    """
+    """An output between two numbers of the noise's grid reveals the number under the noise."""
     return Attack(lambda outputs: np.asarray(outputs / step != np.rint(outputs / step)), 1 / 3, 0.0)
 
 
@@ -167,7 +152,6 @@ def order() -> Attack:
 
 
 def in_order(rows: NDArray[np.float32]) -> np.float32:
-    """The sum of rows in sequence, as in a loop."""
     return np.float32(np.add.accumulate(rows)[-1])
 
 

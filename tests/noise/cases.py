@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from dpgrain.noise import SeededSource, discrete_laplace, distributions, inversion
+from dpgrain.noise import SeededSource, discrete_laplace, distributions
 from dpgrain.noise.distributions import rounded_gaussian
 
 IntArray = NDArray[np.int64]
@@ -25,7 +25,7 @@ class Kind:
     name: str
     draw: Callable[..., IntArray]
     tail: Callable[[FloatArray, float], FloatArray]
-    law: inversion.IntegerDistribution
+    law: distributions.IntegerDistribution
 
     def __repr__(self) -> str:
         return self.name
@@ -50,8 +50,6 @@ SCALES = [0.3, 1.0, 3.7, 50.0, 1e4, 2.0**32, 2.0**40]
 
 
 class Scripted:
-    """A source of fixed words, followed by the words of a seed."""
-
     private = False
 
     def __init__(self, words: Iterable[int]) -> None:

@@ -22,8 +22,6 @@ def p_value(seen: Counter[int], law: dict[int, float], draws: int) -> float:
 
 
 class Scripted:
-    """Fixed random words."""
-
     private = False
 
     def __init__(self, words: Sequence[int]) -> None:

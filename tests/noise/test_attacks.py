@@ -18,9 +18,7 @@ import dpgrain as dg
 from dpgrain.noise import SeededSource, discrete_laplace
 from dpgrain.noise.noisy_sums import add_gaussian_noise, with_laplace
 
-#: The ε of every attacked mechanism.
 EPSILON = 1.0
-# Outputs of each neighbour.
 DRAWS = 20_000
 # Steps of the grid to 1.
 STEPS = 2**30

@@ -40,8 +40,6 @@ def test_other_rate_and_ignored_sizes_are_distinguished() -> None:
 
 
 class Scripted:
-    """A source with fixed words."""
-
     private = False
 
     def __init__(self, words: list[int]) -> None:

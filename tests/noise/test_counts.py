@@ -43,8 +43,6 @@ LAWS: dict[str, CountDistribution] = {
 
 
 class Words:
-    """A source of stated words, and then of words of one kind."""
-
     private = False
 
     def __init__(self, *words: int, then: int = 0) -> None:

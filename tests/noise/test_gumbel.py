@@ -13,7 +13,7 @@ from scipy import stats
 from tests.noise import cases
 from tests.refusals import refuses
 
-from dpgrain.noise import SeededSource, gumbel, inversion
+from dpgrain.noise import SeededSource, distributions, gumbel
 from dpgrain.noise.gumbel import gumbel_order, gumbel_orders
 
 
@@ -140,7 +140,7 @@ def test_floating_point_keys_are_within_a_tenth_of_bound() -> None:
             middle = mpmath.ldexp(mpmath.mpf(2 * int(word) + 1), -65)
             exact = gumbel._key(middle, float(score), scale, mpmath.mp)
             size = abs(score) + scale * (1 + abs((exact - score) / scale))
-            assert abs(key - exact) <= 0.1 * inversion.RELATIVE_ERROR * size
+            assert abs(key - exact) <= 0.1 * distributions.RELATIVE_ERROR * size
 
 
 def test_orders_of_nothing_and_of_everything() -> None:

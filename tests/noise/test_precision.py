@@ -25,8 +25,6 @@ Draw: TypeAlias = Callable[[Any], Any]
 
 
 class Words:
-    """A source with fixed words, followed by ones, for the second of two."""
-
     private = False
 
     def __init__(self, words: list[int]) -> None:

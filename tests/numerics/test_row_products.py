@@ -113,11 +113,11 @@ def test_position_dependence_is_detected(monkeypatch: pytest.MonkeyPatch) -> Non
         return found
 
     X, W = np.random.default_rng(0).normal(size=(70, 11)), np.ones((3, 11))
-    row_products._places_alike.cache_clear()
+    row_products._rounds_equally.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(np, "matmul", by_place)
         found = row_products.grouped_products(X, W)
-    row_products._places_alike.cache_clear()
+    row_products._rounds_equally.cache_clear()
     assert found.tobytes() == np.ascontiguousarray(row_products.products(X, W)).tobytes()
 
 

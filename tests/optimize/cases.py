@@ -29,8 +29,6 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Problem:
-    """A convex loss with a known minimum; the start is 0."""
-
     value: Callable[[Array], float]
     gradient: Callable[[Array], Array]
     best: Array

@@ -121,7 +121,6 @@ def test_half_the_coin_betting_rounds_suffice_in_valleys(condition: float, sd: f
 
 
 def test_reach_grows_to_distant_solutions() -> None:
-    # Without winnings steps of length 1/√k would cover 20 in a hundred rounds.
     far = np.array([75.0, 0.1])
     last = FullMatrixAdagrad(average=Last())
     assert run(last, lambda v: v - far, np.zeros(2), 100) == pytest.approx(far, abs=0.1)

@@ -32,7 +32,6 @@ name = lambda loss: type(loss).__name__  # noqa: E731
 
 
 def records(loss: MarginLoss, m: int = 30, d: int = 3, seed: int = 0) -> tuple[Array, Array, Array]:
-    """θ, X and y that suit a loss."""
     rng = np.random.default_rng(seed)
     theta, X = rng.normal(size=loss.outputs * d), rng.normal(size=(m, d))
     if isinstance(loss, Squared | Huber | Absolute | Quantile):
@@ -43,7 +42,6 @@ def records(loss: MarginLoss, m: int = 30, d: int = 3, seed: int = 0) -> tuple[A
 
 
 def extremes(loss: MarginLoss, dtype: type = np.float64) -> tuple[Array, Array]:
-    """Margins of ±10⁴ and targets."""
     rng = np.random.default_rng(1)
     z: Array = rng.choice([-1e4, 1e4, 0.0, 1.0], size=(40, loss.outputs)).astype(dtype)
     return (z[:, 0] if loss.outputs == 1 else z), rng.integers(0, 2, size=40)

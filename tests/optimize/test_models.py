@@ -51,7 +51,6 @@ def block(loss: MarginLoss, m: int, d: int = 3, seed: int = 0) -> tuple[Array, A
 
 
 def nearby(end: Array, domain: Domain, seed: int = 1) -> list[Array]:
-    """Points of the domain at distances from far to near."""
     rng = np.random.default_rng(seed)
     lengths = np.repeat(10.0 ** -np.arange(5), 20)
     return [domain.project(end + r * rng.normal(size=end.shape)) for r in lengths]

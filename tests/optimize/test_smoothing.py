@@ -57,7 +57,6 @@ def records(loss: Any, m: int = 25, d: int = 3) -> tuple[Array, Array, Array]:
 
 
 def flat(theta: Array, X: Array) -> float:
-    """The largest ‖x‖, which turns slopes into gradients."""
     return float(np.linalg.norm(X, axis=1).max())
 
 

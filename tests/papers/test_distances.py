@@ -31,7 +31,6 @@ rosters = st.integers(0, 4).flatmap(
 
 
 def brute_d_user(x: Sequence[str], y: Sequence[str], cell: Any) -> int:
-    """Number of cells with different sorted records."""
     named = (
         (lambda word: word)
         if cell is None

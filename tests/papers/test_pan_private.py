@@ -32,8 +32,6 @@ CLIP = 2.0
 
 
 class Contract(MeanContract):
-    """Common properties of pan-private means: a user's two blocks are added up."""
-
     attained = 0.6
     options: ClassVar[dict[str, Any]] = {}
 
@@ -156,7 +154,6 @@ def test_an_array_of_another_shape_changes_nothing(shape: tuple[int, ...]) -> No
 
 
 def steps_of(mean: PanPrivate, vectors: Array) -> NDArray[np.int64]:
-    """Users' contributions to a state, computed separately."""
     return on_grid(clipped(vectors, mean.clip), mean.clip, mean.step)
 
 
@@ -390,7 +387,6 @@ def test_owners_are_places_in_the_roster(owners: Any) -> None:
         mean.start(SystemSource(), owners)
     with refuses("owners", "one user per block"):
         mean.start(SystemSource(), np.arange(3)).estimate(Vectors(np.zeros((2, 1))))
-    # Without any data there is noise.
     nobody: NDArray[Any] = np.array([])
     assert mean.start(SystemSource(), nobody).estimate(Vectors(np.zeros((0, 1)))).all()
 

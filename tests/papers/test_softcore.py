@@ -47,7 +47,6 @@ def soft_core(rounds: int = 3, **options: Any) -> SoftCoreMean:
 
 
 def mean_of(mean: SoftCoreMean, vectors: Array) -> tuple[int, Array]:
-    """h, and the weighted mean before noise, as in a run."""
     step = mean.radius / 2**16
     (counts,) = close(vectors, step, [4**17])
     weights = integer_weights(counts, mean.n_users, mean.core)
@@ -117,7 +116,6 @@ class TestSoftCore(MeanContract):
 
 
 def climb(mean: SoftCoreMean, removed: bool, seed: int, steps: int = 500) -> float:
-    """The largest move of the mean, over its bound, that a search over neighbours finds."""
     rng = np.random.default_rng(seed)
     # Just inside, and just outside, of 2τ from where most are.
     places = np.array([-2.0, -1.99, -0.01, 0.0, 0.01, 1.99, 2.0, 2.01])
@@ -245,7 +243,6 @@ def chances(mean: SoftCoreMean, h: int) -> Array:
 
 
 def ends(mean: SoftCoreMean, vectors: Vectors, times: int) -> Array:
-    """How many runs end in each round, and last in none."""
     found = np.zeros(mean.rounds + 1)
     for _ in range(times):
         run, passed = mean.start(SystemSource()), 0

@@ -68,7 +68,6 @@ def test_no_bound_does_better(skew: float) -> None:
 
 
 def lognormal_holders(seed: int) -> pd.DataFrame:
-    """People with lognormal numbers of records, evenly in two of ten cells each."""
     users, cells, rng = 2000, 10, np.random.default_rng(seed)
     held = 20 * rng.lognormal(-math.log(2.5), math.sqrt(2 * math.log(2.5)), users)
     places = np.argsort(rng.random((users, cells)))[:, :2]

@@ -26,8 +26,6 @@ USER: dict[str, Any] = {"unit": dg.User()}
 
 
 class Unread:
-    """A source that must not be read."""
-
     name = title = "The table"
     untyped = False
 
@@ -85,7 +83,6 @@ def minimised(**options: Any) -> dg.Guarantee:
     ).guarantee
 
 
-# Each with the guarantee that it publishes under.
 ARRAYS: dict[str, Callable[..., dg.Guarantee]] = {
     "fit": fitted,
     "fit on samples": fitted_on_samples,

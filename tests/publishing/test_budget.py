@@ -28,7 +28,6 @@ from dpgrain.units import RELATIONS, Relation
 UPPER = dg.Elements.from_function(str.upper)
 
 
-# Every statistic, as requested with the ε and δ of a share.
 ASKED: dict[str, Callable[..., Any]] = {
     "histogram": lambda t, **o: dg.histogram(t, "page", domain=cases.PAGES, **o),
     "count": lambda t, **o: dg.count(t, noise="gaussian", **o),

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from tests.claims.canaries import Canaries
 from tests.claims.golden import compare, observe
-from tests.claims.publishers import PUBLISHERS, People, publishers
+from tests.claims.publishers import PUBLISHERS, PURE, People, publishers
 from tests.fuzz.watch import CANARY, quotes
 from tests.refusals import refuses
 
@@ -31,7 +31,6 @@ from dpgrain.words.plan_text import budget_text
 PROMISE: Mapping[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
 VISITS = dg.read(pa.table({"who": [1, 2, 2], "page": ["a", "b", "a"]}), user="who")
 STORED = [name for name in PUBLISHERS if name != "dpgrain.select"]
-# The first and the last value of each option of a function, …
 ENDS = (0, -1)
 # … except for impossible combinations.
 EXCEPT: Mapping[str, Mapping[str, Any]] = {
@@ -39,8 +38,9 @@ EXCEPT: Mapping[str, Mapping[str, Any]] = {
     "dpgrain.sum": {"unit": dg.Element("item"), "estimate_clipping": False},
     "dpgrain.histogram": {"clip": 3.0, "unit": dg.User(), "estimate_clipping": False},
     "dpgrain.top": {"domain": None, "method": "gaussian", "unit": dg.User()},
-    "dpgrain.learn.minimise": {"sampling_rate": None},
+    "dpgrain.learn.minimise": {"sampling_rate": None, "unit": dg.User()},
     "dpgrain.mean_of_users": {"method": "recentred"},
+    "dpgrain.mean_of_users, pure": {"radius": 0.5},
     "estimators": {"sampling_rate": None, "unit": dg.User()},
 }
 
@@ -48,7 +48,6 @@ EXCEPT: Mapping[str, Mapping[str, Any]] = {
 def ask(
     name: str, people: People, end: int = 0, seed: int | None = None
 ) -> tuple[dg.Query[Any], Mapping[str, Any]]:
-    """Return a query over files, or arrays in memory, and the arguments of its function."""
     publisher = publishers(people)[name]
     options = {option: values[end] for option, values in publisher.options.items()}
     if len(publisher.units) > 1:
@@ -56,10 +55,10 @@ def ask(
     options |= EXCEPT.get(name, {}) if end else {}
     # At this ε, items are selected.
     options |= {"epsilon": 4.0, "random_state": seed}
-    options |= {} if name == "dpgrain.papers.typical_records" else {"delta": 1e-6}
+    options |= {} if name in PURE else {"delta": 1e-6}
     calls = []
     with pytest.MonkeyPatch.context() as patch:
-        of = Call.of
+        of = Call.create
 
         def spy(function: str, arguments: Mapping[str, Any]) -> Call | None:
             calls.append(arguments)
@@ -142,7 +141,7 @@ def test_schema_contains_no_columns_or_rows_with_reserved_names(name: str) -> No
     frame = pd.DataFrame({name: [CANARY, CANARY], "b": [1.0, 2.0]})
     series = pd.Series([CANARY, CANARY], index=[name, "b"])
     record = np.array([(CANARY, 1.0)], [(name, object), ("b", float)]).view(np.recarray)
-    calls = [Call.of("dpgrain.mean_of_users", {"X": each}) for each in (frame, series, record)]
+    calls = [Call.create("dpgrain.mean_of_users", {"X": each}) for each in (frame, series, record)]
     assert [call and call.inputs["X"] for call in calls] == [{"columns": [name, "b"]}, {}, {}]
 
 
@@ -487,7 +486,7 @@ def test_a_query_with_deeply_nested_parameters_is_not_stored() -> None:
     deep: Any = []
     for _ in range(200):
         deep = {"a": deep}
-    call = Call.of("dpgrain.count", {"domain": deep})
+    call = Call.create("dpgrain.count", {"domain": deep})
     assert call is not None
     with refuses("domain", "more than 100 nested lists"):
         call.to_dict()

@@ -86,10 +86,6 @@ def best_delta(
     """δ(ε) of the best adaptive strategy.
 
     Args:
-        epsilon: the ε at which δ is computed.
-        turn: the μ of each small Gaussian.
-        turns: how many there may be.
-        left: the check's allowance after n of them.
         once: whether leaks must fit in addition to the releases that fill the budget.
     """
     whole = left(0).mu
@@ -240,7 +236,7 @@ def test_the_promise_of_caps_of_every_kind() -> None:
 @pytest.mark.parametrize("planned", [Loss(), Loss(mu=0.05), Loss(mu=0.02, pure=0.1)])
 @pytest.mark.parametrize("leak", [0.0, 1e-7, 9e-7])
 def test_caps_with_a_plan_include_its_leak(planned: Loss, leak: float) -> None:
-    caps = Caps.of(1.0, 1e-6, 0.0, leak, planned)
+    caps = Caps.create(1.0, 1e-6, 0.0, leak, planned)
     # All releases within the limits: one Gaussian, and one that leaks.
     whole = planned + Loss(mu=caps.price.mu, leak=caps.price.leak)
     for epsilon in (0.2, 0.6, 1.0, 3.0):

@@ -63,7 +63,6 @@ VECTORS = Vectors(np.full((N, D), 0.3))
 
 
 def started(mean: Mean, charged: Mean | None = None) -> Any:
-    """A run of a mean, within the charge of another one or its own."""
     event = (mean if charged is None else charged).event
     return mean.start(charge_of(event, SystemSource()).rounds(event), np.arange(N))
 
@@ -129,9 +128,6 @@ def test_rounds_of_a_soft_core_are_counted() -> None:
     with pytest.raises(RuntimeError, match=ENDED):
         # No round has passed.
         run._comparisons.noisy(SUMS, 1.0)
-
-
-# -- the source itself --
 
 
 def test_gaussians_share_their_precision() -> None:

@@ -136,4 +136,4 @@ def test_parts_of_one_element_in_two_releases_compose() -> None:
     both = Gaussian(5.0, count=2).epsilon(1e-6)
     assert (monday + tuesday).epsilon(1e-6) == pytest.approx(both)
     assert (monday + later).epsilon(1e-6) == pytest.approx(Gaussian(5.0).epsilon(1e-6))
-    assert monday.region_of_units.within(tuesday.region_of_units)
+    assert monday.unit_region.within(tuesday.unit_region)

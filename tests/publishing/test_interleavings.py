@@ -28,7 +28,6 @@ PATIENCE_SECONDS = 10
 
 
 def taking(share: float) -> dg.Guarantee:
-    """The guarantee of a release that takes a share of a budget."""
     event = Gaussian(1 / (MU * share**0.5), Contribution(block="user"))
     return dg.Guarantee("user", "", "zero_out", 1e-9, event)
 
@@ -55,7 +54,6 @@ def opens(_: dg.Budget) -> float:
 
 
 def forked(_: dg.Budget) -> str:
-    """The answers to a process that is forked now, and publishes and opens a budget."""
     reads, writes = os.pipe()
     with warnings.catch_warnings():
         # Later Pythons warn about a fork with threads, which is intended here.

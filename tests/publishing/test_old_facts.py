@@ -10,10 +10,9 @@ import pytest
 import dpgrain as dg
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.publishing.facts import Fact
-from dpgrain.publishing.old_facts import fact_of
+from dpgrain.publishing.old_facts import parse_fact
 from dpgrain.words.fact_sentences import SENTENCES
 
-# Sentences as version 0.1 wrote them, with the kind and the numbers of each.
 OLD = json.loads(Path(__file__).with_name("old_facts.json").read_text(encoding="utf-8"))
 
 
@@ -26,15 +25,16 @@ def of(*public: Fact) -> dg.Guarantee:
 def test_an_old_sentence_becomes_its_kind(
     sentence: str, kind: str, numbers: list[int | float | str]
 ) -> None:
-    assert fact_of(sentence) == Fact(kind, tuple(numbers))
+    assert parse_fact(sentence) == Fact(kind, tuple(numbers))
     # A fit with several settings wrote the same facts with a prefix.
-    assert fact_of(f"in some settings {sentence}") == Fact("setting", (kind, *numbers))
+    assert parse_fact(f"in some settings {sentence}") == Fact("setting", (kind, *numbers))
 
 
 def test_every_kind_has_an_old_sentence() -> None:
     later = {
         "some-rows-where", "person-by", "edges", "thresholds", "scaled-bound", "unclipped",
         "first-rows", "distinct-rows", "clamped-pair", "counted-outside", "clipped-units",
+        "scaled-bounds",
         "record-weights", "summed-weights", "divided-by-weight", "chosen-record-weights",
         "weighted-iterations-or-mean", "weighted-iterations",
     }  # fmt: skip
@@ -42,11 +42,11 @@ def test_every_kind_has_an_old_sentence() -> None:
 
 
 def test_plurals_and_large_numbers_of_old_sentences() -> None:
-    assert fact_of("the list of 1 item") == Fact("items", (1,))
-    assert fact_of("the list of 12,345 items") == Fact("items", (12345,))
-    assert fact_of("a clipping bound of 1e-05") == Fact("gradient-bound", (1e-5,))
-    assert fact_of("our tariffs, as printed") == Fact("stated", ("our tariffs, as printed",))
-    assert fact_of("in some settings our tariffs").kind == "stated"
+    assert parse_fact("the list of 1 item") == Fact("items", (1,))
+    assert parse_fact("the list of 12,345 items") == Fact("items", (12345,))
+    assert parse_fact("a clipping bound of 1e-05") == Fact("gradient-bound", (1e-5,))
+    assert parse_fact("our tariffs, as printed") == Fact("stated", ("our tariffs, as printed",))
+    assert parse_fact("in some settings our tariffs").kind == "stated"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_plurals_and_large_numbers_of_old_sentences() -> None:
     ids=lambda sentence: sentence[:40],
 )
 def test_a_sentence_of_another_form_stays_as_stated(sentence: str) -> None:
-    assert fact_of(sentence) == Fact("stated", (sentence,))
+    assert parse_fact(sentence) == Fact("stated", (sentence,))
     values = {**of().to_dict(), "public": [sentence]}
     read = dg.Guarantee.from_dict(values)
     assert read.public == (Fact("stated", (sentence,)),)

@@ -25,7 +25,6 @@ def model() -> LinearRegression:
 
 
 def fitted(sent: bytes, copies: int = 0) -> str:
-    """Fit the received object, or a copy of it, and return its guarantee or the error."""
     found: Any = pickle.loads(sent)
     for _ in range(copies):
         found = clone(pickle.loads(pickle.dumps(found)))

@@ -19,8 +19,6 @@ from dpgrain.units import Level
 
 @dataclass(frozen=True)
 class Own(Event):
-    """ε for each user."""
-
     epsilon0: float
 
     @property

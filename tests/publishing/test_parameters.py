@@ -25,7 +25,6 @@ DOORS: dict[tuple[str, str], Any] = {
 
 
 def known(hint: Any) -> Any:
-    """A type as text, with classes shown by their names."""
     if get_origin(hint) in (Union, types.UnionType):
         return frozenset(map(known, get_args(hint)))
     if get_args(hint) and get_origin(hint) not in (ndarray, Solver):

@@ -1,22 +1,36 @@
-"""Reserved releases are charged as one, before any of them reads anything."""
+"""Publishing: refusals, reservations and functions that publish a query."""
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from operator import add
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from tests.publishing import cases
-from tests.refusals import no_room
+from tests.refusals import no_room, refused_when_forked, refuses
 
 import dpgrain as dg
+from dpgrain.means.user_mean import MeanOfUsers, mean_of_users
 from dpgrain.publishing import Price
 from dpgrain.publishing.origins import ArrayOrigin, array_origin
-from dpgrain.publishing.publish import before_publishing, before_resuming, reserve
+from dpgrain.publishing.publish import (
+    Reservation,
+    before_publishing,
+    before_resuming,
+    published,
+    publishes,
+    reserve,
+)
 from dpgrain.publishing.query import Query
 from dpgrain.scope.regions import EVERYTHING, LabelSet, Region, Side
 
@@ -157,9 +171,120 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     for epsilon in (10.0, 11.0, 50.0):
         dg.count(table, unit=dg.User(), epsilon=epsilon, delta=1e-6)
-        print(epsilon, [each.category.__name__ for each in caught])
-"""
+        print(epsilon, [each.category.__name__ for each in caught])"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
         "10.0 []", "11.0 ['EpsilonWarning']", "50.0 ['EpsilonWarning']"
     ]  # fmt: skip
+
+
+def _guarantee(**options: Any) -> dg.Guarantee:
+    table = options.pop("table", None) or cases.table()
+    asked = {**cases.USER, "epsilon": 0.5, "delta": 1e-7, "clip": 5.0, **options}
+    return dg.count.query(table, **asked).plan.guarantee
+
+
+def _held(*guarantees: dg.Guarantee) -> Reservation:
+    return Reservation(reduce(add, guarantees), guarantees)
+
+
+def test_each_release_is_taken_once() -> None:
+    held = _held(_guarantee(), _guarantee(), _guarantee(epsilon=0.2))
+    for promise in (_guarantee(), _guarantee(epsilon=0.2), _guarantee()):
+        held.take(promise)
+    for promise in (_guarantee(), _guarantee(epsilon=0.2)):
+        with pytest.raises(dg.ParameterError, match="not part of the reservation"):
+            held.take(promise)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: _guarantee(epsilon=0.4),
+        lambda: _guarantee(relation="replace"),
+        lambda: _guarantee(table=dg.read(cases.ROWS.rename_columns(["me", *"pbc"]), user="me")),
+        lambda: _guarantee(table=cases.table().where(page="a")),
+    ],
+    ids=["noise", "relation", "users", "region"],
+)
+def test_different_release_is_rejected(other: Callable[[], dg.Guarantee]) -> None:
+    with pytest.raises(dg.ParameterError, match=r"not part of the reservation|do not compose"):
+        _held(_guarantee()).take(other())
+
+
+def test_of_many_threads_one_takes_it() -> None:
+    held, promise = _held(_guarantee(), _guarantee()), _guarantee()
+    start = threading.Barrier(16)
+
+    def take(_: int) -> bool:
+        start.wait()
+        try:
+            held.take(promise)
+        except dg.ParameterError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(16) as pool:
+        assert sum(pool.map(take, range(16))) == 2
+
+
+def test_release_happens_once() -> None:
+    asked = {**cases.USER, "epsilon": 0.5, "delta": 1e-7, "clip": 5.0}
+    query = dg.count.query(cases.table(), **asked)
+    held = _held(query.plan.guarantee)
+    assert held.publish(query).guarantee == query.plan.guarantee
+    with refuses("this", "already published"):
+        held.publish(dg.count.query(cases.unread(), **asked))
+
+
+def test_copy_in_another_process_is_rejected() -> None:
+    held = _held(promise := _guarantee())
+    refused_when_forked(lambda: held.take(promise), "another process")
+    held.take(promise)
+
+
+VECTORS, USERS = np.ones((20, 2)), np.arange(20)
+
+
+class People:
+    def __init__(self, vectors: Any) -> None:
+        self.vectors = vectors
+
+    def asked(self, *, epsilon: float, delta: float = 1e-6) -> Query[MeanOfUsers]:
+        return mean_of_users.query(
+            self.vectors, users=USERS, bound=2.0, epsilon=epsilon, delta=delta, method="clip"
+        )
+
+    mean = published(asked, "mean")
+
+
+def test_function_publishes_its_query() -> None:
+    def asked(vectors: Any, *, epsilon: float) -> Query[MeanOfUsers]:
+        return People(vectors).asked(epsilon=epsilon)
+
+    door = publishes(asked)
+    assert door.query is asked
+    assert door.__doc__ == "Publish the mean of all users."
+    assert inspect.signature(door).return_annotation == "MeanOfUsers"
+    with dg.budget(1.0, 1e-5) as whole:
+        assert 0.49 < door(VECTORS, epsilon=0.5).guarantee.epsilon() <= 0.5
+        assert whole.left < 1
+    with pytest.raises(TypeError, match="delta"):
+        door(VECTORS, epsilon=0.5, delta=0.1)  # type: ignore[call-arg]
+
+
+def test_method_publishes_the_query_of_another() -> None:
+    people = People(VECTORS)
+    with dg.budget(1.0, 1e-5) as whole:
+        assert 0.49 < people.mean(epsilon=0.5).guarantee.epsilon() <= 0.5
+        left = whole.left
+        assert people.asked(epsilon=0.5).plan.guarantee.level == "user"
+        assert whole.left == left < 1
+    assert (People.mean.__name__, People.mean.__qualname__) == ("mean", "People.mean")
+    assert People.mean.__doc__ == "Publish the mean."
+    mean, asked = (inspect.signature(method) for method in (People.mean, People.asked))
+    assert mean.parameters == asked.parameters
+    assert (mean.return_annotation, asked.return_annotation) == (
+        "MeanOfUsers",
+        "Query[MeanOfUsers]",
+    )

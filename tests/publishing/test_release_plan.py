@@ -83,6 +83,16 @@ def test_plan_lists_the_budget_shares_of_its_parts() -> None:
         "clipped units": 0.05,
         "sums": 0.665,
     }
+    scaled = dg.count.query(cases.table(), by="page", **options).plan
+    assert {part: round(share, 3) for part, share in scaled.shares.items()} == {
+        "selection": 0.3,
+        "alignment": 0.033,
+        "group scales": 0.04,
+        "bounds": 0.06,
+        "scaled bounds": 0.06,
+        "clipped units": 0.035,
+        "sums": 0.472,
+    }
     # A choice by Gumbel noise has no share of μ².
     items: dict[str, Any] = {"domain": ["a", "b"], "k": 1, "method": "gumbel"}
     chosen = dg.top.query(cases.table(), "page", **items, **options).plan

@@ -24,7 +24,7 @@ from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.publishing.facts import Fact
 from dpgrain.scope.regions import Region, Side, days
 from dpgrain.units import Level, Relation
-from dpgrain.words.risk_text import risk_lines
+from dpgrain.words.odds import risk_lines
 
 
 def of(event: Event, level: Level = "user", relation: Relation = "zero_out") -> dg.Guarantee:

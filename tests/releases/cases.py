@@ -58,7 +58,6 @@ def unread() -> dg.UserTable:
 
 
 def releases(spending: str, names: list[str] | None = None) -> str:
-    """The tables of releases, each with the same line on its budget."""
     listed = KINDS if names is None else {name: KINDS[name] for name in names}
     return "\n".join(f"[release.{name}]\n{lines}\n{spending}\n" for name, lines in listed.items())
 

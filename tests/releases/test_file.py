@@ -47,6 +47,16 @@ share = 0.25
 """
 MISTAKES: dict[str, tuple[str, str, str]] = {
     "table": ("[table]", "[tabel]", "'tabel' is not a table of a release file; did you mean"),
+    "key of a table above the tables": (
+        "report =",
+        'unit = "user"\nreport =',
+        "the file: 'unit' is a key of [budget]; move it there.",
+    ),
+    "path of a table": (
+        "source =",
+        "path =",
+        "[table] 'path' is not a key of [table]; did you mean source?",
+    ),
     "report": ('"all.html"', "5", "the file: report must be text, not 5."),
     "ending of the report": (
         '"all.html"',

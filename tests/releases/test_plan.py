@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -155,20 +156,17 @@ def test_a_plan_is_a_table_of_text(tmp_path: Path) -> None:
     plan = _plan(tmp_path, cases.BUDGET + cases.releases(EACH))
     lines = str(plan).splitlines()
     assert len(lines) == len(cases.KINDS) + 2
-    assert lines[0].split() == [
-        "release",
-        "publishes",
-        "share",
-        "ε",
-        "δ",
-        "standard",
-        "error",
-        "of",
-        "noise",
-    ]
+    columns = ["release", "publishes", "share", "ε at δ = 10⁻⁶", "standard error of noise"]
+    assert re.split("  +", lines[0]) == columns
     assert "published from" in lines[1]
     assert "fit logistic" in lines[-2]
     assert lines[-1].startswith("All releases together: ε = 2, δ = 10⁻⁶ per ")
+
+
+def test_one_release_has_the_epsilon_of_all(tmp_path: Path) -> None:
+    plan = _plan(tmp_path, cases.BUDGET + cases.releases("share = 1.0", ["count"]))
+    ((_, _, share, epsilon, _),) = plan.rows()
+    assert (share, epsilon) == ("1", "2")
 
 
 def test_expected_error_agrees_with_the_release(tmp_path: Path) -> None:

@@ -36,7 +36,6 @@ NASTY = [
 def histogram(
     items: list[str] | list[int], event: dg.accounting.Event | None = None
 ) -> dg.Histogram:
-    """A quickly built release; the report treats the noise as secret."""
     size = len(items)
     kind = pa.int64() if items and isinstance(items[0], int) else pa.string()
     event = event or Gaussian(3.7306, Contribution(coordinates="one"))

@@ -17,7 +17,6 @@ class Weights:
     """Weights of a layer.
 
     Args:
-        count: how many there are.
         requires_grad: True where they are trained.
     """
 
@@ -29,8 +28,6 @@ class Weights:
 
 
 class Network:
-    """A network with two layers, one of them frozen."""
-
     def parameters(self) -> list[Weights]:
         return [Weights(30), Weights(1000, requires_grad=False)]
 
@@ -48,6 +45,5 @@ GUARANTEE = dg.Guarantee(
 
 
 def trained(**changed: Any) -> Training:
-    """A network after forty steps."""
     made = Training(Network(), GUARANTEE, HISTORY, MEAN, (("Optimizer", "<b>Adam</b>"),), 3.0)
     return replace(made, **changed)

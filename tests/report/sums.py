@@ -34,7 +34,6 @@ class Written:
     page: str
 
     def rows(self, table: str) -> list[list[str]]:
-        """The cells of a table of that class, row by row."""
         found = re.search(rf'<table class="{table}">(.*?)</table>', self.page, re.DOTALL)
         assert found is not None, table
         rows = re.findall(r"<tr>(.*?)</tr>", found[1], re.DOTALL)
@@ -49,7 +48,6 @@ class Written:
 
     @property
     def text(self) -> str:
-        """The words of the page, in one line."""
         body = self.page[self.page.index("<body>") :]
         return " ".join(html.unescape(re.sub(r"<[^>]*>", "", body)).split())
 

@@ -28,7 +28,6 @@ def page_of(ledger: dg.Ledger, folder: Path) -> str:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> dg.Ledger:
-    """A ledger with a full day, a half-full one, and two promises."""
     whole = LastingPromise.of(dg.Element(cases.DAYS), 1.0, 1e-6).caps.mu
     wide = LastingPromise.of(dg.Element(cases.DAYS), 9.0, 1e-6)
     made = cases.made(tmp_path / "visits.ledger", cases.OF_DAYS, wide)

@@ -27,8 +27,6 @@ def _html(of: Any) -> str:
 
 
 class _Shown(HTMLParser):
-    """Cells, sentences and pictures."""
-
     def __init__(self, text: str) -> None:
         super().__init__()
         self.tags: list[str] = []

@@ -219,7 +219,6 @@ def _shortly(value: float) -> str:
 
 
 def _drawing(ax: Axes) -> str:
-    """The contents of axes, as text and numbers."""
     lines = [
         f"x: {ax.get_xscale()}, {ax.get_xlabel()!r}",
         f"y: {ax.get_yscale()}, {ax.get_ylabel()!r}",

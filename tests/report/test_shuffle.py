@@ -223,8 +223,8 @@ class TestPlan:
         few = ("--n-users", "100", "--epsilon", "8", "--delta", "1e-6")
         plan = json.loads(self.run(*few, "--json"))
         assert plan["honest"][-1]["epsilon"] is None
-        assert "no promise" in self.run(*few)
-        assert "no promise" not in self.run(*self.ASKED)
+        assert " none " in self.run(*few)
+        assert " none " not in self.run(*self.ASKED)
 
     @pytest.mark.parametrize(
         ("words", "sentence"),

@@ -100,7 +100,6 @@ def test_plots_are_of_a_measure() -> None:
     axes = [Figure().subplots() for _ in range(2)]
     assert training.plot(axes[0]).get_ylabel() == "accuracy"
     loss = training.plot(axes[1], measure="loss")
-    # A value that is not finite is left out.
     assert cases.y(loss.lines[0]) == [2.0, 1.0]
     with refuses("measure", "'accuracy'"):
         training.plot(measure="f1")

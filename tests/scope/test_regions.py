@@ -26,7 +26,6 @@ from dpgrain.scope.regions import (
     microseconds,
 )
 
-# A record of two columns: a small whole number, or nothing, in each.
 VALUES = (*range(6), None)
 RECORDS = list(itertools.product(VALUES, VALUES))
 COLUMNS = ("a", "b")

@@ -11,12 +11,10 @@ from scipy.optimize import linprog
 
 from dpgrain.shared_records.sharing import SharedAmounts
 
-#: A row: its owners, and its contribution.
 Row: TypeAlias = tuple[tuple[int, ...], int]
 
 
 def sharing_of(rows: Sequence[Row], bound: int | Sequence[int], times: int = 1) -> SharedAmounts:
-    """The rows as one cell, with one bound for all or one for each person."""
     row = [place for place, (owners, _) in enumerate(rows) for _ in owners]
     person = [owner for owners, _ in rows for owner in owners]
     bounds = [bound] * (max(person, default=-1) + 1) if isinstance(bound, int) else list(bound)
@@ -42,7 +40,6 @@ def by_program(sharing: SharedAmounts) -> float:
 
 
 def some_rows(rng: np.random.Generator, rows: int, people: int, owners: int) -> list[Row]:
-    """Random rows."""
     return [
         (
             tuple(sorted(set(rng.integers(0, people, rng.integers(1, owners + 1)).tolist()))),
@@ -64,5 +61,4 @@ def all_tables(people: int, most: int, owners: int, amounts: Sequence[int]) -> l
 
 
 def without(rows: Sequence[Row], person: int) -> tuple[Row, ...]:
-    """The rows that a person does not own."""
     return tuple(row for row in rows if person not in row[0])

@@ -16,13 +16,19 @@ from tests.shared_records.cases import Row, all_tables, by_program, sharing_of, 
 from dpgrain.auditing.epsilon_bounds import probability_lower_bound, probability_upper_bound
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.publishing import draws
-from dpgrain.shared_records.extension import BoundSearch, extension, maximum_flow, two_owner_flow
+from dpgrain.shared_records.extension import (
+    BoundSearch,
+    extension,
+    maximum_flow,
+    presolve,
+    two_owner_flow,
+)
 from dpgrain.shared_records.owned_rows import OwnedRows
+from dpgrain.shared_records.sharing import SharedAmounts
 from dpgrain.units import RELATIONS, Relation
 
 
 def _twice(rows: Sequence[Row], bound: int) -> float:
-    """Twice the extension."""
     return float(extension(sharing_of(rows, bound))[0])
 
 
@@ -188,13 +194,12 @@ def _pairs(rows: list[Row] | tuple[Row, ...], unit: float = 1.0) -> OwnedRows:
     row = np.array([i for i, (owners, _) in enumerate(rows) for _ in owners], dtype=np.int64)
     person = np.array([owner for owners, _ in rows for owner in owners], dtype=np.int64)
     held, cell = np.ones(len(rows), dtype=np.bool_), np.zeros(len(rows), dtype=np.int64)
-    return OwnedRows.of(
+    return OwnedRows.create(
         row, person, held, cell, 1, np.array([x * unit for _, x in rows], dtype=float)
     )
 
 
 def _looks(search: BoundSearch, pairs: OwnedRows) -> list[int]:
-    """The numbers of people, in 2^-11ths, that receive noise."""
     seen = []
 
     def noisy(sums: np.ndarray, scale: float, *, source: object) -> np.ndarray:
@@ -214,7 +219,7 @@ def _looks(search: BoundSearch, pairs: OwnedRows) -> list[int]:
 def test_one_person_moves_a_query_by_the_sensitivity(
     people: int, most: int, relation: Relation
 ) -> None:
-    search = BoundSearch.of(1.0, 1.0, 4.0, level="user", relation=relation)
+    search = BoundSearch.create(1.0, 1.0, 4.0, level="user", relation=relation)
     limit, farthest = search.sensitivity * 2**11, 0.0
     tables = all_tables(people, most, 2, (1, 2))
     looks = {tuple(table): _looks(search, _pairs(table)) for table in tables}
@@ -246,16 +251,16 @@ def test_removal_moves_a_query_by_two_replacement_by_three() -> None:
     rest = [*full, *full_later]
     more: list[Row] = [((0, 1), 1), ((0, 2), 1)]
     less: list[Row] = [((0, 3), 1)]
-    search = BoundSearch.of(1.0, 1.0, 4.0, level="user", relation="zero_out")
+    search = BoundSearch.create(1.0, 1.0, 4.0, level="user", relation="zero_out")
     none, two, one = (_looks(search, _pairs([*rest, *rows]))[0] for rows in ([], more, less))
     assert (two - none, none - one) == (2 * 2**11, 2**11)
     assert two - none <= search.sensitivity * 2**11
-    exchanged = BoundSearch.of(1.0, 1.0, 4.0, level="user", relation="replace")
+    exchanged = BoundSearch.create(1.0, 1.0, 4.0, level="user", relation="replace")
     assert two - one == 3 * 2**11 <= exchanged.sensitivity * 2**11
 
 
 def test_noise_has_the_charged_scales() -> None:
-    search = BoundSearch.of(1.0, 1.0, 8.0, level="user", relation="zero_out")
+    search = BoundSearch.create(1.0, 1.0, 8.0, level="user", relation="zero_out")
     scales = []
 
     def noisy(sums: np.ndarray, scale: float, *, source: object) -> np.ndarray:
@@ -271,7 +276,7 @@ def test_noise_has_the_charged_scales() -> None:
 
 def test_query_is_bounded_by_large_people_and_decreases() -> None:
     rng = np.random.default_rng(2)
-    search = BoundSearch.of(1.0, 1.0, 64.0, level="user", relation="zero_out")
+    search = BoundSearch.create(1.0, 1.0, 64.0, level="user", relation="zero_out")
     for _ in range(20):
         rows: list[Row] = [
             (tuple(sorted({int(a), int(b)})), int(x))
@@ -287,7 +292,7 @@ def test_query_is_bounded_by_large_people_and_decreases() -> None:
 
 def test_search_ends_if_few_people_have_more() -> None:
     rows: list[Row] = [((i,), 1) for i in range(2000) for _ in range(10)]
-    search = BoundSearch.of(5.0, 1.0, 2.0**20, level="user", relation="zero_out")
+    search = BoundSearch.create(5.0, 1.0, 2.0**20, level="user", relation="zero_out")
     found = [float(search.bounds(search.find(_pairs(rows), SeededSource(i)))[0]) for i in range(20)]
     assert min(found) == 16.0
     assert np.median(found) == 16.0
@@ -297,7 +302,7 @@ def test_search_ends_if_few_people_have_more() -> None:
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_event_costs_the_requested_budget(relation: Relation) -> None:
-    search = BoundSearch.of(0.3, 1.0, 64.0, level="element", relation=relation)
+    search = BoundSearch.create(0.3, 1.0, 64.0, level="element", relation=relation)
     assert 0.299 < search.event.epsilon(relation=relation) <= 0.3
 
 
@@ -309,7 +314,7 @@ TRIALS, LOOKS = 40_000, 8
 def all_fail(search: BoundSearch, people: int) -> int:
     """In how many cells, with n people of many rows each, all of several queries fail."""
     owners = np.arange(people * TRIALS)
-    pairs = OwnedRows.of(
+    pairs = OwnedRows.create(
         owners,
         owners,
         np.ones(owners.size, dtype=np.bool_),
@@ -334,3 +339,45 @@ def test_audit_of_private_bounds(relation: Relation) -> None:
     )
     claimed = search.event.epsilon(relation=relation)
     assert 0.1 * claimed < math.log(low / high) <= claimed
+
+
+@pytest.mark.parametrize("owners", [1, 2, 4])
+def test_nothing_is_lost(owners: int) -> None:
+    rng = np.random.default_rng(owners)
+    for _ in range(60):
+        rows = some_rows(rng, int(rng.integers(1, 9)), 5, owners)
+        sharing = sharing_of(rows, rng.integers(0, 10, 5).tolist())
+        taken, rest = presolve(sharing)
+        assert float(taken[0]) + by_program(rest) == pytest.approx(by_program(sharing))
+        assert not rest.amount.size or rest.owners().min() > 1
+
+
+def test_a_chain_of_people_is_solved_whole() -> None:
+    chain = [((place, place + 1), 3) for place in range(20)]
+    taken, rest = presolve(sharing_of(chain, 4))
+    assert rest.amount.size == 0
+    assert float(taken[0]) == pytest.approx(by_program(sharing_of(chain, 4)))
+
+
+def test_a_ring_is_left() -> None:
+    ring = [((0, 1), 3), ((1, 2), 3), ((0, 2), 3)]
+    taken, rest = presolve(sharing_of(ring, 4))
+    assert taken.tolist() == [0]
+    assert rest.amount.size == 3
+
+
+def test_cells_are_independent() -> None:
+    sharing = sharing_of([((0,), 9), ((1,), 2)], 5)
+    sharing.cell[1] = 1
+    two = type(sharing)(sharing.amount, sharing.row, sharing.person, sharing.bound, sharing.cell, 2)
+    assert presolve(two)[0].tolist() == [5, 2]
+
+
+def test_rows_exceeding_64_bits_count_up_to_the_bound() -> None:
+    """With one owner, only own or also shared rows: an overflowing sum would count as small."""
+    size, bound = 2**60, 2**61
+    for count in (4, 8, 9, 16, 17):
+        alone = np.arange(count), np.zeros(count, dtype=np.int64)
+        taken, rest = presolve(SharedAmounts.create(np.full(count, size), *alone, bound))
+        assert taken.tolist() == [bound]
+        assert rest.amount.size == 0

@@ -11,7 +11,7 @@ def _pairs(number: list[float] | None = None) -> OwnedRows:
     row, person = np.array([2, 0, 0, 1, 0]), np.array([1, 0, 1, 0, 0])
     numbers = None if number is None else np.array(number)
     held = np.array([True, True, True, True])
-    return OwnedRows.of(row, person, held, np.array([0, 0, 1, 0]), 2, numbers)
+    return OwnedRows.create(row, person, held, np.array([0, 0, 1, 0]), 2, numbers)
 
 
 def test_owner_is_once_per_row_and_ownerless_rows_dropped() -> None:
@@ -31,7 +31,7 @@ def test_amounts_are_truncated_to_whole_steps_and_the_bound() -> None:
 
 def test_row_without_value_is_dropped() -> None:
     held = np.array([True, False])
-    pairs = OwnedRows.of(np.array([0, 1]), np.array([0, 1]), held, np.array([0, -1]), 1, None)
+    pairs = OwnedRows.create(np.array([0, 1]), np.array([0, 1]), held, np.array([0, -1]), 1, None)
     assert pairs.cell.size == 1
 
 
@@ -43,5 +43,5 @@ def test_rows_of_some_cells() -> None:
 
 def test_nothing() -> None:
     none = np.zeros(0, dtype=np.int64)
-    pairs = OwnedRows.of(none, none, np.zeros(0, dtype=np.bool_), none, 1, None)
+    pairs = OwnedRows.create(none, none, np.zeros(0, dtype=np.bool_), none, 1, None)
     assert pairs.within(np.array([4]), np.array([1.0])).amount.size == 0

@@ -28,6 +28,6 @@ def test_sums_are_integers_beyond_floats() -> None:
 def test_a_load_beyond_64_bits_is_large() -> None:
     """An overflowing sum would belong to a person without a bound."""
     ones = np.full(5, 2**62)
-    sharing = SharedAmounts.of(ones, np.arange(5), np.zeros(5, dtype=np.int64), 2**62)
+    sharing = SharedAmounts.create(ones, np.arange(5), np.zeros(5, dtype=np.int64), 2**62)
     assert sharing.load().tolist() == [2**63 - 1]
     assert (sharing.load() > sharing.bound).all()

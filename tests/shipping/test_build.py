@@ -59,7 +59,6 @@ def test_links_unusable_on_a_package_index_are_reported() -> None:
     page = "![A](docs/a.png) [b](https://example.org/b_(c)) [a long\nname](docs/c.md#d) [e]: (f)"
     assert build.unlinked(page) == ["docs/a.png", "docs/c.md#d"]
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    # The repository has no public address yet that they could begin with.
     with (ROOT / "pyproject.toml").open("rb") as file:
         named = "urls" in tomllib.load(file)["project"]
     assert named != bool(build.unlinked(readme))

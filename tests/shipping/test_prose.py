@@ -54,6 +54,25 @@ def test_docstrings_and_comments_are_read() -> None:
     assert words == 14
 
 
+def test_assigned_texts_and_code_are_not_prose() -> None:
+    module = f'"""Two texts."""\n\nONE = """\n{WORSE}"""\n\nwhoever = told\n\nTWO = """\n"""\n'
+    assert prose.found(Path("a.py"), module) == ([], 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "hits"),
+    [
+        ("test_a_b_c_d_e_f_g_h_i", 0),
+        ("test_a_b_c_d_e_f_g_h_i_j", 1),
+        ("test_rows_that_are_dropped", 1),
+        ("test_whole_users", 0),
+    ],
+)
+def test_long_names_of_tests_are_found(name: str, hits: int) -> None:
+    found, _ = prose.found(Path("a.py"), f"def {name}() -> None:\n    pass\n")
+    assert found == [f"a test name: {name}"] * hits
+
+
 def test_a_file_above_its_limit_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -23,7 +23,6 @@ HEADLINE: dict[str, Any] = {
 
 
 def small(kind: type[Any] = VectorSum, coins: int = 6) -> Any:
-    """A protocol with few coins, so that laws have few outcomes."""
     protocol = kind(n_users=3, dim=2, epsilon=8.0, delta=1e-3, honest_fraction=0.5)
     noise = PoissonNoise(2.0) if kind is PoissonSum else BinomialNoise(coins, 0.3)
     object.__setattr__(protocol, "design", Design(4, noise, 1e-6))

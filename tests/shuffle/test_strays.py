@@ -29,7 +29,6 @@ BASE: dict[str, Any] = {
     "honest_fraction": 0.5,
     "label": "spring",
 }
-#: Allowed differences between a device's protocol and a shuffler's.
 OTHER: dict[str, Any] = {
     "nothing": None,
     "round": 1,
@@ -43,7 +42,6 @@ OTHER: dict[str, Any] = {
     "bound": 2.0,
     "dim": 2,
 }
-#: A device's name for itself, and the transport's name for it.
 NAMES: dict[str, tuple[Any, Any]] = {
     "nobody": (None, None),
     "the same": ("ann", "ann"),

@@ -34,10 +34,10 @@ from dpgrain.statistics import run as run_module
 from dpgrain.statistics.bounds import ChosenBounds, RoughBounds
 from dpgrain.statistics.plan import ItemChoice
 from dpgrain.statistics.ranges import AutoRange, AutoTree
-from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools
 from dpgrain.tables.engines.protocol import Users
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import Dictionary, Groups
+from dpgrain.tables.split import OfAllGroups
 from dpgrain.tables.user_sums import UserContributions
 from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit
 
@@ -58,7 +58,7 @@ MAPPING = {"a": "x", "b": "x", "c": "y", "d": "z"}
 NAMES = ("who", "item", "cell", "x")
 
 
-def topic_of(item: str) -> str:
+def item_topic(item: str) -> str:
     return MAPPING[item]
 
 
@@ -66,13 +66,13 @@ UNITS: dict[str, Unit] = {
     "record": dg.Record(),
     "own": dg.Element("item"),
     "mapping": dg.Element(MAPPING),
-    "function": dg.Element(topic_of),
+    "function": dg.Element(item_topic),
     "column": dg.Element("cell"),
     "made": dg.Element("topic"),
     "made drop": dg.Element("few"),
     "user": dg.User(),
     "capped": dg.User(2, by="item"),
-    "capped function": dg.User(2, by=topic_of),
+    "capped function": dg.User(2, by=item_topic),
     "capped column": dg.User(2, by="cell"),
     "capped made": dg.User(2, by="topic"),
 }
@@ -90,13 +90,12 @@ def empty_table(schema: pa.Schema) -> dg.UserTable:
     table = dg.read(schema.empty_table(), user="who")
     if "cell" not in schema.names:
         return table
-    table = table.with_cells("topic", of="item", by=topic_of)
+    table = table.with_cells("topic", of="item", by=item_topic)
     few = dg.Elements.from_mapping({"a": "x", "c": "x"}, missing="drop")
     return table.with_cells("few", of="item", by=few)
 
 
 def with_rows(rows: pa.Table, **options: Any) -> dg.UserTable:
-    """The table of these rows; its schema is computed once."""
     known = empty_table(rows.schema)
     source: Any = known.source
     return dataclasses.replace(known, source=dataclasses.replace(source, table=rows), **options)
@@ -161,7 +160,6 @@ class Recorder:
 
 @contextmanager
 def recording(outcome: Outcome) -> Iterator[Recorder]:
-    """Take noise away and fix what is read off it; record what it would be added to."""
     recorder = Recorder()
 
     def law(name: str) -> Callable[..., IntArray]:
@@ -183,12 +181,15 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
 
     real_sums, real_norms = UserContributions.sums, UserContributions.norm_counts
     real_pooled, real_clipped = UserContributions.pooled_counts, UserContributions.clipped_units
+    real_directions = UserContributions.directions
     real_holders, real_narrowed = UserContributions.holders, UserContributions._narrowed
     real_holdings, real_select = UserContributions.holdings, run_module.select
 
     def sums(self: UserContributions, grid: Grid, **options: Any) -> IntArray:
-        recorder.labels = rows_of(self.dictionary.groups)
-        recorder.radius = grid.radius[self.dictionary.cell_rows(grid.radius.size)]
+        joined = isinstance(self._split, OfAllGroups)
+        recorder.labels = [()] if joined else rows_of(self.dictionary.groups)
+        rows = np.zeros(1, np.int64) if joined else self.dictionary.cell_rows(grid.radius.size)
+        recorder.radius = grid.radius[rows]
         return real_sums(self, grid, **options)
 
     def norm_counts(self: UserContributions, *rest: Any, **options: Any) -> IntArray:
@@ -230,6 +231,13 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         recorder.labels, recorder.radius = rows_of(self.dictionary.groups), units.radius
         return real_clipped(self, clip, units, **options)
 
+    def directions(self: UserContributions, edges: FloatArray, units: Grid) -> IntArray:
+        recorder.labels, recorder.radius = None, units.radius
+        return real_directions(self, edges, units)
+
+    def scales(noisy: FloatArray, *_: Any) -> FloatArray:
+        return np.asarray(2.0 ** -(np.arange(len(noisy)) % 3))
+
     def chosen(noisy: FloatArray, edges: FloatArray, *_: Any) -> ChosenBounds:
         bounds = np.resize(np.array(outcome.clip) * edges[0], len(noisy))
         return ChosenBounds(bounds, np.ones(len(noisy), dtype=np.bool_))
@@ -257,6 +265,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         patch.setattr(run_module, "choose_bounds", chosen)
         patch.setattr(marginals_module, "choose_bounds", chosen)
         patch.setattr(run_module, "bound_of_ratios", chosen)
+        patch.setattr(run_module, "group_scales", scales)
         patch.setattr(run_module, "rough_bounds", rough)
         patch.setattr(run_module, "pooled_bounds", pooled)
         for rule in (AutoRange, AutoTree):
@@ -265,6 +274,7 @@ def recording(outcome: Outcome) -> Iterator[Recorder]:
         patch.setattr(UserContributions, "norm_counts", norm_counts)
         patch.setattr(UserContributions, "pooled_counts", pooled_counts)
         patch.setattr(UserContributions, "clipped_units", clipped_units)
+        patch.setattr(UserContributions, "directions", directions)
         patch.setattr(UserContributions, "holders", holders)
         patch.setattr(UserContributions, "_narrowed", narrowed)
         patch.setattr(UserContributions, "holdings", holdings)
@@ -277,12 +287,10 @@ Ask: TypeAlias = Callable[[dg.UserTable], Any]
 def noised(
     ask: Ask, rows: Sequence[Row], outcome: Outcome, engine: Any = InMemory
 ) -> tuple[list[Noised], Any]:
-    """Every vector of a release, each with its event, and the release."""
     return noised_table(ask, table_of(rows, threads=1, engine=engine), outcome)
 
 
 def noised_table(ask: Ask, table: dg.UserTable, outcome: Outcome) -> tuple[list[Noised], Any]:
-    """The same of a table."""
     with recording(outcome) as recorder:
         release = ask(table)
     parts = list(release.guarantee.event.parts)
@@ -304,8 +312,6 @@ def noised_table(ask: Ask, table: dg.UserTable, outcome: Outcome) -> tuple[list[
 
 
 class Asked(NamedTuple):
-    """The unit and relation of the change."""
-
     level: Level
     relation: Relation
     units: int
@@ -396,7 +402,6 @@ def cell_in(name: str) -> Callable[[Row], Any]:
 
 
 def random_rows(rng: np.random.Generator, user: int | None, most: int = 6) -> list[Row]:
-    """Some rows of one user: heavy, repeated, with nulls, outside the domain, of bad numbers."""
     rows: list[Row] = []
     for _ in range(int(rng.integers(0, most))):
         item = [*ITEMS, "e", None][rng.integers(0, 6)]
@@ -435,7 +440,6 @@ def heavy(user: int, places: Sequence[tuple[str, str | None]], x: float, times: 
 
 
 def crafted_pairs(name: str, asked: Asked) -> Iterator[Pair]:
-    """The worst cases of the proofs."""
     replace, k = asked.relation == "replace", asked.units
     ends = [(4.0, -4.0), (-4.0, 4.0)]
     if asked.level == "user":
@@ -569,8 +573,6 @@ def own_level(name: str) -> Level:
 
 
 class Shifted:
-    """Noise that is always the same number of scales."""
-
     def __init__(self, patch: pytest.MonkeyPatch, scales: float) -> None:
         def drawn(scale: Any, size: int, *, source: Any) -> IntArray:
             return np.floor(np.broadcast_to(scale, (size,)) * scales).astype(np.int64)
@@ -668,6 +670,5 @@ def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def unclipped(self: Any, sums: FloatArray, grid: Grid, unit: float) -> FloatArray:
-    """Unclipped blocks on a grid: an injected bug."""
     row = self.cell if grid.bounds.size > 1 else np.zeros_like(self.cell)
     return np.asarray(np.floor(sums * np.repeat(unit / grid.step[row], self.lengths)))

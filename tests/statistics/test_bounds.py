@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from dpgrain.statistics.bounds import (
     RoughBounds,
     bound_of_ratios,
     choose_bounds,
+    group_scales,
     pooled_bounds,
     rough_bounds,
 )
@@ -48,13 +50,7 @@ def counted(norms: FloatArray, edges: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class Looks:
-    """Both noisy queries of the norms of some cells, (K, n), one block per user, as in a release.
-
-    Args:
-        norms: the norms.
-        noise: the noise multiplier of the sums.
-        seed: of the noise.
-    """
+    """Both noisy queries of the norms of some cells, (K, n), one block per user, as in a release."""
 
     norms: FloatArray
     noise: float = NOISE
@@ -476,3 +472,39 @@ def test_tiny_groups_do_not_lower_the_bound_of_ratios() -> None:
     )
     assert alone > 4
     assert both > alone / 1.5
+
+
+def directions_of(vectors: Any) -> FloatArray:
+    """The sums of (users, groups) vectors scaled to norm 1, by group and bin of norm."""
+    norm = np.linalg.norm(vectors, axis=1)
+    bins = np.minimum(np.searchsorted(ONE[1:], norm), ONE.size - 2)
+    sums = np.zeros((vectors.shape[1], ONE.size - 1))
+    np.add.at(sums.T, bins, vectors / norm[:, None])
+    return sums
+
+
+def test_scales_of_groups_follow_their_magnitudes() -> None:
+    # All users in all groups: √x. Each user in one group: x.
+    together = np.tile([256.0, 16.0, 16.0], (900, 1))
+    apart = np.repeat(np.diag([256.0, 16.0, 16.0]), 900, axis=0)
+    for vectors, smallest in ((together, 0.25), (apart, 0.0625)):
+        scales = group_scales(directions_of(vectors), ONE, 1e-3)
+        assert scales.tolist() == [1.0, smallest, smallest]
+
+
+@given(st.integers(0, 1000), st.integers(0, 12))
+def test_scales_of_groups_are_powers_of_two(seed: int, groups: int) -> None:
+    rng = np.random.default_rng(seed)
+    sums = rng.normal(scale=SD, size=(groups, ONE.size - 1))
+    sums[: groups // 2] += rng.exponential(300, ONE.size - 1)
+    scales = group_scales(sums, ONE, SD)
+    assert scales.shape == (groups,)
+    assert np.isin(scales, 2.0 ** -np.arange(9)).all()
+    assert not groups or scales.max() == 1
+
+
+def test_like_groups_and_noise_have_no_scales() -> None:
+    like = directions_of(np.random.default_rng(0).poisson(3, size=(2000, 30)) + 0.01)
+    for sums in (like, np.zeros((30, ONE.size - 1))):
+        scales = np.array([group_scales(noisy(sums, seed), ONE, SD) for seed in range(100)])
+        assert (scales == 1).all(axis=1).mean() > 0.95

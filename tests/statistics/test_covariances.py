@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,7 +25,6 @@ EXACT: dict[str, Any] = {
 
 
 def drawn(name: str, n: int, rng: np.random.Generator) -> tuple[Any, Any]:
-    """Two columns of numbers."""
     z, w = rng.normal(size=(2, n))
     match name:
         case "nothing":
@@ -195,3 +195,44 @@ def test_ranges_at_the_ends_of_all_numbers() -> None:
             dg.covariance(table, "x", "x", bounds=wide, other_bounds=wide, **EXACT)
     found = dg.correlation(table, "x", "x", bounds=(0, 1e-310), other_bounds=(0, 1), **EXACT)
     assert round(found.count[0]) == 9
+
+
+@pytest.mark.parametrize("name", ["covariance", "correlation"])
+def test_the_share_of_pairs_outside_is_estimated_on_request(name: str, tmp_path: Path) -> None:
+    """A twentieth of the pairs is outside of one range, and a twentieth of the other."""
+    x, y = np.tile(np.arange(20.0), 200), np.repeat(np.arange(20.0), 200)
+    x[:5], y[5:10] = np.nan, np.inf
+    table = dg.read(pa.table({"who": range(4000), "x": x, "y": y}), user="who")
+    query = getattr(dg, name).query(
+        table, "x", "y", bounds=(0, 18), other_bounds=(1, 19), estimate_clipping=True,
+        unit=dg.User(), epsilon=1.0, delta=1e-6, random_state=1,
+    )  # fmt: skip
+    assert query.plan.shares["values outside"] == pytest.approx(0.05, rel=1e-3)
+    assert query.plan.guarantee.epsilon() <= 1.0
+    assert "counted with 5% of the budget" in " ".join(str(query.plan.guarantee).split())
+    release = dg.publish(query)
+    truth = 1 - 0.95**2
+    assert truth < release.metadata.beyond < truth + 0.02
+    assert release.metadata.outside == pytest.approx(truth, abs=0.01)
+    assert [kind for kind, *_ in release.metadata.care] == ["clamped"]
+    text = " ".join(str(release).split())
+    assert "% of pairs, averaged over users, were outside the stated bounds and clamped" in text
+    assert "% of all pairs of x and y of one user were outside" in " ".join(
+        release.explain().split()
+    )
+    again = dg.Release.load(release.save(tmp_path / "x.parquet"))
+    assert (again.hash, repr(again)) == (release.hash, repr(release))
+    stored = dg.Query.from_dict(query.to_dict(), inputs={"table": table})
+    assert stored.to_dict() == query.to_dict()
+
+
+def test_pairs_are_not_counted_without_request() -> None:
+    table = dg.read(pa.table({"who": [1, 2], "x": [1.0, 2.0], "y": [1.0, 2.0]}), user="who")
+    options: dict[str, Any] = {
+        "bounds": (0, 1), "other_bounds": (0, 1), "unit": dg.User(), "epsilon": 1.0, "delta": 1e-6,
+    }  # fmt: skip
+    query = dg.covariance.query(table, "x", "y", **options)
+    assert "values outside" not in query.plan.parts
+    assert "Share beyond the stated bounds: not estimated." in str(dg.publish(query))
+    with pytest.raises(dg.ParameterError, match="estimate_clipping must be True or False"):
+        dg.covariance.query(table, "x", "y", **options, estimate_clipping="yes")  # type: ignore[arg-type]

@@ -36,7 +36,6 @@ class TestBinned(StatisticContract):
 
 
 def visits(sizes: Any, n_users: int | None = None) -> dg.UserTable:
-    """The people of a table with given numbers of rows."""
     who = np.repeat(np.arange(len(sizes)), sizes)
     return dg.read(pa.table({"who": who}), user="who", n_users=n_users, threads=1).per_user(
         n="count"

@@ -66,7 +66,6 @@ def no_rows() -> dg.UserTable:
 
 
 def in_memory(rows: Sequence[Row]) -> dg.UserTable:
-    """The table of these rows, in memory: thousands of neighbours in seconds."""
     source: Any = no_rows().source
     columns = list(zip(*rows, strict=True)) if rows else [()] * 4
     made = pa.table(columns, schema=source.table.schema)
@@ -232,7 +231,6 @@ def test_nothing_selected_is_an_empty_release(unit: str, clip: Any, tmp_path: Pa
 
 
 def contributions(engine: Engine, blocks: UnitBlocks, unit: float | None) -> UserContributions:
-    """Users' contributions to the public items, with weights in multiples of a unit or without."""
     groups = Groups.of(["item"], [pa.array(histograms.ITEMS)])
     cells = blocks.cells(groups, public=True)
     value, split = (None, None) if unit is None else ("w", Weight(unit))
@@ -242,7 +240,7 @@ def contributions(engine: Engine, blocks: UnitBlocks, unit: float | None) -> Use
 def true_sums(table: dg.UserTable, unit: Unit, *, weighted: bool, clip: float = 3.0) -> IntArray:
     with table.open_engine() as engine:
         data = contributions(
-            engine, UnitBlocks.of_unit(unit, table, ["item"]), 2.0**-20 if weighted else None
+            engine, UnitBlocks.for_unit(unit, table, ["item"]), 2.0**-20 if weighted else None
         )
         counts = data.norm_counts(np.array([1.0, 4, 16]), "l2")
         grid = Grid(np.array([clip]), 28)
@@ -253,7 +251,6 @@ def fed(
     held: int | None, each: int, memory: Memory, scan: Any, shift: int, threads: int,
     users: int | None = None,
 ) -> Feed:  # fmt: skip
-    """A feed with n keys, delivered in chunks of a given size."""
     return Feed(scan, shift, held or memory.keys, threads, call=each, sums=memory.sums, users=users)
 
 
@@ -292,8 +289,6 @@ CELLS = [None, "p", "q", "r"]
 
 
 class Sold(NamedTuple):
-    """A release and its charge."""
-
     name: str
     sums: Gaussian | Laplace
     bins: Gaussian | Laplace
@@ -324,12 +319,11 @@ def sold(name: str, norm: Norm, clip: float, weighted: bool, epsilon: float = 1.
 
 @functools.cache
 def blocks_of(name: str) -> UnitBlocks:
-    return UnitBlocks.of_unit(histograms.UNITS[name], no_rows(), ["item"])
+    return UnitBlocks.for_unit(histograms.UNITS[name], no_rows(), ["item"])
 
 
 @functools.lru_cache(maxsize=4096)
 def released_integers(rows: tuple[Row, ...], what: Sold) -> tuple[IntArray, IntArray]:
-    """The integer sums and bin counts of a release, before noise."""
     with in_memory(rows).open_engine() as engine:
         data = contributions(engine, blocks_of(what.name), 2.0**-30 if what.weighted else None)
         grid = Grid(np.array([what.clip]), grid_bits(what.sums.noise_multiplier), what.norm)
@@ -337,8 +331,6 @@ def released_integers(rows: tuple[Row, ...], what: Sold) -> tuple[IntArray, IntA
 
 
 class Asked(NamedTuple):
-    """The unit and relation of the change."""
-
     unit: str  # record, element, user
     relation: Relation
     units: int
@@ -357,7 +349,6 @@ WEIGHTS = [1.0, 1.0, 0.25, 3.0, 1000.0, 1e300, -5.0, math.nan, math.inf, 0.0]
 
 
 def random_rows(rng: np.random.Generator, user: int) -> list[Row]:
-    """Some rows of one user; heavy, repeated, of bad weights."""
     rows: list[Row] = []
     for _ in range(int(rng.integers(0, 7))):
         row = (
@@ -397,7 +388,6 @@ def heavy(user: int, *places: tuple[str, str | None], times: int = 50) -> list[R
 
 
 def crafted_pairs(name: str, asked: Asked) -> Iterator[Pair]:
-    """The worst cases of the proofs."""
     places = [("a", "p"), ("a", "q"), ("a", "r"), ("b", "p"), ("b", "q"), ("c", "r"), ("d", None)]
     cell = cell_of(name)
     if asked.unit == "user":
@@ -514,7 +504,6 @@ def audited(unit: Unit, rows: dict[str, Any], domain: Any, **options: Any) -> dg
 
 
 def by_item(release: dg.Histogram) -> Values:
-    """The estimates in the order of the items."""
     order = np.argsort(release.items.to_numpy(), kind="stable")
     return np.asarray(release.estimate[order])
 
@@ -524,7 +513,6 @@ def nobody() -> dict[str, Any]:
 
 
 def one_each(times: int = 20) -> dict[str, Any]:
-    """User i has item i, many times."""
     return {"who": np.repeat(np.arange(TESTS), times), "item": np.repeat(np.arange(TESTS), times)}
 
 
@@ -694,7 +682,7 @@ def test_selection_of_one_user_with_any_number_of_items() -> None:
     table = dg.read(pa.table({"who": np.ones(size), "item": np.arange(size)}).cast(
         pa.schema({"who": pa.int64(), "item": pa.int64()})), user="who")  # fmt: skip
     event = Selection(1.0, 3.0, 10, Contribution(block="user"))
-    blocks = UnitBlocks.of_unit(dg.User(), table, ["item"])
+    blocks = UnitBlocks.for_unit(dg.User(), table, ["item"])
     with table.open_engine() as engine:
         held = engine.distinct(["item"])
         data = UserContributions(engine, blocks, held, blocks.cells(held, public=False))
@@ -856,3 +844,65 @@ def test_sum_in_a_positive_range_has_a_lower_bound() -> None:
     )
     assert release.at_least is not None
     assert 0 < release.at_least[0] < 900_000
+
+
+PER_USER: dict[str, Any] = {"unit": dg.User(), "epsilon": 3.0, "delta": 1e-6}
+PUBLIC: dict[str, Any] = {"by": "group", "domain": list(range(13)), "noise": "gaussian"}
+
+
+@functools.cache
+def with_heavy_group() -> tuple[dg.UserTable, FloatArray]:
+    """Users with a few records in groups 1 to 12, others with hundreds in group 0; the counts."""
+    rng = np.random.default_rng(0)
+    who = np.repeat(np.arange(6160), [*rng.geometric(0.25, 6000), *rng.poisson(260, 160)])
+    group = np.where(who < 6000, rng.integers(1, 13, who.size), 0)
+    table = dg.read(pa.table({"who": who, "group": group}), user="who", threads=1)
+    return table, np.bincount(group).astype(np.float64)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_heavy_group_leaves_others_accurate(relation: Relation) -> None:
+    table, truth = with_heavy_group()
+    options: dict[str, Any] = {**PER_USER, **PUBLIC, "relation": relation}
+    common = dg.count(table, clip=300.0, random_state=0, **options)
+    releases = [dg.count(table, random_state=seed, **options) for seed in range(12)]
+    for release in releases:
+        assert release.clip[0] >= 4 * release.clip[1:].max()
+        ratio = release.std_error / release.clip
+        assert ratio == pytest.approx(np.full(13, ratio[0]))
+        assert "divided by the bound of their group" in str(release)
+    # Less noise than at a common bound that clips no one in the heavy group.
+    assert np.median([each.std_error[1:].max() for each in releases]) < common.std_error[0] / 2
+    error = np.array([(each.estimate - truth) / each.std_error for each in releases])
+    assert np.abs(error[:, 1:]).mean() < 1.5
+    assert np.mean([each.more["at_least"] <= truth for each in releases]) > 0.93
+    inside = [(each.low <= truth) & (truth <= each.high) for each in releases]
+    warned = [[bool(text) for text in each.row_warnings] for each in releases]
+    assert np.mean(np.array(inside) | np.array(warned)) > 0.93
+
+
+def test_scales_require_several_gaussian_sums_of_users() -> None:
+    table, _ = with_heavy_group()
+
+    def has_scales(**options: Any) -> bool:
+        parts = dg.count.query(table, **{**PER_USER, **options}).plan.parts
+        assert ("group scales" in parts) == ("scaled bounds" in parts)
+        return "group scales" in parts
+
+    assert has_scales(by="group")
+    assert has_scales(**PUBLIC)
+    assert not has_scales()
+    for other in (
+        {"domain": [0, 1]}, {"clip": 3.0}, {"noise": "laplace"},
+        {"unit": dg.Element("group")}, {"unit": dg.Record()},
+    ):  # fmt: skip
+        assert not has_scales(**{**PUBLIC, **other})
+
+
+def test_groups_without_scales_have_one_bound() -> None:
+    rng = np.random.default_rng(0)
+    who = np.repeat(np.arange(3000), rng.geometric(0.25, 3000))
+    rows = pa.table({"who": who, "group": rng.integers(0, 13, who.size)})
+    release = dg.count(dg.read(rows, user="who"), random_state=0, **PER_USER, **PUBLIC)
+    assert np.unique(release.clip).size == 1
+    assert "to at most l2 norm" in str(release)

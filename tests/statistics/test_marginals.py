@@ -34,7 +34,6 @@ def published(table: dg.UserTable, by: Any = ("item", "cell"), **options: Any) -
 
 
 def random_frame(rng: np.random.Generator, rows: int, sizes: Sequence[int]) -> pd.DataFrame:
-    """Rows with null and unknown values, and without user."""
     frame = pd.DataFrame({"who": pd.array(rng.integers(0, 30, rows), "Int64")})
     frame.loc[rng.random(rows) < 0.03, "who"] = pd.NA
     for i, size in enumerate(sizes):
@@ -222,7 +221,7 @@ def test_search_finds_units_clipped_by_their_number_of_kinds(
 
     def few(columns: Any, lengths: Any, *rest: Any) -> Any:
         squares = real(columns, lengths, *rest)
-        one = marginal_sums.IntPair.of(squares.low // 4, squares.high // 4)
+        one = marginal_sums.IntPair.create(squares.low // 4, squares.high // 4)
         return marginal_sums.IntPair(one.high, np.maximum(one.low, 1))
 
     monkeypatch.setattr(marginal_sums, "_squared_norms", few)
@@ -248,7 +247,7 @@ def test_search_finds_opposite_units_charged_as_if_orthogonal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Without a restriction on the precisions, one-way marginals of units may be more than √2 apart.
-    real = residuals_module.Residuals.of
+    real = residuals_module.Residuals.create
     monkeypatch.setattr(
         residuals_module.Residuals, "of", lambda *a, **_: real(*a, nonnegative=False)
     )

@@ -196,7 +196,7 @@ def test_means_of_mostly_clipped_users_are_flagged() -> None:
     }  # fmt: skip
     found = dg.mean(table, "x", by="cell", domain=list(range(60)), **options)
     (flag,) = {row["take care"] for row in found.to_arrow().to_pylist()}
-    assert "mean for each user first" in flag
+    assert "a mean for each user" in flag
     assert "Warning: at least" in str(found)
     norms = np.sqrt(
         np.bincount(who * 60 + cell, minlength=90_000).reshape(-1, 60) ** 2 @ np.ones(60)
@@ -209,7 +209,6 @@ def test_means_of_mostly_clipped_users_are_flagged() -> None:
 
 
 def incomes() -> dg.UserTable:
-    """8,000 people; 100 of them have more than 200,000."""
     rng = np.random.default_rng(4)
     x = np.minimum(rng.lognormal(9.4, 0.6, 8000), 199_999)
     x[:100] = 400_000
@@ -244,10 +243,8 @@ def test_the_share_beyond_stated_bounds_is_charged(name: str, tmp_path: Path) ->
     metadata = release.metadata
     assert metadata.outside == pytest.approx(1 / 80, rel=0.4)
     assert 1 / 80 < metadata.beyond < 0.02
-    assert warnings(metadata).startswith(
-        "values outside of the stated bounds were clamped (at least "
-    )
-    assert "at most 1." in " ".join(str(release).split())
+    assert warnings(metadata).startswith("values outside of the bounds were clamped (at least ")
+    assert "At most 1." in " ".join(str(release).split())
     again = dg.Release.load(release.save(tmp_path / "x.parquet"))
     assert (again.hash, again.metadata) == (release.hash, metadata)
     assert "at most 1." in release.write(tmp_path / "x.csv").read_text()
@@ -269,6 +266,34 @@ def test_limits_of_the_share_beyond_bounds_are_valid(unit: Unit, noise: Law) -> 
     ]  # fmt: skip
     assert np.mean(np.array(limits) >= 2 / 50) > 0.87
     assert np.median(limits) < 0.3
+
+
+@pytest.mark.parametrize("unit", [dg.Record(), dg.Element("g"), dg.Element("h"), dg.User()])
+def test_values_of_unlisted_groups_change_neither_share_nor_range(unit: Unit) -> None:
+    """Half of the rows are in a group that is not published, and have other values."""
+    who, x = np.arange(8000) % 4000, np.repeat([50.0, 5e6], 4000)
+    columns = {"who": who, "g": np.repeat(["a", "c", "b", "b"], 2000), "h": who % 3, "x": x}
+    table = dg.read(pa.table(columns), user="who")
+    options: dict[str, Any] = {
+        "by": "g", "domain": ["a", "c"], "unit": unit, "epsilon": 1.0, "delta": 1e-6, "random_state": 1,
+    }  # fmt: skip
+    stated = dg.mean(table, "x", bounds=(0, 100), estimate_clipping=True, **options)
+    assert stated.metadata.beyond is not None
+    assert stated.metadata.beyond < 0.02
+    assert not stated.metadata.care
+    assert "unlisted" not in str(stated)
+    found = dg.mean(table, "x", **options)
+    assert found.metadata.found is not None
+    assert 50 <= found.metadata.found[1] <= 64
+
+
+def test_a_release_without_groups_has_no_values_outside() -> None:
+    rows = pa.table({"who": [1], "g": ["a"], "x": [5.0]})
+    release = dg.sum(
+        dg.read(rows, user="who"), "x", by="g", bounds=(0, 1), estimate_clipping=True,
+        unit=dg.User(), epsilon=1.0, delta=1e-6, random_state=1,
+    )  # fmt: skip
+    assert not len(release)
 
 
 HEAVY: dict[str, Any] = {
@@ -306,7 +331,7 @@ def test_a_chosen_range_is_charged_for_its_share_outside(tmp_path: Path) -> None
     release = dg.publish(query)
     assert release.metadata.outside is None
     text = " ".join(str(release).split())
-    assert "covers the noise and twice the likely effect of clamping, not the clipping" in text
+    assert "covers the noise and the likely effect of clamping, not the clipping" in text
     again = dg.Release.load(release.save(tmp_path / "x.parquet"))
     assert (again.hash, again.high.tolist()) == (release.hash, release.high.tolist())
     x = -20 * (1 + np.random.default_rng(2).pareto(1.8, 6000))
@@ -324,9 +349,7 @@ def one_sided(name: str) -> Any:
 
 @pytest.mark.parametrize("statistic", ["mean", "sum"])
 @pytest.mark.parametrize("numbers", ["zeros", "negative"])
-def test_intervals_are_wider_on_the_side_of_the_clamped_numbers(
-    statistic: str, numbers: str
-) -> None:
+def test_intervals_are_wider_on_the_clamped_side(statistic: str, numbers: str) -> None:
     """Numbers below the range lower the truth, so the interval must be wider below."""
     for sign in (1, -1):
         x = sign * one_sided(numbers)
@@ -353,6 +376,38 @@ def test_values_far_outside_of_a_chosen_range_warn() -> None:
     assert all(
         "may be a large part" in text for text in release.to_arrow()["take care"].to_pylist()
     )
+
+
+def test_intervals_of_means_include_the_likely_effect_of_clipping() -> None:
+    """People with many records have larger values, and clipping lets them count less."""
+    rng = np.random.default_rng(0)
+    rows = np.ceil(rng.lognormal(1.0, 1.3, 3000)).astype(np.int64)
+    level = np.repeat(rng.normal(size=3000) + 0.5 * np.log(rows), rows)
+    x = np.exp(10 + 0.4 * level + 0.8 * rng.normal(size=level.size))
+    table = dg.read(pa.table({"who": np.repeat(np.arange(3000), rows), "x": x}), user="who")
+    silent, narrow = 0, 0
+    for seed in range(12):
+        release = dg.mean(table, "x", unit=dg.User(), epsilon=1.0, delta=1e-6, random_state=seed)
+        assert "the likely effect of clamping and clipping" in str(release)
+        silent += not release.low[0] <= x.mean() <= release.high[0]
+        narrow += release.estimate[0] - release.low[0] < 2.2 * release.std_error[0]
+    assert silent <= 3
+    assert not narrow
+
+
+def test_many_values_outside_of_a_chosen_range_warn() -> None:
+    """Values of many magnitudes: no bin of the largest stands out, but their share is counted."""
+    rng = np.random.default_rng(0)
+    x = np.exp2(rng.normal(11, 3.5, 12_000))
+    table = dg.read(pa.table({"who": np.repeat(np.arange(3000), 4), "x": x}), user="who")
+    silent, warned = 0, 0
+    for seed in range(12):
+        release = dg.mean(table, "x", unit=dg.User(), epsilon=0.3, delta=1e-6, random_state=seed)
+        kinds = [kind for kind, *_ in release.metadata.care]
+        silent += not (release.low[0] <= x.mean() <= release.high[0] or kinds)
+        warned += "clamped" in kinds
+    assert warned >= 3
+    assert silent <= 3
 
 
 def test_values_outside_need_stated_bounds() -> None:

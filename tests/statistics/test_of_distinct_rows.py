@@ -40,7 +40,6 @@ def asking(name: str, form: str, relation: Relation, **more: Any) -> cases.Ask:
 def worst(ask: cases.Ask, form: str, relation: Relation, level: Level) -> float:
     rng, asked = np.random.default_rng(3), cases.Asked(level, relation, 1)
     unit = FORMS[form][1]
-    # Elements of a user are items or cells.
     name = unit if unit != "user" and level == "element" else {"element": "own"}.get(level, level)
     crafted = list(cases.crafted_pairs(name, asked))
     pairs = [crafted[i] for i in rng.permutation(len(crafted))[:4]]

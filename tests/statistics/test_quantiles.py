@@ -57,7 +57,6 @@ def quantile_of(x: Any, q: float, side: str) -> float:
 
 
 def of_numbers(x: Any, kind: Any = None, **options: Any) -> dg.UserTable:
-    """A table with one number per person."""
     rows = pa.table({"who": np.arange(len(x)), "x": pa.array(x, kind)})
     return dg.read(rows, user="who", threads=1, **options)
 

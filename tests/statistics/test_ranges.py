@@ -141,14 +141,13 @@ def test_a_count_s_range_is_never_negative() -> None:
 
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("power", [1, 2])
-def test_the_likely_clamped_part_is_that_of_counts_and_their_tail(sign: int, power: int) -> None:
+def test_likely_clamped_part_sums_counts_and_tail(sign: int, power: int) -> None:
     rule = AutoRange()
     counts = np.zeros(rule.edges.size - 1)
     one = int(np.flatnonzero(rule.edges == 1)[0])
     counts[one : one + 4] = [8000.0, 2000.0, 500.0, 125.0]
     bounds = (1.0, 8.0) if sign > 0 else (-8.0, -1.0)
     found = rule.clamped(counts[::sign], 1e-6, bounds, power=power)
-    # No count is likely beyond a noise of 10⁻⁶.
     values = np.repeat(sign * math.sqrt(2) * 2.0 ** np.arange(4), [8000, 2000, 500, 125])
     kept = np.clip(values, *bounds)
     centre = kept.mean() if power > 1 else 0.0
@@ -162,7 +161,7 @@ def test_the_likely_clamped_part_is_that_of_counts_and_their_tail(sign: int, pow
     assert (hidden.above, hidden.below)[::sign][0] > 1.5 * beyond
 
 
-def test_a_careful_tail_falls_more_slowly_if_the_last_counts_do() -> None:
+def test_careful_tail_follows_slowly_falling_counts() -> None:
     slow = 8000 / 2.5 ** np.arange(12.0)
     seen = np.where(np.arange(12) < 4, slow, 0.0)
     plain, careful = (_tail(seen, slow, 30.0, careful=careful) for careful in (False, True))
@@ -181,7 +180,6 @@ def test_counts_around_the_fullest_bin_are_no_steep_tail() -> None:
 
 
 def nodes(numbers: FloatArray, rule: AutoTree, sd: float, rng: np.random.Generator) -> FloatArray:
-    """Noisy counts of the nodes of a tree of all magnitudes."""
     codes, _ = rule.tree(np.zeros(numbers.size, dtype=np.int64), numbers)
     counts = np.bincount(codes, minlength=rule.tree.corners)
     noisy: FloatArray = counts + rng.normal(0, sd, counts.size)
@@ -391,7 +389,7 @@ def test_ranges_of_many_groups_are_narrower(statistic: str, unit: Any) -> None:
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_small_numbers_beyond_a_range_of_one_sign_are_part_of_it(sign: int) -> None:
+def test_range_of_one_sign_includes_small_numbers(sign: int) -> None:
     rule = AutoRange()
     counts = np.zeros(rule.edges.size - 1)
     one = int(np.flatnonzero(rule.edges == 1)[0])

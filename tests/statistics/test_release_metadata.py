@@ -19,9 +19,9 @@ from dpgrain.statistics.statistic import (
 )
 from dpgrain.words.quantities import (
     clipping_effect,
-    contribution_of_record,
     description,
     post_processing,
+    record_contribution,
     warnings,
 )
 
@@ -73,7 +73,7 @@ def test_an_older_file_keeps_every_word(tmp_path: Path) -> None:
         for text in (warnings, post_processing):
             assert text(again.metadata) == text(release.metadata)
         page = again.report(tmp_path / "page.html").read_text(encoding="utf-8")
-        assert contribution_of_record(again.metadata) in page or again.statistic.of_items
+        assert record_contribution(again.metadata) in page or again.statistic.has_items
     assert made[2].metadata.processed == ("shrunk",)
     old = dg.Release.load(_without_facts(made[2], tmp_path / "old.parquet"))
     assert post_processing(old.consistent().metadata) == "shrunk, consistent"
@@ -95,8 +95,8 @@ def test_metadata_are_kinds_and_numbers_in_json() -> None:
     lines = description(asked)
     assert lines["weight"] == "x clamped to [0, 1]"
     assert lines["take care"] == (
-        "almost no numbers were found (3 in total, with a standard error of 40): ask the curator to "
-        "check the column and its decimal mark (--check); sentence of an older file"
+        "almost no numbers were found (3 ± 40): ask the curator to check the column (--check); "
+        "sentence of an older file"
     )
     assert "domain" not in lines
     assert asked.to_dict()["care"] == [care[0], "sentence of an older file"]

@@ -81,7 +81,7 @@ def test_contrasts_are_an_orthogonal_basis_of_integers(values: int) -> None:
 def test_answers_are_the_marginals_without_noise(sizes: list[int], workload: list[Columns]) -> None:
     counts = np.random.default_rng(1).integers(0, 50, math.prod(sizes))
     exact = tables(sizes, workload, counts)
-    residuals = Residuals.of(sizes, workload)
+    residuals = Residuals.create(sizes, workload)
     found = residuals.split(residuals.measure(exact))
     for one in workload:
         assert np.allclose(residuals.answer(found, one), exact[one], atol=1e-9)
@@ -92,7 +92,7 @@ def test_answers_are_the_marginals_without_noise(sizes: list[int], workload: lis
 def test_norm_agrees_with_explicit_matrices(
     sizes: list[int], workload: list[Columns], nonnegative: bool
 ) -> None:
-    residuals = Residuals.of(sizes, workload, nonnegative=nonnegative)
+    residuals = Residuals.create(sizes, workload, nonnegative=nonnegative)
     rng = np.random.default_rng(2)
     for _ in range(5):
         counts = rng.integers(0, 4, math.prod(sizes))
@@ -123,7 +123,7 @@ def test_norm_agrees_with_explicit_matrices(
 def test_record_has_norm_one_and_bounded_coefficient_sums(
     sizes: list[int], workload: list[Columns], nonnegative: bool
 ) -> None:
-    residuals = Residuals.of(sizes, workload, nonnegative=nonnegative)
+    residuals = Residuals.create(sizes, workload, nonnegative=nonnegative)
     one, coefficients = 1 << residuals.norm_bits, residuals.coefficients.values()
     assert one * (1 - 1e-4) < sum(coefficients) <= one
     assert sum(map(abs, coefficients)) < 1 << 35
@@ -133,7 +133,7 @@ def test_record_has_norm_one_and_bounded_coefficient_sums(
 
 @pytest.mark.parametrize(("sizes", "workload"), DOMAINS)
 def test_no_radius_is_below_the_exact_one(sizes: list[int], workload: list[Columns]) -> None:
-    residuals = Residuals.of(sizes, workload)
+    residuals = Residuals.create(sizes, workload)
     radius, start = residuals.radius(3.7, 11), 0
     for part, precision in residuals.precisions.items():
         for at in itertools.product(*(range(sizes[i] - 1) for i in part)):
@@ -150,7 +150,7 @@ def test_no_radius_is_below_the_exact_one(sizes: list[int], workload: list[Colum
 def test_covariances_agree_with_explicit_matrices(
     sizes: list[int], workload: list[Columns]
 ) -> None:
-    residuals = Residuals.of(sizes, workload)
+    residuals = Residuals.create(sizes, workload)
     size = residuals.radius(1.0, 0).size
     from_contrasts = {
         one: np.stack(
@@ -177,7 +177,7 @@ def test_covariances_agree_with_explicit_matrices(
 
 @pytest.mark.parametrize(("sizes", "workload"), DOMAINS)
 def test_energy_is_the_sum_of_squared_answers(sizes: list[int], workload: list[Columns]) -> None:
-    residuals = Residuals.of(sizes, workload)
+    residuals = Residuals.create(sizes, workload)
     exact = tables(sizes, workload, np.random.default_rng(3).integers(0, 9, math.prod(sizes)))
     right = sum(int((one**2).sum()) for one in exact.values())
     assert residuals.energy(residuals.measure(exact)) == pytest.approx(right)
@@ -185,7 +185,7 @@ def test_energy_is_the_sum_of_squared_answers(sizes: list[int], workload: list[C
 
 @pytest.mark.parametrize(("sizes", "workload"), DOMAINS)
 def test_precisions_have_the_least_squared_error(sizes: list[int], workload: list[Columns]) -> None:
-    residuals = Residuals.of(sizes, workload)
+    residuals = Residuals.create(sizes, workload)
 
     def error(precisions: dict[Columns, float]) -> float:
         cost = sum(
@@ -209,7 +209,7 @@ def test_closure_has_all_subsets_without_columns_of_one_value() -> None:
 
 
 def test_weights_have_few_bits_only_for_large_noise() -> None:
-    residuals = Residuals.of([3, 4], [(0, 1)])
+    residuals = Residuals.create([3, 4], [(0, 1)])
     assert residuals.weight_bits(10.0, 5.0) == 20
     most = residuals.largest_bound(5.0)
     assert residuals.weight_bits(most * 0.999, 5.0) == 4

@@ -51,8 +51,6 @@ def test_the_search_finds_unscaled_counts_of_values_outside(
 
 
 def curve(mu: float, delta: float) -> float:
-    """The ε of a Gaussian mechanism, from the formula."""
-
     def above(epsilon: float) -> float:
         one, two = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
         return float(log_ndtr(one) + np.log1p(-np.exp(epsilon + log_ndtr(two) - log_ndtr(one)))
@@ -211,7 +209,6 @@ class NoisySums(NamedTuple):
 
 
 def measured(ask: Callable[[dg.UserTable], Any], table: dg.UserTable) -> NoisySums:
-    """The noisy masses of a release; its estimates are a function of them."""
     seen: list[Any] = []
     real = run_module.noisy_sums
 
@@ -310,7 +307,6 @@ def test_audit_of_laplace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def many(
     ask: Callable[..., Any], rows: Sequence[Row], runs: int, read: Callable[[Any], float]
 ) -> Values:
-    """Values of a release, repeated with fresh noise."""
     table = cases.table_of(rows, threads=1, engine=InMemory)
     return np.array([read(ask(table, seed)) for seed in range(runs)])
 

@@ -24,7 +24,6 @@ from dpgrain.shared_records.extension import BoundSearch
 from dpgrain.statistics.group_estimates import Histogram
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Relation, Unit
 
-#: Owners, channel, amount.
 Row = tuple[tuple[str, ...], str, float]
 CHANNELS = ("x", "y", "z")
 PEOPLE = "abcde"
@@ -72,8 +71,6 @@ PUBLISH: dict[str, Callable[..., Histogram]] = {
 
 
 def _exact(publish: Callable[..., Histogram], rows: Sequence[Row], **asked: Any) -> Any:
-    """The numbers before noise, in standard deviations of it, and the release."""
-
     def none(event: object, sums: Any, scale: object, source: object) -> Any:
         return sums
 
@@ -94,14 +91,12 @@ def _rows(rng: np.random.Generator, count: int, owners: int) -> list[Row]:
 
 
 def _of(person: str, rows: Sequence[Row], channel: str | None = None) -> list[Row]:
-    """The rows of a person, in a channel or in all."""
     return [row for row in rows if person in row[0] and channel in (None, row[1])]
 
 
 def _neighbours(
     unit: Unit, relation: Relation, rng: np.random.Generator, owners: int
 ) -> tuple[list[Row], list[Row]]:
-    """Two tables that differ in one unit of person a."""
     channel = str(rng.choice(CHANNELS)) if unit.level == "element" else None
     rows = _rows(rng, int(rng.integers(2, 14)), owners)
     rest = [row for row in rows if row not in _of("a", rows, channel)]

@@ -52,6 +52,31 @@ def test_ends_follow_a_tail_and_the_noise() -> None:
     assert highs[-1] <= 7
 
 
+def test_visible_counts_next_to_the_ends_are_likely() -> None:
+    """A fifth of the stars are 1, which is not credible, but no noise in four cases of five."""
+    counts = np.zeros(66)
+    counts[2:8] = 15.0, 500.0, 800.0, 900.0, 300.0, 5.0
+    found = SmallIntegers(counts, 0.0, 12.0)
+    assert found.ends(5.0) == (2, 5)
+    assert found.likely[2:8].tolist() == [15.0, 500.0, 800.0, 900.0, 300.0, 0.0]
+    assert not found.likely[8:].any()
+
+
+@pytest.mark.parametrize("name", ["mean", "std"])
+def test_intervals_of_stars_include_the_likely_ones_outside(name: str) -> None:
+    rng = np.random.default_rng(0)
+    stars = np.clip(np.rint(3 + 1.1 * rng.normal(size=12_000)), 1, 5)
+    who = np.repeat(np.arange(3000), 4)
+    table = dg.read(pa.table({"who": who, "x": stars}), user="who")
+    truth, silent = float(getattr(np, name)(stars)), 0
+    for seed in range(20):
+        found = getattr(dg, name)(
+            table, "x", unit=dg.User(), epsilon=0.3, delta=1e-6, random_state=seed
+        )
+        silent += not (found.low[0] <= truth <= found.high[0] or found.metadata.care)
+    assert silent <= 3
+
+
 def test_sums_of_integers_include_zero() -> None:
     assert column(STARS).ends(5.0, from_zero=True) == (0, 5)
     assert column({-1: 3000}).ends(5.0, from_zero=True) == (-1, 0)
@@ -101,6 +126,18 @@ def test_answers_have_their_own_range(name: str, unit: Any) -> None:
     low, high = found.metadata.found
     assert low in (0.0, 1.0)
     assert high == 5.0
+
+
+@pytest.mark.parametrize("unit", [dg.Record(), dg.Element("g"), dg.User()])
+@pytest.mark.parametrize("name", ["mean", "std"])
+def test_a_single_integer_is_published(name: str, unit: Any) -> None:
+    rows = {"who": range(4000), "g": np.arange(4000) % 2, "x": np.full(4000, 7)}
+    found = getattr(dg, name)(
+        dg.read(pa.table(rows), user="who"), "x", by="g", domain=[0, 1], unit=unit,
+        random_state=1, **OPTIONS,
+    )  # fmt: skip
+    assert found.metadata.found == (6.0, 7.0)
+    assert (np.abs(found.estimate - (7 if name == "mean" else 0)) < 0.3).all()
 
 
 def test_limits_of_the_share_outside_are_valid() -> None:

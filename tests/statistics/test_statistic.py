@@ -19,7 +19,7 @@ from dpgrain.statistics.statistic import (
     SUM,
     Statistic,
     register,
-    statistic_of,
+    statistic_by_name,
 )
 from dpgrain.statistics.sums_query import SumsQuery
 from dpgrain.statistics.values import Moments
@@ -53,7 +53,6 @@ def sum_of_squares(
     domain: Any = None,
     random_state: Any = None,
 ) -> dg.Histogram:
-    """Publish what the squares of numbers between 0 and a bound add up to."""
     query = SquaresQuery.of(
         SQUARES, table, by, promise=Promise(unit, epsilon, delta, relation), clip=clip,
         domain=domain, value=value, measure=Moments.of(2), bounds=(0.0, high),
@@ -63,13 +62,10 @@ def sum_of_squares(
 
 
 class SquaresQuery(SumsQuery[dg.Histogram]):
-    """Query for sums of squares."""
-
     def release(self, measured: NoisySums) -> dg.Histogram:
-        """Return the sums, without the other moments."""
         assert isinstance(self.bounds, tuple)
         squares = replace(measured, masses=measured.masses[:, 2:])
-        return squares.as_histogram(scale=self.measure.stands_for(*self.bounds))
+        return squares.as_histogram(scale=self.measure.unit_value(*self.bounds))
 
 
 class TestSumOfSquares(StatisticContract):
@@ -140,4 +136,4 @@ def test_names_belong_to_one_statistic() -> None:
     with refuses("name", "'mean'"):
         register(Statistic("mean"))
     assert "mode" not in STATISTICS
-    assert statistic_of("mode") == Statistic("mode")
+    assert statistic_by_name("mode") == Statistic("mode")

@@ -24,7 +24,6 @@ def fits(statistic: str, name: str, shape: cases.Shape) -> bool:
     if mapped and (not shape.keys or shape.keys[0] != "item"):
         return False
     if name == "mapping" and shape.domain in ("selected", "mixed"):
-        # Its keys are the domain.
         return False
     if statistic in ("top", *cases.TOPS) and not shape.keys:
         return False
@@ -162,7 +161,6 @@ COVERED: dict[str, tuple[Callable[..., Any], list[str]]] = {
 
 
 def coverage(name: str, noise: str, runs: int, epsilon: float) -> float:
-    """The coverage of the 95% interval for the noiseless estimate."""
     ask, _ = COVERED[name]
     table = cases.table_of(cases.clean(), threads=1, engine=InMemory)
     options: dict[str, Any] = {"unit": dg.User(), "epsilon": epsilon, "delta": 1e-6, "noise": noise}

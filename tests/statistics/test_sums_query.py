@@ -33,7 +33,6 @@ def unread(**options: Any) -> dg.UserTable:
 
 
 GOOD: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
-# Each is called with the invalid argument.
 SUM: Any = dg.sum
 MEAN: Any = dg.mean
 QUANTILES: Any = dg.quantiles

@@ -150,7 +150,6 @@ def test_top_counts_different_users(
 
 
 def held_by_many(engine: Any = InMemory, **options: Any) -> dg.UserTable:
-    """800 users with 20 common items and 6 of 50 others each: most weight is wasted."""
     rng = np.random.default_rng(5)
     who = np.repeat(np.arange(800), 26)
     others = np.stack([20 + rng.permutation(50)[:6] for _ in range(800)])

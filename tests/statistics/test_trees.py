@@ -11,7 +11,6 @@ TREE = Tree(0.0, 1.0, 2)
 
 
 def noisy(counts: np.ndarray, sd: float, rows: int) -> np.ndarray:
-    """Noisy counts of all nodes, (rows, nodes)."""
     every = np.concatenate([counts.reshape(16, 16).sum(axis=1), counts])
     return every + np.random.default_rng(0).normal(0, sd, (rows, every.size))
 

@@ -104,7 +104,6 @@ def expected_sums(
 def found_sums(
     table: dg.UserTable, blocks: UnitBlocks, groups: Groups, clip: float, *, public: bool = True
 ) -> dict[tuple[Any, ...], float]:
-    """The integer sums of a release before noise."""
     cells = blocks.cells(groups, public=public)
     with table.open_engine() as engine:
         data = UserContributions(engine, blocks, groups, cells)

@@ -21,7 +21,7 @@ from dpgrain.units import Unit
 @pytest.mark.parametrize("unit", [dg.Record(), dg.User()])
 def test_records_and_users_need_no_cells(unit: Unit) -> None:
     table = cases.table_of()
-    blocks = UnitBlocks.of_unit(unit, table, ["page"])
+    blocks = UnitBlocks.for_unit(unit, table, ["page"])
     for keys in ((), ("month",), ("page", "month")):
         assert blocks.for_keys(keys, table) == (table, blocks)
 
@@ -54,7 +54,7 @@ def test_other_keys_have_the_same_blocks(
     unit, cell = CELLS[name]
     table = cases.table_of().with_cells("topic", of="page", by=cases.TOPICS)
     item = "page" if name in ("mapping", "drop", "error", "failing") else None
-    blocks = UnitBlocks.of_unit(unit, table, first, item)
+    blocks = UnitBlocks.for_unit(unit, table, first, item)
     table, other = blocks.for_keys(second, table)
     assert (other.named, other.max_elements) == (blocks.named, blocks.max_elements)
     groups = cases.groups_in_data(table, second)
@@ -72,7 +72,7 @@ def test_other_keys_have_the_same_blocks(
 def test_cell_with_several_groups_equals_no_group(cell: str) -> None:
     table = cases.table_of().with_cells("topic", of="page", by=cases.TOPICS)
     unit, _ = CELLS[cell]
-    blocks = UnitBlocks.of_unit(unit, table, ("page", "month"), "page")
+    blocks = UnitBlocks.for_unit(unit, table, ("page", "month"), "page")
     for keys in (("page",), ("month",), ("code",)):
         _, other = blocks.for_keys(keys, table)
         # Only if groups are cells may the text equate a block with one of them.
@@ -81,13 +81,13 @@ def test_cell_with_several_groups_equals_no_group(cell: str) -> None:
 
 def test_keys_determine_the_cell() -> None:
     table = cases.table_of()
-    blocks = UnitBlocks.of_unit(dg.Element("page"), table, ["month", "page"])
+    blocks = UnitBlocks.for_unit(dg.Element("page"), table, ["month", "page"])
     assert (blocks.key, blocks.alone) == (1, False)
     same, page = blocks.for_keys(["page"], table)
     assert same is table
     assert (page.key, page.alone) == (0, True)
     assert page.for_keys(["page", "month"], table)[1].alone is False
-    mapped = UnitBlocks.of_unit(dg.Element(cases.TOPICS), table, ["page"])
+    mapped = UnitBlocks.for_unit(dg.Element(cases.TOPICS), table, ["page"])
     assert mapped.alone is False
     assert mapped.for_keys(["month", "page"], table)[1].key == 1
 
@@ -108,7 +108,7 @@ def test_the_same_mapping_of_two_columns_makes_two_partitions() -> None:
     table = cases.table_of(pa.table({**cases.ROWS, "link": cases.ROWS["page"]}))
     table = table.with_cells("one", of="page", by=cases.TOPICS)
     table = table.with_cells("other", of="link", by=cases.TOPICS)
-    one, other = (UnitBlocks.of_unit(dg.Element(name), table, []) for name in ("one", "other"))
+    one, other = (UnitBlocks.for_unit(dg.Element(name), table, []) for name in ("one", "other"))
     assert "page" in one.named
     assert one.named != other.named
     assert one.partition != other.partition
@@ -121,7 +121,7 @@ def test_existing_column_is_not_mistaken_for_cells(taken: str) -> None:
     made = cases.table_of().with_cells(taken, of="page", by=lambda _: "one")
     other = cases.table_of().with_cells(taken, of="code", by=lambda _: "one")
     for table in (plain, made, other):
-        blocks = UnitBlocks.of_unit(dg.Element(cases.TOPICS), table, ["page"])
+        blocks = UnitBlocks.for_unit(dg.Element(cases.TOPICS), table, ["page"])
         more, found = blocks.for_keys((), table)
         assert found.cell_column != taken
         assert list(more.cells)[-1] == found.cell_column
@@ -132,11 +132,11 @@ def test_existing_column_is_not_mistaken_for_cells(taken: str) -> None:
 def test_unsuitable_units_gain_nothing_from_keys() -> None:
     table = cases.table_of()
     with refuses("by") as caught:
-        UnitBlocks.of_unit(dg.Element(cases.TOPICS), table, [])
+        UnitBlocks.for_unit(dg.Element(cases.TOPICS), table, [])
     cases.one_sentence(caught.value)
     for unit in (dg.Element(), dg.User(2)):
         with pytest.raises(dg.ParameterError, match=r"\(\) requires a partition") as caught:
-            UnitBlocks.of_unit(unit, table, [])
+            UnitBlocks.for_unit(unit, table, [])
         cases.one_sentence(caught.value)
 
 
@@ -145,7 +145,7 @@ def test_unsuitable_units_gain_nothing_from_keys() -> None:
     "by", [cases.TOPICS, cases.TOPICS.get, dg.Elements.from_function(cases.TOPICS.get)]
 )
 def test_item_as_its_cell_is_one_cell(by: Any, public: bool) -> None:
-    blocks = UnitBlocks.of_unit(dg.Element(by), cases.table_of(), ["page", "month"])
+    blocks = UnitBlocks.for_unit(dg.Element(by), cases.table_of(), ["page", "month"])
     pages = ["d", "a", "d", "e", "b", "d", "c"]
     groups = Groups.of(["page", "month"], [pa.array(pages), pa.array([1, 1, 2, 1, 1, 3, 1])])
     codes = blocks.cells(groups, public=public).codes.tolist()

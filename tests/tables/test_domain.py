@@ -28,7 +28,7 @@ from dpgrain.tables.groups import Groups
 
 def keys_of(domain: Any, column: Any) -> list[Any]:
     table = dg.read(pa.table({"who": [1], "item": column}), user="who")
-    blocks = UnitBlocks.of_unit(dg.User(), table, ["item"])
+    blocks = UnitBlocks.for_unit(dg.User(), table, ["item"])
     found: list[Any] = (
         public_domain(domain, blocks, table, ["item"]).groups().columns[0].to_pylist()
     )
@@ -149,7 +149,7 @@ def test_the_groups_of_an_earlier_release_are_a_domain() -> None:
     first = dg.histogram(
         table, "item", unit=dg.User(), domain=["b", "a"], clip=1.0, epsilon=1.0, delta=1e-6
     )
-    blocks = UnitBlocks.of_unit(dg.User(), table, ["item"])
+    blocks = UnitBlocks.for_unit(dg.User(), table, ["item"])
     again = public_domain(first.groups, blocks, table, ["item"])
     assert again.groups().columns[0].to_pylist() == first.groups.columns[0].to_pylist()
     pairs = Groups.of(("item", "day"), (pa.array(["a", "b"]), pa.array([3, 4])))

@@ -22,10 +22,9 @@ from tests.tables import cases
 
 import dpgrain as dg
 from dpgrain.tables.blocks import UnitBlocks
-from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.elements import Elements, as_elements, cell_codes
 from dpgrain.tables.engines.protocol import Engine
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import Dictionary, Groups
 
 PUBLIC: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "clip": 1.0}
 
@@ -46,7 +45,7 @@ def coded(
     """The dictionary of items under a partition; None: each item is its own cell."""
     kind = pa.int64() if isinstance(items[0], int) else pa.string()
     groups = Groups.of(["word"], [pa.array(items, kind)])
-    blocks = UnitBlocks.of_unit(dg.Element(elements or "word"), engine.table, ["word"])
+    blocks = UnitBlocks.for_unit(dg.Element(elements or "word"), engine.table, ["word"])
     return engine.dictionary(groups, blocks.cells(groups, public=public))
 
 

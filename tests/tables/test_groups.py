@@ -1,4 +1,4 @@
-"""Groups of no, one or several keys; columns of cells; domains; the same blocks for other keys."""
+"""Groups, their cells and their public order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,14 @@ from tests.tables import cases
 import dpgrain as dg
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.domain import GroupDomain, public_domain
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import (
+    Dictionary,
+    GroupCells,
+    Groups,
+    column_order,
+    md5_words,
+    public_order,
+)
 from dpgrain.units import Unit
 
 PUBLIC: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "clip": 1.0}
@@ -70,7 +77,6 @@ NUMBER: dict[str, int] = {"a": 7, "b": 8, "c": 9, "d": 10, "e": 11}
 
 
 def labels(table: dg.UserTable, of: str, name: str) -> dict[Any, str]:
-    """The values of a column of cells for values of another column."""
     with table.open_engine() as engine:
         return dict(cases.rows_of(engine.distinct([of, name])))
 
@@ -148,7 +154,7 @@ def test_sums_agree_with_the_definition(made: str, unit: str, keys: tuple[str, .
         return ... if unit == "topic" and drops and row["topic"] is None else row[unit]
 
     groups = cases.groups_in_data(table, keys)
-    blocks = UnitBlocks.of_unit(UNITS[unit], table, keys)
+    blocks = UnitBlocks.for_unit(UNITS[unit], table, keys)
     for clip in (0.7, 1.5, 100.0):
         expected = cases.expected_sums(keys, cell, topics, clip)
         cases.assert_same(cases.found_sums(table, blocks, groups, clip, public=False), expected)
@@ -188,7 +194,7 @@ def test_function_failing_on_private_values_is_silent(function: Any, missing: An
     assert labels(table, "page", "topic") == {"yo": "cell", "hello": "cell", **rest}
     # The cell of an item is the same if the item determines it.
     groups = Groups.of(["page"], [pa.array(["yo", "bro", "hello"])])
-    cells = UnitBlocks.of_unit(dg.Element("topic"), table, ["page"]).cells(groups, public=False)
+    cells = UnitBlocks.for_unit(dg.Element("topic"), table, ["page"]).cells(groups, public=False)
     yo, bro, hello = cells.codes.tolist()
     assert yo == hello != bro
     assert (bro == -1) == (missing == "drop")
@@ -308,7 +314,7 @@ def domain_of(domain: Any, keys: Sequence[str], unit: Unit | None = None) -> Gro
     table = cases.table_of().with_cells(
         "topic", of="page", by=dg.Elements.from_mapping(cases.TOPICS, missing="drop")
     )
-    blocks = UnitBlocks.of_unit(unit or dg.User(), table, keys)
+    blocks = UnitBlocks.for_unit(unit or dg.User(), table, keys)
     return public_domain(domain, blocks, table, keys)
 
 
@@ -483,3 +489,43 @@ def test_keys_named_like_numbers_work(tmp_path: Path) -> None:
     assert again.groups.names == tuple(names)
     np.testing.assert_array_equal(again.clip, release.clip)
     np.testing.assert_array_equal(again.std_error, release.std_error)
+
+
+def _groups(names: list[str]) -> Groups:
+    return Groups.of(["item"], [pa.array(names)])
+
+
+def _cells(labels: list[str | None]) -> GroupCells:
+    known = sorted({label for label in labels if label is not None})
+    codes = [-1 if label is None else known.index(label) for label in labels]
+    return GroupCells(pa.array(labels, pa.string()), np.array(codes, dtype=np.int64))
+
+
+def test_order_of_two_groups_is_independent_of_others() -> None:
+    names = ["a", "b", "c", "d", "e", "f"]
+    order = public_order(_groups(names), _cells(["x"] * 6), md5_words)
+    ordered = [names[i] for i in order]
+    assert ordered != names
+    for left_out in names:
+        fewer = [name for name in names if name != left_out][::-1]
+        found = public_order(_groups(fewer), _cells(["x"] * 5), md5_words)
+        assert [fewer[i] for i in found] == [name for name in ordered if name != left_out]
+    assert column_order(names) == ordered
+
+
+def test_cells_are_ordered_by_name() -> None:
+    labels = ["p", "q", "r", "s", "t", "u"]
+    order = public_order(_groups(["a", "b", "c", "d", "e", "f"]), _cells([*labels]), md5_words)
+    assert [labels[i] for i in order] == column_order(labels) != labels
+
+
+def test_groups_without_cells_are_dropped_and_cells_contiguous() -> None:
+    cells = _cells(["y", None, "x", "y", "x"])
+    made = Dictionary.create(_groups(["a", "b", "c", "d", "e"]), cells, corners=2)
+    items = made.groups.columns[0].to_pylist()
+    assert sorted(items) == ["a", "c", "d", "e"]
+    assert {frozenset(items[:2]), frozenset(items[2:])} == {frozenset("ad"), frozenset("ce")}
+    assert made.cell_sizes.tolist() == [4, 4]
+    assert made.cell_rows(2).tolist() == [0, 0, 1, 1]
+    assert made.cell_rows(1).tolist() == [0, 0, 0, 0]
+    assert cells.sizes.tolist() == [2, 2]

@@ -45,7 +45,7 @@ def test_squared_norms_are_sums_of_squared_counts(
 ) -> None:
     monkeypatch.setattr(marginal_sums, "_CHUNK_ROWS", chunk)
     rows, units = random_units(1)
-    coefficients = Residuals.of(SIZES, WORKLOAD).coefficients
+    coefficients = Residuals.create(SIZES, WORKLOAD).coefficients
     found = numbers(rows.squared_norms(coefficients, SIZES))
     for unit, square in zip(units, found, strict=True):
         right = 0
@@ -57,7 +57,7 @@ def test_squared_norms_are_sums_of_squared_counts(
 
 def test_weights_are_the_largest_within_the_bound() -> None:
     rows, _ = random_units(2)
-    residuals = Residuals.of(SIZES, WORKLOAD)
+    residuals = Residuals.create(SIZES, WORKLOAD)
     squares = rows.squared_norms(residuals.coefficients, SIZES)
     for bound, bits in itertools.product((1.0, 2.3, 17.0), (4, 20)):
         weights = rows.weights(squares, bound, bits, residuals.norm_bits)
@@ -84,7 +84,7 @@ def test_tables_are_sums_of_weighted_rows() -> None:
 def test_unit_of_too_many_rows_has_no_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(marginal_sums, "MOST_ROWS", 39)
     rows, _ = random_units(4)
-    residuals = Residuals.of(SIZES, WORKLOAD)
+    residuals = Residuals.create(SIZES, WORKLOAD)
     squares = rows.squared_norms(residuals.coefficients, SIZES)
     weights = rows.weights(squares, 5.0, 20, residuals.norm_bits)
     assert ((weights == 0) == (rows.lengths == 40)).all()
@@ -92,16 +92,16 @@ def test_unit_of_too_many_rows_has_no_weight(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_largest_unit_has_an_exact_norm() -> None:
     # Squares of 2^52, of equal rows.
-    coefficients = Residuals.of([2, 2], [(0, 1)]).coefficients
+    coefficients = Residuals.create([2, 2], [(0, 1)]).coefficients
     high = low = np.zeros(1, dtype=np.int64)
     for coefficient in coefficients.values():
         high = high + coefficient * (2**52 >> 26)
         low = low + coefficient * (2**52 & (2**26 - 1))
-    assert numbers(IntPair.of(low, high)) == [sum(coefficients.values()) * 2**52]
+    assert numbers(IntPair.create(low, high)) == [sum(coefficients.values()) * 2**52]
 
 
 def test_pairs_of_integers_have_distinct_values_and_roots() -> None:
-    pair = IntPair.of(np.array([5, -(1 << 26), 5, (1 << 26) + 1]), np.array([0, 1 << 40, 0, 0]))
+    pair = IntPair.create(np.array([5, -(1 << 26), 5, (1 << 26) + 1]), np.array([0, 1 << 40, 0, 0]))
     assert numbers(pair) == [5, ((1 << 40) - 1) << 26, 5, (1 << 26) + 1]
     distinct, places = pair.distinct()
     assert [distinct[at] for at in places] == numbers(pair)
@@ -112,7 +112,6 @@ def test_pairs_of_integers_have_distinct_values_and_roots() -> None:
 def arranged(
     rows: list[cases.Row], unit: Any, element: str | None, engine: Any
 ) -> list[list[tuple[str, str]]]:
-    """The values of each unit, sorted."""
     with cases.table_of(rows, threads=1, engine=engine).open_engine() as opened:
         found = read_unit_rows(opened, unit, element, DOMAIN)
     items, cells = (column.tolist() for column in found.codes)

@@ -23,11 +23,9 @@ from dpgrain.errors import DpgrainError
 from dpgrain.tables.blocks import UnitBlocks
 
 Row = dict[str, Any]
-# Steps of a program; names are few, so that they are used again.
 STEPS = 4
 NAMES = ("n", "N", "kind", "at", "day", "paid in", "zone", "one", "two")
 KEYS = ("int", "text", "bool", "date")
-#: Items that no row has.
 ABSENT = {"int": 99, "text": "absent", "bool": True, "date": "1999-01-01"}
 
 
@@ -63,7 +61,6 @@ KINDS = {
     "paid in": "real",
     "folder": "text",
 }
-#: Public tables, each with the type of its columns next to the key.
 PUBLIC: list[tuple[list[Row], dict[str, str]]] = [
     ([{"key": "a", "zone": "x", "two": 7}, {"key": "b", "zone": "y", "two": None}],
      {"zone": "text", "two": "int"}),
@@ -79,12 +76,9 @@ class Plain:
     """A table of plain Python.
 
     Args:
-        rows: the rows.
-        kinds: column → type.
         origin: column → what it is: "own", "cells", "derived" or "days".
         whole: whether rows combine several records, or two tables.
         carried: grouping columns of `per_user`: a row combines records of one cell of each.
-        regions: the nested regions of the records.
     """
 
     rows: list[Row]
@@ -98,7 +92,6 @@ class Plain:
         return name.casefold() in {known.casefold() for known in self.kinds}
 
     def columns(self, *kinds: str, cells: bool = False) -> list[str]:
-        """The columns of some types."""
         return [
             name
             for name, kind in self.kinds.items()
@@ -123,7 +116,6 @@ def finite(value: Any) -> Any:
 
 
 def lifted(of: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that is missing where a part of it is."""
     return lambda *parts: None if None in parts else of(*parts)
 
 
@@ -171,7 +163,6 @@ def expression(table: Plain, draw: random.Random) -> tuple[str, str, Callable[[R
 
 
 def condition(table: Plain, draw: random.Random) -> tuple[str, Callable[[Row], Any]]:
-    """An expression that is true or false."""
     while True:
         text, kind, function = expression(table, draw)
         if kind == "bool":
@@ -240,7 +231,6 @@ def where(table: Plain, draw: random.Random) -> Step:
 
 
 def number(table: Plain, draw: random.Random) -> tuple[str, str, Callable[[list[Row]], Any]]:
-    """A number of a person's rows."""
     text, holds = condition(table, draw)
     made: list[tuple[str, str, Callable[[list[Row]], Any]]] = [
         ("count()", "int", len),
@@ -460,14 +450,13 @@ def same_counts(opened: dg.UserTable, table: Plain, key: str) -> None:
 
 def allowed(opened: dg.UserTable, unit: Any, key: str) -> bool:
     try:
-        UnitBlocks.of_unit(unit, opened, [key])
+        UnitBlocks.for_unit(unit, opened, [key])
     except DpgrainError:
         return False
     return True
 
 
 def same_schema(base: Base, opened: dg.UserTable, table: Plain) -> None:
-    """The columns, the region and the units that may be protected."""
     # Parts of features, such as `count()`, are also columns.
     assert {name for name in opened.schema if "(" not in name} == set(table.kinds)
     assert set(opened.derived) == {

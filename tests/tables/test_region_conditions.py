@@ -29,7 +29,6 @@ UTC = dt.UTC
 
 
 def rows(number: int = 200) -> pa.Table:
-    """Rows with occasional missing cells, in every possible region column."""
     rng = np.random.default_rng(8)
     spans = rng.integers(0, 70, number)
     columns: dict[str, Any] = {

@@ -52,8 +52,7 @@ def sums(
     weight: str | None = None,
     clip: float = 1000.0,
 ) -> dict[Any, float]:
-    """The exact clipped sums of a histogram, before noise."""
-    blocks = UnitBlocks.of_unit(unit or dg.User(), table, [item])
+    blocks = UnitBlocks.for_unit(unit or dg.User(), table, [item])
     kind = pa.int64() if table.is_integer(item) else pa.string()
     groups = Groups.of([item], [pa.array(domain, kind)])
     cells = blocks.cells(groups, public=True)

@@ -36,7 +36,7 @@ UNITS: dict[str, dg.Element | dg.User | dg.Record] = {
 @pytest.mark.parametrize("max_items", [None, 1, 2, 5])
 def test_holders_are_unclipped_indicator_sums(name: str, max_items: int | None) -> None:
     table = releases.shop()
-    blocks = UnitBlocks.of_unit(UNITS[name], table, ("item",))
+    blocks = UnitBlocks.for_unit(UNITS[name], table, ("item",))
     with table.open_engine() as engine:
         held = engine.distinct(("item",))
         data = UserContributions(engine, blocks, held, blocks.cells(held, public=False))

@@ -176,19 +176,13 @@ class TestLooseBound(TestBoxed):
 
 @pytest.mark.slow
 def test_the_contract_runs_outside_the_repository(tmp_path: Path) -> None:
-    """In an empty folder with a plain pytest, a wrong bound fails with its message."""
+    """In an empty folder with a plain pytest, the template passes, and a wrong bound fails."""
+    template = Path(__file__).parents[2] / "examples" / "mean_of_ones_own.py"
     (tmp_path / "test_mine.py").write_text(
-        "from dpgrain.means import ClippedMean\n"
-        "from dpgrain.testing.mean_contract import USERS, MeanContract\n\n\n"
-        "class TestMine(MeanContract):\n"
-        "    share = 1.0\n\n"
-        "    def make(self, rounds=3, **_):\n"
-        "        return ClippedMean(1.0, 2.0, n_users=USERS, rounds=rounds)\n\n"
+        template.read_text(encoding="utf-8").partition('if __name__ == "__main__"')[0]
+        + "class TestWrong(TestLaplaceMean):\n"
         "    def sensitivity(self, mean, relation):\n"
-        "        times = 1 if relation == 'zero_out' else 2\n"
-        "        return self.share * times * mean.clip / mean.divisor\n\n\n"
-        "class TestWrong(TestMine):\n"
-        "    share = 0.5\n",
+        "        return super().sensitivity(mean, relation) / 2\n",
         encoding="utf-8",
     )
     found = subprocess.run(

@@ -31,8 +31,6 @@ class Toy:
         lines: the number of new lines in them.
         edits: the edits: a file, a unique text in it, and the text that will follow it; for a new
             file the text is empty.
-        program: a program that uses the new feature.
-        prints: the program's output: one text, or several.
     """
 
     files: int

@@ -34,7 +34,6 @@ class Network:
 
     Args:
         make: builds the module from a (k, WIDTH) table.
-        verdict: whether it must train.
         draw: draws the input of ``rows`` records, next to a table of ``k`` rows.
         tables: numbers of rows of tables with equal rows, and of tables with random rows.
         uses_all: True if the loss uses every output with one row per record, not only the first.
@@ -50,12 +49,10 @@ class Network:
 
 
 def sequences(rows: int, k: int) -> Any:
-    """Sequences of k vectors."""
     return torch.randn(rows, k, WIDTH)
 
 
 def words(rows: int, k: int) -> Any:
-    """Sequences of k tokens."""
     return torch.randint(0, TOKENS, (rows, k))
 
 
@@ -65,7 +62,6 @@ class Meeting(torch.nn.Module):
     Args:
         table: (k, WIDTH) the table.
         meet: the function of hidden records and the table's vectors.
-        read: the layer that reads the table.
         source: builds the layer's input, from the table and the input; the table itself by default.
     """
 
@@ -82,12 +78,7 @@ class Meeting(torch.nn.Module):
 
 
 class Made(torch.nn.Module):
-    """A network as a function of itself and of its input.
-
-    Args:
-        run: the function.
-        **parts: modules, parameters and buffers by name.
-    """
+    """A network as a function of itself and of its input."""
 
     def __init__(self, run: Any, **parts: Any) -> None:
         super().__init__()
@@ -145,7 +136,6 @@ def nearest(h: Any, t: Any) -> Any:
     return h.detach().square().sum(1).mul(10).long() % len(t)
 
 
-#: Functions in which hidden records (n, WIDTH) meet shared vectors (k, WIDTH).
 MEETINGS: Mapping[str, Callable[[Any, Any], Any]] = {
     "einsum": lambda h, t: torch.einsum("bd,kd->bk", h, t),
     "einsum of three": lambda h, t: torch.einsum("bd,kd,kd->bk", h, t, t),
@@ -264,7 +254,6 @@ MIXING: Mapping[str, Callable[[Any, Any], Any]] = {
     "balance of experts": lambda h, t: h @ t.T * torch.softmax(h @ t.T, 1).mean(0),
 }
 
-#: Layers that read the table.
 READERS: Mapping[str, Callable[[], Any]] = {
     "layer norm": lambda: nn.LayerNorm(WIDTH),
     "group norm": lambda: nn.GroupNorm(2, WIDTH),

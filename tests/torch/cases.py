@@ -165,14 +165,12 @@ class Reading(torch.nn.Module):
 
 
 def frozen(norm: Any) -> Any:
-    """A batch norm in evaluation mode, with statistics unlike a new one's."""
     norm.running_mean.normal_()
     norm.running_var.uniform_(0.5, 2.0)
     return norm.eval()
 
 
 def image(*layers: Any) -> Any:
-    """A convolutional network with a linear last layer."""
     return nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(CLASSES))
 
 
@@ -184,7 +182,6 @@ def tokens(rows: int) -> Any:
     return torch.randint(0, TOKENS, (rows, LENGTH))
 
 
-#: Networks with the function that draws their input, by purpose.
 NETWORKS: Mapping[str, tuple[Callable[[], Any], Callable[[int], Any]]] = {
     "linear": (lambda: nn.Linear(WIDTH, CLASSES), numbers(WIDTH)),
     "deep": (
@@ -258,10 +255,8 @@ class Case:
     """A network with a batch.
 
     Args:
-        module: the network.
         x: (rows, …) what goes in.
         y: (rows,) classes.
-        layout: the blocks.
     """
 
     module: Any
@@ -271,7 +266,6 @@ class Case:
 
     @staticmethod
     def of(name: str, sizes: tuple[int, ...], precision: Any, seed: int = 1) -> Case:
-        """A case of one of the networks, with random weights and records."""
         torch.manual_seed(seed)
         make, draw = NETWORKS[name]
         layout = BlockLayout.of(sizes)
@@ -281,7 +275,6 @@ class Case:
         return Case(module.to(precision), x, torch.randint(0, CLASSES, (layout.rows,)), layout)
 
     def losses(self, module: Any, x: Any, y: Any) -> Any:
-        """The loss of each record; positions are averaged."""
         out = module(x)
         out = out if out.dim() == 2 else out.mean(1)
         return functional.cross_entropy(out, y, reduction="none")

@@ -48,17 +48,14 @@ def pairs_of_tokens(rows: int) -> dict[str, Any]:
 
 
 def images(rows: int) -> dict[str, Any]:
-    """Pictures of noise."""
     return {"pixel_values": torch.randn(rows, 3, 8, 8)}
 
 
 def sounds(rows: int) -> dict[str, Any]:
-    """Sounds of noise."""
     return {"input_values": torch.randn(rows, 220)}
 
 
 def spectra(rows: int) -> dict[str, Any]:
-    """Spectra of noise, with the tokens that are heard."""
     return {
         "input_features": torch.randn(rows, 8, 20),
         "decoder_input_ids": torch.randint(3, TOKENS, (rows, 5)),
@@ -67,15 +64,7 @@ def spectra(rows: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Family:
-    """A family of models.
-
-    Args:
-        model: the class of the model.
-        config: the class of its configuration.
-        options: settings that make it tiny, without dropout.
-        draw: draws made-up records.
-        adapted: the linear maps that LoRA adapts.
-    """
+    """A family of models."""
 
     model: str
     config: str
@@ -106,7 +95,6 @@ _QV = ("q_proj", "v_proj")
 # Names since version 5 of transformers, and before.
 _OF_PICTURES = (*_QV, "query", "value")
 
-#: Families by name; families without a rule come last.
 FAMILIES: Mapping[str, Family] = {
     "gpt2": Family(
         "GPT2LMHeadModel",

@@ -1,4 +1,4 @@
-"""A training run that is killed at random points and resumes, in separate processes.
+"""A training run killed at random points and resumed, in separate processes.
 
 It is run as a program, ``python -m tests.torch.killed FOLDER SEED KILLS`` (the seed ``none`` starts
 a private run), which prints its counts as JSON: draws of noise, dots of the journal, charges, and
@@ -28,7 +28,6 @@ LEDGER = "visits.ledger"
 
 
 def given() -> dict[str, Any]:
-    """A network and the records of sixty people."""
     torch.manual_seed(2)
     network = torch.nn.Sequential(
         torch.nn.Linear(4, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1)
@@ -84,7 +83,7 @@ def work(folder: Path, seed: int | None) -> None:
 
 
 def attempt(folder: Path, seed: int | None, seconds: float | None = None) -> bool:
-    """Work in a separate process that is killed after a time; True if it was."""
+    """Work in a separate process, killed after a time; True if it was."""
     child = os.fork()
     if child == 0:
         try:

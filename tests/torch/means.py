@@ -26,12 +26,10 @@ def means(rounds: int = 3) -> dict[str, Mean]:
     }
 
 
-#: The user of each record.
 PEOPLE = np.repeat(np.arange(40), np.tile([1, 2, 3, 4], 10))
 
 
 def engine_of(mean: Any, unit: Any = None, vectors: Any = None, **options: Any) -> Any:
-    """An engine, and its module, optimizer and loader, for a mean of all public numbers."""
     none = dict.fromkeys(("n_users", "steps", "sampling_rate", "max_grad_norm", "noise_multiplier"))
     data = np.ones((len(PEOPLE), WIDTH)) if vectors is None else vectors
     given = {"users": PEOPLE, **none, **options}

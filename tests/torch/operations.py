@@ -77,7 +77,6 @@ class Counted:
 
     @property
     def total(self) -> int:
-        """Operations of the whole step."""
         return self.forward.total() + self.backward.total() + self.clip.total()
 
 
@@ -118,13 +117,11 @@ MODELS: dict[str, Callable[[int], Any]] = {"gpt2": gpt2, "gpt2-lora": gpt2_lora,
 
 
 def batch(layout: BlockLayout) -> dict[str, Any]:
-    """Random tokens."""
     tokens = torch.randint(1, TOKENS, (layout.rows, LENGTH))
     return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
 
 
 def losses(out: Any) -> Any:
-    """The sum of the records' losses."""
     return out.logits.float().square().flatten(1).mean(1).sum()
 
 
@@ -135,7 +132,6 @@ def _called(module: Any, inputs: dict[str, Any], autocast: bool) -> Any:
 
 
 def plain_step(module: Any, inputs: dict[str, Any], autocast: bool) -> Counted:
-    """Count a plain step."""
     counted = Counted()
     losses(_called(module, inputs, autocast)).backward()
     module.zero_grad()
@@ -171,7 +167,6 @@ def private_step(
 
 
 def per_layer(name: str, sizes: tuple[int, ...], *, autocast: bool = False) -> tuple[Counted, ...]:
-    """Operations of one layer more: plain, and private."""
     layout, results = BlockLayout(sizes), []
     for count in (
         plain_step,

@@ -21,8 +21,6 @@ def made(vectors: Any, unit: Unit, relation: Relation = "zero_out", **options: A
 
     Args:
         vectors: (records, WIDTH) the gradient of each record's loss.
-        unit: the unit.
-        relation: the relation.
         options: differences from one step with all blocks and almost no noise.
     """
     records = torch.as_tensor(np.asarray(vectors))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.torch.library import torch
 from tests.torch.runs import WIDTH, Array, made
-from tests.torch.test_privacy_engine import RECORDS, UNITS, USERS, adversarial, mu_between, of_unit
+from tests.torch.test_privacy_engine import RECORDS, UNITS, USERS, adversarial, for_unit, mu_between
 
 # isort: split
 from dpgrain.errors import ParameterError
@@ -90,7 +90,6 @@ def test_a_run_follows_norms(exact: bool) -> None:
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> list[Array]:
-    """Noiseless sums of the steps: gradients in bounds, then the contribution to the count."""
     seen: list[Array] = []
     real = ClippedSteps.gradients
 
@@ -122,7 +121,7 @@ def test_no_neighbours_exceed_the_charge(
 ) -> None:
     unit, labels, billed = UNITS[name]
     rng, worst = np.random.default_rng(8), 0.0
-    rows = of_unit(name)
+    rows = for_unit(name)
     kept = np.setdiff1d(np.arange(RECORDS), rows)
     for seed in range(20):
         one = adversarial(RECORDS, rng, precision)
@@ -143,7 +142,6 @@ def test_no_neighbours_exceed_the_charge(
 
 
 def step(data: Any, unit: Any, **options: Any) -> Any:
-    """One step, and the steps of its run."""
     _, module, optimizer, loader = made(data, unit, **options)
     for (x,) in loader:
         module(x).mean().backward()

@@ -81,7 +81,7 @@ def test_sums_without_a_buffer_are_those_of_a_loop(
     assert distance(case.looped(0.3)[0], case.clipped(0.3)) < 1e-10
 
 
-def test_a_buffer_must_fit_into_memory_of_one_device_and_precision(
+def test_buffer_needs_one_device_and_one_precision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one, other = torch.zeros(3, 4), torch.zeros(4, dtype=DOUBLE)
@@ -107,7 +107,7 @@ def test_products_of_half_numbers_are_exact_enough(sizes: tuple[int, ...], preci
 
 
 @pytest.mark.parametrize("precision", [SINGLE, *HALVES], ids=str)
-def test_a_block_adds_the_same_numbers_beside_blocks_of_other_sizes(precision: Any) -> None:
+def test_block_sum_is_independent_of_other_block_sizes(precision: Any) -> None:
     torch.manual_seed(2)
     x, b = torch.randn(15, 5, 16), torch.randn(15, 5, 8).to(precision)
     formed = []
@@ -121,7 +121,7 @@ def test_a_block_adds_the_same_numbers_beside_blocks_of_other_sizes(precision: A
 
 
 @pytest.mark.parametrize("shape", [(7,), (7, 2)], ids=str)
-def test_a_vector_is_the_same_beside_blocks_of_other_sizes(shape: tuple[int, ...]) -> None:
+def test_vector_is_independent_of_other_block_sizes(shape: tuple[int, ...]) -> None:
     torch.manual_seed(2)
     rows, formed = torch.randn(15, 50, *shape), []
     for sizes in ((3, 3), (3, 3, 4), (3, 3, 4, 5)):
@@ -232,7 +232,7 @@ def without(use: Any, layout: BlockLayout, left_out: int) -> tuple[BlockLayout, 
 
 @pytest.mark.parametrize("precision", [SINGLE, *HALVES], ids=str)
 @pytest.mark.parametrize("kind", ["outer", "lookup", "filters", "rows"])
-def test_one_block_moves_the_sum_by_at_most_one_bound(kind: str, precision: Any) -> None:
+def test_one_block_changes_the_sum_by_one_bound(kind: str, precision: Any) -> None:
     rng, farthest = np.random.default_rng(5), 0.0
     for _ in range(100):
         layout = BlockLayout.of(sorted(rng.integers(1, 5, size=4).tolist()))
@@ -250,9 +250,7 @@ def of_rest(use: Any, layout: BlockLayout, block: int, shape: tuple[int, ...]) -
 
 @pytest.mark.parametrize("precision", [SINGLE, *HALVES], ids=str)
 @pytest.mark.parametrize("name", ["deep", "attention", "positions"])
-def test_one_record_moves_the_sum_of_a_network_by_at_most_one_bound(
-    name: str, precision: Any
-) -> None:
+def test_one_record_changes_network_sum_by_one_bound(name: str, precision: Any) -> None:
     sizes = (1,) * 12
     case = Case.of(name, sizes, SINGLE)
     for scale in (1e-6, 1.0, 1e6):
@@ -283,7 +281,7 @@ def stepped(case: Case, precision: Any) -> Any:
     return total.tensors()[0].clone()
 
 
-def test_a_block_with_nan_adds_nothing_and_has_norm_zero() -> None:
+def test_block_with_nan_adds_nothing() -> None:
     layout = BlockLayout((1, 1))
     x = torch.tensor([[[1.0]], [[math.nan]]])
     uses = buffered(layout, (1, 1), Outer(layout, x, torch.ones(2, 1, 1)))
@@ -321,7 +319,7 @@ def test_batches_add_up_in_double_precision() -> None:
 
 @pytest.mark.parametrize("max_rows", [None, 3, 100])
 @pytest.mark.parametrize("fit", [4, 70])
-def test_the_way_of_adding_does_not_depend_on_the_number_of_blocks(
+def test_addition_method_is_independent_of_block_count(
     fit: int, max_rows: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_on_gpu(monkeypatch, buffer=fit * WIDTH * 4)

@@ -47,7 +47,7 @@ USES: dict[str, Callable[[], Use]] = {
 
 
 @pytest.mark.parametrize("make", USES.values(), ids=USES)
-def test_norms_and_sums_are_those_of_what_is_formed(make: Callable[[], Use]) -> None:
+def test_norms_and_sums_match_formed_gradients(make: Callable[[], Use]) -> None:
     torch.manual_seed(1)
     use, weights = make(), torch.tensor([0.5, 0.0, 2.0, 1.0])
     formed = torch.stack([use.block_gradient(block) for block in range(4)])
@@ -65,7 +65,7 @@ def test_blocks_can_be_left_out(make: Callable[[], Use]) -> None:
     assert (use.squared_norms() > 0).tolist() == [True, False, True, False]
 
 
-def test_sums_that_cancel_are_made_in_double_precision() -> None:
+def test_cancelling_sums_use_double_precision() -> None:
     torch.manual_seed(1)
     layout = BlockLayout((2, 2, 2))
     x, b = (torch.randn(6, 5, width) * 1e6 for width in (4, 3))
@@ -140,7 +140,7 @@ def test_filters_on_a_gpu_are_products(
     assert torch.allclose(use.squared_norms(), formed.flatten(1).square().sum(1))
 
 
-def test_sums_of_filters_that_cancel_are_made_in_double_precision(
+def test_cancelling_filter_sums_use_double_precision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(devices, "is_gpu", lambda _: True)
@@ -156,7 +156,7 @@ def test_sums_of_filters_that_cancel_are_made_in_double_precision(
 
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("kept", [False, True], ids=["map", "sums"])
-def test_products_of_a_tied_table_are_those_of_what_is_formed(kept: bool, times: int) -> None:
+def test_tied_table_products_match_formed_gradients(kept: bool, times: int) -> None:
     torch.manual_seed(1)
     words, width, layout = 6, 4, LAYOUT.times(times)
     lookup = Lookup(LAYOUT, torch.randint(0, words, (9, 5)), draw(9, 5, width), words)
@@ -172,7 +172,7 @@ def test_products_of_a_tied_table_are_those_of_what_is_formed(kept: bool, times:
         assert torch.allclose(found[block], wanted)
 
 
-def test_calls_with_other_numbers_of_rows_are_not_put_beside_each_other() -> None:
+def test_calls_of_unequal_lengths_are_not_combined() -> None:
     one, two = (Outer(LAYOUT.times(k), draw(9 * k, 3, 4), draw(9 * k, 3, 5)) for k in (1, 2))
     lookup = Lookup(LAYOUT, torch.randint(0, 5, (9, 2)), draw(9, 2, 4), 5)
     found = combined([lookup, one, two, one])

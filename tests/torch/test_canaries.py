@@ -54,7 +54,7 @@ def test_a_run_keeps_its_claim_and_comes_near(unit: Unit, elements: int) -> None
 
 
 @pytest.mark.usefixtures("way")
-def test_a_run_with_a_third_of_its_noise_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_with_a_third_of_noise_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = steps.in_floating_point
 
     def weaker(found: Any, parameters: Any, sd: Normals, *others: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Clipped sums are those of a loop over blocks, and no block is longer than is billed."""
+"""Clipped sums equal a loop over blocks, and no block exceeds the charged bound."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_autocast_has_norms_in_single_precision() -> None:
             assert distance(alone.clipped(0.3)) <= 0.3 * (1 + overshoot(SINGLE))
 
 
-def test_autocast_stores_the_factors_that_it_multiplies() -> None:
+def test_autocast_stores_its_factors() -> None:
     module = torch.nn.Linear(50, 40)
     recorder = Recorder(module, (), lambda: BlockLayout((1, 1)))
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -101,14 +101,14 @@ def test_half_precision_is_added_up_in_single() -> None:
     assert distance(looped, case.clipped(0.3)) < 0.05 * norms
 
 
-# -- what no block may exceed, whatever its records are --
+# -- the bound of a block, for any records --
 
 SCALES = (1e-30, 1e-12, 1.0, 1e3, 1e6, 1e9)
 NEVER = (math.inf, -math.inf, math.nan, 1e30)
 
 
 def adversarial(kind: str, layout: BlockLayout, rng: np.random.Generator, precision: Any) -> Use:
-    """A use with entries of odd sizes, some of which cancel, or are no numbers."""
+    """A use with entries of odd sizes, which cancel, or are NaN."""
 
     def tensor(*shape: int) -> Any:
         values = rng.choice(rng.choice(SCALES, size=2), size=shape) * rng.normal(size=shape)
@@ -156,7 +156,7 @@ def test_no_block_adds_more_than_the_bound(
 
 
 @pytest.mark.slow
-def test_what_one_block_adds_does_not_depend_on_odd_ones_beside_it(
+def test_block_sum_is_independent_of_invalid_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = np.random.default_rng(5)
@@ -174,7 +174,7 @@ def test_what_one_block_adds_does_not_depend_on_odd_ones_beside_it(
 
 
 def test_a_norm_from_cancelling_terms_is_not_believed() -> None:
-    # Terms of norm 10^5 cancel up to rounding: what is left must not be longer than the bound.
+    # Terms of norm 10^5 cancel up to rounding: the remainder must be within the bound.
     torch.manual_seed(1)
     x = torch.randn(1, 10, 400).repeat(2, 1, 1)
     b = torch.randn(1, 10, 300) * 1e4
@@ -210,7 +210,7 @@ def test_products_are_as_exact_as_is_billed(rows: int, precision: Any) -> None:
             assert error <= PRODUCT_ERROR[precision] * lengths
 
 
-def test_nothing_is_added_of_what_is_not_finite() -> None:
+def test_non_finite_vectors_are_dropped() -> None:
     assert clip_vector({"w": torch.tensor([math.nan, 1.0])}, 1.0) == {}
     assert clip_vector({"w": torch.tensor([math.inf])}, 1.0) == {}
     assert clip_vector({"w": torch.zeros(3)}, 1.0) == {}
@@ -232,7 +232,7 @@ def test_exact_sums_are_whole_numbers_within_the_bound() -> None:
 @pytest.mark.parametrize("bound", [1e-9, 1e-6, 1e-3, 0.1, 1.0, 1e4])
 @pytest.mark.parametrize("kind", ["outer", "kept", "lookup", "filters"])
 def test_no_size_of_numbers_gets_past_the_bound(kind: str, bound: float, flush: bool) -> None:
-    # The sums are looked at with 2,048 inputs, of which each size of gradients makes one length.
+    # The sums have 2,048 inputs; each size of gradients has one norm.
     layout, longest = BlockLayout((1,)), 0.0
     torch.set_flush_denormal(flush)
     try:
@@ -262,7 +262,7 @@ def wide(kind: str, layout: BlockLayout, x: Any, b: Any) -> Use:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", [SINGLE, DOUBLE], ids=["single", "double"])
-def test_what_is_left_out_does_not_follow_from_the_way_a_sum_is_made(
+def test_dropped_blocks_are_independent_of_the_summation(
     precision: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layout = BlockLayout((3,))

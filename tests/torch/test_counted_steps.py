@@ -20,7 +20,6 @@ def steps_of(run: Any) -> Any:
 
 
 def draw(steps: Any) -> None:
-    """Draw the noise of a step without blocks, regardless of the counter."""
     for _ in steps.gradients(steps.empty_sum()):
         pass
 

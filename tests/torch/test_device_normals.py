@@ -25,7 +25,7 @@ CPU, META = torch.device("cpu"), torch.device("meta")
 KEY = [1, 2**64 - 1, 3 << 40, 2**63]
 
 
-def key_of(text: str) -> list[int]:
+def label_key(text: str) -> list[int]:
     return [int(word) for word in np.frombuffer(bytes.fromhex(text), "<u4")]
 
 
@@ -72,7 +72,7 @@ VECTORS = {
 def test_the_cipher_has_its_published_vectors(name: str) -> None:
     key, block, stream, rounds, expected = VECTORS[name]
     blocks = torch.tensor([[block, block + 1, 5]])
-    words = chacha(key_of(key), blocks, stream, rounds=rounds)
+    words = chacha(label_key(key), blocks, stream, rounds=rounds)
     assert words.shape == (16, 1, 3)
     assert words[:, 0, 0].numpy().astype("<i4").tobytes().hex() == expected
     if block == 0 and key == ZERO:
@@ -98,7 +98,6 @@ SIZES = st.lists(st.integers(0, 200), min_size=1, max_size=6)
 
 @pytest.fixture
 def blocks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[int, ...], int, int]]:
-    """Keys, streams and counters of all computed blocks of the cipher."""
     found: list[tuple[tuple[int, ...], int, int]] = []
 
     def noted(key: list[int], counters: Any, stream: int = 0) -> Any:
@@ -229,8 +228,6 @@ def test_the_largest_number_is_beyond_eleven() -> None:
 
 
 class Operations(TorchDispatchMode):
-    """Notes the outputs of all operations."""
-
     def __init__(self) -> None:
         super().__init__()
         self.outputs: list[Any] = []

@@ -24,7 +24,6 @@ from dpgrain.torch.clipping import clipped_sums, overshoot, vector_norm
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.recorder import Recorder
 
-# Models of these libraries warn of settings that do not matter here.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -40,7 +39,6 @@ families = every("gpt2", "vit")
 
 
 def losses(module: Any, batch: Any) -> Any:
-    """The loss of each record: a mean over all its outputs."""
     return module(**batch).logits.float().square().flatten(1).mean(1)
 
 

@@ -56,7 +56,6 @@ def network() -> Any:
 
 
 def result(module: Any, guarantee: Any) -> Any:
-    """A network as a release with coefficients: its weights, parameter by parameter."""
     weights = torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
     return SimpleNamespace(
         coef_=weights.double().numpy(), intercept_=None, history_=None, guarantee=guarantee

@@ -1,4 +1,4 @@
-"""What holds on a processor holds on a GPU, where there is one: sums, bounds, noise, resuming."""
+"""Sums, bounds, noise and resuming on a GPU, if there is one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ nn, functional = torch.nn, torch.nn.functional
 
 @pytest.fixture
 def whole() -> Iterator[None]:
-    """The network itself computes in whole single precision, too."""
+    """The network itself also computes in full single precision."""
     before = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = False
     yield
@@ -70,7 +70,7 @@ def test_sums_are_those_of_a_loop_on_a_processor(name: str, bound: float) -> Non
 
 
 def used(case: Case) -> Any:
-    """What blocks add to each parameter."""
+    """Contributions of blocks to each parameter."""
     recorder = Recorder(case.module, (Scaled,), lambda: case.layout)
     case.losses(case.module, case.x, case.y).sum().backward()
     recorder.remove()
@@ -156,7 +156,6 @@ def test_sums_of_filters_are_as_exact_as_is_billed(
 
 
 def pictures() -> Any:
-    """A convolutional network with dropout."""
     torch.manual_seed(5)
     return nn.Sequential(
         nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.2),
@@ -184,7 +183,6 @@ NUMBERS: dict[str, Any] = {
 
 
 def begun(seed: int | None = 1, module: Any = None, **options: Any) -> Any:
-    """An engine with its module, optimizer and loader."""
     module = pictures() if module is None else module
     given = {
         "module": module,
@@ -198,7 +196,6 @@ def begun(seed: int | None = 1, module: Any = None, **options: Any) -> Any:
 
 
 def follow(run: Any, steps: int = 10**9) -> Any:
-    """Make steps, and return the weights."""
     _, module, optimizer, loader = run
     for x, y in loader if len(loader) else ():
         optimizer.zero_grad()
@@ -235,7 +232,7 @@ def test_a_run_makes_its_steps(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("exact", [False, True])
 def test_noise_has_the_billed_deviation(exact: bool) -> None:
     module = nn.Linear(400, 100).to(GPU)
-    # Records of zeros, whose gradients by the weight are zeros.
+    # Records of zeros, with zero gradients by the weight.
     x, y = torch.zeros(PEOPLE * EACH, 400), torch.zeros(PEOPLE * EACH, 100)
     found = []
     for _ in range(2):
@@ -303,7 +300,7 @@ def test_seeded_runs_go_on_as_without_the_kill(tmp_path: Path) -> None:
     assert float((after - whole_run).norm() / whole_run.norm()) < 1e-4
 
 
-def test_private_runs_go_on_shorter_by_what_is_lost(tmp_path: Path) -> None:
+def test_resumed_private_runs_lose_the_lost_steps(tmp_path: Path) -> None:
     place = tmp_path / "run.pt"
     run = begun(None, **SUM)
     follow(run, 2)
@@ -371,7 +368,7 @@ class Centred(torch.nn.Module):
         return x - x.mean(0)
 
 
-def test_records_that_are_mixed_are_seen() -> None:
+def test_mixed_records_are_rejected() -> None:
     module = nn.Sequential(Centred(), nn.Linear(4, 2)).to(GPU)
     with pytest.raises(ParameterError, match="must not mix records"):
         begun(None, module, example=torch.randn(4, 4, device=GPU))
@@ -413,7 +410,7 @@ def test_a_group_of_nccl(exact: bool, tmp_path: Path) -> None:
         torch.distributed.destroy_process_group()
 
 
-def test_the_promise_is_that_of_a_processor() -> None:
+def test_gpu_and_cpu_give_the_same_guarantee() -> None:
     gpu = begun(None)[0].guarantee
     module = pictures().cpu()
     cpu = begun(None, module)[0].guarantee

@@ -35,14 +35,11 @@ REFUSED = "loss_reduction must be 'sum' if gradients pass through half precision
 
 
 class Own(torch.nn.Module):
-    """A network that computes in half precision itself."""
-
     def __init__(self, kind: Any) -> None:
         super().__init__()
         self.weights, self.kind = torch.nn.Linear(4, 1, bias=False), kind
 
     def forward(self, x: Any) -> Any:
-        """Return the output."""
         with torch.autocast("cpu", dtype=self.kind):
             return self.weights(x).float()
 
@@ -168,7 +165,6 @@ class Rounding(torch.nn.Module):
         self.first, self.second, self.kind = torch.nn.Linear(3, 4), torch.nn.Linear(4, 2), kind
 
     def forward(self, x: Any) -> Any:
-        """Return the output."""
         return self.second(self.first(x).to(self.kind).float())
 
 

@@ -142,7 +142,7 @@ class Root(torch.nn.Module):
 
 
 @pytest.mark.parametrize("layer", [Own(3, 2), Own(3, 3), Columns(3, 2), Columns(3, 3), Root(4)])
-def test_layers_that_compute_what_is_known_are_as_quick(layer: Any) -> None:
+def test_subclasses_of_known_layers_use_the_rule(layer: Any) -> None:
     before = torch.random.get_rng_state()
     rule, x = find_rule(layer, ()), torch.randn(5, 2, layer.weight.shape[layer.weight.dim() == 2])
     torch.random.set_rng_state(before)
@@ -160,7 +160,7 @@ def test_layers_that_compute_what_is_known_are_as_quick(layer: Any) -> None:
 
 
 @pytest.mark.parametrize("layer", [Twice(3, 2), Root(4, more=0.5), Root(4, kept=True)])
-def test_layers_that_compute_something_else_have_no_rule(layer: Any) -> None:
+def test_layers_with_other_computations_have_no_rule(layer: Any) -> None:
     assert find_rule(layer, ()) is None
 
 

@@ -29,7 +29,7 @@ def drawn(loader: Any, module: Any, optimizer: Any) -> list[list[int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sampling", ["pairs", "users"])
-def test_each_user_is_drawn_at_the_stated_rate_with_all_records(sampling: str) -> None:
+def test_users_are_sampled_at_the_rate_with_all_records(sampling: str) -> None:
     vectors = np.zeros((120, WIDTH))
     vectors[:, 1] = USERS
     _, module, optimizer, loader = made(
@@ -58,8 +58,6 @@ def test_interrupted_loop_resumes_at_its_step() -> None:
 
 
 class Words(torch.utils.data.Dataset):
-    """Records by place, as text and a number."""
-
     def __len__(self) -> int:
         return 6
 

@@ -78,8 +78,6 @@ class Picture:
 
 
 class Records(torch.utils.data.Dataset):
-    """Records of several parts, read one by one."""
-
     def __init__(self, last: Any) -> None:
         self.last = last
 

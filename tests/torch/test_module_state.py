@@ -17,8 +17,6 @@ CALLED: Any = ((torch.ones(3, 2),), {})
 
 
 class Half(torch.nn.Module):
-    """A parametrization."""
-
     def forward(self, weight: Any) -> Any:
         return weight / 2
 
@@ -77,7 +75,7 @@ HIDDEN: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", {**CHANGES, **HIDDEN})
+@pytest.mark.parametrize("name", [*CHANGES, *HIDDEN])
 def test_a_watched_module_detects_changes(name: str) -> None:
     net = network()
     net.kept["lists"] = [[1, 2], [3]]
@@ -91,7 +89,7 @@ def test_a_watched_module_detects_changes(name: str) -> None:
     assert watched.state(contents=False).values is not values
 
 
-def test_a_watched_module_detects_global_hooks_and_functions_of_a_class(
+def test_watched_module_detects_global_hooks_and_class_functions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     net = network()
@@ -103,6 +101,36 @@ def test_a_watched_module_detects_global_hooks_and_functions_of_a_class(
     assert watched.structure(CALLED) == before
     monkeypatch.setattr(nn.Dropout, "forward", lambda _self, x: x)
     assert watched.structure(CALLED) != before
+
+
+def freeze(net: Any) -> None:
+    net.bias900.requires_grad = False
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda net: net.__setitem__(900, nn.BatchNorm1d(2)), freeze],
+    ids=["a layer", "a frozen parameter"],
+)
+def test_a_watched_module_detects_changes_among_many(change: Callable[[Any], Any]) -> None:
+    net = nn.Sequential(*(nn.Identity() for _ in range(1001)))
+    for place in range(1001):
+        net.register_parameter(f"bias{place}", nn.Parameter(torch.zeros(1)))
+    watched = WatchedModule(net)
+    before = watched.structure(CALLED)
+    assert watched.structure(CALLED) == before
+    change(net)
+    assert watched.structure(CALLED) != before
+
+
+def test_a_replaced_buffer_among_many_is_named() -> None:
+    net = nn.Identity()
+    for place in range(1001):
+        net.register_buffer(f"number{place}", torch.zeros(1))
+    watched = WatchedModule(net)
+    before = watched.state(contents=False)
+    net.number900 = torch.ones(1)
+    assert watched.changes(before, only_scalars=False) == ["buffer 'number900'"]
 
 
 STATES: dict[str, Callable[[Any], Any]] = {

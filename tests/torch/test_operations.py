@@ -15,7 +15,7 @@ SIZES = {"equal": (2,) * 4, "ragged": (1, 1, 2, 4)}
 @pytest.mark.parametrize("autocast", [False, True], ids=["single", "half"])
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("name", MODELS)
-def test_a_layer_has_few_operations_more_than_a_plain_one(
+def test_layer_has_few_more_operations_than_plain(
     name: str, sizes: tuple[int, ...], autocast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_on_gpu(monkeypatch)

@@ -25,8 +25,6 @@ ROWS, WIDTH = 5, 3
 
 
 class Between(torch.nn.Module):
-    """Two maps with a function between them."""
-
     def __init__(self, function: Callable[[Any], Any]) -> None:
         super().__init__()
         self.one, self.two, self.function = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2), function

@@ -117,7 +117,6 @@ MIXING: dict[str, Callable[[Any], Any]] = {
 
 
 def tried(module: Any, x: Any, apart: tuple[type, ...] = ()) -> None:
-    """Run a module once, as on the first batch."""
     recorder = Recorder(module, apart, lambda: BlockLayout((1,) * len(x)))
     try:
         module(x)

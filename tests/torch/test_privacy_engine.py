@@ -52,8 +52,7 @@ UNITS: dict[str, tuple[Unit, dict[str, Any], dict[Relation, float]]] = {
 }
 
 
-def of_unit(name: str) -> IndexArray:
-    """The rows of the last unit."""
+def for_unit(name: str) -> IndexArray:
     if name == "record":
         return np.array([RECORDS - 1])
     if name == "element":
@@ -87,7 +86,7 @@ def test_no_neighbours_exceed_the_charge(
 ) -> None:
     unit, labels, billed = UNITS[name]
     rng = np.random.default_rng(7)
-    rows, worst = of_unit(name), 0.0
+    rows, worst = for_unit(name), 0.0
     kept = np.setdiff1d(np.arange(RECORDS), rows)
     for seed in range(25):
         one = adversarial(RECORDS, rng, precision)
@@ -114,7 +113,7 @@ def test_no_neighbours_exceed_the_charge(
 @pytest.mark.parametrize("name", ["record", "element", "user", "two kept"])
 def test_neighbours_in_samples(name: str, sampling: str) -> None:
     unit, labels, billed = UNITS[name]
-    rows = of_unit(name)
+    rows = for_unit(name)
     kept = np.setdiff1d(np.arange(RECORDS), rows)
     rng = np.random.default_rng(9)
     seen = set()
@@ -341,8 +340,6 @@ def test_a_large_delta_is_warned_of() -> None:
 
 
 class Stream(torch.utils.data.IterableDataset):
-    """Records in a custom order."""
-
     def __iter__(self) -> Any:
         return iter([])
 
@@ -399,8 +396,6 @@ def test_an_engine_without_a_run_has_no_epsilon() -> None:
     with refuses("relation"):
         PrivacyEngine(relation="odd")  # type: ignore[arg-type]
 
-
-# -- a statistical audit: the weight stays where it is, so that steps are independent trials --
 
 TRIALS, SIZE = 700, 4
 # A lower bound on the distance of two laws, in deviations, that is wrong once in 10^6.

@@ -24,7 +24,6 @@ PROMISE = dg.LastingPromise.of(dg.User(), 50.0, 1e-4)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the records of two processes."""
     place = tmp_path_factory.mktemp("several")
     dg.Ledger.create(place / "visits.ledger", name="visits", promises=[PROMISE]).close()
     program = [*LAUNCH, "-m", "tests.torch.several", str(place)]
@@ -35,7 +34,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def saw(folder: Path) -> list[dict[str, Any]]:
-    """The record of each of two processes."""
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 

@@ -37,7 +37,6 @@ Sums = dict[str, Any]
 
 
 def tensors(out: Any) -> list[Any]:
-    """The tensors that a network returns."""
     return [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
 
 
@@ -49,7 +48,6 @@ def used_in_loss(out: Any, rows: int, *, uses_all: bool) -> tuple[int, ...]:
 
 
 def losses(out: Any, rows: int, used: Sequence[int]) -> Any:
-    """(rows,) the loss of each record, from the first output and others with a row for each."""
     found = tensors(out)
     total: Any = 0.0
     if not used or len(found[used[0]]) != rows:
@@ -66,7 +64,6 @@ class Attack:
     """One network next to one table.
 
     Args:
-        network: the network.
         table: (k, WIDTH) the table.
     """
 
@@ -156,7 +153,6 @@ class Attack:
 
 
 def added(each: Sequence[Sums], bound: float) -> Sums:
-    """The sum of gradients, each clipped to a bound."""
     total = {name: torch.zeros_like(part) for name, part in each[0].items()}
     for gradient in each:
         weight = min(1.0, bound / max(distance(gradient), 1e-300))
@@ -202,7 +198,6 @@ def test_sums_are_right_next_to_tables_of_every_length(name: str) -> None:
         for k in lengths:
             found = verdicts(network, k, equal=equal)
             several = {verdict for n, verdict in found.items() if n > 1} - {"fails"}
-            # A rejection that depends on the number of records would reveal it.
             branches = network.branches or network.uses_all
             assert len(several) < 2 or branches, f"{k} rows: {found}"
             if network.verdict == "trains":

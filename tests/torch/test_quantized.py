@@ -53,18 +53,18 @@ class Packed(torch.nn.Module):
 
 
 class Opaque(Packed):
-    """The same, with a product of its own."""
+    """The same, with a custom product."""
 
     def forward(self, x: Any) -> Any:
         return Times.apply(x, self)
 
 
-# A layer that is recognized as one of bitsandbytes.
+# A layer recognized as one of bitsandbytes.
 Linear4bit: Any = type("Linear4bit", (Opaque,), {"__module__": "bitsandbytes.nn.modules"})
 
 
 class Adapter(torch.nn.Module):
-    """A frozen map with a trained one of low rank beside it."""
+    """A frozen map plus a trained one of low rank."""
 
     def __init__(self, base: Any) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ def test_frozen_maps_of_bitsandbytes_run_once_for_all_records() -> None:
     assert seen == [(layout.rows, 3, WIDTH)] * 2
 
 
-def test_an_unknown_product_of_its_own_is_rejected_by_name() -> None:
+def test_unknown_products_are_rejected_by_name() -> None:
     module, layout = network(Opaque), BlockLayout(SIZES)
     recorder = Recorder(module, (), lambda: layout)
     with refuses("module", "Opaque", "torch.func.vmap"):

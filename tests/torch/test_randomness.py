@@ -39,7 +39,6 @@ def masked(seed: int | None, *, within: bool, collate: Any = None) -> Any:
     Args:
         seed: the seed of the run; None for a private one.
         within: True if the loop seeds between a batch and the network.
-        collate: makes a batch of records.
     """
     network = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Linear(1, 1, bias=False))
     torch.nn.init.ones_(network[1].weight)

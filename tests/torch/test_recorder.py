@@ -110,8 +110,6 @@ class Keeping(torch.nn.Module):
     """A network that stores the mean of its input, from the first pass with n records.
 
     Args:
-        kind: where it is stored.
-        way: how it is written.
         rows: the number of records.
     """
 

@@ -55,7 +55,6 @@ DATA = torch.utils.data.TensorDataset(
 
 
 def network(kind: Any = torch.optim.Adam, **options: Any) -> dict[str, Any]:
-    """A network with dropout, and its optimizer."""
     torch.manual_seed(5)
     net = torch.nn.Sequential(
         torch.nn.Linear(INPUTS, 5), torch.nn.Dropout(0.3), torch.nn.Linear(5, 1)
@@ -64,7 +63,6 @@ def network(kind: Any = torch.optim.Adam, **options: Any) -> dict[str, Any]:
 
 
 def begun(labels: str = "user", seed: int | None = 1, **options: Any) -> Any:
-    """An engine, and its module, optimizer and loader."""
     unit, given = LABELS[labels]
     engine = PrivacyEngine(unit=unit, random_state=seed)
     return engine, *engine.make_private(
@@ -83,13 +81,11 @@ def begun(labels: str = "user", seed: int | None = 1, **options: Any) -> Any:
 
 
 def begun_with(mean: Any) -> Any:
-    """A run with the steps of a private mean."""
     engine = PrivacyEngine(unit=User())
     return engine, *engine.make_private(**network(), dataset=DATA, users=USERS, mean=mean)
 
 
 def resumed(path: Path, labels: str = "user", **options: Any) -> Any:
-    """The run of a checkpoint, as another process has it."""
     return PrivacyEngine.resume(
         path, **{**network(), "dataset": DATA, **LABELS[labels][1], **options}
     )
@@ -766,7 +762,6 @@ def test_neither_single_file_reveals_the_labels(tmp_path: Path) -> None:
         assert bytes.fromhex(people) not in path.read_bytes()
         assert key not in journal.read_text()
         found += [key, people]
-    # The same labels have another key, and another hash, in each run.
     assert len(set(found)) == 4
 
 

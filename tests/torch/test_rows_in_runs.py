@@ -33,7 +33,6 @@ class Diaries:
 
     Args:
         fails_at: the number of the read that fails; None for none.
-        fails: the raised error.
     """
 
     fails_at: int | None = None
@@ -60,12 +59,7 @@ class Diaries:
 
 @dataclass(frozen=True)
 class Training:
-    """A training of people's diaries, with a checkpoint.
-
-    Args:
-        folder: the folder of the checkpoint.
-        more: other options.
-    """
+    """A training of people's diaries, with a checkpoint."""
 
     folder: Path
     more: Mapping[str, Any] = field(default_factory=dict)
@@ -124,12 +118,10 @@ def _of_others(run: Training) -> Any:
 
 
 def _with_less(run: Training) -> Any:
-    """Train beyond the remaining budget, which is rejected."""
     with dg.budget(0.1, 1e-7):
         return run(delta=1e-8)
 
 
-#: The next action.
 NEXT: Mapping[str, Callable[[Training], Any]] = {
     "resumed": lambda run: run(),
     "resumed by others": _of_others,
@@ -147,7 +139,6 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def _handed_on(training: Any) -> Iterator[str | bytes]:
-    """Everything that a training returns."""
     yield from (repr(training), str(training), repr(vars(training)), pickle.dumps(training))
     yield training.guarantee.to_json()
 

@@ -43,7 +43,6 @@ def convolutions(draw: Any) -> tuple[Any, tuple[int, ...]]:
 
 @st.composite
 def layers(draw: Any) -> tuple[Any, tuple[int, ...]]:
-    """A layer, and the shape of a record."""
     inputs, positions = draw(st.integers(1, 40)), tuple(draw(st.lists(SMALL, max_size=2)))
     channels = 2 * draw(SIDES)
     kinds: dict[str, Callable[[], Any]] = {

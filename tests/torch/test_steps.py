@@ -1,4 +1,4 @@
-"""What steps publish: noise in bands, and private means of vectors, in the engine itself."""
+"""Published steps: banded noise, and private means of vectors, in the engine itself."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.torch.test_privacy_engine import (
     UNITS,
     USERS,
     adversarial,
+    for_unit,
     mu_between,
-    of_unit,
 )
 
 # isort: split
@@ -46,7 +46,7 @@ STEPS = 6
 
 
 def trained(vectors: Any, unit: Any, **options: Any) -> tuple[Array, Any]:
-    """(steps, WIDTH): what each step publishes, times the number of users, 10; and the loader."""
+    """(steps, WIDTH): the published steps times the number of users, 10; and the loader."""
     options = {"steps": STEPS, **options}
     _, module, optimizer, loader = made(vectors, unit, **options)
     seen = []
@@ -94,10 +94,10 @@ def test_no_neighbours_are_farther_apart_than_is_billed(
     bound: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Everybody of a part is drawn: all turns of a unit are seen, each of which is billed by itself."""
+    """All users of a part are sampled: all turns of a unit are visible, each charged separately."""
     monkeypatch.setattr(ClippedRounds, "_parted", in_order)
     unit, labels, billed = UNITS[name]
-    rng, rows, worst = np.random.default_rng(7), of_unit(name), 0.0
+    rng, rows, worst = np.random.default_rng(7), for_unit(name), 0.0
     kept = np.setdiff1d(np.arange(RECORDS), rows)
     column = Bands.best(bands, STEPS).column
     for seed in range(8):
@@ -121,7 +121,7 @@ def test_no_neighbours_are_farther_apart_than_is_billed(
         turns = np.flatnonzero(np.linalg.norm(moved, axis=1) > 1e-9)
         assert len(turns) <= math.ceil(STEPS / bands)
         assert not np.any(np.diff(turns) % bands)
-        # Of what is published, C times it has independent noise.
+        # C times the published steps has independent noise.
         whole = sum(
             np.vstack([np.zeros((k, WIDTH)), c * moved[: STEPS - k]]) for k, c in enumerate(column)
         )
@@ -150,7 +150,7 @@ def test_noise_undone_by_the_matrix_is_white(monkeypatch: pytest.MonkeyPatch) ->
     for lag in range(1, bands + 1):
         inner_products = (white[lag:] * white[:-lag]).mean()
         assert abs(inner_products) < 5 / math.sqrt(steps * WIDTH)
-    # What is published has more noise, in each step.
+    # Each published step has more noise.
     assert published.std() > 1.1
 
 
@@ -167,7 +167,7 @@ def test_the_engine_charges_bands_and_finds_the_best() -> None:
     assert "random parts of the users in turn" in str(found.guarantee)
 
 
-def test_a_run_goes_on_with_its_noise_or_begins_it_anew() -> None:
+def test_run_resumes_or_resets_its_noise() -> None:
     mean = ClippedMean(1.0, 1.0, 10, 20, 0.25, bands=3)
     weights = [torch.zeros(4, 2), torch.zeros(3)]
 
@@ -197,7 +197,7 @@ def test_a_run_goes_on_with_its_noise_or_begins_it_anew() -> None:
     begun = gradients(anew)
     assert not np.allclose(begun, expected)
     assert anew.bound == pytest.approx(one.bound)
-    # Noise that begins anew has the size of a first step's.
+    # Restarted noise has the size of a first step's.
     assert np.abs(begun).max() < 6 * anew.bound / mean.divisor / mean.matrix.column[0] * 1.1
 
 
@@ -276,7 +276,6 @@ WAYS = ["processor", "device", "exact"]
 
 
 def noise(way: str, source: RandomSource, sd: float = 3.0) -> FloatArray:
-    """The noise of one step, with a clipping bound of 1, as one vector."""
     part = Gaussian(sd)
     weights = [torch.zeros(shape) for shape in SHAPES]
     if way == "exact":

@@ -65,7 +65,7 @@ def test_any_mean_takes_the_vectors_of_users(name: str, max_rows: int | None) ->
     assert len(loader) == 0
 
 
-def test_the_guarantee_is_that_of_the_mean() -> None:
+def test_guarantee_equals_the_guarantee_of_the_mean() -> None:
     mean = Winsorized.calibrate(
         epsilon=2.0, delta=1e-6, rounds=3, n_users=4000, radius=0.5, bound=4.0, dimension=WIDTH
     )
@@ -76,7 +76,7 @@ def test_the_guarantee_is_that_of_the_mean() -> None:
 
 
 @pytest.mark.slow
-def test_a_mean_that_ends_its_run_ends_the_loader() -> None:
+def test_mean_ending_its_run_ends_the_loader() -> None:
     # Vectors that are far from each other have no core.
     mean = SoftCoreMean.calibrate(epsilon=5.0, delta=1e-6, rounds=4, n_users=300, radius=0.01)
     people = np.arange(300)
@@ -98,7 +98,7 @@ def test_a_mean_that_ends_its_run_ends_the_loader() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace"])
 @pytest.mark.parametrize("rows", [None, 2])
-def test_one_user_moves_a_recentred_mean_as_far_as_is_billed(
+def test_one_user_changes_a_recentred_mean_by_its_charge(
     relation: Relation, rows: int | None
 ) -> None:
     mean = Recentred(1.0, 2.0**-10, n_users=40, rounds=1)

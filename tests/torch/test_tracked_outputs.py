@@ -136,7 +136,6 @@ def _reduced(each: Any, reduction: str) -> Any:
 
 
 def _rows(each: Any, mask: Any) -> tuple[Any, Any]:
-    """Entries by record, and their weights."""
     records = len(mask)
     each = each.reshape(records, -1)
     counted = mask.reshape(records, -1)
@@ -154,7 +153,6 @@ def _batch(each: Any, mask: Any) -> Any:
     return (each * counted).sum() / counted.sum()
 
 
-#: Operations after a loss with reduction="none"; the loss computes the others itself.
 ENDS: dict[str, Callable[[Any, Any], Any]] = {
     "records": lambda each, mask: each.flatten(1).mean(1) if each.dim() > 1 else each,
     "mean": lambda each, mask: each.mean(),

@@ -165,8 +165,6 @@ def test_saved_and_logged_values_do_not_follow_records(tmp_path: Path) -> None:
 
 
 class Recording(transformers.TrainerCallback):
-    """A callback that stores the state and its other arguments at each event, except objects."""
-
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
 
@@ -424,7 +422,6 @@ def test_other_runs_are_rejected(tmp_path: Path) -> None:
 
 
 def pictures(rows: int = 4) -> Any:
-    """Pictures of noise, with their classes."""
     made = FAMILIES["vit"].draw(rows)["pixel_values"].tolist()
     return datasets.Dataset.from_dict({"pixel_values": made, "labels": [1] * rows})
 

@@ -23,7 +23,6 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def saw(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """The record of each of two processes."""
     place = tmp_path_factory.mktemp("several")
     program = [*LAUNCH, "-m", "tests.torch.trainers_together", str(place)]
     done = subprocess.run(program, capture_output=True, text=True, cwd=ROOT)

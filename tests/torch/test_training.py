@@ -28,7 +28,6 @@ NAMED = pd.Series(LABELS, name="ids")
 
 
 def records(seed: int = 1) -> tuple[Any, Any]:
-    """Records of people that a line separates."""
     x = np.random.default_rng(seed).normal(size=(PEOPLE * EACH, 5)).astype(np.float32)
     return torch.from_numpy(x), torch.from_numpy((x @ [2.0, -1.0, 0.5, 0, 0] > 0).astype(np.int64))
 
@@ -155,8 +154,6 @@ def test_an_empty_data_set_is_trained_on_noise() -> None:
 
 
 class Pairs(torch.utils.data.Dataset):
-    """Records by place, as lists of numbers with a label."""
-
     def __len__(self) -> int:
         return 8
 

@@ -120,7 +120,6 @@ def held(rank: int) -> dict[str, tuple[str, dict[str, Any]]]:
 
 
 def network(kind: str = "") -> Any:
-    """A network, the same in each process."""
     torch.manual_seed(5)
     if kind == "image":
         return Image().double().to(memory_format=torch.channels_last)
@@ -137,7 +136,6 @@ def data(kind: str) -> Any:
 
 
 def made(kind: str, several: bool) -> dict[str, Any]:
-    """A network, in ``DistributedDataParallel`` for several processes, and its optimizer."""
     own = network(kind)
     optimizer = torch.optim.Adam(own.parameters(), lr=0.05)
     module = torch.nn.parallel.DistributedDataParallel(own) if several else own
@@ -145,7 +143,6 @@ def made(kind: str, several: bool) -> dict[str, Any]:
 
 
 def begun(unit: str, several: bool, kind: str = "", **options: Any) -> Any:
-    """An engine, and its module, optimizer and loader."""
     own, labels = _UNITS[unit]
     given = {"noise_multiplier": 1.0, **labels, **options}
     for other in ("share", "target_epsilon"):
@@ -187,7 +184,6 @@ def train(run: Any, steps: int | None = None) -> dict[str, Any]:
 
 
 def trained(unit: str, options: dict[str, Any], *, several: bool) -> dict[str, Any]:
-    """The record of a whole run."""
     run = begun(unit, several, **options)
     return {**train(run), "epsilon": run[0].get_epsilon(1e-6)}
 
@@ -214,7 +210,6 @@ def refusal(unit: str, several: bool, **options: Any) -> str:
 
 
 def refusal_of_mean(*, several: bool) -> str:
-    """The message of a rejected private mean."""
     try:
         PrivacyEngine(unit=User()).make_private(
             **made("", several), users=USERS, mean=Recentred(1.0, 2.0, PEOPLE, 3)

@@ -18,7 +18,6 @@ RECORDS, USERS = 36, 12
 
 
 def texts(seed: int = 1, *, longest: int = 6) -> Any:
-    """Texts of several lengths, three of each author."""
     torch.manual_seed(seed)
     lengths = torch.randint(2, longest + 1, (RECORDS,)).tolist()
     rows = [torch.randint(3, TOKENS, (length,)).tolist() for length in lengths]
@@ -28,7 +27,6 @@ def texts(seed: int = 1, *, longest: int = 6) -> Any:
 
 
 def trainer(folder: Path, data: Any = None, *, lora: bool = False, **given: Any) -> Trainer:
-    """A trainer of a tiny GPT-2, with a seed."""
     torch.manual_seed(2)
     stated = {
         "max_steps": 4,

@@ -91,7 +91,6 @@ class Killed(transformers.TrainerCallback):
 
 
 def resumed(folder: Path) -> dict[str, Any]:
-    """The weights of a run that all processes leave and take up again."""
     first = trainer(folder, callbacks=[Killed()], args={"gradient_accumulation_steps": 1})
     with suppress(KeyboardInterrupt):
         first.train()

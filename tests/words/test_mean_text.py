@@ -10,7 +10,7 @@ from tests.means import cases
 from dpgrain._formatting import rounded_up
 
 
-def test_it_prints_what_was_found_and_promised() -> None:
+def test_print_shows_estimates_and_guarantee() -> None:
     found = cases.mean(np.full((2000, 5), 0.123456), bound=1.0, method="clip", random_state=None)
     title, heads, *rows, error, brief, pointer = str(found).split("\n")
     assert title == (

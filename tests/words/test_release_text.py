@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,8 @@ def test_months_are_printed_without_a_day(kind: str, tmp_path: Path) -> None:
     again = dg.Release.load(release.save(tmp_path / "months.parquet"))
     assert repr(again) == repr(release)
     assert again.groups.columns[0].to_pylist() == ["2025-01-01", "2025-02-01"]
+    written = again.write(tmp_path / "months.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in written] == [f'"{key}"', '"2025-01"', '"2025-02"']
     page = again.report(tmp_path / "page.html").read_text()
     assert "2025-01<" in page
     assert "2025-01-01<" not in page
@@ -90,20 +93,24 @@ def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
 
 def test_notes_state_interval_and_clipping(skewed: dg.Histogram) -> None:
     said, warning = notes(skewed)
-    assert said.startswith(
-        "95% interval (low to high) for the clipped total; it covers the noise only, not the clipping; "
-        "at_least: 95% lower bound for the unclipped total; clipped_share: 95% upper limit on the "
-        "share of users' contributions to one item that were clipped. Rows without a value in 'who' "
-        "or 'item' are dropped"
+    assert said == (
+        "95% interval (low to high) for the clipped total; it covers the noise only, not the clipping."
     )
     assert said in repr(skewed)
+    meanings = column_meanings(skewed)
+    assert meanings["low, high"] == said.replace(" (low to high)", "").rstrip(".")
+    assert meanings["at_least"].startswith("95% lower bound for the unclipped total")
+    assert meanings["clipped_share"].startswith(
+        "95% upper limit on the share of users' contributions to one item that were clipped"
+    )
+    assert meanings["Rows"].startswith("rows without a value in 'who' or 'item' are dropped")
     assert re.match(
         r"Warning: clipping may matter in [0-9]+ of 40 items \(see clipped_share\)", warning
     )
     unknown = replace(
         skewed, complete_units=None, metadata=replace(skewed.metadata, counts_clipped=False)
     )
-    share = "The share of clipped users' contributions to one item was not estimated."
+    share = "Share of clipped users' contributions to one item: not estimated."
     assert share in notes(unknown)[0]
     after, _ = notes(skewed.shrunk())
     assert after.startswith(
@@ -154,6 +161,8 @@ def test_any_release_prints_four_notes_and_explains_each_column(
         rows = min(len(each), 5) + 1 if len(each) else 0
         below = [line for line in lines[rows:] if not line.startswith("[")]
         assert len(below) <= 4, below
+        lines_of_notes = [line for note in notes(each) for line in textwrap.wrap(note, 100)]
+        assert len(lines_of_notes) <= 4, lines_of_notes
         assert below[-2:] == [each.guarantee.summary, POINTER]
         numbers = each.to_arrow().column_names[len(each.groups.names) :]
         assert [column for column in numbers if column != "take care"] == [
@@ -302,7 +311,7 @@ def test_the_estimand_is_named_in_every_channel(name: str, tmp_path: Path) -> No
     assert release.estimand == words
     assert words[1:] in repr(release).splitlines()[0]
     page = release.report(tmp_path / "page.html").read_text(encoding="utf-8").replace("&#39;", "'")
-    plain = release.metadata.statistic.of_bins or release.metadata.statistic.holders
+    plain = release.metadata.statistic.has_bins or release.metadata.statistic.holders
     assert plain or f"<strong>{words}</strong>" in page
     again = dg.Release.load(release.save(tmp_path / "release.parquet"))
     assert again.estimand == words
@@ -318,7 +327,7 @@ def test_counts_of_people_show_the_bound_and_no_share() -> None:
     bound = format_limit(float(release.clip[0]))
     said = f"(scaled down together) to at most l2 norm {bound} (√k for k items), chosen "
     assert said in title(release)
-    assert notes(release)[0].count("%") == notes(release)[0].count("95%") == 2
+    assert notes(release)[0].count("%") == notes(release)[0].count("95%") == 1
     assert "affected" not in str(release)
 
 
@@ -326,7 +335,7 @@ def test_titles_of_two_columns_show_both_ranges() -> None:
     for ask in (dg.covariance, dg.correlation):
         pair = ask(releases.shop(), "paid", "item", bounds=(1, 30), other_bounds=(0, 5), **OPTIONS)
         assert " of paid clamped to [1, 30] and item clamped to [0, 5], over records" in title(pair)
-        assert "a finite number in both columns are dropped" in notes(pair)[0]
+        assert "a finite number in both columns are dropped" in column_meanings(pair)["Rows"]
 
 
 def test_bounds_of_cells_are_not_called_bounds_of_elements() -> None:
@@ -361,7 +370,7 @@ def test_titles_show_filters() -> None:
     assert "only" not in title(dg.count(releases.shop(), **OPTIONS))
 
 
-def test_notes_state_which_rows_are_dropped() -> None:
+def test_explain_describes_dropped_rows() -> None:
     shop = releases.shop()
     for release, missing in (
         (dg.count(shop, **OPTIONS), "a value in 'who'"),
@@ -371,7 +380,7 @@ def test_notes_state_which_rows_are_dropped() -> None:
         ),
         (dg.top(shop, "name", **OPTIONS), "a value in 'who' or 'name'"),
     ):
-        assert notes(release)[0].endswith(f" Rows without {missing} are dropped.")
+        assert column_meanings(release)["Rows"] == f"rows without {missing} are dropped"
     mail = {"sender": ["a", "b"], "receiver": ["b", None], "size": [1.0, 2.0]}
     owned = dg.sum(
         dg.read(pa.table(mail), user=["sender", "receiver"]),
@@ -380,8 +389,8 @@ def test_notes_state_which_rows_are_dropped() -> None:
         clip=2.0,
         **OPTIONS,
     )
-    assert notes(owned)[0].endswith(
-        " Rows with neither 'sender' nor 'receiver', or without a finite number in 'size', are dropped."
+    assert column_meanings(owned)["Rows"] == (
+        "rows with neither 'sender' nor 'receiver', or without a finite number in 'size', are dropped"
     )
     assert title(owned) == (
         "Sum of size clamped to [0, 9], each record counted once for all its users, or less where "
@@ -412,7 +421,9 @@ RANGED: dict[str, Any] = {
 
 @pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("name", RANGED)
-def test_what_stated_bounds_cut_off_is_said_to_be_in_no_interval(name: str, tmp_path: Path) -> None:
+def test_stated_bounds_note_excludes_clamped_parts_from_intervals(
+    name: str, tmp_path: Path
+) -> None:
     stated = RANGED[name](releases.shop(), bounds=(1, 30), **OPTIONS)
     said = "alues are clamped to [1, 30]; intervals do not include the effect of this"
     unknown = "share beyond the stated bounds: not estimated"
@@ -423,13 +434,14 @@ def test_what_stated_bounds_cut_off_is_said_to_be_in_no_interval(name: str, tmp_
     assert "the nearer bound" in stated.report(tmp_path / "page.html").read_text() or (
         f"V{said}" in (tmp_path / "page.html").read_text()
     )
-    found = " ".join(notes(RANGED[name](releases.shop(), **OPTIONS)))
-    assert found.count("n average over users, at most ") == 1
-    assert found.count(" and clamped, by an unknown amount. ") == 1
+    found = RANGED[name](releases.shop(), **OPTIONS)
+    assert " ".join(notes(found)).count("% of values, averaged over users, were outside ") == 1
+    assert found.explain().count("n average over users, at most ") == 1
+    assert " ".join(found.explain().split()).count(" and clamped, by an unknown amount") == 1
 
 
 @pytest.mark.parametrize("ask", [dg.covariance, dg.correlation])
-def test_what_two_stated_bounds_cut_off_is_said_to_be_in_no_interval(ask: Any) -> None:
+def test_two_stated_bounds_note_excludes_clamped_parts(ask: Any) -> None:
     pair = ask(releases.shop(), "paid", "item", bounds=(1, 30), other_bounds=(0, 5), **OPTIONS)
     assert column_meanings(pair)["Values"].startswith(
         "values are clamped to the given bounds; intervals"
@@ -437,7 +449,7 @@ def test_what_two_stated_bounds_cut_off_is_said_to_be_in_no_interval(ask: Any) -
     assert "of clamped values" in notes(pair)[0]
 
 
-def test_nothing_is_said_to_be_cut_off_where_numbers_lie_in_bins_or_are_counted() -> None:
+def test_binned_numbers_and_counts_have_no_clamping_note() -> None:
     shop = releases.shop()
     in_bins = dg.histogram(shop, "paid", edges="auto", **OPTIONS)
     assert in_bins.metadata.found is not None
@@ -456,7 +468,7 @@ def test_columns_of_one_table_have_names_of_their_own() -> None:
     assert counted.to_arrow().column_names[0] == "key clipped_share"
 
 
-def test_what_users_hold_is_headed_as_a_range_and_not_as_a_limit() -> None:
+def test_records_per_user_are_headed_as_a_range() -> None:
     release = dg.elements_per_user(releases.shop(), "item", edges=[1, 3], **OPTIONS)
     head, columns, *rows = repr(release).splitlines()
     assert head == "Number of users by how many values of item, and how many records, each has"
@@ -485,7 +497,6 @@ def test_explain_states_the_effect_of_ranking() -> None:
         if "counts" in how:
             expected = expected.replace("counts", "scores")
         assert column_meanings(release)["Ranking"] == expected
-        assert "it ignores the ranking, which raises the largest slightly" in notes(release)[0]
     assert "Ranking" not in column_meanings(dg.histogram(shop, "name", **options))
 
 
@@ -528,9 +539,7 @@ def test_a_file_without_limits_is_read(skewed: dg.Histogram, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("column", ["up_to", "steps"])
-def test_a_file_of_0_1_with_former_columns_is_read(
-    skewed: dg.Histogram, tmp_path: Path, column: str
-) -> None:
+def test_file_of_version_0_1_is_read(skewed: dg.Histogram, tmp_path: Path, column: str) -> None:
     path = skewed.save(tmp_path / "old.parquet")
     table = pq.read_table(path)
     about = json.loads(table.schema.metadata[b"dpgrain"])
@@ -600,7 +609,7 @@ def test_items_of_dropped_elements_are_not_covered(many_items: Any) -> None:
     assert "at most 1 element of each user were kept" in " ".join(kept.explain().lower().split())
 
 
-def test_items_beyond_the_limit_of_a_weighted_count_are_not_covered(many_items: Any) -> None:
+def test_weighted_count_notes_items_beyond_its_limit(many_items: Any) -> None:
     weighted = dg.top(
         many_items,
         "item",
@@ -619,7 +628,7 @@ def test_items_beyond_the_limit_of_a_weighted_count_are_not_covered(many_items: 
     assert "at most 4 items of one unit are used" in str(weighted.guarantee)
 
 
-def test_a_column_name_with_a_line_break_forges_no_line() -> None:
+def test_line_break_in_a_column_name_is_escaped() -> None:
     table = dg.read(pa.table({"who": [1, 2], "a\nε = 0 per user": [1.0, 2.0]}), user="who")
     found = dg.sum(table, "a\nε = 0 per user", bounds=(0, 5), unit=dg.User(), epsilon=1.0)
     assert "\\n" in title(found)
@@ -676,12 +685,26 @@ def test_ranges_report_the_average_over_units() -> None:
         ),
     }
     for said, release in made.items():
-        assert said in notes(release)[0]
-        weighted = "; users with varied values weigh more)" in notes(release)[0]
-        assert weighted == (release.noise == "gaussian")
+        values = column_meanings(release)["Values"]
+        assert said in f"{values[:1].upper()}{values[1:]}"
+        assert ("; users with varied values weigh more)" in values) == (release.noise == "gaussian")
+        assert "% of values, averaged over users, were outside [" in notes(release)[0]
     rows = dg.sum(shop, "paid", **{**OPTIONS, "unit": dg.Record()})
-    assert "n average over" not in notes(rows)[0]
-    assert "% of all values of paid were outside [" in notes(rows)[0]
+    assert "n average over" not in column_meanings(rows)["Values"]
+    assert "% of values were outside [" in notes(rows)[0]
+
+
+def test_a_release_without_visible_numbers_has_one_reason() -> None:
+    rows = pa.table({"who": range(40), "g": ["a", "b"] * 20, "x": np.arange(40) - 20.0})
+    found = dg.sum(
+        dg.read(rows, user="who"), "x", by="g", domain=["a", "b"], **{**OPTIONS, "epsilon": 0.1}
+    )
+    assert np.isnan(found.estimate).all()
+    said, warning = notes(found)
+    assert said.endswith("Blank estimates did not stand out from the noise.")
+    assert "at_least" not in said
+    assert warning.startswith("Warning: no number exceeded the noise: pass bounds= ")
+    assert ";" not in warning
 
 
 def test_titles_describe_the_values_of_people() -> None:
@@ -714,7 +737,7 @@ def test_titles_describe_the_values_of_people() -> None:
 
 def test_an_error_of_zero_is_explained() -> None:
     people = releases.shop().per_user(visits="count()")
-    said = "Quantiles are integers: where std_error is 0, "
+    said = "Where std_error is 0, the interval is one integer, although others are possible."
     sure = {**OPTIONS, "epsilon": 100.0}
     assert said in notes(dg.quantile(people, "visits", bounds=(0, 8), **sure))[0]
     other = dg.quantile(releases.shop(), "paid", bounds=(0, 50), **sure)
@@ -722,11 +745,11 @@ def test_an_error_of_zero_is_explained() -> None:
     assert other.std_error > 0
 
 
-def test_sums_of_both_signs_say_why_they_have_no_least() -> None:
+def test_sums_of_both_signs_explain_the_missing_minimum() -> None:
     table = dg.read(pa.table({"who": range(900), "x": np.arange(900) % 7 - 3.0}), user="who")
     options: dict[str, Any] = {"unit": dg.User(), "epsilon": 1, "delta": 1e-6, "random_state": 1}
     found, stated = dg.sum(table, "x", **options), dg.sum(table, "x", bounds=(0, 7), **options)
-    reason = "no lower bound for the unclipped total"
+    reason = "here is no at_least, because values may be negative"
     for text in (str(found), found.explain()):
         assert reason in " ".join(text.split())
     for text in (str(stated), stated.explain()):
@@ -735,7 +758,6 @@ def test_sums_of_both_signs_say_why_they_have_no_least() -> None:
 
 
 def counts(keys: list[Any], std_error: float = 24.4) -> dg.Histogram:
-    """Counts by one key; the largest is in the middle."""
     table = dg.read(pa.table({"who": [1], "key": pa.array(keys[:1])}), user="who")
     options = {**OPTIONS, "clip": 1.0, "domain": keys}
     made = dg.count(table, by="key", **options)

@@ -67,7 +67,6 @@ OF_ELEMENTS = ("weights", "elements of a fit")
 
 
 def texts(values: Any) -> Iterator[str]:
-    """Yield all texts in JSON values, keys included."""
     if isinstance(values, str):
         yield values
     elif isinstance(values, dict):
@@ -80,7 +79,6 @@ def texts(values: Any) -> Iterator[str]:
 
 
 def sentences(values: Any) -> list[str]:
-    """Return the sentences in JSON values."""
     return [text for text in texts(values) if len(text.split()) >= _WORDS]
 
 

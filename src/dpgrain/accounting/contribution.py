@@ -173,7 +173,7 @@ class Contribution:
             case "element", "element":
                 return self._elements(units, relation)
             case "element", "user":
-                return units * self._user_of_elements(relation, condition)
+                return units * self._whole_user_move(relation, condition)
             case "user", "record":
                 return min(self._record_moves(units, relation), self.replace_factor)
             case "user", "element":
@@ -234,7 +234,7 @@ class Contribution:
             distance = min(one_by_one, math.sqrt(changes * within * widest))
         if self.max_elements is None and self.cells is None:
             return distance
-        return min(distance, self._user_of_elements("replace", None))
+        return min(distance, self._whole_user_move("replace", None))
 
     def _elements(self, elements: int, relation: Relation) -> float:
         k = elements if self.cells is None else min(elements, self.cells)
@@ -244,9 +244,9 @@ class Contribution:
         # The first M elements in a public order are used, so emptying k of them admits up to k
         # others.
         changed = max(self._moved * self._add(k), replaced)
-        return min(changed, self._user_of_elements("replace", None))
+        return min(changed, self._whole_user_move("replace", None))
 
-    def _user_of_elements(self, relation: Relation, condition: int | None) -> float:
+    def _whole_user_move(self, relation: Relation, condition: int | None) -> float:
         bounds = [m for m in (self.max_elements, condition, self.cells) if m is not None]
         if not bounds:
             return math.inf

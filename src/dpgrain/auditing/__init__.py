@@ -9,6 +9,7 @@ from dpgrain._lazy_import import lazy_package
 if TYPE_CHECKING:
     from dpgrain.auditing.audit import audit
     from dpgrain.auditing.file_audit import FileAudit, audit_releases
+    from dpgrain.auditing.mechanism import Mechanism
     from dpgrain.auditing.training_audit import Canaries, audit_training
     from dpgrain.auditing.verdict import Audit, AuditLine, TrainingAudit
 
@@ -17,6 +18,7 @@ __all__ = [
     "AuditLine",
     "Canaries",
     "FileAudit",
+    "Mechanism",
     "TrainingAudit",
     "audit",
     "audit_releases",
@@ -28,6 +30,7 @@ lazy_package(
     {
         "dpgrain.auditing.audit": ("audit",),
         "dpgrain.auditing.file_audit": ("FileAudit", "audit_releases"),
+        "dpgrain.auditing.mechanism": ("Mechanism",),
         "dpgrain.auditing.training_audit": ("Canaries", "audit_training"),
         "dpgrain.auditing.verdict": ("Audit", "AuditLine", "TrainingAudit"),
     },

@@ -16,7 +16,8 @@ from dpgrain import _validate
 from dpgrain._formatting import quantity
 from dpgrain.accounting import Event, Selection, TruncatedGeometric
 from dpgrain.auditing.epsilon_bounds import ScoreCounts, largest_noise, named_epsilon
-from dpgrain.auditing.noise_scores import Draw, differing_draws, named_loss
+from dpgrain.auditing.mechanism import MEMBERS, Mechanism, audit_mechanism, claimed_curve
+from dpgrain.auditing.noise_scores import Draw, differing_draws, loss_by_noise
 from dpgrain.auditing.runs import NeighbourRuns, Ticket, noisy_run, run_on_neighbours
 from dpgrain.auditing.verdict import Audit, AuditLine, Bound
 from dpgrain.auditing.worst_case_tables import (
@@ -31,7 +32,7 @@ from dpgrain.noise.sources import random_source
 from dpgrain.publishing.draws import tickets
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.query import Query
-from dpgrain.tables.sources.loading import load_rows
+from dpgrain.tables.engines.memory import load_rows
 from dpgrain.units import RELATIONS, Relation
 
 # Tested factors between assumed and actual noise; the smallest detectable one is reported.
@@ -44,12 +45,10 @@ _SHARE_OF_RUNS = 0.2
 _MOST_DRAWS = 4_000_000
 # Tests of noise factors per line: bisection of _FACTORS.
 _HALVINGS = 4
-# δ at which a claimed curve is drawn.
-_DELTAS = tuple(10.0**-power for power in (0.3, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10))
 
 
 def audit(
-    query: Query[Any],
+    query: Query[Any] | Mechanism,
     *,
     units: Sequence[int] = (1, 2, 4),
     seconds: float = 60.0,
@@ -63,7 +62,9 @@ def audit(
 
     Args:
         query: a query of a table, such as ``dpgrain.count.query(…)``. Nothing is published or
-            charged, and its rows are read only if ``rows="curator"``.
+            charged, and its rows are read only if ``rows="curator"``. Or a mechanism of your own,
+            with the members of :class:`dpgrain.auditing.Mechanism`; it draws its own noise, and has
+            only free bounds.
         units: the numbers of changed units of one user; for whole users, the numbers of users.
         seconds: the approximate duration; the bounds are valid for any duration. The initial search
             for the worst neighbours is never interrupted: if it takes most of this time, there are
@@ -109,6 +110,15 @@ def audit(
         raise ParameterError(
             "units must have at least one number of units, such as (1, 2, 4).", name="units"
         )
+    if not isinstance(query, Query):
+        _check_mechanism(query, rows, random_state)
+        return audit_mechanism(
+            query,
+            list(dict.fromkeys(units_to_try)),
+            draws=draws,
+            seconds=seconds,
+            confidence=confidence,
+        )
     table = query_table(query)
     real = load_rows(base_source(table.source)) if rows == "curator" else None
     settled = query.settled()
@@ -116,6 +126,23 @@ def audit(
         settled, draws, runs, random_source(random_state), real, time.monotonic(), seconds
     )
     return work.run(list(dict.fromkeys(units_to_try)), confidence)
+
+
+def _check_mechanism(mechanism: Any, rows: str, random_state: RandomState) -> None:
+    """Reject objects that are no mechanisms, and arguments that they do not use."""
+    if isinstance(mechanism, type) or not isinstance(mechanism, Mechanism):
+        raise ParameterError(
+            f"query must be a query, such as dpgrain.count.query(…), or a mechanism with {MEMBERS}, "
+            f"not {_validate.describe(mechanism)}; see docs/tutorials/own-mechanisms.md.",
+            name="query",
+        )
+    for name, stated in (("rows", rows != "made up"), ("random_state", random_state is not None)):
+        if stated:
+            raise ParameterError(
+                f"{name} must be omitted for a mechanism of your own, because it chooses its own "
+                "neighbours and noise.",
+                name=name,
+            )
 
 
 @dataclass
@@ -150,7 +177,7 @@ class _AuditRun:
             lines.append(
                 self._line(count, relation, twins, alpha, ratio, left / (len(worst) - place))
             )
-            claimed.append(self._curve(count, relation))
+            claimed.append(claimed_curve(self.guarantee, count, relation))
         return Audit(
             self.guarantee.level,
             self.guarantee.delta,
@@ -201,7 +228,7 @@ class _AuditRun:
     def _cost(self, twins: NeighbourRuns) -> tuple[float, int]:
         """Return the cost of noise with the named distribution on neighbours."""
         draws = differing_draws(twins)
-        mu, pure = named_loss(draws)
+        mu, pure = loss_by_noise(draws)
         return named_epsilon(mu, 0.0, 1e-12) + pure, sum(not each.comparable for each in draws)
 
     def _claim(self, count: int, relation: Relation) -> float:
@@ -222,7 +249,7 @@ class _AuditRun:
     ) -> AuditLine:
         """Compute the bounds of one line."""
         claim, delta = self._claim(count, relation), self.guarantee.delta
-        mu, pure = named_loss(differing_draws(twins))
+        mu, pure = loss_by_noise(differing_draws(twins))
         named, public = Bound(None), self.real is None
         if not twins.has_hidden_draws and not any(draw.differs for draw in differing_draws(twins)):
             return AuditLine(
@@ -297,13 +324,6 @@ class _AuditRun:
                 known.extend(_scaled_noise(ticket))
             self.runs += 1
         return largest_noise(gaussian, laplace, alpha)
-
-    def _curve(self, count: int, relation: Relation) -> tuple[tuple[float, float], ...]:
-        """Return the claim as pairs (δ, ε)."""
-        claim = self.guarantee
-        return tuple(
-            (delta, claim.epsilon(delta, units=count, relation=relation)) for delta in _DELTAS
-        )
 
 
 def _scaled_noise(ticket: Ticket) -> list[float]:

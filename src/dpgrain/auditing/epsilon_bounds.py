@@ -15,8 +15,8 @@ from dpgrain.accounting import gaussian_epsilon
 
 stats = lazy_import("scipy.stats")
 
-# Bins of scores, with edges as thresholds.
-_BINS = 4096
+#: Bins of scores, with edges as thresholds.
+BINS = 4096
 
 #: Points (false alarms, misses) of a test between two neighbours.
 Points: TypeAlias = tuple[tuple[float, float], ...]
@@ -64,15 +64,15 @@ class ScoreCounts:
     @staticmethod
     def empty() -> ScoreCounts:
         """Return empty counts."""
-        return ScoreCounts(np.zeros((2, 2, _BINS), dtype=np.int64))
+        return ScoreCounts(np.zeros((2, 2, BINS), dtype=np.int64))
 
     def add_scores(self, one: FloatArray, other: FloatArray, reach: float) -> ScoreCounts:
         """Add scores on both neighbours, alternately to both halves, within ±``reach``."""
         counts = self.counts.copy()
         for place, scores in enumerate((one, other)):
-            bins = np.clip((scores / reach + 1) * (_BINS / 2), 0, _BINS - 1).astype(np.int64)
+            bins = np.clip((scores / reach + 1) * (BINS / 2), 0, BINS - 1).astype(np.int64)
             for half in (0, 1):
-                counts[place, half] += np.bincount(bins[half::2], minlength=_BINS)
+                counts[place, half] += np.bincount(bins[half::2], minlength=BINS)
         return ScoreCounts(counts)
 
     @property

@@ -186,7 +186,7 @@ def differing_draws(twins: NeighbourRuns, stretch: float = 1.0) -> list[Draw]:
     return [draw for draw in draws if draw.differs]
 
 
-def named_loss(draws: Sequence[Draw]) -> tuple[float, float]:
+def loss_by_noise(draws: Sequence[Draw]) -> tuple[float, float]:
     """Return the cost of draws for the named noise: μ and a pure ε."""
     mu, pure = 0.0, 0.0
     for draw in draws:

@@ -22,7 +22,7 @@ from dpgrain.units import Level
 # Shares of guessed canaries; each uses a part of the error probability.
 _SHARES = (1.0, 0.3, 0.1, 0.03)
 # Tested factors between assumed and actual noise; the smallest detectable one is reported.
-# Synthetic runs per factor, most of which must detect it.
+# Synthetic runs per factor; most must detect it.
 _FACTORS = (1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
 _TRIES = 5
 # Maximum number of canaries, because each has a separate axis.
@@ -69,8 +69,8 @@ def audit_training(
             with probability ½, and its gradients point along a separate axis, d = ``canaries``.
         records: the records of each canary.
         elements: the elements of each user, each a canary; 1 if whole users are canaries.
-        delta: the δ at which ε is bounded; by default, the δ of the guarantee.
-        confidence: the probability with which both bounds are valid together.
+        delta: the δ of the bounds on ε; by default, the δ of the guarantee.
+        confidence: the probability that both bounds are valid together.
         random_state: a seed for the choice of included canaries, for tests.
 
     Returns:

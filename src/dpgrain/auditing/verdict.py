@@ -112,7 +112,7 @@ class Audit(AuditReportMixin):
     Args:
         level: the protected unit.
         delta: the δ of the guarantee.
-        confidence: the probability with which all bounds are valid together.
+        confidence: the probability that all bounds are valid together.
         lines: the results, for each number of units and each relation.
         claimed: (δ, ε) pairs of the whole curve claimed for each line.
         draws: the number of noise draws of the lines on each neighbour.

@@ -112,7 +112,7 @@ def neighbour_tables(
     are not synthetic, and ``like`` the description of the only content to use. Only public facts
     are used: the schema, domain, bounds, partition and region.
     """
-    public = PublicFacts.of(query)
+    public = PublicFacts.create(query)
     if real is not None:
         public = public.with_unused_ids(real)
     if public.max_units < units:
@@ -193,7 +193,7 @@ class PublicFacts:
     names: tuple[Any, ...] = ()
 
     @staticmethod
-    def of(query: Query[Any]) -> PublicFacts:
+    def create(query: Query[Any]) -> PublicFacts:
         """Collect the public facts of a query; nothing is opened."""
         table, request = query_table(query), getattr(query, "request", query)
         schema, unit = base_source(table.source).columns(), query.promise.unit
@@ -278,7 +278,8 @@ def query_table(query: Query[Any]) -> UserTable:
     if not isinstance(table, UserTable):
         raise ParameterError(
             "query must be of a table opened by dg.read, because neighbours are built from its "
-            f"schema, not a {type(query).__name__} of other rows.",
+            f"schema, not a {type(query).__name__} of other rows; pass a mechanism with guarantee, "
+            "neighbours(units, relation) and draw(data, count) instead.",
             name="query",
         )
     _ = base_source(table.source)

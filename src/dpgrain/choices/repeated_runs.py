@@ -15,7 +15,7 @@ from dpgrain.errors import ParameterError, reraise_keyboard_interrupt
 from dpgrain.inputs.callbacks import silent
 from dpgrain.noise import RandomSource, SystemSource
 from dpgrain.publishing import in_budget
-from dpgrain.publishing.best_of_runs import best_run
+from dpgrain.publishing.draws import best_run
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 

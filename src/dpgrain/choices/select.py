@@ -40,7 +40,7 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import compose, present
 from dpgrain.units import Level, Relation, Unit, User
-from dpgrain.words.risk_text import privacy_sections
+from dpgrain.words.odds import privacy_sections
 
 Method: TypeAlias = Literal["auto", "permute_and_flip", "exponential", "repeat"]
 METHODS: tuple[Method, ...] = ("auto", "permute_and_flip", "exponential", "repeat")
@@ -95,7 +95,7 @@ class Choice(KeepsQuery):
             "with a smaller mean loss are more likely, but the best one is not certain",
             "loss": ""
             if self.loss is None
-            else f"the mean over {self._whom} of the mean loss of their records, plus noise",
+            else f"the mean over {self._unit_noun} of the mean loss of their records, plus noise",
             "std_error": ""
             if self.std_error is None
             else "standard error of the noise in the loss, for one evaluation",
@@ -114,7 +114,7 @@ class Choice(KeepsQuery):
     def _loss(self) -> str:
         error = self.std_error
         after = "" if error is None else f", standard error {rounded_up(error, 2)} (noise only)"
-        return f"Its mean loss over {self._whom}: {self.loss:.4g}{after}."
+        return f"Its mean loss over {self._unit_noun}: {self.loss:.4g}{after}."
 
     @property
     def _caution(self) -> str:
@@ -122,12 +122,12 @@ class Choice(KeepsQuery):
         low, high = ranges.pop() if len(ranges) == 1 else ("", "")
         clipped = f" Each record's loss is clipped to [{low:g}, {high:g}]." if low != high else ""
         return (
-            f"A smaller mean loss over {self._whom} is more likely to be chosen, but another candidate "
-            f"may be better.{clipped}"
+            f"A smaller mean loss over {self._unit_noun} is more likely to be chosen, but another "
+            f"candidate may be better.{clipped}"
         )
 
     @property
-    def _whom(self) -> str:
+    def _unit_noun(self) -> str:
         return f"{self.guarantee.level}s"
 
 
@@ -248,7 +248,7 @@ def select(
         [candidates[index] for index in range(count)],
         loss,
         records,
-        LabelledRows.of(m, users, elements, unit, others=named),
+        LabelledRows.create(m, users, elements, unit, others=named),
         lower,
         bound,
         method,
@@ -385,7 +385,7 @@ class _SingleChoice:
 
     def choose(self, losses: Losses, n: int | None, charge: Charge) -> _ChosenCandidate:
         """Choose a candidate; return its index and, if published, its noisy mean in bounds."""
-        sums = [_LossSums.of(losses(i)) for i in range(self.count)]
+        sums = [_LossSums.create(losses(i)) for i in range(self.count)]
         totals = np.array([each.lost for each in sums], dtype=np.int64)
         if isinstance(self.choice, ExponentialMechanism):
             index = int(charge.order(self.choice, -totals, STEPS)[0])
@@ -437,7 +437,7 @@ class _RepeatedChoice:
                 mean = self._evaluated(by_index[index] / STEPS, one)
                 return -mean, _ChosenCandidate(index, mean)
             assert isinstance(self.one, Laplace)  # noqa: S101 - but for a caller's evaluation
-            sums = _LossSums.of(by_index[index]).noisy(self.one, self.counted, one)
+            sums = _LossSums.create(by_index[index]).noisy(self.one, self.counted, one)
             # Candidates are compared by sums: means would also compare noisy numbers of units.
             return -sums.lost, sums.chosen(index, self.one.noise_multiplier, n)
 
@@ -473,7 +473,7 @@ class _LossSums:
     rest: float | None
 
     @staticmethod
-    def of(losses: NDArray[np.int64]) -> _LossSums:
+    def create(losses: NDArray[np.int64]) -> _LossSums:
         """Add up the losses of all units in steps."""
         return _LossSums(sum_losses(losses), sum_losses(STEPS - losses))
 

@@ -311,7 +311,7 @@ def _flat(function: Callable[..., None]) -> tuple[Callable[..., None], list[Para
         {name: hint for name, hint in own.items() if not is_dataclass(hint)}, signature
     )
     for kind in filter(is_dataclass, own.values()):
-        listed += _options_of_class(kind)
+        listed += _class_options(kind)
     panels = (
         getattr(one, "rich_help_panel", None) or ""
         for each in listed
@@ -338,7 +338,7 @@ def _flat(function: Callable[..., None]) -> tuple[Callable[..., None], list[Para
     return run, listed
 
 
-def _options_of_class(kind: Any) -> list[ParameterOption]:
+def _class_options(kind: Any) -> list[ParameterOption]:
     """Return the options of a dataclass, before the options of its base classes."""
     names = [name for parent in kind.__mro__ for name in vars(parent).get("__annotations__", ())]
     hints = get_type_hints(kind, include_extras=True)

@@ -216,7 +216,7 @@ def fit(rest: FitOptions, stated: Annotated[dict[str, Any], _options]) -> None:
     rows = rest.read(rest.source, user=rest.user, n_users=stated.get("n_users"))
     table = rest.of(rows).with_expressions(rest.target, rest.element)
     columns = rest.parameters(list(table.schema))
-    encoding = table_queries.encoding_of(*columns.values())
+    encoding = table_queries.column_encoding(*columns.values())
     if rest.target in [column.column for column in encoding.columns]:
         raise ParameterError(
             f"--target {rest.target!r} must not also be a feature; remove it from one of them."

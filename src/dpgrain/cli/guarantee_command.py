@@ -22,7 +22,7 @@ from dpgrain.cli.printing import check_picture, print_table, say, shown
 from dpgrain.errors import ParameterError
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Level, Relation, Unit, User
 from dpgrain.words.guarantee_text import SEED_KNOWN
-from dpgrain.words.risk_text import percent_up
+from dpgrain.words.odds import percent_up
 
 if TYPE_CHECKING:
     from dpgrain.accounting import Event
@@ -203,7 +203,7 @@ class EpsilonCurve:
     sufficient_delta: float | None = None
 
     @classmethod
-    def of(
+    def create(
         cls, event: Event, delta: float, level: Level, max_elements: int | None = None
     ) -> EpsilonCurve:
         """Compute the curve of an event."""
@@ -255,13 +255,13 @@ class EpsilonCurve:
         rows = [
             (
                 f"{k} {self.level}{'s' if k > 1 else ''}",
-                *(_shown(self.epsilons[relation][place]) for relation in RELATIONS),
+                *(shown(self.epsilons[relation][place]) for relation in RELATIONS),
             )
             for place, k in enumerate(self.units)
         ]
         if self.user is not None:
             most, whole = self.user
-            values = (_shown(whole[relation]) for relation in RELATIONS)
+            values = (shown(whole[relation]) for relation in RELATIONS)
             rows.append((f"a user of at most {most:,}", *values))
         first = "number of users" if self.level == "user" else "of one person"
         print_table(f"ε at δ = {powers(self.delta)}", (first, *RELATIONS), rows, left=())
@@ -296,10 +296,6 @@ class EpsilonCurve:
         plots.save_epsilons(path, self.units, self.epsilons, self.level, self.delta, user=self.user)
 
 
-def _shown(epsilon: float) -> str:
-    return "none" if math.isinf(epsilon) else shown(epsilon)
-
-
 def _risks(
     event: Event, level: Level, relation: Relation, max_elements: int | None, *, private: bool
 ) -> list[risks.Risk]:
@@ -308,7 +304,7 @@ def _risks(
     if level == "element":
         units.append(User(max_elements))
     return [
-        risks.risk_of(
+        risks.compute_risk(
             event,
             unit=unit,
             units=1,
@@ -334,6 +330,12 @@ def _print_risks(listed: Sequence[risks.Risk]) -> None:
         shares = map(percent_up, (risk.guess, risk.detection, risk.posterior))
         rows.append((risk.units_text, *shares, shown(risk.mu), risk.values))
     print_table(title, headings, rows)
+    for risk in listed:
+        if risk.guess == 1 and risk.unit == User():
+            say(
+                f"Nothing limits the risk of {risk.units_text}, who may have any number of elements; "
+                "pass --max-elements if that number is public."
+            )
 
 
 @command(
@@ -361,7 +363,7 @@ def guarantee(
     check_picture(plot)
     saved = promise = None
     if release is None:
-        curve, event = _curve_of_mechanism(mechanism, delta, max_elements)
+        curve, event = _mechanism_curve(mechanism, delta, max_elements)
     elif mechanism.is_stated:
         raise ParameterError(
             "Pass either a saved release or a mechanism, such as --noise-multiplier 4."
@@ -374,7 +376,7 @@ def guarantee(
             promise = saved.guarantee
         at_delta = promise.delta if delta is None else delta
         event = promise.event
-        curve = EpsilonCurve.of(event, at_delta, promise.level, max_elements)
+        curve = EpsilonCurve.create(event, at_delta, promise.level, max_elements)
     relation: Relation = "zero_out" if promise is None else promise.relation
     private = promise is None or promise.private
     listed = _risks(event, curve.level, relation, max_elements, private=private)
@@ -393,7 +395,7 @@ def guarantee(
     finish(lambda: {**curve.to_dict(), **fields, "risk": list(map(_as_json, listed))}, plot)
 
 
-def _curve_of_mechanism(
+def _mechanism_curve(
     mechanism: MechanismOptions, delta: float | None, max_elements: int | None
 ) -> tuple[EpsilonCurve, Event]:
     """Return the curve and the event of a mechanism."""
@@ -404,7 +406,7 @@ def _curve_of_mechanism(
         raise ParameterError(
             f"--delta is required for --mechanism {mechanism.name}, such as --delta 1e-6."
         )
-    return EpsilonCurve.of(event, delta or 0.0, mechanism.unit, max_elements), event
+    return EpsilonCurve.create(event, delta or 0.0, mechanism.unit, max_elements), event
 
 
 def _as_json(risk: risks.Risk) -> dict[str, Any]:

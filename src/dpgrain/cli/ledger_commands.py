@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from dpgrain.ledger import deployment_registry as registries
     from dpgrain.ledger import entries
     from dpgrain.scope import partitions
+    from dpgrain.words import ledger_text as words
 else:
-    entries = lazy_import("dpgrain.ledger.entries")
     registries = lazy_import("dpgrain.ledger.deployment_registry")
     partitions = lazy_import("dpgrain.scope.partitions")
+    words = lazy_import("dpgrain.words.ledger_text")
 
 ledger = CommandGroup(
     "Keep account of releases and budgets.",
@@ -59,7 +60,7 @@ class BudgetOptions:
         float | None, option("Part of ε reserved for releases without Gaussian noise.")
     ] = None
     leak: Annotated[
-        float | None, option("Part of δ reserved for names below a threshold; by default a tenth.")
+        float | None, option("Part of δ for selecting names; by default 51%, or 10% with --plan.")
     ] = None
     plan: Annotated[
         list[Path] | None,
@@ -205,7 +206,7 @@ def show(
         if entry.renews is not None:
             say(f"Line {entry.number} {opened.renewal_text(entry.number)}")
     _print_lines([entry for entry in lines if entry.guarantees], top)
-    if seeded := entries.seed_note(lines):
+    if seeded := words.seed_note(lines):
         say(seeded, style="yellow")
     say(f"Last line: {lines[-1].receipt}.")
     say(_ASSUMED)
@@ -220,7 +221,7 @@ def verify(
 ) -> None:
     """Check that no line is changed or missing, and that the accounts follow from the lines."""
     opened = dg.Ledger(place, expected=expected)
-    receipt, seeded = opened.verify(), entries.seed_note(opened.entries)
+    receipt, seeded = opened.verify(), words.seed_note(opened.entries)
     text = f"The hash chain is intact. Last line: {receipt}. {seeded}".rstrip()
     say(text)
     fields = {"verified": True, "receipt": asdict(receipt), "seeded_lines": _seeded(opened)}
@@ -338,7 +339,7 @@ def _print_lines(lines: list[entries.LedgerEntry], top: int) -> None:
         regions = dict.fromkeys(str(one.scope) for one in entry.guarantees)
         epsilons = ", ".join(rounded_up(one.epsilon()) for one in entry.guarantees)
         count = str(len(entry.guarantees))
-        seeded = "" if entry.private else f" ({entries.SEEDED})"
+        seeded = "" if entry.private else f" ({words.SEEDED})"
         rows.append(("; ".join(regions), str(entry.number), entry.at, count, epsilons + seeded))
     print_table(title, ("region", "line", "at", "releases", "ε of the line"), rows)
     given = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +27,6 @@ PEOPLE, RESULTS = "One row per user", "Output"
 CHANGES = tuple(one for one in OPTIONS if one.flag != "--cells")
 CELLS = tuple(one for one in OPTIONS if one.flag == "--cells")
 # An expression contains commas only inside of brackets or quotes.
-_BRACKETS = re.compile(r"[(\[{'\"]")
 
 
 def seldom(group: str) -> str:
@@ -246,11 +244,20 @@ def number(flag: str, text: str, kind: str) -> float:
         raise ParameterError(f"{flag} must be {kind}, not {text!r}.") from None
 
 
-def level_of(level: Level | None, element: str | None, max_elements: int | None) -> Level:
-    """Return the protected level, by ``--unit``, ``--element`` and ``--max-elements``."""
+def level_of(
+    level: Level | None,
+    element: str | None,
+    max_elements: int | None,
+    missing: Sequence[str] = (),
+) -> Level:
+    """Return the protected level, by ``--unit``, ``--element`` and ``--max-elements``.
+
+    ``missing`` are other options that the error about a missing level names.
+    """
     if level is None and element is None:
+        also = f"; also pass {', and '.join(missing)}" if missing else ""
         raise ParameterError(
-            "Choose what to protect: pass --element COLUMN, --unit user or --unit record."
+            f"Choose what to protect: pass --element COLUMN, --unit user or --unit record{also}."
         )
     if max_elements is not None and level != "user":
         raise ParameterError("--max-elements requires --unit user.")
@@ -262,10 +269,30 @@ def columns_of(texts: Sequence[str], known: Collection[str]) -> list[str]:
 
     >>> columns_of(["a,b", "c, d", "if(a > 1, a, 0)"], ["a", "b", "c, d"])
     ['a', 'b', 'c, d', 'if(a > 1, a, 0)']
+    >>> columns_of(["month(a), b,if(b = 'x,)', round(abs(min(a, 1)), 2), 0)"], ["a", "b"])
+    ['month(a)', 'b', "if(b = 'x,)', round(abs(min(a, 1)), 2), 0)"]
     """
     names: list[str] = []
     for text in texts:
         parts = [name.strip() for name in text.split(",")]
-        is_expression = _BRACKETS.search(text) and not all(part in known for part in parts)
-        names += [text] if text in known or is_expression else parts
+        if not all(part in known for part in parts):
+            parts = [name.strip() for name in _split_outside_brackets(text)]
+        names += [text] if text in known else parts
     return names
+
+
+def _split_outside_brackets(text: str) -> list[str]:
+    """Split a text at commas outside of brackets and quotes; whole if one of them is open."""
+    parts, depth, quote = [""], 0, ""
+    for sign in text:
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "'\"`":
+            quote = sign
+        else:
+            depth += (sign in "([{") - (sign in ")]}")
+        if sign == "," and not quote and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return [text] if quote or depth else parts

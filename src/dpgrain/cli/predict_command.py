@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from dpgrain.learn import features
     from dpgrain.learn.features import FeatureEncoding as Columns
     from dpgrain.learn.rows import ArrayRows
-    from dpgrain.publishing import curator
+    from dpgrain.publishing import charge
 else:
     pa, features = lazy_import("pyarrow"), lazy_import("dpgrain.learn.features")
-    curator = lazy_import("dpgrain.publishing.curator")
+    charge = lazy_import("dpgrain.publishing.charge")
 
 
 @command("dpgrain predict model.json new.parquet --keep person --output predictions.csv")
@@ -59,7 +59,7 @@ def predict(
         return
     check_outputs([output])
     rows = features.load_rows(
-        data, columns, curator.Curator(), keep=columns_of(keep or [], data.schema)
+        data, columns, charge.Curator(), keep=columns_of(keep or [], data.schema)
     )
     kept: dict[str, Any] = {name: rows.kept.column(name) for name in rows.kept.column_names}
     added = _predictions(fitted, rows)

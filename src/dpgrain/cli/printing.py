@@ -115,8 +115,8 @@ def write_plot(axes: Axes, path: Path) -> None:
 
 
 def shown(epsilon: float) -> str:
-    """Return an ε for a table."""
-    return "no promise" if math.isinf(epsilon) else rounded_up(epsilon, 4)
+    """Return an ε or μ for a table."""
+    return "none" if math.isinf(epsilon) else rounded_up(epsilon, 4)
 
 
 def plain(text: str) -> str:

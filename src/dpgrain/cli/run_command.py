@@ -64,6 +64,7 @@ def run(
             metavar="FOLDER",
         ),
     ] = None,
+    report: given.Report = None,
     ledger: given.Ledger = None,
     again: Annotated[
         bool,
@@ -77,11 +78,12 @@ def run(
     The whole file is checked and all releases are charged before any row is read. docs/releases.md
     describes the format.
     """
+    known: dict[str, Any] = {"where": sides_of(where or []), "folder": folder, "report": report}
     if check:
-        _check(dg.plan_releases(file, where=sides_of(where or []), folder=folder))
+        _check(dg.plan_releases(file, **known))
         return
     with nullcontext() if ledger is None else dg.Ledger(ledger) as opened:
-        plan = dg.plan_releases(file, where=sides_of(where or []), folder=folder)
+        plan = dg.plan_releases(file, **known)
         say(str(plan))
         if dry_run:
             _dry_run(plan, opened, again=again)
@@ -109,7 +111,7 @@ def _print(published: dg.Releases) -> None:
     rows = []
     for each in published.plan.releases:
         name, output = each.entry.name, each.entry.output
-        there = "nowhere: set an output, or a report of the file" if output is None else output.name
+        there = "nowhere: set an output, or pass --report" if output is None else output.name
         if output is None and published.plan.file.report is not None:
             there = "the report"
         rows.append((plain(name), _brief(published[name]), plain(there)))

@@ -166,13 +166,20 @@ class StatisticOptions(PublishingOptions, PerUserOptions):
             }
             print_check(table, items=keys, values=values, **known)
             return
-        unit = self.protected(table, keys)
+        unit = self.protected(table, keys, _missing(stated))
         with _delta_is_named(stated["delta"], any_noise="noise" in stated):
             self.publish(function, table, unit=unit, **stated)
 
-    def protected(self, table: dg.UserTable, keys: Sequence[str]) -> Unit:
-        """Return the privacy unit; ``--element`` is a column, or a file with the cells of keys."""
-        level = level_of(self.unit, self.element, self.max_elements)
+    def protected(
+        self, table: dg.UserTable, keys: Sequence[str], missing: Sequence[str] = ()
+    ) -> Unit:
+        """Return the privacy unit; ``--element`` is a column, or a file with the cells of keys.
+
+        ``missing`` are other options that the error about a missing unit names.
+        """
+        if self.user is None:
+            missing = [*missing, "--user COLUMN, unless you protect records"]
+        level = level_of(self.unit, self.element, self.max_elements, missing)
         if level != "record" and table.user is None:
             raise ParameterError(
                 f"--unit {level} requires --user, the user id column; or use --unit record."
@@ -208,7 +215,7 @@ class StatisticOptions(PublishingOptions, PerUserOptions):
     def publish(self, function: Callable[..., dg.Release], table: dg.UserTable, **own: Any) -> None:
         """Check the outputs, publish, write, and only then print."""
         if own.get("epsilon") is None:
-            raise ParameterError("Pass --epsilon, such as --epsilon 1.")
+            raise ParameterError(f"Pass {', and '.join(_missing(own))}.")
         if self.output is not None:
             releases.check_format(self.output)
         check_picture(self.plot)
@@ -237,6 +244,15 @@ class StatisticOptions(PublishingOptions, PerUserOptions):
                 "δ = 0."
             )
         finish(lambda: release_as_json(release), *outputs)
+
+
+def _missing(stated: Mapping[str, Any]) -> list[str]:
+    """List the privacy parameters that a release needs and that are not stated."""
+    needs_delta = (stated.get("by") or stated.get("item")) and stated.get("domain") is None
+    return [
+        *(["--epsilon, such as --epsilon 1"] if stated.get("epsilon") is None else []),
+        *(["--delta, such as --delta 1e-6"] if needs_delta and not stated.get("delta") else []),
+    ]
 
 
 @contextmanager

@@ -35,9 +35,14 @@ from scipy import sparse
 from threadpoolctl import ThreadpoolController
 
 from dpgrain._types import Array, BoolArray, FloatArray
-from dpgrain.gradients.clip_factors import (
+from dpgrain.gradients.tiles import (
     LONGEST_CLIPS,
+    MAX_CACHED_ROWS,
+    TILE_ROWS,
     UNCERTAINTY,
+    LinearBlocks,
+    Places,
+    Tile,
     block_gradient,
     clipped_vector,
     factors,
@@ -45,7 +50,6 @@ from dpgrain.gradients.clip_factors import (
     row_squared_norms,
     zero_rows,
 )
-from dpgrain.gradients.tiles import MAX_CACHED_ROWS, TILE_ROWS, LinearBlocks, Places, Tile
 from dpgrain.means.mean_protocol import Drawn
 from dpgrain.numerics.row_products import grouped_products, squares
 from dpgrain.optimize.loss_functions import MarginLoss

@@ -131,7 +131,7 @@ def arrange(
     >>> arrange(4, ["ann", "bob", "ann", None], ["x", "x", "y", "x"], Element()).owners.tolist()
     [0, 0, 1]
     """
-    return LabelledRows.of(rows, users, elements, unit, places=places).arranged()
+    return LabelledRows.create(rows, users, elements, unit, places=places).arranged()
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +148,7 @@ class LabelledRows:
     places: bool = False
 
     @staticmethod
-    def of(
+    def create(
         rows: int,
         users: Any,
         elements: Any,
@@ -190,8 +190,8 @@ class LabelledRows:
     @staticmethod
     def of_all(users: Any, unit: Unit) -> LabelledRows:
         """Return unread rows, one per user label."""
-        listed, shape = _shape_of(users)
-        return LabelledRows.of(shape[0] if shape else 0, listed, None, unit)
+        listed, shape = _labels_and_shape(users)
+        return LabelledRows.create(shape[0] if shape else 0, listed, None, unit)
 
     def arranged(self) -> ArrangedRows:
         """Read the labels, and group rows into blocks."""
@@ -220,7 +220,7 @@ class LabelledRows:
 
 def _one_each(labels: Any, rows: int, name: str) -> Any:
     """Return labels after checking by shape that there is one for each row."""
-    listed, shape = _shape_of(labels)
+    listed, shape = _labels_and_shape(labels)
     if shape != (rows,):
         raise _not_one_each(name, len(shape))
     return listed
@@ -236,7 +236,7 @@ def _not_one_each(name: str, dimensions: int) -> ParameterError:
     )
 
 
-def _shape_of(labels: Any) -> tuple[Any, tuple[int, ...]]:
+def _labels_and_shape(labels: Any) -> tuple[Any, tuple[int, ...]]:
     """Return labels, listed if they are iterable only once, and their shape."""
     shape = getattr(labels, "shape", None)
     if shape is None and not hasattr(labels, "__len__"):

@@ -30,7 +30,7 @@ def silent() -> Iterator[None]:
 def map_records(
     call: Callable[[int, int], Any], records: int, shape: tuple[int, ...] = ()
 ) -> FloatArray:
-    """Call a function on all records; NaN for records on which it fails.
+    """Call a function on all records; NaN for records that it fails on.
 
     ``call`` takes the first record and the end, and returns their results, each of ``shape``. The
     result of a record must depend only on that record.
@@ -94,7 +94,7 @@ def check_callback(
         if answer_shape != (2, *shape):
             raise ParameterError(f"{name} must return {wanted}, not shape {answer_shape} for two.")
         return
-    # For text and objects the only public batch is an empty one, on which a function may fail.
+    # For text and objects the only public batch is an empty one, and a function may fail on it.
     try:
         with silent():
             answer_shape = np.shape(call(*(slice_records(part, 0, 0) for part in parts)))

@@ -17,9 +17,6 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 #: Maximum bytes, in UTF-8, of a text that is not replaced. E-mail addresses, host names, file names
 #: and Wikipedia titles have fewer bytes, and so do nearly all URLs.
 WHOLE_BYTES = 256
@@ -67,17 +64,3 @@ def is_long(text: str) -> bool:
 def any_long(texts: Iterable[str]) -> bool:
     """Return whether any of some texts is replaced."""
     return any(map(is_long, texts))
-
-
-def text_labels(column: pa.ChunkedArray, longest: int) -> pa.ChunkedArray:
-    """Return the labels of a column of texts; null for texts of more than ``longest`` bytes."""
-    size = pc.binary_length(column)
-    long = pc.greater(size, WHOLE_BYTES)
-    if not pc.any(long).as_py():
-        return column.cast(pa.string())
-    short_enough = pc.if_else(pc.greater(size, longest), None, column)
-    texts = [text_label(text) for text in short_enough.filter(long).to_pylist() if text is not None]
-    short = pc.if_else(long, None, short_enough).cast(pa.string()).combine_chunks()
-    replaced = pc.and_(pc.fill_null(long, False), short_enough.is_valid()).combine_chunks()
-    labels = pc.replace_with_mask(short, replaced, pa.array(texts, pa.string()))
-    return pa.chunked_array([labels])

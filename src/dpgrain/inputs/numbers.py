@@ -102,7 +102,7 @@ def numeric_table(X: Any, width: int | None = None, *, name: str = "X") -> Any:
             return X
         X = X.tocsr()
         return sparse.csr_array((numbers(X.data), X.indices, X.indptr), shape=X.shape)
-    if isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and _is_list_of_rows(X, width)):
+    if isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and _contains_rows(X, width)):
         return _rows(X, required_width(width))
     array = _array(X)
     if not isinstance(X, np.ndarray):
@@ -156,7 +156,7 @@ def table_and_shape(
     >>> table_and_shape([[1.0, "2"], None], 2)[1], table_and_shape(pd.DataFrame({"a": [1, 2, 3]}))[1]
     ((2, 2), (3, 1))
     """
-    if isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and _is_list_of_rows(X, width)):
+    if isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and _contains_rows(X, width)):
         assert width is not None  # noqa: S101 - it is stated for a list
         return X, (len(X), width)
     if _is_polars(X) and hasattr(X, "collect"):
@@ -227,7 +227,7 @@ def _rows(values: Sequence[Any] | NDArray[Any], width: int) -> NDArray[np.float6
     return numbers(cells)
 
 
-def _is_list_of_rows(X: NDArray[Any], width: int | None) -> bool:
+def _contains_rows(X: NDArray[Any], width: int | None) -> bool:
     """Return True if an array is a list of rows: a column of objects, each with several numbers."""
     return X.dtype == object and X.ndim == 1 and width is not None and width > 1
 

@@ -41,9 +41,9 @@ class Population:
 
     >>> from dpgrain import User
     >>> promise = Promise(User(), 1.0, 1e-6, "zero_out")
-    >>> str(Population.of(1000, promise).facts[0])
+    >>> str(Population.create(1000, promise).facts[0])
     '1,000 enrolled users'
-    >>> population = Population.of(None, promise)
+    >>> population = Population.create(None, promise)
     >>> round(population.noise_sd, 1)
     24.4
     """
@@ -52,7 +52,7 @@ class Population:
     event: Gaussian | None = None
 
     @staticmethod
-    def of(n_users: int | None, promise: Promise) -> Population:
+    def create(n_users: int | None, promise: Promise) -> Population:
         """Use a stated number of users, or plan its release with a share of the budget."""
         if n_users is not None:
             return Population(_validate.integer(minimum=1, n_users=n_users))

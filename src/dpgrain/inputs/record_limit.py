@@ -48,9 +48,9 @@ class RecordLimit:
 
     >>> from dpgrain import User
     >>> promise = Promise(User(), 1.0, 1e-6, "zero_out")
-    >>> RecordLimit.of("users", None, promise) is None
+    >>> RecordLimit.create("users", None, promise) is None
     True
-    >>> str(RecordLimit.of("records", 200, promise).facts[0])
+    >>> str(RecordLimit.create("records", 200, promise).facts[0])
     'users weighted by their number of records, of which at most 200 count'
     """
 
@@ -58,7 +58,7 @@ class RecordLimit:
     event: Gaussian | None = None
 
     @staticmethod
-    def of(weights: Weights, max_records: int | None, promise: Promise) -> RecordLimit | None:
+    def create(weights: Weights, max_records: int | None, promise: Promise) -> RecordLimit | None:
         """Use a stated number, or plan its choice; None for equal weights.
 
         Raises:

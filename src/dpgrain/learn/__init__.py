@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dpgrain.learn.model import LinearModel
     from dpgrain.learn.r2 import R2, r2
     from dpgrain.learn.rounds import History
-    from dpgrain.learn.validation import cross_validated
+    from dpgrain.learn.tuning import cross_validated
 
 __all__ = [
     "R2",
@@ -69,6 +69,6 @@ lazy_package(
         "dpgrain.learn.minimise": ("Minimum", "minimise"),
         "dpgrain.learn.r2": ("R2", "r2"),
         "dpgrain.learn.rounds": ("History",),
-        "dpgrain.learn.validation": ("cross_validated",),
+        "dpgrain.learn.tuning": ("cross_validated",),
     },
 )

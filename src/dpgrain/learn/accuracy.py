@@ -27,9 +27,9 @@ from dpgrain.learn.scoring import (
 from dpgrain.noise import RandomState
 from dpgrain.noise.distributions import raise_scale
 from dpgrain.publishing import Charge, Promise, Query
-from dpgrain.publishing.entry_point import publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.publish import publishes
 from dpgrain.statistics.intervals import ratio_interval
 from dpgrain.statistics.plan import noise_sd
 from dpgrain.units import Relation, Unit
@@ -133,7 +133,7 @@ def accuracy(
     promise = Promise.of(default_unit(unit, users), epsilon, delta, relation, share)
     rows = scored_rows(promise, y, predicted, users, elements)
     return AccuracyQuery(
-        promise=promise, rows=rows, labels=Labels.of(classes), random_state=random_state
+        promise=promise, rows=rows, labels=Labels.create(classes), random_state=random_state
     )
 
 

@@ -29,9 +29,9 @@ from dpgrain.learn.scoring import (
 from dpgrain.noise import RandomState
 from dpgrain.noise.distributions import raise_scale
 from dpgrain.publishing import Charge, Promise, Query
-from dpgrain.publishing.entry_point import publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.publish import publishes
 from dpgrain.statistics.intervals import ratio_interval
 from dpgrain.statistics.plan import noise_sd
 from dpgrain.units import Relation, Unit

@@ -29,7 +29,6 @@ from dpgrain.learn.classes import (
 from dpgrain.learn.confidence import check_curvature, interval_warnings, release_evidence
 from dpgrain.learn.fit_config import FitConfig
 from dpgrain.learn.fit_data import Classes, FitData, FitResult, LoadedRows
-from dpgrain.learn.program import start_warning
 from dpgrain.learn.reading import record_blocks, ridge_strengths
 from dpgrain.learn.rounds import History, resolve_users, round_facts, train
 from dpgrain.means import ClippedMean
@@ -39,6 +38,7 @@ from dpgrain.publishing.draws import CountedSource
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 from dpgrain.publishing.release_plan import compose, present
+from dpgrain.words.fit_text import start_warning
 
 # Rounds with all blocks; with sampling, the number of passes. With an explicit bound no rounds find
 # the scale of the solution, and coin betting, which does not need the scale, uses more rounds.
@@ -87,9 +87,9 @@ class CentralFit:
         count = 2 if config.warms_up else 1
         norms = _gaussian_part(promise, counted, _NORMS_SHARE, count) if tuned else None
         evidence = _gaussian_part(promise, signed, config.intervals) if config.intervals else None
-        roster = Population.of(config.n_users, promise)
+        roster = Population.create(config.n_users, promise)
         labels = None if targets.labels is None else plan_selection(promise)
-        limit = RecordLimit.of(config.weights, config.max_records, promise)
+        limit = RecordLimit.create(config.weights, config.max_records, promise)
         rate = block_sampling_rate(config.sampling, config.sampling_rate, config.n_users)
         rounds = math.ceil((_ROUNDS if config.warms_up else _ROUNDS_WITHOUT_SCALE) / rate)
         mean = ClippedMean.calibrate(

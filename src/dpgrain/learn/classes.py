@@ -68,7 +68,7 @@ class Labels:
     classes: NDArray[Any]
 
     @staticmethod
-    def of(labels: Any) -> Labels:
+    def create(labels: Any) -> Labels:
         """Build the rule from a caller's labels, in any order."""
         classes = distinct_labels("classes", labels)
         if len(classes) < 2:

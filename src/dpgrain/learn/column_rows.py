@@ -49,7 +49,7 @@ class ColumnRows(FitRows):
             reject_table(self.table, "a fit")
 
     @staticmethod
-    def of_frame(X: Any, y: Any, users: Any, elements: Any) -> ColumnRows:
+    def from_frame(X: Any, y: Any, users: Any, elements: Any) -> ColumnRows:
         """Return the rows of a Spark frame; the other arguments name columns.
 
         All other columns are features. ``users`` is None for one user per row.
@@ -105,7 +105,7 @@ class ColumnRows(FitRows):
     def check(self, unit: Unit, *, places: bool = False) -> None:
         """Reject unused or missing elements, and parts of users in rows of whole users."""
         require_whole_users(self.table, unit)
-        LabelledRows.of(0, self.users, self.elements, unit, places=places)
+        LabelledRows.create(0, self.users, self.elements, unit, places=places)
 
     def read(self, charge: Charge, *, labels: bool, named: bool = False) -> ArrayRows:
         """Read the columns."""

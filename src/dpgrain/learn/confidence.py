@@ -367,7 +367,8 @@ def intervals(
             (drift > half).any()
         ),
     }
-    doubt = "; ".join(why for why, true in doubts.items() if true)
+    # One reason suffices: the remedies overlap.
+    doubt = next((why for why, true in doubts.items() if true), "")
     if doubt:
         # A direction without curvature allows any slope, and contributes to each coefficient.
         half, error = np.full((2, len(half)), np.inf)
@@ -424,6 +425,15 @@ def interval_warnings(event: Gaussian | None, width: int, n_users: int) -> tuple
         f"{needed:,.0f} users, not {n_users:,}. Use a larger epsilon, a larger share (intervals=), or "
         f"at most {max(most, 1)} coefficients.",
     )
+
+
+def check_share(intervals: float) -> None:
+    """Validate the share of the budget for intervals."""
+    if not 0 <= _validate.non_negative(intervals=intervals) < 1:
+        raise ParameterError(
+            f"intervals must be a share of the budget in [0, 1), not {intervals!r}.",
+            name="intervals",
+        )
 
 
 def check_curvature(loss: MarginLoss, width: int) -> None:

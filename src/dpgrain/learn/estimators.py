@@ -58,7 +58,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             return unselected_targets(y)
         # Without stated labels, the type of boolean targets determines them.
         kind = "boolean-labels" if self.classes is None else "stated-labels"
-        rule = Labels.of([False, True] if self.classes is None else self.classes)
+        rule = Labels.create([False, True] if self.classes is None else self.classes)
         classes = rule.classes
         named = ", ".join(str(label) for label in classes[:_MAX_LABELS])
         more = ", …" if len(classes) > _MAX_LABELS else ""
@@ -80,7 +80,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
         No (ε, δ) covers it; :meth:`score_privately` publishes the accuracy.
         """
-        _warn_of_score()
+        _warn_exact_score()
         with without_rows("y", "y and sample_weight must have one value per row of X."):
             return float(super().score(X, y, sample_weight))
 
@@ -115,7 +115,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         if _validate.one_of(("accuracy", "auc"), measure=measure) == "accuracy":
             return accuracy(
                 y,
-                Predictions.of(self, X),
+                Predictions.create(self, X),
                 classes=self.classes_.tolist(),
                 **promised,
             )
@@ -124,7 +124,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
                 "measure must be 'accuracy' for this model, because 'auc' requires probabilities "
                 "of two classes."
             )
-        predicted = Predictions.of(self, X, positive=True)
+        predicted = Predictions.create(self, X, positive=True)
         return auc(y, predicted, positive=self.classes_[1], **promised)
 
     def decision_function(self, X: Any) -> FloatArray:
@@ -255,7 +255,7 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
 
         No (ε, δ) covers it; :meth:`score_privately` publishes R².
         """
-        _warn_of_score()
+        _warn_exact_score()
         with without_rows("y", "y and sample_weight must have one value per row of X."):
             return float(super().score(X, y, sample_weight))
 
@@ -285,7 +285,7 @@ class _Regressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         True
         """
         check_is_fitted(self)
-        predicted = Predictions.of(self, X)
+        predicted = Predictions.create(self, X)
         return r2(y, predicted, lower=lower, upper=upper, **promised)
 
     def predict(self, X: Any) -> FloatArray:
@@ -462,7 +462,7 @@ def load(path: str | Path) -> LinearModel:
         raise damaged(path) from error
 
 
-def _warn_of_score() -> None:
+def _warn_exact_score() -> None:
     """Warn that no (ε, δ) covers an exact score."""
     warnings.warn(
         "a score without noise is not covered by any (ε, δ), so show it only to people with access to "

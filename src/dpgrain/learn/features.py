@@ -17,7 +17,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.long_labels import stated_label
 from dpgrain.learn.rows import ArrayRows
 from dpgrain.publishing import Charge
-from dpgrain.publishing.curator import Curator
+from dpgrain.publishing.charge import Curator
 from dpgrain.publishing.facts import Fact
 from dpgrain.tables.engines.protocol import Form
 from dpgrain.tables.sources.column_types import BOOLEAN

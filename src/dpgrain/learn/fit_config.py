@@ -15,6 +15,7 @@ from dpgrain._types import FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.guarantees import Sampling
 from dpgrain.inputs.record_limit import Weights, check_weights
+from dpgrain.learn.confidence import check_share
 from dpgrain.learn.program import Known, Recipe
 from dpgrain.noise import RandomState
 from dpgrain.optimize import CoinBetting, FullMatrixAdagrad, MarginLoss, Solver
@@ -77,7 +78,7 @@ class FitConfig:
     copied: bool = False
 
     @staticmethod
-    def of(model: LinearModel) -> FitConfig:
+    def create(model: LinearModel) -> FitConfig:
         """Copy and validate the parameters of a model, except the parameters of its loss."""
         values = {name: _copy(value) for name, value in model.get_params(deep=False).items()}
         own = {name: values.pop(name) for name in _PARAMETERS}
@@ -139,11 +140,7 @@ class FitConfig:
         for name in ("n_features", "n_users"):
             if getattr(self, name) is not None:
                 _validate.integer(minimum=1, **{name: getattr(self, name)})
-        if not 0 <= _validate.non_negative(intervals=self.intervals) < 1:
-            raise ParameterError(
-                f"intervals must be a share of the budget in [0, 1), not {self.intervals!r}.",
-                name="intervals",
-            )
+        check_share(self.intervals)
 
     def _check_recipe(self) -> None:
         """Reject parameters that a recipe does not support."""

@@ -46,7 +46,7 @@ class FitData:
     max_records: int = 1
 
     @staticmethod
-    def of(
+    def create(
         model: LinearModel,
         rows: ArrayRows,
         unit: Unit,

@@ -15,6 +15,7 @@ from dpgrain import _validate
 from dpgrain._formatting import quantity
 from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
+from dpgrain.accounting import Event, Gaussian
 from dpgrain.errors import ParameterError, raise_without_context
 from dpgrain.gradients.records import (
     LONGEST,
@@ -27,7 +28,31 @@ from dpgrain.inputs.array_blocks import ArrangedRows, arrange, default_unit
 from dpgrain.inputs.callbacks import silent
 from dpgrain.inputs.guarantees import Sampling, array_guarantee, block_sampling_rate
 from dpgrain.inputs.numbers import numeric_array, vector
-from dpgrain.inputs.population import Population, check_n_users
+from dpgrain.inputs.population import (
+    Population,
+    check_n_users,
+    compose_events,
+    gaussian_share,
+)
+from dpgrain.inputs.record_limit import (
+    RecordCounts,
+    RecordLimit,
+    Weights,
+    check_weights,
+    require_users,
+)
+from dpgrain.learn.classes import block_contribution
+from dpgrain.learn.confidence import (
+    Evidence,
+    Intervals,
+    check_curvature,
+    check_share,
+    interval_warnings,
+    release_evidence,
+)
+from dpgrain.learn.confidence import (
+    intervals as confidence_intervals,
+)
 from dpgrain.learn.program import Program, Recipe, Task
 from dpgrain.learn.rounds import (
     History,
@@ -43,7 +68,7 @@ from dpgrain.learn.rounds import (
 from dpgrain.learn.rows import ArrayRows, FitRows, count_rows, rows_of
 from dpgrain.means import ClippedMean, Contributions
 from dpgrain.noise import RandomState
-from dpgrain.optimize import LossFunction, Sgd, Solver
+from dpgrain.optimize import LossFunction, MarginLoss, Sgd, Solver
 from dpgrain.optimize.models import Model
 from dpgrain.publishing import Charge, Plan, Promise, Query, annotate_interrupt, publishes
 from dpgrain.publishing.call import KeepsQuery
@@ -51,6 +76,7 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import compose, present
 from dpgrain.units import Relation, Unit, User
+from dpgrain.words.fit_text import describe_step, describe_weights, ended_text
 
 if TYPE_CHECKING:
     from dpgrain.learn import distributed
@@ -73,6 +99,12 @@ class Minimum(KeepsQuery):
         guarantee: the guarantee of the release.
         history: the noisy gradients, round by round.
         n_users: the divisor of sums in users: the stated number, or the released noisy number.
+        estimand: a description of the average, with the weights of users.
+        max_records: the largest number of a user's records that counts; None if users have equal
+            weight.
+        mean_weight: the estimated weight of a user; None if ``max_records`` was stated.
+        evidence: noisy second moments for intervals; None without a budget for them.
+        sampled: True if blocks were sampled in each round.
 
     >>> from dpgrain.optimize import Power, Squared
     >>> X, y = np.ones((3000, 1)), np.full(3000, 0.5)
@@ -86,15 +118,60 @@ class Minimum(KeepsQuery):
     guarantee: Guarantee
     history: History
     n_users: int
+    estimand: str = ""
+    max_records: int | None = None
+    mean_weight: float | None = None
+    evidence: Evidence | None = None
+    sampled: bool = False
+
+    def confidence_intervals(self, level: float = 0.95) -> Intervals:
+        """Return intervals for the coordinates of the parameter.
+
+        Args:
+            level: the nominal coverage, strictly between 0 and 1.
+
+        Returns:
+            the corrected averages with their intervals, as for
+            :meth:`LinearModel.confidence_intervals`. They are free post-processing.
+
+        Raises:
+            ParameterError: if no budget was reserved for intervals (``intervals=0.2`` reserves a
+                fifth).
+        """
+        if self.evidence is None:
+            raise ParameterError(
+                "intervals must be above 0 at minimise for confidence_intervals; intervals=0.2 "
+                "reserves a fifth of the budget for them."
+            )
+        width = len(self.theta)
+        return confidence_intervals(
+            self.evidence,
+            self.history,
+            self.theta,
+            np.zeros(width),
+            np.eye(width),
+            tuple(f"θ{i}" for i in range(width)),
+            level,
+            sampled=self.sampled,
+            estimand="" if self.max_records is None else self.estimand,
+        )
 
     def __str__(self) -> str:
         shown = ", ".join(f"{value:.4g}" for value in self.theta[:_SHOWN])
         more = f", … ({self.theta.size:,} in all)" if self.theta.size > _SHOWN else ""
         rounds = quantity(len(self.history.points), "noisy gradient")
         noise = f"noise {self.history.noise_sd:.2g} in each coordinate of the last"
-        ended = f"Warning: {self.history.ended}." if self.history.ended else ""
+        ended = f"Warning: {ended_text(self.history)}." if self.history.ended else ""
         facts = f"θ = ({shown}{more})\n{rounds} of {self.n_users:,} users, {noise}"
-        return "\n".join(filter(None, (facts, ended, "No standard errors.", str(self.guarantee))))
+        step = describe_step(self.max_records, self.mean_weight, self.n_users)
+        errors = (
+            "No standard errors." if self.evidence is None else str(self.confidence_intervals())
+        )
+        # The table of intervals has the estimand of weighted users.
+        shared = self.evidence is not None and self.max_records is not None
+        estimand = "" if shared else self.estimand
+        texts = (facts, ended, estimand, step, errors, str(self.guarantee))
+        return "\n".join(filter(None, texts))
 
     __repr__ = __str__
 
@@ -121,6 +198,9 @@ def minimise(
     sampling_rate: float | None = None,
     n_users: int | None = None,
     elements_per_user: float = 1.0,
+    weights: Weights = "users",
+    max_records: int | None = None,
+    intervals: float = 0.0,
     exact: bool = False,
     random_state: RandomState = None,
 ) -> Query[Minimum]:
@@ -162,6 +242,17 @@ def minimise(
             approximate number of users with records is released first, with 3% of the budget;
             recipes require it.
         elements_per_user: the public number of blocks per user, by which sums are divided.
+        weights: equal weight for all ``users``, or weights by their number of ``records``, up to
+            ``max_records``. The latter minimises the loss of the average record, not of the average
+            person; only for ``User()``, a solver and rows in this process. The contribution of a
+            user is multiplied by min(records, max_records)/max_records, and sums are divided by the
+            number of users, so steps are shorter: the printed result states by how much.
+        max_records: the public number of a user's records above which the weight no longer grows,
+            with ``weights="records"``. If it is None, a number that few users exceed is chosen
+            privately, with 10% of the budget.
+        intervals: the share of the budget for :meth:`Minimum.confidence_intervals`, such as 0.2; 0
+            for none. They require a loss of :mod:`dpgrain.optimize` with curvature, a solver, no
+            ``model`` and rows in this process.
         exact: True adds blocks as integers, which is always done for Spark frames. This removes all
             floating-point effects only if the loss computes each record's gradient independently of
             other records, to the last bit.
@@ -193,6 +284,9 @@ def minimise(
     _validate.positive(elements_per_user=elements_per_user)
     promise = Promise.of(unit, epsilon, delta, relation, share)
     _check_kinds(loss, solver, model, unit)
+    _check_options(loss, solver, model, weights, max_records, intervals)
+    if weights == "records":
+        require_users(unit)
     if rows.distributed:
         _check_cluster(loss, solver, model)
     features, targets = rows.empty(begin.size, labels=False)
@@ -201,7 +295,10 @@ def minimise(
         raise ParameterError(_SHAPES)
     rows.check(unit, places=recipe)
     _check_shapes(loss, solver, model, begin, width)
+    if intervals:
+        check_curvature(cast(MarginLoss, loss), begin.size)
     if rows.distributed:
+        distributed.require_plain(weights, intervals)
         distributed.require_all_blocks(sampling, sampling_rate)
         sampling, exact = "full", True
     return MinimumQuery(
@@ -217,6 +314,9 @@ def minimise(
         sampling_rate,
         n_users,
         elements_per_user,
+        weights,
+        max_records,
+        intervals,
         exact,
         draw_lot(random_state) if recipe else None,
         random_state,
@@ -239,6 +339,9 @@ class MinimumQuery(Query[Minimum]):
     sampling_rate: float | None
     n_users: int | None
     elements_per_user: float
+    weights: Weights
+    max_records: int | None
+    intervals: float
     exact: bool
     lot: int | None = None
     random_state: RandomState = None
@@ -246,7 +349,31 @@ class MinimumQuery(Query[Minimum]):
     @cached_property
     def roster(self) -> Population:
         """Number of users, and its release if it is not stated."""
-        return Population.of(self.n_users, self.promise)
+        return Population.create(self.n_users, self.promise)
+
+    @cached_property
+    def limit(self) -> RecordLimit | None:
+        """Largest number of records that counts; None for equal weights."""
+        return RecordLimit.create(self.weights, self.max_records, self.promise)
+
+    @cached_property
+    def evidence(self) -> Gaussian | None:
+        """Second moments for intervals."""
+        if not self.intervals:
+            return None
+        signed = block_contribution(self.promise.unit, "signed")
+        return gaussian_share(self.promise, signed, self.intervals)
+
+    @property
+    def more(self) -> dict[str, Event]:
+        """Parts other than the rounds, by name."""
+        return present(
+            {
+                "evidence": self.evidence,
+                "number of users": self.roster.event,
+                "record limit": None if self.limit is None else self.limit.event,
+            }
+        )
 
     @cached_property
     def program(self) -> Program:
@@ -273,7 +400,7 @@ class MinimumQuery(Query[Minimum]):
             sampling="users" if self.sampling == "users" else "pairs",
             blocks_per_user=self.elements_per_user,
             exact=self.exact,
-            beside=self.roster.event,
+            beside=compose_events(*self.more.values()),
         )
 
     @property
@@ -285,10 +412,17 @@ class MinimumQuery(Query[Minimum]):
             parts, facts = {"rounds": self.program.event}, self.program.facts
             care = self.program.care(len(self.start))
         else:
-            parts = present({"rounds": self.mean.event, "number of users": roster.event})
-            facts = round_facts(self.mean, self.clip)
+            parts = {"rounds": self.mean.event, **self.more}
+            facts = () if self.limit is None else self.limit.facts
+            facts += round_facts(self.mean, self.clip)
             if self.exact:
                 facts += (Fact("separate-gradients"),)
+            if self.intervals:
+                facts += (Fact("intervals", (self.intervals,)),)
+                if self.exact:
+                    facts += (Fact("floating-moments"),)
+            if self.n_users is not None:
+                care = interval_warnings(self.evidence, len(self.start), self.n_users)
         guarantee = array_guarantee(
             self.promise,
             compose(parts),
@@ -307,9 +441,15 @@ class MinimumQuery(Query[Minimum]):
             elif self.rows.distributed:
                 result = self._run_on_cluster(charge, self.solver)
             else:
-                result = self._run_local(charge, self.solver)
-        theta, history, n = result
-        return Minimum(theta, charge.guarantee, history, n)
+                return self._run_local(charge, self.solver)
+        return self._minimum(charge, *result)
+
+    def _minimum(
+        self, charge: Charge, theta: FloatArray, history: History, n: int, **more: Any
+    ) -> Minimum:
+        """Return the release, with its estimand."""
+        text = describe_weights(self.promise.unit, more.get("max_records"), "θ describes")
+        return Minimum(theta, charge.guarantee, history, n, text, **more)
 
     def _read(self, charge: Charge) -> tuple[FloatArray, FloatArray, ArrangedRows, Any]:
         """Return records and targets as numbers, their blocks, and their users."""
@@ -337,22 +477,52 @@ class MinimumQuery(Query[Minimum]):
         n = check_n_users(self.n_users, "a recipe")
         return (*run_program(program, records, index, self.loss, np.array(self.start), source), n)
 
-    def _run_local(self, charge: Charge, solver: Solver[Any]) -> tuple[FloatArray, History, int]:
+    def _run_local(self, charge: Charge, solver: Solver[Any]) -> Minimum:
         """Run steps with local records."""
         step = _BlockSteps(self.loss, self.model, solver, math.inf if self.exact else self.clip)
         features, targets, rows, _ = self._read(charge)
         ordered = rows.by_value(features, targets) if self.exact else rows
         records = _records(features, targets, ordered)
         n = resolve_users(self.roster, lambda: rows.users, charge)
+        more: dict[str, Any] = {}
+        if self.limit is not None:
+            counts = self._count_records(self.limit, records, charge)
+            records = replace(records, max_records=counts.most)
+            more |= {"max_records": counts.most, "mean_weight": counts.mean_weight(n)}
+        mean = replace(self.mean, n_users=n)
+        source = charge.rounds(self.mean.event.beside(self.evidence))
         theta, history = train(
             lambda theta: step.at(theta)(records),
-            replace(self.mean, n_users=n),
+            mean,
             solver,
             np.array(self.start),
-            charge.rounds(self.mean.event),
+            source,
             owners=rows.owners,
         )
-        return theta, history, n
+        if self.evidence is not None:
+            more["evidence"] = release_evidence(
+                records,
+                rows.owners,
+                cast(MarginLoss, self.loss),
+                theta,
+                clip=self.clip,
+                n_users=n,
+                blocks_per_user=self.elements_per_user,
+                whole=mean.level == "user",
+                event=self.evidence,
+                source=source,
+            )
+            more["sampled"] = mean.sampling_rate < 1
+        return self._minimum(charge, theta, history, n, **more)
+
+    def _count_records(
+        self, limit: RecordLimit, records: RecordBlocks, charge: Charge
+    ) -> RecordCounts:
+        """Return the largest number of records that counts, stated or chosen."""
+        sizes, mean = np.diff(records.starts), self.mean
+        noise = mean.noise_multiplier / math.sqrt(mean.rounds) / mean.sampling_rate
+        source = None if limit.event is None else charge.rounds(limit.event)
+        return limit.choose(sizes[sizes > 0], noise, len(self.start), source)
 
     def _run_on_cluster(
         self, charge: Charge, solver: Solver[Any]
@@ -430,6 +600,40 @@ def _check_kinds(
         raise ParameterError(
             f"solver must be Sgd if a model of the loss is passed, not {type(solver).__name__}, "
             "because the model uses its step sizes and domain."
+        )
+
+
+def _check_options(
+    loss: LossFunction,
+    solver: Solver[Any] | Recipe,
+    model: Model | None,
+    weights: Weights,
+    max_records: int | None,
+    intervals: float,
+) -> None:
+    """Reject weights and intervals that the other arguments do not support."""
+    check_weights(weights, max_records)
+    check_share(intervals)
+    if isinstance(solver, Recipe) and weights == "records":
+        raise ParameterError(
+            "weights must be 'users' with a recipe, not 'records', because the recipe sets the "
+            "contribution of a user; use a solver of dpgrain.optimize.",
+            name="weights",
+        )
+    if not intervals:
+        return
+    if isinstance(solver, Recipe) or model is not None:
+        raise ParameterError(
+            f"intervals must be 0 with {'a recipe' if model is None else 'a model'}, not "
+            f"{intervals!r}, because its steps are not the gradients of the loss.",
+            name="intervals",
+        )
+    # The curvature of another loss could fail on a record, which would reveal it.
+    if type(loss).__module__ != MarginLoss.__module__ or not isinstance(loss, MarginLoss):
+        raise ParameterError(
+            f"intervals must be 0 for {type(loss).__name__}, because its curvature is unknown; use a "
+            "MarginLoss of dpgrain.optimize, such as Squared().",
+            name="intervals",
         )
 
 

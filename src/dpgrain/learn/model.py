@@ -46,7 +46,7 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.origins import PickleOrigin
 from dpgrain.units import PLAIN_UNITS, Relation, Trust, Unit, User
 from dpgrain.words.fit_text import coefficients, describe_model_weights
-from dpgrain.words.risk_text import privacy_sections
+from dpgrain.words.odds import privacy_sections
 
 # The last line below a printed model.
 _POINTER = "What the numbers mean: .explain(). Full guarantee: print(.guarantee_)"
@@ -335,7 +335,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         Raises:
             ParameterError: if one is out of range, by its name.
         """
-        config = FitConfig.of(self)
+        config = FitConfig.create(self)
         self.loss(None)
         return config
 
@@ -345,7 +345,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         stated = self.parameters_["unit"]
         unit = PLAIN_UNITS[self.guarantee_.level] if stated is None else stated
-        return FitConfig.of(type(self)(**{**self.parameters_, "unit": unit}))
+        return FitConfig.create(type(self)(**{**self.parameters_, "unit": unit}))
 
     def adopt(
         self,

@@ -17,6 +17,7 @@ from dpgrain.optimize.smoothing import RandomizedBall
 from dpgrain.publishing import Promise
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Relation, Trust, User
+from dpgrain.words.fit_text import start_warning
 
 #: Smoothing of kinks by random perturbation, or by the Moreau envelope with this curvature.
 Smoothing: TypeAlias = RandomizedBall | float
@@ -308,23 +309,6 @@ class Recipe(Protocol):
         Raises:
             ParameterError: if there are too few users for the recipe.
         """
-
-
-def start_warning(noise: float, dimension: int, largest: float, ratio: float) -> str:
-    """Warn if noise exceeds ``ratio`` times the mean gradient of isotropic records; else empty.
-
-    ``noise`` is the standard deviation of a coordinate of the mean of all gradients, and
-    ``largest`` the largest norm of a gradient. Records of isotropic features have a mean gradient
-    of norm at most ``largest``/√d, because E|⟨x, v⟩| ≤ ‖x‖/√d.
-    """
-    total, signal = noise * math.sqrt(dimension), largest / math.sqrt(dimension)
-    if total <= ratio * signal:
-        return ""
-    return (
-        f"the fit will probably not improve on its start: the noise of all rounds together has norm "
-        f"{total:.2g}, and the mean gradient of {dimension} independent features has norm "
-        f"{signal:.2g} at most; use more users, a larger epsilon, fewer features"
-    )
 
 
 def single_phase(stage: Stage, task: Task, known: Known) -> Program:

@@ -35,7 +35,7 @@ from dpgrain.publishing import Charge, Plan, Promise, Query, annotate_interrupt
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import compose
-from dpgrain.words.fit_text import clipping_bias, dropped_rows
+from dpgrain.words.fit_text import clipping_bias, dropped_rows, slope_warning
 
 if TYPE_CHECKING:
     from dpgrain.learn import column_rows, distributed
@@ -84,7 +84,7 @@ class FitQuery(Query["LinearModel"]):
     def noise(self) -> CentralFit | RecipeFit:
         """Noise of the whole fit."""
         if self.config.recipe is not None:
-            return RecipeFit.of(self)
+            return RecipeFit.create(self)
         config = distributed.cluster_config(self.config) if self.rows.distributed else self.config
         fit = CentralFit.calibrate(config, self.promise, self.targets, self.width)
         fit.check_loss(self.targets.classes)
@@ -137,7 +137,9 @@ class FitQuery(Query["LinearModel"]):
         loaded = rows.read(charge, labels=config.labels, named=config.trust == "pan")
         places = config.recipe is not None
         classes = self.targets.classes
-        yield charge.read(lambda: FitData.of(model, loaded, unit, classes=classes, places=places))
+        yield charge.read(
+            lambda: FitData.create(model, loaded, unit, classes=classes, places=places)
+        )
 
     def fitted(
         self,
@@ -170,7 +172,7 @@ class RecipeFit:
     width: int
 
     @staticmethod
-    def of(query: FitQuery) -> RecipeFit:
+    def create(query: FitQuery) -> RecipeFit:
         """Return the program of the recipe, from public numbers."""
         config, targets = query.config, query.targets
         n = check_n_users(config.n_users, config.how)
@@ -218,13 +220,7 @@ class RecipeFit:
         clip, half = self.config.clip, loss.lipschitz / 2
         if not isinstance(clip, float | int) or math.isinf(half) or clip > half:
             return start
-        slope = loss.lipschitz
-        return (
-            *start,
-            f"clip = {clip:g} is at most half of the largest slope of the loss, {slope:g}: only the "
-            "direction of the gradients of users with few records matters, which biases coefficients "
-            "for any number of users. Omit clip to choose it privately.",
-        )
+        return (*start, slope_warning(clip, loss.lipschitz))
 
     def run(self, data: FitData, charge: Charge, progress: bool | None = None) -> FitResult:
         """Run the whole release within its charge."""

@@ -27,6 +27,7 @@ from dpgrain.optimize.smoothing import Moreau, Proximable, RandomizedBall, Smoot
 from dpgrain.publishing import Charge
 from dpgrain.publishing.draws import CountedSource
 from dpgrain.publishing.facts import Fact
+from dpgrain.words.fit_text import ended_warning
 
 # Description of the features that need population indices.
 _NEEDS_INDEX = "a recipe with phases or fresh users"
@@ -57,13 +58,9 @@ class History:
     planned: int | None = None
 
     @property
-    def ended(self) -> str:
-        """Description of the round in which the run stopped; empty if it did not."""
-        done = len(self.points)
-        if self.planned is None or done >= self.planned:
-            return ""
-        result = "the starting point" if done == 0 else "the result of the earlier rounds"
-        return f"the run ended in round {done + 1:,} of {self.planned:,} and returned {result}"
+    def ended(self) -> bool:
+        """True if the run stopped before its last planned round."""
+        return self.planned is not None and len(self.points) < self.planned
 
     @property
     def norms(self) -> FloatArray:
@@ -122,12 +119,7 @@ def train(
     history = History(points[:done], gradients[:done], rounds.noise_sd, rounds.radius, mean.rounds)
     if history.ended:
         # The run has published that it ended, so this warning reveals nothing more.
-        warnings.warn(
-            f"{history.ended}, because its private mean requires users to agree; use a larger "
-            "radius, more users, a larger ε or another algorithm.",
-            EndedWarning,
-            stacklevel=2,
-        )
+        warnings.warn(ended_warning(history), EndedWarning, stacklevel=2)
     return theta, history
 
 

@@ -146,7 +146,7 @@ class ArrayRows(FitRows):
     kept: Any = None
 
     @staticmethod
-    def of(X: Any, y: Any, users: Any = None, elements: Any = None) -> ArrayRows:
+    def create(X: Any, y: Any, users: Any = None, elements: Any = None) -> ArrayRows:
         """Return rows with a known number."""
         return ArrayRows(collect_lazy(X), *map(as_sequence, (y, users, elements)))
 
@@ -159,7 +159,7 @@ class ArrayRows(FitRows):
         if count_rows(self.y) != count_rows(self.X):
             raise ParameterError(LENGTH_MISMATCH)
         others = {"X": self.X, "y": self.y}
-        LabelledRows.of(
+        LabelledRows.create(
             count_rows(self.X), self.users, self.elements, unit, places=places, others=others
         )
 
@@ -180,5 +180,5 @@ def rows_of(X: Any, y: Any, users: Any, elements: Any) -> FitRows:
             name="X",
         )
     if is_distributed(X):
-        return column_rows.ColumnRows.of_frame(X, y, users, elements)
-    return ArrayRows.of(X, y, users, elements)
+        return column_rows.ColumnRows.from_frame(X, y, users, elements)
+    return ArrayRows.create(X, y, users, elements)

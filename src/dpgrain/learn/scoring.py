@@ -60,7 +60,7 @@ class Score(KeepsQuery):
 
 def scored_rows(promise: Promise, y: Any, predicted: Any, users: Any, elements: Any) -> ArrayRows:
     """Return unread rows with predictions as features, after checking their form."""
-    rows = ArrayRows.of(as_sequence(predicted), y, users, elements)
+    rows = ArrayRows.create(as_sequence(predicted), y, users, elements)
     if count_rows(rows.y) != count_rows(rows.X):
         raise ParameterError("predicted must have one value per value of y.", name="predicted")
     for form in (rows.y, rows.X):
@@ -69,7 +69,7 @@ def scored_rows(promise: Promise, y: Any, predicted: Any, users: Any, elements: 
     # For a model's predictions, these are the features.
     named = {"X": predicted.X} if isinstance(predicted, Predictions) else {"predicted": rows.X}
     others = {"y": rows.y, **named}
-    LabelledRows.of(count_rows(rows.y), rows.users, rows.elements, promise.unit, others=others)
+    LabelledRows.create(count_rows(rows.y), rows.users, rows.elements, promise.unit, others=others)
     return rows
 
 
@@ -164,7 +164,7 @@ class Predictions:
     positive: bool = False
 
     @staticmethod
-    def of(model: Any, X: Any, *, positive: bool = False) -> Predictions:
+    def create(model: Any, X: Any, *, positive: bool = False) -> Predictions:
         """Copy the coefficients of a model, so that later changes have no effect."""
         same = copy.copy(model)
         same.coef_, same.intercept_ = copy.deepcopy((model.coef_, model.intercept_))

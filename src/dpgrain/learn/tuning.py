@@ -1,4 +1,4 @@
-"""Private choice of hyper-parameters: the best of a random number of private fits."""
+"""Private choice of hyper-parameters by random numbers of fits, and the cost of cross-validation."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ from dpgrain.publishing.facts import Fact
 
 if TYPE_CHECKING:
     from dpgrain.learn.model import LinearModel
+
+from dpgrain.publishing.guarantee import Guarantee, check_guarantee
 
 Setting: TypeAlias = dict[str, Any]
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
@@ -161,7 +163,7 @@ class TunedQuery(FitQuery):
         noise, fits = self.runs_noise, self.candidates
         facts = (
             # If it is not stated, each run publishes the number of users within its own part.
-            *_noise_of_fit(fits[0], self.promise, noise.epsilon).roster.facts,
+            *_fit_noise(fits[0], self.promise, noise.epsilon).roster.facts,
             *self.targets.public,
             *_fit_facts(fits, self.promise),
             *_facts(self.settings, noise.event, self.bound),
@@ -186,7 +188,7 @@ class TunedQuery(FitQuery):
     ) -> tuple[float, tuple[FitResult, Setting]]:
         """Fit with one setting, and score the fit."""
         noise, config = self.runs_noise, self.candidates[index]
-        fit = replace(_noise_of_fit(config, self.promise, noise.epsilon), width=self.width)
+        fit = replace(_fit_noise(config, self.promise, noise.epsilon), width=self.width)
         # A progress bar would reveal the number of fits.
         result = fit.run(data.fit, charge.one_of(noise.fit, fit.event), progress=False)
         model = config.model().adopt(result)
@@ -265,7 +267,7 @@ def _event(
 
     A run draws its setting independently of the data, and costs as much as the worst setting.
     """
-    fits = (_noise_of_fit(candidate, promise, epsilon) for candidate in candidates)
+    fits = (_fit_noise(candidate, promise, epsilon) for candidate in candidates)
     events: tuple[Event, ...] = tuple(dict.fromkeys(fit.event for fit in fits))
     fit = events[0] if len(events) == 1 else Parallel(events)
     return SelectBest((fit, _score(promise, epsilon)), mean)
@@ -280,7 +282,7 @@ def _score(promise: Promise, epsilon: float) -> Gaussian:
     )
 
 
-def _noise_of_fit(candidate: FitConfig, promise: Promise, epsilon: float) -> CentralFit:
+def _fit_noise(candidate: FitConfig, promise: Promise, epsilon: float) -> CentralFit:
     """Return the noise of a fit with this ε."""
     return CentralFit.calibrate(candidate, replace(promise, epsilon=epsilon))
 
@@ -312,3 +314,31 @@ def _facts(settings: Sequence[Setting], event: SelectBest, bound: float) -> tupl
     """List the facts that tuning assumes to be public."""
     names = ", ".join(dict.fromkeys(itertools.chain(*settings)))
     return Fact("settings", (len(settings), names, event.mean)), Fact("scored-losses", (bound,))
+
+
+def cross_validated(guarantee: Guarantee, folds: int) -> Guarantee:
+    """Return the guarantee of cross-validation with folds split by user.
+
+    Args:
+        guarantee: the guarantee of one fit.
+        folds: the number of folds, at least 2; each user is in all fits but one.
+
+    Returns:
+        the guarantee of all fits. Scores on held-out users have no noise: they are for internal use
+        only, and publishing one is another release.
+
+    Raises:
+        ParameterError: if ``folds`` is not an integer of at least 2.
+
+    >>> from dpgrain.accounting import Contribution, Gaussian
+    >>> one = Guarantee("user", "", "zero_out", 1e-6, Gaussian(9.0, Contribution(block="user")))
+    >>> round(one.epsilon(), 2), round(cross_validated(one, 5).epsilon(), 2)
+    (0.44, 0.93)
+    """
+    folds = _validate.integer(minimum=2, folds=folds)
+    check_guarantee(guarantee)
+    event = guarantee.event
+    for _ in range(folds - 2):
+        event = event + guarantee.event
+    fact = Fact("folds", (folds,))
+    return replace(guarantee, event=event, public=(*guarantee.public, fact))

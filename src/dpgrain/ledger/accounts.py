@@ -92,7 +92,7 @@ def charge(page: Transaction, promise: LastingPromise, charged: Charged) -> None
     if charged.planned is not None:
         _use_planned(page, promise, charged)
         return
-    taken = Units.of(charged.price, promise.caps)
+    taken = Units.create(charged.price, promise.caps)
     if taken == Units():
         return
     for cells in _charged_cells(page, promise, charged):

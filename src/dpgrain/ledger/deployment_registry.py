@@ -15,10 +15,11 @@ from typing import Any
 from dpgrain import __version__
 from dpgrain._formatting import powers, quantity, rounded_up
 from dpgrain.accounting import Event
-from dpgrain.ledger.entries import LedgerEntry, seed_note
+from dpgrain.ledger.entries import LedgerEntry
 from dpgrain.ledger.lasting_promise import LastingPromise
 from dpgrain.ledger.ledger import Ledger
 from dpgrain.words.guarantee_text import CHANGED, PROVENANCE
+from dpgrain.words.ledger_text import seed_note
 
 # Events of protocols whose devices add the noise.
 _OF_DEVICES = frozenset({"Binomial", "Poisson"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -88,22 +87,3 @@ class LedgerEntry:
     def to_dict(self) -> dict[str, Any]:
         """Return the line as JSON values, with its hash."""
         return {**self.line.values, "hash": self.line.hash}
-
-
-#: Label of a release with predictable noise.
-SEEDED = "NOT PRIVATE: seeded noise"
-# Maximum number of lines to list.
-_NAMED = 5
-
-
-def seed_note(entries: Iterable[LedgerEntry]) -> str:
-    """Return a sentence that lists the lines with seeded releases; empty if there are none."""
-    numbers = [f"{entry.number:,}" for entry in entries if not entry.private]
-    if not numbers:
-        return ""
-    more = f" and {len(numbers) - _NAMED:,} more" if len(numbers) > _NAMED else ""
-    lines = "line" if len(numbers) == 1 else "lines"
-    return (
-        f"{SEEDED} in {lines} {', '.join(numbers[:_NAMED])}{more}, so these releases "
-        "have no guarantee."
-    )

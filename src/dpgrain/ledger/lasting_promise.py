@@ -20,9 +20,8 @@ from dpgrain.ledger.window import Meeting, TimeWindow
 from dpgrain.publishing.budget import planned_guarantee
 from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.prices import Price
+from dpgrain.publishing.prices import Price, neighbours_for_unit, price_for_unit
 from dpgrain.publishing.query import Query
-from dpgrain.publishing.unit_price import neighbours_for_unit, price_for_unit
 from dpgrain.scope.partitions import Partition, Rule
 from dpgrain.scope.regions import Region
 from dpgrain.units import (
@@ -84,7 +83,7 @@ def split_planned(
     """Split releases into planned ones, by index in the plan, and charged ones.
 
     ``taken`` are the indices of releases that were already published. A release is planned if its
-    event, units, users, partition, relation and region are those of an unused release of the plan.
+    event, units, users, partition, relation and region equal an unused release of the plan.
     """
     free = defaultdict[Any, list[int]](list)
     for place in reversed(range(len(plan))):
@@ -99,8 +98,10 @@ def split_planned(
     return planned, others
 
 
-# Factor that reduces caps with a plan, so that they hold on machines with other rounding.
+# Factor that reduces caps with a plan, so that they are valid on machines with other rounding.
 _LESS = 1 - 1e-6
+# Default share of δ for delta mass without a plan: a release that selects names uses half of its δ.
+_LEAK_SHARE = 0.51
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class LastingPromise:
 
     >>> promise = LastingPromise.of(User(), 1.0, 1e-6)
     >>> round(promise.caps.mu, 4), str(promise)
-    (0.2355, 'ε = 1, δ = 10⁻⁶ per user, for records of any time (zero_out)')
+    (0.2289, 'ε = 1, δ = 10⁻⁶ per user, for records of any time (zero_out)')
     """
 
     level: Level
@@ -189,7 +190,8 @@ class LastingPromise:
                 ``AnyHours(720, "at")``; by default all times.
             pure: the part of ε reserved for releases without Gaussian noise; by default none, or
                 all of ε if δ = 0.
-            leak: the part of δ reserved for delta mass; by default a tenth.
+            leak: the part of δ reserved for delta mass; by default 51%, so that one release that
+                selects names fits at this δ, or a tenth with a plan.
             plan: releases fixed in advance, each as a query, a function without arguments that
                 returns one, or its guarantee; ``dg.plan_releases(path).guarantees`` are those of a
                 release file. They are composed exactly. Each may be published once, in any order,
@@ -225,7 +227,7 @@ class LastingPromise:
         Raises:
             ParameterError: if the contribution of one unit to the release is unbounded.
 
-        Formal guarantee: that of :func:`~dpgrain.publishing.unit_price.price_for_unit`.
+        Formal guarantee: that of :func:`~dpgrain.publishing.prices.price_for_unit`.
         """
         cells = self.partition if meeting == "whole" else self.cells
         return price_for_unit(guarantee, *self._promised_unit(cells), self.caps, room)
@@ -288,6 +290,8 @@ class LastingPromise:
         delta = _validate.delta(allow_zero=True, delta=delta)
         listed = _validate.sequence(plan=plan)
         planned = tuple(replace(planned_guarantee(item), receipts=()) for item in listed)
+        if leak is None and not planned:
+            leak = _LEAK_SHARE * delta
         caps = Caps.with_defaults(epsilon, delta, pure, leak, self._loss(planned)).price
         if planned:
             caps = replace(caps, mu=caps.mu * _LESS)
@@ -295,7 +299,7 @@ class LastingPromise:
 
     @property
     def whole(self) -> Caps:
-        """Caps and plan, with the privacy curve that is promised."""
+        """Caps and plan, with the promised privacy curve."""
         return Caps(self.caps, self._loss(self.plan))
 
     def _loss(self, plan: tuple[Guarantee, ...]) -> Loss:
@@ -303,7 +307,7 @@ class LastingPromise:
         return plan_loss(plan, *self._promised_unit(self.cells))
 
     def together(self, *earlier: LastingPromise) -> Caps:
-        """Return caps and plans of this promise and of those it renews, all of which may be spent.
+        """Return caps and plans of this promise and of the renewed ones; all may be spent.
 
         Args:
             earlier: the renewed promises.

@@ -14,21 +14,21 @@ from dpgrain._report_mixins import LedgerReportMixin
 from dpgrain.errors import DataError, ParameterError, RefusedError
 from dpgrain.ledger import accounts, move
 from dpgrain.ledger.accounts import AlreadyReleasedError, BudgetExceededError, Charged
-from dpgrain.ledger.entries import LedgerEntry, seed_note
+from dpgrain.ledger.entries import LedgerEntry
 from dpgrain.ledger.lasting_promise import LastingPromise, scope_key, split_planned
 from dpgrain.ledger.lines import StoredLine, check_chain
-from dpgrain.ledger.messages import refusal_text, remaining_text
 from dpgrain.ledger.price_units import Units
 from dpgrain.ledger.stores import store_at
 from dpgrain.ledger.stores.sqlite_store import memory_transaction
 from dpgrain.ledger.stores.store_protocol import FORMAT, MOVED, Transaction
 from dpgrain.ledger.window import Meeting
-from dpgrain.publishing import ledgers
+from dpgrain.publishing import process
 from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.guarantee import Guarantee, check_guarantee
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.receipt import Receipt
 from dpgrain.scope.regions import EVERYTHING, Region
+from dpgrain.words.ledger_text import refusal_text, remaining_text, seed_note
 
 # Version of the format of lines.
 _LANGUAGE = 1
@@ -78,7 +78,7 @@ class Ledger(LedgerReportMixin):
     (2, 2)
     >>> print(*str(ledger).splitlines()[1:])  # doctest: +NORMALIZE_WHITESPACE
     Promise on line 1: ε = 1, δ = 10⁻⁶ per user, for records of any time (zero_out).
-    At least 77.7% remains.
+    At least 76.4% remains.
     """
 
     def __init__(self, place: str | Path, *, expected: str | None = None) -> None:
@@ -206,11 +206,11 @@ class Ledger(LedgerReportMixin):
             raise ParameterError(
                 "a budget is open; open the ledger first, and the budget inside it."
             )
-        ledgers.enter(self)
+        process.enter(self)
         return self
 
     def __exit__(self, *_: object) -> Literal[False]:
-        ledgers.leave(self)
+        process.leave(self)
         self._store.close()
         return False
 

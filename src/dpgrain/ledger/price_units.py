@@ -29,10 +29,10 @@ class Units:
     leak: int = 0
 
     @staticmethod
-    def of(price: Price, caps: Price) -> Units:
+    def create(price: Price, caps: Price) -> Units:
         """Return a price in units of the caps, rounded up.
 
-        >>> Units.of(Price(mu=0.1), Price(mu=0.2)).mu == WHOLE // 4
+        >>> Units.create(Price(mu=0.1), Price(mu=0.2)).mu == WHOLE // 4
         True
         """
         check_price(price)

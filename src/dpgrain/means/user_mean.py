@@ -248,6 +248,17 @@ def mean_of_users(
     ...     X, users=users, bound=100.0, epsilon=1.0, delta=1e-6, random_state=1)
     >>> mean.method, mean.value.round().tolist(), mean.std_error < 0.01
     ('recentred', [5.0, 5.0, 5.0], True)
+
+    If half of the users have one record of about 0, and half have 20 records of about 1, the
+    average person has 0.5, and the average record 20/21:
+
+    >>> users = np.repeat(np.arange(4000), np.tile([1, 20], 2000))
+    >>> X = users[:, None] % 2 + rng.normal(scale=0.1, size=(users.size, 1))
+    >>> options = {"bound": 5.0, "epsilon": 1.0, "delta": 1e-6, "random_state": 1}
+    >>> people = mean_of_users(X, users=users, **options)
+    >>> records = mean_of_users(X, users=users, weights="records", max_records=20, **options)
+    >>> people.value.round(1).tolist(), records.value.round(2).tolist(), records.max_records
+    ([0.5], [0.95], 20)
     """
     records = _collect_records(X, users, dimension)
     promise = Promise.of(User(), epsilon, delta, relation, share)
@@ -263,13 +274,13 @@ def mean_of_users(
     check_weights(weights, max_records)
     if weights == "records":
         _check_weighted(resolved, on_cluster=records.distributed)
-    return MeanQuery(
+    return UserMeanQuery(
         promise, records, bound, radius, resolved, n_users, weights, max_records, random_state
     )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MeanQuery(Query[MeanOfUsers]):
+class UserMeanQuery(Query[MeanOfUsers]):
     """Query for a mean of users' vectors."""
 
     promise: Promise
@@ -291,12 +302,12 @@ class MeanQuery(Query[MeanOfUsers]):
 
         A stated population does not reveal how many of its users have records.
         """
-        return Population.of(None, self.promise)
+        return Population.create(None, self.promise)
 
     @cached_property
     def limit(self) -> RecordLimit | None:
         """Largest number of records, for weights by records, and its choice if it is not stated."""
-        return RecordLimit.of(self.weights, self.max_records, self.promise)
+        return RecordLimit.create(self.weights, self.max_records, self.promise)
 
     @cached_property
     def candidate(self) -> Candidate:
@@ -334,7 +345,7 @@ class MeanQuery(Query[MeanOfUsers]):
             self.promise,
             compose(parts),
             (
-                *(() if n is None else Population.of(n, self.promise).facts),
+                *(() if n is None else Population.create(n, self.promise).facts),
                 *(self._counted if candidate.counts else ()),
                 *(() if limit is None else limit.facts),
                 Fact("dimension", (self.records.dimension,)),

@@ -109,7 +109,7 @@ class LocalRecords(Records):
             raise ParameterError("X must be numbers of shape (m, d), one row per record.")
         check_dimension(dimension, shape[1])
         return LocalRecords(
-            table, shape[1], LabelledRows.of(shape[0], labels, None, User(), others={"X": X})
+            table, shape[1], LabelledRows.create(shape[0], labels, None, User(), others={"X": X})
         )
 
     @property

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dpgrain import _validate
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.noise.inversion import RELATIVE_ERROR
+from dpgrain.noise.distributions import RELATIVE_ERROR
 from dpgrain.noise.precision import arithmetic
 from dpgrain.noise.sources import RandomSource, resolve_source
 

@@ -54,7 +54,7 @@ def grouped_products(rows: Array, weights: Array) -> Array:
     """
     (m, p), outputs = rows.shape, len(weights)
     size = rows_per_group(p)
-    if not size or not _places_alike(size, p, outputs, rows.dtype.str):
+    if not size or not _rounds_equally(size, p, outputs, rows.dtype.str):
         if not size or outputs == 1:
             return products(rows, weights)
         return np.hstack([grouped_products(rows, one[None]) for one in weights])
@@ -85,7 +85,7 @@ def rows_per_group(columns: int) -> int:
 
 
 @cache
-def _places_alike(size: int, columns: int, outputs: int, kind: str) -> bool:
+def _rounds_equally(size: int, columns: int, outputs: int, kind: str) -> bool:
     """Return whether BLAS rounds a row equally at each index of a group and each memory offset."""
     rng = np.random.default_rng(0)
     memory = np.empty(size * columns + _OFFSETS, dtype=kind)

@@ -207,7 +207,7 @@ def plan_units(
 
     >>> plan = plan_units(1.0, 1e-6, n_users=10_000, records=90, elements=5, cells=40)
     >>> [f"{errors.unit}: {errors.share:.4f}" for errors in plan.units]
-    ['record: 0.0002', 'element: 0.0681', 'user: 0.1084']
+    ['record: 0.0002', 'element: 0.0681', 'user: 0.1120']
     """
     _ = planned_promise(User(), epsilon, delta, relation)
     n_users = _validate.integer(minimum=1, n_users=n_users)

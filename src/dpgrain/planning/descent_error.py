@@ -204,7 +204,7 @@ def plan_sco(
     else:
         sampled, order = lipschitz**2 * drawn / strength, lipschitz**2 * order
     least, always = (
-        _least_risk(epsilon, delta, n, m, dimension, relation, distance, lipschitz, strength)
+        _min_risk(epsilon, delta, n, m, dimension, relation, distance, lipschitz, strength)
         for m in (records, None)
     )
     source = _CONVEX if strength is None else _STRONG
@@ -253,7 +253,7 @@ def _strength(strength: float, distance: float, lipschitz: float) -> float:
     return strength
 
 
-def _least_risk(
+def _min_risk(
     epsilon: float,
     delta: float,
     n: int,

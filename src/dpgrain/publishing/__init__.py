@@ -10,10 +10,9 @@ if TYPE_CHECKING:
     from dpgrain.publishing.budget import Budget, budget, in_budget
     from dpgrain.publishing.caps import Caps
     from dpgrain.publishing.charge import Charge
-    from dpgrain.publishing.entry_point import publishes
     from dpgrain.publishing.prices import Price, price
     from dpgrain.publishing.promise import Promise
-    from dpgrain.publishing.publish import annotate_interrupt, before_publishing, publish
+    from dpgrain.publishing.publish import annotate_interrupt, before_publishing, publish, publishes
     from dpgrain.publishing.query import Query
     from dpgrain.publishing.release_plan import Plan
 
@@ -40,11 +39,15 @@ lazy_package(
         "dpgrain.publishing.budget": ("Budget", "budget", "in_budget"),
         "dpgrain.publishing.caps": ("Caps",),
         "dpgrain.publishing.charge": ("Charge",),
-        "dpgrain.publishing.entry_point": ("publishes",),
         "dpgrain.publishing.release_plan": ("Plan",),
         "dpgrain.publishing.prices": ("Price", "price"),
         "dpgrain.publishing.promise": ("Promise",),
-        "dpgrain.publishing.publish": ("before_publishing", "publish", "annotate_interrupt"),
+        "dpgrain.publishing.publish": (
+            "annotate_interrupt",
+            "before_publishing",
+            "publish",
+            "publishes",
+        ),
         "dpgrain.publishing.query": ("Query",),
     },
 )

@@ -19,9 +19,15 @@ from dpgrain.accounting import ApproximateDP, Loss, gaussian_epsilon
 from dpgrain.errors import ParameterError, RefusedError
 from dpgrain.publishing.caps import Caps, remaining_delta
 from dpgrain.publishing.guarantee import Guarantee, check_guarantee
-from dpgrain.publishing.ledgers import OpenLedger, open_ledger
 from dpgrain.publishing.prices import SUM_TOLERANCE, Price, price
-from dpgrain.publishing.process import check_creator, check_process, mark_closed, mark_open
+from dpgrain.publishing.process import (
+    OpenLedger,
+    check_creator,
+    check_process,
+    mark_closed,
+    mark_open,
+    open_ledger,
+)
 from dpgrain.publishing.receipt import record_receipt
 from dpgrain.publishing.release_plan import Plan
 from dpgrain.units import PLAIN_UNITS
@@ -213,7 +219,7 @@ class Budget(BudgetReportMixin):
     def _with(self, guarantee: Guarantee, share: float | None) -> Price:
         """Return the total price with another release, or raise RefusedError if it exceeds the caps."""
         caps, unit = self.caps.price, PLAIN_UNITS[guarantee.level]
-        room = self.spent.rest_of(caps) if share is None else caps.part(share)
+        room = self.spent.remainder(caps) if share is None else caps.part(share)
         own = price(guarantee.event, guarantee.relation, unit, caps, room)
         together = self.spent + own
         if not self.caps.allow(together):

@@ -82,7 +82,7 @@ class Call:
     unstored: Mapping[str, str]
 
     @staticmethod
-    def of(function: str, arguments: Mapping[str, Any]) -> Call | None:
+    def create(function: str, arguments: Mapping[str, Any]) -> Call | None:
         """Return the call; None if an input is an internal object."""
         parameters, inputs, unstored = dict[str, Any](), dict[str, Any](), dict[str, str]()
         for name, value in arguments.items():
@@ -183,7 +183,7 @@ def recorded(query: Callable[Parameters, Recorded]) -> Callable[Parameters, Reco
         is_public = owner is None or type(owner).__module__.startswith(f"{home}.")
         # A public function may return the query of another one.
         if is_public and result.call is None:
-            vars(result)["call"] = Call.of(f"{home}.{name}", arguments)
+            vars(result)["call"] = Call.create(f"{home}.{name}", arguments)
         return result
 
     record.__dict__["is_recorded"] = True

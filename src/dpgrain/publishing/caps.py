@@ -38,7 +38,7 @@ class Caps:
     planned: Loss = field(default_factory=Loss)
 
     @staticmethod
-    def of(epsilon: float, delta: float, pure: float, leak: float, planned: Loss) -> Caps:
+    def create(epsilon: float, delta: float, pure: float, leak: float, planned: Loss) -> Caps:
         """Return the caps with the largest M for (ε, δ), given E and D.
 
         Args:
@@ -51,7 +51,7 @@ class Caps:
         Raises:
             ParameterError: if the plan and the caps do not fit.
 
-        >>> round(Caps.of(1.0, 1e-6, 0.0, 1e-7, Loss()).price.mu, 4)
+        >>> round(Caps.create(1.0, 1e-6, 0.0, 1e-7, Loss()).price.mu, 4)
         0.2355
         """
 
@@ -99,7 +99,7 @@ class Caps:
             raise _validate.error_about(
                 "leak", f"must be at most delta = {delta:g}, not {_validate.describe(leak)}."
             )
-        return Caps.of(epsilon, delta, float(pure), float(leak), planned)
+        return Caps.create(epsilon, delta, float(pure), float(leak), planned)
 
     def delta(self, epsilon: float) -> float:
         """Return the promised δ at an ε ≥ 0, rounded up."""
@@ -120,7 +120,7 @@ class Caps:
     def epsilon(self, delta: float) -> float:
         """Return the smallest promised ε ≥ 0 at a δ, rounded up; infinite if there is none.
 
-        >>> caps = Caps.of(1.0, 1e-6, 0.0, 1e-7, Loss())
+        >>> caps = Caps.create(1.0, 1e-6, 0.0, 1e-7, Loss())
         >>> round(caps.epsilon(1e-6), 6)
         1.0
         """
@@ -147,7 +147,7 @@ def _rounded_down(pure: float, mu: float, leak: float, planned: Loss) -> Caps:
 def remaining_delta(leak: float) -> str:
     """Return the text of the remaining delta mass: exactly the cap if nothing is spent.
 
-    >>> remaining_delta(Caps.of(1.0, 1e-6, 0.0, 1e-7, Loss()).price.leak), remaining_delta(4.9e-8)
+    >>> remaining_delta(Caps.create(1.0, 1e-6, 0.0, 1e-7, Loss()).price.leak), remaining_delta(4.9e-8)
     ('10⁻⁷', '4.9·10⁻⁸')
     """
     # Undoes the reduction of the caps.

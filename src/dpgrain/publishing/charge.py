@@ -16,8 +16,7 @@ from dpgrain.accounting import Compose, Event, Parallel, SelectBest
 from dpgrain.errors import DataError
 from dpgrain.noise import RandomSource
 from dpgrain.noise.choice import uniform_below
-from dpgrain.publishing.best_of_runs import best_run
-from dpgrain.publishing.draws import CountedSource, Draws
+from dpgrain.publishing.draws import CountedSource, Draws, best_run
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.process import check_creator
 
@@ -92,7 +91,7 @@ class Charge(Draws):
     # -- rows --
 
     def open(self, rows: Openable[Opened]) -> AbstractContextManager[Opened]:
-        """Open rows for reading, such as those of a table."""
+        """Open rows for reading, such as a table's."""
         self._check_open()
         return rows.open_engine()
 
@@ -155,3 +154,18 @@ class Charge(Draws):
             )
         if self._within is not None:
             self._within._check_open()
+
+
+class Curator:
+    """The right to open rows without a charge, and without noise or a release.
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import read
+    >>> with Curator().open(read(pa.table({"x": [1.5]}))) as engine:
+    ...     print(engine.columns([("x", "number")]).column(0).to_pylist())
+    [1.5]
+    """
+
+    def open(self, rows: Openable[Opened]) -> AbstractContextManager[Opened]:
+        """Open rows for reading, such as a table."""
+        return rows.open_engine()

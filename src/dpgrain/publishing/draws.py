@@ -32,6 +32,7 @@ from dpgrain.accounting import (
     Parallel,
     Poisson,
     SampledGaussian,
+    SelectBest,
     Selection,
     SoftCore,
     TruncatedGeometric,
@@ -53,6 +54,7 @@ from dpgrain.noise.noisy_sums import (
     with_laplace,
     with_truncated_geometric,
 )
+from dpgrain.noise.stopping import negative_binomial, poisson
 
 torch = lazy_import("torch")
 
@@ -87,7 +89,7 @@ class Draws(ABC):
         with self._lock:
             wanted = tickets(part)
             if not wanted <= self._left:
-                raise _no_draws_left(part)
+                raise _exhausted_error(part)
             self._left -= wanted
 
     def noisy(
@@ -179,7 +181,7 @@ class CountedSource(Draws):
         if rounds is not None:
             (part,) = self._left
             if not 0 <= rounds <= self._left[part]:
-                raise _no_draws_left(event)
+                raise _exhausted_error(event)
             self._left = Counter({part: rounds})
         self._gaussians, self._drawn = _gaussians(self._left), Counter[Gaussian]()
         self._named, self._most_named = Counter[str](), max(1, self._left.total())
@@ -200,7 +202,7 @@ class CountedSource(Draws):
                 for one in gaussians
             )
             if not (spent and others <= self._left):
-                raise _no_draws_left(part)
+                raise _exhausted_error(part)
             self._left -= others
             self._drawn = drawn
 
@@ -356,7 +358,7 @@ class Comparisons:
         """Return which comparisons of noisy values with the noise of thresholds stop now."""
         self._draws._check_open()
         if self._left < 1 or not self._open.any():
-            raise _no_draws_left(self._part)
+            raise _exhausted_error(self._part)
         self._left -= 1
         stopping: BoolArray = self._open & test(
             self._noisy(values, self._part.query_scale), self._lowered
@@ -369,7 +371,7 @@ class Comparisons:
         """Add the Gaussian noise of a round of :class:`SoftCore` that did not stop."""
         self._draws._check_open()
         if not (isinstance(self._part, SoftCore) and self._passed):
-            raise _no_draws_left(self._part)
+            raise _exhausted_error(self._part)
         self._passed = False
         scale = raise_scale(raise_scale(self._part.noise_multiplier * radius))
         return with_gaussian(sums, scale, source=self._draws._source)
@@ -453,5 +455,31 @@ def _precision(draws: Counter[Gaussian], like: Gaussian) -> float:
     )
 
 
-def _no_draws_left(part: Event) -> RuntimeError:
+def _exhausted_error(part: Event) -> RuntimeError:
     return RuntimeError(f"{type(part).__name__} has no charged draws left.")
+
+
+Result = TypeVar("Result")
+
+
+def best_run(
+    run: Callable[[RandomSource], tuple[float, Result]], event: SelectBest, source: RandomSource
+) -> tuple[float, Result] | None:
+    """Return score and result of the best of a random number of runs; None without any run.
+
+    The first of equal scores wins, and NaN is the smallest score.
+    """
+    best: tuple[float, Result] | None = None
+    for _ in range(draw_run_count(event, source)):
+        score, result = run(source)
+        score = -math.inf if math.isnan(score) else float(score)
+        if best is None or score > best[0]:
+            best = score, result
+    return best
+
+
+def draw_run_count(event: SelectBest, source: RandomSource) -> int:
+    """Draw the number of runs from the distribution of the event."""
+    if event.stopping == "poisson":
+        return poisson(event.mean, source=source)
+    return negative_binomial(event.eta, event.gamma, source=source)

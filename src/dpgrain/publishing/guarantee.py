@@ -157,7 +157,7 @@ class Guarantee(GuaranteeReportMixin):
         >>> round(risk.guess, 3), round(risk.detection, 3), risk.mu
         (0.599, 0.126, 0.5)
         """
-        return risks.risk_of(
+        return risks.compute_risk(
             self.event,
             unit=PLAIN_UNITS[self.level] if unit is None else unit,
             units=units,
@@ -220,10 +220,10 @@ class Guarantee(GuaranteeReportMixin):
         """The events with the regions of their units, and their numbers."""
         if isinstance(self.event, Scoped):
             return tuple(zip(self.event.events, self.event.regions, self.event.most, strict=True))
-        return ((self.event, self.region_of_units, self._max_elements),)
+        return ((self.event, self.unit_region, self._max_elements),)
 
     @property
-    def region_of_units(self) -> Region:
+    def unit_region(self) -> Region:
         """The smallest known region that contains all units with records in the scope.
 
         It contains whole units: a record with all its columns, an element with cell and user, a user

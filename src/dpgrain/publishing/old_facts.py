@@ -134,10 +134,10 @@ _NUMBER = r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?"
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 
 
-def fact_of(sentence: str) -> Fact:
+def parse_fact(sentence: str) -> Fact:
     """Return the fact of a sentence of version 0.1, or a stated fact if its kind is unknown.
 
-    >>> fact_of("a roster of 1,000 users"), fact_of("our tariffs")
+    >>> parse_fact("a roster of 1,000 users"), parse_fact("our tariffs")
     (Fact(kind='enrolled-users', numbers=(1000,)), Fact(kind='stated', numbers=('our tariffs',)))
     """
     if (known := _known(sentence)) is not None:
@@ -171,7 +171,7 @@ def with_facts(values: dict[str, Any]) -> dict[str, Any]:
     public = values.get("public")
     if not isinstance(public, list | tuple) or not any(isinstance(one, str) for one in public):
         return values
-    facts = (fact_of(one).to_dict() if isinstance(one, str) else one for one in public)
+    facts = (parse_fact(one).to_dict() if isinstance(one, str) else one for one in public)
     return {**values, "public": list(facts)}
 
 

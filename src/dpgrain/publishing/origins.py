@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.budget import is_open
 from dpgrain.publishing.facts import Fact
-from dpgrain.publishing.ledgers import open_place
+from dpgrain.publishing.process import open_place
 from dpgrain.scope.partitions import Partition
 from dpgrain.scope.provenance import Provenance
 from dpgrain.scope.regions import EVERYTHING, Region
@@ -27,10 +27,8 @@ class ArrayOrigin:
     """The public facts about the rows of arrays.
 
     Args:
-        scope: the region of the records.
         partition: the partition into elements; None if unknown.
         provenance: the origin of the rows; "as given" unless they were read from a table.
-        facts: facts about the derivation of the rows.
     """
 
     scope: Region = EVERYTHING
@@ -72,8 +70,6 @@ class PickleOrigin:
     """The process of the original, with its open budget and ledger.
 
     Args:
-        process: the process id.
-        budget: whether a budget was open.
         ledger: a hash of the address of the open ledger, because an address may contain a password;
             None without a ledger.
 

@@ -18,9 +18,13 @@ import numpy as np
 
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event, Loss, gaussian_delta
+from dpgrain.accounting.events.base import Neighbours
 from dpgrain.accounting.losses.gaussian import pure_mu
+from dpgrain.errors import ParameterError
 from dpgrain.numerics.special_functions import ndtr, ndtri
-from dpgrain.units import Relation, Unit
+from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.scope.partitions import Partition
+from dpgrain.units import PLAIN_UNITS, Element, Level, Relation, Unit, User
 
 # Points of a privacy curve, which is below the chords between them.
 _CURVE_POINTS = 64
@@ -59,7 +63,7 @@ class Price:
         """Return the price of ``count`` releases with this price each."""
         return Price(self.pure * count, self.mu * math.sqrt(count), self.leak * count)
 
-    def rest_of(self, whole: Price) -> Price:
+    def remainder(self, whole: Price) -> Price:
         """Return the rest of ``whole`` after this price is subtracted."""
         square = whole.mu * whole.mu - self.mu * self.mu
         pure, leak = whole.pure - self.pure, whole.leak - self.leak
@@ -126,7 +130,7 @@ def price(
     >>> round(price(PureDP(0.1), "zero_out", User(), whole).mu, 4)
     0.1253
     """
-    parts = [_Part.of(part, relation, unit, units) for part in event.parts]
+    parts = [_Part.create(part, relation, unit, units) for part in event.parts]
     candidates = list(_together(parts, caps, curves=False))
     if any(part.has_curve for part in parts):
         candidates += _together(parts, caps, curves=True)
@@ -146,14 +150,13 @@ class _Part:
 
     Args:
         prices: its prices in closed form; empty if only a curve is known.
-        loss: its privacy loss.
     """
 
     prices: tuple[Price, ...]
     loss: Loss
 
     @staticmethod
-    def of(event: Event, relation: Relation, unit: Unit, units: int) -> _Part:
+    def create(event: Event, relation: Relation, unit: Unit, units: int) -> _Part:
         loss = event.loss(units, relation, unit)
         one, count = _single(event)
         closed = _closed_prices(one.loss(units, relation, unit))
@@ -192,7 +195,7 @@ def _together(parts: Sequence[_Part], caps: Price, *, curves: bool) -> Iterable[
     others = [part.prices for part in parts if part not in by_curve]
     curve = None
     if by_curve:
-        curve = _Curve.of(sum((part.loss for part in by_curve), Loss()), caps.leak)
+        curve = _Curve.create(sum((part.loss for part in by_curve), Loss()), caps.leak)
     for chosen in _choices(others):
         yield from _with_curve(sum(chosen, Price()), curve, caps)
 
@@ -253,7 +256,7 @@ class _Curve:
     deltas: FloatArray
 
     @staticmethod
-    def of(loss: Loss, leak: float) -> _Curve:
+    def create(loss: Loss, leak: float) -> _Curve:
         """Evaluate the curve of a loss up to an ε with δ at most ``leak``; empty if there is none."""
         if leak > 0:
             loss = loss.best_at(leak)
@@ -297,3 +300,134 @@ class _Curve:
             middle = (low + high) / 2
             low, high = (low, middle) if self.below(middle, leak) else (middle, high)
         return high
+
+
+# A replaced record can leave one account and enter another, so both are charged.
+_ACCOUNTS_PER_REPLACED_RECORD = 2
+
+
+def price_for_unit(
+    guarantee: Guarantee,
+    level: Level,
+    cells: Partition | None,
+    relation: Relation,
+    caps: Price,
+    room: Price | None = None,
+) -> Price:
+    """Return the price that a release charges to each promised unit it affects.
+
+    Args:
+        cells: the partition that defines promised elements; None for records and users. A user's
+            records within any window of days form one element of such a partition.
+        room: the price still available for this release; by default, all of ``caps``.
+
+    Formal guarantee: for data that differ in one promised unit, H_γ ≤ H_γ(N(m, 1) ⊗ RR_e) + ℓ for
+    every γ ≥ 0, in both orders. In units of ρ²/σ² of a Gaussian sum, b whole blocks cost b on disjoint
+    coordinates and b² on shared ones. Parts of b blocks cost s² times as much, where s² = 1 for a
+    single number, 2 for several non-negative numbers and 4 for signed numbers; with enforced bounds
+    they cost max(2, s²)·b. A record that may leave the region costs twice that. Source: docs/theory,
+    "Scopes".
+
+    >>> from dpgrain.accounting import Contribution, Gaussian
+    >>> from dpgrain.scope.partitions import Rule
+    >>> weeks, days = (Partition((Rule("day", kind),)) for kind in ("week", "day"))
+    >>> weekly = Guarantee(
+    ...     "element", "weeks", "zero_out", 1e-6, Gaussian(10.0, Contribution()), partition=weeks
+    ... )
+    >>> caps = Price(mu=0.25)
+    >>> round(price_for_unit(weekly, "element", weeks, "zero_out", caps).mu, 6)
+    0.1
+    >>> round(price_for_unit(weekly, "element", days, "zero_out", caps).mu / 0.1, 6)
+    1.414214
+    """
+    neighbours = neighbours_for_unit(guarantee, level, cells, relation)
+    accounts = _accounts(guarantee, level, relation)
+    price_per_account = price(
+        guarantee.event,
+        neighbours.relation,
+        neighbours.unit,
+        caps,
+        None if room is None else room.part(1 / accounts),
+        units=neighbours.units,
+    )
+    return price_per_account.times(accounts)
+
+
+def neighbours_for_unit(
+    guarantee: Guarantee, level: Level, cells: Partition | None, relation: Relation
+) -> Neighbours:
+    """Translate one promised unit into the equivalent change of the release's own units.
+
+    Args:
+        cells: the partition that defines promised elements; None for records and users.
+
+    Returns:
+        The neighbours under the release's event: how many of its units change, and how.
+    """
+    neighbours = Neighbours(1, relation, PLAIN_UNITS[level], None)
+    if level == "element" and cells is not None:
+        if cells.cells_in(guarantee.scope) == 1:
+            # The scope is within one promised cell, so the element is all of a user's records.
+            neighbours = replace(neighbours, unit=User())
+        elif guarantee.level == "element" or guarantee.partition is not None:
+            neighbours = _overlapping_elements(guarantee, cells, relation)
+    if (
+        isinstance(neighbours.unit, User)
+        and guarantee.level == "element"
+        and not _bounded(guarantee, neighbours)
+    ):
+        neighbours = _whole_user_elements(guarantee, neighbours.relation) or neighbours
+    if not _bounded(guarantee, neighbours):
+        raise ParameterError(
+            f"the contribution of {_promised(level, cells)} to this release, which protects "
+            f"{_protected(guarantee)}, is unbounded; use the promised unit, User(max_elements=…), "
+            "or a region by where(…) with few elements per person."
+        )
+    return neighbours
+
+
+def _overlapping_elements(guarantee: Guarantee, cells: Partition, relation: Relation) -> Neighbours:
+    """Translate one promised element into the elements of the release that it overlaps."""
+    if guarantee.partition is None:
+        # Releases from arrays only have a description of the partition, so compare descriptions.
+        if guarantee.elements == str(cells):
+            return Neighbours(1, relation, Element(), None)
+        raise ParameterError(
+            f"the release protects elements of {guarantee.elements or 'no known partition'}, but "
+            f"the promise is about {cells}, and the relation between their cells is unknown; use "
+            "the same column name in both."
+        )
+    overlap = guarantee.partition.compared(cells, guarantee.scope)
+    # Changing part of a block can move it anywhere, so treat it as a replacement of the block.
+    if overlap is None:
+        return Neighbours(1, "replace", User(), None)
+    return Neighbours(overlap.cells, relation if overlap.whole else "replace", Element(), None)
+
+
+def _whole_user_elements(guarantee: Guarantee, relation: Relation) -> Neighbours | None:
+    """Translate a whole user into the largest number of elements a user can have in the scope."""
+    max_cells = guarantee.partition and guarantee.partition.cells_in(guarantee.scope)
+    return Neighbours(max_cells, relation, Element(), None) if max_cells else None
+
+
+def _accounts(guarantee: Guarantee, level: Level, relation: Relation) -> int:
+    """Return how many accounts one changed promised unit can affect."""
+    can_leave_scope = level == "record" and relation == "replace" and not guarantee.scope.everything
+    return _ACCOUNTS_PER_REPLACED_RECORD if can_leave_scope else 1
+
+
+def _bounded(guarantee: Guarantee, neighbours: Neighbours) -> bool:
+    """Return whether ε is finite for these neighbours, at least for a large δ."""
+    loss = guarantee.event.loss(neighbours.units, neighbours.relation, neighbours.unit)
+    return math.isfinite(min(loss.epsilon(delta) for delta in (0.5, 0.999)))
+
+
+def _promised(level: Level, cells: Partition | None) -> str:
+    if level == "element":
+        return f"one user's records in one cell of the partition by {cells}"
+    return f"one {level}"
+
+
+def _protected(guarantee: Guarantee) -> str:
+    elements = f" of {guarantee.partition or guarantee.elements}"
+    return f"{guarantee.level}s{elements if guarantee.level == 'element' else ''}"

@@ -1,18 +1,23 @@
-"""Publishing: warn, charge budget and ledger, and only then read."""
+"""Publishing: warn, charge budget and ledger, and only then read; functions that do so."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import inspect
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.noise.sources import random_source
 from dpgrain.publishing.budget import charge as charge_open_ones
 from dpgrain.publishing.budget import open_budget, reject_composed
-from dpgrain.publishing.call import keep_query
+from dpgrain.publishing.call import keep_query, recorded
 from dpgrain.publishing.charge import Charge
 from dpgrain.publishing.guarantee import (
     Guarantee,
@@ -20,11 +25,70 @@ from dpgrain.publishing.guarantee import (
     warn_large_epsilon,
     warn_unreliable_result,
 )
-from dpgrain.publishing.ledgers import open_ledger
 from dpgrain.publishing.origins import ArrayOrigin, array_origin
+from dpgrain.publishing.process import check_creator, open_ledger
+from dpgrain.publishing.promise import BudgetShare
 from dpgrain.publishing.query import Query, Released
-from dpgrain.publishing.reservation import Reservation
-from dpgrain.publishing.share import BudgetShare
+
+Parameters = ParamSpec("Parameters")
+Owner = TypeVar("Owner")
+Published = TypeVar("Published", covariant=True)
+
+
+class Reservation:
+    """Releases charged together; each can be published once, without another charge.
+
+    Args:
+        charged: the guarantee of all releases, with the receipts of ledgers.
+        guarantees: the guarantee of each release, fixed in advance.
+    """
+
+    def __init__(self, charged: Guarantee, guarantees: Sequence[Guarantee]) -> None:
+        self._creator = os.getpid()
+        self._left = Counter((each.event, each.scope) for each in guarantees)
+        self._like = guarantees[0]
+        self._charged = charged
+        self._lock = threading.Lock()
+
+    @property
+    def charged(self) -> Guarantee:
+        """The guarantee of all releases, with the receipts of ledgers."""
+        return self._charged
+
+    def publish(self, query: Query[Released]) -> Released:
+        """Publish one of the releases.
+
+        Raises:
+            ParameterError: if no such release remains, it protects another unit, or this is a copy in
+                another process.
+            DataError: if the source cannot be read.
+        """
+        with array_origin(ArrayOrigin()):
+            plan, source = query.plan, random_source(query.random_state)
+            guarantee = replace(plan.guarantee, private=source.private)
+            warn_large_delta(guarantee.delta, guarantee.level, plan.n_users, plan.cells)
+            with Charge(self.take(guarantee), source) as charge:
+                return keep_query(query.run(charge), query.call, plan.shares)
+
+    def take(self, guarantee: Guarantee) -> Guarantee:
+        """Use up the reserved charge of a release, and return its guarantee with the receipts.
+
+        Raises:
+            ParameterError: if no such release remains, it protects another unit, or this is a copy in
+                another process.
+        """
+        check_creator(self._creator)
+        # The sum raises unless both protect the same unit of the same users.
+        _ = self._like + guarantee
+        key = guarantee.event, guarantee.scope
+        with self._lock:
+            if self._left[key] < 1:
+                raise ParameterError(
+                    "this release is not part of the reservation, or was already published; "
+                    "publish it after the reserved releases."
+                )
+            self._left[key] -= 1
+        return replace(guarantee, receipts=(*guarantee.receipts, *self._charged.receipts))
 
 
 def publish(query: Query[Released]) -> Released:
@@ -48,12 +112,6 @@ def publish(query: Query[Released]) -> Released:
     >>> str(query.plan.expected), len(publish(query))
     ('±5.97', 28)
     """
-    # A release inside a callback of another release has separate rows.
-    with array_origin(ArrayOrigin()):
-        return _publish(query)
-
-
-def _publish(query: Query[Released]) -> Released:
     if not isinstance(query, Query):
         raise ParameterError(
             f"query must be a query, not {_validate.describe(query)}; a stored or pickled one has no "
@@ -62,21 +120,23 @@ def _publish(query: Query[Released]) -> Released:
         )
     if (progress := getattr(query, "progress", None)) is not None:
         _validate.boolean(progress=progress)
-    query = query.settled()
-    warn_large_epsilon(query.promise.epsilon)
-    plan, source = query.plan, random_source(query.random_state)
-    warn_unreliable_result(plan.care)
-    guarantee = query.charged(
-        partial(
-            before_publishing,
-            replace(plan.guarantee, private=source.private),
-            n_users=plan.n_users,
-            cells=plan.cells,
-            share=query.promise.share,
+    # A release inside a callback of another release has separate rows.
+    with array_origin(ArrayOrigin()):
+        query = query.settled()
+        warn_large_epsilon(query.promise.epsilon)
+        plan, source = query.plan, random_source(query.random_state)
+        warn_unreliable_result(plan.care)
+        guarantee = query.charged(
+            partial(
+                before_publishing,
+                replace(plan.guarantee, private=source.private),
+                n_users=plan.n_users,
+                cells=plan.cells,
+                share=query.promise.share,
+            )
         )
-    )
-    with Charge(guarantee, source) as charge:
-        return keep_query(query.run(charge), query.call, plan.shares)
+        with Charge(guarantee, source) as charge:
+            return keep_query(query.run(charge), query.call, plan.shares)
 
 
 def before_publishing(
@@ -170,3 +230,59 @@ def annotate_interrupt(what: str) -> Iterator[None]:
             "charged."
         )
         raise
+
+
+class PublishingFunction(Protocol[Parameters, Published]):
+    """A function that publishes a release, with a method for its query."""
+
+    __name__: str
+
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Published:
+        """Publish the release."""
+
+    def query(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Query[Any]:
+        """Validate the parameters, and return the query; nothing is read."""
+
+
+def publishes(
+    query: Callable[Parameters, Query[Released]],
+) -> PublishingFunction[Parameters, Released]:
+    """Create a publishing function from a function that returns a query.
+
+    >>> import pyarrow as pa
+    >>> from dpgrain import User, count, read
+    >>> visits = read(pa.table({"who": [1, 2, 2]}), user="who")
+    >>> query = count.query(visits, unit=User(), epsilon=1.0, delta=1e-6, clip=5.0)
+    >>> round(query.plan.guarantee.epsilon(), 6), str(query.plan.expected)
+    (1.0, '±7.07')
+    """
+    with_call = recorded(query)
+
+    @wraps(query)
+    def function(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Released:
+        return publish(with_call(*args, **kwargs))
+
+    wrapped: Any = function
+    wrapped.query = with_call
+    wrapped.__signature__ = _published(inspect.signature(query))
+    return cast("PublishingFunction[Parameters, Released]", wrapped)
+
+
+def published(
+    query: Callable[Concatenate[Owner, Parameters], Query[Released]], name: str
+) -> Callable[Concatenate[Owner, Parameters], Released]:
+    """Create a publishing method with a name from a method that returns a query."""
+
+    @wraps(query)
+    def method(whose: Owner, /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Released:
+        return publish(query(whose, *args, **kwargs))
+
+    method.__name__, method.__qualname__ = name, query.__qualname__.replace(query.__name__, name)
+    method.__dict__["__signature__"] = _published(inspect.signature(query))
+    return method
+
+
+def _published(signature: inspect.Signature) -> inspect.Signature:
+    """Return the signature of a function that publishes a query."""
+    returned = str(signature.return_annotation).removeprefix("Query[").removesuffix("]")
+    return signature.replace(return_annotation=returned)

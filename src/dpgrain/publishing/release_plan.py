@@ -25,8 +25,10 @@ class Expected:
         threshold: noisy count from which an item is published; None if items are public.
         unit: unit of the sum, such as records or euros; empty if it is not shown.
 
-    >>> print(Expected(4.0, ("bounds",), threshold=18.2, unit="records"))
-    ±4 × clipping bound (chosen privately); ±40 records for a bound of 10; published from 18.2
+    >>> print(Expected(4.0, ("bounds",), threshold=18.2))
+    ±4 × clipping bound (chosen privately); published from a noisy count of 18.2
+    >>> print(Expected(800.0, ("range", "records")))
+    ±8% of the range of the numbers for 10,000 records; proportional to 1 ÷ records
     """
 
     std_error: float

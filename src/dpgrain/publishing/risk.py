@@ -15,7 +15,7 @@ from dpgrain.accounting.losses.tradeoff_bounds import (
     is_unbounded,
 )
 from dpgrain.units import Relation, Unit, User, unit_level
-from dpgrain.words import risk_text as words
+from dpgrain.words import odds as words
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Risk:
         return words.risk_text(self)
 
 
-def risk_of(
+def compute_risk(
     event: Event,
     *,
     unit: Unit,

@@ -211,12 +211,16 @@ def read_file(
     *,
     where: Mapping[str, Any] | None = None,
     folder: Path | None = None,
+    report: Path | None = None,
 ) -> File | None:
     """Read a release file, and collect its errors."""
     text = _text(path)
     stated = _stated(path, text)
     for name in stated:
-        if name not in _TOP:
+        section = "budget" if name in _BUDGET else "table" if name in _TABLE else ""
+        if section and name not in _TOP:
+            errors.add("the file:", f"{name!r} is a key of [{section}]; move it there.")
+        elif name not in _TOP:
             errors.add_unknown("the file:", name, _TOP, "a table of a release file")
     sections = _table_sections(stated, table, errors)
     errors_of = {name: errors.of_table(name) for name in sections}
@@ -234,10 +238,11 @@ def read_file(
     whole = BudgetSection(**check_keys("[budget]", budget, _BUDGET, errors))
     units = {name: _unit(whole, rows.get(name), path.parent, errors_of[name]) for name in sections}
     entries = _entries(_section(stated, "release", errors), outputs, whole, list(sections), errors)
-    report = stated.get("report")
-    if report is not None and not isinstance(report, str):
-        errors.add("the file:", f"report must be text, not {_validate.describe(report)}.")
-        report = None
+    page = stated.get("report")
+    if page is not None and not isinstance(page, str):
+        errors.add("the file:", f"report must be text, not {_validate.describe(page)}.")
+    elif report is None and page is not None:
+        report = outputs / page
     _check_shares(entries, whole, errors)
     if len(rows) < len(sections):
         return None
@@ -251,8 +256,7 @@ def read_file(
         )
     entries = [_checked(entry, rows[entry.table], errors) for entry in entries]
     mark = hashlib.sha256(text.encode()).hexdigest()[:16]
-    page = None if report is None else outputs / report
-    result = File(path, outputs, mark, rows, checked, whole, tuple(entries), page)
+    result = File(path, outputs, mark, rows, checked, whole, tuple(entries), report)
     _check_outputs(result, errors)
     return result
 

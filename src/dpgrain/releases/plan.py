@@ -18,8 +18,8 @@ from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.errors import DpgrainError, ParameterError, SchemaError
 from dpgrain.publishing.budget import Budget, composed
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.promise import BudgetShare, epsilon_for_share
 from dpgrain.publishing.release_plan import Expected
-from dpgrain.publishing.share import BudgetShare, epsilon_for_share
 from dpgrain.releases.file import File, ReleaseEntry, read_file
 from dpgrain.releases.validation_errors import ValidationErrors
 from dpgrain.tables.table import UserTable
@@ -173,15 +173,21 @@ class PlannedReleases:
             return f"{total}."
         return f"{total}, of a budget of ε = {rounded_up(whole.epsilon)}."
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The headings of :meth:`rows`; ε of each release is at the δ of all together."""
+        delta = self.guarantee.delta
+        epsilon = f"ε at δ = {powers(delta)}" if delta else "ε"
+        return "release", "publishes", "share", epsilon, "standard error of noise"
+
     def rows(self) -> list[tuple[str, ...]]:
-        """Return a row of text per release: name, kind, share, ε, δ, expected error."""
+        """Return a row of text per release, for :attr:`columns`."""
         return [
             (
                 each.entry.name,
                 f"{'fit ' if each.entry.word == 'fit' else ''}{each.entry.function}",
                 "" if each.entry.share is None else f"{each.entry.share:g}",
-                rounded_up(each.guarantee.epsilon()),
-                powers(each.guarantee.delta),
+                rounded_up(each.guarantee.epsilon(self.guarantee.delta)),
                 "unknown" if each.expected is None else str(each.expected),
             )
             for each in self.releases
@@ -189,16 +195,13 @@ class PlannedReleases:
 
     def __str__(self) -> str:
         care = [f"Warning: {' '.join(self.care)}"] if self.care else []
-        return "\n".join([*align_columns([COLUMNS, *self.rows()], left=True), *care, self.spending])
+        table = align_columns([self.columns, *self.rows()], left=True)
+        return "\n".join([*table, *care, self.spending])
 
     @property
     def care(self) -> list[str]:
         """Warnings of unreliable results, with the name of the release."""
         return [f"{each.entry.name}: {text}" for each in self.releases for text in each.care]
-
-
-#: The headings of :meth:`PlannedReleases.rows`.
-COLUMNS = ("release", "publishes", "share", "ε", "δ", "standard error of noise")
 
 
 def plan_releases(
@@ -207,6 +210,7 @@ def plan_releases(
     *,
     where: Mapping[str, Any] | None = None,
     folder: str | Path | None = None,
+    report: str | Path | None = None,
 ) -> PlannedReleases:
     """Validate a release file, and plan its releases; no data are read.
 
@@ -217,6 +221,7 @@ def plan_releases(
             as ``{"day": "2026-01"}``; by default the whole table.
         folder: the folder of outputs, created by a run if it is missing; by default the folder of the
             file.
+        report: the HTML page for all releases; by default the page that the file states, if any.
 
     Returns:
         The plan: printed, it is a table with the expected error of each release. ``plan.run()``
@@ -251,22 +256,21 @@ def plan_releases(
     ...     ''')
     ...     plan = plan_releases(path, visits)
     >>> print(plan)
-    release  publishes  share  ε      δ     standard error of noise
-    visits   count      1      1.115  10⁻⁷  ±21.1
+    release  publishes  share  ε at δ = 10⁻⁶  standard error of noise
+    visits   count      1      1              ±21.1
     All releases together: ε = 1, δ = 10⁻⁶ per user, of a budget of ε = 1.
     """
     path = _validate.path(path=path)
     folder = None if folder is None else _validate.path(folder=folder)
+    report = None if report is None else _validate.path(report=report)
     with exclusive_files(), composed():
-        return _plan(path, table, where, folder)
+        errors = ValidationErrors(path)
+        file = read_file(path, table, errors, where=where, folder=folder, report=report)
+        return _plan(file, errors)
 
 
-def _plan(
-    path: Path, table: UserTable | None, where: Mapping[str, Any] | None, folder: Path | None
-) -> PlannedReleases:
-    """Read and plan a release file."""
-    errors = ValidationErrors(path)
-    file = read_file(path, table, errors, where=where, folder=folder)
+def _plan(file: File | None, errors: ValidationErrors) -> PlannedReleases:
+    """Plan the releases of a file, or raise its errors."""
     if file is not None:
         for entry in file.entries:
             _check(file, entry, errors)

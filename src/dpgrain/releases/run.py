@@ -22,8 +22,7 @@ from dpgrain.errors import RefusedError
 from dpgrain.publishing.budget import composed
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.publish import reserve
-from dpgrain.publishing.reservation import Reservation
+from dpgrain.publishing.publish import Reservation, reserve
 from dpgrain.releases.outputs import write
 from dpgrain.releases.plan import PlannedRelease, PlannedReleases, plan_releases
 from dpgrain.tables.table import UserTable
@@ -98,6 +97,7 @@ def releases(
     *,
     where: Mapping[str, Any] | None = None,
     folder: str | Path | None = None,
+    report: str | Path | None = None,
     again: bool = False,
     random_state: Any = None,
     progress: bool | None = None,
@@ -109,6 +109,7 @@ def releases(
         table: the table, instead of the table of the file.
         where: the public region that all releases read, such as ``{"day": "2026-01"}``.
         folder: the folder of outputs, created if it is missing; by default the folder of the file.
+        report: the HTML page for all releases; by default the page that the file states, if any.
         again: publish again if an output exists, or a ledger has charged this file for the same
             region; this is charged again and replaces the outputs.
         random_state: a seed, for tests and research: the releases are then *not private*.
@@ -147,7 +148,7 @@ def releases(
     >>> list(made), round(made.guarantee.epsilon(), 3)
     (['visits'], 1.0)
     """
-    plan = plan_releases(path, table, where=where, folder=folder)
+    plan = plan_releases(path, table, where=where, folder=folder, report=report)
     return plan.run(again=again, random_state=random_state, progress=progress)
 
 

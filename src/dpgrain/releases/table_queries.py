@@ -32,7 +32,7 @@ def column_labels(labels: Sequence[Any], kind: str | None) -> list[Any]:
     return [name == "true" for name in named]
 
 
-def encoding_of(
+def column_encoding(
     features: Sequence[str],
     categories: Mapping[str, Sequence[str]],
     ranges: Mapping[str, Sequence[float]],
@@ -71,14 +71,14 @@ def fit_columns(
     numbers, levels, ranges = features or (), categories or {}, range or {}
     for name, pair in ranges.items():
         with naming("range"):
-            encoding_of([name], {}, {name: pair})
+            column_encoding([name], {}, {name: pair})
     for name, names in levels.items():
         with naming("categories"):
-            encoding_of((), {name: names}, {})
+            column_encoding((), {name: names}, {})
     for name in ranges:
         if name not in numbers:
             raise ParameterError(f"range {name!r} must be a column of features.", name="range")
-    encoding = encoding_of(numbers, levels, ranges)
+    encoding = column_encoding(numbers, levels, ranges)
     return estimator.query(ColumnRows(table, encoding, target, element), None)
 
 
@@ -96,5 +96,5 @@ def mean_of_columns(table: UserTable, columns: Sequence[str], **options: Any) ->
     if table.user is None:
         raise ParameterError("user must be the user id column for a mean of users.")
     table.require_numbers(columns, "columns", also=["BOOLEAN"])
-    numbers = encoding_of(columns, {}, {}).numbers
+    numbers = column_encoding(columns, {}, {}).numbers
     return mean_of_users.query(TableRecords(table, tuple(numbers)), **options)

@@ -73,6 +73,7 @@ _MORE = {
     "count": "Records (noisy)",
     "count_error": "Std. error of count",
     "clipped_share": "Clipped share (95%)",
+    "clip": "Clipping bound",
 }
 # Other names of lines if groups are not items.
 _SETTINGS_OF: dict[Noun, dict[str, str]] = {
@@ -119,7 +120,7 @@ class _ReleaseFacts:
     def distorted(self) -> str:
         """The sources of error of the estimates, as text."""
         statistic = self.release.statistic
-        if statistic.of_bins:
+        if statistic.has_bins:
             return "noise"
         if statistic.holders:
             return "noise and the selection of items" if self.selected else "noise and clipping"
@@ -211,7 +212,7 @@ def _heading(facts: _ReleaseFacts) -> dict[str, object]:
             (_setting_name(release, key), text(v))
             for key, v in quantities.description(release.metadata).items()
         ],
-        "weight": text(quantities.contribution_of_record(release.metadata)),
+        "weight": text(quantities.record_contribution(release.metadata)),
         "shares": release.metadata.is_weighted,
         "range_was_found": release.metadata.range_was_private,
         "cut_off": quantities.bounds_effect(release.metadata),
@@ -319,7 +320,7 @@ def _hover_texts(release: Release) -> list[str]:
     """Return the hover text of each row of the figure, if it has one estimate per row."""
     statistic = release.statistic
     rows = drawn(release, _PLOTTED_ROWS)
-    if not rows or statistic.of_bins or len(ranks(release)) > 1:
+    if not rows or statistic.has_bins or len(ranks(release)) > 1:
         return []
     places = shown(release, rows)
     return [

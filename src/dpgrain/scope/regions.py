@@ -220,7 +220,6 @@ class Side:
 
     Args:
         column: the name of the column; for a column of cells, also its partition.
-        values: an interval, or a set of labels.
         missing: True if records without a value are inside.
         kind: the SQL type of the column, which determines its unreadable values; empty for the
             default type of the values.

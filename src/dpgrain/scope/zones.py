@@ -20,7 +20,7 @@ _FIRST, _RULE, _AGAIN = 1800, 2200, 2600
 _STATED, _RULED = timedelta(days=1), timedelta(days=7)
 
 
-def check_zone(zone: str, *, name: str = "zone") -> str:
+def check_zone(zone: str) -> str:
     """Return the name of a known zone.
 
     >>> check_zone("Europe/Paris")
@@ -30,7 +30,7 @@ def check_zone(zone: str, *, name: str = "zone") -> str:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError, TypeError) as error:
         raise _validate.error_about(
-            name, f"must be a zone such as 'Europe/Paris', not {_validate.describe(zone)}."
+            "zone", f"must be a zone such as 'Europe/Paris', not {_validate.describe(zone)}."
         ) from error
     return zone
 

@@ -121,8 +121,8 @@ def extension(sharing: SharedAmounts) -> IntArray:
 
     >>> import numpy as np
     >>> pairs = np.repeat(np.arange(3), 2), np.array([0, 1, 1, 2, 2, 0])
-    >>> extension(SharedAmounts.of(np.array([1, 1, 1]), *pairs, 1)), extension(
-    ...     SharedAmounts.of(np.array([1, 1, 1]), *pairs, 2))
+    >>> extension(SharedAmounts.create(np.array([1, 1, 1]), *pairs, 1)), extension(
+    ...     SharedAmounts.create(np.array([1, 1, 1]), *pairs, 2))
     (array([3]), array([6]))
     """
     taken, rest = presolve(sharing)
@@ -132,7 +132,7 @@ def extension(sharing: SharedAmounts) -> IntArray:
     # The presolve removes all rows with fewer than two owners.
     owners = rest.person.reshape(-1, 2)
     flow = two_owner_flow(owners[:, 0], owners[:, 1], rest.amount, rest.bound)
-    return taken + sums_at(rest.cell_of_person(), flow, rest.cells)
+    return taken + sums_at(rest.person_cells(), flow, rest.cells)
 
 
 def presolve(sharing: SharedAmounts) -> tuple[IntArray, SharedAmounts]:
@@ -147,13 +147,14 @@ def presolve(sharing: SharedAmounts) -> tuple[IntArray, SharedAmounts]:
     Formal guarantee: the largest sum of all rows is the returned sum plus the largest sum of the
     rest. Source: docs/theory, "Records with several owners".
 
-    >>> rows = SharedAmounts.of(np.array([4, 3, 9]), np.array([0, 1, 1, 2]), np.array([0, 0, 1, 1]), 5)
+    >>> row, person = np.array([0, 1, 1, 2]), np.array([0, 0, 1, 1])
+    >>> rows = SharedAmounts.create(np.array([4, 3, 9]), row, person, 5)
     >>> taken, rest = presolve(rows)
     >>> taken, rest.amount.size
     (array([9]), 0)
     """
     taken = np.zeros(sharing.cells, dtype=np.int64)
-    cell_of = sharing.cell_of_person()
+    cell_of = sharing.person_cells()
     for _ in range(_MOST_ROUNDS):
         before = sharing
         sharing = _clipped(sharing)
@@ -198,7 +199,7 @@ class BoundSearch:
     below ``people``; the threshold is higher by three times its noise scale. ``threshold_scale``
     and ``query_scale`` are the noise scales of the threshold, in people, and of each q.
 
-    >>> search = BoundSearch.of(0.15, 1.0, 2.0**20, level="user", relation="replace")
+    >>> search = BoundSearch.create(0.15, 1.0, 2.0**20, level="user", relation="replace")
     >>> round(search.event.epsilon(relation="replace"), 6), round(search.query_scale)
     (0.15, 107)
     """
@@ -212,7 +213,7 @@ class BoundSearch:
     relation: Relation
 
     @staticmethod
-    def of(
+    def create(
         epsilon: float, low: float, high: float, *, level: Level, relation: Relation
     ) -> BoundSearch:
         """Return the search between ``low`` and ``high`` with the least noise for an ε."""

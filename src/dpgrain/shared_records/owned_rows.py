@@ -30,7 +30,7 @@ class OwnedRows:
     number: FloatArray | None
 
     @staticmethod
-    def of(
+    def create(
         row: IntArray,
         person: IntArray,
         owned: BoolArray,

@@ -25,7 +25,7 @@ class SharedAmounts:
     between 0 and 2^62, (P,). ``cell`` is the cell of each row, (R,); its owners have no rows in
     other cells.
 
-    >>> two = SharedAmounts.of(np.array([5, 5]), np.array([0, 0, 1]), np.array([0, 1, 1]), 9)
+    >>> two = SharedAmounts.create(np.array([5, 5]), np.array([0, 0, 1]), np.array([0, 1, 1]), 9)
     >>> two.load()
     array([ 5, 10])
     """
@@ -38,7 +38,7 @@ class SharedAmounts:
     cells: int
 
     @staticmethod
-    def of(amount: IntArray, row: IntArray, person: IntArray, bound: int) -> SharedAmounts:
+    def create(amount: IntArray, row: IntArray, person: IntArray, bound: int) -> SharedAmounts:
         """Return rows of one cell with the same bound for all people."""
         people = int(person.max()) + 1 if person.size else 0
         none = np.zeros(amount.size, dtype=np.int64)
@@ -52,7 +52,7 @@ class SharedAmounts:
         """Return the number of owners of each row, (R,)."""
         return np.bincount(self.row, minlength=self.amount.size)
 
-    def cell_of_person(self) -> IntArray:
+    def person_cells(self) -> IntArray:
         """Return the cell of each person, (P,)."""
         cells = np.zeros(self.bound.size, dtype=np.int64)
         cells[self.person] = self.cell[self.row]

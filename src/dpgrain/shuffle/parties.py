@@ -145,7 +145,7 @@ class Bag:
         tag: the protocol and round.
 
     >>> messages = [[0, 1], [1, 0], [0, 1], [1, 1], [7, 1]]
-    >>> bag = Bag.of_messages(messages, reports=2, most=1, dim=2, tag=b"demo")
+    >>> bag = Bag.from_messages(messages, reports=2, most=1, dim=2, tag=b"demo")
     >>> bag.ones.tolist(), bag.dropped.malformed
     ([2, 1], 1)
     >>> Bag.from_bytes(bag.to_bytes(), dim=2, tag=b"demo").ones.tolist()
@@ -188,7 +188,7 @@ class Bag:
         return Bag(numbers[4:], int(numbers[0]), Dropped(*(int(n) for n in numbers[1:4])), tag)
 
     @staticmethod
-    def of_messages(messages: ArrayLike, reports: int, *, most: int, dim: int, tag: bytes) -> Bag:
+    def from_messages(messages: ArrayLike, reports: int, *, most: int, dim: int, tag: bytes) -> Bag:
         """Build the multiset from the paper's single one-bit messages.
 
         Args:
@@ -473,13 +473,13 @@ class Analyzer:
         )
 
     def estimate_messages(self, messages: ArrayLike, reports: int) -> Estimate:
-        """Estimate the sum from single one-bit messages, as for :meth:`Bag.of_messages`.
+        """Estimate the sum from single one-bit messages, as for :meth:`Bag.from_messages`.
 
         Raises:
             ParameterError: if ``reports`` is not an integer of at least 0.
         """
         reports = _validate.integer(minimum=0, reports=reports)
-        bag = Bag.of_messages(
+        bag = Bag.from_messages(
             messages,
             reports,
             most=self.packing.largest,

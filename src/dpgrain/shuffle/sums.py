@@ -42,8 +42,8 @@ class VectorSum(ShuffledSum):
 
     Only :meth:`simulate` is charged to an open budget; the parties are not.
 
-    Formal guarantee: that of :attr:`guarantee`: the multisets of all rounds together are (ε, δ)-DP
-    for users, for all data. Each device sends x̂ + Bin(b, p) ones of g + b bits for a coordinate;
+    Formal guarantee: the multisets of all rounds together are (ε, δ)-DP for users, for all data
+    (:attr:`guarantee`). Each device sends x̂ + Bin(b, p) ones of g + b bits for a coordinate;
     only the sums of all devices' ones are visible, never the counts of one device. Source: Cheu,
     Joseph, Mao & Peng 2022, Algorithms 1 and 2 and Theorem 3.2, with the exact analysis of
     docs/theory, "Binomial noise".
@@ -116,7 +116,7 @@ class PoissonSum(VectorSum):
 
     Arguments and errors: :class:`VectorSum`; ``analysis`` can only be ``"exact"`` here.
 
-    Formal guarantee: that of :class:`VectorSum`. Source: docs/theory, "Binomial noise".
+    Formal guarantee: the guarantee of :class:`VectorSum`. Source: docs/theory, "Binomial noise".
 
     >>> protocol = PoissonSum(n_users=1000, dim=100, l2_bound=1.0, epsilon=1.0, delta=1e-6)
     >>> protocol.guarantee.epsilon() <= 1.0, protocol.randomizer().messages < 0.3 * 100 * 18_000
@@ -152,7 +152,7 @@ class ScalarSum(ShuffledSum):
     Raises:
         ParameterError: if a value is out of range.
 
-    Formal guarantee: that of :class:`VectorSum`; removing a user changes the sum as much as
+    Formal guarantee: the guarantee of :class:`VectorSum`; removing a user changes the sum as much as
     replacing one. Source: Cheu et al. 2022, Algorithm 1; Lemma 3.1 is false for g = 1 and large ε.
 
     >>> protocol = ScalarSum(n_users=1000, bound=1.0, epsilon=1.0, delta=1e-6)

@@ -13,7 +13,7 @@ All functions of this module process noisy counts only (post-processing).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -67,6 +67,9 @@ _HEAVY_VISIBLE, _HEAVIEST = 1.5, 1.2
 _POOLED_ALLOWANCE, _OWN_ALLOWANCE = 0.5, 0.3
 # Cells per chunk.
 _CHUNK = 1 << 14
+# Standard deviations that make a group's direction credible, and the smallest scale of a group. If
+# all scales are at least the last number, groups are not scaled.
+_SCALED_VISIBLE, _LEAST_SCALE, _ALIKE_SCALES = 2.0, 2.0**-8, 0.5
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,8 @@ class AutoClip:
 
     Args:
         share: the share of the budget (of μ², or of ε with Laplace noise) for the choice; by
-            default 15% for one bound (30% for sums with Laplace noise), 25% for two to nine, and
+            default 15% for one bound (30% for sums with Laplace noise, 18% for several sums of
+            users with Gaussian noise, and another 6% for their scales), 25% for two to nine, and
             20% for more, which share a second query.
         low: the smallest norm of interest, public; 1 for counts.
         high: the largest norm of interest, public.
@@ -185,11 +189,13 @@ class ChosenBounds:
         bounds: (K,) clipping bounds, in the units of the norms.
         seen: (K,) True for cells with blocks above the noise.
         clipped: 95% lower limit on the share of blocks above their bound; 0 if unknown.
+        lost: (K,) likely share of the norms of all blocks that is beyond their bounds.
     """
 
     bounds: FloatArray
     seen: BoolArray
     clipped: float = 0.0
+    lost: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def at_most(self, high: float) -> ChosenBounds:
         """Return these bounds limited to ``high``."""
@@ -201,7 +207,7 @@ class ChosenBounds:
 
     def take(self, cells: IntArray) -> ChosenBounds:
         """Return the bounds of each group, (V,), by its cell."""
-        return replace(self, bounds=self.bounds[cells], seen=self.seen[cells])
+        return replace(self, bounds=self.bounds[cells], seen=self.seen[cells], lost=np.zeros(0))
 
 
 def choose_bounds(
@@ -220,7 +226,6 @@ def choose_bounds(
         count_sd: standard deviation of the noise of a count.
         coordinates: (K,) number of items in each cell.
         noise_multiplier: noise sd of the sums ÷ clipping bound.
-        law: noise distribution of the counts.
 
     For blocks of norms x_i in m coordinates, clipping at r loses at most T(r) = Σ(x_i − r)₊ and
     adds noise of energy m(r·noise_multiplier)². The bound minimises T² + m(r·noise_multiplier)²,
@@ -241,6 +246,38 @@ def choose_bounds(
         tail = _continued(*seen, _OWN_ALLOWANCE, bins=edges.size, least=_heavy_tail(*seen))
         bounds[rows] = np.maximum(_best(*_spread(tail, edges), energy), edges[0])
     return ChosenBounds(bounds, top >= 0)
+
+
+def group_scales(noisy_sums: FloatArray, edges: FloatArray, sd: float) -> FloatArray:
+    """Return the scale of each group of users' vectors, (V,): powers of two, the largest 1.
+
+    Args:
+        noisy_sums: (V, B) noisy sums of users' vectors, each scaled to norm 1 and added to the bin
+            of its norm.
+        edges: (B + 1,) edges of the norms, with ratio 2.
+        sd: standard deviation of the noise of a sum.
+
+    The scale is proportional to √q, where q estimates Σ‖x‖·x_g over users' vectors x. If users have
+    one group each, of magnitude r_g, it is r_g·√(users of g); if all have the same groups, it is
+    √x_g, which minimises the noise energy for one bound: Σw²·Σ(x/w)² is smallest for w = √x. Sums
+    within the noise count as their mean over such groups, plus its standard error.
+
+    >>> sums = np.zeros((3, 4))
+    >>> sums[:, 1], sums[0, 3] = 900.0, 900.0
+    >>> group_scales(sums, 2.0 ** np.arange(5.0), 4.0)
+    array([1.  , 0.25, 0.25])
+    """
+    top = _top_bins(noisy_sums, sd, edges[1] / edges[0], "gaussian")
+    bins = np.arange(noisy_sums.shape[1])
+    seen = (bins <= top[:, None]) & (noisy_sums > _SCALED_VISIBLE * sd)
+    rest = np.maximum((~seen).sum(axis=0), 1)
+    mean = np.where(seen, 0.0, noisy_sums).sum(axis=0) / rest + sd / np.sqrt(rest)
+    sums = np.where(seen, noisy_sums, np.maximum(mean, 0.0))
+    size = np.sqrt(sums[:, : top.max(initial=-1) + 1] @ edges[1 : top.max(initial=-1) + 2] ** 2)
+    if not size.any():
+        return np.ones(top.size)
+    scales = np.exp2(np.rint(np.log2(np.maximum(size / size.max(), _LEAST_SCALE))))
+    return np.ones(top.size) if scales.min() >= _ALIKE_SCALES else np.asarray(scales)
 
 
 def clipped_at_least(
@@ -269,6 +306,33 @@ def clipped_at_least(
     return float(low)
 
 
+def likely_lost(
+    noisy_counts: FloatArray,
+    edges: FloatArray,
+    count_sd: float,
+    bounds: FloatArray,
+    law: Law = "gaussian",
+) -> FloatArray:
+    """Return the likely share of the norms of visible blocks beyond the bound of each cell, (K,).
+
+    Args:
+        noisy_counts: (K, B) noisy numbers of blocks.
+        edges: (B + 1,) a geometric sequence of norms.
+        count_sd: standard deviation of the noise of a count.
+        bounds: (K,) clipping bounds.
+        law: noise distribution of the counts.
+
+    >>> counts, edges = np.array([[900.0, 0.0, 100.0]]), np.array([1.0, 4, 16, 64])
+    >>> likely_lost(counts, edges, 4.0, np.array([16.0])).round(2)
+    array([0.33])
+    """
+    top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0], law)
+    seen = np.arange(noisy_counts.shape[1]) <= top[:, None]
+    points, mass = _spread(np.where(seen, np.maximum(noisy_counts, 0.0), 0.0), edges)
+    beyond = (mass * np.maximum(points - bounds[:, None], 0.0)).sum(axis=1)
+    return np.asarray(beyond / np.maximum(mass @ points, np.finfo(np.float64).tiny))
+
+
 def can_pool(cells: int) -> bool:
     """Return True if there are enough cells for a pooled query."""
     return cells >= POOL_LEAST
@@ -293,7 +357,6 @@ def bound_of_ratios(
         shares: (G,) approximate share of each group in all records, above 0.
         noise_multiplier: noise sd of a group's sum ÷ clipping bound.
         bias: rough change of a ratio if all blocks are clipped to equal size.
-        law: noise distribution of the counts.
         record: largest norm of one record's contribution, the smallest bound.
 
     For a bound r, N(r) = Σ min(x, r) of the block norms x remains, of which group g has its share
@@ -377,7 +440,6 @@ def pooled_bounds(
         rough: the rough bounds.
         noisy_rows: (pools, bins) noisy weighted numbers of blocks, by norm ÷ rough bound, with the
             edges ``POOLED_EDGES``; larger norms count in the last bin.
-        row_sd: standard deviation of their noise, in blocks.
         coordinates: (K,) number of items in each cell.
         noise_multiplier: noise sd of the sums ÷ clipping bound.
         low: the smallest bound.
@@ -547,7 +609,6 @@ def _continued(
         allowance: the next bin is at most its count plus this number of standard deviations.
         bins: number of bins of the tail.
         falls: True to limit a bin to ratio^-2 of the previous one, False to limit it to that one.
-        least: smallest fraction of the previous bin.
     """
     row, last = np.arange(top.size), np.maximum(top, 0)
     index = np.arange(noisy_counts.shape[1])

@@ -142,7 +142,7 @@ def elements_per_user(
     table.require_key(column, "by")
     whole = isinstance(unit, Record) or (isinstance(unit, User) and unit.max_elements is None)
     # The unit is named as in other statistics, so that their guarantees compose.
-    blocks = UnitBlocks("user") if whole else UnitBlocks.of_unit(unit, table, (), column)
+    blocks = UnitBlocks("user") if whole else UnitBlocks.for_unit(unit, table, (), column)
     limits = tuple(_checked_edges(edges))
     return HoldingsQuery(promise, table, column, blocks, limits, noise, random_state, progress)
 

@@ -46,6 +46,7 @@ def covariance(
     by: By = None,
     bounds: tuple[float, float],
     other_bounds: tuple[float, float],
+    estimate_clipping: bool = False,
     unit: Unit,
     epsilon: float | None = None,
     delta: float = 0.0,
@@ -69,6 +70,8 @@ def covariance(
         by: column or columns to group by; if omitted, one answer for all rows.
         bounds: the public range (low, high) of ``value``, to which numbers are clamped.
         other_bounds: the same for ``other``.
+        estimate_clipping: estimate the share of pairs outside of the bounds, with 5% of the budget;
+            by default, it is not estimated.
         unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
         epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
             ``share``.
@@ -80,10 +83,10 @@ def covariance(
         clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
             l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
             share of the budget.
-        domain: public list of groups, all of which are published. By default, groups are selected
-            privately. For several columns, pass a mapping from columns to values (other columns are
-            selected privately) or a list of tuples.
-        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        domain: public list of groups to publish. By default, groups are selected privately. For
+            several columns, pass a mapping from columns to values (other columns are selected
+            privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if known to be smaller.
         max_items: maximum number of groups or items of one unit used in selection.
         random_state: seed, for tests and research. The release is then *not private*.
         progress: show progress; by default on a terminal, after two seconds.
@@ -114,6 +117,7 @@ def covariance(
         table,
         (value, other),
         (bounds, other_bounds),
+        estimate_clipping,
         by=by,
         promise=Promise.of(unit, epsilon, delta, relation, share),
         clip=clip,
@@ -134,6 +138,7 @@ def correlation(
     by: By = None,
     bounds: tuple[float, float],
     other_bounds: tuple[float, float],
+    estimate_clipping: bool = False,
     unit: Unit,
     epsilon: float | None = None,
     delta: float = 0.0,
@@ -158,6 +163,8 @@ def correlation(
         by: column or columns to group by; if omitted, one answer for all rows.
         bounds: the public range (low, high) of ``value``, to which numbers are clamped.
         other_bounds: the same for ``other``.
+        estimate_clipping: estimate the share of pairs outside of the bounds, with 5% of the budget;
+            by default, it is not estimated.
         unit: privacy unit: ``Record()``, ``Element(by)`` or ``User()``.
         epsilon: privacy parameter ε, such as 1; smaller protects more. Omit it if you pass
             ``share``.
@@ -169,10 +176,10 @@ def correlation(
         clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
             l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
             share of the budget.
-        domain: public list of groups, all of which are published. By default, groups are selected
-            privately. For several columns, pass a mapping from columns to values (other columns are
-            selected privately) or a list of tuples.
-        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        domain: public list of groups to publish. By default, groups are selected privately. For
+            several columns, pass a mapping from columns to values (other columns are selected
+            privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if known to be smaller.
         max_items: maximum number of groups or items of one unit used in selection.
         random_state: seed, for tests and research. The release is then *not private*.
         progress: show progress; by default on a terminal, after two seconds.
@@ -202,6 +209,7 @@ def correlation(
         table,
         (value, other),
         (bounds, other_bounds),
+        estimate_clipping,
         by=by,
         promise=Promise.of(unit, epsilon, delta, relation, share),
         clip=clip,
@@ -219,6 +227,7 @@ def _query(
     table: UserTable,
     columns: tuple[str, str],
     stated: tuple[Any, Any],
+    estimate_clipping: Any,
     **options: Any,
 ) -> Query[Estimates]:
     """Return the query for a statistic of the second moments of two columns."""
@@ -227,10 +236,11 @@ def _query(
     # Other errors are reported for the columns of the caller, before another one is added.
     by, own = options["by"], getattr(options["promise"].unit, "by", None)
     known = table.with_expressions(by, own)
-    UnitBlocks.of_unit(options["promise"].unit, known, key_columns(known, by))
+    UnitBlocks.for_unit(options["promise"].unit, known, key_columns(known, by))
     ranges = [
         _range_of(name, each) for name, each in zip(("bounds", "other_bounds"), stated, strict=True)
     ]
+    counted = _validate.boolean(estimate_clipping=estimate_clipping)
     rows, paired = paired_column(table, columns, ranges)
     unit = math.prod(high - low for low, high in ranges) if statistic is COVARIANCE else 1.0
     if not 0 < unit < math.inf:
@@ -241,6 +251,9 @@ def _query(
         )
     pair = (columns[0], *ranges[0], columns[1], *ranges[1])
     measure = SecondMoments(scale=unit, pair=pair)
+    if counted:
+        rows, distance = _with_distance(rows, columns, ranges)
+        options |= {"estimate_clipping": True, "distance": distance}
     return kind.of(statistic, rows, value=paired, measure=measure, **options)
 
 
@@ -265,17 +278,41 @@ def paired_column(
         table.require_numbers([name], role)
     first, second = (_place(column, *ends) for column, ends in zip(columns, ranges, strict=True))
     node = CallNode("+", (CallNode("*", (first, ConstantNode(PAIRED + 1))), second))
-    name = f"{columns[0]} and {columns[1]}"
+    return _with_column(table, f"{columns[0]} and {columns[1]}", node)
+
+
+def _with_distance(
+    table: UserTable, columns: tuple[str, str], ranges: list[tuple[float, float]]
+) -> tuple[UserTable, str]:
+    """Return a table with a column that is 0 for pairs within both ranges, and above it for others.
+
+    Pairs without two finite numbers have none.
+    """
+    first, second = (
+        CallNode("abs", (CallNode("-", (ColumnNode(column), _clamped(column, *ends))),))
+        for column, ends in zip(columns, ranges, strict=True)
+    )
+    farther = CallNode("least", (CallNode("greatest", (first, second)), ConstantNode(1.0)))
+    return _with_column(table, f"distance of {columns[0]} and {columns[1]}", farther)
+
+
+def _with_column(table: UserTable, name: str, node: Node) -> tuple[UserTable, str]:
+    """Return a table with a column of an expression, and the new name of this column."""
     while table.has(name):
         name += " "
-    return table._derived(name, CompiledExpression.compile(node, name, table.own_columns)), name
+    return table._derived(name, CompiledExpression.compile(node, name, table.base_columns)), name
+
+
+def _clamped(column: str, low: float, high: float) -> Node:
+    """Return the expression of a clamped number."""
+    above = CallNode("greatest", (ColumnNode(column), ConstantNode(low)))
+    return CallNode("least", (above, ConstantNode(high)))
 
 
 def _place(column: str, low: float, high: float) -> Node:
     """Return the expression of a number's position in its range, an integer from 0 to 2^26 − 1."""
     # Clamp first, because a number divided by a narrow range may overflow.
-    above = CallNode("greatest", (ColumnNode(column), ConstantNode(low)))
-    within = CallNode("least", (above, ConstantNode(high)))
+    within = _clamped(column, low, high)
     share = CallNode("/", (CallNode("-", (within, ConstantNode(low))), ConstantNode(high - low)))
     return CallNode("floor", (CallNode("*", (share, ConstantNode(float(PAIRED)))),))
 
@@ -299,7 +336,7 @@ class _SecondMoments:
     by_mass: FloatArray
 
     @staticmethod
-    def of(measured: NoisySums) -> _SecondMoments:
+    def create(measured: NoisySums) -> _SecondMoments:
         masses = measured.masses
         count = masses.sum(axis=1)
         known = count > _KNOWN * count_error(measured)
@@ -334,8 +371,8 @@ class CovarianceQuery(SumsQuery[Estimates]):
 
     def release(self, measured: NoisySums) -> Estimates:
         """Return the covariances, with 95% intervals."""
-        z, unit = half_width(self.noise), self.measure.stands_for(0.0, 1.0)
-        moments = _SecondMoments.of(measured)
+        z, unit = half_width(self.noise), self.measure.unit_value(0.0, 1.0)
+        moments = _SecondMoments.create(measured)
         # Project the matrix: a covariance is at most the geometric mean of the variances.
         most = np.sqrt(moments.variances.prod(axis=0))
         estimate = np.clip(moments.covariance, -most, most)
@@ -356,7 +393,7 @@ class CorrelationQuery(SumsQuery[Estimates]):
 
     def release(self, measured: NoisySums) -> Estimates:
         """Return the correlations, with 95% intervals."""
-        moments = _SecondMoments.of(measured)
+        moments = _SecondMoments.create(measured)
         (x, y), deviations = moments.variances, np.sqrt(moments.variances.prod(axis=0))
         errors = np.linalg.norm(moments.by_mass[1:], axis=2) * measured.sd
         # The root of a variance within its noise has no reliable derivative.

@@ -80,10 +80,10 @@ def distribution(
         clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
             l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
             share of the budget.
-        domain: public list of groups, all of which are published. By default, groups are selected
-            privately. For several columns, pass a mapping from columns to values (other columns are
-            selected privately) or a list of tuples.
-        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        domain: public list of groups to publish. By default, groups are selected privately. For
+            several columns, pass a mapping from columns to values (other columns are selected
+            privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if known to be smaller.
         max_items: maximum number of groups or items of one unit used in selection.
         random_state: seed, for tests and research. The release is then *not private*.
         progress: show progress; by default on a terminal, after two seconds.
@@ -113,7 +113,7 @@ def distribution(
     promise = Promise.of(unit, epsilon, delta, relation, share)
     return DistributionQuery.of(
         DISTRIBUTION, table, by, promise=promise, clip=clip, noise=noise, domain=domain,
-        value=value, measure=EdgeCounts.of(edges, table, value),
+        value=value, measure=EdgeCounts.create(edges, table, value),
         bounds=AutoRange(integers=False) if edges is None else None, max_items=max_items,
         random_state=random_state, progress=progress,
     )  # fmt: skip
@@ -124,7 +124,7 @@ class DistributionQuery(SumsQuery[Estimates]):
 
     def release(self, measured: NoisySums) -> Estimates:
         """Return the shares at or above each threshold, with bands."""
-        counts = BinCounts.of(measured)
+        counts = BinCounts.create(measured)
         estimate, low, high = _shares(counts, self.noise)
         rows = np.repeat(np.arange(len(counts.masses)), counts.edges.size)
         known = measured.groups.take(rows)
@@ -150,7 +150,7 @@ def bins_query(
     """Return the query for records in bins of a number, for ``dg.histogram(edges=…)``."""
     known = None if isinstance(edges, str) and edges == "auto" else _checked_edges("edges", edges)
     return BinsQuery.of(
-        BINNED, table, None, value=value, measure=EdgeCounts.of(known, table, value),
+        BINNED, table, None, value=value, measure=EdgeCounts.create(known, table, value),
         bounds=AutoRange(integers=False) if known is None else None, **options,
     )  # fmt: skip
 
@@ -163,7 +163,7 @@ class BinsQuery(SumsQuery[Histogram]):
 
     def release(self, measured: NoisySums) -> Histogram:
         """Return the counts of bins, with intervals."""
-        counts = BinCounts.of(measured)
+        counts = BinCounts.create(measured)
         rows = np.repeat(np.arange(len(counts.masses)), counts.bins)
         groups, ends = measured.groups.take(rows), _whole_if_all(counts.edges).tolist()
         lower, upper = (
@@ -199,7 +199,7 @@ class EdgeCounts(Measure):
     whole: bool = False
 
     @staticmethod
-    def of(edges: tuple[float, ...] | None, table: UserTable, value: str) -> EdgeCounts:
+    def create(edges: tuple[float, ...] | None, table: UserTable, value: str) -> EdgeCounts:
         """Return the measure for a column of a table."""
         corners = 1 + (_MOST_CHOSEN if edges is None else len(edges))
         whole = isinstance(table, UserTable) and table.is_whole(value)
@@ -229,7 +229,7 @@ class BinCounts:
     nothing: int | None
 
     @staticmethod
-    def of(measured: NoisySums) -> BinCounts:
+    def create(measured: NoisySums) -> BinCounts:
         """Return the counts of the bins between the edges."""
         split = measured.split
         assert isinstance(split, Bins)  # noqa: S101 - what values.binned makes

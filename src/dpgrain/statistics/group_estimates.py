@@ -13,10 +13,9 @@ from dpgrain import _validate
 from dpgrain._types import Array, FloatArray
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.statistics.clipped_share import ClippedUnits
 from dpgrain.statistics.comparisons import Comparison, compare
 from dpgrain.statistics.consistency import consistent, reconcile
-from dpgrain.statistics.intervals import radius
+from dpgrain.statistics.intervals import ClippedUnits, radius
 from dpgrain.statistics.release import Release
 from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.shrinkage import shrink
@@ -97,7 +96,7 @@ class Histogram(Release):
     ...     read(rows, user="who"), "page", unit=User(), epsilon=1.0, delta=1e-6,
     ...     domain=["jobs", "news", "shop"], random_state=1)
     >>> dict(zip(visits.items.to_pylist(), visits.estimate.round(-1).tolist()))
-    {'jobs': 600.0, 'news': 300.0, 'shop': -0.0}
+    {'jobs': 600.0, 'news': 290.0, 'shop': 10.0}
     >>> bool((visits.without_negatives().estimate >= 0).all()), visits.largest(1).items.to_pylist()
     (True, ['jobs'])
     """
@@ -142,7 +141,7 @@ class Histogram(Release):
 
     @property
     def more(self) -> dict[str, FloatArray]:
-        """Lower bound on the unclipped totals, and upper limit on the share of clipped units."""
+        """Lower bound on the unclipped totals, share of clipped units, and bounds per group."""
         least = self.at_least
         if least is not None:
             # A smaller lower bound is also valid: no bound is above the interval, even if this is
@@ -151,6 +150,8 @@ class Histogram(Release):
         columns = {"at_least": least}
         if self.units is not None:
             columns["clipped_share"] = self.units.high
+        if self.metadata.clip is not None and self.metadata.clip.over == "group":
+            columns["clip"] = self.clip
         return {name: column for name, column in columns.items() if column is not None}
 
     def _row_cautions(self) -> Array:

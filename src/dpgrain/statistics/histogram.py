@@ -174,10 +174,10 @@ def count(
         clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
             l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
             share of the budget.
-        domain: public list of groups, all of which are published. By default, groups are selected
-            privately. For several columns, pass a mapping from columns to values (other columns are
-            selected privately) or a list of tuples.
-        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        domain: public list of groups to publish. By default, groups are selected privately. For
+            several columns, pass a mapping from columns to values (other columns are selected
+            privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if known to be smaller.
         estimate_clipping: estimate the share of values outside of ``bounds`` and, for counts and
             sums, of units clipped by an explicit ``clip``, with 5% of the budget each; by default,
             neither is estimated.
@@ -237,8 +237,8 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
         table: table from :func:`dpgrain.read`.
         value: column of numbers. Rows without a finite value are dropped.
         by: column or columns to group by; if omitted, one answer for all rows.
-        bounds: public range (low, high) to which numbers are clamped; if omitted, chosen privately.
-            That takes 20% of the budget.
+        bounds: public range (low, high) for clamping numbers; if omitted, chosen privately with 20%
+            of the budget.
         estimate_clipping: estimate the share of values outside of ``bounds`` and, for counts and
             sums, of units clipped by an explicit ``clip``, with 5% of the budget each; by default,
             neither is estimated.
@@ -253,10 +253,10 @@ def sum(  # noqa: A001 - the field's word; always called as dg.sum
         clip: the clipping bound of a unit's data, a number or ``auto``. It limits their l2 norm, or
             l1 with Laplace noise, in units of the largest magnitude within bounds; by default one
             bound per cell is chosen privately with a share of the budget.
-        domain: public list of groups, all of which are published. By default, groups are selected
-            privately. For several columns, pass a mapping from columns to values (other columns are
-            selected privately) or a list of tuples.
-        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        domain: public list of groups to publish. By default, groups are selected privately. For
+            several columns, pass a mapping from columns to values (other columns are selected
+            privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if known to be smaller.
         max_items: maximum number of groups or items of one unit used in selection.
         random_state: seed, for tests and research. The release is then *not private*.
         progress: show progress; by default on a terminal, after two seconds.

@@ -23,9 +23,8 @@ from dpgrain.publishing import Charge, Plan, Promise, Query, publishes
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.release_plan import Expected, Times, compose
 from dpgrain.statistics.bounds import AutoClip, choose_bounds
-from dpgrain.statistics.clipped_share import ClippedUnits
 from dpgrain.statistics.group_estimates import Histogram
-from dpgrain.statistics.intervals import at_least
+from dpgrain.statistics.intervals import ClippedUnits, at_least
 from dpgrain.statistics.plan import clip_rule, guarantee_of
 from dpgrain.statistics.release_metadata import Caution, Clip, ReleaseMetadata
 from dpgrain.statistics.residuals import Columns, Residuals
@@ -312,11 +311,11 @@ def marginals(
     keys = key_columns(table, by)
     if not keys:
         raise ParameterError("by must be a list of columns, not empty.", name="by")
-    blocks = UnitBlocks.of_unit(unit, table, ())
+    blocks = UnitBlocks.for_unit(unit, table, ())
     known = _whole_domain(domain, blocks, table, keys)
-    wanted = _marginals_of(workload, keys, known.public)
+    wanted = _parse_marginals(workload, keys, known.public)
     rule = clip_rule(clip)
-    if blocks.of_one_row and isinstance(rule, AutoClip):
+    if blocks.has_one_row and isinstance(rule, AutoClip):
         # The norm of a record.
         rule = 1.0
     query = MarginalsQuery(
@@ -346,7 +345,7 @@ def _whole_domain(
     return known
 
 
-def _marginals_of(
+def _parse_marginals(
     workload: Any, keys: tuple[str, ...], values: Mapping[str, pa.Array]
 ) -> tuple[tuple[str, ...], ...]:
     """Return the columns of each marginal of a workload, each in the order of the columns."""
@@ -356,7 +355,7 @@ def _marginals_of(
     else:
         # Items of an array, which may be a column of rows, must not be quoted.
         listed = workload if isinstance(workload, list | tuple) else ()
-        wanted = [_marginal_of(one, keys) for one in listed]
+        wanted = [_parse_marginal(one, keys) for one in listed]
     if not wanted or len(set(wanted)) < len(wanted):
         raise ParameterError(
             "workload must be 'pairs' or a list of different marginals, not "
@@ -390,7 +389,7 @@ def _parts(marginal: tuple[str, ...]) -> list[tuple[str, ...]]:
     return [part for size in sizes for part in itertools.combinations(marginal, size)]
 
 
-def _marginal_of(stated: Any, keys: tuple[str, ...]) -> tuple[str, ...]:
+def _parse_marginal(stated: Any, keys: tuple[str, ...]) -> tuple[str, ...]:
     """Return the columns of one marginal: a list, a column, or names with commas."""
     names = stated
     if isinstance(stated, str):
@@ -444,12 +443,14 @@ class MarginalsQuery(Query[Marginals]):
         """Residuals with their noise scales, for the fewest squared errors at this relation."""
         sizes = [len(self.values[key]) for key in self.keys]
         # Units with non-negative inner products are √2 apart, and others 2.
-        return Residuals.of(sizes, self.marginals, nonnegative=self.promise.relation == "replace")
+        return Residuals.create(
+            sizes, self.marginals, nonnegative=self.promise.relation == "replace"
+        )
 
     @property
     def is_clipped(self) -> bool:
         """True if a unit may exceed the bound."""
-        return not (self.blocks.of_one_row and self.rule >= 1.0)  # type: ignore[operator]
+        return not (self.blocks.has_one_row and self.rule >= 1.0)  # type: ignore[operator]
 
     @cached_property
     def contribution(self) -> Contribution:
@@ -523,7 +524,7 @@ class MarginalsQuery(Query[Marginals]):
             facts.append(Fact("elements-used", (blocks.max_elements,)))
         if table.n_users is not None:
             facts.append(Fact("enrolled-users", (table.n_users,)))
-        facts += [*derivation_facts(table), self._fact_of_bound]
+        facts += [*derivation_facts(table), self._bound_fact]
         guarantee = guarantee_of(self.promise, blocks, table, compose(events), facts)
         times: tuple[Times, ...] = ("bounds",) if isinstance(self.rule, AutoClip) else ()
         bound = 1.0 if isinstance(self.rule, AutoClip) else self.rule
@@ -534,7 +535,7 @@ class MarginalsQuery(Query[Marginals]):
         return Plan(guarantee, table.n_users, self.contribution.cells or 1, expected, parts=events)
 
     @property
-    def _fact_of_bound(self) -> Fact:
+    def _bound_fact(self) -> Fact:
         if not isinstance(self.rule, AutoClip):
             kind = "clipping-bound" if self.is_clipped else "unclipped"
             return Fact(kind, (self.rule,) if self.is_clipped else (self.promise.level, self.rule))

@@ -52,8 +52,8 @@ def mean(
         table: table from :func:`dpgrain.read`.
         value: column of numbers. Rows without a finite value are dropped.
         by: column or columns to group by; if omitted, one answer for all rows.
-        bounds: public range (low, high) to which numbers are clamped; if omitted, chosen privately.
-            That takes 20% of the budget.
+        bounds: public range (low, high) for clamping numbers; if omitted, chosen privately with 20%
+            of the budget.
         estimate_clipping: estimate the share of values outside of ``bounds`` and, for counts and
             sums, of units clipped by an explicit ``clip``, with 5% of the budget each; by default,
             neither is estimated.
@@ -68,10 +68,10 @@ def mean(
         clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
             l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
             share of the budget.
-        domain: public list of groups, all of which are published. By default, groups are selected
-            privately. For several columns, pass a mapping from columns to values (other columns are
-            selected privately) or a list of tuples.
-        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        domain: public list of groups to publish. By default, groups are selected privately. For
+            several columns, pass a mapping from columns to values (other columns are selected
+            privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if known to be smaller.
         max_items: maximum number of groups or items of one unit used in selection.
         random_state: seed, for tests and research. The release is then *not private*.
         progress: show progress; by default on a terminal, after two seconds.
@@ -110,7 +110,7 @@ class MeanQuery(SumsQuery[Estimates]):
         """Return the means, with 95% intervals."""
         z = half_width(self.noise)
         low, width = _range(measured)
-        whole = _Totals.of(measured)
+        whole = _Totals.create(measured)
         part = _shares(whole.masses)[:, 1]
         error = _bounded_error(
             np.hypot(*whole.slopes(part, np.array([0.0, 1.0]))) * measured.sd, whole
@@ -121,7 +121,7 @@ class MeanQuery(SumsQuery[Estimates]):
             )
         else:
             bottom, top = part - z * error, part + z * error
-        below, above = _clamped(measured)
+        below, above = (part + width * _shifted(measured) for part in _clamped(measured))
         return measured.as_estimates(
             low + width * part,
             width * error,
@@ -160,8 +160,8 @@ def variance(
         table: table from :func:`dpgrain.read`.
         value: column of numbers. Rows without a finite value are dropped.
         by: column or columns to group by; if omitted, one answer for all rows.
-        bounds: public range (low, high) to which numbers are clamped; if omitted, chosen privately.
-            That takes 20% of the budget.
+        bounds: public range (low, high) for clamping numbers; if omitted, chosen privately with 20%
+            of the budget.
         estimate_clipping: estimate the share of values outside of ``bounds`` and, for counts and
             sums, of units clipped by an explicit ``clip``, with 5% of the budget each; by default,
             neither is estimated.
@@ -176,10 +176,10 @@ def variance(
         clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
             l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
             share of the budget.
-        domain: public list of groups, all of which are published. By default, groups are selected
-            privately. For several columns, pass a mapping from columns to values (other columns are
-            selected privately) or a list of tuples.
-        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        domain: public list of groups to publish. By default, groups are selected privately. For
+            several columns, pass a mapping from columns to values (other columns are selected
+            privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if known to be smaller.
         max_items: maximum number of groups or items of one unit used in selection.
         random_state: seed, for tests and research. The release is then *not private*.
         progress: show progress; by default on a terminal, after two seconds.
@@ -217,7 +217,7 @@ class VarianceQuery(SumsQuery[Estimates]):
     def release(self, measured: NoisySums) -> Estimates:
         """Return the variances, with 95% intervals."""
         _, width = _range(measured)
-        whole = _Totals.of(measured)
+        whole = _Totals.create(measured)
         part = _shares(whole.masses)
         m = part[:, 1] / 2 + part[:, 2]
         spread = np.clip(part[:, 2] - m**2, 0.0, 0.25)
@@ -226,11 +226,12 @@ class VarianceQuery(SumsQuery[Estimates]):
         error = _bounded_error(np.linalg.norm(slope, axis=0) * measured.sd, whole)
         known = whole.count > 4 * whole.count_error
         half = np.where(known, half_width(self.noise) * error, np.inf)
+        shifted = width**2 * _shifted(measured)
         return measured.as_estimates(
             width**2 * spread,
             width**2 * np.minimum(error, 0.25),
-            width**2 * np.maximum(spread - half, 0.0),
-            width**2 * np.minimum(spread + half, 0.25) + sum(_clamped(measured)),
+            np.maximum(width**2 * (spread - half) - shifted, 0.0),
+            width**2 * np.minimum(spread + half, 0.25) + sum(_clamped(measured)) + shifted,
             whole.count,
             whole.count_error,
         )
@@ -264,8 +265,8 @@ def std(
         table: table from :func:`dpgrain.read`.
         value: column of numbers. Rows without a finite value are dropped.
         by: column or columns to group by; if omitted, one answer for all rows.
-        bounds: public range (low, high) to which numbers are clamped; if omitted, chosen privately.
-            That takes 20% of the budget.
+        bounds: public range (low, high) for clamping numbers; if omitted, chosen privately with 20%
+            of the budget.
         estimate_clipping: estimate the share of values outside of ``bounds`` and, for counts and
             sums, of units clipped by an explicit ``clip``, with 5% of the budget each; by default,
             neither is estimated.
@@ -280,10 +281,10 @@ def std(
         clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
             l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
             share of the budget.
-        domain: public list of groups, all of which are published. By default, groups are selected
-            privately. For several columns, pass a mapping from columns to values (other columns are
-            selected privately) or a list of tuples.
-        noise: noise distribution; ``auto`` uses Laplace noise if that is known to be smaller.
+        domain: public list of groups to publish. By default, groups are selected privately. For
+            several columns, pass a mapping from columns to values (other columns are selected
+            privately) or a list of tuples.
+        noise: noise distribution; ``auto`` uses Laplace noise if known to be smaller.
         max_items: maximum number of groups or items of one unit used in selection.
         random_state: seed, for tests and research. The release is then *not private*.
         progress: show progress; by default on a terminal, after two seconds.
@@ -316,9 +317,9 @@ def std(
 class Deviations(Moments):
     """Moments for a standard deviation."""
 
-    def stands_for(self, low: float, high: float) -> float:
+    def unit_value(self, low: float, high: float) -> float:
         """Return the effect of one record's noise on a deviation of a sixth of the range."""
-        return super().stands_for(low, high) / (2 * _SHARE_OF_RANGE * (high - low))
+        return super().unit_value(low, high) / (2 * _SHARE_OF_RANGE * (high - low))
 
 
 class StdQuery(VarianceQuery):
@@ -353,7 +354,7 @@ class _Totals:
     nothing: FloatArray | None
 
     @staticmethod
-    def of(measured: NoisySums) -> _Totals:
+    def create(measured: NoisySums) -> _Totals:
         masses, split = measured.masses, measured.split
         count = masses.sum(axis=1)
         if measured.everyone is None:
@@ -386,6 +387,11 @@ def _clamped(measured: NoisySums) -> tuple[FloatArray, FloatArray]:
         # Estimates of the rows are averaged with people without records.
         rows = np.clip(measured.masses.sum(axis=1) / measured.everyone, 0.0, 1.0)
     return measured.clamped.below * rows, measured.clamped.above * rows
+
+
+def _shifted(measured: NoisySums) -> FloatArray:
+    """Return the likely effect of clipping on each estimate, (V,), in (squared) ranges."""
+    return np.zeros(len(measured.groups)) if measured.shifted is None else measured.shifted
 
 
 def _range(measured: NoisySums) -> tuple[float, float]:

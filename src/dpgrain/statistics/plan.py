@@ -55,9 +55,16 @@ MANY_COORDINATES = 32
 # Budget shares of the counts of clipped units (sums get 2.6% more noise for it, 5.3% with Laplace
 # noise), and of the counts of values inside and outside of stated bounds.
 CLIPPED_SHARE = OUTSIDE_SHARE = 0.05
-_PARTS = ("select", "ranges", "outside", "align", "bounds", "pool", "clipped", "sums")
+# Budget share of the directions of users' contributions, from which scales of groups are chosen, and
+# the share for the bounds with and without these scales (measured: experiments/statistics.md).
+SCALES_SHARE, SCALED_SHARE = 0.06, 0.18
+# Smallest number of coordinates with scales.
+SCALED_LEAST = 3
+_PARTS = (
+    "select", "ranges", "outside", "align", "scales", "bounds", "scaled", "pool", "clipped", "sums",
+)  # fmt: skip
 # Counts of blocks are integers and need no grid.
-_COUNTS = {"bounds", "pool"}
+_COUNTS = {"bounds", "scaled", "pool"}
 # Bits of the noise and of a bound on the grid: see `grid_bits`.
 _NOISE_BITS, _MAX_BITS, _MIN_BITS = 32, 30, 8
 #: Selection of the best items; the exponential mechanism for rows that a record may move.
@@ -89,18 +96,21 @@ class SumsNoise:
             any.
         clipped: the noisy numbers of complete and of clipped units by group, if counted.
         outside: the noisy numbers of values inside and outside of stated bounds, if counted.
+        scales: the noisy directions of users' contributions, from which scales of groups are
+            chosen, if any.
+        scaled: the noisy norms of contributions divided by these scales, if any.
 
     >>> from dpgrain import User
     >>> noise = plan_histogram(unit=User(), epsilon=1.0, delta=1e-6, items=100)
     >>> print(noise)
     Noise of a histogram, ε = 1, δ = 10⁻⁶ per user (zero_out):
-      standard error of an estimate: 4.84604 × the clipping bound
-      95% of estimates within: ±9.49806 × the clipping bound
-      expected l2 error of all 100 items: 48.4604 × the clipping bound
-      share of the budget that chooses clipping bounds: 14%
+      standard error of an estimate: 5.14402 × the clipping bound
+      95% of estimates within: ±10.0821 × the clipping bound
+      expected l2 error of all 100 items: 51.4402 × the clipping bound
+      share of the budget that chooses clipping bounds: 23%
     Clipping adds a bias that depends on the data.
     >>> round(noise.share_of(noise.bounds), 2), noise.event.epsilon(1e-6) <= 1.0
-    (0.14, True)
+    (0.09, True)
     """
 
     level: Level
@@ -118,6 +128,8 @@ class SumsNoise:
     again: AdaptiveSelection | None = None
     clipped: Additive | None = None
     outside: Additive | None = None
+    scales: Additive | None = None
+    scaled: Additive | None = None
 
     @property
     def parts(self) -> dict[str, Part]:
@@ -128,7 +140,9 @@ class SumsNoise:
             "range": self.ranges,
             "values outside": self.outside,
             "alignment": self.align,
+            "group scales": self.scales,
             "bounds": self.bounds,
+            "scaled bounds": self.scaled,
             "shared bounds": self.pool,
             "clipped units": self.clipped,
             "sums": self.sums,
@@ -194,7 +208,7 @@ class SumsNoise:
         if self.bounds is not None:
             lines.append(
                 f"  share of the budget that chooses clipping bounds: "
-                f"{self.share_of(self.bounds, self.pool):.0%}"
+                f"{self.share_of(self.scales, self.bounds, self.scaled, self.pool):.0%}"
             )
         return "\n".join([*lines, "Clipping adds a bias that depends on the data."])
 
@@ -223,12 +237,10 @@ class SumsDesign:
             number that the first round can distinguish.
         adaptive: True for a selection in two rounds.
         ranges: the contribution of a block to the counts for the range, if it is chosen privately.
-        range_share: the budget share of the range.
         outside: the contribution of a block to the counts of values inside and outside of stated
             bounds, if they are counted.
         items: the public number of coordinates, if known.
         record_value: the largest norm of one record's contribution, if known.
-        select_share: the budget share of the selection.
         align_from: the number of coordinates from which blocks are also added at equal size.
         count_clipped: True to count complete and clipped units.
     """
@@ -248,6 +260,16 @@ class SumsDesign:
     align_from: int = MANY_COORDINATES
     count_clipped: bool = False
 
+    @property
+    def scales_groups(self) -> bool:
+        """True for sums of users by several groups with one privately chosen bound.
+
+        Laplace noise would be larger with scales of groups (experiments/statistics.md).
+        """
+        several = self.items is None or self.items >= SCALED_LEAST
+        whole = self.contribution.block == "user" and isinstance(self.clip, AutoClip)
+        return whole and several and self.count_clipped and not noise_by_name(self.noise).pure
+
 
 def calibrate_sums(design: SumsDesign, promise: Promise) -> SumsNoise:
     """Split one budget between the parts of a release, and calibrate the noise of each."""
@@ -256,7 +278,8 @@ def calibrate_sums(design: SumsDesign, promise: Promise) -> SumsNoise:
     # Any record may change the bin of a block, which is one of several coordinates.
     binned = replace(contribution, coordinates="nonnegative", record_size=math.inf)
     auto, bound = (design.clip, None) if isinstance(design.clip, AutoClip) else (None, design.clip)
-    parts = {"align": contribution, "bounds": binned, "clipped": binned, "sums": contribution}
+    parts = dict.fromkeys(("scales", "bounds", "scaled", "clipped"), binned)
+    parts |= dict.fromkeys(("align", "sums"), contribution)
     shares = dict.fromkeys(_PARTS, 0.0)
     shares["select"] = design.select_share if design.select else 0.0
     shares["ranges"] = design.range_share if design.ranges else 0.0
@@ -268,17 +291,22 @@ def calibrate_sums(design: SumsDesign, promise: Promise) -> SumsNoise:
         shared = one_bound(contribution)
         many = contribution.block != "record" and (items is None or items >= design.align_from)
         shares["align"] = left * ALIGN_SHARE if shared and many else 0.0
-        most = _most_pooled(contribution)
+        most = _max_pooled(contribution)
         own, pooled = auto.shares(
             one_bound=shared,
             cells=contribution.cells,
             most=None if law.norm == "l1" else most,
             of_sums=design.count_clipped,
         )
+        if design.scales_groups:
+            shares["scales"] = left * SCALES_SHARE
+            own = (SCALED_SHARE if auto.share is None else auto.share) / 2
+            shares["scaled"] = left * own
         shares["bounds"], shares["pool"] = left * own, left * pooled
         if pooled:
             parts["pool"] = replace(binned, layout="pooled", per_coordinate=most)
-    shares["sums"] = left - shares["align"] - shares["bounds"] - shares["pool"]
+    chosen_by = ("align", "scales", "bounds", "scaled", "pool")
+    shares["sums"] = left - sum(shares[name] for name in chosen_by)
     if design.select is not None:
         # Any record may change the selected groups of a block.
         parts["select"] = replace(design.select, record_size=math.inf)
@@ -335,10 +363,12 @@ def calibrate_sums(design: SumsDesign, promise: Promise) -> SumsNoise:
         again,
         events.get("clipped"),
         events.get("outside"),
+        events.get("scales"),
+        events.get("scaled"),
     )
 
 
-def _most_pooled(contribution: Contribution) -> int:
+def _max_pooled(contribution: Contribution) -> int:
     """Return the maximum number of blocks of one person in a bin of the pooled query."""
     most = POOL_MOST if contribution.max_elements is None else POOL_MOST_OF_USER
     if contribution.norm == "l1":
@@ -441,14 +471,14 @@ def select_by_threshold(
         return Selection(noise_multiplier, threshold, max_items, contribution)
 
     return event(
-        _least_threshold(
+        _min_threshold(
             lambda threshold: event(threshold).loss(1, relation, unit).leak <= leak,
             noise_multiplier,
         )
     )
 
 
-def _least_threshold(is_enough: Callable[[float], bool], noise_multiplier: float) -> float:
+def _min_threshold(is_enough: Callable[[float], bool], noise_multiplier: float) -> float:
     """Return the smallest threshold that meets a condition, which all larger ones meet."""
     # The noise exceeds 40 standard deviations with probability below 10^-300.
     low, high = 1.0, 1.0 + 40.0 * noise_multiplier
@@ -489,7 +519,7 @@ def select_in_rounds(
             two, threshold, one, first.threshold, FLOOR * one, first.max_items, contribution
         )
 
-    threshold = _least_threshold(
+    threshold = _min_threshold(
         lambda threshold: again(threshold).loss(1, relation, unit).leak <= left, two
     )
     return first, again(threshold)

@@ -96,9 +96,9 @@ def quantiles(
         clip: clipping bound of a unit's data, a number or ``auto``. It bounds the l2 norm, or the
             l1 norm under Laplace noise; by default, one for each cell is chosen privately with a
             share of the budget.
-        domain: public list of groups, all of which are published. By default, groups are selected
-            privately. For several columns, pass a mapping from columns to values (other columns are
-            selected privately) or a list of tuples.
+        domain: public list of groups to publish. By default, groups are selected privately. For
+            several columns, pass a mapping from columns to values (other columns are selected
+            privately) or a list of tuples.
         noise: the noise distribution; ``laplace`` needs no δ.
         max_items: maximum number of groups or items of one unit used in selection.
         random_state: seed, for tests and research. The release is then *not private*.
@@ -258,7 +258,6 @@ def read_ranks(
         masses: (V, nodes) noisy counts, level by level.
         radius: (V,) half-width of the 95% interval of a count of each group.
         ranks: (R,) ranks, in [0, 1].
-        tree: the tree.
         everyone: public number of people; people outside of the tree count 0.
         ends: limits of numbers outside of a privately chosen range, which end intervals at the ends
             of the tree.

@@ -31,7 +31,7 @@ _MOSTLY = 1.6448536269514722
 # Standard errors for a clear fall of counts, and for a likely count.
 _CLEARLY, _LIKELY = 3.0, 2.0
 # Smallest fall of counts beyond the fullest bin, and for a tail with a clear curvature.
-_FALLING, _CURVED = 1.2, 2.0
+_FALLING, _CURVED = 1.2, 4.0
 # Smallest fall from bin to bin, close to infinite means; and an expected count that hardly occurs.
 _SLOWEST, _HARDLY = 2.2, 0.05
 # Factor of the likely clamped part in intervals, because the tail is a guess.
@@ -49,16 +49,31 @@ class Clamped:
     """Likely effect of clamping on a mean or a variance, extrapolated from noisy counts and doubled.
 
     Args:
-        below: the part below the range.
-        above: the part above the range.
         size: the mean magnitude of clamped numbers, or their variance.
-        mean: the mean of clamped numbers.
     """
 
     below: float
     above: float
     size: float
     mean: float
+
+    @staticmethod
+    def of(
+        values: FloatArray, counts: FloatArray, bounds: tuple[float, float], power: int
+    ) -> Clamped:
+        """Return the effect of clamping some values, (n,), of likely counts, (n,).
+
+        The power is 1 for means and sums, and 2 for variances.
+        """
+        kept, weight = np.clip(values, *bounds), counts / counts.sum()
+        mean = float(weight @ kept)
+        centre = mean if power > 1 else 0.0
+        size = np.abs(kept - centre) ** power
+        # Numbers between 0 and the range move a mean as well, towards larger magnitudes.
+        moved = np.abs(values - kept) if power == 1 else np.abs(values - centre) ** power - size
+        far = weight * moved
+        below, above = (float(far[side].sum()) for side in (values < kept, values > kept))
+        return Clamped(_DOUBT * below, _DOUBT * above, float(weight @ size), mean)
 
     @property
     def share(self) -> float:
@@ -308,15 +323,7 @@ class AutoRange:
         first, last = np.abs(self.edges[:-1]), np.abs(self.edges[1:])
         middle = np.sign(self.edges[:-1] + self.edges[1:]) * np.sqrt(first) * np.sqrt(last)
         middle[self._zero] = 0.0
-        kept, weight = np.clip(middle, *bounds), counts / counts.sum()
-        mean = float(weight @ kept)
-        centre = mean if power > 1 else 0.0
-        size = np.abs(kept - centre) ** power
-        # Numbers between 0 and the range move a mean as well, towards larger magnitudes.
-        moved = np.abs(middle - kept) if power == 1 else np.abs(middle - centre) ** power - size
-        far = weight * moved
-        below, above = (float(far[side].sum()) for side in (middle < kept, middle > kept))
-        return Clamped(_DOUBT * below, _DOUBT * above, float(weight @ size), mean)
+        return Clamped.of(middle, counts, bounds, power)
 
     def _likely_counts(
         self, noisy: FloatArray, sd: float, law: Law, *, careful: bool = False
@@ -452,7 +459,6 @@ def _tail(seen: FloatArray, noisy: FloatArray, sd: float, *, careful: bool = Fal
     Args:
         seen: (B,) counts of bins of increasing magnitude, 0 for invisible ones.
         noisy: (B,) noisy counts.
-        sd: standard deviation of their noise.
         careful: True for a guess that also allows slower falls.
 
     The guess falls by 4 from bin to bin, as for a power law, or faster, and increasingly so, if the
@@ -494,7 +500,6 @@ def _best_end(counts: FloatArray, edges: FloatArray, noise: float, power: int) -
         counts: (B,) counts of bins of positive numbers.
         edges: (B + 1,) their edges.
         noise: standard deviation of the noise ÷ edge^power.
-        power: the power of the added numbers.
     """
     middles, ends = (np.sqrt(edges[:-1]) * np.sqrt(edges[1:])) ** power, edges[1:] ** power
     cut = np.maximum(middles - ends[:, None], 0.0) @ counts

@@ -33,7 +33,7 @@ from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.tables.groups import Groups
 from dpgrain.words import quantities
-from dpgrain.words.release_text import explanation, rounded, summary
+from dpgrain.words.release_text import explanation, rounded, summary, with_months
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -308,8 +308,8 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         In CSV and JSON, :attr:`covers` is the last column, after ``beyond_bounds`` for stated
         bounds; in Parquet, both are fields of the metadata. CSV numbers are rounded to two digits
         of their error: ``low`` and ``at_least`` down, ``high`` and errors up, but no estimates of
-        :meth:`reconciled` or other post-processing, which would no longer add up. JSON and Parquet
-        have all digits.
+        :meth:`reconciled` or other post-processing, which would no longer add up, and months are
+        written as 2025-01. JSON and Parquet have all digits and the first days of months.
 
         Raises:
             ParameterError: if the path has another ending.
@@ -328,7 +328,7 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
             elif path.suffix == ".csv":
                 import pyarrow.csv
 
-                pyarrow.csv.write_csv(rounded(self, table), part)
+                pyarrow.csv.write_csv(with_months(self, rounded(self, table)), part)
             else:
                 part.write_text(
                     json.dumps(json_values(table.to_pylist()), ensure_ascii=False, indent=1)
@@ -469,7 +469,7 @@ def _metadata(about: dict[str, Any]) -> ReleaseMetadata:
     return (
         ReleaseMetadata.from_dict(about["facts"])
         if "facts" in about
-        else ReleaseMetadata.from_words(about["asked"])
+        else ReleaseMetadata.from_text(about["asked"])
     )
 
 

@@ -10,7 +10,7 @@ from dpgrain import _validate
 from dpgrain._formatting import quote_user
 from dpgrain.errors import ParameterError
 from dpgrain.scope.partitions import partition_name
-from dpgrain.statistics.statistic import HISTOGRAM, Statistic, statistic_of
+from dpgrain.statistics.statistic import HISTOGRAM, Statistic, statistic_by_name
 from dpgrain.units import Level, Relation
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Clip:
     """
 
     bound: float | None
-    over: Literal["release", "cell", "item"] = "release"
+    over: Literal["release", "cell", "item", "group"] = "release"
     takes: bool = True
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class ReleaseMetadata:
         over: rows that estimates cover; a person is a row of all their records.
         meanings: columns of people, each with its aggregate function, column, condition, order and
             grouping columns; or with the words for its values in older files.
-        months: keys with months, which are their first days in files.
+        months: keys with months, which are their first days in tables, JSON and Parquet.
         pair: both numeric columns, each with its public range; empty for other statistics.
     """
 
@@ -183,7 +183,7 @@ class ReleaseMetadata:
         return self.user is not None and quote_user(self.user) == self.user
 
     @property
-    def of_own_items(self) -> bool:
+    def has_user_items(self) -> bool:
         """True if each element is one user's records with one item."""
         return self.elements == repr(", ".join(self.by))
 
@@ -252,17 +252,17 @@ class ReleaseMetadata:
         if isinstance(facts.get("elements"), str):
             facts["elements"] = partition_name(facts["elements"])
         metadata = _validate.read_fields(ReleaseMetadata, facts, "the metadata of a release")
-        return replace(metadata, statistic=statistic_of(values["statistic"]))
+        return replace(metadata, statistic=statistic_by_name(values["statistic"]))
 
     @staticmethod
-    def from_words(words: Mapping[str, str]) -> ReleaseMetadata:
+    def from_text(words: Mapping[str, str]) -> ReleaseMetadata:
         """Read the description in an older file, whose sentences are stored but never parsed."""
         if not isinstance(words, Mapping):
             raise ParameterError(f"words must be a mapping of lines, not {type(words).__name__}.")
         counts = words.get("weight", "1 for each record")
         item = words.get("item", _FORMER_NO_KEYS)
         return ReleaseMetadata(
-            statistic_of(words.get("statistic", HISTOGRAM.name)),
+            statistic_by_name(words.get("statistic", HISTOGRAM.name)),
             by=() if item == _FORMER_NO_KEYS else (item,),
             value=None if counts in _FORMER_EACH else counts,
             each=_FORMER_EACH.get(counts, "record"),

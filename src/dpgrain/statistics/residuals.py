@@ -126,7 +126,6 @@ class Residuals:
 
     Args:
         sizes: the number of values of each column.
-        workload: the marginals.
         precisions: residual → 1/variance of its noise, in units of the clipping bound. A record
             has norm 1.
     """
@@ -136,7 +135,7 @@ class Residuals:
     precisions: Mapping[Columns, Fraction]
 
     @staticmethod
-    def of(
+    def create(
         sizes: Sequence[int],
         workload: Sequence[Columns],
         *,
@@ -146,7 +145,6 @@ class Residuals:
 
         Args:
             sizes: the number of values of each column.
-            workload: the marginals.
             nonnegative: True for non-negative inner products of all records, at some loss of accuracy.
         """
         shared = _shares(workload, sizes)
@@ -161,7 +159,7 @@ class Residuals:
         kernel = _kernel(weights, sizes).values()
         whole = sum(kernel)
         # Rounding up the coefficients of norms must not move the norm of a record above 1.
-        whole /= 1 - Fraction(len(shared), 1 << _bits_of(one / whole for one in kernel))
+        whole /= 1 - Fraction(len(shared), 1 << _coefficient_bits(one / whole for one in kernel))
         precisions = {part: one / whole for part, one in weights.items()}
         return Residuals(tuple(sizes), tuple(workload), precisions)
 
@@ -178,7 +176,7 @@ class Residuals:
     @cached_property
     def norm_bits(self) -> int:
         """Bits below the number 1 of the coefficients of squared norms."""
-        return _bits_of(self.kernel.values())
+        return _coefficient_bits(self.kernel.values())
 
     @cached_property
     def coefficients(self) -> dict[Columns, int]:
@@ -292,7 +290,7 @@ def _shares(workload: Sequence[Columns], sizes: Sequence[int]) -> dict[Columns, 
     return shares
 
 
-def _bits_of(coefficients: Iterable[Fraction]) -> int:
+def _coefficient_bits(coefficients: Iterable[Fraction]) -> int:
     """Return the bits of coefficients, for an absolute sum of at most 2^_NORM_BITS."""
     return _NORM_BITS - max(math.ceil(sum(map(abs, coefficients))) - 1, 0).bit_length()
 

@@ -25,12 +25,13 @@ from dpgrain.statistics.bounds import (
     can_pool,
     choose_bounds,
     clipped_at_least,
+    group_scales,
+    likely_lost,
     pooled_bounds,
     rough_bounds,
 )
-from dpgrain.statistics.clipped_share import ClippedUnits
 from dpgrain.statistics.group_estimates import Estimates, Histogram
-from dpgrain.statistics.intervals import at_least, blank, quantile_of, ratio_interval
+from dpgrain.statistics.intervals import ClippedUnits, at_least, blank, quantile_of, ratio_interval
 from dpgrain.statistics.plan import (
     ENOUGH,
     ItemChoice,
@@ -38,8 +39,8 @@ from dpgrain.statistics.plan import (
     noise_sd,
 )
 from dpgrain.statistics.ranges import AutoRange, AutoTree, Clamped
-from dpgrain.statistics.release_metadata import Caution, ReleaseMetadata
-from dpgrain.statistics.values import Outside, SignParts
+from dpgrain.statistics.release_metadata import Caution, Clip, ReleaseMetadata
+from dpgrain.statistics.values import INTEGERS, Outside, SignParts
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
 from dpgrain.tables.engines.protocol import Engine
@@ -54,10 +55,17 @@ if TYPE_CHECKING:
 _STANDS_OUT = 3.0
 # Share of clipped contributions from which a mean is flagged.
 _MOSTLY_CLIPPED = 0.5
-# Likely clamped part ÷ result from which this is flagged: as large as a mean, a sum or a deviation.
-_FAR = {1: 1.0, 2: 3.0}
+# Twice the likely clamped part ÷ result from which this is flagged: for a mean or a sum half of the
+# result is likely outside, and for a variance a quarter, because a few invisible values decide it.
+_FAR = {1: 1.0, 2: 0.5}
+# Lower limit of the share outside of a chosen range from which this is flagged: a range that balances
+# noise and clamping excludes few values, unless more of them are invisible.
+_MANY_OUTSIDE = 0.1
 # Approximate ratio of a clipping bound to the mean block of several records.
 _BOUND_TO_MEAN = 2.0
+# Largest expected noise energy with scales of groups ÷ energy without, as a ratio of deviations:
+# most groups gain even if the largest ones do not.
+_SCALED_MOST = 1.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +77,6 @@ class NoisySums:
         masses: (V, C) noisy sums of clipped contributions.
         sd: (V,) standard deviation of the noise of each coordinate.
         clip: (V,) clipping bound of the group's cell.
-        split: split of the numbers, if any.
-        guarantee: the guarantee.
         metadata: public facts of the query, with the outcome of private choices.
         chosen: privately chosen bounds, by group; None for a stated bound.
         clipped: noisy numbers of complete and of clipped units, if counted.
@@ -78,6 +84,8 @@ class NoisySums:
         seen: False if a range was to be chosen and no number exceeded the noise, so the sums over
             the widest range have no information.
         clamped: likely effect of clamping to a privately chosen range; None if it is not estimated.
+        shifted: (V,) likely effect of clipping on a mean in a privately chosen range, in ranges, or on
+            a variance, in squared ranges.
     """
 
     groups: Groups
@@ -92,6 +100,7 @@ class NoisySums:
     everyone: int | None = None
     seen: bool = True
     clamped: Clamped | None = None
+    shifted: FloatArray | None = None
 
     def as_histogram(
         self, *, scale: float = 1.0, sign: float = 1.0, signed: bool = False
@@ -172,7 +181,9 @@ class NoisySums:
         if not len(self.groups) or count > _STANDS_OUT * noise:
             return self.metadata
         warning = ("few-numbers", max(count, 0.0), noise)
-        return replace(self.metadata, care=(warning, *self.metadata.care))
+        # Without visible numbers, no bound is visible either.
+        others = (care for care in self.metadata.care if care[0] != "no-bound")
+        return replace(self.metadata, care=(warning, *others))
 
 
 def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
@@ -197,20 +208,26 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         bounds = query.bounds
         if isinstance(bounds, AutoRange):
             progress.stage("Choosing the range")
-            result = _range(engine, query, bounds, len(groups), charge)
+            result = _range(engine, query, bounds, groups, charge)
             bounds = result.bounds
             if not result.seen:
                 care.append(("no-number",))
-        outside = _outside(engine, query, bounds, charge)
+        outside = _outside(engine, query, bounds, groups, charge)
         split = None if query.value is None else query.measure.split(*(bounds or (0.0, 0.0)))
         data = UserContributions(engine, query.blocks, groups, cells_of, query.value, split, wider)
         clip, chosen = np.array([events.clip], dtype=np.float64), None
+        scales = np.ones(len(data.dictionary.groups))
         if isinstance(query.rule, AutoClip):
             progress.stage("Choosing clipping bounds")
-            chosen = _choose(data, query, None if result is None else result.spread, charge)
+            if events.scales is None:
+                chosen = _choose(data, query, None if result is None else result.spread, charge)
+            else:
+                chosen, scales = _choose_with_scales(data, query, charge)
+                data = data.with_factors(1 / scales)
             clip = chosen.bounds
             if not chosen.seen.any():
-                care.append(("no-bound",))
+                # Without a visible number, all estimates are unknown anyway.
+                care += [] if care else [("no-bound",)]
             elif query.measure.ratio and chosen.clipped > _MOSTLY_CLIPPED:
                 care.append(("mostly-clipped", math.floor(100 * chosen.clipped)))
         grid = Grid(clip, grid_bits(events.sums.noise_multiplier), query.norm)
@@ -226,6 +243,8 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
     if chosen is not None:
         scale = split.scale if isinstance(split, SignParts) else 1.0
         learned["bound"] = scale * float(clip[0]) if events.one_bound and clip.size else None
+        if (scales != 1).any():
+            learned.update(bound=None, clip=Clip(None, "group"))
     if result is not None and result.seen and not result.everything:
         learned.update(found=result.bounds, beyond=result.beyond)
         if result.clamped is not None:
@@ -236,16 +255,20 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         learned["beyond"] = outside[2]
         if result is None:
             learned["outside"] = outside[0]
-            if outside[1] > 0:
-                care.append(("clamped", float(rounded_down(100 * outside[1], 2))))
+        if outside[1] > (0.0 if result is None else _MANY_OUTSIDE):
+            care.append(("clamped", float(rounded_down(100 * outside[1], 2))))
+    shifted = None
+    if chosen is not None and result is not None and query.measure.power and query.measure.ratio:
+        shifted = query.measure.spread_bias(result.spread) * chosen.lost
+        learned["widened"] = True
     # In the order of the public domain, or of the selected keys.
     order = np.argsort(known.positions)
-    row, sums = row[order], sums[order]
+    row, sums, scales = row[order], sums[order], scales[order]
     return NoisySums(
         known.groups.take(order),
-        sums * grid.step[row][:, None],
-        noise_sd(events.sums) * clip[row],
-        clip[row],
+        sums * (grid.step[row] * scales)[:, None],
+        noise_sd(events.sums) * clip[row] * scales,
+        clip[row] * scales,
         split,
         charge.guarantee,
         replace(query.metadata, care=tuple(care), **learned),
@@ -254,6 +277,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         query.everyone,
         result is None or result.seen,
         None if result is None else result.clamped,
+        None if shifted is None else shifted[row],
     )
 
 
@@ -362,7 +386,7 @@ class _Range:
 
 
 def _range(
-    engine: Engine, query: SumsQuery[Any], rule: AutoRange, cells: int, charge: Charge
+    engine: Engine, query: SumsQuery[Any], rule: AutoRange, groups: Groups, charge: Charge
 ) -> _Range:
     """Choose the range of the numbers of all groups from noisy counts of their magnitudes."""
     event = query.events.ranges
@@ -371,12 +395,12 @@ def _range(
     # The bound of a record is the norm of its contribution, because its coordinates are truncated
     # separately. Other blocks are scaled to norm 1.
     bound = rule.record_norm[query.norm] if blocks.block == "record" else 1.0
-    noisy = _counts_of_values(engine, query, rule.split(), event, bound, charge)
+    noisy = _value_counts(engine, query, query.value, rule.split(), groups, event, bound, charge)
     sd, power = bound * noise_sd(event), query.measure.power
     noisy, integers = rule.parts(noisy, sd, query.noise)
     seen = rule.is_detectable(noisy, sd, query.noise)
     # Each group has this noise, and all of them together lose what is clamped.
-    noise = noise_sd(query.events.sums) * math.sqrt(max(cells, 1))
+    noise = noise_sd(query.events.sums) * math.sqrt(max(len(groups), 1))
     noise *= 1.0 if query.blocks.one_row or blocks.block == "record" else _BOUND_TO_MEAN
     if integers is not None:
         low, high = integers.ends(noise, from_zero=not query.measure.ratio)
@@ -397,38 +421,51 @@ def _range(
         beyond = rule.share_outside(noisy, sd, bounds)
     if integers is not None:
         spread = integers.spread() / (bounds[1] - bounds[0])
+        if power is not None:
+            near = Clamped.of(INTEGERS, integers.likely, bounds, power)
+            clamped = near if near.share > 0 else None
     elif power is not None:
         clamped = rule.clamped(noisy, sd, bounds, query.noise, power)
-    return _Range(bounds, True, whole, spread, beyond, clamped)
+    # If only one integer is visible, the spread of the others is unknown.
+    return _Range(bounds, True, whole, spread or None, beyond, clamped)
 
 
-def _counts_of_values(
+def _value_counts(
     engine: Engine,
     query: SumsQuery[Any],
+    value: str | None,
     split: Split,
+    groups: Groups,
     event: Additive,
     bound: float,
     charge: Charge,
 ) -> FloatArray:
-    """Return the noisy numbers of all values by corner of a split, for blocks of norm ``bound``."""
+    """Return the noisy numbers of values of all groups by corner, for blocks of norm ``bound``."""
     _, blocks = query.range_blocks
-    everything = Groups.of((), ())
-    cells = blocks.cells(everything, public=True)
-    data = UserContributions(engine, blocks, everything, cells, query.value, split)
+    cells = blocks.cells(groups, public=True)
+    data = UserContributions(engine, blocks, groups, cells, value, split, joined=True)
     grid = Grid(np.array([bound]), grid_bits(event.noise_multiplier), query.norm)
     drawn = charge.noisy(event, data.sums(grid), float(grid.radius[0]))
     return np.asarray(drawn * float(grid.step[0]), np.float64).ravel()
 
 
 def _outside(
-    engine: Engine, query: SumsQuery[Any], bounds: tuple[float, float] | None, charge: Charge
+    engine: Engine,
+    query: SumsQuery[Any],
+    bounds: tuple[float, float] | None,
+    groups: Groups,
+    charge: Charge,
 ) -> tuple[float, float, float] | None:
     """Return the share of values outside of the bounds, with 95% limits; None if not counted."""
     event = query.events.outside
     if event is None:
         return None
+    value = query.value
+    if query.distance is not None:
+        value, bounds = query.distance, (0.0, 0.0)
     assert bounds is not None  # noqa: S101 - a plan with this part has stated or chosen bounds
-    inside, outside = _counts_of_values(engine, query, Outside(*bounds), event, 1.0, charge)
+    split = Outside(*bounds)
+    inside, outside = _value_counts(engine, query, value, split, groups, event, 1.0, charge)
     radius = np.array(quantile_of("gaussian", 0.95) * noise_sd(event))
     low, high = ratio_interval(np.array(outside), np.array(inside), radius)
     share = max(outside, 0.0) / max(outside + inside, max(outside, noise_sd(event)))
@@ -442,10 +479,7 @@ def _choose(
     """Choose the clipping bound of each cell from noisy counts of block norms.
 
     Args:
-        data: the contributions.
-        query: the query.
         spread: standard deviation of the numbers ÷ width of their range; None if unknown.
-        charge: the charge.
 
     With several cells, each cell gets a rough bound first, and cells with similar rough bounds
     share a second, finer query that corrects them.
@@ -454,13 +488,10 @@ def _choose(
     event = events.bounds
     assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
     assert event is not None  # noqa: S101 - a plan has it then
-    edges = rule.edges(cells=1 if events.one_bound else data.dictionary.cell_sizes.size)
-    if query.value is None and not query.indicator and events.pool is None:
-        # A bin of the smallest norm of counts only, at which a bound clips no single record.
-        edges = np.insert(edges, 0, edges[0] ** 2 / edges[1])
+    edges = _edges(rule, query, 1 if events.one_bound else data.dictionary.cell_sizes.size)
     counts = data.norm_counts(edges[1:], query.norm, indicator=query.indicator)
     noisy = charge.noisy(event, counts).astype(np.float64)
-    bias = query.measure.bias_of_spread(spread)
+    bias = query.measure.spread_bias(spread)
     if query.measure.ratio and events.one_bound and len(data.dictionary.groups):
         chosen = _choose_for_ratios(noisy, edges, bias, data, query, charge)
     else:
@@ -468,8 +499,9 @@ def _choose(
         chosen = _choose_for_sums(noisy, edges, bias, blocks, data, query, charge)
     # The last edge may exceed the largest norm of interest, and the first be below the smallest.
     chosen = chosen.at_least(max(_record_norm(query), rule.low)).at_most(rule.high)
-    least = clipped_at_least(noisy, edges, noise_sd(event), chosen.bounds)
-    return replace(chosen, clipped=least)
+    counted = noisy, edges, noise_sd(event), chosen.bounds
+    lost = likely_lost(*counted, query.noise)
+    return replace(chosen, clipped=clipped_at_least(*counted), lost=lost)
 
 
 def _choose_for_sums(
@@ -501,6 +533,71 @@ def _choose_for_sums(
                 rough, rows, noise_sd(events.pool), coordinates, noise_multiplier, rule.low
             )
     return choose_bounds(*own)
+
+
+def _choose_with_scales(
+    data: UserContributions, query: SumsQuery[Any], charge: Charge
+) -> tuple[ChosenBounds, FloatArray]:
+    """Choose one bound of users' vectors, and the scale of each group in it, (groups,).
+
+    Norms are counted with and without the scales, which are used if the noise is then smaller.
+    Without scales, both counts are of the same norms.
+    """
+    events, rule = query.events, query.rule
+    assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
+    assert events.bounds is not None  # noqa: S101 - a plan with scales has both
+    assert events.scaled is not None  # noqa: S101 - a plan with scales has both
+    edges = _edges(rule, query, 1)
+    scales = _group_scales(data, edges, query, charge)
+    scaled, groups = data.with_factors(1 / scales), max(scales.size, 1)
+    counts = [
+        charge.noisy(event, part.norm_counts(edges[1:], query.norm)).astype(np.float64)
+        for event, part in ((events.bounds, data), (events.scaled, scaled))
+    ]
+    sd, alike = noise_sd(events.bounds), bool((scales == 1).all())
+    if alike:
+        counts, sd = [(counts[0] + counts[1]) / 2], sd / math.sqrt(2)
+    aligned = 1.0
+    if events.align is not None:
+        blocks = max(float(counts[-1].sum()), 1.0)
+        aligned = _alignment(scaled, events.align, query, blocks, charge)
+    coordinates = query.noisy_coordinates(data.dictionary.cell_sizes)
+    noise_multiplier = noise_sd(events.sums) / aligned
+    plain, *others = (
+        choose_bounds(each, edges, sd, coordinates, noise_multiplier, query.noise)
+        .at_least(rule.low)
+        .at_most(rule.high)
+        for each in counts
+    )
+    for other in others:
+        noise = float(other.bounds.sum()) * math.sqrt(float((scales**2).sum()) / groups)
+        less = noise <= _SCALED_MOST * float(plain.bounds.sum()) or not plain.seen.any()
+        if other.seen.any() and less:
+            return other, scales
+    return plain, np.ones(scales.size)
+
+
+def _group_scales(
+    data: UserContributions, edges: FloatArray, query: SumsQuery[Any], charge: Charge
+) -> FloatArray:
+    """Choose the scale of each group from the noisy directions of users' vectors, (groups,)."""
+    event = query.events.scales
+    assert event is not None  # noqa: S101 - called only then
+    units = Grid(np.ones(1), grid_bits(event.noise_multiplier), query.norm)
+    sums = data.directions(edges[1:], units)
+    noisy = charge.noisy(event, sums, float(units.radius[0])) * float(units.step[0])
+    corners = data.dictionary.corners
+    of_groups = noisy.reshape(-1, corners, edges.size - 1).sum(axis=1)
+    return group_scales(of_groups, edges, noise_sd(event) * math.sqrt(corners))
+
+
+def _edges(rule: AutoClip, query: SumsQuery[Any], cells: int) -> FloatArray:
+    """Return the edges of the bins in which norms are counted."""
+    edges = rule.edges(cells=cells)
+    if query.value is None and not query.indicator and query.events.pool is None:
+        # A bin of the smallest norm of counts only, at which a bound clips no single record.
+        edges = np.insert(edges, 0, edges[0] ** 2 / edges[1])
+    return edges
 
 
 def _clipped_units(

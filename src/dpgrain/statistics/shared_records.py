@@ -48,11 +48,7 @@ class SharedQuery(Query[Histogram]):
     """Query for counts or sums of records with several owners.
 
     Args:
-        statistic: the statistic.
-        table: the table.
-        promise: the guarantee.
         blocks: the bounded blocks of a person: cells, or all records.
-        domain: the public cells.
         value: the numeric column; None if all records count 1.
         counted: True if each record with a number counts 1.
         limits: the public range (low, high) of numbers, with low at least 0; the bound is in units
@@ -60,10 +56,7 @@ class SharedQuery(Query[Histogram]):
         rule: the bound on a person's records, or the rule that chooses it.
         each: (K,) separate stated bounds of groups; the rule is then their norm, or the largest for
             elements.
-        noise: the noise distribution.
         nonnegative: True to set negative estimates to 0.
-        random_state: a seed, for tests and research.
-        progress: show progress.
     """
 
     statistic: Statistic
@@ -113,7 +106,7 @@ class SharedQuery(Query[Histogram]):
             rows.require_key(key, "by")
             _require_no_owner(table, key)
         if value is not None:
-            rows.require_numbers([value], "weight" if statistic.of_items else "value")
+            rows.require_numbers([value], "weight" if statistic.has_items else "value")
         blocks = _blocks(promise.unit, table, keys)
         cells = public_domain(domain, blocks, rows, keys)
         if cells.selected:
@@ -123,7 +116,7 @@ class SharedQuery(Query[Histogram]):
                 "pass a public list of items.",
                 name="domain",
             )
-        own = _own_bounds(clip, table, cells) if isinstance(clip, Mapping) else None
+        own = _stated_bounds(clip, table, cells) if isinstance(clip, Mapping) else None
         rule = clip_rule(clip) if own is None else max(own)
         if isinstance(rule, AutoClip) and blocks.block == "user" and len(cells.groups()) > 1:
             raise ParameterError(
@@ -176,7 +169,7 @@ class SharedQuery(Query[Histogram]):
             return None
         promise = self.promise
         share = _SEARCH_SHARE if self.rule.share is None else self.rule.share
-        search = BoundSearch.of(
+        search = BoundSearch.create(
             share * promise.epsilon, self.rule.low, self.rule.high,
             level=promise.level, relation=promise.relation,
         )  # fmt: skip
@@ -307,7 +300,7 @@ class SharedQuery(Query[Histogram]):
                 chosen = self.search.find(pairs, charge.rounds(self.search.event))
                 bounds = self.search.bounds(chosen)
             progress.stage("Bounding what people share")
-            grid = _IntegerBounds.of(bounds, self.sums, together=self.blocks.block == "user")
+            grid = _IntegerBounds.create(bounds, self.sums, together=self.blocks.block == "user")
             twice = extension(pairs.within(grid.bound, grid.step))
             progress.stage("Adding noise")
             noisy = charge.noisy(self.sums, twice, grid.radius)
@@ -347,7 +340,7 @@ class _IntegerBounds:
     radius: FloatArray
 
     @staticmethod
-    def of(bounds: FloatArray, sums: Additive, *, together: bool) -> _IntegerBounds:
+    def create(bounds: FloatArray, sums: Additive, *, together: bool) -> _IntegerBounds:
         """Return the bounds in steps; ``together`` if a unit may change all numbers."""
         bits = grid_bits(sums.noise_multiplier)
         # Numbers that one unit changes together have equal steps, those of the largest bound.
@@ -375,7 +368,7 @@ def _keys(by: str | Sequence[str] | None) -> tuple[str, ...]:
     return keys
 
 
-def _own_bounds(
+def _stated_bounds(
     stated: Mapping[Any, float], table: SharedTable, domain: GroupDomain
 ) -> tuple[float, ...]:
     """Return the stated bounds of all groups, in their order."""
@@ -383,7 +376,7 @@ def _own_bounds(
     if not keys:
         raise ParameterError("clip must be one bound if there is only one group.", name="clip")
     by_key = {
-        table.rows.key_of(label, keys[0], "clip names"): clip_rule(bound)
+        table.rows.label_key(label, keys[0], "clip names"): clip_rule(bound)
         for label, bound in stated.items()
     }
     bounds = [by_key.pop(item, None) for item in domain.groups().columns[0].to_pylist()]
@@ -424,7 +417,7 @@ def _blocks(unit: Any, table: SharedTable, keys: tuple[str, ...]) -> UnitBlocks:
             "dropped elements would affect the elements of others; use User() or Element(by).",
             name="unit",
         )
-    blocks = UnitBlocks.of_unit(unit, owned, keys)
+    blocks = UnitBlocks.for_unit(unit, owned, keys)
     if blocks.block == "element" and not blocks.alone:
         column = keys[0] if keys else "a column"
         raise ParameterError(

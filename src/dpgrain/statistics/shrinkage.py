@@ -11,7 +11,7 @@ import numpy as np
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise.additive_noise import AdditiveNoise, noise_by_name
-from dpgrain.statistics.value_checks import finite_values, group_codes, values_and_sds
+from dpgrain.statistics.consistency import finite_values, group_codes, values_and_sds
 
 # Minimum number of items with one prior distribution, and maximum number of groups.
 _GROUP = 300

@@ -12,13 +12,15 @@ from functools import cached_property
 
 import numpy as np
 
-from dpgrain._types import FloatArray
+from dpgrain._types import BoolArray, FloatArray
 from dpgrain.statistics.intervals import tail_of
 from dpgrain.statistics.values import INTEGERS
 from dpgrain.units import Law
 
 # False-positive probabilities: for one of 66 integers, for the next one, and for other numbers.
 _FALSE, _FALSE_NEXT, _FALSE_OTHERS = 1e-5, 1e-2, 1e-3
+# The same for the next one in an interval, which is wider by its likely part.
+_FALSE_LIKELY = 0.16
 # Share of records with a credible integer from which a column has small integers.
 _NEARLY_ALL = 0.9
 # Standard errors for a likely count.
@@ -36,8 +38,6 @@ class SmallIntegers:
     Args:
         counts: (66,) noisy numbers of records.
         others: noisy number of records with numbers that are not integers.
-        sd: standard deviation of the noise of each.
-        law: the noise distribution.
 
     >>> counts = np.zeros(66)
     >>> counts[2:7] = 300.0, 500.0, 800.0, 900.0, 500.0
@@ -54,14 +54,22 @@ class SmallIntegers:
     @cached_property
     def _credible(self) -> FloatArray:
         """Counts of credible integers, and 0 for the others, (66,)."""
-        level = tail_of(self.law, self.counts / self.sd)
-        credible, likely = level <= _FALSE, level <= _FALSE_NEXT
+        return self._continued(tail_of(self.law, self.counts / self.sd) <= _FALSE, _FALSE_NEXT)
+
+    @property
+    def likely(self) -> FloatArray:
+        """Counts of credible integers, and of adjacent ones above the noise, (66,)."""
+        return self._continued(self._credible > 0, _FALSE_LIKELY)
+
+    def _continued(self, seen: BoolArray, level: float) -> FloatArray:
+        """Return the counts of some integers and adjacent ones with false-positive probability."""
+        near = tail_of(self.law, self.counts / self.sd) <= level
         # Most columns without visible negative numbers have none.
-        likely[INTEGERS < 0] = False
-        for place in range(1, level.size):
-            credible[place] |= credible[place - 1] and likely[place]
-            credible[-1 - place] |= credible[-place] and likely[-1 - place]
-        return np.where(credible, self.counts, 0.0)
+        near[INTEGERS < 0] = False
+        for place in range(1, near.size):
+            seen[place] |= seen[place - 1] and near[place]
+            seen[-1 - place] |= seen[-place] and near[-1 - place]
+        return np.where(seen, self.counts, 0.0)
 
     def are_all(self, records: float) -> bool:
         """Return True if nearly all records have credible integers, and no others are visible.

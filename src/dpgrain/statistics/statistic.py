@@ -44,7 +44,7 @@ class Statistic:
         method: sentences on the computation of estimates that are not sums, with ``{each}`` for "The"
             or "Each".
 
-    >>> str(MEAN), MEAN.estimate_of("score"), COUNT.estimate_of(None)
+    >>> str(MEAN), MEAN.estimate_name("score"), COUNT.estimate_name(None)
     ('mean', 'mean of score', 'records')
     """
 
@@ -90,22 +90,22 @@ class Statistic:
         return self.quantity or (self.name if self.ratio else "total")
 
     @property
-    def of_items(self) -> bool:
+    def has_items(self) -> bool:
         """True if its groups are items."""
         return self.noun == "item"
 
     @property
-    def of_bins(self) -> bool:
+    def has_bins(self) -> bool:
         """True if its groups are bins of contribution counts."""
         return self.noun == "bin"
 
     @property
     def in_order(self) -> bool:
         """True if its rows have a fixed order."""
-        return self.ranked or self.stepped or self.binned or self.of_bins
+        return self.ranked or self.stepped or self.binned or self.has_bins
 
     @property
-    def of_parts(self) -> bool:
+    def has_edges(self) -> bool:
         """True if numbers are sorted into bins by edges, without clamping."""
         return self.stepped or self.binned
 
@@ -131,7 +131,7 @@ class Statistic:
         """
         return "records" if value is None else _filled(self.of, value)
 
-    def estimate_of(self, value: str | None, rows: str = "records") -> str:
+    def estimate_name(self, value: str | None, rows: str = "records") -> str:
         """Return the name of one estimate.
 
         Args:
@@ -299,13 +299,13 @@ def register(statistic: Statistic) -> Statistic:
     return statistic
 
 
-def statistic_of(name: str) -> Statistic:
+def statistic_by_name(name: str) -> Statistic:
     """Return the statistic of a name, or a plain one if the name is not registered.
 
     Args:
         name: the name, as in saved files.
 
-    >>> statistic_of("mean") is MEAN, statistic_of("mode").heading
+    >>> statistic_by_name("mean") is MEAN, statistic_by_name("mode").heading
     (True, 'mode of')
     """
     return STATISTICS.get(name) or Statistic(name)

@@ -43,7 +43,6 @@ from dpgrain.statistics.run import NoisySums, noisy_sums
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.statistics.values import Measure
 from dpgrain.tables.blocks import UnitBlocks
-from dpgrain.tables.dictionary import GroupCells
 from dpgrain.tables.domain import GroupDomain, public_domain
 from dpgrain.tables.engines.per_user import (
     depends_on_users,
@@ -51,7 +50,7 @@ from dpgrain.tables.engines.per_user import (
     known_user_count,
     per_user_source,
 )
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import GroupCells, Groups
 from dpgrain.tables.shared_table import reject_table
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Element, Law
@@ -68,17 +67,12 @@ class SumsQuery(Query[Published]):
     A statistic is a subclass with a method :meth:`release`, and its options are fields.
 
     Args:
-        statistic: the statistic.
-        table: the table.
         keys: the columns that define a record's group; none for one number in total.
         value: the numeric column; None for counts of records.
-        measure: the measure of the numbers.
         bounds: the range of the numbers, or the rule that chooses it; None if not needed.
         promise: the unit, relation, ε and δ, or the budget share that defines them.
         blocks: the blocks, which are clipped as a whole.
-        domain: the public part of the domain.
         rule: the clipping bound, or the rule that chooses bounds.
-        noise: the noise distribution.
         max_items: the maximum number of groups of one unit in the selection; None, in two rounds,
             for the number that the first can distinguish.
         indicator: True if a unit counts at most 1 per group.
@@ -86,8 +80,7 @@ class SumsQuery(Query[Published]):
         adaptive: True for a selection of unknown items in two rounds.
         estimate_clipping: True to count clipped units of a stated bound, and values outside of
             stated bounds; both are always counted for privately chosen ones.
-        random_state: a seed, for tests and research.
-        progress: show progress.
+        distance: for pairs of numbers, the column that is 0 within both stated ranges.
     """
 
     statistic: Statistic
@@ -106,6 +99,7 @@ class SumsQuery(Query[Published]):
     best: int | None = None
     adaptive: bool = False
     estimate_clipping: bool | None = None
+    distance: str | None = None
     random_state: RandomState = None
     progress: bool | None = None
 
@@ -135,7 +129,7 @@ class SumsQuery(Query[Published]):
             reject_table(table, statistic.name)
         max_items = _validate.integer(minimum=1, max_items=max_items)
         table = table.with_expressions(by, value, getattr(promise.unit, "by", None))
-        keys, unit = key_columns(table, by, "item" if statistic.of_items else "by"), promise.unit
+        keys, unit = key_columns(table, by, "item" if statistic.has_items else "by"), promise.unit
         rule = clip_rule(clip)
         if measure is not None and clip == "auto":
             rule = measure.clip
@@ -147,7 +141,7 @@ class SumsQuery(Query[Published]):
             people = per_user_source(table)
             if isinstance(bounds, AutoRange) and people is not None and people.is_count(value):
                 bounds = replace(bounds, smallest=max(bounds.smallest, 1.0), signed=False)
-        blocks = UnitBlocks.of_unit(unit, table, keys)
+        blocks = UnitBlocks.for_unit(unit, table, keys)
         if indicator and blocks.alone and clip == "auto":
             # One count of 1.
             rule = 1.0
@@ -177,7 +171,7 @@ class SumsQuery(Query[Published]):
         query = replace(self, noise=noise, promise=self.promise.under(noise))
         least, measure = query.record_norm, self.measure
         if isinstance(self.rule, AutoClip):
-            if self.blocks.of_one_row and least is not None:
+            if self.blocks.has_one_row and least is not None:
                 # Nothing to choose where it is known what a record adds.
                 query = replace(query, rule=least)
         elif (
@@ -219,7 +213,7 @@ class SumsQuery(Query[Published]):
             return gaussian
         laplace = self._with_noise("laplace")
         # The norms of one record are known for both distributions.
-        coordinates = 1 if self.blocks.of_one_row else laplace.events.items or 1
+        coordinates = 1 if self.blocks.has_one_row else laplace.events.items or 1
         less = coordinates**0.25 * laplace.events.std_error < gaussian.events.std_error
         return laplace if less else gaussian
 
@@ -231,7 +225,7 @@ class SumsQuery(Query[Published]):
     def plan(self) -> Plan:
         """All parts, calibrated from public numbers only."""
         return Plan(
-            self.guarantee(self.events.event, self.facts_of_plan),
+            self.guarantee(self.events.event, self.plan_facts),
             self.table.n_users,
             self.contribution.cells or 1,
             self.expected,
@@ -278,7 +272,7 @@ class SumsQuery(Query[Published]):
         longest: float | None = None
         if self.indicator and self.blocks.alone:
             longest = 1.0
-        elif self.blocks.of_one_row:
+        elif self.blocks.has_one_row:
             longest = self.record_norm
         return isinstance(self.rule, AutoClip) or longest is None or longest > self.rule
 
@@ -294,7 +288,8 @@ class SumsQuery(Query[Published]):
         if isinstance(self.bounds, AutoRange):
             # Other ranges clamp nothing, or are chosen from the counts of a tree.
             return self.measure.power is not None
-        return bool(self.estimate_clipping) and self.bounds is not None
+        stated = self.bounds is not None or self.distance is not None
+        return bool(self.estimate_clipping) and stated
 
     @cached_property
     def public(self) -> tuple[Groups, GroupCells] | None:
@@ -413,9 +408,9 @@ class SumsQuery(Query[Published]):
         if isinstance(self.rule, AutoClip):
             times.append("bounds")
         if isinstance(self.bounds, tuple):
-            sd *= measure.stands_for(*self.bounds)
+            sd *= measure.unit_value(*self.bounds)
         elif measure.of_ranks or self.bounds is None:
-            sd *= measure.stands_for(0.0, 1.0)
+            sd *= measure.unit_value(0.0, 1.0)
         else:
             times.append("range")
         if measure.ratio:
@@ -436,11 +431,11 @@ class SumsQuery(Query[Published]):
 
     def guarantee(self, event: Event, facts: Sequence[Fact]) -> Guarantee:
         """Return the guarantee of a release with this event."""
-        every = (*self._facts_of_scope, *facts)
+        every = (*self._scope_facts, *facts)
         return guarantee_of(self.promise, self.blocks, self.table, event, every)
 
     @property
-    def _facts_of_scope(self) -> list[Fact]:
+    def _scope_facts(self) -> list[Fact]:
         """Public facts of domain, partition and population."""
         facts = []
         if self.public is not None and self.keys:
@@ -460,7 +455,7 @@ class SumsQuery(Query[Published]):
         return [*facts, *derivation_facts(self.table)]
 
     @property
-    def facts_of_plan(self) -> list[Fact]:
+    def plan_facts(self) -> list[Fact]:
         """Public facts of selection and clipping."""
         facts, events = [], self.events
         if isinstance(events.select, Selection) and events.select.max_items > 1:
@@ -469,7 +464,7 @@ class SumsQuery(Query[Published]):
             facts.append(Fact("two-rounds"))
         if isinstance(events.select, ItemChoice):
             facts.append(Fact("best-items", (events.select.count,)))
-        if self.statistic.of_parts and self.bounds is None:
+        if self.statistic.has_edges and self.bounds is None:
             kind = "thresholds" if self.statistic.stepped else "edges"
             facts.append(Fact(kind, (self.measure.corners - 1, self.value or "")))
         if self.measure.pair:
@@ -481,16 +476,17 @@ class SumsQuery(Query[Published]):
         if events.outside is not None:
             facts.append(Fact("counted-outside", (events.share_of(events.outside),)))
         if isinstance(self.rule, AutoClip):
-            share = events.share_of(events.bounds, events.pool)
+            share = events.share_of(events.scales, events.bounds, events.scaled, events.pool)
             kind = "chosen-bounds" if events.pool is None else "shared-bounds"
+            kind = kind if events.scales is None else "scaled-bounds"
             facts.append(Fact(kind, (self.rule.low, self.rule.high, share)))
         else:
-            facts.append(self._fact_of_bound(self.rule))
+            facts.append(self._bound_fact(self.rule))
         if events.clipped is not None:
             facts.append(Fact("clipped-units", (events.share_of(events.clipped),)))
         return facts
 
-    def _fact_of_bound(self, rule: float) -> Fact:
+    def _bound_fact(self, rule: float) -> Fact:
         """Return the public fact of a stated bound, or of the most that a unit adds."""
         signed, scale = self.statistic.signed, 1.0
         if signed and isinstance(self.bounds, tuple):

@@ -306,7 +306,7 @@ def _truncated_is_better(query: TopQuery, counts: bool) -> bool:
 class _UnknownItemsQuery(TopQuery):
     """Query that selects and counts unknown items at once."""
 
-    def _plan_of(
+    def _build_plan(
         self, parts: Mapping[str, Event], facts: Sequence[Fact], expected: Expected
     ) -> Plan:
         guarantee = self.guarantee(compose(parts), facts)
@@ -345,7 +345,7 @@ class TruncatedQuery(_UnknownItemsQuery):
         if not self._one_item:
             facts.append(Fact("items-of-a-unit", (event.max_items,)))
         expected = Expected(self._sd, threshold=event.cutoff + 1)
-        return self._plan_of({"counts": event}, facts, expected)
+        return self._build_plan({"counts": event}, facts, expected)
 
     def run(self, charge: Charge) -> Histogram:
         """Count the units with each item, and publish items above the threshold."""
@@ -390,7 +390,7 @@ class NamesQuery(_UnknownItemsQuery):
         if again is not None:
             facts.append(Fact("two-rounds"))
         expected = Expected(first.noise_multiplier, threshold=first.threshold)
-        return self._plan_of(
+        return self._build_plan(
             present({"selection": first, "second selection": again}), facts, expected
         )
 

@@ -21,7 +21,6 @@ def consistent_leaves(masses: FloatArray, tree: Tree) -> FloatArray:
 
     Args:
         masses: (V, nodes) noisy counts, level by level, with equal variance.
-        tree: the tree.
 
     The two passes of Hay et al. 2010, "Boosting the accuracy of differentially private histograms".
     """
@@ -42,7 +41,6 @@ def believed_leaves(
 
     Args:
         masses: (V, nodes) noisy counts, level by level.
-        tree: the tree, mostly with empty leaves.
         sd: (V,) standard deviation of the noise of each count.
         least: minimum standard deviations of a node below the root, and of a node below a credible
             one.

@@ -45,7 +45,7 @@ class Measure:
         presence: split that counts records with a number, for the selection of groups.
         bias: rough fraction of the clipped part that affects the result: 1 for sums, but small for
             ratios, because the remaining part is similar to the clipped one
-            (:meth:`bias_of_spread`).
+            (:meth:`spread_bias`).
         noisy: rough number of coordinates that add noise to the result of one group.
         ratio: True if results are divided by the group's count: clipping then affects all groups,
             and noise is larger in small groups.
@@ -73,11 +73,11 @@ class Measure:
         """Return the split of numbers in a range."""
         return Present()
 
-    def stands_for(self, low: float, high: float) -> float:
+    def unit_value(self, low: float, high: float) -> float:
         """Return the number represented by 1; for ratios, about the largest effect of one record."""
         return 1.0
 
-    def bias_of_spread(self, spread: float | None) -> float:
+    def spread_bias(self, spread: float | None) -> float:
         """Return ``bias`` for numbers of a standard deviation, in ranges; None if unknown."""
         return self.bias
 
@@ -385,9 +385,6 @@ class ValueBins:
 
     A record counts 1 in its bin, and ½ as one of these integers, as another integer, or as another
     number.
-
-    Args:
-        bins: the bins.
     """
 
     bins: Bins
@@ -445,7 +442,7 @@ class Total(Measure):
     def split(self, low: float, high: float) -> SignParts:
         return SignParts(low, high, self.corners)
 
-    def stands_for(self, low: float, high: float) -> float:
+    def unit_value(self, low: float, high: float) -> float:
         return self.split(low, high).scale
 
 
@@ -464,11 +461,11 @@ class Moments(Measure):
     def split(self, low: float, high: float) -> Split:
         return Powers(low, high, self.corners - 1)
 
-    def bias_of_spread(self, spread: float | None) -> float:
+    def spread_bias(self, spread: float | None) -> float:
         degree = self.corners - 1
         return _USUAL_BIAS / degree if spread is None else _BIAS_PER_SPREAD * spread**degree
 
-    def stands_for(self, low: float, high: float) -> float:
+    def unit_value(self, low: float, high: float) -> float:
         return (high - low) ** (self.corners - 1)
 
 
@@ -491,7 +488,7 @@ class SecondMoments(Measure):
     def split(self, low: float, high: float) -> Split:
         return PairMoments()
 
-    def stands_for(self, low: float, high: float) -> float:
+    def unit_value(self, low: float, high: float) -> float:
         return self.scale
 
 
@@ -500,7 +497,6 @@ class Ranks(Measure):
     """Number of records in 16^height bins, and in the nodes above.
 
     Args:
-        spacing: spacing of the finest bins.
         everything: range of all magnitudes, and the magnitude below which its geometric bins are
             approximately even; None for stated bounds.
     """
@@ -530,6 +526,6 @@ class Ranks(Measure):
         near = None if self.everything is None else self.everything.near(low, high)
         return Tree(low, high, self.ones, spacing=self.spacing, near=near)
 
-    def stands_for(self, low: float, high: float) -> float:
+    def unit_value(self, low: float, high: float) -> float:
         # A rank contains the noise of several nodes.
         return math.sqrt(self.noisy)

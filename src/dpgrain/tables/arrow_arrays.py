@@ -30,15 +30,6 @@ def number_array(values: NDArray[Any], null: NDArray[np.bool_] | None = None) ->
     )
 
 
-def numpy_array(column: pa.Array) -> NDArray[Any]:
-    """Return the numbers of an Arrow array without nulls, with shared memory.
-
-    >>> numpy_array(number_array(np.arange(3)))
-    array([0, 1, 2])
-    """
-    return np.from_dlpack(column)
-
-
 def one_array(column: pa.ChunkedArray) -> pa.Array:
     """Return a column as one array.
 

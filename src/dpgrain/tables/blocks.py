@@ -14,12 +14,11 @@ from dpgrain import _validate
 from dpgrain.accounting import Contribution
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.scope.partitions import PERIODS, Partition, Rule
-from dpgrain.tables.dictionary import GroupCells
 from dpgrain.tables.elements import Elements, cell_codes
 from dpgrain.tables.engines.derived_columns import base_source, calendar_period
 from dpgrain.tables.engines.per_user import require_whole_users, rows_in_cells, whole_user_source
 from dpgrain.tables.expression import CallNode, ColumnNode, ConstantNode, Node, columns_of
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import GroupCells, Groups
 from dpgrain.tables.rows import CellColumn, TableRows
 from dpgrain.tables.sources.column_types import TIMES
 from dpgrain.tables.sources.typed_columns import TypedSource
@@ -57,7 +56,7 @@ class UnitBlocks:
     one_row: bool = False
 
     @staticmethod
-    def of_unit(
+    def for_unit(
         unit: Unit, table: TableRows, keys: Sequence[str], item: str | None = None
     ) -> UnitBlocks:
         """Return the blocks of a privacy unit for groups by some key columns of a table."""
@@ -103,7 +102,7 @@ class UnitBlocks:
                 "table.with_cells(…), and pass its name."
             )
         else:
-            elements = table.partition_of(item, by)
+            elements = table.resolve_partition(item, by)
             of, named = item, f"{elements.name} of {_column_text(item, table)}"
         partition = Partition(
             (partition_rule(by if isinstance(by, str) else item, elements, records),)
@@ -117,7 +116,7 @@ class UnitBlocks:
         return UnitBlocks("element", of, elements, key, bound, named, alone, column, partition)
 
     @property
-    def of_one_row(self) -> bool:
+    def has_one_row(self) -> bool:
         """True if a block has at most one row, so that the norm of its contribution is known."""
         return self.block == "record" or self.one_row
 

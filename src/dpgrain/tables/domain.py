@@ -262,7 +262,7 @@ def _typed(values: list[Any], table: TableRows, key: str) -> pa.Array:
                 )
             if isinstance(value, list | tuple | dict | set | np.ndarray):
                 raise ParameterError("domain must contain integers or text, not nested values.")
-        values = [table.key_of(value, key, "domain contains") for value in values]
+        values = [table.label_key(value, key, "domain contains") for value in values]
     try:
         return number_array(np.array(values, dtype=np.int64)) if integers else text_array(values)
     except (OverflowError, UnicodeEncodeError, pa.ArrowException):

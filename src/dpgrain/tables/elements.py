@@ -318,10 +318,10 @@ class _PeriodCell:
     period: Period
 
     def __call__(self, day: Any) -> str:
-        return _period_of_text(day, self.period)
+        return _period_bounds(day, self.period)
 
 
-def _period_of_text(day: str, period: str) -> str:
+def _period_bounds(day: str, period: str) -> str:
     """Return the first day of a day's period, including years outside Python's range.
 
     The calendar, with its weekdays, repeats every 400 years.
@@ -421,7 +421,7 @@ def cell_codes(
             "missing='error' requires a public domain; pass domain=, or use missing='own' or "
             "'drop'."
         )
-    cells, places = _distinct(_cells_of(elements, items, public=public))
+    cells, places = _distinct(_item_cells(elements, items, public=public))
     names = _names(cells, public=public)
     named = [name for name in dict.fromkeys(names) if name is not None]
     code_of: dict[str | None, int] = {name: code for code, name in enumerate(named)}
@@ -443,7 +443,7 @@ def cell_codes(
     return text_array(labels).take(number_array(codes, null=codes < 0)), codes
 
 
-def _cells_of(elements: Elements, items: list[Any], *, public: bool) -> list[Hashable | None]:
+def _item_cells(elements: Elements, items: list[Any], *, public: bool) -> list[Hashable | None]:
     if elements.mapping is not None:
         return list(map(elements.mapping.get, items))
     if public:

@@ -54,7 +54,7 @@ class UnitRows:
 
         A unit with c rows in a cell of columns B adds ``coefficients[B]``·c² for it.
         """
-        one = IntPair.of(np.array([sum(coefficients.values())]))
+        one = IntPair.create(np.array([sum(coefficients.values())]))
         high, low = (np.repeat(part, self.lengths.size) for part in (one.high, one.low))
         several = (self.lengths > 1) & (self.lengths <= MOST_ROWS)
 
@@ -116,7 +116,7 @@ class IntPair:
     low: IntArray
 
     @staticmethod
-    def of(low: IntArray, high: IntArray | int = 0) -> IntPair:
+    def create(low: IntArray, high: IntArray | int = 0) -> IntPair:
         """Return integers, with lower halves that may be outside of [0, 2^26)."""
         return IntPair(np.asarray(high + (low >> _HALF)), low & ((1 << _HALF) - 1))
 
@@ -161,7 +161,7 @@ def _squared_norms(
         # Below 2^35 · 2^26 each, because all coefficients add up to less than 2^35.
         high += coefficient * (squares >> _HALF)
         low += coefficient * (squares & ((1 << _HALF) - 1))
-    return IntPair.of(low, high)
+    return IntPair.create(low, high)
 
 
 def _keys(

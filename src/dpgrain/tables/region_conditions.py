@@ -64,7 +64,7 @@ class TableColumns(Protocol):
     def read_as(self, column: str) -> str:
         """Return the type that a column is read as."""
 
-    def value_of_label(self, label: Any, column: str, role: str) -> int | str:
+    def label_value(self, label: Any, column: str, role: str) -> int | str:
         """Return the value of a column for a public label."""
 
 
@@ -107,7 +107,7 @@ def _side(table: TableColumns, column: str, value: Any) -> Side:
             "filter(…)."
         )
     if column in table.days:
-        return _side_of_days(table, column, value)
+        return _date_side(table, column, value)
     stated, timed = _parts(value), table.schema[column] in (DAY, *TIMES)
     missing, parts = None in stated, [part for part in stated if part is not None]
     kind = table.read_as(column)
@@ -119,12 +119,12 @@ def _side(table: TableColumns, column: str, value: Any) -> Side:
         parts = list(map(_interval, parts))
     if any(isinstance(part, tuple) for part in parts):
         return Side(column, _numbers(table, column, parts), missing, kind)
-    labels = [table.value_of_label(part, column, "where contains") for part in parts]
-    _warn_of_periods(column, labels)
+    labels = [table.label_value(part, column, "where contains") for part in parts]
+    _warn_about_periods(column, labels)
     return Side(column, _contiguous(labels) or LabelSet(tuple(labels)), missing, kind)
 
 
-def _warn_of_periods(column: str, labels: Sequence[int | str]) -> None:
+def _warn_about_periods(column: str, labels: Sequence[int | str]) -> None:
     """Warn about a label that looks like a month or a date in a column of text."""
     for label in labels:
         if isinstance(label, str) and _MONTH_OR_DAY.fullmatch(label):
@@ -137,7 +137,7 @@ def _warn_of_periods(column: str, labels: Sequence[int | str]) -> None:
             )
 
 
-def _side_of_days(table: TableColumns, column: str, value: Any) -> Side:
+def _date_side(table: TableColumns, column: str, value: Any) -> Side:
     """Return the timestamps of dates, from the first midnight to the midnight after the last date."""
     stated, day = _parts(value), table.days[column]
     ends = [_interval(part) for part in stated if part is not None]
@@ -226,7 +226,7 @@ def _numbers(table: TableColumns, column: str, parts: Sequence[Any]) -> Span:
             "or list its values."
         )
     low, high = (
-        None if end is None else table.value_of_label(end, column, "where contains")
+        None if end is None else table.label_value(end, column, "where contains")
         for end in (first, last)
     )
     assert not isinstance(low, str)  # noqa: S101 - keys of a column of integers are integers

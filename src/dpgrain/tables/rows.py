@@ -46,8 +46,7 @@ from dpgrain.tables.sources.column_types import (
 )
 from dpgrain.tables.sources.day_columns import DayColumnSource
 from dpgrain.tables.sources.distinct_rows import DistinctRows
-from dpgrain.tables.sources.region_source import RegionSource, all_rows
-from dpgrain.tables.sources.source import RowSource, SourceWrapper
+from dpgrain.tables.sources.source import RegionSource, RowSource, SourceWrapper, all_rows
 from dpgrain.tables.sources.typed_columns import TypedSource
 
 
@@ -129,7 +128,7 @@ class TableRows:
         """
         self.require_new(name)
         self.require_key(of, "of")
-        elements = self.partition_of(of, by)
+        elements = self.resolve_partition(of, by)
         if elements.missing == "error":
             raise ParameterError(
                 "missing='error' requires a public domain, which a column does not have; use "
@@ -142,7 +141,7 @@ class TableRows:
         """Return the rows with other fields, each derived from one row or one person's rows."""
         return replace(self, **parts, provenance=after_derivation(self.provenance))
 
-    def partition_of(self, of: str, by: Any) -> Elements:
+    def resolve_partition(self, of: str, by: Any) -> Elements:
         """Return the partition of a column's values, from any argument of :meth:`with_cells`."""
         elements, kind = as_elements(by), self.schema[of]
         if elements.period is not None and kind != DAY:
@@ -248,7 +247,7 @@ class TableRows:
         rows = self
         for name, text in stated.items():
             rows.require_new(name)
-            expression = CompiledExpression.parse(text, rows.own_columns)
+            expression = CompiledExpression.parse(text, rows.base_columns)
             rows = rows._derived(name, expression)
         return rows
 
@@ -272,7 +271,7 @@ class TableRows:
         >>> rows.filter("paid > 10").filters
         ('paid > 10',)
         """
-        return self._filtered(compile_condition(condition, self.own_columns))
+        return self._filtered(compile_condition(condition, self.base_columns))
 
     def distinct(self, columns: str | Sequence[str] = "*") -> Self:
         """Return the table without repeated rows.
@@ -327,7 +326,7 @@ class TableRows:
                     f"{rows.cells[name].of!r}, or create the column with derive.",
                     name="columns",
                 )
-        kinds = {name: kind for name, kind in rows.own_columns.items() if is_readable(kind)}
+        kinds = {name: kind for name, kind in rows.base_columns.items() if is_readable(kind)}
         keys = tuple(dict.fromkeys([self.user, *stated])) if stated else ()
         source = DistinctRows(rows.source, kinds, tuple(key for key in keys if key is not None))
         return rows.replaced(source=source, schema={**kinds, **dict.fromkeys(rows.cells, TEXT)})
@@ -388,7 +387,7 @@ class TableRows:
             )
 
     @property
-    def own_columns(self) -> dict[str, str]:
+    def base_columns(self) -> dict[str, str]:
         """Types of the columns that expressions can use: all except columns of cells."""
         return {name: kind for name, kind in self.schema.items() if name not in self.cells}
 
@@ -509,10 +508,10 @@ class TableRows:
         period = calendar_period(self.derived[column].node) if column in self.derived else None
         return period is not None and period[0] == "month"
 
-    def value_of_label(self, label: Any, column: str, role: str) -> int | str:
+    def label_value(self, label: Any, column: str, role: str) -> int | str:
         """Return the value of a column for a public label, by :mod:`dpgrain.inputs.labels`."""
         result: int | str | None
-        form = _form_of(self.schema[column])
+        form = _key_form(self.schema[column])
         if self.is_integer(column):
             result = as_integer(label)
         elif column in self.cells and not isinstance(label, str):
@@ -537,7 +536,7 @@ class TableRows:
         kinds = set(map(type, labels))
         if self.is_integer(column):
             return kinds == {int} and _fit_a_column(labels)
-        if kinds != {str} or _form_of(self.schema[column]) is not None:
+        if kinds != {str} or _key_form(self.schema[column]) is not None:
             return False
         return column in self.cells or not any_long(labels)
 
@@ -545,11 +544,11 @@ class TableRows:
         """Return the keys of a column for public labels, the same list if all are keys already."""
         if self.are_keys(labels, column):
             return labels
-        return [self.key_of(label, column, role) for label in labels]
+        return [self.label_key(label, column, role) for label in labels]
 
-    def key_of(self, label: Any, column: str, role: str) -> int | str:
+    def label_key(self, label: Any, column: str, role: str) -> int | str:
         """Return the key of a column for a public label: for a long text, its shortened label."""
-        result = self.value_of_label(label, column, role)
+        result = self.label_value(label, column, role)
         if isinstance(result, int) or column in self.cells:
             return result
         return stated_label(result)
@@ -648,7 +647,7 @@ _PERIOD = re.compile("[0-9]{4}(-(0[1-9]|1[0-2]))?")
 _TRUTHS = _KeyForm(re.compile("true|false"), "booleans", "write true and false")
 
 
-def _form_of(kind: str) -> _KeyForm | None:
+def _key_form(kind: str) -> _KeyForm | None:
     """Return the format of keys of this type; None for any text."""
     if kind in ALL_INTEGERS:
         return _INTEGER

@@ -81,7 +81,7 @@ class SharedTable:
         return {**self.rows.input_schema(), **owners}
 
     @staticmethod
-    def of(
+    def create(
         rows: UserTable, owners: Sequence[str], n_users: int | None, types: Mapping[str, str] | None
     ) -> SharedTable:
         """Return the table of records with columns of owners.
@@ -168,27 +168,27 @@ class SharedTable:
 
         See :meth:`UserTable.derive`.
         """
-        return self._of_rows(self.rows.derive(columns, **more))
+        return self._with_rows(self.rows.derive(columns, **more))
 
     def with_expressions(self, *names: Any) -> SharedTable:
         """Return the table with a column for each expression, named by its text."""
-        return self._of_rows(self.rows.with_expressions(*names))
+        return self._with_rows(self.rows.with_expressions(*names))
 
     def filter(self, condition: str, /) -> SharedTable:
         """Return the rows that satisfy a condition; see :meth:`UserTable.filter`."""
-        return self._of_rows(self.rows.filter(condition))
+        return self._with_rows(self.rows.filter(condition))
 
     def where(self, columns: Mapping[str, Any] | None = None, /, **more: Any) -> SharedTable:
         """Return the rows of a public region; see :meth:`UserTable.where`."""
-        return self._of_rows(self.rows.where(columns, **more))
+        return self._with_rows(self.rows.where(columns, **more))
 
     def with_cells(self, name: str, of: str, by: Any) -> SharedTable:
         """Return the table with a column of cells; see :meth:`UserTable.with_cells`."""
-        return self._of_rows(self.rows.with_cells(name, of, by))
+        return self._with_rows(self.rows.with_cells(name, of, by))
 
     def with_days(self, name: str, of: str, zone: str | None = None) -> SharedTable:
         """Return the table with a column of days; see :meth:`UserTable.with_days`."""
-        return self._of_rows(self.rows.with_days(name, of, zone))
+        return self._with_rows(self.rows.with_days(name, of, zone))
 
     def check(
         self,
@@ -265,7 +265,7 @@ class SharedTable:
             "person's part."
         )
 
-    def _of_rows(self, rows: UserTable) -> SharedTable:
+    def _with_rows(self, rows: UserTable) -> SharedTable:
         return replace(self, rows=rows)
 
     # -- what is read --
@@ -298,7 +298,7 @@ class SharedTable:
             cell = _codes(pc.index_in(cells, value_set=groups.columns[0]))
             complete &= cell >= 0
         row, person = self._owners(columns, count)
-        return OwnedRows.of(row, person, complete, cell, len(groups), number)
+        return OwnedRows.create(row, person, complete, cell, len(groups), number)
 
     def _data_column(self, key: str) -> str:
         """Return the data column of a key: the source of its cells."""

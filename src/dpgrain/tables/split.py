@@ -61,3 +61,30 @@ class Present:
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:  # noqa: ARG002
         """Return the keys, and None for totals of 1."""
         return keys, None
+
+
+@dataclass(frozen=True)
+class OfAllGroups:
+    """The additions of another split to one set of coordinates, for records of any group.
+
+    Args:
+        split: the other split.
+        item_bits: number of bits of a coordinate in the keys.
+    """
+
+    split: Split
+    item_bits: int
+
+    @property
+    def corners(self) -> int:
+        """Number of coordinates."""
+        return self.split.corners
+
+    @property
+    def unit(self) -> float:
+        """Value of one count."""
+        return self.split.unit
+
+    def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
+        """Return the keys of common coordinates, and the additions to them."""
+        return self.split(keys >> self.item_bits << self.item_bits, values)

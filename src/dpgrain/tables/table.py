@@ -17,7 +17,7 @@ from dpgrain.inputs.labels import Key, key
 from dpgrain.scope.provenance import after_derivation, combine
 from dpgrain.tables.domain import listed_values
 from dpgrain.tables.engines.check import check, format_counts
-from dpgrain.tables.engines.derived_columns import CompiledExpression, nested_sources
+from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.engines.joins import UserJoin, join_public
 from dpgrain.tables.engines.memory import MIN_BYTES
 from dpgrain.tables.engines.per_user import (
@@ -35,6 +35,7 @@ from dpgrain.tables.shared_table import SharedTable, drop_unreadable_owners
 from dpgrain.tables.sources.csv_files import CsvFiles
 from dpgrain.tables.sources.csv_rows import UTF8
 from dpgrain.tables.sources.read_arguments import resolve_address, source_provenance
+from dpgrain.tables.sources.source import nested_sources
 from dpgrain.tables.sources.typed_columns import TypedSource, with_types
 
 # Prefix of the ids of users that are not text.
@@ -146,7 +147,7 @@ class UserTable(TableRows):
         >>> list(people.schema)
         ['who', 'visits', 'spent', 'at_a', 'each']
         """
-        source = PerUser.of(self, by, numbers)
+        source = PerUser.create(self, by, numbers)
         parts: dict[str, Any] = {"cells": {}, "days": {}, "derived": {}, "filters": ()}
         return self.replaced(source=source, schema=source.columns(), labels=source.labels, **parts)
 
@@ -224,7 +225,7 @@ class UserTable(TableRows):
         >>> visits.join(people).schema
         {'who': 'BIGINT', 'cost': 'DOUBLE', 'born': 'BIGINT'}
         """
-        pairing = UserJoin.of(self, others, columns, pairs)
+        pairing = UserJoin.create(self, others, columns, pairs)
         if self.distributed != others.distributed:
             raise ParameterError(
                 "join requires both tables in the same engine; read both with Spark, or both "
@@ -561,7 +562,7 @@ def read(
         engine=engine,
     )
     if owners is not None:
-        return SharedTable.of(loaded, owners, n_users, types)
+        return SharedTable.create(loaded, owners, n_users, types)
     if loaded.user is not None:
         loaded.require_key(loaded.user, "user")
     return loaded

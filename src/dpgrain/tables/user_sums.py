@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,12 +15,11 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import DataError
 from dpgrain.tables.arrow_arrays import number_array
 from dpgrain.tables.blocks import UnitBlocks
-from dpgrain.tables.dictionary import Dictionary, GroupCells
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.engines.kernel import Grid, KeyLayout, Pools, Routes
 from dpgrain.tables.engines.protocol import Engine, Summed, Users
-from dpgrain.tables.groups import Groups
-from dpgrain.tables.split import Split
+from dpgrain.tables.groups import Dictionary, GroupCells, Groups
+from dpgrain.tables.split import OfAllGroups, Split
 
 # Maximum range of integer items that are all listed.
 _MOST_LISTED_ITEMS = 1 << 21
@@ -40,7 +41,8 @@ def candidate_groups(engine: Engine, keys: Sequence[str], value: str | None = No
 class UserContributions:
     """Contributions of users to groups; each method reads the rows at most once.
 
-    All results are private and need noise before publication.
+    All results are private and need noise before publication. With ``joined``, the groups only
+    select rows, and have common coordinates: the corners of the split.
     """
 
     def __init__(
@@ -52,9 +54,15 @@ class UserContributions:
         value: str | None = None,
         split: Split | None = None,
         wider: UserContributions | None = None,
+        *,
+        joined: bool = False,
     ) -> None:
         self._engine, self._blocks, self._value, self._split = engine, blocks, value, split
         self._unit = 1.0 if split is None else split.unit
+        corners = 1 if split is None else split.corners
+        if joined:
+            # Codes for the common coordinates, although no group has all of them.
+            corners = math.ceil(corners / max(len(groups), 1))
         # The group or another column determines the cell.
         shared = blocks.block == "element" and blocks.key is None
         self._cell_column = blocks.cell_column if shared else None
@@ -62,8 +70,12 @@ class UserContributions:
             groups,
             cells,
             cell_column=self._cell_column,
-            corners=1 if split is None else split.corners,
+            corners=corners,
         )
+        self._coordinates = self.dictionary.layout.items
+        if joined and split is not None:
+            self._split = OfAllGroups(split, self.dictionary.layout.item_bits)
+            self._coordinates = split.corners
         self._read_users: Users | None = None if wider is None else wider._narrowed(self.dictionary)
         # Checksum of the rows of a first round.
         self._mark: int | None = None
@@ -75,11 +87,11 @@ class UserContributions:
         unit = self._unit
         if self._blocks.block == "record":
             adds = _BoundKernel(_record_sum, (grid,), {"unit": unit, "indicator": indicator})
-            return self._records().accumulate(adds, (self.dictionary.layout.items,))
+            return self._records().accumulate(adds, (self._coordinates,))
         return self._clipped(
             kernel.clipped_sum,
             grid,
-            (self.dictionary.layout.items,),
+            (self._coordinates,),
             unit=unit,
             indicator=indicator,
             max_items=max_items,
@@ -150,6 +162,20 @@ class UserContributions:
         return self._clipped(
             kernel.norm_histogram, edges, shape, norm=norm, unit=unit, indicator=indicator
         )
+
+    def directions(self, edges: FloatArray, units: Grid) -> IntArray:
+        """Add blocks scaled to norm 1 by coordinate and bin of norm, in steps of ``units``."""
+        shape = (self._coordinates, edges.size)
+        return self._clipped(kernel.directions, edges, shape, units=units, unit=self._unit)
+
+    def with_factors(self, factors: FloatArray) -> UserContributions:
+        """Return the same contributions, with those to each of the (groups,) times a factor."""
+        # Both read the same rows.
+        self._users()
+        result, known = copy.copy(self), self.dictionary
+        layout = replace(known.layout, factors=np.repeat(factors, known.corners))
+        result.dictionary = replace(known, layout=layout)
+        return result
 
     def pooled_counts(
         self, pools: Pools, norm: Literal["l2", "l1"], *, indicator: bool = False

@@ -132,7 +132,7 @@ class EngineRow(NamedTuple):
     w: float | None
 
 
-def topic_of(item: str) -> str:
+def item_topic(item: str) -> str:
     """Return the topic of an item; a public function that fails on one item."""
     if item == "é":
         raise ValueError(item)
@@ -172,7 +172,7 @@ def cell_of(row: EngineRow, column: str) -> str | int | None:
     if column == "topic":
         if row.item is None:
             return None
-        return "own: é" if row.item == "é" else topic_of(row.item)
+        return "own: é" if row.item == "é" else item_topic(row.item)
     known: str | int | None = getattr(row, column)
     return known
 
@@ -212,7 +212,7 @@ class EngineContract:
         ]
         source = pa.table(arrays, schema=SCHEMA)
         table: UserTable = read(source, **{"user": "who", "engine": self.engine, **options})
-        table = table.with_cells("topic", of="item", by=topic_of)
+        table = table.with_cells("topic", of="item", by=item_topic)
         few = Elements.from_mapping({"a": "x", "b": "x"}, missing="drop")
         return table.with_cells("few", of="item", by=few)
 
@@ -278,7 +278,7 @@ class EngineContract:
         rng = np.random.default_rng(3)
         with self.both(some_rows(2)) as (one, two):
             for unit in ("item", "topic", "two items"):
-                blocks = UnitBlocks.of_unit(UNITS[unit], self.table([]), ["item"])
+                blocks = UnitBlocks.for_unit(UNITS[unit], self.table([]), ["item"])
                 whole = _coded(two, blocks, names)
                 assert _coded(one, blocks, names) == whole, unit
                 part = rng.permutation(names)[:9].tolist()
@@ -410,7 +410,7 @@ class EngineContract:
             assert len(engine.distinct(["item", "code"])) == 0
             groups = Groups.of(("item",), [pa.array(["a"])])
             for unit in UNITS.values():
-                blocks = UnitBlocks.of_unit(unit, self.table([]), ["item"])
+                blocks = UnitBlocks.for_unit(unit, self.table([]), ["item"])
                 cells = blocks.cells(groups, public=True)
                 data = UserContributions(engine, blocks, groups, cells)
                 assert data.sums(Grid(np.ones(1), 20)).tolist() == [0]
@@ -571,7 +571,7 @@ def _contributions(
     engine: Engine, unit: Unit, keys: Sequence[str], value: str | None = None
 ) -> tuple[UserContributions, list[tuple[Any, ...]]]:
     """Return the contributions to all groups with rows, and the groups in the order of codes."""
-    blocks = UnitBlocks.of_unit(unit, engine.table, keys)
+    blocks = UnitBlocks.for_unit(unit, engine.table, keys)
     groups = candidate_groups(engine, keys, value) if keys else Groups.of((), ())
     split = None if value is None else Weight(2.0**-20)
     data = UserContributions(

@@ -216,14 +216,15 @@ class _Walk:
 
     def __init__(self, module: Any) -> None:
         self._module, self._parts = module, list(module.modules())
+        self._of_modules = {id(each) for part in self._parts for each in _own_containers(part)}
         self._containers: list[Any] = []
         self._tensors: list[Any] = []
         for container in (*map(vars, self._parts), _global_hooks()):
             self._collect(container, set())
         # Most containers are empty dictionaries of hooks, which only need a comparison of sizes.
-        small = [part for part in self._containers if 0 < len(part) <= _MOST_ENTRIES]
-        views = [part.values() for part in small if isinstance(part, Mapping)]
-        self._iterables = [*small, *views]
+        filled = [part for part in self._containers if len(part) and self._is_inspected(part)]
+        views = [part.values() for part in filled if isinstance(part, Mapping)]
+        self._iterables = [*filled, *views]
         of_modules = {id(tensor) for part in self._parts for tensor in _own_tensors(part)}
         self._others = [tensor for tensor in self._tensors if id(tensor) not in of_modules]
         self._seen, self._facts = list(self._objects()), self._current_facts()
@@ -257,10 +258,14 @@ class _Walk:
             self._tensors.append(value)
         elif isinstance(value, list | tuple | Set | Mapping) and id(value) not in inside:
             self._containers.append(value)
-            if len(value) <= _MOST_ENTRIES:
+            if self._is_inspected(value):
                 parts = chain(value, value.values()) if isinstance(value, Mapping) else value
                 for part in parts:
                     self._collect(part, {*inside, id(value)})
+
+    def _is_inspected(self, container: Any) -> bool:
+        """Return True if a walk visits the items, as it does for any number of layers."""
+        return len(container) <= _MOST_ENTRIES or id(container) in self._of_modules
 
     def _objects(self) -> Iterator[Any]:
         """Return all objects with an identity that must not change."""
@@ -278,6 +283,11 @@ class _Walk:
             [(t.dtype, t.dim(), t.requires_grad) for t in self._tensors],
             [tensor._version for tensor in self._others],
         )
+
+
+def _own_containers(part: Any) -> tuple[Any, ...]:
+    """Return the attributes, layers, parameters and buffers of a module itself."""
+    return vars(part), part._modules, part._parameters, part._buffers
 
 
 def _own_tensors(part: Any) -> Iterator[Any]:

@@ -14,9 +14,8 @@ from dpgrain.means import Mean
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Promise, Query
 from dpgrain.publishing.draws import CountedSource
-from dpgrain.publishing.entry_point import published
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.publish import before_resuming
+from dpgrain.publishing.publish import before_resuming, published
 from dpgrain.torch import resumption
 from dpgrain.torch.adaptive_clipping import AdaptiveNorm
 from dpgrain.torch.checkpoint import Checkpoint, RunPlan
@@ -213,7 +212,7 @@ class PrivacyEngine:
             promise = Promise(unit, 1.0, target_delta, self._relation)
             options.check_omitted(target_epsilon=target_epsilon, share=share)
         places = getattr(mean, "fresh", False)
-        labels = LabelledRows.of(len(dataset), users, elements, unit, places=places)
+        labels = LabelledRows.create(len(dataset), users, elements, unit, places=places)
         run = Run(
             module,
             optimizer,
@@ -384,7 +383,7 @@ class PrivacyEngine:
         promise = Promise(unit, 1.0, plan.guarantee.delta, plan.guarantee.relation)
         step_plan = StepPlan(promise, plan.mean, plan.rule)
         records = RunRecords(
-            dataset, LabelledRows.of(len(dataset), users, elements, unit), max_rows, collate_fn
+            dataset, LabelledRows.create(len(dataset), users, elements, unit), max_rows, collate_fn
         )
         guarantee = replace(records.guarantee(step_plan), private=source.private)
         resumption.check_labels(plan, guarantee, users, elements)

@@ -69,6 +69,8 @@ SENTENCES = MappingProxyType(
         "{:.0%} of the budget",
         "shared-bounds": "clipping bounds between {:,.6g} and {:,.10g}, chosen privately per "
         "cell with {:.0%} of the budget, in part from joint counts of similar cells",
+        "scaled-bounds": "a clipping bound between {:,.6g} and {:,.10g}, and a factor on it of "
+        "1/256 to 1 per group, chosen privately with {:.0%} of the budget",
         "clipping-bound": "the clipping bound {:,.6g}",
         "scaled-bound": "the clipping bound {:,.6g} × {:,.6g} = {:,.6g}",
         "unclipped": "each {} adds at most {:,.6g}",

@@ -18,6 +18,7 @@ from dpgrain.units import Element, Record, Unit
 if TYPE_CHECKING:
     from dpgrain.gradients.norms import NormHistogram
     from dpgrain.learn.model import LinearModel
+    from dpgrain.learn.rounds import History
 
 #: Coverage of intervals.
 COVERAGE = (
@@ -188,7 +189,7 @@ def explain_fit(model: LinearModel) -> dict[str, str]:
     facts = {
         "value": _describe_coefficient(model),
         "Weights": describe_model_weights(model),
-        "Step": _describe_step(model),
+        "Step": _describe_model_step(model),
         "Clipping": " ".join(describe_clipping(model)),
         "Ridge": ridge if config.l2 else "",
         "Labels": " ".join(_describe_labels(model)),
@@ -249,22 +250,25 @@ def _describe_coefficient(model: LinearModel) -> str:
 
 def describe_model_weights(model: LinearModel) -> str:
     """Describe the average that the coefficients of a fitted model describe."""
-    most = model.fitted_.max_records
+    return describe_weights(model.config_.promise.unit, model.fitted_.max_records)
+
+
+def describe_weights(unit: Unit, most: int | None, verb: str = "the coefficients describe") -> str:
+    """Describe the average that parameters describe, for users of equal weight or by records."""
     if most is None:
-        return describe_population(model.config_.promise.unit)
+        return describe_population(unit).replace("the coefficients describe", verb)
     return (
-        f"Every user is weighted by their number of records, of which at most {most:,} count: the "
-        f"coefficients describe the average record, up to {most:,} per user"
+        f"Every user is weighted by their number of records, of which at most {most:,} count: {verb} "
+        f"the average record, up to {most:,} per user"
         f"{'' if most == 1 else ', not the average person'}."
     )
 
 
-def _describe_step(model: LinearModel) -> str:
+def describe_step(most: int | None, share: float | None, n_users: int, ridge: float = 0.0) -> str:
     """Describe the effective step and ridge of a fit weighted by records."""
-    most, share, ridge = model.fitted_.max_records, model.fitted_.mean_weight, model.config_.l2
     if most is None:
         return ""
-    weight = f"the mean of min(records, {most:,})/{most:,} over the {model.n_users_:,} users"
+    weight = f"the mean of min(records, {most:,})/{most:,} over the {n_users:,} users"
     known = "" if share is None else f" (about {share:.2g})"
     text = (
         f"Sums are divided by the number of users, so the effective step is the step times {weight}"
@@ -273,6 +277,14 @@ def _describe_step(model: LinearModel) -> str:
         return f"{text}{known}."
     effective = "" if share is None else f", about {ridge / share:.2g} in all"
     return f"{text}{known}, and the effective ridge is {ridge:g} divided by it{effective}."
+
+
+def _describe_model_step(model: LinearModel) -> str:
+    """Describe the effective step and ridge of a fitted model; empty for equal weights."""
+    fitted = model.fitted_
+    if fitted.max_records is None:
+        return ""
+    return describe_step(fitted.max_records, fitted.mean_weight, model.n_users_, model.config_.l2)
 
 
 def describe_population(unit: Unit) -> str:
@@ -327,7 +339,7 @@ def fit_warnings(model: LinearModel) -> tuple[str, ...]:
     """Return doubts about a fit as a whole: early stopping, or suspicious norms."""
     fitted = model.fitted_
     if fitted.history.ended:
-        return (fitted.history.ended,)
+        return (ended_text(fitted.history),)
     if not fitted.norms:
         return ()
     # A row without error also has a zero gradient; few rows have one both at the start and later.
@@ -385,3 +397,46 @@ def _scale_warning(model: LinearModel, norms: Sequence[NormHistogram]) -> tuple[
                 "inaccurate; divide each feature by a public number, so that it is between −1 and 1.",
             )
     return ()
+
+
+def start_warning(noise: float, dimension: int, largest: float, ratio: float) -> str:
+    """Warn if noise exceeds ``ratio`` times the mean gradient of isotropic records; else empty.
+
+    ``noise`` is the standard deviation of a coordinate of the mean of all gradients, and
+    ``largest`` the largest norm of a gradient. Records of isotropic features have a mean gradient
+    of norm at most ``largest``/√d, because E|⟨x, v⟩| ≤ ‖x‖/√d.
+    """
+    total, signal = noise * math.sqrt(dimension), largest / math.sqrt(dimension)
+    if total <= ratio * signal:
+        return ""
+    return (
+        f"the fit will probably not improve on its start: the noise of all rounds together has norm "
+        f"{total:.2g}, and the mean gradient of {dimension} independent features has norm "
+        f"{signal:.2g} at most; use more users, a larger epsilon, fewer features"
+    )
+
+
+def slope_warning(clip: float, slope: float) -> str:
+    """Return the warning of a clipping bound of at most half of the largest slope of a loss."""
+    return (
+        f"clip = {clip:g} is at most half of the largest slope of the loss, {slope:g}: only the "
+        "direction of the gradients of users with few records matters, which biases coefficients "
+        "for any number of users. Omit clip to choose it privately."
+    )
+
+
+def ended_text(history: History) -> str:
+    """Describe the round in which a run stopped; empty if it did not."""
+    if not history.ended:
+        return ""
+    done = len(history.points)
+    result = "the starting point" if done == 0 else "the result of the earlier rounds"
+    return f"the run ended in round {done + 1:,} of {history.planned:,} and returned {result}"
+
+
+def ended_warning(history: History) -> str:
+    """Return the warning of a run that stopped early, with remedies."""
+    return (
+        f"{ended_text(history)}, because its private mean requires users to agree; use a larger "
+        "radius, more users, a larger ε or another algorithm."
+    )

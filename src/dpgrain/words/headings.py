@@ -23,10 +23,7 @@ class Wording:
     Args:
         name: the words before its subject: "mean of".
         of: the subject: a column, or a few words.
-        by: the grouping keys; empty for one number.
-        lead: the sentence under the heading.
         noun: the word for a group, in the singular.
-        heads: the headings of the keys.
         plural: True if the name has no article.
     """
 
@@ -43,7 +40,7 @@ def release_wording(release: Release) -> Wording:
     """Return the words for a release."""
     statistic, names, heads = release.statistic, release.groups.names, key_headings(release)
     name, lead, plural = statistic.heading, statistic.lead, statistic.plural
-    if statistic.of_items or statistic.of_bins:
+    if statistic.has_items or statistic.has_bins:
         of = quantities.keys_text(release.metadata) or "items"
         return Wording(name, of, "", lead, statistic.noun, heads, plural)
     known, rows = ranks(release), release.metadata.rows

@@ -20,7 +20,7 @@ from dpgrain._formatting import (
     shorten,
     useful_decimals,
 )
-from dpgrain.words.risk_text import privacy_sections
+from dpgrain.words.odds import privacy_sections
 
 if TYPE_CHECKING:
     from dpgrain.means.user_mean import MeanOfUsers

@@ -9,25 +9,41 @@ if TYPE_CHECKING:
     from dpgrain.publishing.release_plan import Expected, Plan
 
 # Factors of the error that are unknown before the release.
-_TIMES = {
-    "": "",
-    "bounds": " × clipping bound (chosen privately)",
-    "range": " × the range of the numbers",
-    "records": ", divided by the number of records",
-    "ranks": " of the rank, divided by the number of records",
-}
-# A clipping bound, for an example of the error.
-_EXAMPLE = 10.0
+_TIMES = {"bounds": " × clipping bound (chosen privately)", "range": " × the range of the numbers"}
+# A clipping bound, and a number of records, for an example of the error.
+_BOUND, _RECORDS = 10, 10_000
 
 
 def expected_text(expected: Expected) -> str:
     """Return the expected error of a number."""
-    size, example = _size(expected.std_error), ""
+    divided = {"records", "ranks"} & {*expected.times}
+    text = _example_of_ratio(expected) if divided else _factors(expected)
+    if expected.threshold is None:
+        return text
+    return f"{text}; published from a noisy count of {expected.threshold:,.3g}"
+
+
+def _factors(expected: Expected) -> str:
+    """Return the error of a count or sum as a multiple of unknown factors."""
+    text = f"±{_size(expected.std_error)}{''.join(_TIMES[each] for each in expected.times)}"
     if expected.times == ("bounds",) and expected.unit:
-        at = _EXAMPLE * expected.std_error
-        example = f"; ±{_size(at)} {expected.unit} for a bound of {_EXAMPLE:g}"
-    named = "" if expected.threshold is None else f"; published from {expected.threshold:,.3g}"
-    return f"±{size}{''.join(_TIMES[each] for each in expected.times)}{example}{named}"
+        text += f"; ±{_size(_BOUND * expected.std_error)} {expected.unit} for a bound of {_BOUND}"
+    return text
+
+
+def _example_of_ratio(expected: Expected) -> str:
+    """Return the error of a mean or rank for an example of the factors, and how it grows."""
+    error, given, grows = expected.std_error / _RECORDS, f"{_RECORDS:,} records", "1"
+    if "bounds" in expected.times:
+        error *= _BOUND
+        given += f" and a clipping bound of {_BOUND}"
+        grows = "the bound (chosen privately)"
+    size = f"±{_size(error)}"
+    if "ranks" in expected.times:
+        size = f"±{100 * error:.3g}% in rank"
+    elif "range" in expected.times:
+        size = f"±{100 * error:.3g}% of the range of the numbers"
+    return f"{size} for {given}; proportional to {grows} ÷ records"
 
 
 def plan_text(plan: Plan) -> str:

@@ -26,19 +26,19 @@ _CAUTIONS = {
     "no-bound": "no contribution exceeded the noise, and the clipping bound is a guess: pass clip= "
     "or a larger epsilon=",
     "mostly-clipped": "at least {:,.0f}% of all contributions were clipped (95% confidence), so people "
-    "with many records count much less than in the statistic of all records: compute a mean for each "
-    "user first (per_user), or pass a larger clip= or epsilon=",
-    "clamped": "values outside of the stated bounds were clamped (at least {:,.2g}%, 95% "
+    "with many records count too little: publish a mean for each user (per_user), or pass a larger "
+    "clip= or epsilon=",
+    "clamped": "values outside of the bounds were clamped (at least {:,.2g}%, 95% "
     "confidence), so the interval may miss the statistic of all values",
-    "far-numbers": "values outside of the chosen range may be a large part of the result: pass "
-    "bounds= or a larger epsilon=",
+    "far-numbers": "rare values outside of the chosen range may be a large part of the result, and a "
+    "larger epsilon= hardly shows them: publish quantiles, or pass bounds= that contain all values",
     "hidden": "no estimate, because no contributions stood out from the noise",
     "clipping": "clipping may matter: see clipped_share",
     "no-estimate": "no estimate, because the noise allows almost any value",
     "no-low": "no lower end, because smaller values may be invisible in the noise",
     "no-high": "no upper end, because larger values may be invisible in the noise",
-    "few-numbers": "almost no numbers were found ({:,.0f} in total, with a standard error of "
-    "{:,.0f}): ask the curator to check the column and its decimal mark (--check)",
+    "few-numbers": "almost no numbers were found ({:,.0f} ± {:,.0f}): ask the curator to check the "
+    "column (--check)",
 }
 # Words for an aggregate of one user's rows, before the column.
 _AGGREGATES = {
@@ -84,7 +84,7 @@ def _first_lines(metadata: ReleaseMetadata) -> dict[str, str]:
         "table": metadata.title,
         "item": keys_text(metadata) or "none: one number over all records",
         "domain": _domain(metadata),
-        "weight": contribution_of_record(metadata),
+        "weight": record_contribution(metadata),
         "bad values": dropped_rows(metadata),
         "user": metadata.user or "none",
         "n_users": "not given" if metadata.n_users is None else f"{metadata.n_users:,}",
@@ -104,7 +104,7 @@ def keys_text(metadata: ReleaseMetadata) -> str:
     return ", ".join(metadata.by)
 
 
-def contribution_of_record(metadata: ReleaseMetadata) -> str:
+def record_contribution(metadata: ReleaseMetadata) -> str:
     """Contribution of a record."""
     if metadata.value is None:
         return _EACH[metadata.each]
@@ -161,7 +161,7 @@ def estimand(metadata: ReleaseMetadata) -> str:
             f"score per {keys_text(metadata)} for ranking, not a number of people: each {whose} adds "
             f"1/√k to each of k items, which are all of its items or {_first_items(metadata)}"
         )
-    if metadata.statistic.of_bins:
+    if metadata.statistic.has_bins:
         return (
             f"number of users by how many values of {keys_text(metadata)}, and how many records, "
             "each has"
@@ -170,7 +170,7 @@ def estimand(metadata: ReleaseMetadata) -> str:
     per = f" per {keys}" if metadata.by else ""
     value = value_text(metadata)
     value = None if value is None else _with_meaning(metadata, value)
-    what = metadata.statistic.estimate_of(value, metadata.rows)
+    what = metadata.statistic.estimate_name(value, metadata.rows)
     if metadata.statistic.holders:
         per, what = "", f"{_holders(metadata)} with each {keys}"
     if what.split()[0] in _COUNTED:
@@ -183,7 +183,7 @@ def estimand(metadata: ReleaseMetadata) -> str:
         per += f", over {_over(metadata)}"
     if (
         limits := metadata.bounds or metadata.found
-    ) is not None and not metadata.statistic.of_parts:
+    ) is not None and not metadata.statistic.has_edges:
         low, high = map(format_limit, limits)
         clamping = f"clamped to [{low}, {high}] (limits chosen privately)"
         what = f"{what} {_clamped(limits) if metadata.bounds else clamping}"
@@ -231,14 +231,14 @@ def _number(metadata: ReleaseMetadata) -> str:
 def _holders(metadata: ReleaseMetadata) -> str:
     """Noun for the units that are counted once per item."""
     # If records are protected, each pair of a user and an item still counts once.
-    pairs = metadata.unit == "record" or (metadata.unit == "element" and metadata.of_own_items)
+    pairs = metadata.unit == "record" or (metadata.unit == "element" and metadata.has_user_items)
     return "users" if pairs and metadata.user else f"{metadata.unit or 'unit'}s"
 
 
 def _element_limit(metadata: ReleaseMetadata) -> str:
     """Remaining elements of a user."""
     assert metadata.max_elements is not None  # noqa: S101 - asked for only then
-    if metadata.of_own_items:
+    if metadata.has_user_items:
         return f"{quantity(metadata.max_elements, 'value')} of {keys_text(metadata)}"
     noun, of, column = metadata.cell.partition(" of ")
     return f"{quantity(metadata.max_elements, noun or 'cell')}{of}{column}"
@@ -254,7 +254,7 @@ def unclipped(metadata: ReleaseMetadata) -> str:
     if metadata.is_weighted:
         return "score"
     limited = metadata.bounds is not None or metadata.range_was_private or metadata.statistic.paired
-    clamped = " of clamped values" if limited and not metadata.statistic.of_parts else ""
+    clamped = " of clamped values" if limited and not metadata.statistic.has_edges else ""
     limit = "" if metadata.max_elements is None else " of kept elements"
     return f"{metadata.statistic.covers}{clamped}{limit}"
 
@@ -276,6 +276,9 @@ def _clipping(metadata: ReleaseMetadata) -> str:
     if metadata.clip.over == "item":
         return f", counting only {_first_items(metadata)} of each {metadata.unit or 'unit'}"
     limit, ends = metadata.clip.bound, metadata.bounds or metadata.found
+    if metadata.clip.over == "group":
+        of = f"of numbers divided by the bound of their {metadata.statistic.noun}"
+        return f"{_scaled(metadata, f'a norm of 1, {of}')}, chosen privately"
     if limit is None and metadata.bound is None:
         per = f" per {_cell(metadata)}" if metadata.clip.over == "cell" else ""
         return f"{_scaled(metadata, f'a bound{per}')}, chosen privately"
@@ -350,22 +353,22 @@ def _joint_norm(metadata: ReleaseMetadata) -> str:
 
 def _groups(metadata: ReleaseMetadata) -> str:
     """Groups of one contribution, in the plural; empty for a contribution to one group."""
-    if metadata.unit == "record" or (metadata.elements and metadata.of_own_items):
+    if metadata.unit == "record" or (metadata.elements and metadata.has_user_items):
         return ""
     if metadata.by:
         return f"{metadata.statistic.noun}s"
-    return "bins" if metadata.statistic.of_parts else ""
+    return "bins" if metadata.statistic.has_edges else ""
 
 
 def _cell(metadata: ReleaseMetadata) -> str:
     """Noun for a cell of the partition: a key, a period or a cell."""
-    noun = keys_text(metadata) if metadata.of_own_items else metadata.cell.partition(" of ")[0]
+    noun = keys_text(metadata) if metadata.has_user_items else metadata.cell.partition(" of ")[0]
     return noun or "cell"
 
 
 def _place(metadata: ReleaseMetadata) -> str:
     """Cell of a contribution to an element; empty without elements."""
-    if metadata.of_own_items:
+    if metadata.has_user_items:
         return f" to each {keys_text(metadata)}"
     if metadata.cells is not None and metadata.cells > 1:
         noun, of, column = (metadata.cell or "cell").partition(" of ")
@@ -402,7 +405,7 @@ def clipping_effect(metadata: ReleaseMetadata) -> str:
     if metadata.clipped is not None:
         most = f"at most {rounded_up(100 * metadata.clipped, 2)}% of {clipped_units(metadata)}"
         return f"{most} were clipped (95% confidence), by an unknown amount"
-    return f"the share of clipped {clipped_units(metadata)} was not estimated"
+    return f"share of clipped {clipped_units(metadata)}: not estimated"
 
 
 def clipped_units(metadata: ReleaseMetadata) -> str:
@@ -414,7 +417,7 @@ def clipped_units(metadata: ReleaseMetadata) -> str:
 
 def share_meaning(metadata: ReleaseMetadata) -> str:
     """Description of the share of clipped units."""
-    own = bool(metadata.elements) and metadata.of_own_items
+    own = bool(metadata.elements) and metadata.has_user_items
     place = f" in the {metadata.statistic.noun}" if metadata.by else ""
     where, groups = "" if own else f" with data{place}", _groups(metadata)
     root = "k" if metadata.noise == "laplace" else "√k"
@@ -423,20 +426,29 @@ def share_meaning(metadata: ReleaseMetadata) -> str:
     return f"95% upper limit on the share of {units}{where} that were clipped{weight}"
 
 
-def clamping_effect(metadata: ReleaseMetadata) -> str:
-    """Effect of a privately chosen range; empty if unknown."""
-    if metadata.statistic.of_parts:
+def clamping_effect(metadata: ReleaseMetadata, *, brief: bool = False) -> str:
+    """Effect of a privately chosen range, or of stated bounds; empty if unknown."""
+    if metadata.statistic.has_edges:
         # A privately chosen range only places edges; it clamps no values.
         return ""
     if metadata.beyond is None and (metadata.bounds is not None or metadata.statistic.paired):
         return "share beyond the stated bounds: not estimated"
     limits = metadata.found or metadata.bounds
-    if limits is None or metadata.beyond is None:
+    if metadata.beyond is None or not (limits or metadata.pair):
         return dict(metadata.told).get("outside of the range", "")
-    low, high = map(format_limit, limits)
+    where = "the stated bounds"
+    if limits:
+        where = f"[{format_limit(limits[0])}, {format_limit(limits[1])}]"
+    if brief:
+        return (
+            f"at most {rounded_up(100 * metadata.beyond, 2)}% of "
+            f"{'pairs' if metadata.pair else 'values'}"
+            f"{', averaged over users,' * (metadata.unit in ('user', 'element'))} were outside "
+            f"{where} and clamped (95% confidence)"
+        )
     values = "values" if metadata.value is None else f"values of {metadata.value}"
-    # Values are counted for all rows, not by group.
-    values += " (also in unlisted groups)" * bool(metadata.by)
+    if metadata.pair:
+        values = f"pairs of {metadata.pair[0]} and {metadata.pair[3]}"
     most = f"at most {rounded_up(100 * metadata.beyond, 2)}% of all {values}"
     if metadata.outside is not None:
         most = f"about {100 * metadata.outside:.2g}%, {most}"
@@ -451,7 +463,7 @@ def clamping_effect(metadata: ReleaseMetadata) -> str:
         most = f"on average over users{each}{limit}, {most} of one user{of}"
         # Each unit's counts of bins are scaled to norm 1: their sum is 1 for the l1 norm only.
         confidence += "; users with varied values weigh more" * (metadata.noise == "gaussian")
-    return f"{most} were outside [{low}, {high}] ({confidence}) and clamped, by an unknown amount"
+    return f"{most} were outside {where} ({confidence}) and clamped, by an unknown amount"
 
 
 def bounds_effect(metadata: ReleaseMetadata) -> str:
@@ -504,7 +516,7 @@ def ranking_effect(metadata: ReleaseMetadata) -> str:
 
 def quantity_name(metadata: ReleaseMetadata) -> str:
     """Name of an estimate, in one or two words."""
-    words = metadata.statistic.estimate_of(value_text(metadata), metadata.rows)
+    words = metadata.statistic.estimate_name(value_text(metadata), metadata.rows)
     return f"weighted {words}" if metadata.is_weighted else words
 
 

@@ -28,6 +28,7 @@ from dpgrain._formatting import (
 )
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.words.guarantee_text import filters
+from dpgrain.words.odds import privacy_sections
 from dpgrain.words.quantities import (
     bounds_effect,
     clamping_effect,
@@ -45,10 +46,9 @@ from dpgrain.words.quantities import (
     unclipped,
     warnings,
 )
-from dpgrain.words.risk_text import privacy_sections
 
 if TYPE_CHECKING:
-    from dpgrain.statistics.clipped_share import ClippedUnits
+    from dpgrain.statistics.intervals import ClippedUnits
     from dpgrain.statistics.release import Release
     from dpgrain.statistics.release_metadata import ReleaseMetadata
 
@@ -59,14 +59,8 @@ _CHOSEN = (
     "this adds noise"
 )
 # Bins of other columns have a width.
-_ONE_INTEGER = (
-    "quantiles are integers: where std_error is 0, the interval contains only one, although others are "
-    "possible"
-)
-_NO_LEAST = (
-    "there is no lower bound for the unclipped total (at_least), because values may be negative: pass "
-    "bounds= from 0 to get one"
-)
+_ONE_INTEGER = "where std_error is 0, the interval is one integer, although others are possible"
+_NO_LEAST = "there is no at_least, because values may be negative: pass bounds= from 0 to get one"
 _COUNTS = ("count", "count_error")
 # Days and months are printed in chronological order …
 _MONTH = re.compile(r"(?<=-[0-9]{2})-01$")
@@ -174,7 +168,7 @@ def _key_order(release: Release) -> IntArray | None:
     keys, order = release.groups.columns[0].to_pylist(), release.groups.order()
     if all(isinstance(key, str) and _DATE.fullmatch(key) is not None for key in keys):
         return order
-    if release.statistic.of_items:
+    if release.statistic.has_items:
         # The largest items are of interest.
         return None
     if has_order(keys):
@@ -266,7 +260,7 @@ _ALL_DIGITS = Context(prec=350)
 
 def key_headings(release: Release) -> tuple[str, ...]:
     """Return the headings of the keys, which describe what :func:`format_keys` prints."""
-    if release.statistic.of_bins:
+    if release.statistic.has_bins:
         return ("counted", "per user")
     if release.statistic.stepped:
         return (*release.key_names[:-1], release.metadata.value or "value")
@@ -279,9 +273,9 @@ def format_keys(release: Release, places: IntArray, *, letters: int) -> list[tup
     columns = [column.to_pylist() for column in release.groups.take(places).columns]
     for place, name in enumerate(release.groups.names):
         if name in release.metadata.months:
-            columns[place] = [_MONTH.sub("", str(key)) for key in columns[place]]
+            columns[place] = list(map(_format_month, columns[place]))
     statistic = release.statistic
-    if statistic.of_bins:
+    if statistic.has_bins:
         values = f"values of {keys_text(release.metadata)}"
         counted = [values if kind == "elements" else kind for kind in columns[0]]
         columns = [counted, format_bins(release, columns[1])]
@@ -294,6 +288,21 @@ def format_keys(release: Release, places: IntArray, *, letters: int) -> list[tup
         columns = [["(all)" if key is None else key for key in column] for column in columns]
     texts = [abbreviate([format_key(key) for key in column], letters) for column in columns]
     return list(zip(*texts, strict=True)) or [()] * len(places)
+
+
+def with_months(release: Release, table: pa.Table) -> pa.Table:
+    """Return the table of a release with months such as 2025-01, as they are printed."""
+    for name, key in zip(release.key_names, release.groups.names, strict=False):
+        if key in release.metadata.months:
+            place = table.column_names.index(name)
+            months = list(map(_format_month, table.column(place).to_pylist()))
+            table = table.set_column(place, name, pa.array(months, pa.string()))
+    return table
+
+
+def _format_month(key: Any) -> str | None:
+    """Format a month by its first day; None for no month."""
+    return None if key is None else _MONTH.sub("", str(key))
 
 
 def format_key(key: Any) -> str:
@@ -340,7 +349,7 @@ def _title(release: Release) -> str:
     metadata = release.metadata
     words = one_line(estimand(metadata))
     words = f"{words[:1].upper()}{words[1:]}"
-    if not release.groups.names or release.statistic.of_bins:
+    if not release.groups.names or release.statistic.has_bins:
         return words
     points = len(release.groups.columns[-1].unique()) if release.statistic.pointwise else 1
     noun = "bin" if release.statistic.binned else release.statistic.noun
@@ -361,16 +370,18 @@ def _title(release: Release) -> str:
 
 
 def notes(release: Release) -> list[str]:
-    """Return at most two notes on this release: the quantity of the intervals, and warnings."""
+    """Return at most two notes on this release: the quantity of the intervals, and warnings.
+
+    They fit in four lines. Facts that are true of every release are in :func:`explanation`.
+    """
     metadata = release.metadata
     if not len(release):
         return [
             "No group passed the threshold: ask the curator to check the columns for unreadable "
             "values (--check), or pass domain= or a larger epsilon=."
         ]
-    parts = [_intervals(release), clipping_effect(metadata), clamping_effect(metadata)]
-    parts.append(dropped_rows(metadata))
-    if has_no_least(release):
+    parts = [_intervals(release), clipping_effect(metadata), clamping_effect(metadata, brief=True)]
+    if lacks_lower_bounds(release) and not np.isnan(release.estimate).all():
         parts.append(_NO_LEAST)
     if np.isnan(release.estimate).any():
         parts.append("blank estimates did not stand out from the noise")
@@ -389,7 +400,7 @@ def _warnings(release: Release) -> str:
 def _clipping_warning(release: Release) -> str:
     """Describe groups with many possibly clipped units, and the remedy; empty for none."""
     units: ClippedUnits | None = getattr(release, "units", None)
-    if units is None or units.is_small.all():
+    if units is None or units.is_small.all() or np.isnan(release.estimate).all():
         return ""
     low, high, many = units.low, units.high, int((~units.is_small).sum())
     if len(release) == 1:
@@ -403,7 +414,7 @@ def _clipping_warning(release: Release) -> str:
     )
 
 
-def has_no_least(release: Release) -> bool:
+def lacks_lower_bounds(release: Release) -> bool:
     """Return True for clipped sums without lower bounds, because their values may be negative."""
     least = getattr(release, "at_least", None)
     return least is not None and bool(np.isnan(least).all()) and len(release) > 0
@@ -420,7 +431,7 @@ def column_meanings(release: Release) -> dict[str, str]:
     metadata, statistic = release.metadata, release.statistic
     facts = {
         "clipping": _clipping(release),
-        "lower bound": _NO_LEAST if has_no_least(release) else "",
+        "lower bound": _NO_LEAST if lacks_lower_bounds(release) else "",
         "rows": dropped_rows(metadata),
         "values": "; ".join(filter(None, (bounds_effect(metadata), clamping_effect(metadata)))),
         "average": _average(release),
@@ -435,13 +446,14 @@ def column_meanings(release: Release) -> dict[str, str]:
     columns = {
         "estimate": f"the {covers(metadata)}, plus noise",
         "std_error": "standard error of the noise",
-        "low, high": _intervals(release).replace(" (low to high)", "").partition("; ")[0],
+        "low, high": _intervals(release).replace(" (low to high)", ""),
         "at_least": f"95% lower bound for the unclipped {unclipped(metadata)}. No private release can "
         "give an upper bound, because one person may contribute any amount",
         "count": _count(release),
         "count_error": "standard error of count",
         "clipped_share": f"{share_meaning(metadata)}; a small share may have a large part of the "
         "unclipped total",
+        "clip": f"clipping bound of the {statistic.noun}, for users with data only in it",
     }
     if statistic.ratio:
         columns["estimate"] = f"the {covers(metadata)}, computed from noisy sums"
@@ -459,37 +471,26 @@ def column_meanings(release: Release) -> dict[str, str]:
 
 def _intervals(release: Release) -> str:
     """Describe the quantity of the intervals and the limits."""
-    metadata, known = release.metadata, extra_columns(release)
+    metadata = release.metadata
     text = f"95% interval (low to high) for the {covers(metadata)}"
     if metadata.statistic.stepped:
         text = f"95% band (low to high) for all {covers(metadata)}s of a group at once"
     if metadata.processed:
         text = f"approximate {text}, after post-processing ({post_processing(metadata)})"
-    if metadata.statistic.holders:
-        text += "; it ignores the ranking, which raises the largest slightly"
     if metadata.widened:
-        text += "; it covers the noise and twice the likely effect of clamping"
-        text += f", not the {_CLIPPING_OF[metadata.statistic.ratio]}" * metadata.is_clipped
+        text += "; it covers the noise and the likely effect of "
+        ratio = metadata.statistic.ratio and metadata.chosen
+        text += "clamping and clipping" if ratio else "clamping"
+        text += ", not the clipping" * (metadata.is_clipped and not ratio)
     elif limits := _limits(metadata):
         text += f"; it covers the noise only, not the {limits}"
-    if "at_least" in known:
-        text += f"; at_least: 95% lower bound for the unclipped {unclipped(metadata)}"
-    if "clipped_share" in known:
-        text += f"; clipped_share: {share_meaning(metadata)}"
-    if "count" in known:
-        text += f"; count: {_count(release)}"
     return text
-
-
-# Effect of clipping on ratios, or not.
-_CLIPPING_OF = {False: "clipping", True: "clipping (which lets users with many records count less)"}
 
 
 def _limits(metadata: ReleaseMetadata) -> str:
     """Name the limits outside of the intervals."""
     clamped = "clamping" if "clamped" in unclipped(metadata) else ""
-    clipping = _CLIPPING_OF[metadata.statistic.ratio] if metadata.is_clipped else ""
-    return " and ".join(filter(None, (clamped, clipping)))
+    return " and ".join(filter(None, (clamped, "clipping" * metadata.is_clipped)))
 
 
 def _count(release: Release) -> str:
@@ -511,9 +512,14 @@ def _clipping(release: Release) -> str:
     chosen = metadata.chosen and not metadata.statistic.ratio
     more = sentence(_CHOSEN.format(unclipped=unclipped(metadata))) if chosen else ""
     bounds = getattr(release, "clip", np.zeros(0))
-    bound = (
-        f"the chosen bound is {format_limit(bounds[0])}" if chosen and len(set(bounds)) == 1 else ""
-    )
+    bound = ""
+    if chosen and len(set(bounds)) == 1:
+        bound = f"the chosen bound is {format_limit(bounds[0])}"
+    elif chosen and metadata.clip is not None and metadata.clip.over == "group":
+        low, high = format_limit(min(bounds)), format_limit(max(bounds))
+        bound = (
+            f"the chosen bounds per {metadata.statistic.noun}, in column clip, are {low} to {high}"
+        )
     parts = map(
         sentence,
         (bound, clipping_effect(metadata), clipping_examples(metadata), more),
@@ -528,14 +534,15 @@ def _average(release: Release) -> str:
     if release.metadata.rows == "people":
         return "the numbers describe the average person"
     return (
-        "the numbers describe the average record, not the average person; if a few people have "
-        "extreme values, the unclipped quantity can be far outside of the interval"
+        "the numbers describe the average record, not the average person, and clipping lets people "
+        "with many records count less; if a few people have extreme values, the unclipped quantity "
+        "can be far outside of the interval"
     )
 
 
 def _long_labels(release: Release) -> str:
     """Describe labels of long texts, if the release has any."""
-    letters = release.groups.beginning_of_long_labels
+    letters = release.groups.long_label_prefix
     if letters is None:
         return ""
     return f"a long text is shown as its first {letters} characters, … and its SHA-256 hash"

@@ -89,7 +89,6 @@ def test_no_pair_near_an_ideal_one_costs_more(seed: int) -> None:
         for epsilon, delta in asked.items():
             assert hockey(p, q, epsilon) <= delta * (1 + 1e-9)
         largest = max(largest, hockey(p, q, claimed))
-    # Some pair needs the whole charge.
     assert largest == pytest.approx(asked[claimed], rel=1e-6)
 
 
@@ -102,7 +101,6 @@ def test_composed_it_covers_pairs_composed(variation: float) -> None:
         exact = hockey(*both, epsilon)
         assert exact <= apart.delta(epsilon) <= exact + 12 * variation + 2e-3
         assert exact <= together.delta(epsilon)
-        # Unchanged pairs stay below.
         assert exact > hockey(*still, epsilon)
 
 

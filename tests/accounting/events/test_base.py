@@ -94,7 +94,6 @@ ADDED = [name for name, event in EVENTS.items() if event.level == "element"]
 
 
 def closed(event: Event, **asked: Any) -> bool:
-    """Whether nothing is composed numerically."""
     names = {"relation": "zero_out", **asked}
     return not event.loss(**names).pairs
 
@@ -130,7 +129,6 @@ def test_every_type_is_read_by_a_fresh_process() -> None:
     for name in homes.values():
         words = [sys.executable, "-c", code, one_each[name]]
         assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "True\n"
-    # And of each such module every kind.
     for name, kind in Event._kinds.items():
         if kind.__module__.startswith("dpgrain.") and kind.__module__ != Event.__module__:
             assert events_module._HOMES[name] == kind.__module__
@@ -329,7 +327,6 @@ def test_bounds_enclose_the_answer(event: Event) -> None:
     for relation in RELATIONS:
         lower, upper = event.epsilon(DELTA, relation=relation, bounds=True)
         assert upper == event.epsilon(DELTA, relation=relation)
-        # A curve that is only known from above has no lower bound.
         only_above = "SelectBest" in kinds(event) or event in FROM_ABOVE
         least = 0.0 if only_above else 0.99 * upper
         assert least <= lower <= upper

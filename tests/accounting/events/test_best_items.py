@@ -150,7 +150,6 @@ def test_composed_claims_are_valid_against_the_worst_adversary(
         exact = worst_composed(rate, choices, epsilon, **others)
         assert exact <= loss.delta(epsilon) + ROUNDING
     for delta in (1e-3, 3e-4, 1e-9):
-        # The other way round, the leak included.
         epsilon = loss.epsilon(delta)
         assert epsilon == math.inf or loss.delta(epsilon) <= delta
     if choices + leaks > 1 and not mu:
@@ -168,7 +167,6 @@ def test_the_better_of_two_curves_is_taken() -> None:
     assert many.epsilon(1e-6) < many.epsilon(0.0) / 5
     assert many.epsilon(1e-6) == zcdp_epsilon(1e-6, 400 * 0.05**2 / 8)
     assert many.epsilon() == many.epsilon(0.0) == pytest.approx(20.0)
-    # With Gaussian and pure parts too, and never more than either.
     mixed = many + Gaussian(2.0) + Laplace(3.0)
     loss = mixed.loss(1, unit=User(max_elements=1))
     assert loss.rho == pytest.approx(400 * 0.05**2 / 8 + 1 / 18)

@@ -23,7 +23,7 @@ from dpgrain.accounting import (
     PureDP,
     SampledGaussian,
 )
-from dpgrain.accounting.events.best_of import BestOfCurve, RunCount, SelectBest, Stopping
+from dpgrain.accounting.events.best_of import BestRunCurve, RunCount, SelectBest, Stopping
 from dpgrain.units import Element, Relation, User
 
 Array = NDArray[np.float64]
@@ -343,7 +343,7 @@ def worst(law: RunCount, mu: float, epsilon: float) -> float:
 @pytest.mark.parametrize("mu", [1e-4, 0.03, 1.0])
 def test_no_order_of_results_shows_more(name: str, mu: float) -> None:
     law = runs(name)
-    curve = BestOfCurve(Loss(mu=mu), law)
+    curve = BestRunCurve(Loss(mu=mu), law)
     for epsilon in mu * np.array([0.0, 0.3, 1.0, 2.0, 4.0, 6.0]):
         assert curve.delta(float(epsilon)) >= worst(law, mu, float(epsilon)) - 1e-13
 
@@ -351,7 +351,7 @@ def test_no_order_of_results_shows_more(name: str, mu: float) -> None:
 @pytest.mark.parametrize("mu", [1e-4, 0.01, 0.1, 1.0])
 def test_price_is_near_the_bound_of_one_order(mu: float) -> None:
     law = runs("many")
-    curve = BestOfCurve(Loss(mu=mu), law)
+    curve = BestRunCurve(Loss(mu=mu), law)
     epsilon = 12 * mu + mu * mu / 2
     shown = worst(law, mu, epsilon)
     assert shown <= curve.delta(epsilon) <= 4 * shown
@@ -372,19 +372,19 @@ def test_a_rare_result_of_pure_runs_is_covered(eta: float, epsilon: float) -> No
         for factor in (0.0, 0.5, 0.9):
             asked = factor * (2 + eta) * epsilon
             shown = (b - a) - math.exp(asked) * (d - c)
-            assert BestOfCurve(Loss(pure=epsilon), law).delta(asked) >= shown - 1e-13
+            assert BestRunCurve(Loss(pure=epsilon), law).delta(asked) >= shown - 1e-13
 
 
 def test_leaks_of_runs_are_counted_once_per_run() -> None:
-    curve = BestOfCurve(ApproximateDP(0.1, 1e-6).loss(), runs("geometric"))
+    curve = BestRunCurve(ApproximateDP(0.1, 1e-6).loss(), runs("geometric"))
     assert curve.delta(400.0) == pytest.approx(10 * 1e-6, rel=1e-3)
     # Runs that reveal everything are best with probability 1.
-    assert BestOfCurve(Loss(leak=1.0), runs("geometric")).delta(1.0) == 1.0
+    assert BestRunCurve(Loss(leak=1.0), runs("geometric")).delta(1.0) == 1.0
 
 
 def test_one_run_is_one_run() -> None:
     # A number of runs that rarely exceeds 1.
-    curve = BestOfCurve(Gaussian(2.0).loss(), RunCount(1 + 1e-9, 1 - 1e-9, 1.0))
+    curve = BestRunCurve(Gaussian(2.0).loss(), RunCount(1 + 1e-9, 1 - 1e-9, 1.0))
     for epsilon in (0.0, 0.5, 2.0):
         one = Gaussian(2.0).delta(epsilon)
         assert one <= curve.delta(epsilon) <= 1.02 * one

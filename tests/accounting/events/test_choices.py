@@ -36,7 +36,6 @@ def geometric(scale: float) -> Array:
 
 
 def reaches(scale: float, needed: NDArray[np.int64]) -> Array:
-    """P(ν ≥ needed)."""
     tails = np.append(np.cumsum(geometric(scale)[::-1])[::-1], 0.0)
     found: Array = tails[np.clip(needed + _REACH, 0, _VALUES.size)]
     return found
@@ -405,7 +404,6 @@ def test_choices_are_bounded_by_their_worst_neighbours(one_way: bool, relation: 
             widest = max(widest, float(np.ptp(ratios)))
     claimed = event.epsilon(relation=relation)
     assert 0.5 * claimed < largest <= claimed + 1e-12
-    # The zCDP bound is derived from the range.
     assert widest == pytest.approx(claimed)
 
 

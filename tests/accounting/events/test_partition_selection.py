@@ -39,7 +39,6 @@ Law = Mapping[Any, float]
 
 
 def truncated(rate: float, cutoff: int) -> dict[int, float]:
-    """The law of the noise."""
     weights = {x: math.exp(-rate * abs(x)) for x in range(-cutoff, cutoff + 1)}
     total = math.fsum(weights.values())
     return {x: weight / total for x, weight in weights.items()}

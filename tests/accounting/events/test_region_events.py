@@ -36,7 +36,6 @@ SHARED = Contribution(layout="shared")
 
 
 def of(first: int, end: int) -> Region:
-    """The region of some whole numbers."""
     return Region((Side("day", Span("whole", first, end)),))
 
 
@@ -132,7 +131,6 @@ def test_no_division_costs_more(
     found = [paid(events, each, relation=relation) for each in set(divisions(spans, units))]
     for mine in found:
         if units == 1:
-            # One element is charged exactly once.
             assert mine.delta(0.5) <= charged.delta(0.5) * (1 + 1e-9)
         else:
             assert within(mine, charged)

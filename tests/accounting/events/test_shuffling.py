@@ -104,7 +104,6 @@ def test_many_coins_are_as_good_as_a_gaussian() -> None:
     )
     assert event.ratio(grid) * event.deviation == pytest.approx(1.0, abs=1e-4)
     assert event.epsilon(1e-6, relation="replace") == pytest.approx(1.0, abs=2e-3)
-    # Noise in units of the largest norm, which is half of the grid's range.
     assert event.deviation * 2 / grid == pytest.approx(9.3, abs=0.05)
 
 
@@ -135,7 +134,6 @@ def test_no_shift_exceeds_the_claim(law: str, name: str) -> None:
     masses, event = LAWS[law]
     exact, claimed = exact_deltas(masses, SHIFTS[name]), claims(event, SHIFTS[name])
     assert all(x <= y + ROUNDING for x, y in zip(exact, claimed, strict=True))
-    # And the claim is not far off.
     assert exact[2] >= 0.5 * claimed[2]
 
 

@@ -21,7 +21,6 @@ RELATIONS: tuple[Relation, ...] = ("zero_out", "replace")
 
 
 def parts(low: float, high: float) -> st.SearchStrategy[Parts]:
-    """Two to four weights and means, the weights adding up to 1."""
     one = st.tuples(st.floats(0.001, 1.0), st.floats(low, high))
 
     def scaled(drawn: list[tuple[float, float]]) -> Parts:

@@ -98,7 +98,6 @@ def test_extremes_return_valid_results(
     assert (
         sampling_rates.least_epsilon(rate, units, sd, rounds, delta, relation) * (1 - 1e-9) <= upper
     )
-    # Drawn always, it is a Gaussian.
     mu = units * (2 if relation == "replace" else 1) * math.sqrt(rounds) / sd
     always = oracle.solve(lambda e: oracle.gaussian(e, mu), delta, mu * mu + 40 * mu)
     assert upper <= always * (1 + 3e-4) + 1e-6

@@ -29,7 +29,6 @@ PRIORS = (0.001, 0.2, 0.5, 0.9)
 
 
 def _promised(epsilon: float, delta: float, alphas: np.ndarray) -> np.ndarray:
-    """The trade-off curve of (ε, δ)-DP."""
     steep = 1 - delta - math.exp(epsilon) * alphas
     flat = math.exp(-epsilon) * (1 - delta - alphas)
     return np.maximum(np.maximum(steep, flat), 0.0)
@@ -142,7 +141,6 @@ def test_every_event_has_limits_in_order(name: str, relation: Relation) -> None:
         assert ((errors >= 0) & (errors <= 1 - ALPHAS + 1e-9)).all()
         assert (np.diff(errors) <= 1e-12).all()
         guesses = [best_guess(loss, prior) for prior in (0.2, 0.5)]
-        # The line at ε = 0 is one of the lines; others may be closer.
         assert guesses[1] <= (1 + loss.delta(0.0)) / 2 + 1e-9
         now = [*guesses, 1 - float(errors[2])]
         assert all(new >= old - 1e-6 for new, old in zip(now, before, strict=True))

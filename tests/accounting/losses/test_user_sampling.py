@@ -135,7 +135,7 @@ def test_moments_include_losses_missed_by_the_grid(theta: float, up: float) -> N
 def test_the_slip_covers_the_rounding_of_losses(up: float, apart: float) -> None:
     down = up - apart
     grid = TwoSidedPair(0.3, (up, down), (up, down)).losses(apart / 50, 1e-12, 1e-12)
-    side = _Side.of(0.3, (up, down))
+    side = _Side.create(0.3, (up, down))
     places = np.linspace(side.first, side.first + 20, 501)
     # So far from 0, the loss equals the loss of two normal distributions.
     exact = [

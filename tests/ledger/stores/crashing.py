@@ -47,7 +47,6 @@ def publish(place: str, published: Path, releases: int | None = None) -> NoRetur
 
 
 def pace(folder: Path) -> float:
-    """Seconds that this machine needs at present to create a ledger and publish some releases."""
     begun = time.perf_counter()
     child = os.fork()
     if child == 0:

@@ -14,8 +14,6 @@ from dpgrain.ledger.stores.connections import Connections
 
 
 class Told:
-    """A connection that records its users and its closing."""
-
     opened = 0
 
     def __init__(self) -> None:
@@ -69,7 +67,6 @@ def test_forked_process_neither_uses_nor_closes_inherited_connections() -> None:
     with made.connected() as parents:
         child = os.fork()
         if child == 0:
-            # The parent has the lock, and the child has a separate one.
             made.close()
             own = -1
             with made.connected() as childs:

@@ -27,20 +27,15 @@ ROOT = Path(__file__).parents[3]
 
 
 def surroundings() -> dict[str, Any]:
-    """The environment of a separate process that finds the test modules."""
     path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
     return {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": path}}
 
 
 def python(code: str, *words: Any, before: tuple[str, ...] = (), **more: Any) -> Any:
-    """A separate process that runs some code."""
     command = [*before, sys.executable, "-c", code, *map(str, words)]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=500, check=False, **surroundings(), **more
     )
-
-
-# -- kills ---
 
 
 def killed(folder: Path, kills: int, seed: int) -> tuple[int, int, int]:
@@ -127,7 +122,6 @@ def charged_and_killed(place: Path, statement: int) -> str | None:
 
 
 def hashes(place: Path) -> set[str]:
-    """The hashes of a ledger that is whole."""
     opened = dg.Ledger(place)
     opened.verify()
     found = {entry.line.hash for entry in opened.entries}
@@ -403,7 +397,6 @@ def test_a_symbolic_link_has_the_journal_of_its_file(
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[int, str]]]:
-    """A ledger as earlier versions wrote it, and the length of its log at each release."""
     folder = tmp_path_factory.mktemp("written")
     held = cases.with_log(folder / "l", 0)
     log, lengths = folder / "l-wal", []
@@ -566,7 +559,6 @@ def between(lines: list[str], first: str, last: str) -> list[str]:
 
 
 def is_on_the_disk(lines: list[str], name: str) -> bool:
-    """Whether a file was written, and synchronised after it was last written."""
     writes = [i for i, line in enumerate(lines) if re.search(rf"write\w*\(\d+<[^>]*/{name}>", line)]
     syncs = [
         i for i, line in enumerate(lines) if re.search(rf"sync\(\d+<[^>]*/{name}>\) += 0", line)

@@ -172,7 +172,6 @@ def test_the_floor_of_records_is_near_laplace_noise() -> None:
 
 @pytest.mark.slow
 def test_floors_fall_with_users_and_epsilon_and_records() -> None:
-    # Up to what a search on a grid misses.
     def falls(values: list[float]) -> bool:
         return all(0 <= b <= a * (1 + 1e-3) for a, b in itertools.pairwise(values))
 

@@ -63,7 +63,6 @@ TRUTH = np.array([0.8, -0.4])
 
 
 def people(n: int, per_user: int = 10, seed: int = 0) -> tuple[Array, Array, Array]:
-    """Rows of norm at most 1, labels of a logistic model, and users."""
     rng = np.random.default_rng(seed)
     X = np.column_stack([rng.uniform(-1, 1, n * per_user), np.ones(n * per_user)]) / math.sqrt(2)
     y = (rng.random(len(X)) < 1 / (1 + np.exp(-(X @ TRUTH)))).astype(float)

@@ -49,7 +49,6 @@ RECIPES: dict[str, Any] = {
 }
 PHASED = ("restarts", "restarts kinks", "gd strong", "pan strong", "pan strong kinks")
 FULL = ("gd", "gd kinks", "gd strong", "betting")
-# One of each type, because others would show nothing more.
 ONE_EACH = ("agd", "smoothed", "restarts", "gd", "pan", "betting")
 TASK = Task.of(400, (0.0, 0.0), 8.0, 1e-6)
 

@@ -296,7 +296,6 @@ def test_more_users_help(recipe: Recipe) -> None:
 
 
 def asked(users: Any, who: Any, n_users: int | None = 400) -> list[set[float]]:
-    """The users of each phase."""
     seen, program = cases.Seen(), cases.RECIPES["phased"].plan(cases.TASK)
     numbers = np.asarray(who, dtype=float)
     minimise(
@@ -446,8 +445,6 @@ def test_loss_without_proximal_step_is_rejected_before_the_charge() -> None:
 
 
 class Sloping:
-    """A plane."""
-
     def value(self, theta: Array, X: Array, y: Array) -> Array:
         return np.full(len(X), theta[0] / 2)
 
@@ -704,8 +701,6 @@ def test_invalid_recipes_are_reported() -> None:
 
 @dataclass(frozen=True)
 class Own:
-    """A custom recipe: another recipe's program, with fewer rounds."""
-
     def plan(self, task: Task) -> Program:
         return Concentrated(cases.KNOWN, rounds=3).plan(task)
 

@@ -97,7 +97,6 @@ def test_a_budget_is_charged_once_and_before_anything_runs(name: str) -> None:
 
 
 def asked(recipe: Recipe, users: Any, who: Any) -> list[set[float]]:
-    """The users of each round."""
     seen, numbers = cases.Seen(), np.asarray(who, dtype=float)
     options: dict[str, Any] = {"users": users, "epsilon": 8.0, "n_users": 400}
     rows = np.zeros((len(numbers), 2))
@@ -107,7 +106,6 @@ def asked(recipe: Recipe, users: Any, who: Any) -> list[set[float]]:
 
 
 def expected(recipe: Recipe) -> list[set[float]]:
-    """The expected users of each round, if all have records."""
     program, found = recipe.plan(programs.TASK), []
     for phase, stage in zip(program.localisation.phases(), program.stages, strict=True):
         places, mean = list(phase.users), stage.mean
@@ -170,9 +168,6 @@ def test_loss_without_proximal_step_is_rejected_before_the_charge() -> None:
         assert budget.guarantee is None
 
 
-# -- the theorems --
-
-
 def test_sgd_is_the_theorem_s() -> None:
     known, task = (
         Known(distance=3.0, lipschitz=2.0, records=9),
@@ -216,8 +211,6 @@ def test_gd_is_the_theorem_s() -> None:
 
 
 class Sloping:
-    """A plane."""
-
     def value(self, theta: Array, X: Array, y: Array) -> Array:
         return np.full(len(X), theta[0])
 

@@ -45,7 +45,6 @@ def is_law(found: NDArray[Any], law: Array) -> bool:
 
 
 def scores(values: Any, bins: int) -> Array:
-    """The score of every bin, one by one."""
     values = np.asarray(values)
     return np.array([max((values < x).sum(), (values > x).sum()) for x in range(bins)])
 

@@ -38,8 +38,6 @@ def fixed(monkeypatch: pytest.MonkeyPatch, middle: float = 0.0) -> None:
 
 
 class TestWinsorized(MeanContract):
-    """With the intervals fixed where the contract is about the noisy sum."""
-
     attained = 0.6
 
     @pytest.fixture(autouse=True)
@@ -87,7 +85,6 @@ def test_less_than_a_user_costs_an_exchange(unit: Unit, relation: Relation) -> N
 
 
 def together(n: int, d: int, radius: float, seed: int = 0, away: float = 2.0) -> Array:
-    """Vectors within a radius of a point."""
     rng = np.random.default_rng(seed)
     point, offsets = rng.normal(size=d), rng.normal(size=(n, d))
     offsets *= radius / np.linalg.norm(offsets, axis=1, keepdims=True)
@@ -272,7 +269,6 @@ class Columns:
 
 
 def published(mean: Winsorized, values: Any) -> Array:
-    """(trials,) the noisy means of users who have these numbers in every coordinate."""
     run = mean.start(SystemSource())
     contributions = Columns(values, mean.dimension)
     return np.concatenate([run.estimate(contributions) for _ in range(mean.rounds)])

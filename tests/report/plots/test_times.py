@@ -46,7 +46,6 @@ def _drawn(release: dg.Release, **options: Any) -> Axes:
 
 
 def _lines(ax: Axes) -> list[Line2D]:
-    """The lines themselves, without the points of their intervals."""
     return [line for line in ax.lines if not str(line.get_label()).startswith("_")]
 
 

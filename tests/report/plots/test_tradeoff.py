@@ -28,7 +28,6 @@ def audit(mu: float, claimed: float) -> Audit:
 
 
 def lowest(found: Audit) -> float:
-    """The smallest distance of the drawn curve above the claimed one."""
     claim, drawn, _ = plot_tradeoff(found).lines
     x, y = (np.asarray(part, dtype=np.float64) for part in drawn.get_data())
     alarms, misses = (np.asarray(part, dtype=np.float64) for part in claim.get_data())

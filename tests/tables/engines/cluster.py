@@ -15,7 +15,6 @@ from dpgrain.tables.engines.spark import Spark
 from dpgrain.tables.engines.spark_tasks import AddUsersTask, RecordSumQuery, SparkTask, SumTask
 from dpgrain.tables.rows import TableRows
 
-#: One partition: its rows in a table.
 Partitions = list[pa.Table]
 
 
@@ -154,6 +153,5 @@ class Cluster:
         return list(schema.types)
 
     def __call__(self, rows: TableRows) -> Spark:
-        """The engine, for ``dg.read(engine=…)``."""
         session: Any = self
         return Spark(rows, session)

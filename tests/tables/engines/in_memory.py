@@ -13,16 +13,15 @@ import pyarrow.compute as pc
 
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError
-from dpgrain.inputs.long_labels import text_labels
+from dpgrain.inputs.long_labels import WHOLE_BYTES, text_label
 from dpgrain.tables.arrow_arrays import boolean_array, number_array, one_array
-from dpgrain.tables.dictionary import Dictionary, GroupCells, column_order
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.feed import Chunk, Feed, RecordScan, UserShare, require_bits
 from dpgrain.tables.engines.memory import Memory
 from dpgrain.tables.engines.protocol import Form
 from dpgrain.tables.engines.sql import quoted
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import Dictionary, GroupCells, Groups, column_order
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import INTEGERS, LONGEST_LABEL, REALS, TEXT
 from dpgrain.tables.sources.frames import ArrowSource
@@ -53,7 +52,6 @@ class InMemory:
         self._close()
 
     def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
-        """Return the different groups of users' rows."""
         self._need(*keys, value)
         held = self._held(keys, value)
         columns = [self._key(key).filter(boolean_array(held)) for key in keys]
@@ -63,7 +61,6 @@ class InMemory:
         return Groups.of(keys, [column.take(number_array(first)) for column in columns])
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
-        """Return the extremes of a column of whole numbers, and the number of rows."""
         self._need(key)
         column = self._key(key)
         ends = pc.min_max(column).as_py()
@@ -79,7 +76,7 @@ class InMemory:
             names = column_order(self._key(cell_column).drop_null().unique().to_pylist())
             self._cells[cell_column] = names
             count = len(names) + 1
-        return Dictionary.of(groups, cells, column_cells=count, corners=corners)
+        return Dictionary.create(groups, cells, column_cells=count, corners=corners)
 
     def users(
         self,
@@ -89,7 +86,6 @@ class InMemory:
         split: Split | None = None,
         cell_column: str | None = None,
     ) -> Feed:
-        """Return whole users' records in the groups last given to :meth:`dictionary`."""
         if self.table.user is None:
             raise ParameterError("user must be passed to dg.read for this privacy unit.")
         self._need(*dictionary.groups.names, value, cell_column)
@@ -118,7 +114,6 @@ class InMemory:
     def records(
         self, dictionary: Dictionary, *, value: str | None = None, split: Split | None = None
     ) -> RecordScan:
-        """Return single records as codes of coordinates."""
         self._need(*dictionary.groups.names, value)
         codes = self._codes(dictionary)
         held = self._held(dictionary.groups.names, value) & (codes >= 0)
@@ -126,7 +121,6 @@ class InMemory:
         return RecordScan(lambda _: iter([chunk]))
 
     def columns(self, wanted: Sequence[tuple[str, Form]]) -> pa.Table:
-        """Return columns of all rows, in their order."""
         self._need(*(name for name, _ in wanted))
         columns = [self._column(*asked) for asked in wanted]
         return pa.table({f"c{place}": column for place, column in enumerate(columns)})
@@ -134,7 +128,6 @@ class InMemory:
     def _chunk(
         self, keys: IntArray, held: BoolArray, value: str | None, split: Split | None
     ) -> Chunk:
-        """Return (keys, totals) of the stored rows."""
         if split is None:
             return keys[held], None
         return split(keys[held], None if value is None else self._number(value)[held])
@@ -148,7 +141,6 @@ class InMemory:
         return np.where(places < 0, -1, places * dictionary.corners)
 
     def _held(self, keys: Sequence[str], value: str | None) -> BoolArray:
-        """Return whether each row has a user, a group and a finite number, (rows,)."""
         held = np.ones(self._count(), dtype=np.bool_)
         for key in (*keys, *([] if self.table.user is None else [self.table.user])):
             column = self._key(key)
@@ -157,7 +149,6 @@ class InMemory:
         return held if value is None else np.asarray(held & np.isfinite(self._number(value)))
 
     def _count(self) -> int:
-        """Return the number of rows."""
         if self.table.user is not None:
             return len(self._key(self.table.user))
         source = self.table.source
@@ -184,7 +175,6 @@ class InMemory:
         return labels.take(pc.index_in(self._key(made.of), value_set=values))
 
     def _column(self, column: str, form: Form) -> pa.Array:
-        """Return a column in a form, read only once."""
         if (column, form) not in self._columns:
             result = self._of_arrow(column, form)
             if result is None:
@@ -248,7 +238,6 @@ class _ReadOnce(SourceWrapper):
         connection: duckdb.DuckDBPyConnection,
         used: Collection[str] | None = None,
     ) -> str:
-        """Read the columns into a table, the first time, and return its name."""
         if self._name is None:
             rows, self._name = self.source.attach(connection, self.needed), "rows_read_once"
             listed = ", ".join(map(quoted, sorted(self.needed))) or 'NULL AS "none"'
@@ -288,3 +277,17 @@ def _places(columns: Sequence[pa.Array], groups: Groups) -> IntArray:
         places = np.where(there, result, -1)
     order = np.append(np.argsort(own), -1)
     return np.asarray(order[places], dtype=np.int64)
+
+
+def text_labels(column: pa.ChunkedArray, longest: int) -> pa.ChunkedArray:
+    """Return the labels of a column of texts; null for texts of more than ``longest`` bytes."""
+    size = pc.binary_length(column)
+    long = pc.greater(size, WHOLE_BYTES)
+    if not pc.any(long).as_py():
+        return column.cast(pa.string())
+    short_enough = pc.if_else(pc.greater(size, longest), None, column)
+    texts = [text_label(text) for text in short_enough.filter(long).to_pylist() if text is not None]
+    short = pc.if_else(long, None, short_enough).cast(pa.string()).combine_chunks()
+    replaced = pc.and_(pc.fill_null(long, False), short_enough.is_valid()).combine_chunks()
+    labels = pc.replace_with_mask(short, replaced, pa.array(texts, pa.string()))
+    return pa.chunked_array([labels])

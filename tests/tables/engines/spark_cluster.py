@@ -38,7 +38,6 @@ def free_port() -> int:
 
 @contextmanager
 def process(*words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A part of the cluster, which ends with the test."""
     started = subprocess.Popen(
         [str(_HOME / "bin" / "spark-class"), *words],
         stdout=subprocess.DEVNULL,
@@ -69,7 +68,6 @@ def _children(parent: int) -> list[int]:
 
 
 def kill(worker: subprocess.Popen[bytes]) -> None:
-    """Kill a worker with its executors."""
     for process in [worker.pid, *_children(worker.pid)]:
         os.kill(process, signal.SIGKILL)
     print("KILLED", flush=True)
@@ -90,7 +88,6 @@ def _kill_when_busy(worker: subprocess.Popen[bytes], session: pyspark.sql.SparkS
 def cluster(
     folder: Path, **settings: str
 ) -> Iterator[tuple[pyspark.sql.SparkSession, list[subprocess.Popen[bytes]]]]:
-    """A session on a master with two workers, each a separate process."""
     # A machine with other work may take some seconds until a task begins.
     spark_session.LOST_SECONDS = 20.0
     master = f"spark://127.0.0.1:{free_port()}"
@@ -148,7 +145,6 @@ def released(
 
 
 def main(folder: Path, kills: int) -> None:
-    """Release while n of two workers are killed, and print the result."""
     where, books = rows(folder), [folder / f"{name}.ledger" for name in ("here", "there")]
     promises = [dg.LastingPromise.of(User(), epsilon=4.0, delta=1e-5)]
     for book in books:

@@ -25,7 +25,6 @@ from dpgrain.tables.engines.spark_session import SparkRunner
 from dpgrain.testing import EngineContract
 from dpgrain.testing.engine_contract import RELEASES, SCHEMA, some_rows
 
-#: Tests by their names.
 Tests: TypeAlias = Mapping[str, Callable[[], None]]
 # Tables of these tests have a million rows, or are read in one place because they have an order.
 _LEFT_OUT = {"test_long_columns_preserve_row_order"}

@@ -155,7 +155,6 @@ _COME: dict[str, Callable[[pyspark.sql.SparkSession, Path, Path], Any]] = {
 
 
 def main(folder: Path, name: str, kills: int, come: str = "files") -> None:
-    """Publish, lose the stored data, and print the result."""
     where, book = _rows(folder), folder / "rows.ledger"
     promises = [dg.LastingPromise.of(dg.User(), epsilon=4.0, delta=1e-5)]
     dg.Ledger.create(book, name="rows", promises=promises, user="who")

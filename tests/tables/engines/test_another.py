@@ -18,17 +18,16 @@ from dpgrain._types import IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.long_labels import text_label
 from dpgrain.scope.regions import EVERYTHING, Region, microseconds
-from dpgrain.tables.dictionary import Dictionary, GroupCells, column_order
 from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.features import Aggregate
 from dpgrain.tables.engines.feed import Chunk
 from dpgrain.tables.engines.per_user import PerUser
 from dpgrain.tables.engines.protocol import Add, Engine, Form
 from dpgrain.tables.engines.registry import ENGINES
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import Dictionary, GroupCells, Groups, column_order
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import LONGEST_LABEL
-from dpgrain.tables.sources.region_source import RegionSource
+from dpgrain.tables.sources.source import RegionSource
 from dpgrain.tables.split import Split
 from dpgrain.testing import EngineContract
 
@@ -102,7 +101,7 @@ class Lists:
         names = [] if cell_column is None else column_order({*self.columns_[cell_column]} - {None})
         self.cell = {name: place for place, name in enumerate([None, *names])}
         count = None if cell_column is None else len(self.cell)
-        known = Dictionary.of(groups, cells, column_cells=count, corners=corners)
+        known = Dictionary.create(groups, cells, column_cells=count, corners=corners)
         columns = [column.to_pylist() for column in known.groups.columns]
         rows = list(zip(*columns, strict=True)) if columns else [()]
         self.code = {row: place * corners for place, row in enumerate(rows)}
@@ -164,7 +163,6 @@ def _inside(row: Any, region: Region) -> bool:
 
 
 def people(source: PerUser) -> dict[str, list[Any]]:
-    """One row of each user, by lists of whole numbers."""
     below, keys = Lists(source.rows), (source.rows.user or "", *source.by)
     mine: dict[Any, list[int]] = defaultdict(list)
     for i, group in enumerate(zip(*(below.columns_[key] for key in keys), strict=True)):

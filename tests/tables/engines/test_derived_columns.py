@@ -44,7 +44,6 @@ def visits(count: int = 400) -> pa.Table:
 
 
 def counts(table: UserTable, by: str, **asked: Any) -> dict[Any, int]:
-    """Counts by a column, with negligible noise."""
     found = dg.count(table, by=by, clip=1e4, **{**USER, **asked})
     return {
         key: round(count)

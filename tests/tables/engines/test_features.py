@@ -59,7 +59,6 @@ def table_of(frame: pd.DataFrame, **options: Any) -> dg.UserTable:
 
 
 def made(table: dg.UserTable, asked: dict[str, Any]) -> dict[Any, dict[str, Any]]:
-    """The features of each person."""
     people = table.per_user(**asked)
     with people.open_engine() as engine:
         found = engine.columns([(name, "as it is") for name in people.schema])

@@ -260,7 +260,6 @@ def test_narrowed_keys_agree_with_counted_coordinates(weighted: bool) -> None:
     before = feed.is_cached
     list(feed)
     assert (before, feed.is_cached) == (False, True)
-    # Every third coordinate is used, in order: 22 of them, which need 5 bits.
     codes = np.full(64, -1, dtype=np.int64)
     codes[::3] = np.arange(22)
 

@@ -71,7 +71,6 @@ KINDS = {
 
 
 def rows(rng: np.random.Generator, count: int) -> list[dict[str, Any]]:
-    """Rows of malformed values."""
     picked = {
         name: [cells[k] for k in rng.integers(len(cells), size=count)]
         for name, (_, cells) in CELLS.items()
@@ -80,7 +79,6 @@ def rows(rng: np.random.Generator, count: int) -> list[dict[str, Any]]:
 
 
 def table_of(some: list[dict[str, Any]]) -> pa.Table:
-    """The rows as a table, in the types of the columns."""
     columns = {
         name: pa.array([row[name] for row in some], kind) for name, (kind, _) in CELLS.items()
     }
@@ -88,7 +86,6 @@ def table_of(some: list[dict[str, Any]]) -> pa.Table:
 
 
 def by_duckdb(text: str, table: pa.Table) -> list[Any]:
-    """The values of an expression, as releases read them."""
     made = CompiledExpression.parse(text, KINDS)
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'Asia/Tokyo'")
@@ -252,7 +249,6 @@ def by_python(node: Node, row: Mapping[str, Any]) -> Any:
 
 
 def real(rng: np.random.Generator, depth: int) -> str:
-    """A random expression of a number."""
     leaves = ["i", "j", "x", "y", "3", "0", "2.5", "year(d)", "hour(t)", f"hour(m, '{ZONE}')"]
     if depth == 0:
         return str(rng.choice(leaves))
@@ -271,7 +267,6 @@ def real(rng: np.random.Generator, depth: int) -> str:
 
 
 def truth(rng: np.random.Generator, depth: int) -> str:
-    """A random condition."""
     if depth == 0:
         plain = ["b", "known(x)", "known(s)", "s = 'er'", "d >= '2025-01-01'"]
         return str(
@@ -295,7 +290,6 @@ def truth(rng: np.random.Generator, depth: int) -> str:
 
 
 def label(rng: np.random.Generator, depth: int) -> str:
-    """A random text."""
     if depth == 0:
         return str(
             rng.choice(["s", "'er'", "lower(s)", "prefix(s, 2)", "trim(s)", rng.choice(ODD)])
@@ -314,7 +308,6 @@ def label(rng: np.random.Generator, depth: int) -> str:
 
 
 def calendar(rng: np.random.Generator, depth: int) -> str:
-    """A random date."""
     of = str(rng.choice(["d", "t", f"m, '{ZONE}'"]))
     made = f"{rng.choice(['day', 'week', 'month', 'quarter'])}({of})"
     return made if depth == 0 else f"if({truth(rng, depth - 1)}, {made}, day({of}))"

@@ -33,7 +33,6 @@ AREAS = pa.table(
 
 
 def rows_of(table: dg.UserTable) -> list[tuple[Any, ...]]:
-    """The rows of a table in an order, with the bits of its numbers."""
     with table.open_engine() as engine:
         found = engine.columns([(name, "as it is") for name in table.schema])
     rows = [
@@ -44,7 +43,6 @@ def rows_of(table: dg.UserTable) -> list[tuple[Any, ...]]:
 
 
 def of_people(rows: list[tuple[Any, ...]]) -> dict[Any, list[tuple[Any, ...]]]:
-    """Each person's rows; the user is the first column."""
     held: dict[Any, list[tuple[Any, ...]]] = {}
     for who, *rest in rows:
         held.setdefault(who, []).append(tuple(rest))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -23,6 +23,7 @@ from dpgrain.tables.engines.kernel import (
     Pools,
     Routes,
     clipped_sum,
+    directions,
     norm_histogram,
     pair_totals,
     pooled_counts,
@@ -37,8 +38,6 @@ Rows = list[tuple[int, int, int, int]]  # user, cell, item, total
 
 @dataclass(frozen=True)
 class Case:
-    """Rows and the layout of their keys."""
-
     layout: KeyLayout
     rows: Rows
     counted: bool
@@ -224,9 +223,42 @@ def test_norms_are_counted_in_their_bins(
     np.testing.assert_array_equal(out, expected)
 
 
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+@given(case=cases(), unit=st.sampled_from([2.0**-20, 1.0, 8.0]), kept=st.none() | st.integers(1, 2))
+def test_blocks_of_norm_1_are_added_by_norm(
+    norm: Norm, case: Case, unit: float, kept: int | None
+) -> None:
+    edges, units = np.array([1.0, 2, 4, 8, 16]) * unit, Grid(np.ones(1), 20, norm)
+    out = np.zeros((case.layout.items, edges.size), dtype=np.int64)
+    directions(*case.arguments(), edges, out, units=units, unit=unit, max_elements=kept)
+    expected = np.zeros(out.shape)
+    for _, block in case.blocks(kept):
+        size = math.sqrt(squared(block, norm)) if norm == "l2" else float(squared(block, norm))
+        place = min(int(np.searchsorted(edges, size * unit)), edges.size - 1)
+        for item, total in block.items():
+            expected[item, place] += total / size if size else 0.0
+    np.testing.assert_allclose(out * units.step[0], expected, atol=len(case.rows) * 2.0**-18)
+
+
+@given(case=cases(), data=st.data())
+def test_factors_multiply_totals(case: Case, data: st.DataObject) -> None:
+    powers = [data.draw(st.integers(0, 3)) for _ in range(case.layout.items)]
+    larger = [
+        (user, cell, item, (1 if case.counted else total) << powers[item])
+        for user, cell, item, total in case.rows
+    ]
+    layout = replace(case.layout, factors=2.0 ** np.array(powers))
+    grid = Grid(np.array([5.0]), 12)
+    sums = []
+    for one in (replace(case, layout=layout), Case(case.layout, larger, counted=False)):
+        out = np.zeros(case.layout.items, dtype=np.int64)
+        clipped_sum(*one.arguments(), grid, out)
+        sums.append(out.tolist())
+    assert sums[0] == sums[1]
+
+
 @st.composite
 def pools_of(draw: st.DrawFn, cells: int, unit: float) -> Pools:
-    """Pools of these cells, with scales at which small blocks hit the edges exactly."""
     count = draw(st.integers(1, cells))
     pool = [*range(count), *(draw(st.integers(0, count - 1)) for _ in range(cells - count))]
     scale = [draw(st.sampled_from([0.5, 1.0, 3.0, 8.0])) * unit for _ in range(cells)]
@@ -423,7 +455,6 @@ _SMALL = 4
 
 
 def routed(held: list[list[int]], routes: Routes, most: int, bits: int = 12) -> IntArray:
-    """The contributions of people with these items."""
     layout = KeyLayout(_SMALL, 1, np.zeros(_SMALL, dtype=np.int64))
     keys = [(who << layout.user_shift) | item for who, items in enumerate(held) for item in items]
     out = np.zeros(_SMALL, dtype=np.int64)

@@ -29,7 +29,6 @@ HARD = [1e16, 1.0, -1e16, 0.1, 1e-3, 3.0, 2.5, 1e300, -1e300, 0.0, -0.0, math.na
 
 
 def rows_of(table: dg.UserTable) -> list[dict[str, Any]]:
-    """The rows of a table, with the bits of its numbers."""
     with table.open_engine() as engine:
         found = engine.columns([(name, "as it is") for name in table.schema])
     return [
@@ -106,6 +105,28 @@ def test_parts_of_the_users_are_the_same_rows(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(per_user, "_STATES_SHARE", 1e-9)
     assert rows_of(table_of(columns).per_user(by="x > 1", **asked)) == whole
     assert len(set(parts)) == 16
+
+
+def test_release_computes_only_the_features_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = shuffled(hard_people(30, 3), 1)
+    columns["day"] = range(len(columns["x"]))
+    created: list[list[str]] = []
+    create = PerUser._create
+
+    def recorded(self: PerUser, *arguments: Any) -> None:
+        created.append(list(self.columns()))
+        create(self, *arguments)
+
+    monkeypatch.setattr(PerUser, "_create", recorded)
+    people = table_of(columns).per_user(
+        visits="count()", first="first(x, day)", often="most(x)", f="total(x) / count()"
+    )
+    people = people.derive(scaled="f * 2").filter("visits > 3")
+    options: dict[str, Any] = {"bounds": (0, 9), "unit": dg.User(), "epsilon": 1.0}
+    mean = dg.mean(people, "scaled", **options, random_state=1)
+    assert created == [["who", "visits", "total(x)", "f", "scaled"]]
+    monkeypatch.setattr(PerUser, "_restricted", lambda self, _: self)
+    assert dg.mean(people, "scaled", **options, random_state=1).estimate == mean.estimate
 
 
 def test_sums_are_exact() -> None:

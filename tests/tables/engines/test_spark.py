@@ -182,7 +182,7 @@ def test_no_user_moves_sums_by_more_than_the_bound(seed: int) -> None:
         table = dg.read(data, user="who", engine=cluster)
         with table.open_engine() as engine:
             groups = Groups.of(("item",), [pa.array(np.arange(9))])
-            blocks = UnitBlocks.of_unit(unit, table, ["item"])
+            blocks = UnitBlocks.for_unit(unit, table, ["item"])
             made = UserContributions(engine, blocks, groups, blocks.cells(groups, public=True))
             found.append(made.sums(Grid(np.array([bound]), 20)) / 2.0**20)
     cells = {UNITS["user"]: 1, User(2, by="item"): 2, User(1, by="day"): 1}[unit]
@@ -194,7 +194,6 @@ ITEMS = [str(item) for item in range(30)]
 
 
 def _records(count: int) -> pa.Table:
-    """Records, half of them of one user, with users and items missing."""
     rng = np.random.default_rng(count)
     who = np.where(rng.random(count) < 0.5, 0, rng.integers(1, 90, count))
     item = rng.integers(0, 30, count).astype(str)
@@ -300,7 +299,6 @@ def test_the_command_line_reads_by_spark(spark: Any, command: Command, tmp_path:
 
 
 def own_functions_run_here(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the functions of a frame run by this interpreter, as PYSPARK_PYTHON would state it."""
     monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
 
 
@@ -388,7 +386,6 @@ def test_sums_of_many_coordinates_are_added_up_by_tasks(spark: Any) -> None:
 
 
 def _program(name: str, *words: object) -> list[str]:
-    """The lines printed by a program in this folder, in a separate process."""
     command = [sys.executable, "-m", f"tests.tables.engines.{name}", *map(str, words)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
     assert ended.returncode == 0, ended.stderr[-2000:]

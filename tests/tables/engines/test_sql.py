@@ -26,7 +26,6 @@ LONG = "x" * (LONGEST_LABEL + 1)
 
 
 def asked(sql: str, value: str) -> Any:
-    """Return the value of an expression of the column ``a "b"`` for an input."""
     return duckdb.execute(f"SELECT {sql} FROM (SELECT {value} AS {QUOTED})").fetchall()[0][0]
 
 

@@ -25,12 +25,9 @@ def missing() -> str:
 
 @dataclass(frozen=True)
 class Database:
-    """A database, and its address."""
-
     address: str
 
     def run(self, *statements: str) -> list[Any]:
-        """Run statements, and return the rows of the last one."""
         import psycopg
 
         with psycopg.connect(self.address, autocommit=True) as connection:
@@ -59,6 +56,5 @@ class Database:
 
 @contextmanager
 def database() -> Iterator[Database]:
-    """A separate server on this machine."""
     with cases.server() as address:
         yield Database(address)

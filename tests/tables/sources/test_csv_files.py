@@ -14,7 +14,7 @@ from tests.conftest import Command
 
 import dpgrain as dg
 from dpgrain.learn.features import FeatureEncoding, NumberColumn, load_rows
-from dpgrain.publishing.curator import Curator
+from dpgrain.publishing.charge import Curator
 from dpgrain.tables.engines.duckdb import DuckDB
 
 
@@ -40,7 +40,6 @@ def test_rows_of_a_stated_encoding_are_read(
     encoding: str, letters: str, ending: str, tmp_path: Path
 ) -> None:
     rows = ["who,ïtem,x", *(f"u{i},{letters},1" for i in range(300)), f'v,"{letters} ""a""",1']
-    # Quotes that need a repaired copy, and a byte that windows-1252 does not define.
     raw = "\n".join([*rows, f'w,{letters}"disk,1']).encode(encoding) + b"\ny,\x81,1\nz,b,1\n"
     path = tmp_path / f"rows.{ending}"
     path.write_bytes(gzip.compress(raw) if ending.endswith("gz") else raw)

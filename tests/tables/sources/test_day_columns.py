@@ -25,7 +25,6 @@ ZONES = ("Europe/Paris", "America/St_Johns", "Pacific/Apia", "America/Sao_Paulo"
 
 
 def moments(zone: str, number: int = 300) -> list[dt.datetime]:
-    """Moments around changes of clocks and around midnights, and others."""
     draws = random.Random(zone)
     changes = [EPOCH + dt.timedelta(microseconds=begin) for begin, _ in offsets(zone)[1:]]
     known = [change for change in changes if 1900 < change.year < 2050]
@@ -40,7 +39,6 @@ def moments(zone: str, number: int = 300) -> list[dt.datetime]:
 
 
 def found(column: pa.Array, zone: str | None) -> list[Any]:
-    """The engine's days, with the row's number."""
     table = dg.read(pa.table({"n": range(len(column)), "at": column}), threads=1)
     with table.with_days("day", "at", zone).open_engine() as engine:
         rows = engine.columns([("n", "as it is"), ("day", "text")])

@@ -35,8 +35,6 @@ def test_work_is_threaded_only_in_the_main_thread() -> None:
 
 def test_an_interrupt_ends_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupted:
-        """A result that is interrupted while it is awaited."""
-
         def result(self) -> None:
             raise KeyboardInterrupt
 

@@ -21,7 +21,6 @@ def appended(path: Path) -> None:
 
 
 def replaced(path: Path) -> None:
-    """Write another file of the same size and time."""
     before, new = path.stat(), path.with_suffix(".new")
     new.write_text("x" * before.st_size)
     os.utime(new, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -29,7 +28,6 @@ def replaced(path: Path) -> None:
 
 
 def rewritten(path: Path) -> None:
-    """Write other bytes into the same file, of the same size."""
     time = path.stat().st_mtime_ns
     path.write_text("y" * path.stat().st_size)
     os.utime(path, ns=(time, time + 1))

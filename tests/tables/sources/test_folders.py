@@ -33,7 +33,6 @@ def lake(root: Path, *folders: str, ending: str = "parquet", **columns: Any) -> 
 
 
 def held(source: Any, column: str = "month", **options: Any) -> dict[Any, Any]:
-    """The users of each value in a column."""
     table = dg.read(source, user="who", types={"who": "BIGINT"}, **options)
     with DuckDB(table) as engine:
         found = engine.query(f'SELECT DISTINCT who, "{column}" AS x FROM source', [column])

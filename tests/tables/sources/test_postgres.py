@@ -24,12 +24,12 @@ from tests.tables.sources.databases import Database, database, missing
 import dpgrain as dg
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.tables.engines.duckdb import DuckDB
+from dpgrain.tables.engines.memory import load_rows
 from dpgrain.tables.sources import postgres
-from dpgrain.tables.sources.loading import load_rows
 from dpgrain.tables.sources.postgres import PostgresSession, PostgresSource, contains_password
 from dpgrain.tables.table import UserTable
 from dpgrain.testing import EngineContract
-from dpgrain.testing.engine_contract import SCHEMA, EngineRow, topic_of
+from dpgrain.testing.engine_contract import SCHEMA, EngineRow, item_topic
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "all is there")
 
@@ -70,7 +70,7 @@ class TestOnPostgres(EngineContract):
         source = dg.read(self.server.address, table=self.kept[key], **given)
         assert isinstance(source.source, PostgresSource)
         assert source.source.counts_duplicates
-        table: dg.UserTable = source.with_cells("topic", of="item", by=topic_of)
+        table: dg.UserTable = source.with_cells("topic", of="item", by=item_topic)
         few = dg.Elements.from_mapping({"a": "x", "b": "x"}, missing="drop")
         return table.with_cells("few", of="item", by=few)
 
@@ -90,7 +90,6 @@ def visits(server: Database) -> str:
 
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[str, ...], bool]]:
-    """The columns of each query, and whether the server groups."""
     asked: list[tuple[tuple[str, ...], bool]] = []
     fetch = PostgresSession._fetch
 
@@ -300,7 +299,7 @@ def test_columns_may_be_called_as_our_own(server: Database) -> None:
     assert round(dg.count(table, **{**PROMISE, "unit": dg.Record(), "epsilon": 90.0}).value) == 1
 
 
-def test_what_a_type_s_owner_writes_ends_no_reading(server: Database) -> None:
+def test_failing_casts_of_custom_types_do_not_end_reading(server: Database) -> None:
     """A cast to text may be a function that fails for one value."""
     server.run(
         "CREATE TYPE mark AS ENUM ('sad', 'ok')",
@@ -314,7 +313,7 @@ def test_what_a_type_s_owner_writes_ends_no_reading(server: Database) -> None:
         assert sorted(engine.distinct(["x"]).columns[0].to_pylist()) == ["ok", "sad"]
 
 
-def test_names_of_others_do_not_stand_for_the_server_s_own(server: Database) -> None:
+def test_names_in_other_schemas_do_not_replace_built_ins(server: Database) -> None:
     """Types, operators and functions of a schema earlier in the search path."""
     server.run(
         "CREATE SCHEMA first",
@@ -369,13 +368,12 @@ NO_TABLES: dict[str, list[str]] = {
 
 @pytest.fixture(scope="module")
 def reader(server: Database) -> str:
-    """The address for a user who is not the owner."""
     server.run("CREATE ROLE reader LOGIN")
     return server.other(user="reader")
 
 
 @pytest.mark.parametrize("kind", NO_TABLES)
-def test_what_is_no_table_is_as_given(
+def test_non_tables_require_rows_as_given(
     kind: str, server: Database, visits: str, reader: str
 ) -> None:
     name = f"no_{kind.replace(' ', '_')}"
@@ -465,7 +463,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", [name for name in CHANGES if name != "row security"])
-def test_a_table_that_changes_is_refused(change: str, server: Database) -> None:
+def test_changed_table_is_rejected(change: str, server: Database) -> None:
     name = server.holding(rows_of(20))
     table = dg.read(server.address, table=name, user="who")
     server.run(CHANGES[change].format(name))
@@ -484,7 +482,7 @@ def test_a_table_that_changes_is_refused(change: str, server: Database) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
-def test_a_connection_that_drops_is_one_sentence(
+def test_dropped_connection_raises_one_sentence(
     share: float, server: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the middle of the data, after the charge: nothing is published, with an error."""
@@ -522,7 +520,7 @@ FAILING: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("kind", FAILING)
-def test_a_query_that_fails_is_one_sentence(kind: str, server: Database, visits: str) -> None:
+def test_failing_query_raises_one_sentence(kind: str, server: Database, visits: str) -> None:
     query, told = FAILING[kind]
 
     def summed() -> None:
@@ -536,7 +534,7 @@ def test_a_query_that_fails_is_one_sentence(kind: str, server: Database, visits:
     assert server.run(f"SELECT count(*) FROM {visits}") == [(6000,)]
 
 
-def test_who_may_not_read_is_told(server: Database, visits: str, reader: str) -> None:
+def test_missing_permission_raises_one_sentence(server: Database, visits: str, reader: str) -> None:
     server.run(f"REVOKE ALL ON {visits} FROM PUBLIC")
     with pytest.raises(
         DataError, match="the user has no permission to read it; grant SELECT on it"
@@ -554,7 +552,7 @@ def test_columns_of_a_query_have_names_of_their_own(
         dg.read(server.address, query=f"SELECT {columns} FROM {visits}", rows="as given")
 
 
-def test_what_is_sent_as_another_number_is_not_read(server: Database) -> None:
+def test_money_and_oid_are_not_numeric(server: Database) -> None:
     """1.50 of money would be 150."""
     query = "SELECT 1 AS who, 1.5::money AS paid, 4000000000::oid AS object"
     table = dg.read(server.address, query=query, user="who", rows="as given")
@@ -588,7 +586,7 @@ def test_options_of_a_database(server: Database, visits: str, tmp_path: Path) ->
             dg.read(server.address, table=name)
 
 
-def test_a_driver_that_is_missing_is_named(
+def test_missing_driver_is_named(
     server: Database, visits: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql.dbapi", None)
@@ -601,7 +599,6 @@ def test_a_driver_that_is_missing_is_named(
 
 @pytest.fixture(scope="module")
 def secret(server: Database, visits: str) -> Iterator[str]:
-    """The address of a user with a required password."""
     server.run(
         f"CREATE ROLE guarded LOGIN PASSWORD '{SECRET}'", f"GRANT SELECT ON {visits} TO guarded"
     )
@@ -715,7 +712,7 @@ def test_files_of_releases_take_the_address_from_the_environment(
         ('source = "rows.parquet"\ntable = "x"', "table requires a database"),
     ],
 )
-def test_a_table_that_cannot_be_opened_is_one_mistake(
+def test_unreadable_table_counts_as_one_mistake(
     source: str, told: str, server: Database, tmp_path: Path, command: Command,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

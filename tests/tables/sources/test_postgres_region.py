@@ -14,8 +14,7 @@ from tests.tables.sources.databases import Database, database, missing
 import dpgrain as dg
 from dpgrain.scope.regions import LabelSet, Region, Side, Span, Values
 from dpgrain.tables.sources.postgres import PostgresSession, PostgresSource, SelectedRows
-from dpgrain.tables.sources.region_source import RegionSource
-from dpgrain.tables.sources.source import RowSource, transaction
+from dpgrain.tables.sources.source import RegionSource, RowSource, transaction
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "all is there")
 
@@ -89,7 +88,6 @@ def table(server: Database) -> dg.UserTable:
 
 
 def side_of(column: str, draw: random.Random) -> Side:
-    """Return a random side of a column, near the values that the table has."""
     values: Values
     kind, ends = draw.random(), [draw.random() < 0.8, draw.random() < 0.8]
     if column in INTEGERS:
@@ -119,7 +117,6 @@ def side_of(column: str, draw: random.Random) -> Side:
 
 
 def numbers_of(source: RowSource) -> list[int]:
-    """Return the numbers of the rows of a source."""
     with duckdb.connect(":memory:") as connection, transaction(source, connection):
         connection.execute("SET TimeZone = 'UTC'; SET VARIABLE memory = 1000000000")
         rows = connection.sql(f"SELECT n FROM {source.attach(connection, ['n'])} ORDER BY n")
@@ -204,7 +201,7 @@ def test_regions_of_a_query_are_decided_here(server: Database) -> None:
     assert isinstance(source.selected().source, PostgresSource)
 
 
-def test_two_regions_of_a_table_are_two_sets_of_rows(
+def test_two_regions_of_a_table_are_two_readings(
     table: dg.UserTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One session serves a table that is joined with itself."""

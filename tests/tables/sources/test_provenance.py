@@ -25,7 +25,6 @@ from dpgrain.releases.table_queries import mean_of_columns
 from dpgrain.scope.provenance import Provenance
 from dpgrain.tables.sources.read_arguments import source_provenance
 
-#: Possible effects of a query on other users' rows.
 DONE = {
     "nothing": "SELECT * FROM visits",
     "LIMIT": "SELECT * FROM visits LIMIT 3",
@@ -46,7 +45,6 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
         yield opened
 
 
-#: How a query comes to dg.read, from a connection and its text.
 QUERIES: dict[str, Callable[[duckdb.DuckDBPyConnection, str], Any]] = {
     "relation": lambda opened, query: opened.sql(query),
     "view": lambda opened, query: (opened.sql(query).create_view("seen"), opened.view("seen"))[1],
@@ -58,7 +56,6 @@ QUERIES: dict[str, Callable[[duckdb.DuckDBPyConnection, str], Any]] = {
     "frame as a relation": lambda opened, query: opened.from_df(opened.sql(query).df()),
     "lazy Polars": lambda opened, query: opened.sql(query).pl().lazy(),
 }
-#: How the rows that a query made come to dg.read.
 MADE: dict[str, Callable[[duckdb.DuckDBPyConnection, str], Any]] = {
     "pandas": lambda opened, query: opened.sql(query).df(),
     "Polars": lambda opened, query: opened.sql(query).pl(),
@@ -189,7 +186,6 @@ def test_name_denotes_the_opened_table(
         released()
 
 
-#: Names of one file; the first is the original.
 SEVERAL: dict[str, list[str]] = {
     "alike": ["visits.parquet", "./visits.parquet"],
     "absolute": ["visits.parquet", "{folder}/visits.parquet"],
@@ -310,7 +306,6 @@ def test_query_ended_by_a_row_is_not_quoted(kind: str) -> None:
 
 PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 3}
 ENCODING = FeatureEncoding((NumberColumn("seconds", (0, 200)), NumberColumn("age", (0, 100))))
-#: From a table to the guarantee of its release.
 DOORS: dict[str, Callable[[dg.UserTable], dg.Guarantee]] = {
     "count": lambda table: dg.count(table, unit=dg.User(), **PROMISE).guarantee,
     "top": lambda table: dg.top(table, "page", k=2, unit=dg.User(3), **PROMISE).guarantee,

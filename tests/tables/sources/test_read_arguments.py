@@ -5,13 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
+from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain.errors import DataError, ParameterError
+from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.tables.sources.frames import ArrowSource
-from dpgrain.tables.sources.read_arguments import is_address, is_stream, resolve_source
+from dpgrain.tables.sources.read_arguments import (
+    RelationSource,
+    is_address,
+    is_stream,
+    resolve_source,
+    stores_its_values,
+)
 from dpgrain.tables.sources.streams import StreamSource
 
 
@@ -40,3 +48,51 @@ def test_path_is_not_an_address(tmp_path: Path) -> None:
     assert not is_address("s3:/bucket")
     with pytest.raises(DataError, match="does not exist"):
         dg.read(tmp_path / "s3:" / "rows.parquet")
+
+
+@pytest.fixture
+def database() -> duckdb.DuckDBPyConnection:
+    result = duckdb.connect()
+    result.sql("CREATE TABLE visits AS SELECT 1 AS who, 2.5 AS x, [1, 2] AS list")
+    return result
+
+
+def rows_of(source: RelationSource, *used: str) -> list[tuple[object, ...]]:
+    connection = duckdb.connect()
+    return connection.sql(f"FROM {source.attach(connection, used or None)}").fetchall()
+
+
+def test_relation_is_reread_each_time(database: duckdb.DuckDBPyConnection) -> None:
+    source = RelationSource(database.table("visits"))
+    assert set(source.columns()) == {"who", "x", "list"}
+    assert rows_of(source, "who") == [(1,)]
+    database.sql("INSERT INTO visits VALUES (2, 3.5, [])")
+    assert rows_of(source, "who") == [(1,), (2,)]
+    # No release can use a column of lists.
+    assert len(rows_of(source)[0]) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE visits ADD COLUMN y INTEGER",
+        "DROP TABLE visits; CREATE TABLE visits AS SELECT 1 AS who, 2.5 AS x, [1, 2] AS list",
+    ],
+    ids=["another column", "another table"],
+)
+def test_changed_relation_is_rejected(change: str, database: duckdb.DuckDBPyConnection) -> None:
+    source = RelationSource(database.table("visits"))
+    source.columns()
+    database.execute(change)
+    with refuses("relation", "opened", kind=SchemaError):
+        source.attach(duckdb.connect())
+
+
+@pytest.mark.parametrize(
+    ("column", "stored"), [("x INTEGER", True), ("x INTEGER AS (who + 1)", False)]
+)
+def test_only_tables_storing_all_values_are_tables(
+    column: str, stored: bool, database: duckdb.DuckDBPyConnection
+) -> None:
+    database.execute(f"CREATE TABLE computed (who INTEGER, {column})")
+    assert stores_its_values(database.table("computed")) is stored

@@ -23,8 +23,6 @@ KEY, SECRET = "AKIACANARY7", "canary-secret-44"
 
 
 class Bucket:
-    """A bucket, and the addresses of its contents."""
-
     def __init__(self, port: int) -> None:
         self.options = f"?endpoint_override=127.0.0.1:{port}&scheme=http&region=us-east-1"
         self._client = boto3.client(

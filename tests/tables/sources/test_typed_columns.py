@@ -18,8 +18,7 @@ from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.learn.features import FeatureEncoding, NumberColumn, load_rows
-from dpgrain.publishing.charge import Charge
-from dpgrain.publishing.curator import Curator
+from dpgrain.publishing.charge import Charge, Curator
 from dpgrain.tables.engines.duckdb import DuckDB
 
 PROMISE: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
@@ -27,7 +26,6 @@ SENTENCE = r"'x' must be numeric, not text; declare its type, such as types=\{'x
 ROWS = 60
 WORDS = [f"word {i}" for i in range(ROWS)]
 DAY = datetime.date(2026, 1, 1)
-#: The contents of one column: name → its values, and whether they are text in memory.
 COLUMNS: dict[str, pa.Array] = {
     "words": pa.array(WORDS),
     "numbers in text": pa.array([f"{i}.5" for i in range(ROWS)]),
@@ -37,7 +35,6 @@ COLUMNS: dict[str, pa.Array] = {
     "yes and no": pa.array([i % 2 == 0 for i in range(ROWS)]),
     "text of nobody": pa.array([None] * ROWS, pa.string()),
 }
-#: Numeric arguments: name → a query of a table.
 PLACES: dict[str, Callable[[dg.UserTable], Any]] = {
     "histogram": lambda t: dg.histogram(t, "item", weight="x", domain=["a"], clip=9.0, **PROMISE),
     "count": lambda t: dg.count(t, "x", **PROMISE),
@@ -155,8 +152,6 @@ COMMANDS: dict[str, list[str]] = {
 def inside(
     command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[..., tuple[int, str, str]]:
-    """A command in an empty folder: exit code, output, errors."""
-
     def run(*words: str | Path) -> tuple[int, str, str]:
         done = command(*words)
         return done.returncode, done.stdout, done.stderr

@@ -70,7 +70,7 @@ class RunCount:
 
 
 @dataclass(frozen=True)
-class BestOfCurve:
+class BestRunCurve:
     """Curve of the best result, from a run's curve in both orders of the neighbours.
 
     The number of runs must be independent of the data. Proof: docs/theory, "Repeating and keeping
@@ -374,7 +374,7 @@ def _bounds(
     others = [Loss.from_curve(curve)]
     if run._closed is not None or not run.pairs:
         # A numerically composed curve takes long to evaluate at many ε.
-        others.append(Loss.from_curve(BestOfCurve(run, runs)))
+        others.append(Loss.from_curve(BestRunCurve(run, runs)))
     divergences = tuple((order, divergence(order) * (1 + _RELATIVE_ROUNDING)) for order in _ORDERS)
     if finite := tuple((order, value) for order, value in divergences if value < math.inf):
         others.append(Loss(renyi=finite))

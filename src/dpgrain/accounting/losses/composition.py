@@ -21,7 +21,7 @@ from dpgrain.accounting.losses.pairs import CountedPairs
 from dpgrain.accounting.losses.rounding import fails_closed, or_worst
 from dpgrain.accounting.losses.sequences import discounted_sums
 
-# Log of the smallest δ that is composed; smaller ones only have the initial bound.
+# Log of the smallest composed δ; smaller ones only have the initial bound.
 _LEAST_LOG_DELTA = -695.0
 # Relative error of ε that discretisation may add.
 _RELATIVE_ACCURACY = 1e-4
@@ -30,7 +30,7 @@ _MOST_POINTS = 1 << 21
 # Mass that may count as infinite loss, as a log relative to δ; and mass of the smallest losses that
 # may be merged.
 _TAIL_LOG_MASS, _FLOOR_MASS = -12.0, 1e-8
-# Log of the quotient by which δ may be below its expected upper bound.
+# Log of the quotient between δ and its expected upper bound.
 _SPARE_LOG_DELTA = 5.0
 # The δ to which a composition around ε = 0 is accurate; what a risk needs is larger.
 _SMALL_DELTA = 1e-12
@@ -90,9 +90,9 @@ def composed_delta(pairs: CountedPairs, epsilon: float, *, upper: bool = True) -
 def composed_deltas(pairs: CountedPairs, epsilons: FloatArray) -> FloatArray:
     """Bound δ at n values of ε ≥ 0 from above by one composition around ε = 0; shape (n,).
 
-    The bound holds at every ε. It is as close as :func:`composed_delta` down to about 1e-12, and
+    The bound is valid at every ε. It is as close as :func:`composed_delta` down to about 1e-12, and
     needs one transform for each order of the neighbours instead of one for each ε. If the transform
-    would be too long, the bounds are those of Rényi divergences.
+    would be too long, the bounds come from Rényi divergences.
     """
     deltas = np.zeros(epsilons.size)
     for way in _both_orders(pairs):
@@ -102,7 +102,7 @@ def composed_deltas(pairs: CountedPairs, epsilons: FloatArray) -> FloatArray:
             if summed is None
             else summed.deltas(epsilons)
         )
-        # NaN says that nothing is known.
+        # NaN means unknown.
         deltas = np.maximum(deltas, np.where(np.isnan(numerical), 1.0, numerical))
     return np.minimum(deltas, 1.0)
 
@@ -118,7 +118,7 @@ def _around_zero(way: CountedPairs) -> _Sum | None:
     """Compose pairs around ε = 0; None where arithmetic has no answer."""
     try:
         with np.errstate(all="ignore"):
-            return _Sum.of(way, _at_epsilon(way, 0.0).expecting(_SMALL_DELTA), upper=True)
+            return _Sum.create(way, _at_epsilon(way, 0.0).expecting(_SMALL_DELTA), upper=True)
     except ArithmeticError:
         return None
 
@@ -127,7 +127,7 @@ def _delta_one_way(way: CountedPairs, saddle: _Saddle, *, upper: bool) -> float:
     """Bound δ at the ε of a location, for one order of the neighbours."""
     answer = math.exp(saddle.log_delta) if upper else 0.0
     for _ in range(_MOST_TRANSFORMS):
-        summed = _Sum.of(way, saddle, upper)
+        summed = _Sum.create(way, saddle, upper)
         if summed is None:
             break
         tilted = or_worst(summed.delta(saddle.epsilon), 1.0)
@@ -158,7 +158,7 @@ def _epsilon_one_way(way: CountedPairs, saddle: _Saddle, delta: float, *, upper:
         return math.inf if upper else 0.0
     answer = saddle.epsilon if upper else 0.0
     for _ in range(_MOST_TRANSFORMS):
-        summed = _Sum.of(way, saddle, upper)
+        summed = _Sum.create(way, saddle, upper)
         if summed is None:
             break
         next_ = summed.epsilon(delta)
@@ -188,7 +188,7 @@ def _bisect_tilts(
     epsilon = min(high, saddle.epsilon) / 2
     for _ in range(_MOST_HALVINGS):
         saddle = _at_epsilon(way, epsilon)
-        summed = _Sum.of(way, saddle.expecting(delta) if upper else saddle, upper)
+        summed = _Sum.create(way, saddle.expecting(delta) if upper else saddle, upper)
         if summed is None:
             return answer
         enough, reached = summed.delta(epsilon) <= delta, summed.epsilon(delta)
@@ -327,7 +327,7 @@ class _Sum:
     upper: bool
 
     @staticmethod
-    def of(pairs: CountedPairs, saddle: _Saddle, upper: bool) -> _Sum | None:
+    def create(pairs: CountedPairs, saddle: _Saddle, upper: bool) -> _Sum | None:
         """Compose the pairs around a location; None if only the initial bound is available."""
         if saddle.log_delta < _LEAST_LOG_DELTA or math.isinf(saddle.deviation):
             return None

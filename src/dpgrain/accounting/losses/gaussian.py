@@ -26,13 +26,13 @@ _PLACE_ROUNDING = 4 * 2.0**-53
 _MU_ROUNDING = 1 + 2.0**-47
 # Smallest float above 0, because a Gaussian's δ is never 0.
 _LEAST_FLOAT = 5e-324
-# Largest number that is squared: larger squares may overflow, and their e^{−x²/2} is 0.
+# Largest squared number: larger squares may overflow, and their e^{−x²/2} is 0.
 _LARGEST_SQUARED = 1e100
 _SQRT2 = math.sqrt(2.0)
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
-    """Return the smallest δ for which a μ-GDP mechanism is (ε, δ)-DP, rounded up.
+    """Return the smallest δ such that μ-GDP implies (ε, δ)-DP, rounded up.
 
     Args:
         epsilon: any real number.
@@ -119,7 +119,7 @@ def bisect(
 
 
 def gaussian_epsilon(delta: float, mu: float) -> float:
-    """Return the smallest ε ≥ 0 for which a μ-GDP mechanism is (ε, δ)-DP, rounded up.
+    """Return the smallest ε ≥ 0 such that μ-GDP implies (ε, δ)-DP, rounded up.
 
     Args:
         delta: the δ of the guarantee.
@@ -146,7 +146,7 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """Return the largest μ for which μ-GDP implies (ε, δ)-DP, rounded down."""
+    """Return the largest μ such that μ-GDP implies (ε, δ)-DP, rounded down."""
     _require_size(epsilon)
     _require_number(delta)
     if delta <= 0:
@@ -160,7 +160,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def pure_mu(epsilon: float) -> float:
-    """Return the smallest μ for which every ε-DP mechanism is μ-GDP, rounded up.
+    """Return the smallest μ such that ε-DP implies μ-GDP, rounded up.
 
     It is 2Φ⁻¹(e^ε/(1+e^ε)), and also dominates mechanisms of 2ε-bounded range. Source: docs/theory,
     "Budgets".

@@ -51,7 +51,6 @@ class TradeoffLines:
     """Lines below the trade-off curve of a loss, one pair for each ε.
 
     Args:
-        loss: the loss.
         epsilons: (n,) values of ε ≥ 0.
     """
 
@@ -108,7 +107,6 @@ def tradeoff(loss: Loss, alphas: FloatArray) -> FloatArray:
     """Return lower bounds on the misses of any test, in both orders of the neighbours.
 
     Args:
-        loss: the loss.
         alphas: (n,) false alarms, in [0, 1].
 
     >>> tradeoff(Loss(pure=math.log(3)), np.array([0.0, 0.1, 0.25])).round(6).tolist()
@@ -134,7 +132,6 @@ def detection(loss: Loss, alpha: float) -> float:
     """Return an upper bound on the detections of any test, in both orders of the neighbours.
 
     Args:
-        loss: the loss.
         alpha: the false alarms, in (0, 1).
 
     >>> round(detection(Loss(mu=1.0), 0.05), 4), f"{detection(Loss(mu=1.0), 1e-12):.3g}"
@@ -152,7 +149,6 @@ def best_guess(loss: Loss, prior: float) -> float:
     """Return an upper bound on the probability that the best guess between two neighbours is right.
 
     Args:
-        loss: the loss.
         prior: the probability of one of the two before the release, in (0, 1).
 
     >>> round(best_guess(Loss(pure=math.log(3)), 0.5), 6)
@@ -165,7 +161,7 @@ def best_guess(loss: Loss, prior: float) -> float:
     if loss != Loss(mu=loss.mu) and math.isfinite(mu := gaussian_mu(loss)):
         least = max(least, TradeoffLines(Loss(mu=mu), lines.epsilons).intercept(odds))
     # The least of (1−π)α + πβ over f is where the slope of f is −odds; in the other order of the
-    # neighbours the same line holds.
+    # neighbours the same line is valid.
     return min(1 - prior * least, 1.0)
 
 
@@ -184,7 +180,7 @@ def _grid(last: float) -> FloatArray:
 
 
 def _corners(loss: Loss) -> FloatArray:
-    """Return the values of ε at which the curve of a pure part has its corner."""
+    """Return the corners of the curve of a pure part, as values of ε."""
     corners = [one.pure for one in loss.alternatives if 0 < one.pure <= _LARGEST_EPSILON]
     return np.array([0.0, *corners])
 
@@ -195,11 +191,11 @@ def gaussian_mu(loss: Loss) -> float:
     >>> gaussian_mu(Loss(mu=3.0) + Loss(mu=4.0)), gaussian_mu(Loss(mu=3.0, leak=1e-9))
     (5.0, inf)
     """
-    return min(_mu_of_bound(one) for one in loss.alternatives)
+    return min(_bound_mu(one) for one in loss.alternatives)
 
 
 @fails_closed(math.inf)
-def _mu_of_bound(loss: Loss) -> float:
+def _bound_mu(loss: Loss) -> float:
     """Return the μ of one bound: the μ of independent parts add by their squares."""
     if loss.leak > 0 or loss.renyi or loss.concentrated > 0:
         return math.inf

@@ -49,7 +49,7 @@ class TwoSidedPair(DominatingPair):
 
     def log_moment(self, theta: float) -> float:
         # For large θ, losses beyond all points of the coarse distribution matter.
-        above, law = _Side.of(self.rate, self.above), self.coarse_distribution()
+        above, law = _Side.create(self.rate, self.above), self.coarse_distribution()
         rest = LossDistribution(law.values[:_TABLE_POINTS], law.mass[:_TABLE_POINTS]).log_moment(
             theta
         )
@@ -61,7 +61,7 @@ class TwoSidedPair(DominatingPair):
         """Return the distribution on a grid; from below, the one with the only loss 0."""
         if not upper:
             return GridDistribution(step, 0, np.ones(1))
-        above, below = _Side.of(self.rate, self.above), _Side.of(self.rate, self.below)
+        above, below = _Side.create(self.rate, self.above), _Side.create(self.rate, self.below)
         up, down = above.on_a_grid(step, tail, floor), below.on_a_grid(step, floor, floor)
         _, mass, infinite = _join_halves(up, down)
         low = 1 - down.ends.size
@@ -93,7 +93,7 @@ class _Side:
     first: float
 
     @staticmethod
-    def of(rate: float, shifts: tuple[float, float]) -> _Side:
+    def create(rate: float, shifts: tuple[float, float]) -> _Side:
         up, down = shifts
         pair = sampled_pair(rate, up, down)
         assert isinstance(pair, MixturePair)  # noqa: S101 - a rate of 0 is no sample
@@ -155,7 +155,7 @@ def _join_halves(above: _Cells, below: _Cells) -> tuple[FloatArray, FloatArray, 
 
 @lru_cache(maxsize=64)
 def _coarse_distribution(pair: TwoSidedPair) -> LossDistribution:
-    above = _Side.of(pair.rate, pair.above).table()
-    below = _Side.of(pair.rate, pair.below).table()
+    above = _Side.create(pair.rate, pair.above).table()
+    below = _Side.create(pair.rate, pair.below).table()
     losses, mass, infinite = _join_halves(above, below)
     return LossDistribution(losses + max(above.slip, below.slip), mass, infinite)

@@ -48,7 +48,7 @@ _LEAST_ROUNDS, _MOST_ROUNDS = 50, 100
 class WinsorizedErm:
     """Winsorized first-order optimisation of the empirical risk (Levy et al., Alg. 3).
 
-    The default fit was more accurate in every comparison; see docs/papers/which-recipe.md.
+    The default fit was more accurate on all compared data; see docs/papers/which-recipe.md.
 
     Args:
         known: the public facts; its smoothness must be finite.
@@ -125,7 +125,7 @@ class WinsorizedErm:
 class PhasedErmSco:
     """Phases over fresh users, with a growing pull (Levy et al., Algorithm 4).
 
-    The default fit was more accurate in every comparison; see docs/papers/which-recipe.md.
+    The default fit was more accurate on all compared data; see docs/papers/which-recipe.md.
 
     Args:
         known: the public facts; its smoothness must be finite.
@@ -201,7 +201,7 @@ class _OnePhase(ABC):
 class UserLevelSgd(_OnePhase):
     """Multi-pass gradient descent on soft-core means (Asi & Liu, Algorithm 2).
 
-    The default fit was more accurate in every comparison; see docs/papers/which-recipe.md.
+    The default fit was more accurate on all compared data; see docs/papers/which-recipe.md.
 
     Args:
         known: the public facts; the loss may have kinks.

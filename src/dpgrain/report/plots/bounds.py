@@ -31,11 +31,11 @@ def plot_bounds(release: Histogram, ax: Axes | None = None) -> Axes:
     """Draw the number of items for each clipping bound, in bins of equal ratio."""
     ax = axes_for(ax, 7.0, 2.8)
     ax.set_xlabel(f"clipping bound ({fitting(quantity_name(release.metadata), ax)})")
-    ax.set_ylabel("items" if release.statistic.of_items else "groups")
+    ax.set_ylabel("items" if release.statistic.has_items else "groups")
     bounds = np.asarray(release.clip, dtype=np.float64)
     if bounds.size == 0:
         return write_message(
-            ax, f"no {'items' if release.statistic.of_items else 'groups'} were published"
+            ax, f"no {'items' if release.statistic.has_items else 'groups'} were published"
         )
     low, high = float(bounds.min()), float(bounds.max())
     ax.set_xscale("log")

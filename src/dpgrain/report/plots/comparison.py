@@ -87,7 +87,7 @@ def _check_comparable(release: Release, other: Release) -> None:
             f"beside must be a release of the same statistic and keys, {_describe(mine)}, not "
             f"{_describe(theirs)}."
         )
-    if release.statistic.pointwise or release.statistic.of_bins:
+    if release.statistic.pointwise or release.statistic.has_bins:
         raise ParameterError(
             f"beside must be omitted for {release.statistic.name}, which has several numbers per "
             "group; plot each release on separate axes."

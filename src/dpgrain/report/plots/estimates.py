@@ -174,9 +174,9 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
     if not len(release):
         ax.set_xlabel(quantity(release, ax))
         return write_message(
-            ax, f"no {'items' if release.statistic.of_items else 'groups'} were published"
+            ax, f"no {'items' if release.statistic.has_items else 'groups'} were published"
         )
-    if release.statistic.of_bins:
+    if release.statistic.has_bins:
         return _draw_holdings(release, ax)
     if in_steps(release):
         return draw_distribution(release, ax, value_of(release))
@@ -218,7 +218,7 @@ def drawn(release: Release, top: int) -> int:
     """Count the rows of the drawing; 0 for lines, a curve or one number."""
     if is_one(release) or release.groups.names == ("quantile",) or in_steps(release):
         return 0
-    if release.statistic.of_bins:
+    if release.statistic.has_bins:
         return len(_bins(release))
     if lines_over_time(release) is not None:
         return 0
@@ -276,7 +276,7 @@ def _write_number(release: Release, ax: Axes) -> Axes:
     return ax
 
 
-def _ranks_in_words(known: list[float]) -> str:
+def _rank_labels(known: list[float]) -> str:
     if len(known) > 5:
         return f"{len(known)} quantiles, {min(known):g} to {max(known):g}"
     return f"quantile{'s' if len(known) > 1 else ''} {', '.join(f'{rank:g}' for rank in sorted(known))}"
@@ -309,7 +309,7 @@ def _draw_quantiles(release: Release, ax: Axes, top: int) -> Axes:
             )
     labels = _labels(release, rows * len(known), ax)
     gap = "\n" if axes_width(ax) < NARROW or release.metadata.is_limited else ", "
-    what = f"{quantity(release, ax)}: {_ranks_in_words(known)}"
+    what = f"{quantity(release, ax)}: {_rank_labels(known)}"
     what += f"{gap}from left to right," if len(known) > 1 else ""
     label_rows(ax, labels, what, low, high, zero=False)
     return ax

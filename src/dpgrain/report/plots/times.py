@@ -98,7 +98,7 @@ def _in_rows(release: Release) -> bool:
     ranked, names = release.statistic.ranked, release.groups.names
     several = len(release.groups.columns[-1].unique()) if names else 1
     return (
-        release.statistic.of_bins
+        release.statistic.has_bins
         or (release.statistic.stepped and several > 1)
         or (ranked and (len(names) > 2 or several > len(COLOURS)))
     )
@@ -107,7 +107,7 @@ def _in_rows(release: Release) -> bool:
 def _time_series(release: Release) -> TimeSeries | None:
     dates = [i for i, keys in enumerate(release.groups.columns) if _has_times(keys)]
     columns = [column.to_pylist() for column in release.groups.columns]
-    special = release.statistic.of_items or release.statistic.binned
+    special = release.statistic.has_items or release.statistic.binned
     numbers = [i for i, keys in enumerate(columns) if not special and has_order(keys)]
     if not dates and not numbers:
         return None

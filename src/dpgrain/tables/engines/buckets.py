@@ -55,7 +55,6 @@ class Buckets:
     """Keys in buckets of whole users; :meth:`flush` moves staged keys to their buckets.
 
     Args:
-        bucketing: the division of keys.
         capacity: max number of keys.
         uneven: max number of keys if one bucket has more than an eighth of it, because sorting
             copies a bucket; None for the capacity.

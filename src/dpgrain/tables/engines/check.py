@@ -23,8 +23,8 @@ from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import BOOLEAN, DAY, TEXT, TIMES, is_number, read_as
 from dpgrain.tables.sources.csv_files import CsvFiles
 from dpgrain.tables.sources.csv_rows import MAX_ROW_BYTES
-from dpgrain.tables.sources.read_errors import translate_errors
-from dpgrain.tables.sources.region_source import RegionSource
+from dpgrain.tables.sources.duckdb_connection import translate_errors
+from dpgrain.tables.sources.source import RegionSource
 from dpgrain.tables.sources.typed_columns import TypedSource
 
 #: DuckDB's name of each fault in a CSV line → description and remedy.
@@ -56,12 +56,7 @@ def check(
     """Count as :meth:`~dpgrain.UserTable.check_counts` does, with DuckDB for every engine.
 
     Args:
-        table: the table.
-        items: the columns of the counted items.
-        weight: a column of weights.
-        values: columns of numbers.
         bounds: (low, high); numbers beyond them are counted.
-        domain: the public values, by key columns.
         zero: additional columns of numbers, whose invalid cells are treated as 0.
     """
     counts = _row_counts(table, items)

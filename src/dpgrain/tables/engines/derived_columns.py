@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,10 +35,6 @@ class CompiledExpression:
     """Expression of a table's columns: a public, total function of one row.
 
     Args:
-        text: the expression in normal form.
-        kind: the type of its values.
-        sql: its SQL, with times as microseconds.
-        node: the parsed expression.
         clocks: (time column, zone) pairs that it reads.
         values: all possible values in order, if they are public and few.
 
@@ -164,13 +160,7 @@ def compile_condition(text: str, kinds: Mapping[str, str]) -> CompiledExpression
 
 @dataclass(frozen=True)
 class DerivedSource(SourceWrapper):
-    """Rows of a source with an additional column, computed from the others.
-
-    Args:
-        source: the source of all rows.
-        column: the name of the new column.
-        derived: its expression.
-    """
+    """Rows of a source with an additional column, computed from the others."""
 
     row_wise = True
 
@@ -198,12 +188,7 @@ class DerivedSource(SourceWrapper):
 
 @dataclass(frozen=True)
 class FilteredSource(SourceWrapper):
-    """Rows of a source that satisfy a condition.
-
-    Args:
-        source: the source of all rows.
-        condition: the condition.
-    """
+    """Rows of a source that satisfy a condition."""
 
     row_wise = True
 
@@ -220,18 +205,6 @@ class FilteredSource(SourceWrapper):
     def needed(self, used: Collection[str]) -> set[str]:
         """Return the required source columns, also for the condition."""
         return {*used, *self.condition.inputs}
-
-
-def nested_sources(source: Any) -> Iterator[Any]:
-    """Yield a source and all sources that it is derived from."""
-    yield source
-    tables = (getattr(source, name, None) for name in ("rows", "others"))
-    for below in (
-        getattr(source, "source", None),
-        *(getattr(rows, "source", None) for rows in tables),
-    ):
-        if below is not None:
-            yield from nested_sources(below)
 
 
 def base_source(source: RowSource) -> RowSource:

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from dpgrain._progress import step
 from dpgrain.errors import ParameterError
-from dpgrain.tables.arrow_arrays import number_array, numpy_array, one_array
-from dpgrain.tables.dictionary import Dictionary, GroupCells, hash_words, md5_words
+from dpgrain.tables.arrow_arrays import number_array, one_array
 from dpgrain.tables.elements import label_table
 from dpgrain.tables.engines.feed import (
     KEY_BITS,
@@ -29,16 +28,13 @@ from dpgrain.tables.engines.feed import (
     UserShare,
     require_bits,
 )
-from dpgrain.tables.engines.memory import Memory
+from dpgrain.tables.engines.memory import Memory, connect, new_spill_folder
 from dpgrain.tables.engines.protocol import Form
-from dpgrain.tables.engines.spill import connect, new_spill_folder
 from dpgrain.tables.engines.sql import has_key_sql, key_sql, number_sql, quoted, valid_key_sql
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import Dictionary, GroupCells, Groups, hash_words, md5_words
 from dpgrain.tables.rows import TableRows
-from dpgrain.tables.sources.duckdb_connection import run_interruptible
-from dpgrain.tables.sources.read_errors import translate_errors
-from dpgrain.tables.sources.region_source import RegionSource
-from dpgrain.tables.sources.source import RECORDS, transaction
+from dpgrain.tables.sources.duckdb_connection import run_interruptible, translate_errors
+from dpgrain.tables.sources.source import RECORDS, RegionSource, nested_sources, transaction
 from dpgrain.tables.split import Split
 
 Answer = TypeVar("Answer")
@@ -65,6 +61,10 @@ class DuckDB:
         # The source may return duplicate rows once, with their number.
         self._has_counts = bool(getattr(table.source, "counts_duplicates", False))
         source = table.source
+        # The source may create a table of the columns that are attached first.
+        self._creates_tables = any(
+            getattr(each, "creates_table", False) for each in nested_sources(source)
+        )
         self._rows = source.selected() if isinstance(source, RegionSource) else source
 
     @staticmethod
@@ -131,7 +131,7 @@ class DuckDB:
     ) -> Dictionary:
         """Assign codes to (V,) distinct groups and their cells."""
         step("ordering groups")
-        known = Dictionary.of(
+        known = Dictionary.create(
             groups,
             cells,
             column_cells=None
@@ -166,7 +166,7 @@ class DuckDB:
             self._connection.execute("DROP TABLE names")
         words = np.empty((len(names), 2), dtype=np.uint64)
         digests = one_array(hashed.column("digest")).cast(pa.binary(16))
-        words[numpy_array(one_array(hashed.column("place")))] = hash_words(digests.buffers()[1])
+        words[np.from_dlpack(one_array(hashed.column("place")))] = hash_words(digests.buffers()[1])
         return words
 
     def _encode_cells(self, column: str, keys: Sequence[str]) -> int:
@@ -329,7 +329,7 @@ class DuckDB:
             with translate_errors(self.table.source.name):
                 rows = self._connection.sql(query)
                 for batch in self._wait(partial(rows.to_arrow_reader, self._memory.rows)):
-                    result = numpy_array(batch.column("key"))
+                    result = np.from_dlpack(batch.column("key")).astype(np.int64, copy=False)
                     if alike:
                         yield result, batch.column("records").to_numpy().astype(np.float64)
                         continue
@@ -370,8 +370,8 @@ class DuckDB:
         return [*used, *([RECORDS] if self._has_counts else [])]
 
     def _fetch(self, used: Sequence[str]) -> None:
-        """Fetch columns together if the source fetches rows; later queries read parts of them."""
-        if self._has_counts:
+        """Fetch columns together if the source stores rows; later queries read parts of them."""
+        if self._has_counts or self._creates_tables:
             with translate_errors(self.table.source.name):
                 self._attach(used)
 

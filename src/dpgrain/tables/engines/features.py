@@ -51,12 +51,9 @@ class Aggregate:
     """Aggregate of one user's rows.
 
     Args:
-        name: the name of its column.
-        function: the function.
         of: the aggregated column; None to count rows.
         where: the boolean column that selects rows; None for all rows.
         order: the column that orders rows for first and last.
-        text: the expression of the request.
     """
 
     name: str
@@ -285,10 +282,7 @@ class Feature:
     """Requested feature: aggregates of rows, and an expression of them.
 
     Args:
-        name: the name of its column.
-        numbers: its aggregates.
         expression: the expression of per-user columns; None if it is a single aggregate.
-        text: the expression of the request.
     """
 
     name: str

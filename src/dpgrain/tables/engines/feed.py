@@ -116,7 +116,6 @@ class Feed:
     """Sorted keys of whole users in batches, which can be iterated several times.
 
     Args:
-        scan: streams keys from the engine.
         user_shift: number of bits of a key below the user code.
         capacity: max keys in memory (a quarter of that with totals).
         threads: number of threads that run the kernel.

@@ -79,8 +79,6 @@ class TypedSql:
 
     Args:
         kind: the type; the SQL of times is in microseconds since 1970.
-        sql: the SQL.
-        constant: the value of a constant.
         values: all possible values in order, if they are public and few.
         finite: False for numbers that may be NaN or infinite; they are null when used.
     """
@@ -107,8 +105,6 @@ class Translator:
     """Translator of one expression to SQL.
 
     Args:
-        kinds: column → type of the available columns.
-        text: the whole expression, for messages.
         clocks: (time column, zone) pairs that the expression reads; filled by the translation.
     """
 
@@ -402,7 +398,7 @@ def _number_function(sql: str, *, whole: bool = False) -> Translation:
     return translate
 
 
-def _least_or_greatest(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
+def _min_or_max(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
     """Return the smaller or the larger of two numbers, or null if one is null."""
     translator.require(node, parts, _NUMBERS, _NUMBERS)
     one, other = _common_type(translator, node, parts)
@@ -493,8 +489,8 @@ FUNCTIONS: Mapping[str, Translation] = {
     "abs": _number_function("abs({0})"),
     "floor": _number_function("floor({0})", whole=True),
     "round": _number_function("round({0})", whole=True),
-    "least": _least_or_greatest,
-    "greatest": _least_or_greatest,
+    "least": _min_or_max,
+    "greatest": _min_or_max,
     "lower": _text_function("lower({0})"),
     "upper": _text_function("upper({0})"),
     "trim": _text_function("trim({0})"),

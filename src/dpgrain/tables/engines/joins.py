@@ -31,8 +31,7 @@ from dpgrain.tables.sources.column_types import (
     is_readable,
 )
 from dpgrain.tables.sources.duckdb_connection import register_rows
-from dpgrain.tables.sources.region_source import all_rows
-from dpgrain.tables.sources.source import RowSource, SourceWrapper, transaction
+from dpgrain.tables.sources.source import RowSource, SourceWrapper, all_rows, transaction
 
 # Max distinct values of a public column that becomes a domain.
 _MAX_DOMAIN = 1000
@@ -49,9 +48,6 @@ class PublicJoin(SourceWrapper):
     """The rows of a source, each joined with the one row of a public table that has its key.
 
     Args:
-        source: the source of all rows.
-        on: key column.
-        kind: type of the key column.
         table: public table: ``key``, unique and without nulls, and the columns ``c0``, ``c1``, ….
         kinds: column → type, in the order of ``c0``, ``c1``, ….
     """
@@ -107,7 +103,9 @@ def join_public(
             name="on",
         )
     public.require_key(key, "on")
-    names = [name for name, kind in public.own_columns.items() if name != key and is_readable(kind)]
+    names = [
+        name for name, kind in public.base_columns.items() if name != key and is_readable(kind)
+    ]
     if not names:
         raise ParameterError(f"{public.source.title} has no column other than {key!r} to join.")
     for name in names:
@@ -190,9 +188,6 @@ class UserJoin:
     """The rows of a table, each joined with rows of the same user in another table.
 
     Args:
-        rows: the rows.
-        others: rows of the other table.
-        taken: columns of the other table to add.
         pairs: max rows per user of the other table: the first ones in the order of a hash of the
             added columns.
     """
@@ -203,7 +198,7 @@ class UserJoin:
     pairs: int
 
     @staticmethod
-    def of(rows: TableRows, others: Any, columns: Sequence[str] | None, pairs: int) -> UserJoin:
+    def create(rows: TableRows, others: Any, columns: Sequence[str] | None, pairs: int) -> UserJoin:
         """Validate a join, without reading rows."""
         pairs = _validate.integer(minimum=1, pairs=pairs)
         if pairs > _MAX_PAIRS:
@@ -238,7 +233,7 @@ class UserJoin:
             )
         known = [
             name
-            for name, kind in others.own_columns.items()
+            for name, kind in others.base_columns.items()
             if name != others.user and is_readable(kind)
         ]
         if columns is not None and not isinstance(columns, str | list | tuple):

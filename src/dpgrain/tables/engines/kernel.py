@@ -53,11 +53,13 @@ class KeyLayout:
         items: number of items V; codes are sorted by cell, so that blocks are contiguous.
         cells: number of cells K.
         cell_of: (V,) the cell of each item; None if a separate column contains the cell.
+        factors: (V,) factor on the totals of each item; None for 1 each.
     """
 
     items: int
     cells: int
     cell_of: IntArray | None
+    factors: FloatArray | None = None
 
     @property
     def item_bits(self) -> int:
@@ -82,7 +84,6 @@ class Grid:
     Args:
         bounds: (K,) or (1,) clipping bounds ρ.
         bits: the grid step is a power of two with 2^(bits−1) < ρ/step ≤ 2^bits.
-        norm: the norm to clip.
     """
 
     bounds: FloatArray
@@ -168,7 +169,6 @@ class Routes:
             first: (V,) noisy counts of the first round.
             ahead: (V,) whether an item participates in the second round, which requires a positive
                 count.
-            enough: the target count.
 
         A user with t items contributed 1/√t to an item and now contributes enough ÷ count times as
         much, starting from the largest count. The public order breaks ties.
@@ -239,6 +239,33 @@ def clipped_units(
     np.add.at(out.reshape(-1), places, blocks.clip(ones, units, 1.0))
 
 
+def directions(
+    keys: IntArray,
+    totals: FloatArray | None,
+    layout: KeyLayout,
+    edges: FloatArray,
+    out: IntArray,
+    *,
+    units: Grid,
+    unit: float = 1.0,
+    max_elements: int | None = None,
+) -> None:
+    """Add the blocks of whole users by item and norm, each scaled to norm 1; empty ones add 0.
+
+    Args:
+        edges: (B,) increasing edges of norms, as in :func:`norm_histogram`.
+        out: (V, B) sums, in steps of ``units``.
+        units: the bound 1, its grid, and the norm.
+    """
+    pairs, sums, blocks = _blocks(keys, totals, layout, max_elements)
+    norms = blocks.norms(sums, units.norm)
+    bins = np.minimum(np.searchsorted(edges, norms * unit), out.shape[1] - 1)
+    scaled = sums / np.repeat(np.maximum(norms, np.finfo(np.float64).tiny), blocks.lengths)
+    codes = pairs & ((1 << layout.item_bits) - 1)
+    places = codes * out.shape[1] + np.repeat(bins, blocks.lengths)
+    np.add.at(out.reshape(-1), places, blocks.clip(scaled, units, 1.0))
+
+
 def routed_sum(
     keys: IntArray,
     _: FloatArray | None,
@@ -256,7 +283,6 @@ def routed_sum(
     The weights are proportional to the needs.
 
     Args:
-        layout: the packing of keys, in one cell.
         routes: the order of the items, and their needs.
         grid: the bound 1 and its grid.
     """
@@ -351,7 +377,6 @@ def pooled_counts(
 
     Args:
         layout: the packing of keys, in which the item determines the cell.
-        pools: the pools, with their bins and weights.
         out: (P, B) counts in multiples of 2^-10 of a block.
     """
     _, sums, blocks = _blocks(keys, totals, layout, max_elements)
@@ -379,7 +404,6 @@ def _add_limited(
         rows: (b,) the index in ``out`` of each weight.
         weights: (b,) weights from 1 to 2^10.
         most: the largest sum that one user adds to one count.
-        out: the counts.
     """
     np.add.at(out.reshape(-1), rows, weights)
     rank, row_bits = np.cumsum(_is_new(users)) - 1, out.size.bit_length()
@@ -493,6 +517,8 @@ def _blocks(
     keys: IntArray, totals: FloatArray | None, layout: KeyLayout, max_elements: int | None
 ) -> tuple[IntArray, FloatArray, _Blocks]:
     pairs, sums = pair_totals(keys, totals)
+    if layout.factors is not None:
+        sums = sums * layout.factors[pairs & ((1 << layout.item_bits) - 1)]
     blocks = _Blocks.split(pairs, layout)
     if max_elements is None:
         return pairs, sums, blocks

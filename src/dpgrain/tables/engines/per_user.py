@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import duckdb
 
@@ -13,7 +13,7 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.facts import Fact
 from dpgrain.scope.regions import Region
-from dpgrain.tables.engines.derived_columns import CompiledExpression, nested_sources
+from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.features import Aggregate, deduplicate, parse_feature
 from dpgrain.tables.engines.joins import UserJoin
@@ -23,7 +23,7 @@ from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import TEXT
 from dpgrain.tables.sources.distinct_rows import DistinctRows
 from dpgrain.tables.sources.duckdb_connection import memory_limit
-from dpgrain.tables.sources.source import SourceWrapper
+from dpgrain.tables.sources.source import RowSource, SourceWrapper, nested_sources
 from dpgrain.units import Element, Unit, User
 
 # Share of DuckDB's memory for the states of a pass; with more, DuckDB groups, stores and encrypts
@@ -38,11 +38,8 @@ class PerUser:
     """Source with one row per user, or per user and group, derived from other rows.
 
     Args:
-        rows: the rows of all users.
         by: grouping columns: a user has one row for each combination of values.
-        numbers: the numbers of each row.
         derived: columns computed from each row, in this order.
-        filters: conditions that each row satisfies.
     """
 
     rows: TableRows
@@ -51,8 +48,12 @@ class PerUser:
     derived: tuple[tuple[str, CompiledExpression], ...] = ()
     filters: tuple[CompiledExpression, ...] = ()
 
+    creates_table: ClassVar[bool] = True
+
     @staticmethod
-    def of(rows: TableRows, by: str | Sequence[str] | None, numbers: Mapping[str, Any]) -> PerUser:
+    def create(
+        rows: TableRows, by: str | Sequence[str] | None, numbers: Mapping[str, Any]
+    ) -> PerUser:
         """Validate a request without reading rows."""
         if rows.user is None:
             raise ParameterError("per_user requires user ids; pass user= to dg.read.")
@@ -175,23 +176,55 @@ class PerUser:
         return frozenset(name for name, kind in columns if kind == TEXT and name not in derived)
 
     def attach(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        used: Collection[str] | None = None,  # noqa: ARG002 - a person's row is one
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Create a table of the rows on the connection, the first time, and return its name."""
+        """Create a table with these columns on the connection, unless it exists; return its name.
+
+        Unused features are not computed.
+        """
         # Two joined per-user tables may have the same depth or the same rows.
-        name = f"people{id(self)}"
-        known = connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
-        if (name,) not in known:
-            engine = DuckDB.over(self.rows, connection)
-            parts = self._parts(engine)
-            if parts == 1:
-                engine.create_table(name, f"{self._query()} ORDER BY {self._order}", self.used)
-            else:
-                queries = [self._query(f"hash(k0) % {parts} = {part}") for part in range(parts)]
-                engine.create_table_in_parts(name, queries, self._order, self.used)
+        prefix = f"people{id(self)}_"
+        known = connection.execute(
+            "SELECT table_name, list(column_name) FROM duckdb_columns() "
+            f"WHERE starts_with(table_name, '{prefix}') GROUP BY table_name ORDER BY table_name"
+        ).fetchall()
+        people = self._restricted(used)
+        needed = set(people.columns())
+        for table, columns in known:
+            if needed <= set(columns):
+                return str(table)
+        name = f"{prefix}{len(known)}"
+        people._create(name, connection)
         return name
+
+    def _create(self, name: str, connection: duckdb.DuckDBPyConnection) -> None:
+        """Create the table of the rows, ordered by user."""
+        engine = DuckDB.over(self.rows, connection)
+        parts = self._parts(engine)
+        if parts == 1:
+            engine.create_table(name, f"{self._query()} ORDER BY {self._order}", self.used)
+        else:
+            queries = [self._query(f"hash(k0) % {parts} = {part}") for part in range(parts)]
+            engine.create_table_in_parts(name, queries, self._order, self.used)
+
+    def _restricted(self, used: Collection[str] | None) -> PerUser:
+        """Return the source with the columns used and their inputs; all if rows are read once."""
+        if used is None or not self._is_stored:
+            return self
+        needed = set(used).union(*(condition.inputs for condition in self.filters))
+        for name, column in reversed(self.derived):
+            if name in needed:
+                needed.update(column.inputs)
+        return replace(
+            self,
+            numbers=tuple(each for each in self.numbers if each.name in needed),
+            derived=tuple(each for each in self.derived if each[0] in needed),
+        )
+
+    @property
+    def _is_stored(self) -> bool:
+        """True if the records can be read several times."""
+        return all(getattr(each, "stored", True) for each in nested_sources(self.rows.source))
 
     @property
     def _order(self) -> str:
@@ -204,8 +237,7 @@ class PerUser:
     def _parts(self, engine: DuckDB) -> int:
         """Return the number of passes, each for a part of the users that fits into memory."""
         width = sum(each.state_bytes for each in self.numbers)
-        read_again = all(getattr(each, "stored", True) for each in nested_sources(self.rows.source))
-        if width < _WIDE_BYTES or not read_again:
+        if width < _WIDE_BYTES or not self._is_stored:
             return 1
         keys = [key_sql(key, self.rows.key_type(key)) for key in self._keys]
         counted = f"SELECT approx_count_distinct(hash({', '.join(keys)})) AS n FROM source"
@@ -280,20 +312,22 @@ def whole_user_source(table: TableRows) -> PerUser | UserJoin | None:
 
     Derived columns, filters and regions may have been applied to it.
     """
-    source = table.source
-    while isinstance(source, SourceWrapper):
-        source = source.source
-    return source if isinstance(source, PerUser | UserJoin) else None
+    innermost = _wrapped(table)[-1]
+    return innermost if isinstance(innermost, PerUser | UserJoin) else None
+
+
+def _wrapped(table: TableRows) -> list[RowSource]:
+    """Return the source of a table and each source that it wraps, the innermost last."""
+    sources = [table.source]
+    while isinstance(sources[-1], SourceWrapper):
+        sources.append(sources[-1].source)
+    return sources
 
 
 def first_rows_source(table: TableRows) -> DistinctRows | None:
     """Return the source of first rows for values of columns; None without one."""
-    source: Any = table.source
-    while isinstance(source, SourceWrapper):
-        if isinstance(source, DistinctRows) and source.keys:
-            return source
-        source = source.source
-    return None
+    sources = (each for each in _wrapped(table) if isinstance(each, DistinctRows) and each.keys)
+    return next(sources, None)
 
 
 def depends_on_users(table: TableRows) -> bool:
@@ -317,23 +351,14 @@ def derivation_facts(table: TableRows) -> list[Fact]:
     ]
     filters = [Fact("rows-where", (str(condition),)) for condition in table.filters]
     joined = [] if whole is None else [whole.fact]
+    distinct = [each.fact for each in _wrapped(table) if isinstance(each, DistinctRows)]
     return [
         *derived,
         *filters,
-        *_distinct_facts(table.source),
+        *distinct[:1],
         *joined,
         *(fact for rows in below for fact in derivation_facts(rows)),
     ]
-
-
-def _distinct_facts(source: Any) -> list[Fact]:
-    """List the fact about dropped repetitions of rows."""
-    while isinstance(source, SourceWrapper):
-        if isinstance(source, DistinctRows):
-            columns = ", ".join(map(repr, source.stated))
-            return [Fact("first-rows", (columns,)) if columns else Fact("distinct-rows")]
-        source = source.source
-    return []
 
 
 def known_user_count(table: TableRows, column: str | None) -> int | None:

@@ -4,7 +4,7 @@ Callers only use the methods below and write no query. Rows stay inside the engi
 integer sums and, for fits, columns leave it. An engine is one file with a class that is created
 from :class:`~dpgrain.tables.rows.TableRows` and implements :class:`Engine`;
 ``dpgrain.testing.EngineContract`` checks it. It reads the sources that it supports
-(``rows.source``; for a region, a :class:`~dpgrain.tables.sources.region_source.RegionSource`
+(``rows.source``; for a region, a :class:`~dpgrain.tables.sources.source.RegionSource`
 around the source of all rows), with these rules for missing values:
 
 - Rows without a user, without a key of the groups, or without a finite number in a column to split
@@ -25,8 +25,7 @@ from typing import Literal, Protocol, Self, TypeAlias
 import pyarrow as pa
 
 from dpgrain._types import FloatArray, IntArray
-from dpgrain.tables.dictionary import Dictionary, GroupCells
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import Dictionary, GroupCells, Groups
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.split import Split
 
@@ -72,7 +71,6 @@ class CachedBlocks(Protocol):
 
         Args:
             of: a function from the batches of one partition to integers of the shape.
-            shape: the shape of the sums.
         """
 
 
@@ -94,7 +92,6 @@ class ClusterEngine(Protocol):
             wanted: the columns, each with its form, named c0, c1 and so on.
             make: a function of the batches of one partition; it may be called again after a
                 failure.
-            schema: the schema of its result.
         """
 
 
@@ -123,12 +120,10 @@ class Engine(AbstractContextManager["Engine"], Protocol):
     def dictionary(
         self, groups: Groups, cells: GroupCells, *, cell_column: str | None = None, corners: int = 1
     ) -> Dictionary:
-        """Assign codes to groups and cells, in the public order: see :meth:`Dictionary.of`.
+        """Assign codes to groups and cells, in the public order: see :meth:`Dictionary.create`.
 
         Args:
             groups: (V,) distinct groups, with the types of the key columns.
-            cells: the cell of each group.
-            cell_column: a separate column that contains the cells.
             corners: the number of coordinates of each group.
         """
 

@@ -23,7 +23,6 @@ from dpgrain._progress import step
 from dpgrain._types import IntArray
 from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.tables.arrow_arrays import number_array, one_array
-from dpgrain.tables.dictionary import Dictionary, GroupCells, column_order
 from dpgrain.tables.elements import Elements, label_table
 from dpgrain.tables.engines.derived_columns import DerivedSource, FilteredSource
 from dpgrain.tables.engines.feed import CoordinateFilter
@@ -54,17 +53,16 @@ from dpgrain.tables.engines.spark_tasks import (
     UserKeyQuery,
     slice_count,
 )
-from dpgrain.tables.groups import Groups
+from dpgrain.tables.groups import Dictionary, GroupCells, Groups, column_order
 from dpgrain.tables.rows import CellColumn, TableRows
 from dpgrain.tables.sources.column_types import is_readable, read_as
 from dpgrain.tables.sources.day_columns import DayColumnSource
 from dpgrain.tables.sources.distinct_rows import DistinctRows
+from dpgrain.tables.sources.duckdb_connection import duckdb_type
 from dpgrain.tables.sources.folders import CSV_ENDINGS
 from dpgrain.tables.sources.frames import ArrowSource
 from dpgrain.tables.sources.read_arguments import resolve_source
-from dpgrain.tables.sources.region_source import RegionSource, all_rows
-from dpgrain.tables.sources.schemas import duckdb_type
-from dpgrain.tables.sources.source import RowSource, SourceWrapper
+from dpgrain.tables.sources.source import RegionSource, RowSource, SourceWrapper, all_rows
 from dpgrain.tables.sources.typed_columns import TypedSource
 from dpgrain.tables.split import Split
 
@@ -131,7 +129,7 @@ class Spark:
             codes = number_array(np.arange(1, len(ordered) + 1))
             self._cells[cell_column] = pa.table({"cell": ordered, "code": codes})
             count = len(ordered) + 1
-        return Dictionary.of(groups, cells, column_cells=count, corners=corners)
+        return Dictionary.create(groups, cells, column_cells=count, corners=corners)
 
     def users(
         self,
@@ -385,10 +383,7 @@ class SparkUsers:
     """Whole users' keys, cached on the executors with each user in one partition.
 
     Args:
-        engine: the engine.
-        keys: the frame of keys.
         shift: number of bits of a key below the user code.
-        narrow: a selection of coordinates.
     """
 
     engine: Spark

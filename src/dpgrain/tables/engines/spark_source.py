@@ -15,7 +15,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.tables.engines.spark_session import SparkRunner, silenced
 from dpgrain.tables.sources.column_names import require_names
 from dpgrain.tables.sources.column_types import TIMES, decimal_places, read_as
-from dpgrain.tables.sources.schemas import duckdb_type
+from dpgrain.tables.sources.duckdb_connection import duckdb_type
 
 if TYPE_CHECKING:
     from pyspark import errors, sql
@@ -33,9 +33,6 @@ class SparkSource:
     """Spark DataFrame that has the same rows whenever it is read.
 
     Args:
-        frame: the frame.
-        name: the name in messages.
-        title: the name in reports.
         paths: the files, if it is read from files.
     """
 

@@ -26,7 +26,6 @@ from dpgrain._types import FloatArray, IntArray
 from dpgrain._version import __version__
 from dpgrain.errors import DataError
 from dpgrain.tables.arrow_arrays import number_array
-from dpgrain.tables.dictionary import Dictionary
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.feed import Chunk, CoordinateFilter
 from dpgrain.tables.engines.joins import UserJoin
@@ -34,6 +33,7 @@ from dpgrain.tables.engines.kernel import pair_totals
 from dpgrain.tables.engines.per_user import PerUser, per_user_source
 from dpgrain.tables.engines.protocol import Add, Form
 from dpgrain.tables.engines.sql import key_sql, quoted
+from dpgrain.tables.groups import Dictionary
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.frames import readable_table
 from dpgrain.tables.sources.source import RowSource, SourceWrapper
@@ -168,7 +168,6 @@ class MarkSide:
     Args:
         side: the number of their table.
         columns: the common name of each column; other columns are null.
-        schema: the common schema.
     """
 
     side: int
@@ -193,13 +192,7 @@ class MarkSide:
 
 @dataclass(frozen=True)
 class QueryTask:
-    """Task that runs a query on the rows of a partition with DuckDB.
-
-    Args:
-        rows: the public part of the rows.
-        names: the names of the columns that arrive.
-        question: the query.
-    """
+    """Task that runs a query on the rows of a partition with DuckDB."""
 
     rows: TableRows
     names: tuple[str, ...]
@@ -300,11 +293,8 @@ class RecordEncoding:
     """Codes of groups and cells, and the value that a record adds.
 
     Args:
-        dictionary: the codes of groups.
-        value: the column of numbers to split.
         split: the function from numbers to the values that each record adds.
         cell_column: the separate column of cells, if there is one.
-        cells: the codes of its cells.
     """
 
     dictionary: Dictionary
@@ -363,13 +353,7 @@ class RecordSumQuery:
 
 @dataclass(frozen=True)
 class AddUsersTask:
-    """Task that runs a kernel on whole users' keys.
-
-    Args:
-        add: the kernel.
-        shape: the shape of the sums.
-        narrow: a selection of coordinates.
-    """
+    """Task that runs a kernel on whole users' keys."""
 
     add: Add
     shape: tuple[int, ...]

@@ -1,9 +1,10 @@
-"""SQL of columns: names, texts, keys and numbers."""
+"""SQL of columns: names, texts, keys, numbers and select lists."""
 
 from __future__ import annotations
 
+import glob
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpgrain.inputs.long_labels import MARK, SHOWN, WHOLE_BYTES
@@ -13,8 +14,10 @@ from dpgrain.tables.sources.column_types import (
     LONGEST_LABEL,
     TEXT,
     TIMES,
+    column_type,
     is_number,
     read_as,
+    read_expression,
 )
 
 #: The default date format, as an example.
@@ -97,7 +100,6 @@ class TextFormat:
     """Format of numbers and dates in text.
 
     Args:
-        decimal: decimal separator, a point or a comma.
         dates: the last day of 2025 in the date format.
         thousands: mark between groups of three digits; empty for none, or for a point with a
             decimal comma.
@@ -153,3 +155,42 @@ def cast_sql(column: str, kind: str, as_written: TextFormat = TextFormat()) -> s
     with invalid values; it does not push down an expression.
     """
     return as_written.cast(f"concat({label_sql(quoted(column))}, '')", kind)
+
+
+def select_list(columns: Mapping[str, str]) -> str:
+    """Return the SQL of a select list, name → SQL; a column of nulls if there are none."""
+    listed = (
+        sql if sql == quoted(name) else f"{sql} AS {quoted(name)}" for name, sql in columns.items()
+    )
+    return ", ".join(listed) or 'NULL AS "none"'
+
+
+def usable_columns(kinds: Mapping[str, str], used: Collection[str] | None) -> dict[str, str]:
+    """Return column → type, of the used columns that releases can use; None for all."""
+    return {
+        column: kind
+        for column, kind in kinds.items()
+        if (used is None or column in used) and column_type(kind) is not None
+    }
+
+
+def read_expressions(kinds: Mapping[str, str]) -> dict[str, str]:
+    """Return column → SQL that reads it."""
+    return {column: read_expression(quoted(column), kind) for column, kind in kinds.items()}
+
+
+def arrow_expressions(kinds: Mapping[str, str]) -> dict[str, str]:
+    """Return column → SQL that reads it from Arrow rows with timestamps in range."""
+    times = {column: quoted(column) for column, kind in kinds.items() if read_as(kind) in TIMES}
+    return {**read_expressions(kinds), **times}
+
+
+def select_from(rows: str, columns: Mapping[str, str]) -> str:
+    """Return the SQL of columns of some rows, name → SQL."""
+    plain = all(sql == quoted(column) for column, sql in columns.items())
+    return rows if plain else f"(SELECT {select_list(columns)} FROM {rows})"
+
+
+def file_list(paths: Sequence[str]) -> str:
+    """Return the SQL of a list of files; their names are not patterns."""
+    return "[" + ", ".join(literal(glob.escape(path)) for path in paths) + "]"

@@ -53,7 +53,6 @@ class ColumnType:
     """How to read columns of one type.
 
     Args:
-        read_as: type outside this package.
         read: SQL of the column ``{0}`` as that type; null if unreadable.
         exported: SQL to export the column ``{0}`` from the caller's DuckDB to Arrow.
     """

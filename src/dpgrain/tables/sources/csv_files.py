@@ -23,10 +23,9 @@ import duckdb
 
 from dpgrain._progress import step
 from dpgrain.errors import DataError, SchemaError, raise_without_context
-from dpgrain.tables.engines.spill import COPIES
-from dpgrain.tables.engines.sql import literal, quoted
+from dpgrain.tables.engines.memory import COPIES
+from dpgrain.tables.engines.sql import file_list, literal, quoted
 from dpgrain.tables.sources.column_names import delimiter_hint, require_names
-from dpgrain.tables.sources.column_sql import file_list
 from dpgrain.tables.sources.column_types import TEXT
 from dpgrain.tables.sources.csv_rows import (
     MAX_ROW_BYTES,
@@ -38,9 +37,8 @@ from dpgrain.tables.sources.csv_rows import (
     find_malformed,
     read_pieces,
 )
-from dpgrain.tables.sources.duckdb_connection import spill_path
+from dpgrain.tables.sources.duckdb_connection import spill_path, translate_errors, unwritable_error
 from dpgrain.tables.sources.files import FileCache, FileSource, Schemas, file_state
-from dpgrain.tables.sources.read_errors import translate_errors, unwritable_error
 
 # Environment variable that hides advice, and the files about which this process has given it.
 _QUIET, _advised = "DPGRAIN_QUIET", set[str]()
@@ -57,10 +55,6 @@ class CsvFaults:
 
     Args:
         rejected: DuckDB's name of a fault → number of lines dropped because of it.
-        longer: lines with more values than columns.
-        inside: line ends inside values.
-        too_long: rows dropped because of their length.
-        broken: rows dropped because their quotes are ambiguous.
     """
 
     rejected: Mapping[str, int]

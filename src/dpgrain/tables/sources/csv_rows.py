@@ -152,9 +152,6 @@ class QuoteNormalizer:
     A value with an ordinary quote is enclosed in quotes. A row with characters after the quotes of
     a value, or with an unclosed quote, is ambiguous and dropped.
 
-    Args:
-        delimiter: ASCII character between values.
-
     >>> normalizer = QuoteNormalizer(",")
     >>> b"".join(normalizer.rows([b'1,5" disk\n2,"a"b\n3,"c"\n']))
     b'1,"5"" disk"\n3,"c"\n'
@@ -237,11 +234,7 @@ def _regular(value: bytes) -> bytes | None:
 
 
 class RowSplitter:
-    """Finds the ends of rows, piece by piece.
-
-    Args:
-        delimiter: ASCII character between values.
-    """
+    """Finds the ends of rows, piece by piece."""
 
     def __init__(self, delimiter: str) -> None:
         self._delimiter = delimiter.encode()

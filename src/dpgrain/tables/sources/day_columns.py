@@ -22,9 +22,6 @@ class DayColumnSource(SourceWrapper):
     """The rows of a source with the day of a timestamp as an additional column.
 
     Args:
-        source: the source of all rows.
-        column: name of the new column.
-        of: timestamp column.
         zone: time zone; empty for timestamps without a zone.
     """
 

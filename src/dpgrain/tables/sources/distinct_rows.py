@@ -8,6 +8,7 @@ from functools import partial
 
 import duckdb
 
+from dpgrain.publishing.facts import Fact
 from dpgrain.tables.engines.sql import label_sql, quoted
 from dpgrain.tables.sources.column_types import REALS, TEXT
 from dpgrain.tables.sources.duckdb_connection import run_interruptible
@@ -22,8 +23,6 @@ class DistinctRows(SourceWrapper):
     """The first row for each value of some columns, or rows that differ in a column.
 
     Args:
-        source: the rows.
-        kinds: column → type, of all readable columns.
         keys: the columns with the user's; empty for all columns.
     """
 
@@ -40,6 +39,12 @@ class DistinctRows(SourceWrapper):
     def stated(self) -> tuple[str, ...]:
         """The stated columns; empty for all columns."""
         return self.keys[1:] or self.keys
+
+    @property
+    def fact(self) -> Fact:
+        """Fact about the dropped repetitions of rows."""
+        columns = ", ".join(map(repr, self.stated))
+        return Fact("first-rows", (columns,)) if columns else Fact("distinct-rows")
 
     def columns(self) -> dict[str, str]:
         """Return column name → type."""

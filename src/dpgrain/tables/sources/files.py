@@ -12,8 +12,7 @@ from typing import Generic, TypeAlias, TypeVar
 import duckdb
 
 from dpgrain.errors import SchemaError
-from dpgrain.tables.engines.sql import literal, quoted
-from dpgrain.tables.sources.column_sql import select_from, select_list
+from dpgrain.tables.engines.sql import literal, quoted, select_from, select_list
 from dpgrain.tables.sources.column_types import TEXT, widest
 from dpgrain.tables.sources.folders import Partition
 
@@ -53,7 +52,6 @@ class FileSource(ABC):
     """Files of one type; columns from folder names are text, and give way to columns of the files.
 
     Args:
-        paths: the files.
         partitions: the columns that folder names add to each file; none if empty.
     """
 

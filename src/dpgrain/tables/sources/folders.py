@@ -34,12 +34,7 @@ Partition: TypeAlias = tuple[tuple[str, str | None], ...]
 
 @dataclass(frozen=True)
 class FileList:
-    """Files of one type.
-
-    Args:
-        paths: the files, at least one.
-        partitions: columns from folder names, for each file.
-    """
+    """Files of one type."""
 
     paths: tuple[str, ...]
     partitions: tuple[Partition, ...]
@@ -50,7 +45,7 @@ class FileList:
         return self.paths[0].lower().endswith(CSV_ENDINGS)
 
     @staticmethod
-    def of(patterns: Sequence[str | Path]) -> FileList:
+    def create(patterns: Sequence[str | Path]) -> FileList:
         """List the files of paths, patterns and folders, each once.
 
         A folder means all files below it, except names that begin with a dot or an underscore.

@@ -22,10 +22,9 @@ from dpgrain._types import BoolArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.labels import cell_text
 from dpgrain.tables.arrow_arrays import number_array
-from dpgrain.tables.sources.column_sql import arrow_expressions, select_from, usable_columns
+from dpgrain.tables.engines.sql import arrow_expressions, select_from, usable_columns
 from dpgrain.tables.sources.column_types import FIRST_TIME, LAST_TIME, read_as
-from dpgrain.tables.sources.duckdb_connection import register_rows
-from dpgrain.tables.sources.schemas import schema_types
+from dpgrain.tables.sources.duckdb_connection import register_rows, schema_types
 
 # Microseconds in a unit of time.
 _MICROSECONDS = {"s": 10**6, "ms": 10**3, "us": 1}

@@ -29,9 +29,8 @@ from dpgrain.scope.regions import Region
 from dpgrain.tables.engines.sql import literal, quoted
 from dpgrain.tables.sources.column_names import require_names
 from dpgrain.tables.sources.column_types import LONGEST_LABEL
-from dpgrain.tables.sources.duckdb_connection import memory_limit
+from dpgrain.tables.sources.duckdb_connection import memory_limit, translate_errors
 from dpgrain.tables.sources.postgres_region import UNREADABLE, server_condition
-from dpgrain.tables.sources.read_errors import translate_errors
 from dpgrain.tables.sources.source import RECORDS, RowSource, SourceWrapper
 from dpgrain.tables.sources.streams import store_stream
 
@@ -76,7 +75,6 @@ class _PostgresType:
     """How to read columns of one type.
 
     Args:
-        read_as: type in DuckDB.
         server_sql: SQL of the column ``{0}`` on the server.
         groupable: whether the server can group by it, because equal values are equal bytes.
         local_sql: DuckDB's SQL of the fetched column ``{0}``.
@@ -166,8 +164,6 @@ class _Description:
     """A table or a query, described by the catalogue.
 
     Args:
-        rows: SQL of the rows.
-        kinds: column → type on the server.
         table_id: oid of the table; 0 for a query.
         is_table: whether it is a base table with all rows visible, not a view or a foreign table.
     """
@@ -215,7 +211,7 @@ class PostgresSource:
     _sessions: dict[int, PostgresSession] = field(default_factory=dict, init=False)
 
     @staticmethod
-    def of(address: Address, table: str | None, query: str | None) -> PostgresSource:
+    def create(address: Address, table: str | None, query: str | None) -> PostgresSource:
         """Return the source, after reading its schema."""
         if (table is None) == (query is None):
             raise ParameterError(
@@ -437,7 +433,7 @@ class PostgresSession:
             if selected == condition and wanted <= columns and (counted or not has_counts):
                 return self._counted(name) if counted and not has_counts else name
         listed = sorted(wanted)
-        grouped = groupable and self._is_grouped_there(listed, condition)
+        grouped = groupable and self._groups_on_server(listed, condition)
         name = self._fetch(listed, grouped, condition)
         self._fetched.append((condition, wanted, grouped, name))
         return self._counted(name) if counted and not grouped else name
@@ -446,7 +442,7 @@ class PostgresSession:
         """Return SQL of single rows with their number of records."""
         return f"(SELECT *, 1 AS {_records()} FROM {rows})"
 
-    def _is_grouped_there(self, columns: list[str], condition: str) -> bool:
+    def _groups_on_server(self, columns: list[str], condition: str) -> bool:
         """Return whether the server's plan groups faster than single rows are sent."""
         query = f"EXPLAIN (FORMAT JSON) {self._query(columns, grouped=True, condition=condition)}"
         ((plan,),) = self._source.call(partial(_rows, self._server, query, **_WITHOUT_COPY))

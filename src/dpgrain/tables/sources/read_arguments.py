@@ -21,26 +21,30 @@ from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import DpgrainError, ParameterError, SchemaError, raise_without_context
 from dpgrain.scope.provenance import Provenance
 from dpgrain.tables.engines.spark_session import is_frame
-from dpgrain.tables.engines.sql import literal, quoted
-from dpgrain.tables.sources.column_names import require_names
-from dpgrain.tables.sources.column_sql import (
+from dpgrain.tables.engines.sql import (
+    literal,
+    quoted,
     read_expressions,
     select_from,
     select_list,
     usable_columns,
 )
+from dpgrain.tables.sources.column_names import require_names
 from dpgrain.tables.sources.column_types import (
     export_expression,
     read_as,
 )
 from dpgrain.tables.sources.csv_files import CsvFiles
 from dpgrain.tables.sources.csv_rows import UTF8, known_encoding
-from dpgrain.tables.sources.duckdb_connection import register_rows
+from dpgrain.tables.sources.duckdb_connection import (
+    incomplete_error,
+    register_rows,
+    translate_errors,
+)
 from dpgrain.tables.sources.folders import FileList
 from dpgrain.tables.sources.frames import ArrowSource, pandas_source, polars_source, valid_texts
 from dpgrain.tables.sources.parquet_files import ParquetFiles
 from dpgrain.tables.sources.postgres import POSTGRES_SCHEMES, Address, PostgresSource
-from dpgrain.tables.sources.read_errors import incomplete_error, translate_errors
 from dpgrain.tables.sources.source import RowSource
 from dpgrain.tables.sources.streams import DatasetSource, StreamSource
 
@@ -188,7 +192,7 @@ def _file_source(paths: Sequence[str | Path], delimiter: str, encoding: str) -> 
     """Return the source of files, local or in S3."""
     remote = [str(path) for path in paths if str(path).startswith(S3)]
     if not remote:
-        files = FileList.of(paths)
+        files = FileList.create(paths)
         if files.are_csv:
             return CsvFiles(files.paths, files.partitions, delimiter, encoding)
         return ParquetFiles(files.paths, files.partitions)
@@ -278,7 +282,7 @@ def resolve_address(
     elif isinstance(source, str) and source.startswith(POSTGRES_SCHEMES):
         source = Address(source)
     if isinstance(source, Address):
-        return PostgresSource.of(source, table, query)
+        return PostgresSource.create(source, table, query)
     for name, value in (("table", table), ("query", query)):
         if value is not None:
             raise ParameterError(

@@ -18,20 +18,24 @@ import pyarrow as pa
 
 from dpgrain._progress import step
 from dpgrain.errors import DataError
-from dpgrain.tables.engines.memory import Memory
-from dpgrain.tables.engines.spill import COPIES, SpillFolder, connect, new_spill_folder
-from dpgrain.tables.engines.sql import label_sql, literal
-from dpgrain.tables.sources.column_sql import (
+from dpgrain.tables.engines.memory import COPIES, Memory, SpillFolder, connect, new_spill_folder
+from dpgrain.tables.engines.sql import (
     arrow_expressions,
+    label_sql,
+    literal,
     select_from,
     select_list,
     usable_columns,
 )
 from dpgrain.tables.sources.column_types import TEXT, read_as
-from dpgrain.tables.sources.duckdb_connection import register_rows, run_interruptible, spill_path
+from dpgrain.tables.sources.duckdb_connection import (
+    register_rows,
+    run_interruptible,
+    schema_types,
+    spill_path,
+    translate_errors,
+)
 from dpgrain.tables.sources.frames import readable_table
-from dpgrain.tables.sources.read_errors import translate_errors
-from dpgrain.tables.sources.schemas import schema_types
 
 # Rows per batch of a dataset, and batches and files to read ahead.
 _ROWS, _BATCHES_AHEAD, _FILES_AHEAD = 1 << 16, 4, 2

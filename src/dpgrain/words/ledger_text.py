@@ -1,0 +1,181 @@
+"""Words of a ledger: errors for refused releases, and the remaining budget of a promise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from dpgrain._formatting import percent, powers, rounded_down, rounded_up
+from dpgrain.accounting import gaussian_epsilon
+from dpgrain.ledger.accounts import BudgetExceededError, Charged
+from dpgrain.ledger.entries import LedgerEntry
+from dpgrain.ledger.lasting_promise import LastingPromise
+from dpgrain.ledger.price_units import Units
+from dpgrain.publishing.caps import Caps, remaining_delta
+from dpgrain.scope.regions import LabelSet
+
+# Prices above this multiple of a promise are not printed exactly.
+_MANY_TIMES = 100
+#: Label of a release with predictable noise.
+SEEDED = "NOT PRIVATE: seeded noise"
+# Maximum number of lines to list.
+_NAMED = 5
+
+
+def refusal_text(
+    ledger: str,
+    promise: LastingPromise,
+    error: BudgetExceededError,
+    entries: Sequence[LedgerEntry] = (),
+) -> str:
+    """Return the error of a refused release: its cost, the remaining budget, and remedies."""
+    refused = f"the ledger {ledger!r} (which promises {promise}) has no room for this release"
+    if shortage := _selection_shortage(promise, error):
+        reasons = [f"{refused}: {shortage}"]
+    else:
+        reasons = [
+            f"{refused}: {_cost(promise, error)}",
+            _fitting(promise, error.spent),
+            _more_noise(promise, error),
+            _gaussian_noise(promise, error),
+            _every_window(promise, error.charged) or _read_otherwise(error.charged, entries),
+        ]
+    return f"{_sentences(reasons)} {seed_note(entries)}".rstrip()
+
+
+def _sentences(texts: Iterable[str]) -> str:
+    """Join the texts that are not empty as sentences."""
+    return " ".join(f"{text}." for text in texts if text)
+
+
+def _cost(promise: LastingPromise, error: BudgetExceededError) -> str:
+    """Describe the cost of a release, and the remaining share of the promise."""
+    left = max(1.0 - error.spent.share, 0.0)
+    cost = error.charged.price.share_of(promise.caps)
+    needs = f"{percent(cost)} of" if cost <= _MANY_TIMES else f"more than {_MANY_TIMES} times"
+    return (
+        f"it needs {needs} the promise, and {percent(left, up=False)} remains for the affected "
+        "units"
+    )
+
+
+def _gaussian_noise(promise: LastingPromise, error: BudgetExceededError) -> str:
+    """Return the advice to use Gaussian noise; empty if the release certainly uses it."""
+    if error.charged.price.leak > 0 or error.spent.remaining(promise.caps).leak <= 0:
+        return ""
+    return "If the release has δ = 0, pass a δ, because Gaussian noise costs less"
+
+
+def _every_window(promise: LastingPromise, charged: Charged) -> str:
+    """Explain why text labels in the window's column charge every window; empty otherwise."""
+    window = promise.window
+    side = None if window is None else charged.region.side(window.column)
+    if side is None or not isinstance(side.values, LabelSet) or not side.values.labels:
+        return ""
+    return (
+        f"{side.column!r} is read as {side.read_as}, not as dates or timestamps, so every window "
+        "is charged: declare its type"
+    )
+
+
+def _read_otherwise(charged: Charged, entries: Iterable[LedgerEntry]) -> str:
+    """Return the line that read a column of the region as another type; empty if none did."""
+    for entry in entries:
+        for earlier in entry.charged:
+            if earlier.promise != charged.promise:
+                continue
+            for side in charged.region.sides:
+                other = earlier.region.side(side.column)
+                if other is not None and not side.comparable(other):
+                    return (
+                        f"Line {entry.number:,} reads {side.column!r} as {other.read_as}, and "
+                        f"this release as {side.read_as}, so the two regions are charged as if "
+                        "they overlapped: declare one type for all releases"
+                    )
+    return ""
+
+
+def _selection_shortage(promise: LastingPromise, error: BudgetExceededError) -> str:
+    """Describe a shortage of delta mass; empty if anything else is also short."""
+    price, room = error.charged.price, error.spent.remaining(promise.caps)
+    if not room.leak < price.leak < math.inf or price.mu > room.mu or price.pure > room.pure:
+        return ""
+    return (
+        f"a part of the release's δ, {powers(price.leak)}, is for names that are not listed in "
+        f"advance (or for truncated noise), and {remaining_delta(room.leak)} of δ = "
+        f"{powers(promise.caps.leak)} is left in the ledger for such parts;"
+        f"{_smaller_delta(price.leak, room.leak)} list the names (domain=), or create a ledger "
+        "with a larger leak="
+    )
+
+
+def _smaller_delta(needed: float, left: float) -> str:
+    """Return the advice to request a smaller δ, if some is left."""
+    if left <= 0:
+        return ""
+    return f" divide the δ of this release by at least {rounded_up(needed / left, 2)},"
+
+
+def remaining_text(promise: LastingPromise, spent: Units) -> str:
+    """Describe the spent ε of an account, a release that would fit, and other remaining parts."""
+    room, parts = spent.remaining(promise.caps), []
+    used = Caps(room.remainder(promise.caps), promise.whole.planned).epsilon(promise.delta)
+    if spent.leak > 0:
+        parts.append(
+            f"δ = {remaining_delta(room.leak)} of {powers(promise.caps.leak)} for names that are not "
+            "listed in advance (leak)"
+        )
+    if spent.pure > 0:
+        parts.append(f"ε = {rounded_down(room.pure, 3)} for releases with δ = 0 (pure)")
+    sentences = (
+        f"ε = {rounded_up(min(used, promise.epsilon), 3)} of {promise.epsilon:g} spent at δ = "
+        f"{powers(promise.delta)}",
+        _fitting(promise, spent),
+        f"Also remaining: {', '.join(parts)}" if parts else "",
+    )
+    return _sentences(sentences)
+
+
+def _more_noise(promise: LastingPromise, error: BudgetExceededError) -> str:
+    """Return the required amount of noise; empty if more noise does not suffice."""
+    price, room = error.charged.price, error.spent.remaining(promise.caps)
+    if price.pure > 0 or price.leak > room.leak or not 0 < room.mu < price.mu < math.inf:
+        return ""
+    times = rounded_up(price.mu / room.mu, 2)
+    return f"This release would fit with about {times} times the noise (ε / {times})"
+
+
+def _fitting(promise: LastingPromise, spent: Units) -> str:
+    """Return the largest release that would fit, or the advice to renew the promise."""
+    room = spent.remaining(promise.caps)
+    # ε is rounded down, so that a release with this ε fits.
+    gaussian = gaussian_epsilon(room.leak, room.mu) if room.mu > 0 and room.leak > 0 else 0.0
+    gaussian = min(gaussian, promise.epsilon)
+    if (epsilon := math.floor(1000 * gaussian) / 1000) > 0:
+        return (
+            f"A Gaussian release with ε ≤ {epsilon:g} at δ = {remaining_delta(room.leak)} for this "
+            "unit would fit"
+        )
+    rest = promise.delta - promise.caps.leak
+    listed = gaussian_epsilon(rest, room.mu) if room.mu > 0 and rest > 0 else 0.0
+    if (epsilon := math.floor(1000 * min(listed, promise.epsilon)) / 1000) > 0:
+        return (
+            f"A Gaussian release with ε ≤ {epsilon:g} at δ = {remaining_delta(rest)} for this unit "
+            "would fit, if its names are listed in advance (domain=)"
+        )
+    if (epsilon := math.floor(1000 * room.pure) / 1000) > 0:
+        return f"A release with ε ≤ {epsilon:g} at δ = 0 for this unit would fit"
+    return "The promise is exhausted: renew it, which adds its budget again"
+
+
+def seed_note(entries: Iterable[LedgerEntry]) -> str:
+    """Return a sentence that lists the lines with seeded releases; empty if there are none."""
+    numbers = [f"{entry.number:,}" for entry in entries if not entry.private]
+    if not numbers:
+        return ""
+    more = f" and {len(numbers) - _NAMED:,} more" if len(numbers) > _NAMED else ""
+    lines = "line" if len(numbers) == 1 else "lines"
+    return (
+        f"{SEEDED} in {lines} {', '.join(numbers[:_NAMED])}{more}, so these releases "
+        "have no guarantee."
+    )
