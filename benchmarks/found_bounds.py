@@ -157,7 +157,7 @@ def real_rows(name: str) -> Rows:
     """Return the rows of a public table; raise ``DataError`` if its file is missing."""
     file, value, group = REAL[name]
     path = data_folder(f"{file}.parquet") / f"{file}.parquet"
-    rows = duckdb.sql(
+    rows = duckdb.execute(
         f"SELECT user_id, dense_rank() OVER (ORDER BY {group}) - 1 AS g, ({value})::DOUBLE AS x "
         f"FROM '{path}' WHERE {group} IS NOT NULL AND isfinite(x)"
     ).fetchnumpy()

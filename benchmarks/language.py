@@ -15,7 +15,7 @@ ours with the sum over blocks of their clipped mean gradients. The optimizer cos
   does, in plain steps. A private step costs *time* + *noise*.
 - *goal*: the goal for time on an H200.
 - *memory*: ours ÷ plain, of the peak of a step with its noise, weights included: memory allocated by
-  PyTorch on a GPU; elsewhere the peak of a separate process, without its memory before the model.
+  PyTorch on a GPU; elsewhere bytes of tensors, counted by its profiler.
 - *ms*, *MB*: time and memory of the plain step.
 - *Opacus*, *Gram*: the time of other methods (``benchmarks/language_peers.py``) ÷ plain, if blocks are
   single records, the only blocks that they clip; "–" if a method rejects the model, and why below.
@@ -29,23 +29,21 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import statistics
-import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import transformers
+from benchmarks.counted_memory import peak_bytes
 from benchmarks.language_peers import PEERS, RefusedError
 from benchmarks.published import publisher
 
+from benchmarks import torch_step
 from dpgrain.torch import losses
 from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.layout import BlockLayout
@@ -250,7 +248,7 @@ def timed(setting: Setting, device: str, windows: int) -> dict[str, float]:
     model, now = setting.made().to(device), _clock(device)
     trained = [p for p in model.parameters() if p.requires_grad]
     of_plain, of_ours, of_noise = [], [], []
-    for window in range(windows + 1):
+    for _ in range(windows + 1):
         step = plain(setting, model, device)
         began = now()
         step()
@@ -258,8 +256,8 @@ def timed(setting: Setting, device: str, windows: int) -> dict[str, float]:
         del step
         model.zero_grad(set_to_none=True)
         step, recorder = ours(setting, model, device)
-        if window == 0:
-            step()
+        # A network is tried in its first step.
+        step()
         began = now()
         step()
         of_ours.append(now() - began)
@@ -309,49 +307,31 @@ def beside(setting: Setting, device: str, windows: int) -> dict[str, float | str
 
 
 def held(setting: Setting, device: str, way: str) -> float:
-    """Return the peak memory of a step, in megabytes; on processors in a separate process."""
-    if torch.device(device).type == "cuda":
-        return _held_here(setting, device, way)
-    asked = json.dumps({"setting": asdict(setting), "way": way})
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.language", "--held", asked],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return float(done.stdout.strip().splitlines()[-1])
-
-
-def _held_here(setting: Setting, device: str, way: str) -> float:
+    """Return the peak memory of a step with its noise and weights, in megabytes."""
     on_gpu = torch.device(device).type == "cuda"
     gc.collect()
     if on_gpu:
         torch.cuda.empty_cache()
         before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-    else:
-        # The peak is reset, on Linux.
-        Path("/proc/self/clear_refs").write_text("5")
-        before = 1000 * _of_process("VmRSS")
     model = setting.made().to(device)
     trained = [p for p in model.parameters() if p.requires_grad]
     step = plain(setting, model, device) if way == "plain" else ours(setting, model, device)[0]
     publish = publisher(trained, BOUND)
-    for _ in range(2):
+
+    def published() -> Any:
         result = step()
         if way == "ours":
             publish(result)
-            model.zero_grad(set_to_none=True)
-        del result
+        return result
+
+    published()
+    model.zero_grad(set_to_none=True)
     if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+        published()
         return float(torch.cuda.max_memory_allocated() - before) / 1e6
-    return float(1000 * _of_process("VmHWM") - before) / 1e6
-
-
-def _of_process(name: str) -> int:
-    """Return a number of this process, in kilobytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name))
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    return (peak_bytes(published) + weights) / 1e6
 
 
 def difference(setting: Setting, device: str) -> float:
@@ -423,12 +403,13 @@ def profiled(setting: Setting, device: str) -> str:
 
 
 def networks(device: str, windows: int, *, quick: bool) -> None:
-    """Print the table of the other benchmark of networks, in a process of its own."""
-    command = [sys.executable, str(Path(__file__).with_name("torch_step.py"))]
-    command += ["--device", device, "--windows", str(windows), "--beside", "vmap"]
-    command += ["--only", "cnn", "--blocks", "5"] if quick else ["--blocks", "1", "5"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    print(f"\n{done.stdout}", end="", flush=True)
+    """Print the table of the other benchmark of networks."""
+    command = ["--device", device, "--windows", str(windows), "--beside", "vmap"]
+    command += (
+        ["--only", "cnn", "--blocks", "5", "--chunks", "1"] if quick else ["--blocks", "1", "5"]
+    )
+    print()
+    torch_step.main(command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -440,14 +421,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", default="", help="settings whose words hold these")
     parser.add_argument("--profile", action="store_true", help="what each step spends its time on")
     parser.add_argument("--networks", action="store_true", help="other networks, with vmap")
-    parser.add_argument("--held", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    if given.held:
-        asked = json.loads(given.held)
-        print(_held_here(Setting(**asked["setting"]), "cpu", asked["way"]))
-        return
     on_gpu = torch.device(given.device).type == "cuda"
     settings = QUICK if given.quick else ON_GPUS if on_gpu else ON_PROCESSORS
     settings = [each for each in settings if given.only in str(each)]

@@ -97,7 +97,9 @@ class Problem:
         return views
 
 
-def problem(name: str, block: str, device: str = "cpu", times: int = 1) -> Problem:
+def problem(
+    name: str, block: str, device: str = "cpu", times: int = 1, chunks: int | None = None
+) -> Problem:
     """A network with blocks of n rows, or of several sizes.
 
     Args:
@@ -105,9 +107,10 @@ def problem(name: str, block: str, device: str = "cpu", times: int = 1) -> Probl
         block: the rows of each block, or ``ragged``.
         device: the device of the network and its records.
         times: how many times as many rows a chunk has; a GPU is idle with few.
+        chunks: the number of chunks of a step, by default the network's.
     """
     torch.manual_seed(1)
-    rows, chunks = CHUNKS[name][0] * times, CHUNKS[name][1]
+    rows, chunks = CHUNKS[name][0] * times, chunks or CHUNKS[name][1]
     if block == "ragged":
         each = RAGGED[name]
         sizes = tuple(sorted(each * (rows // sum(each))))

@@ -1,6 +1,6 @@
 """Cost of clipping by block for a network, compared with PyTorch's methods.
 
-Run ``python benchmarks/torch_step.py [--windows 5] [--only WORDS] [--blocks 1 5 20 ragged]``. It needs
+Run ``python -m benchmarks.torch_step [--windows 5] [--only WORDS] [--blocks 1 5 20 ragged]``. It needs
 PyTorch (``pip install dpgrain[torch]``). With ``--device cuda`` it runs on a GPU, with 40 times as many
 pictures and 16 times as many texts per chunk, because chunks for two cores would leave it idle.
 
@@ -15,8 +15,7 @@ costs the same.
 - *loop*: the plain gradient of each block separately, clipped and added up.
 - *vmap*: ``torch.func.vmap(grad)`` over blocks, in chunks, then clipped and added up.
 - *noise*: drawing noise for all parameters, adding it to the sums and dividing them, once per step.
-- *MB*: additional peak memory of a step in a separate process, on Linux, or in PyTorch
-  on the GPU: plain, and ours.
+- *MB*: peak memory of the tensors of a step, counted by PyTorch: plain, and ours.
 - *ms*: the time of the plain step.
 
 Other libraries are timed by ``python -m benchmarks.peers``.
@@ -26,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
 import sys
 import time
 import warnings
@@ -35,6 +33,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+# The other benchmarks are found however this one is started.
+sys.path.insert(0, str(Path(__file__).parent))
+from counted_memory import peak_bytes
 from published import publisher
 from torch_problems import BOUND, Problem, loop, plain, problem, vmap
 
@@ -88,38 +90,14 @@ def clock(device: str) -> float:
     return time.perf_counter()
 
 
-def megabytes_on_gpu(step: Callable[[], Any]) -> float:
-    """Additional peak memory of a step on the GPU."""
+def megabytes(step: Callable[[], Any], device: str) -> float:
+    """Additional peak memory of a step."""
+    if device == "cpu":
+        return peak_bytes(step) / 1024**2
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     step()
     return float(torch.cuda.max_memory_allocated() - before) / 1024**2
-
-
-def megabytes(method: str, name: str, block: str) -> float:
-    """Additional peak memory of a step in a separate process."""
-    command = [sys.executable, __file__, "--memory", method, name, block]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-
-def print_memory(method: str, name: str, block: str) -> None:
-    """Print the megabytes that a step adds to the peak."""
-    asked = problem(name, block)
-    # PyTorch's loading at its first step does not belong to a step.
-    asked.losses(asked.x[:2], asked.y[:2]).sum().backward()
-    asked.module.zero_grad()
-    step = METHODS[method](asked)
-    # On Linux this resets the peak to the present memory.
-    Path("/proc/self/clear_refs").write_text("5")
-    before = peak()
-    step()
-    print((peak() - before) / 1024)
-
-
-def peak() -> int:
-    """Peak memory of this process, in kilobytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def row(name: str, block: str, asked: argparse.Namespace) -> str:
@@ -128,7 +106,7 @@ def row(name: str, block: str, asked: argparse.Namespace) -> str:
     times = asked.times or (1 if asked.device == "cpu" else TIMES[name])
     # Each method has a separate network, because hooks of one would be run by others.
     steps = {
-        method: METHODS[method](problem(name, block, asked.device, times))
+        method: METHODS[method](problem(name, block, asked.device, times, asked.chunks))
         for method in ("plain", *columns)
     }
     ratios: dict[str, list[float]] = {method: [] for method in METHODS}
@@ -145,10 +123,7 @@ def row(name: str, block: str, asked: argparse.Namespace) -> str:
         for method, seconds in taken.items():
             ratios[method].append(seconds / taken["plain"])
     figures = [f"{statistics.median(ratios[method]):7.2f}" for method in columns]
-    if asked.device == "cpu":
-        memory = [megabytes(method, name, block) for method in ("plain", "ours")]
-    else:
-        memory = [megabytes_on_gpu(steps[method]) for method in ("plain", "ours")]
+    memory = [megabytes(steps[method], asked.device) for method in ("plain", "ours")]
     figures += [f"{most:9.0f}" for most in memory]
     return f"{name:12}{block:>7}" + "".join(figures) + f"{1000 * min(plain_seconds):9.2f}"
 
@@ -162,14 +137,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--beside", nargs="*", default=["loop", "vmap"], choices=("loop", "vmap"))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--times", type=int, help="factor of the rows of a chunk")
-    parser.add_argument("--memory", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--chunks", type=int, help="number of chunks of a step")
     asked = parser.parse_args(arguments)
     torch.set_num_threads(1)
     # PyTorch warns that vmap over attention is slow.
     warnings.simplefilter("ignore", UserWarning)
-    if asked.memory:
-        print_memory(*asked.memory)
-        return
     heads = "".join(f"{method:>7}" for method in ("ours", *asked.beside, "noise"))
     print(f"{'network':12}{'block':>7}{heads}{'MB':>9}{'MB ours':>9}{'ms':>9}")
     for name in ("cnn", "transformer"):

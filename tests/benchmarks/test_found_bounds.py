@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.real_data import needs
 
 found_bounds: Any = importlib.import_module("benchmarks.found_bounds")
 
@@ -39,6 +40,19 @@ def test_no_cell_is_often_silently_wrong(shape: str, statistic: str) -> None:
         silent[unit, epsilon] = drawn.silent * SEEDS
     assert {cell: number for cell, number in silent.items() if number > MOST} == {}
     assert sum(silent.values()) <= 0.15 * SEEDS * len(silent)
+
+
+FILES = sorted({f"{file}.parquet" for file, *_ in found_bounds.REAL.values()})
+
+
+@needs(*FILES)
+@pytest.mark.slow(cases=1)
+@pytest.mark.parametrize("table", found_bounds.REAL)
+def test_public_tables_are_not_silently_wrong(table: str) -> None:
+    rows, silent = found_bounds.rows_of(table), []
+    for statistic, unit in itertools.product(("mean", "sum", "std"), found_bounds.UNITS):
+        silent.append(found_bounds.Draws.of(rows, table, statistic, unit, 1.0, 3).silent)
+    assert np.mean(silent) <= 0.15
 
 
 def test_hindsight_is_no_worse_than_the_obvious_range() -> None:

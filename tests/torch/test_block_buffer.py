@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.refusals import refuses
 from tests.torch.cases import NETWORKS, Case, Scaled, distance
 from tests.torch.library import torch
 from tests.torch.operations import MODELS, as_on_gpu, batch, losses
@@ -14,7 +15,7 @@ from tests.torch.runs import WIDTH, gradients
 from tests.torch.test_clipping import NEVER, SIZES
 
 # isort: split
-from dpgrain.torch import block_buffer
+from dpgrain.torch import block_buffer, devices
 from dpgrain.torch.block_buffer import SUM_ERROR, BufferedUses, has_buffer, new_uses
 from dpgrain.torch.block_gradients import Filters, Lookup, Outer, RowGradients, Use, Uses
 from dpgrain.torch.clipping import FloatSum, unclipped_sums
@@ -143,6 +144,16 @@ def test_vectors_used_several_times_are_added() -> None:
     # Adding up twice changes nothing.
     assert torch.allclose(uses.finished().values, wanted, atol=1e-5)
     assert torch.allclose(unclipped_sums(uses, layout)[uses.parameters[0]], wanted.sum(0).double())
+
+
+def test_contributions_of_another_stream_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = [1]
+    monkeypatch.setattr(devices, "current_stream", lambda _tensor: streams[-1])
+    layout = BlockLayout((1, 2))
+    uses = buffered(layout, (2,), RowGradients(layout, torch.ones(3, 1, 2)))
+    streams.append(2)
+    with refuses("module", "one stream"):
+        uses.add(uses.parameters[0], RowGradients(layout, torch.ones(3, 1, 2)))
 
 
 # -- what one block adds --

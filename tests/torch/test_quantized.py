@@ -127,8 +127,14 @@ def test_sums_of_adapters_are_those_of_a_loop(
 
 
 def test_frozen_maps_of_bitsandbytes_run_once_for_all_records() -> None:
-    module, layout, seen = network(Linear4bit), BlockLayout(SIZES), []
-    Linear4bit.forward = lambda self, x: seen.append(x.shape) or Opaque.forward(self, x)
+    module, layout = network(Linear4bit), BlockLayout(SIZES)
+    seen: list[Any] = []
+
+    def noted(self: Any, x: Any) -> Any:
+        seen.append(tuple(x.shape))
+        return Opaque.forward(self, x)
+
+    Linear4bit.forward = noted
     try:
         recorder = Recorder(module, (), lambda: layout)
         recorder.check_example(((torch.randn(2, 3, WIDTH),), {}), 2)

@@ -58,13 +58,13 @@ _MOSTLY_CLIPPED = 0.5
 # Twice the likely clamped part ÷ result from which this is flagged: for a mean or a sum half of the
 # result is likely outside, and for a variance a quarter, because a few invisible values decide it.
 _FAR = {1: 1.0, 2: 0.5}
-# Lower limit of the share outside of a chosen range from which this is flagged: a range that balances
-# noise and clamping excludes few values, unless more of them are invisible.
+# Lower limit of the flagged share outside of a chosen range, which excludes few values unless many
+# are invisible.
 _MANY_OUTSIDE = 0.1
 # Approximate ratio of a clipping bound to the mean block of several records.
 _BOUND_TO_MEAN = 2.0
-# Largest expected noise energy with scales of groups ÷ energy without, as a ratio of deviations:
-# most groups gain even if the largest ones do not.
+# Largest expected noise with scales of groups ÷ noise without: most groups gain even if the largest
+# ones do not.
 _SCALED_MOST = 1.1
 
 

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from dpgrain._types import FloatArray
+from dpgrain.errors import ParameterError
 from dpgrain.torch import devices
 from dpgrain.torch.block_gradients import RowGradients, Use, Uses
 from dpgrain.torch.gradient_precision import halves_inputs, without_autocast
@@ -56,11 +57,19 @@ class BufferedUses(Uses):
     def __init__(self, layout: BlockLayout, parameters: Sequence[Any]) -> None:
         super().__init__()
         self.layout, self.parameters = layout, in_buffer_order(parameters)
+        self._stream = devices.current_stream(self.parameters[0])
         self._vectors: FlatVectors | None = None
         self._per_record: FlatVectors | None = None
 
     def add(self, parameter: Any, use: Use) -> None:
         """Add the contributions of one layer call."""
+        if devices.current_stream(self.parameters[0]) != self._stream:
+            # Operations of several streams on one buffer have no order.
+            raise ParameterError(
+                "module must run on one stream of the GPU, but the backward pass of a layer ran on "
+                "another one; remove torch.cuda.stream from the module.",
+                name="module",
+            )
         if isinstance(use, RowGradients) and parameter.dim() < 2:
             is_first = parameter not in self
             use.add_to_records(self._records.parts[parameter], is_first=is_first)

@@ -42,6 +42,11 @@ def buffer_bytes(tensor: Any) -> int:
     return int(torch.cuda.get_device_properties(tensor.device).total_memory) // 4
 
 
+def current_stream(tensor: Any) -> Any:
+    """Return the stream of a GPU on which operations run now; None on other devices."""
+    return torch.cuda.current_stream(tensor.device) if tensor.is_cuda else None
+
+
 def copied(numbers: Sequence[int], kind: str, device: Any) -> Any:
     """Copy integers to a device without waiting for its earlier work."""
     tensor = torch.from_numpy(np.array(numbers, dtype=kind))
