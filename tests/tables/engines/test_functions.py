@@ -467,6 +467,12 @@ def test_other_numbers_are_read_as_these(kind: str) -> None:
             assert found == [(6,), (None,)]
 
 
+def test_overflow_is_missing_only_in_its_own_call() -> None:
+    table = pa.table({"i": [2**63 - 1]})
+    assert by_duckdb("i * i", table) == [None]
+    assert by_duckdb("i * i > 0 or i > 0", table) == [True]
+
+
 def test_a_call_with_a_text_in_braces() -> None:
     made = CompiledExpression.parse("s = '{0}'", KINDS)
     assert by_duckdb("s = '{0}'", pa.table({"s": ["{0}", "x"]})) == [True, False]
