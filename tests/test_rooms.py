@@ -274,7 +274,6 @@ WITHOUT_A_TEST = {
     "ledger/stores/store_protocol.py",
     # Its tests are in tests/torch, because they need PyTorch.
     "noise/device_normals.py",
-    "report/axes.py",
     "tables/engines/check.py",
     "tables/engines/protocol.py",
     "tables/rows.py",
