@@ -33,7 +33,7 @@ _ENDS = ("released", "in a ledger", "no room", "interrupted", "cannot be read")
 _RELEASED = ("released", "in a ledger")
 _ENGINES = ("duckdb", InMemory)
 # Array functions have one input form.
-_OF_ARRAYS = ("dpgrain.select", "dpgrain.mean_of_users")
+_OF_ARRAYS = ("dpgrain.select", "dpgrain.mean_of_users", "dpgrain.mean_of_users, pure")
 # Functions that choose without δ.
 _LASTING = dg.LastingPromise.of(dg.User(), 50.0, 1e-3, pure=20.0)
 

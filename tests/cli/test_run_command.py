@@ -222,7 +222,7 @@ def test_a_run_states_the_share_beyond_stated_bounds(tmp_path: Path, command: Co
     said = " ".join(done.stdout.split())
     assert "one: share beyond the stated bounds: not estimated." in said
     assert "two: share beyond the stated bounds: at most 1" in said
-    assert "two: warning: values outside of the stated bounds were clamped (at least " in said
+    assert "two: warning: values outside of the bounds were clamped (at least " in said
     assert "not estimated" in (tmp_path / "one.csv").read_text(encoding="utf-8")
 
 

@@ -64,7 +64,7 @@ def ask(
             calls.append(arguments)
             return of(function, arguments)
 
-        patch.setattr(Call, "of", staticmethod(spy))
+        patch.setattr(Call, "create", staticmethod(spy))
         query: dg.Query[Any] = publisher.query(**options)
     return query, calls[0]
 

@@ -251,6 +251,7 @@ class People:
         self.vectors = vectors
 
     def asked(self, *, epsilon: float, delta: float = 1e-6) -> Query[MeanOfUsers]:
+        """Publish the mean."""
         return mean_of_users.query(
             self.vectors, users=USERS, bound=2.0, epsilon=epsilon, delta=delta, method="clip"
         )
@@ -260,6 +261,7 @@ class People:
 
 def test_function_publishes_its_query() -> None:
     def asked(vectors: Any, *, epsilon: float) -> Query[MeanOfUsers]:
+        """Publish the mean of all users."""
         return People(vectors).asked(epsilon=epsilon)
 
     door = publishes(asked)

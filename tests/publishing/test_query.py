@@ -194,6 +194,7 @@ def test_query_may_be_in_a_plan() -> None:
 
 @publishes
 def number(epsilon: float, random_state: int | None = None) -> Query[int]:
+    """A number."""
     return asked(epsilon, random_state=random_state)
 
 
