@@ -324,7 +324,7 @@ def likely_lost(
 
     >>> counts, edges = np.array([[900.0, 0.0, 100.0]]), np.array([1.0, 4, 16, 64])
     >>> likely_lost(counts, edges, 4.0, np.array([16.0])).round(2)
-    array([0.33])
+    array([0.34])
     """
     top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0], law)
     seen = np.arange(noisy_counts.shape[1]) <= top[:, None]

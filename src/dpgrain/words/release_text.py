@@ -109,17 +109,27 @@ def format_rows(release: Release, places: IntArray, *, letters: int) -> list[Pri
             # Equal decimals for all ratios, except for much smaller or larger errors.
             near = decimals is None or abs(decimals - usual) < 2
             decimals = usual if near else decimals
-        estimate, error, low, high = (format_number(float(v), decimals) for v in values[row])
+        estimate, error, low, high = (
+            _format(name, float(value), decimals)
+            for name, value in zip(_NUMBERS, values[row], strict=True)
+        )
         if whole:
             estimate = format_number(float(values[row, 0]), 0)
         own = tuple(
             _percent(float(column[row]))
             if name == "clipped_share"
-            else format_number(float(column[row]), 0 if name in _COUNTS else decimals)
+            else _format(name, float(column[row]), 0 if name in _COUNTS else decimals)
             for name, column in more.items()
         )
         lines.append(PrintedRow(keys, estimate, error, low, high, own))
     return lines
+
+
+def _format(name: str, value: float, decimals: int | None) -> str:
+    """Format a number of a column; lower limits are rounded down, and upper limits up."""
+    if name in _LIMITS:
+        value = _rounded(value, decimals, _ROUNDING[name])
+    return format_number(value, decimals)
 
 
 def _percent(limit: float) -> str:
@@ -224,7 +234,10 @@ def rounded(release: Release, table: pa.Table) -> pa.Table:
             continue
         way = _ROUNDING.get(name, ROUND_HALF_EVEN)
         values = zip(table.column(name).to_pylist(), decimals[errors[name]], strict=True)
-        column = pa.array([_rounded(value, digits, way) for value, digits in values], pa.float64())
+        column = pa.array(
+            [None if value is None else _rounded(value, digits, way) for value, digits in values],
+            pa.float64(),
+        )
         table = table.set_column(table.column_names.index(name), name, column)
     if "clipped_share" in table.column_names:
         limits = [
@@ -236,6 +249,8 @@ def rounded(release: Release, table: pa.Table) -> pa.Table:
     return table
 
 
+_NUMBERS = ("estimate", "std_error", "low", "high")
+_LIMITS = ("low", "high", "at_least")
 _ROUNDING = {
     "low": ROUND_FLOOR,
     "at_least": ROUND_FLOOR,
@@ -245,9 +260,9 @@ _ROUNDING = {
 }
 
 
-def _rounded(value: float | None, decimals: int | None, way: str) -> float | None:
+def _rounded(value: float, decimals: int | None, way: str) -> float:
     """Return a number with these decimals, or unchanged if it has more digits than a double."""
-    if value is None or decimals is None or not np.isfinite(value):
+    if decimals is None or not np.isfinite(value):
         return value
     made = Decimal(value).quantize(Decimal(1).scaleb(-decimals), way, _ALL_DIGITS)
     # Adding 0 turns −0 into 0.
