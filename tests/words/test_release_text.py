@@ -47,6 +47,16 @@ def skewed() -> dg.Histogram:
     )
 
 
+def test_printed_interval_contains_the_interval(skewed: dg.Histogram) -> None:
+    places = shown(skewed, len(ITEMS))
+    lines = format_rows(skewed, places, letters=40)
+    for place, line in zip(places, lines, strict=True):
+        ends = (text.replace(",", "").replace("−", "-") for text in (line.low, line.high))
+        low, high = map(float, ends)
+        assert low <= skewed.low[place]
+        assert high >= skewed.high[place]
+
+
 @pytest.mark.parametrize("kind", ["expression", "derived", "cells"])
 def test_months_are_printed_without_a_day(kind: str, tmp_path: Path) -> None:
     rows = {"who": [*range(400)] * 2, "day": ["2025-01-03", "2025-02-04"] * 400}
