@@ -82,6 +82,20 @@ def powers(value: float, *, up: bool = True) -> str:
     return power if mantissa == "1" else f"{mantissa}·{power}"
 
 
+# Tolerance for sums of shares in floating point, which the promise of a budget allows for.
+SUM_TOLERANCE = 1e-9
+
+
+def remaining_delta(leak: float) -> str:
+    """Format remaining delta mass: exactly the cap if nothing is spent.
+
+    >>> remaining_delta(1e-7 * (1 - 2 * SUM_TOLERANCE)), remaining_delta(4.9e-8)
+    ('10⁻⁷', '4.9·10⁻⁸')
+    """
+    # Undoes the reduction of the caps.
+    return powers(leak * (1 + 4 * SUM_TOLERANCE), up=False)
+
+
 def short_repr(value: Any) -> str:
     """Return a value in one line: the first numbers of an array, or the beginning of a long text.
 

@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from dpgrain import _validate
-from dpgrain._formatting import percent, powers, rounded_down
+from dpgrain._formatting import SUM_TOLERANCE, percent, powers, remaining_delta, rounded_down
 from dpgrain._report_mixins import BudgetReportMixin
 from dpgrain.accounting import ApproximateDP, Loss, gaussian_epsilon
 from dpgrain.errors import ParameterError, RefusedError
-from dpgrain.publishing.caps import Caps, remaining_delta
+from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.guarantee import Guarantee, check_guarantee
-from dpgrain.publishing.prices import SUM_TOLERANCE, Price, price
+from dpgrain.publishing.prices import Price, price
 from dpgrain.publishing.process import (
     OpenLedger,
     check_creator,

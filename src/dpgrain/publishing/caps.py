@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass, field
 
 from dpgrain import _validate
-from dpgrain._formatting import powers, rounded_up
+from dpgrain._formatting import SUM_TOLERANCE, powers, rounded_up
 from dpgrain.accounting import Loss, gaussian_delta
 from dpgrain.accounting.losses.gaussian import bisect, gaussian_mu
 from dpgrain.errors import ParameterError
-from dpgrain.publishing.prices import SUM_TOLERANCE, Price
+from dpgrain.publishing.prices import Price
 
 # Default share of δ for the delta mass of events.
 _LEAK_SHARE = 0.1
@@ -142,13 +142,3 @@ def _rounded_down(pure: float, mu: float, leak: float, planned: Loss) -> Caps:
     """Return caps slightly below the given ones, so that floating-point sums stay within these."""
     less = 1 - 2 * SUM_TOLERANCE
     return Caps(Price(pure * less, mu * less, leak * less), planned)
-
-
-def remaining_delta(leak: float) -> str:
-    """Return the text of the remaining delta mass: exactly the cap if nothing is spent.
-
-    >>> remaining_delta(Caps.create(1.0, 1e-6, 0.0, 1e-7, Loss()).price.leak), remaining_delta(4.9e-8)
-    ('10⁻⁷', '4.9·10⁻⁸')
-    """
-    # Undoes the reduction of the caps.
-    return powers(leak * (1 + 4 * SUM_TOLERANCE), up=False)

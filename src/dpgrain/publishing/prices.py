@@ -16,6 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
+from dpgrain._formatting import SUM_TOLERANCE
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event, Loss, gaussian_delta
 from dpgrain.accounting.events.base import Neighbours
@@ -90,8 +91,6 @@ class Price:
         return max(0.0 if part == 0 else part / of if of > 0 else math.inf for part, of in parts)
 
 
-# Tolerance for sums of shares in floating point, which the promise of a budget allows for.
-SUM_TOLERANCE = 1e-9
 NO_PRICE = Price(math.inf, math.inf, math.inf)
 
 

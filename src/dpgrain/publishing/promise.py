@@ -12,12 +12,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dpgrain import _validate
+from dpgrain._formatting import SUM_TOLERANCE
 from dpgrain.accounting import Event, gaussian_epsilon
 from dpgrain.errors import ParameterError
 from dpgrain.noise.additive_noise import noise_by_name
 from dpgrain.publishing.budget import Budget, open_budget
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.prices import SUM_TOLERANCE, price
+from dpgrain.publishing.prices import price
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Element, Level, Record, Relation, Unit, User
 
 if TYPE_CHECKING:

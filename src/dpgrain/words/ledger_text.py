@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from dpgrain._formatting import percent, powers, rounded_down, rounded_up
+from dpgrain._formatting import percent, powers, remaining_delta, rounded_down, rounded_up
 from dpgrain.accounting import gaussian_epsilon
-from dpgrain.ledger.accounts import BudgetExceededError, Charged
-from dpgrain.ledger.entries import LedgerEntry
-from dpgrain.ledger.lasting_promise import LastingPromise
-from dpgrain.ledger.price_units import Units
-from dpgrain.publishing.caps import Caps, remaining_delta
 from dpgrain.scope.regions import LabelSet
+
+if TYPE_CHECKING:
+    from dpgrain.ledger.accounts import BudgetExceededError, Charged
+    from dpgrain.ledger.entries import LedgerEntry
+    from dpgrain.ledger.lasting_promise import LastingPromise
+    from dpgrain.ledger.price_units import Units
 
 # Prices above this multiple of a promise are not printed exactly.
 _MANY_TIMES = 100
@@ -119,7 +122,7 @@ def _smaller_delta(needed: float, left: float) -> str:
 def remaining_text(promise: LastingPromise, spent: Units) -> str:
     """Describe the spent ε of an account, a release that would fit, and other remaining parts."""
     room, parts = spent.remaining(promise.caps), []
-    used = Caps(room.remainder(promise.caps), promise.whole.planned).epsilon(promise.delta)
+    used = replace(promise.whole, price=room.remainder(promise.caps)).epsilon(promise.delta)
     if spent.leak > 0:
         parts.append(
             f"δ = {remaining_delta(room.leak)} of {powers(promise.caps.leak)} for names that are not "
