@@ -21,10 +21,9 @@ _EACH = {
 # Warnings, by kind. Kinds are stored in files: none is renamed or gets another meaning.
 _CAUTIONS = {
     "stated": "{}",
-    "no-number": "no number exceeded the noise: pass bounds= or a larger epsilon=, or ask the "
-    "curator to check the number format (--check)",
-    "no-bound": "no contribution exceeded the noise, and the clipping bound is a guess: pass clip= "
-    "or a larger epsilon=",
+    "no-number": "no number exceeded the noise: pass bounds= or a larger epsilon=, or check the "
+    "number format (--check)",
+    "no-bound": "the clipping bound is a guess, because noise hid all contributions: pass clip=",
     "mostly-clipped": "at least {:,.0f}% of all contributions were clipped (95% confidence), so people "
     "with many records count too little: publish a mean for each user (per_user), or pass a larger "
     "clip= or epsilon=",

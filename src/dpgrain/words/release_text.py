@@ -398,7 +398,8 @@ def notes(release: Release) -> list[str]:
     parts = [_intervals(release), clipping_effect(metadata), clamping_effect(metadata, brief=True)]
     if lacks_lower_bounds(release) and not np.isnan(release.estimate).all():
         parts.append(_NO_LEAST)
-    if np.isnan(release.estimate).any():
+    unseen = any(kind == "few-numbers" for kind, *_ in metadata.care)
+    if np.isnan(release.estimate).any() and not unseen:
         parts.append("blank estimates did not stand out from the noise")
     if release.statistic.ranked and (release.std_error == 0).any():
         parts.append(_ONE_INTEGER)
@@ -415,7 +416,8 @@ def _warnings(release: Release) -> str:
 def _clipping_warning(release: Release) -> str:
     """Describe groups with many possibly clipped units, and the remedy; empty for none."""
     units: ClippedUnits | None = getattr(release, "units", None)
-    if units is None or units.is_small.all() or np.isnan(release.estimate).all():
+    guessed = any(kind == "no-bound" for kind, *_ in release.metadata.care)
+    if units is None or guessed or units.is_small.all() or np.isnan(release.estimate).all():
         return ""
     low, high, many = units.low, units.high, int((~units.is_small).sum())
     if len(release) == 1:
