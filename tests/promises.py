@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpgrain._formatting import SUM_TOLERANCE
 from dpgrain.publishing.budget import Budget, open_budget
 from dpgrain.publishing.guarantee import Guarantee
-from dpgrain.publishing.prices import SUM_TOLERANCE, price
+from dpgrain.publishing.prices import price
 from dpgrain.publishing.publish import publish
 from dpgrain.publishing.query import Query
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Element, Record, Relation, Unit, User
