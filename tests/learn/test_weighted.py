@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -120,14 +121,14 @@ def test_a_fit_describes_the_average_record() -> None:
     assert fit(X, y, users, max_records=1).coef_.tolist() == plain.coef_.tolist()
 
 
-@pytest.mark.slow(cases=2)
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("max_records", [None, 3])
-@pytest.mark.parametrize("intervals", [0.0, 0.2])
-def test_all_draws_of_a_fit_are_charged(
-    relation: Relation, max_records: int | None, intervals: float
+def check_draws(
+    publish: Callable[..., Any],
+    guarantee: str,
+    relation: Relation,
+    max_records: int | None,
+    intervals: float,
 ) -> None:
-    """A user who is removed, or gets other records, changes what is drawn by no more than charged."""
+    """Check that a user who is removed, or gets other records, changes draws as much as charged."""
     X, y, users = sample(60, 6)
     last = users == users.max()
     asked = {"relation": relation, "max_records": max_records, "intervals": intervals, "rounds": 5}
@@ -138,14 +139,24 @@ def test_all_draws_of_a_fit_are_charged(
         if relation == "zero_out":
             right = (y[~last], users[~last], X[~last])
         with recorded() as first:
-            found = fit(X, left, users, **asked)
+            found = publish(X, left, users, **asked)
         with replayed(first) as second:
-            fit(right[2], right[0], right[1], **asked)
+            publish(right[2], right[0], right[1], **asked)
         lost = math.fsum(a.lost(b)[0] for a, b in zip(first, second, strict=True))
-        bound = found.guarantee_.event.loss(1, relation).mu ** 2
+        bound = getattr(found, guarantee).event.loss(1, relation).mu ** 2
         assert lost <= bound * (1 + 1e-6)
         shown = max(shown, lost / bound)
     assert shown > 0.3
+
+
+@pytest.mark.slow(cases=2)
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("max_records", [None, 3])
+@pytest.mark.parametrize("intervals", [0.0, 0.2])
+def test_all_draws_of_a_fit_are_charged(
+    relation: Relation, max_records: int | None, intervals: float
+) -> None:
+    check_draws(fit, "guarantee_", relation, max_records, intervals)
 
 
 def test_texts_files_and_intervals_state_the_average(tmp_path: Path) -> None:
@@ -252,24 +263,7 @@ def test_steps_of_models_have_weights() -> None:
 def test_all_draws_of_a_minimum_are_charged(
     relation: Relation, max_records: int | None, intervals: float
 ) -> None:
-    X, y, users = sample(60, 6)
-    last = users == users.max()
-    asked = {"relation": relation, "max_records": max_records, "intervals": intervals, "rounds": 5}
-    asked |= {"epsilon": 8.0, "n_users": 60, "exact": True}
-    shown = 0.0
-    for far in (1e3, -1e3):
-        left, right = np.where(last, far, y), (np.where(last, -far, y), users, X)
-        if relation == "zero_out":
-            right = (y[~last], users[~last], X[~last])
-        with recorded() as first:
-            found = minimum(X, left, users, **asked)
-        with replayed(first) as second:
-            minimum(right[2], right[0], right[1], **asked)
-        lost = math.fsum(a.lost(b)[0] for a, b in zip(first, second, strict=True))
-        bound = found.guarantee.event.loss(1, relation).mu ** 2
-        assert lost <= bound * (1 + 1e-6)
-        shown = max(shown, lost / bound)
-    assert shown > 0.3
+    check_draws(minimum, "guarantee", relation, max_records, intervals)
 
 
 def test_a_minimum_has_intervals_of_the_average_record() -> None:
