@@ -767,6 +767,23 @@ def test_sums_of_both_signs_explain_the_missing_minimum() -> None:
     assert stated.at_least is not None
 
 
+def test_lower_bound_requires_values_in_range() -> None:
+    rows = {"who": range(900), "paid": np.arange(900) % 500 - 60.0}
+    table = dg.read(pa.table(rows), user="who")
+    said = "he lower bound at_least holds for the total only if no value is below"
+    options = {**OPTIONS, "clip": 400.0}
+    stated = dg.sum(table, "paid", bounds=(0, 500), **options)
+    for text in (str(stated), stated.explain()):
+        assert f"{said} 0." in " ".join(f"{text}.".split())
+    assert f"{said} 5." in " ".join(notes(dg.sum(table, "paid", bounds=(5, 500), **options)))
+    people = table.per_user(visits="count()", paid="total(paid)")
+    visits = dg.sum(people, "visits", bounds=(0, 9), **{**options, "clip": 4.0})
+    assert said not in visits.explain()
+    assert said in dg.sum(people, "paid", bounds=(0, 900), **options).explain()
+    assert said not in dg.sum(table, "paid", bounds=(-60, 500), **options).explain()
+    assert said not in dg.count(table, **options).explain()
+
+
 def counts(keys: list[Any], std_error: float = 24.4) -> dg.Histogram:
     table = dg.read(pa.table({"who": [1], "key": pa.array(keys[:1])}), user="who")
     options = {**OPTIONS, "clip": 1.0, "domain": keys}

@@ -52,6 +52,8 @@ _AGGREGATES = {
     "most": "most frequent",
     "median": "median of",
 }
+# Aggregates without negative values.
+_COUNTS = ("count", "size", "nunique")
 # First words of counted quantities.
 _COUNTED = ("records", "people", "users", "elements", "units")
 # Privately chosen limits of these sizes are rounded to integers.
@@ -256,6 +258,19 @@ def unclipped(metadata: ReleaseMetadata) -> str:
     clamped = " of clamped values" if limited and not metadata.statistic.has_edges else ""
     limit = "" if metadata.max_elements is None else " of kept elements"
     return f"{metadata.statistic.covers}{clamped}{limit}"
+
+
+def lower_bound_limit(metadata: ReleaseMetadata) -> str:
+    """Condition on values under which ``at_least`` bounds their total; empty without clamping."""
+    limits = metadata.bounds or metadata.found
+    functions = {name: meaning[0] for name, *meaning in metadata.meanings}
+    counted = metadata.value is None or functions.get(metadata.value) in _COUNTS
+    if counted or not limits or limits[0] < 0 or metadata.statistic.has_edges:
+        return ""
+    return (
+        "the lower bound at_least holds for the total only if no value is below "
+        f"{format_limit(limits[0])}"
+    )
 
 
 def _over(metadata: ReleaseMetadata) -> str:
