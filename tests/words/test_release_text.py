@@ -784,6 +784,16 @@ def test_lower_bound_requires_values_in_range() -> None:
     assert said not in dg.count(table, **options).explain()
 
 
+def test_release_of_a_budget_prints_its_share() -> None:
+    with dg.budget(1.0, 1e-6) as budget:
+        release = dg.count(releases.shop(), unit=dg.User(), share=0.15, random_state=1)
+    assert "per user (share 0.15 of the budget; users" in " ".join(str(release).split())
+    assert "Share 0.15 of the budget: budget.guarantee covers" in release.explain()
+    assert budget.guarantee is not None
+    assert "share" not in budget.guarantee.summary
+    assert "of the budget;" not in str(dg.count(releases.shop(), **OPTIONS))
+
+
 def counts(keys: list[Any], std_error: float = 24.4) -> dg.Histogram:
     table = dg.read(pa.table({"who": [1], "key": pa.array(keys[:1])}), user="who")
     options = {**OPTIONS, "clip": 1.0, "domain": keys}

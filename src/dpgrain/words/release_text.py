@@ -27,6 +27,7 @@ from dpgrain._formatting import (
     useful_decimals,
 )
 from dpgrain._types import FloatArray, IntArray
+from dpgrain.words import guarantee_text
 from dpgrain.words.guarantee_text import filters
 from dpgrain.words.odds import privacy_sections
 from dpgrain.words.quantities import (
@@ -449,7 +450,7 @@ def lacks_lower_bounds(release: Release) -> bool:
 
 def explanation(release: Release) -> Paragraphs:
     """Describe every column, the clipping, the noise and the guarantee."""
-    privacy = privacy_sections(release.guarantee, release.shares)
+    privacy = privacy_sections(release.guarantee, release.shares, release.query)
     return format_facts(title(release), {**column_meanings(release), **privacy})
 
 
@@ -578,7 +579,8 @@ def _long_labels(release: Release) -> str:
 def summary(release: Release) -> str:
     """Return a release as printed: title, a few rows, notes and the short guarantee."""
     table = _table(release) if len(release) else []
-    return "\n".join([title(release), *table, *notes(release), release.guarantee.summary, POINTER])
+    promise = guarantee_text.summary(release.guarantee, release.query)
+    return "\n".join([title(release), *table, *notes(release), promise, POINTER])
 
 
 def _table(release: Release) -> list[str]:
