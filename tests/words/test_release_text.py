@@ -19,7 +19,13 @@ from tests.statistics import releases
 
 import dpgrain as dg
 from dpgrain._formatting import POINTER
-from dpgrain.words.quantities import beyond_bounds, clipping_effect, format_limit, limit_text
+from dpgrain.words.quantities import (
+    beyond_bounds,
+    clipping_effect,
+    description,
+    format_limit,
+    limit_text,
+)
 from dpgrain.words.release_text import (
     column_meanings,
     format_rows,
@@ -474,7 +480,7 @@ def test_columns_of_one_table_have_names_of_their_own() -> None:
     assert columns.split() == release.to_arrow().column_names
     assert columns.split()[:3] == ["from", "below", "estimate"]
     rows = releases.shop().with_cells("clipped_share", "name", str)
-    counted = dg.count(rows, by="clipped_share", domain=["a"], **OPTIONS)
+    counted = dg.count(rows, by="clipped_share", domain=["item 1"], **OPTIONS)
     assert counted.to_arrow().column_names[0] == "key clipped_share"
 
 
@@ -792,6 +798,18 @@ def test_release_of_a_budget_prints_its_share() -> None:
     assert budget.guarantee is not None
     assert "share" not in budget.guarantee.summary
     assert "of the budget;" not in str(dg.count(releases.shop(), **OPTIONS))
+
+
+def test_rows_outside_of_the_domain_are_dropped() -> None:
+    outside = "or with a group outside of the public list, are dropped"
+    public = dg.count(releases.shop(), by="name", domain=["a"], **OPTIONS)
+    assert outside in " ".join(public.explain().split())
+    assert outside in description(public.metadata)["bad values"]
+    for release in (
+        dg.count(releases.shop(), **OPTIONS),
+        dg.count(releases.shop(), by="name", **OPTIONS),
+    ):
+        assert "outside of the public list" not in " ".join(release.explain().split())
 
 
 def counts(keys: list[Any], std_error: float = 24.4) -> dg.Histogram:

@@ -145,10 +145,14 @@ def dropped_rows(metadata: ReleaseMetadata) -> str:
     if metadata.value is not None and not metadata.statistic.weighted:
         number = "both columns" if metadata.statistic.paired else repr(metadata.value)
         missing.append(f"a finite number in {number}")
-    rows = f"rows without {' or '.join(missing)} are dropped" if missing else ""
+    public = metadata.by and (
+        metadata.public_items is not None or 0 < len(metadata.selected) < len(metadata.by)
+    )
+    outside = ", or with a group outside of the public list," * bool(public)
+    rows = f"rows without {' or '.join(missing)}{outside} are dropped" if missing else ""
     if metadata.shared and metadata.user is not None:
         neither = "rows with neither " + metadata.user.replace("' and '", "' nor '")
-        also = f", or without {' or '.join(missing)}," if missing else ""
+        also = f", or without {' or '.join(missing)}{outside or ','}" if missing else ""
         rows = f"{neither}{also} are dropped"
     weighted = metadata.statistic.weighted and metadata.value is not None
     return f"{rows}; missing weights and weights below 0 count 0" if weighted else rows
