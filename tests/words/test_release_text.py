@@ -119,7 +119,9 @@ def test_notes_state_interval_and_clipping(skewed: dg.Histogram) -> None:
     assert meanings["clipped_share"].startswith(
         "95% upper limit on the share of users' contributions to one item that were clipped"
     )
-    assert meanings["Rows"].startswith("rows without a value in 'who' or 'item' are dropped")
+    assert meanings["Rows"].startswith(
+        "rows without a value in 'who' or 'item', or with a group outside of"
+    )
     assert re.match(
         r"Warning: clipping may matter in [0-9]+ of 40 items \(see clipped_share\)", warning
     )
@@ -785,7 +787,7 @@ def test_lower_bound_requires_values_in_range() -> None:
     people = table.per_user(visits="count()", paid="total(paid)")
     visits = dg.sum(people, "visits", bounds=(0, 9), **{**options, "clip": 4.0})
     assert said not in visits.explain()
-    assert said in dg.sum(people, "paid", bounds=(0, 900), **options).explain()
+    assert said in dg.sum(people, "paid", bounds=(0, 900), **{**options, "clip": 90.0}).explain()
     assert said not in dg.sum(table, "paid", bounds=(-60, 500), **options).explain()
     assert said not in dg.count(table, **options).explain()
 
@@ -810,6 +812,21 @@ def test_rows_outside_of_the_domain_are_dropped() -> None:
         dg.count(releases.shop(), by="name", **OPTIONS),
     ):
         assert "outside of the public list" not in " ".join(release.explain().split())
+
+
+def test_means_describe_clipped_counts_and_shares() -> None:
+    options = {**OPTIONS, "bounds": (0, 50), "clip": 5.0, "estimate_clipping": True}
+    for release in (
+        dg.mean(releases.shop(), "paid", **options),
+        dg.quantile(releases.shop(), "paid", **options),
+    ):
+        text = " ".join(str(release).split())
+        assert "Share of clipped users: not estimated for this statistic." in text
+        assert "Count is the clipped number of records." in text
+    whole = dg.mean(releases.shop(), "paid", bounds=(0, 50), **{**OPTIONS, "unit": dg.Record()})
+    assert "clipped" not in str(whole)
+    total = dg.sum(releases.shop(), "paid", **options)
+    assert "not estimated" not in str(total)
 
 
 def counts(keys: list[Any], std_error: float = 24.4) -> dg.Histogram:

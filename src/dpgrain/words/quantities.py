@@ -423,7 +423,8 @@ def clipping_effect(metadata: ReleaseMetadata) -> str:
     if metadata.clipped is not None:
         most = f"at most {rounded_up(100 * metadata.clipped, 2)}% of {clipped_units(metadata)}"
         return f"{most} were clipped (95% confidence), by an unknown amount"
-    return f"share of clipped {clipped_units(metadata)}: not estimated"
+    ever = " for this statistic" * metadata.statistic.ratio
+    return f"share of clipped {clipped_units(metadata)}: not estimated{ever}"
 
 
 def clipped_units(metadata: ReleaseMetadata) -> str:

@@ -405,6 +405,8 @@ def notes(release: Release) -> list[str]:
     unseen = any(kind == "few-numbers" for kind, *_ in metadata.care)
     if np.isnan(release.estimate).any() and not unseen:
         parts.append("blank estimates did not stand out from the noise")
+    if "count" in extra_columns(release) and counts_are_clipped(release):
+        parts.append(f"count is the clipped number of {metadata.rows}")
     if release.statistic.ranked and (release.std_error == 0).any():
         parts.append(_ONE_INTEGER)
     lines = [" ".join(sentence(part) for part in parts if part)]
