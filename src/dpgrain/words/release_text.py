@@ -65,6 +65,8 @@ _ONE_INTEGER = "where std_error is 0, the interval is one integer, although othe
 _NO_LEAST = (
     "there is no at_least, because values may be negative; if none is below 0, pass bounds= from 0"
 )
+# Groups with fewer standard errors may be empty.
+_STANDS_OUT = 3.0
 _COUNTS = ("count", "count_error")
 # Days and months are printed in chronological order …
 _MONTH = re.compile(r"(?<=-[0-9]{2})-01$")
@@ -431,6 +433,12 @@ def _clipping_warning(release: Release) -> str:
         share = f"{least}at most {rounded_up(100 * high[0], 2)}%"
         return f"{share} of {clipped_units(release.metadata)} were clipped, by an unknown amount"
     noun = release.statistic.noun
+    hidden = int((release.estimate < _STANDS_OUT * release.std_error).sum())
+    if 2 * hidden > len(release):
+        return (
+            f"{hidden:,} of {len(release):,} {noun}s do not stand out from the noise: ask the curator "
+            "to check the labels and the format of the file (--check), or publish larger groups"
+        )
     return (
         f"clipping may matter in {many:,} of {len(release):,} {noun}s (see clipped_share): pass a "
         f"larger clip=, or publish {noun}s with a large share separately, with their own clip="
