@@ -131,6 +131,16 @@ def format_rows(release: Release, places: IntArray, *, letters: int) -> list[Pri
     return lines
 
 
+def estimates_with_errors(release: Release) -> list[str | None]:
+    """Return each estimate with its standard error, such as "4,445 ± 145"; None without one."""
+    lines = format_rows(release, np.arange(len(release)), letters=0)
+    known = np.isfinite(release.estimate).tolist()
+    return [
+        f"{line.estimate} ± {line.std_error}" if is_known else None
+        for line, is_known in zip(lines, known, strict=True)
+    ]
+
+
 def _format(name: str, value: float, decimals: int | None) -> str:
     """Format a number of a column; lower limits are rounded down, and upper limits up."""
     if name in _LIMITS:
