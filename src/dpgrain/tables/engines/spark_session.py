@@ -268,10 +268,7 @@ class SparkRunner:
 
     @contextmanager
     def _interpreter(self) -> Iterator[None]:
-        """Run tasks with this Python interpreter, unless the environment sets another one.
-
-        Spark would use the first ``python3`` in its path.
-        """
+        """Run tasks with this Python interpreter, unless the environment sets another one."""
         if self.remote or "PYSPARK_PYTHON" in os.environ:
             yield
             return
@@ -379,7 +376,7 @@ def _has_run(tracker: Any) -> bool:
 def show_stage(stages: list[tuple[int, int, int]]) -> None:
     """Show the progress of the latest stage in percent.
 
-    The number of tasks may depend on the number of rows and is not shown.
+    Formal guarantee: the number of tasks, which may depend on the number of rows, is not shown.
     """
     running = [stage for stage in stages if stage[1] < stage[2]]
     if running:

@@ -30,11 +30,7 @@ _UNKNOWN = "VARIANT"
 
 @dataclass(frozen=True, eq=False)
 class SparkSource:
-    """Spark DataFrame that has the same rows whenever it is read.
-
-    Args:
-        paths: the files, if it is read from files.
-    """
+    """Spark DataFrame with the same rows at each read; ``paths`` are its files."""
 
     frame: sql.DataFrame
     name: str = "The Spark DataFrame"

@@ -49,14 +49,10 @@ class FileCache(Generic[Fact]):
 
 @dataclass(frozen=True)
 class FileSource(ABC):
-    """Files of one type; columns from folder names are text, and give way to columns of the files.
-
-    Args:
-        partitions: the columns that folder names add to each file; none if empty.
-    """
+    """Files of one type; columns from folder names are text, and files' columns win."""
 
     paths: tuple[str, ...]
-    partitions: tuple[Partition, ...] = ()
+    partitions: tuple[Partition, ...] = ()  # columns that folder names add to each file
 
     @property
     def name(self) -> str:
@@ -159,10 +155,7 @@ class FileSource(ABC):
     def _open_files(
         self, connection: duckdb.DuckDBPyConnection, columns: Mapping[str, str], schemas: Schemas
     ) -> dict[str, tuple[str, dict[str, str]]]:
-        """Return file → the file or a copy in the spill folder, and column → SQL there.
-
-        `columns` is column → type to read it as, including columns from folder names.
-        """
+        """Return file → the file or a copy in the spill folder, and column → SQL there."""
 
     @abstractmethod
     def _reader(self, files: Sequence[str], *, folders: bool) -> str:
