@@ -328,20 +328,13 @@ def within_table(layer: Any, places: Any) -> Any:
     """Replace out-of-range indices of an embedding table by its padding, or else by 0.
 
     Otherwise, a record with an unknown token would stop the training, and reveal its presence.
-
-    >>> within_table(nn.Embedding(3, 2), torch.tensor([[0, 2], [3, -1]])).tolist()
-    [[0, 2], [0, 0]]
     """
     fill = 0 if layer.padding_idx is None else layer.padding_idx
     return torch.where((places < 0) | (places >= layer.num_embeddings), fill, places)
 
 
 def is_frozen_norm(layer: Any) -> bool:
-    """Return True for a batch norm in evaluation mode with its own statistics.
-
-    >>> is_frozen_norm(nn.BatchNorm1d(3)), is_frozen_norm(nn.BatchNorm1d(3).eval())
-    (False, True)
-    """
+    """Return True for a batch norm in evaluation mode with its own statistics."""
     return type(layer) in _BATCH_NORMS and not layer.training and layer.running_mean is not None
 
 
@@ -356,11 +349,7 @@ def is_four_bit(layer: Any) -> bool:
 
 
 def own_parameters(layer: Any) -> dict[str, Any]:
-    """Return the trained parameters of the layer itself, by name.
-
-    >>> list(own_parameters(nn.Sequential(nn.Linear(2, 2)))), list(own_parameters(nn.PReLU()))
-    ([], ['weight'])
-    """
+    """Return the trained parameters of the layer itself, by name."""
     return {name: p for name, p in layer.named_parameters(recurse=False) if p.requires_grad}
 
 
