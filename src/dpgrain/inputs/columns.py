@@ -244,9 +244,6 @@ def objects(cells: Any) -> NDArray[Any]:
     """Return an array with the cells as objects; a list among them is one cell.
 
     NumPy would convert booleans to text if other cells are text, and pad all text to the longest.
-
-    >>> objects([True, "a", [1, 2]]).tolist()
-    [True, 'a', [1, 2]]
     """
     out = np.empty(len(cells), dtype=object)
     for place, cell in enumerate(cells):
