@@ -11,7 +11,7 @@ import numpy as np
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise.additive_noise import AdditiveNoise, noise_by_name
-from dpgrain.statistics.consistency import finite_values, group_codes, values_and_sds
+from dpgrain.statistics.consistency import finite_values, values_and_sds
 
 # Minimum number of items with one prior distribution, and maximum number of groups.
 _GROUP = 300
@@ -35,7 +35,6 @@ def shrink(
     estimate: Any,
     std_error: Any,
     prior: Any = None,
-    groups: Any = None,
     *,
     noise: str = "gaussian",
 ) -> tuple[FloatArray, FloatArray]:
@@ -52,7 +51,7 @@ def shrink(
             f"prior must be above 0 everywhere, not {scale.min():g}; use a small positive number "
             "for items that were never observed."
         )
-    group = _like(sd) if groups is None else group_codes(groups, x.size)
+    group = _like(sd)
     better, error = np.maximum(x, 0.0), sd.copy()
     noisy = np.flatnonzero(sd > 0)
     # Sort by group to split without a search.
