@@ -38,18 +38,6 @@ def finite_values(name: str, values: Any, size: int | None, *, sign: str = "") -
     return array
 
 
-def group_codes(groups: Any, size: int) -> IntArray:
-    """Return non-negative integers, (V,)."""
-    array = np.asarray(groups)
-    if array.shape != (size,) or (size and not np.issubdtype(array.dtype, np.integer)):
-        raise ParameterError(
-            f"groups must be {size} integers, not {array.dtype} of shape {array.shape}."
-        )
-    if size and array.min() < 0:
-        raise ParameterError(f"groups must be at least 0, not {array.min()}.")
-    return np.asarray(array, dtype=np.int64)
-
-
 def consistent(estimate: Any, std_error: Any, total: Any = None, groups: Any = None) -> FloatArray:
     """Return the nearest non-negative counts with public totals, one per group, (G,).
 
@@ -57,7 +45,7 @@ def consistent(estimate: Any, std_error: Any, total: Any = None, groups: Any = N
     (Michelot, *Projection of a point onto the canonical simplex*, 1986); an error of 0 is exact.
     """
     x, sd = values_and_sds("estimate", estimate, "std_error", std_error)
-    group = np.zeros(x.size, dtype=np.int64) if groups is None else group_codes(groups, x.size)
+    group = np.zeros(x.size, np.int64) if groups is None else np.asarray(groups, np.int64)
     if total is None:
         goal = np.maximum(np.bincount(group, x, minlength=1), 0.0)
     else:
@@ -95,7 +83,7 @@ def reconcile(
     """
     x, sd = values_and_sds("parts", parts, "parts_sd", parts_sd)
     whole, whole_sd = values_and_sds("totals", totals, "totals_sd", totals_sd)
-    group = group_codes(groups, x.size)
+    group = np.asarray(groups, np.int64)
     if group.size and group.max() >= whole.size:
         raise ParameterError(
             f"totals must have one number per group, {group.max() + 1}, not {whole.size}."
