@@ -35,15 +35,6 @@ class _Identity:
         return id(self.thing)
 
 
-def module_structure(module: Any, inputs: Any) -> Any:
-    """Return a structure that stays equal until a module or its inputs' form changes.
-
-    It contains layers, modes, hooks, functions, parametrizations, numbers and text; for tensors
-    only their presence, and for objects their identity.
-    """
-    return _structure(module), halves_inputs(), call_form(module, inputs)
-
-
 def _structure(module: Any) -> Any:
     """Return the structure of a module and of the hooks around all modules."""
     parts = [
@@ -160,7 +151,11 @@ class WatchedModule:
         self._last: _Walk | None = None
 
     def structure(self, inputs: Any) -> Any:
-        """Return the result of :func:`module_structure`."""
+        """Return a structure that stays equal until the module or the inputs' form changes.
+
+        It contains layers, modes, hooks, functions, parametrizations, numbers and text; for tensors
+        only their presence, and for objects their identity.
+        """
         return self._walk().structure, halves_inputs(), call_form(self._module, inputs)
 
     def state(self, *, contents: bool) -> ModuleState:
@@ -221,7 +216,7 @@ class _Walk:
 
     @cached_property
     def structure(self) -> Any:
-        """Part of :func:`module_structure` that does not depend on the inputs."""
+        """Structure of the module, without the form of the inputs."""
         return _structure(self._module)
 
     @cached_property
