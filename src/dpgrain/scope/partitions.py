@@ -7,9 +7,7 @@ consists of at most 31 whole days.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import math
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -297,12 +295,6 @@ class Partition:
             for rule in self.rules
         ]
         return {"rules": rules}
-
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of the partition, a hash."""
-        described = json.dumps(self.to_dict(), sort_keys=True)
-        return hashlib.sha256(described.encode()).hexdigest()[:16]
 
     def compared(self, promised: Partition, region: Region = EVERYTHING) -> Overlap | None:
         """Return how many of this partition's cells overlap a promised cell, in a region.
