@@ -228,7 +228,7 @@ def _computes(layer: Any, shapes: Mapping[str, Any], of_inputs: int, formula: An
     x, twin = results.pop("x"), copy.copy(layer)
     try:
         with precisely(), seeded_randomness(0):
-            result = torch.func.functional_call(_Bare(twin), _prefixed("layer", results), (x,))
+            result = torch.func.functional_call(_Bare(twin), _of_layer(results), (x,))
             wanted = formula(layer, x, results["weight"], results.get("bias"))
             return bool(torch.allclose(result, wanted, rtol=1e-4, atol=1e-4))
     except Exception:
@@ -236,8 +236,9 @@ def _computes(layer: Any, shapes: Mapping[str, Any], of_inputs: int, formula: An
         return False
 
 
-def _prefixed(prefix: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"{prefix}.{name}": value for name, value in parameters.items()}
+def _of_layer(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters by their names in :class:`_Bare`."""
+    return {f"layer.{name}": value for name, value in parameters.items()}
 
 
 def by_record(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
@@ -246,7 +247,7 @@ def by_record(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, U
     bare = _Bare(layer)
 
     def weighted(own: Mapping[str, Any], x: Any, b: Any) -> Any:
-        return (torch.func.functional_call(bare, _prefixed("layer", own), (x,)) * b).sum()
+        return (torch.func.functional_call(bare, _of_layer(own), (x,)) * b).sum()
 
     derivative = torch.func.vmap(torch.func.grad(weighted), in_dims=(None, 0, 0))
     try:
