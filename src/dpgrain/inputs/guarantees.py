@@ -51,15 +51,11 @@ def array_guarantee(
     event: Event,
     public: Sequence[Fact | str],
     *,
-    private: bool,
     users: Any,
     elements: Any,
     rows: ArrayOrigin | None = None,
 ) -> Guarantee:
-    """Build the guarantee of a fit, which composes for the same users and elements.
-
-    ``private`` is True if the noise is unpredictable.
-    """
+    """Build the guarantee of a fit, which composes for the same users and elements."""
     rows = current_origin() if rows is None else rows
     partition = whose = ""
     known = [*public, *rows.facts]
@@ -78,7 +74,7 @@ def array_guarantee(
         promise.delta,
         event,
         unique_facts(known),
-        private,
+        True,
         whose,
         rows.scope,
         None if elements is None else rows.partition,

@@ -193,7 +193,6 @@ class RunRecords:
             step_plan.facts(
                 named=self.labels.users is not None, collated=self.collate_fn is not None
             ),
-            private=True,
             users=self.labels.users,
             elements=self.labels.elements,
         )
