@@ -105,13 +105,8 @@ def silenced() -> Iterator[None]:
 
 @contextmanager
 def planning() -> Iterator[None]:
-    """Plan a frame without computing it.
-
-    Spark nevertheless computes some frames of rows in the driver's memory.
-
-    Raises:
-        DataError: if Spark fails; its message may quote rows and is not shown.
-    """
+    """Plan a frame without computing it; replace Spark's errors, which may quote rows."""
+    # Spark nevertheless computes some frames of rows in the driver's memory.
     with silenced():
         try:
             yield
