@@ -252,7 +252,7 @@ def objects(cells: Any) -> NDArray[Any]:
 
 
 def is_distributed(rows: Any) -> bool:
-    """Return whether rows are on a cluster, without loading its library.
+    """Return True if rows are on a cluster, without loading its library.
 
     Rows on a cluster are a Spark frame, or an object with the attribute ``distributed = True``.
 

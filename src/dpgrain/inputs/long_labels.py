@@ -44,15 +44,15 @@ def stated_label(text: str) -> str:
 
 
 def is_replacement(text: str) -> bool:
-    """Return whether a text has the form of the label of a long text."""
+    """Return True if a text has the form of the label of a long text."""
     return _REPLACEMENT.fullmatch(text) is not None
 
 
 def is_long(text: str) -> bool:
-    """Return whether a text is replaced."""
+    """Return True if a text is replaced."""
     return len(text) > WHOLE_BYTES // 4 and len(text.encode("utf-8", "surrogatepass")) > WHOLE_BYTES
 
 
 def any_long(texts: Iterable[str]) -> bool:
-    """Return whether any of some texts is replaced."""
+    """Return True if any of some texts is replaced."""
     return any(map(is_long, texts))

@@ -139,7 +139,7 @@ def stated(text: str) -> str:
 
 
 def is_expression(text: str) -> bool:
-    """Return whether a text is an expression other than a column name."""
+    """Return True if a text is an expression other than a column name."""
     try:
         return isinstance(parsed(text), CallNode)
     except ParameterError:

@@ -143,7 +143,7 @@ class Buckets:
         self.size = int(self._sizes.sum())
 
     def has_more_than(self, most: int) -> bool:
-        """Return whether there are more than ``most`` distinct keys."""
+        """Return True if there are more than ``most`` distinct keys."""
         self.flush()
         result = 0
         for bucket in self.nonempty():

@@ -223,7 +223,7 @@ def _canonical_sql(column: str, rows: TableRows) -> str:
 
 
 def _is_exact(column: str, rows: TableRows) -> bool:
-    """Return whether a column contains integers, which add up exactly."""
+    """Return True if a column contains integers, which add up exactly."""
     return rows.schema[column] in (*INTEGERS, BOOLEAN)
 
 

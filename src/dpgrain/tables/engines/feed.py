@@ -57,7 +57,7 @@ class UserShare:
     part: int = 0
 
     def contains(self, users: IntArray) -> BoolArray:
-        """Return whether each user code belongs to the share, (n,)."""
+        """Return a mask of the user codes that belong to the share, (n,)."""
         mixed = users.copy()
         for shift in MIXING:
             mixed ^= users >> shift
@@ -65,7 +65,7 @@ class UserShare:
         return np.asarray(mixed == self.part)
 
     def contains_keys(self, keys: IntArray, shift: int) -> BoolArray:
-        """Return whether the user of each key belongs to the share, (n,)."""
+        """Return a mask of the keys of users in the share, (n,)."""
         return self.contains(keys >> shift)
 
     def halves(self) -> tuple[UserShare, UserShare]:

@@ -449,7 +449,7 @@ def _blocks(
 
 
 def _is_new(values: IntArray) -> BoolArray:
-    """Return whether each value differs from the previous one, (n,); true for the first."""
+    """Return a mask of the first value and those unequal to the previous one, (n,)."""
     new = np.ones(values.size, dtype=np.bool_)
     np.not_equal(values[1:], values[:-1], out=new[1:])
     return new
@@ -490,14 +490,14 @@ class _Blocks:
         return np.diff(self.starts, append=self.size)
 
     def among_first_blocks(self, limit: int) -> BoolArray:
-        """Return whether each pair's block is one of the first ``limit`` of its user, (pairs,)."""
+        """Return a mask of pairs in their user's first ``limit`` blocks, (pairs,)."""
         new_user = np.flatnonzero(np.diff(self.user, prepend=-1))
         rank = np.arange(self.starts.size)
         rank -= np.repeat(new_user, np.diff(new_user, append=self.starts.size))
         return np.repeat(rank < limit, self.lengths)
 
     def among_first_items(self, limit: int) -> BoolArray:
-        """Return whether each pair is one of the first ``limit`` of its block, (pairs,)."""
+        """Return a mask of the first ``limit`` pairs of each block, (pairs,)."""
         return np.arange(self.size) - np.repeat(self.starts, self.lengths) < limit
 
     def keep(
@@ -521,7 +521,7 @@ class _Blocks:
     def within(
         self, sums: FloatArray, grid: Grid, unit: float
     ) -> tuple[BoolArray, FloatArray, FloatArray, FloatArray]:
-        """Return whether each block is within its bound, its norm, bound and steps per unit."""
+        """Return a mask of blocks within their bounds, norms, bounds and steps per unit."""
         # A single bound broadcasts to all blocks.
         row = self.cell if grid.bounds.size > 1 else slice(None)
         radius, one = grid.radius[row], unit / grid.step[row]

@@ -118,7 +118,7 @@ class PerUser:
         return not self.by
 
     def is_zero_without_rows(self, column: str) -> bool:
-        """Return whether a column is 0 for users without rows."""
+        """Return True if a column is 0 for users without rows."""
         if self.filters:
             # Users without a row may have failed a condition.
             return False
@@ -126,7 +126,7 @@ class PerUser:
         return self.one_row and column in own and own[column].is_zero_without_rows
 
     def is_count(self, column: str) -> bool:
-        """Return whether a column is a count."""
+        """Return True if a column is a count."""
         return any(each.name == column and each.is_count for each in self.numbers)
 
     def meanings(self, columns: Sequence[str | None]) -> tuple[tuple[str, ...], ...]:
@@ -320,7 +320,7 @@ def first_rows_source(table: TableRows) -> DistinctRows | None:
 
 
 def depends_on_users(table: TableRows) -> bool:
-    """Return whether a row depends on more than one row of its user."""
+    """Return True if a row depends on more than one row of its user."""
     return whole_user_source(table) is not None or first_rows_source(table) is not None
 
 

@@ -71,7 +71,7 @@ class _SuppressLogs(logging.Filter):
     """Drop log records during the library's own calls of Spark."""
 
     def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002 - as filters are called
-        """Return whether to log a record."""
+        """Return True to log a record."""
         return not _asking.get()
 
 
@@ -115,13 +115,13 @@ def planning() -> Iterator[None]:
 
 
 def is_session(value: Any) -> bool:
-    """Return whether a value is a Spark session, without importing Spark."""
+    """Return True if a value is a Spark session, without importing Spark."""
     of_spark = type(value).__module__.partition(".")[0] == "pyspark"
     return of_spark and type(value).__name__ == "SparkSession"
 
 
 def is_frame(value: Any) -> bool:
-    """Return whether a value is a Spark DataFrame, without importing Spark."""
+    """Return True if a value is a Spark DataFrame, without importing Spark."""
     of_spark = type(value).__module__.startswith("pyspark.sql.")
     return of_spark and hasattr(value, "mapInArrow")
 
@@ -363,7 +363,7 @@ class SparkRunner:
 
 
 def _has_run(tracker: Any) -> bool:
-    """Return whether a job of the session has succeeded."""
+    """Return True if a job of the session has succeeded."""
     jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup())
     return any(job is not None and job.status == "SUCCEEDED" for job in jobs)
 

@@ -102,5 +102,5 @@ def _arrow_type(kind: Any) -> pa.DataType | None:
 
 
 def _deterministic(frame: Any) -> bool:
-    """Return whether Spark reports that a frame always has the same rows."""
+    """Return True if Spark reports that a frame always has the same rows."""
     return bool(frame._jdf.queryExecution().analyzed().deterministic())

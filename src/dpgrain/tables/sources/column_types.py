@@ -140,17 +140,17 @@ def decimal_places(kind: str) -> int | None:
 
 
 def is_number(kind: str) -> bool:
-    """Return whether a type is numeric."""
+    """Return True if a type is numeric."""
     return kind in ALL_INTEGERS or kind in REALS or decimal_places(kind) is not None
 
 
 def is_key(kind: str) -> bool:
-    """Return whether values of a type can be keys: each has exactly one text."""
+    """Return True if values of a type can be keys: each has exactly one text."""
     return kind in (*ALL_INTEGERS, TEXT, BOOLEAN, DAY) or decimal_places(kind) is not None
 
 
 def is_readable(kind: str) -> bool:
-    """Return whether a release can use columns read as this type."""
+    """Return True if a release can use columns read as this type."""
     return is_number(kind) or is_key(kind) or kind in TIMES
 
 

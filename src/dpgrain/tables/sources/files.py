@@ -136,11 +136,11 @@ class FileSource(ABC):
         return select_from(rows, {**read, **added})
 
     def _hides_file_column(self, path: str) -> bool:
-        """Return whether a column of a file hides DuckDB's column of the file's index."""
+        """Return True if a column of a file hides DuckDB's column of the file's index."""
         return _FILE_COLUMN in map(str.casefold, self._file_columns(path))
 
     def _duckdb_reads_folders(self, files: Mapping[str, str]) -> bool:  # noqa: ARG002
-        """Return whether DuckDB reads the same columns from the folder names of these files."""
+        """Return True if DuckDB reads the same columns from these files' folder names."""
         return False
 
     @abstractmethod

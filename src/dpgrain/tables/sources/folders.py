@@ -82,7 +82,7 @@ def read_partition(path: PurePath, root: PurePath) -> Partition:
 
 
 def matches_duckdb(path: str, partition: Partition) -> bool:
-    """Return whether DuckDB, which reads all folder names, reads the same columns."""
+    """Return True if DuckDB, which reads all folder names, reads the same columns."""
     names = [name for name in PurePath(path).parent.parts if "=" in name]
     return len(names) == len(partition) and all(
         _PLAIN.fullmatch(name) and (value is not None or name.endswith(f"={_NULL}"))
@@ -163,7 +163,7 @@ def _below(folder: str) -> list[str]:
 
 
 def is_data_file(name: str) -> bool:
-    """Return whether a file or folder belongs to its table, by its name."""
+    """Return True if a file or folder belongs to its table, by its name."""
     return not name.startswith((".", "_"))
 
 

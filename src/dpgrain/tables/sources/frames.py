@@ -157,7 +157,7 @@ def _microseconds(counted: IntArray, unit: str, null: BoolArray) -> tuple[IntArr
 
 
 def _in_range(chunk: pa.Array) -> bool:
-    """Return whether timestamps in microseconds are all in range; infinite ones are."""
+    """Return True if timestamps in microseconds are all in range; infinite ones are."""
     least = pc.min(chunk.cast(pa.int64())).as_py()
     return least is None or least >= FIRST_TIME
 
@@ -214,7 +214,7 @@ def _encodable(text: str) -> str | None:
 
 
 def _is_null(value: Any) -> bool:
-    """Return whether one value is missing; pd.isna of a column can raise for one of its values."""
+    """Return True if one value is missing; pd.isna can raise for a value of a column."""
     if isinstance(value, Decimal):
         return value.is_nan()
     if isinstance(value, float | np.floating | np.datetime64 | np.timedelta64):

@@ -293,7 +293,7 @@ def _unit(column: Any) -> str | None:
 
 
 def _within(footer: Any, column: int, low: int, high: int) -> bool:
-    """Return whether the footer shows that all values of a column are in [low, high]."""
+    """Return True if the footer shows that all values of a column are in [low, high]."""
     return all(
         _chunk_within(footer.row_group(index).column(column), low, high)
         for index in range(footer.num_row_groups)

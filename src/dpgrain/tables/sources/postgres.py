@@ -428,7 +428,7 @@ class PostgresSession:
         return f"(SELECT *, 1 AS {_records()} FROM {rows})"
 
     def _groups_on_server(self, columns: list[str], condition: str) -> bool:
-        """Return whether the server's plan groups faster than single rows are sent."""
+        """Return True if the server's plan groups faster than single rows are sent."""
         query = f"EXPLAIN (FORMAT JSON) {self._query(columns, grouped=True, condition=condition)}"
         ((plan,),) = self._source.call(partial(_rows, self._server, query, **_WITHOUT_COPY))
         return not _is_slow(json.loads(plan)[0]["Plan"])
@@ -470,7 +470,7 @@ class PostgresSession:
 
 
 def _is_slow(plan: Mapping[str, Any]) -> bool:
-    """Return whether a plan sorts single rows, or groups them in several passes."""
+    """Return True if a plan sorts single rows, or groups them in several passes."""
     below = plan.get("Plans", [])
     sorts_rows = plan["Node Type"].endswith("Sort") and not any(map(_has_groups, below))
     return sorts_rows or plan.get("Planned Partitions", 0) > 0 or any(map(_is_slow, below))
@@ -485,7 +485,7 @@ def _records() -> str:
 
 
 def contains_password(address: str) -> bool:
-    """Return whether an address contains a password, unfit for a file or a command."""
+    """Return True if an address contains a password, unfit for a file or a command."""
     try:
         parts = urlsplit(address)
         contains = parts.password is not None or any(
