@@ -35,8 +35,8 @@ _LARGEST_USERS = 2**53
 class Population:
     """Number of users, if it is stated; ``event`` is its release otherwise.
 
-    Formal guarantee: :attr:`event`. For every unit and relation, one user changes the number by at
-    most 1, and g users by g. Source: docs/theory, "The number of users".
+    Formal guarantee: :attr:`event`. One user changes the number of users with records by at most 1,
+    for every unit and relation. Source: docs/theory, "The number of users".
     """
 
     stated: int | None

@@ -309,7 +309,7 @@ def select_and_count(
 ) -> tuple[FloatArray, BoolArray]:
     """Return groups' first-round noisy counts, and which groups are selected, (V,).
 
-    Formal guarantee: counts are public for selected groups only.
+    The counts of other groups are private.
     """
     grid = Grid(np.ones(1), grid_bits(event.noise_multiplier))
     radius, step = float(grid.radius[0]), float(grid.step[0])

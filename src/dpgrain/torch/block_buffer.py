@@ -105,8 +105,8 @@ class BufferedUses(Uses):
     ) -> FlatVectors:
         """Return the sum of the blocks' mean gradients in double precision, each clipped.
 
-        Formal guarantee: each block adds a vector of norm at most ``bound / (1 + SUM_ERROR)``, and
-        0 if it has non-finite numbers. Source: docs/theory, "Gradient steps of networks".
+        Formal guarantee: before summation, a block's vector has norm at most ``bound / (1 +
+        SUM_ERROR)``; 0 if not finite. Source: docs/theory, "Gradient steps of networks".
         """
         values = self.finished().values
         slices = values.split(max(1, _SLICE_ENTRIES // self.layout.blocks), dim=1)

@@ -203,8 +203,8 @@ def padded_batch(
 ) -> dict[str, Any]:
     """Return a batch of records, each of them a batch of one; ``length`` is in tokens.
 
-    Formal guarantee: each row, including its type, depends only on its own record. Only the amount
-    of padding depends on other records.
+    Each row, including its type, depends only on its own record; only the amount of padding depends
+    on other records.
     """
     names = list(records[0])
     for record in records:

@@ -371,7 +371,7 @@ def _has_run(tracker: Any) -> bool:
 def show_stage(stages: list[tuple[int, int, int]]) -> None:
     """Show the progress of the latest stage in percent.
 
-    Formal guarantee: the number of tasks, which may depend on the number of rows, is not shown.
+    The number of tasks is not shown, because it may depend on the number of rows.
     """
     running = [stage for stage in stages if stage[1] < stage[2]]
     if running:
