@@ -109,7 +109,6 @@ class FitQuery(Query["LinearModel"]):
             self.promise,
             compose(parts),
             facts,
-            private=True,
             users=self.rows.users,
             elements=elements,
             rows=self.rows.origin,

@@ -111,7 +111,6 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
                 self.promise,
                 compose(self.parts),
                 self.public,
-                private=True,
                 users=self.rows.users,
                 elements=self.rows.elements,
             ),

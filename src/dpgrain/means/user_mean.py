@@ -352,7 +352,6 @@ class UserMeanQuery(Query[MeanOfUsers]):
                 Fact("record-bound", (self.bound,)),
                 *candidate.facts,
             ),
-            private=True,
             users=self.records.labels,
             elements=None,
             rows=self.records.origin,
