@@ -71,10 +71,9 @@ class RunCount:
 
 @dataclass(frozen=True)
 class BestRunCurve:
-    """Curve of the best result, from a run's curve in both orders of the neighbours.
+    """Curve of the best result; the number of runs must not depend on the data.
 
-    The number of runs must be independent of the data. Proof: docs/theory, "Repeating and keeping
-    the best".
+    Proof: docs/theory, "Repeating and keeping the best".
     """
 
     run: Loss

@@ -194,14 +194,10 @@ class AdaptiveSelection(Event):
 
 @dataclass(frozen=True, eq=False)
 class _PassingBound:
-    """Concave bound, in its square, on the probability that a noisy weight passes.
+    """Concave bound, in its square, on the probability that a noisy weight passes."""
 
-    ``squares`` (n,) are squared weights as shares of the largest, and ``bounds`` (n,) the smallest
-    concave bounds of the probability there.
-    """
-
-    squares: FloatArray
-    bounds: FloatArray
+    squares: FloatArray  # (n,) squared weights, as shares of the largest
+    bounds: FloatArray  # (n,) bounds there
 
     @staticmethod
     @lru_cache(maxsize=64)

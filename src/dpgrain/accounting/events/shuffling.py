@@ -79,7 +79,7 @@ def _shifts(reach: int) -> list[int]:
 
 
 def _scores(noise: CountDistribution, reach: int, leak: float) -> tuple[FloatArray, FloatArray]:
-    """Return Φ⁻¹ of 1 − P(X ≥ t)/(1−δ₀), rounded up, and P(X < t)/(1−δ₀), rounded down.
+    """Return Φ⁻¹ of 1 − P(X ≥ t)/(1−δ₀), rounded up, and P(X < t)/(1−δ₀), down.
 
     Both are at the same successive t; they are −∞ and ∞ if the quotient is at least 1.
     """

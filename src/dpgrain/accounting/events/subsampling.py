@@ -188,10 +188,7 @@ class SampledGaussian(Event):
         return Loss(mu=math.sqrt(rounds) * moved).or_else(self._exposure_loss(drawn, rounds))
 
     def _or_exposure(self, loss: Loss, drawn: int, rounds: int) -> Loss:
-        """Return a loss, also bounded by the probability of sampling a changed block.
-
-        A grid greatly overestimates the cost of rare events that reveal everything.
-        """
+        """Bound a loss also by the probability of sampling a changed block."""
         seldom = rounds * drawn * self.sampling_rate <= _SELDOM
         return loss.or_else(self._exposure_loss(drawn, rounds)) if seldom else loss
 

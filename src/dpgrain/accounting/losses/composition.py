@@ -88,11 +88,9 @@ def composed_delta(pairs: CountedPairs, epsilon: float, *, upper: bool = True) -
 
 
 def composed_deltas(pairs: CountedPairs, epsilons: FloatArray) -> FloatArray:
-    """Bound δ at n values of ε ≥ 0 from above by one composition around ε = 0; shape (n,).
+    """Bound δ at n values of ε ≥ 0 from above by one composition; shape (n,).
 
-    The bound is valid at every ε. It is as close as :func:`composed_delta` down to about 1e-12, and
-    needs one transform for each order of the neighbours instead of one for each ε. If the transform
-    would be too long, the bounds come from Rényi divergences.
+    The bound is valid at every ε, and as close as :func:`composed_delta` down to about 1e-12.
     """
     deltas = np.zeros(epsilons.size)
     for way in _both_orders(pairs):
@@ -231,11 +229,7 @@ def _conversion(theta: float) -> float:
 
 
 def _smallest(value: Callable[[float], float]) -> float:
-    """Return an approximate minimiser θ > 0, by a grid and then a closer search.
-
-    The function falls up to the minimum and then grows to infinity or NaN. Each θ gives a bound, so
-    an inaccurate minimum only costs accuracy.
-    """
+    """Return an approximate minimiser θ > 0; each θ gives a valid bound."""
     grid = np.geomspace(1e-4, 1e10, 57)
     first, last = 0, grid.size - 1
     while first < last:
@@ -383,7 +377,7 @@ class _Sum:
 
     @cached_property
     def _beyond(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """For each grid point ℓ, Σ tilted·e^{−θ(ℓ'−ℓ)} over ℓ' > ℓ, with θ+1, and the error.
+        """Return Σ tilted·e^{−θ(ℓ'−ℓ)} over ℓ' > ℓ, with θ, with θ+1, and the error.
 
         δ(ε) = e^{log_scale − θℓ}·(first − e^{ε−ℓ}·second) for ε from ℓ to the next point.
         """
@@ -471,9 +465,8 @@ def _window(
 ) -> tuple[int, int]:
     """Return a window's first loss, in steps, and its transform's minimum length.
 
-    Chernoff's bound gives both. Losses above the window have too little mass to affect δ. The
-    transform wraps around; it is long enough that wrapped mass from far below or above is also
-    negligible beyond ε.
+    Chernoff's bound gives both. Mass above the window, and mass that the transform wraps beyond ε
+    from far below or above, is negligible for δ.
     """
     step, theta = parts[0][0].step, saddle.theta
     deviation = max(saddle.deviation, step)
