@@ -250,7 +250,6 @@ def auc_interval(
 ) -> tuple[float, float, float]:
     """Return the AUC from noisy counts by probability, (B,), and its interval.
 
-    ``sd`` is the noise of each count, and ``within`` the half-width of one count's interval.
     Fieller's interval contains all areas u for which Σ P_b N_c (w_bc − u) is within its noise,
     where w is 1 for a negative row below a positive one, and 1/2 for a tie.
     """

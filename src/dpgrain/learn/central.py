@@ -60,11 +60,7 @@ _ALIGNED = 0.25
 
 @dataclass(frozen=True, eq=False)
 class CentralFit:
-    """Noise of a fit: its mean for clipping bound 1, norm histograms and other releases.
-
-    The last histogram is near the solution; if there is a warm-up, the first is at the start.
-    ``targets`` are those of no rows, and ``width`` is the number of features, both public.
-    """
+    """Noise of a fit: its mean for clipping bound 1, norm histograms and the rest."""
 
     config: FitConfig
     mean: ClippedMean

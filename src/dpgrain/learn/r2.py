@@ -175,10 +175,10 @@ class R2Query(ScoreQuery[R2]):
         return R2(*interval, self.lower, self.upper, float(corners.sum()), charge.guarantee)
 
     def _sums(self) -> tuple[IntArray, IntArray]:
-        """Sums over units in steps: mean squared errors, and corners of targets.
+        """Return sums over units in steps: mean squared errors, and corners of targets.
 
-        A target z, scaled to [0, 1], has the corners (1 − z)², 2z(1 − z) and z², which sum to one
-        and determine its mean and its square.
+        The corners (1 − z)², 2z(1 − z) and z² of a target z in [0, 1] sum to 1, and determine its
+        mean and its square.
         """
         rows, target = self.blocks(), self.numbers(self.rows.y)
         known = np.isfinite(target)
@@ -199,8 +199,7 @@ def r2_interval(
     """Return R² from noisy sums, and its 95% interval.
 
     Fieller's interval for the ratio θ of squared errors to squares about the mean contains all θ at
-    which their difference is within its noise. The noisy mean also has an error, which adds its
-    square.
+    which their difference is within its noise. The error of the noisy mean adds its square.
     """
     units = corners.sum()
     sd, other = noise_sd(of_errors), noise_sd(of_moments)

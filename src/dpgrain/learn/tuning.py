@@ -58,11 +58,7 @@ _FIXED = frozenset(
 
 
 def parse_grid(grid: Any, known: Sequence[str]) -> list[Setting]:
-    """Return the settings of a grid, or a list of settings, in a public order.
-
-    >>> parse_grid({"clip": [0.1, 1.0], "l2": [0.0]}, ["clip", "l2"])
-    [{'clip': 0.1, 'l2': 0.0}, {'clip': 1.0, 'l2': 0.0}]
-    """
+    """Return the settings of a grid, or a list of settings, in a public order."""
     if isinstance(grid, Mapping):
         for name, values in grid.items():
             if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
@@ -101,27 +97,12 @@ def tuned_query(
     *,
     grid: Grid | None = None,
     runs: float | None = None,
-    bound: float = 4.0,
+    bound: float = 4.0,  # losses of records are clamped to it; low ones prefer overconfident fits
 ) -> TunedQuery:
-    """Return a query for the best of several fits within the model's (ε, δ); nothing is read.
+    """Return a query for the best of several fits within the model's (ε, δ).
 
-    A run draws a random setting, fits a copy of the model, and scores the fit by its noisy loss on
-    the same data, with records' losses clamped to ``bound``; a low bound prefers overconfident
-    fits. The number of runs is random. It must stay secret, and so must their duration.
-    ``parameters_`` are the winner's, and ``guarantee_`` covers all runs.
-
-    Formal guarantee: (ε, δ)-DP for the unit and relation: the event is
-    :class:`dpgrain.accounting.SelectBest` of one run, its fit and its score. Source: Papernot &
-    Steinke 2022, Theorem 2, with the curve of docs/theory, "Repeating and keeping the best";
-    "Tuning".
-
-    >>> from dpgrain.learn import LogisticRegression
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(2000, 2)); y = X[:, 0] > 0
-    >>> grid = {"clip": [1.0, 1000.0]}
-    >>> model = LogisticRegression(epsilon=2.0, rounds=20, tune=grid, random_state=1).fit(X, y)
-    >>> model.tuned_, 1.99 < model.guarantee_.epsilon() <= 2.0
-    ({'clip': 1.0}, True)
+    Formal guarantee: the event :class:`dpgrain.accounting.SelectBest` of one run, its fit and its
+    score. Source: Papernot & Steinke 2022, Theorem 2; docs/theory, "Tuning".
     """
     stated = config.tune if grid is None else grid
     settings = tuple(parse_grid(stated, list(config.parameters)))
@@ -263,10 +244,7 @@ def _calibrate_fits(promise: Promise, candidates: Sequence[FitConfig], mean: flo
 def _event(
     promise: Promise, candidates: Sequence[FitConfig], epsilon: float, mean: float
 ) -> SelectBest:
-    """Return the event of all runs, if fits have this ε.
-
-    A run draws its setting independently of the data, and costs as much as the worst setting.
-    """
+    """Return the event of all runs; each costs as much as the worst setting."""
     fits = (_fit_noise(candidate, promise, epsilon) for candidate in candidates)
     events: tuple[Event, ...] = tuple(dict.fromkeys(fit.event for fit in fits))
     fit = events[0] if len(events) == 1 else Parallel(events)
