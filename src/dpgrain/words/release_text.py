@@ -190,11 +190,7 @@ def _key_order(release: Release) -> IntArray | None:
 
 
 def has_order(keys: Sequence[Any]) -> bool:
-    """Return True if keys are integers without large gaps, such as ages or hours.
-
-    >>> has_order([18, 19, 20, 22]), has_order([7, 4096]), has_order(["a"]), has_order([3])
-    (True, False, False, False)
-    """
+    """Return True if keys are integers without large gaps, such as ages or hours."""
     known = set(keys)
     if len(known) < 2 or not all(type(key) is int for key in known):
         return False
@@ -385,10 +381,7 @@ def _title(release: Release) -> str:
 
 
 def notes(release: Release) -> list[str]:
-    """Return at most two notes on this release: the quantity of the intervals, and warnings.
-
-    They fit in four lines. Facts that are true of every release are in :func:`explanation`.
-    """
+    """Return at most two notes (four lines): quantity of the intervals, warnings."""
     metadata = release.metadata
     if not len(release):
         return [
