@@ -274,16 +274,15 @@ def _balance(off: float, change: float) -> float:
 def update(
     model: Model,
     loss: LossFunction,
-    theta: FloatArray,
-    X: Array,
-    y: Array,
+    theta: FloatArray,  # (p,)
+    X: Array,  # (m, d)
+    y: Array,  # (m,)
     size: float,
     domain: Domain = EVERYWHERE,
 ) -> FloatArray:
     """Return (p,) the direction (θ⁺ − θ)/size of a model's step, or 0 if not finite.
 
-    ``theta`` is (p,), ``X`` (m, d) and ``y`` (m,). The norm is at most the norm of the gradient at
-    θ, because all models have the loss's slope there.
+    Its norm is at most that of the gradient at θ, where all models have the slope of the loss.
     """
     with np.errstate(all="ignore"):
         direction = (model.step(loss, theta, X, y, size, domain) - theta) / size
