@@ -102,7 +102,8 @@ def tuned_query(
     """Return a query for the best of several fits within the model's (ε, δ).
 
     Formal guarantee: the event :class:`dpgrain.accounting.SelectBest` of one run, its fit and its
-    score. Source: Papernot & Steinke 2022, Theorem 2; docs/theory, "Tuning".
+    score. Source: Papernot & Steinke 2022, Theorem 2; docs/theory, "Tuning". The number of runs
+    and their duration must stay secret.
     """
     stated = config.tune if grid is None else grid
     settings = tuple(parse_grid(stated, list(config.parameters)))
