@@ -75,15 +75,14 @@ class _Saddle:
 
 
 @fails_closed(1.0)
-def composed_delta(pairs: CountedPairs, epsilon: float, *, upper: bool = True) -> float:
-    """Bound δ(ε), ε ≥ 0, of pairs fixed in advance, from above or below."""
-
+def composed_delta(pairs: CountedPairs, epsilon: float) -> float:
+    """Bound δ(ε), ε ≥ 0, of pairs fixed in advance, from above."""
     answer = 0.0
     saddles = [(_at_epsilon(way, epsilon), way) for way in _both_orders(pairs)]
     for saddle, way in sorted(saddles, key=lambda one: -one[0].log_delta):
         # The initial estimate is also a bound, so skip orders that cannot give the larger δ.
         if math.exp(saddle.log_delta) > answer:
-            answer = max(answer, _delta_one_way(way, saddle, upper=upper))
+            answer = max(answer, _delta_one_way(way, saddle))
     return min(answer, 1.0)
 
 
@@ -121,17 +120,17 @@ def _around_zero(way: CountedPairs) -> _Sum | None:
         return None
 
 
-def _delta_one_way(way: CountedPairs, saddle: _Saddle, *, upper: bool) -> float:
+def _delta_one_way(way: CountedPairs, saddle: _Saddle) -> float:
     """Bound δ at the ε of a location, for one order of the neighbours."""
-    answer = math.exp(saddle.log_delta) if upper else 0.0
+    answer = math.exp(saddle.log_delta)
     for _ in range(_MOST_TRANSFORMS):
-        summed = _Sum.create(way, saddle, upper)
+        summed = _Sum.create(way, saddle, upper=True)
         if summed is None:
             break
         tilted = or_worst(summed.delta(saddle.epsilon), 1.0)
-        answer = min(answer, tilted) if upper else max(answer, tilted)
+        answer = min(answer, tilted)
         nearer = saddle.expecting(tilted)
-        if not upper or nearer == saddle:
+        if nearer == saddle:
             break
         saddle = nearer
     return answer
