@@ -77,18 +77,14 @@ class _Types(ModuleType):
 
 
 def lazy_import(name: str) -> Any:
-    """Return a placeholder that imports a module at its first use.
-
-    Callers also write the ordinary import under ``TYPE_CHECKING``, for types.
-    """
+    """Return a placeholder that imports a module at its first use."""
+    # Callers also write the ordinary import under ``TYPE_CHECKING``, for types.
     return _LazyModule(name)
 
 
 def loaded_types(name: str) -> Any:
-    """Return a stand-in for a package, for comparing types without an import.
-
-    A value has one of its types only if the caller has imported the package.
-    """
+    """Return a stand-in for a package, for comparing types without an import."""
+    # A value has one of its types only if the caller has imported the package.
     return _Types(name)
 
 

@@ -134,10 +134,8 @@ _LARGEST_INTEGER = 10**18
 
 
 def plain_numbers(instance: object) -> None:
-    """Convert the NumPy numbers of a frozen dataclass to Python's.
-
-    ``np.uint8(200) * 2`` is 144, and ``np.float16`` keeps three digits.
-    """
+    """Convert the NumPy numbers of a frozen dataclass to Python's."""
+    # ``np.uint8(200) * 2`` is 144, and ``np.float16`` keeps three digits.
     for part in fields(instance):  # type: ignore[arg-type]
         value = getattr(instance, part.name)
         python = tuple(map(_plain, value)) if isinstance(value, tuple) else _plain(value)
@@ -171,10 +169,8 @@ def sequence(**parameter: object) -> list[object]:
 
 
 def integers(*, minimum: int, **parameter: object) -> list[int]:
-    """Return the parameter as a list; raise unless its items are integers ≥ minimum.
-
-    The message does not quote the invalid item, because the list may be a column of rows.
-    """
+    """Return the parameter as a list; raise unless its items are integers ≥ minimum."""
+    # The message does not quote the invalid item, because the list may be a column of rows.
     name, value = _only(parameter)
     listed = sequence(**parameter)
     whole = [int(one) for one in listed if not isinstance(one, bool) and isinstance(one, Integral)]
@@ -187,10 +183,8 @@ def integers(*, minimum: int, **parameter: object) -> list[int]:
 
 
 def numbers(**parameter: object) -> list[float]:
-    """Return the parameter as a list; raise unless its items are numbers.
-
-    The message does not quote the invalid item, because the list may be a column of rows.
-    """
+    """Return the parameter as a list; raise unless its items are numbers."""
+    # The message does not quote the invalid item, because the list may be a column of rows.
     name, value = _only(parameter)
     listed = sequence(**parameter)
     if any(isinstance(one, bool) or not isinstance(one, Real) for one in listed):

@@ -102,11 +102,9 @@ def _bound_at_threshold(likely: IntArray, unlikely: IntArray, delta: float, alph
 
 
 def largest_noise(gaussian: Sequence[float], laplace: Sequence[float], alpha: float) -> float:
-    """Return an upper bound on the scale of noise with a named distribution.
-
-    Noise and bound are in units of the named scales: standard deviations of ``gaussian`` noise, and
-    scales of ``laplace`` noise.
-    """
+    """Return an upper bound on the scale of noise with a named distribution."""
+    # Noise and bound are in units of the named scales: standard deviations of ``gaussian`` noise,
+    # and scales of ``laplace`` noise.
     bounds = []
     if len(gaussian):
         squares = float((np.asarray(gaussian) ** 2).sum())
@@ -155,10 +153,8 @@ def one_run_epsilon(correct: int, guesses: int, canaries: int, delta: float, alp
 
 
 def min_shift(present: FloatArray, absent: FloatArray, alpha: float) -> float:
-    """Return a lower bound on the distance of two normal distributions, in their sd.
-
-    The bound inverts Student's t, which has a non-central t distribution for that distance.
-    """
+    """Return a lower bound on the distance of two normal distributions, in their sd."""
+    # The bound inverts Student's t, which has a non-central t distribution for that distance.
     n, m = present.size, absent.size
     if min(n, m) < 2:
         return 0.0

@@ -320,10 +320,8 @@ def _key_values(request: Any) -> dict[str, list[Any]]:
 def _arguments(
     table: TableRows, schema: Mapping[str, str], values: dict[str, list[Any]]
 ) -> dict[str, list[Any]]:
-    """Add values of text columns from which keys are derived: the keys themselves.
-
-    An expression that cleans text, such as ``upper(trim(x))``, leaves its own results unchanged.
-    """
+    """Add values of text columns from which keys are derived: the keys themselves."""
+    # An expression that cleans text, such as ``upper(trim(x))``, leaves its own results unchanged.
     result = dict(values)
     for key, derived in table.derived.items():
         for column in columns_of(derived.node):

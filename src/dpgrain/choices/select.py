@@ -542,11 +542,9 @@ def _plan_repeated_choice(
 
 
 def _unit_contribution(level: Level, n_users: int | None, score: bool) -> Contribution:
-    """Return the contribution of a unit: its loss in [0, 1] and, if needed, 1 − loss.
-
-    Their l1 norm is 1, so the number of units is free if a unit is removed. Replacing a unit
-    changes both by 2 in total.
-    """
+    """Return the contribution of a unit: its loss in [0, 1] and, if needed, 1 − loss."""
+    # Their l1 norm is 1, so the number of units is free if a unit is removed. Replacing a unit
+    # changes both by 2 in total.
     counted = score and n_users is None
     return Contribution(level, "shared", "nonnegative" if counted else "one", "l1")
 

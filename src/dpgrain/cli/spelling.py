@@ -36,10 +36,8 @@ def flags_of(built: Any) -> dict[str, str]:
 
 
 def spelled(error: str) -> str:
-    """Return an error message with options of the running command, not parameters.
-
-    The first word is always a parameter, even if it is an ordinary word.
-    """
+    """Return an error message with options of the running command, not parameters."""
+    # The first word is always a parameter, even if it is an ordinary word.
     first, space, rest = spelled_inside(error).partition(" ")
     return f"{options.get({}).get(first, first)}{space}{rest}"
 

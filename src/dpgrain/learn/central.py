@@ -326,10 +326,8 @@ class _CentralRun:
 
 
 def _tolerated_blocks(mean: ClippedMean, parameters: int) -> float:
-    """Return the number of blocks beyond the bound that do not justify a higher bound.
-
-    Raising the bound by 1 adds 1 of this noise to the sum of gradients over all rounds, and
-    recovers a norm of 1 for each block beyond it.
-    """
+    """Return the number of blocks beyond the bound that do not justify a higher bound."""
+    # Raising the bound by 1 adds 1 of this noise to the sum of gradients over all rounds, and
+    # recovers a norm of 1 for each block beyond it.
     noise = mean.noise_multiplier * math.sqrt(parameters / mean.rounds) / mean.sampling_rate
     return noise / _ALIGNED

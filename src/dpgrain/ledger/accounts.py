@@ -167,11 +167,9 @@ def _first_axis(region: Region, window: TimeWindow | None) -> Axis | None:
 def divided(
     region: Region, axis: Axis | None, window: TimeWindow | None, meeting: Meeting = "any"
 ) -> tuple[Region, list[tuple[int, int]]]:
-    """Return the region of the other columns, and (first, end) intervals of the axis.
-
-    A side that reads the column in another way than the axis (dates instead of timestamps: a record
-    can have another day) is dropped, so that more is charged.
-    """
+    """Return the region of the other columns, and (first, end) intervals of the axis."""
+    # A side that reads the column in another way than the axis (dates instead of timestamps: a
+    # record can have another day) is dropped, so that more is charged.
     everywhere = [(START, END)]
     side = None if axis is None else region.side(axis.column)
     if axis is None and window is not None:

@@ -297,10 +297,8 @@ class ClippedRounds(CountedRounds):
         return noisy / self.mean.divisor
 
     def draw(self, blocks: int) -> Drawn | None:
-        """Draw the sorted indices of the next round's blocks; None for all.
-
-        With several parts, one participates per round, and is sampled at b times the rate.
-        """
+        """Draw the sorted indices of the next round's blocks; None for all."""
+        # With several parts, one participates per round, and is sampled at b times the rate.
         parts, chosen = self.parts, self._chosen(blocks)
         self.draws += 1
         if parts is None or self.owners is None:

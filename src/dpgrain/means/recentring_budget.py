@@ -81,11 +81,9 @@ def candidate_without_n(problem: Problem, *, or_mean: bool = False) -> Candidate
 
 
 def with_known_count(problem: Problem, spent: Recentred) -> Candidate:
-    """Plan the iterations for the released number of users within the charged budget.
-
-    The sums of the new mean have the same total of μ², in other parts; it has no more choices of
-    radii, each with the same noise.
-    """
+    """Plan the iterations for the released number of users within the charged budget."""
+    # The sums of the new mean have the same total of μ², in other parts; it has no more choices of
+    # radii, each with the same noise.
     try:
         parts = shares(problem)
     except ParameterError:
@@ -109,10 +107,8 @@ def weighted_schedule(problem: Problem) -> Recentred:
 
 
 def with_known_weight(problem: Problem, spent: Recentred) -> tuple[Recentred, bool]:
-    """Plan weighted iterations for the released sum of weights; True if it suffices.
-
-    The iterations share their charged budget, and the last round has its own.
-    """
+    """Plan weighted iterations for the released sum of weights; True if it suffices."""
+    # The iterations share their charged budget, and the last round has its own.
     try:
         first, recommended = shares(problem)[:-1], True
     except ParameterError:

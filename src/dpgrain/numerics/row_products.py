@@ -34,11 +34,10 @@ def products(rows: Array, weights: Array) -> Array:
 
 
 def grouped_products(rows: Array, weights: Array) -> Array:
-    """Return the same products with other rounding, in a fraction of the time.
-
-    Each BLAS call has the same shape: groups whose size depends only on the row length, padded with
-    zeros. If a synthetic test shows rounding by index, rows are separate. Requires one BLAS thread.
-    """
+    """Return the same products with other rounding, in a fraction of the time."""
+    # Each BLAS call has the same shape: groups whose size depends only on the row length, padded
+    # with zeros. If a synthetic test shows rounding by index, rows are separate. Requires one BLAS
+    # thread.
     (m, p), outputs = rows.shape, len(weights)
     size = rows_per_group(p)
     if not size or not _rounds_equally(size, p, outputs, rows.dtype.str):

@@ -211,10 +211,8 @@ def _split(
     size: float,
     domain: Domain,
 ) -> FloatArray:
-    """Return (p,) the end of the proximal step of a block, by splitting.
-
-    It minimises mean loss(r) + ‖v − θ‖²/(2·size) + [w in the domain] over r = X·v, w = v.
-    """
+    """Return (p,) the end of the proximal step of a block, by splitting."""
+    # It minimises mean loss(r) + ‖v − θ‖²/(2·size) + [w in the domain] over r = X·v, w = v.
     rows, outputs = len(X), loss.outputs
     _, scales, across = np.linalg.svd(X, full_matrices=False)
     # This must be a NumPy scalar, because Python numbers raise if a power overflows.

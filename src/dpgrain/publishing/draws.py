@@ -452,10 +452,8 @@ Result = TypeVar("Result")
 def best_run(
     run: Callable[[RandomSource], tuple[float, Result]], event: SelectBest, source: RandomSource
 ) -> tuple[float, Result] | None:
-    """Return score and result of the best of a random number of runs, if there is one.
-
-    The first of equal scores wins, and NaN is the smallest score.
-    """
+    """Return score and result of the best of a random number of runs, if there is one."""
+    # The first of equal scores wins, and NaN is the smallest score.
     best: tuple[float, Result] | None = None
     for _ in range(draw_run_count(event, source)):
         score, result = run(source)

@@ -160,10 +160,8 @@ def before_publishing(
 
 
 def before_resuming(guarantee: Guarantee, *, n_users: int | None = None) -> Guarantee:
-    """Charge a resumed release, unless the open ledger has charged it.
-
-    An open budget is charged for the whole release, because it cannot know an earlier budget.
-    """
+    """Charge a resumed release, unless the open ledger has charged it."""
+    # An open budget is charged for the whole release, because it cannot know an earlier budget.
     ledger = open_ledger()
     if ledger is None or not any(ledger.contains(receipt) for receipt in guarantee.receipts):
         return before_publishing(guarantee, n_users=n_users)

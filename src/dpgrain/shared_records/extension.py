@@ -62,11 +62,10 @@ def two_owner_flow(
 def maximum_flow(
     tail: IntArray, head: IntArray, capacity: IntArray, source: int, sink: int
 ) -> IntArray:
-    """Return an exact maximum flow for (A,) arcs with capacities up to 2^62.
-
-    Two nodes are joined by at most one arc. Capacities beyond 32 bits are solved on coarser scales
-    first: the residual capacities of a flow in steps of a power of two are the next problem.
-    """
+    """Return an exact maximum flow for (A,) arcs with capacities up to 2^62."""
+    # Two nodes are joined by at most one arc. Capacities beyond 32 bits are solved on coarser
+    # scales first: the residual capacities of a flow in steps of a power of two are the next
+    # problem.
     flow = np.zeros(capacity.size, dtype=np.int64)
     if not capacity.any():
         return flow

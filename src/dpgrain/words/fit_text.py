@@ -392,11 +392,9 @@ def _scale_warning(model: LinearModel, norms: Sequence[NormHistogram]) -> tuple[
 
 
 def start_warning(noise: float, dimension: int, largest: float, ratio: float) -> str:
-    """Warn if noise exceeds ``ratio`` times the mean gradient of isotropic records.
-
-    It has norm at most ``largest``/√d, because E|⟨x, v⟩| ≤ ‖x‖/√d. ``noise`` is the sd of a
-    coordinate of the mean of all gradients.
-    """
+    """Warn if noise exceeds ``ratio`` times the mean gradient of isotropic records."""
+    # It has norm at most ``largest``/√d, because E|⟨x, v⟩| ≤ ‖x‖/√d. ``noise`` is the sd of a
+    # coordinate of the mean of all gradients.
     total, signal = noise * math.sqrt(dimension), largest / math.sqrt(dimension)
     if total <= ratio * signal:
         return ""

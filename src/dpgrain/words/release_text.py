@@ -148,10 +148,8 @@ def shown(release: Release, count: int) -> IntArray:
 
 
 def ranking(release: Release) -> FloatArray:
-    """Return the numbers by which rows are ranked: for ratios their counts.
-
-    The largest and smallest means are those with the most noise.
-    """
+    """Return the numbers by which rows are ranked: for ratios their counts."""
+    # The largest and smallest means are those with the most noise.
     return release.more["count"] if _is_ranked_by_count(release) else release.estimate
 
 
@@ -211,11 +209,9 @@ def _lower_end(key: Any) -> float | None:
 
 
 def rounded(release: Release, table: pa.Table) -> pa.Table:
-    """Return the table of a release with numbers rounded to two digits of their error.
-
-    Lower ends and bounds are rounded down, upper ends, errors and shares up. Estimates that were
-    made to add up keep all digits.
-    """
+    """Return the table of a release with numbers rounded to two digits of their error."""
+    # Lower ends and bounds are rounded down, upper ends, errors and shares up. Estimates that were
+    # made to add up keep all digits.
     errors = dict.fromkeys(("estimate", "std_error", "low", "high", "at_least"), "std_error")
     errors |= dict.fromkeys(_COUNTS, "count_error")
     decimals = {

@@ -217,10 +217,8 @@ class _PassingBound:
         return _PassingBound(squares[hull], upper[hull])
 
     def most(self, items: float) -> float:
-        """Bound the expected number of passing items with squared shares of sum ≤ 1.
-
-        The bound is concave in the number of items, so it is also valid for an expected number.
-        """
+        """Bound the expected number of passing items with squared shares of sum ≤ 1."""
+        # The bound is concave in the number of items, so it is also valid for an expected number.
         if items <= 1:
             return items * float(self.bounds[-1])
         return items * float(np.interp(1 / items, self.squares, self.bounds))

@@ -180,11 +180,9 @@ class SampledGaussian(Event):
         return revealed.or_else(Loss(pairs=((sides, rounds),)))
 
     def _gridless_loss(self, moved: float, drawn: int, rounds: int) -> Loss:
-        """Bound the loss without a grid, for very large or very many changes.
-
-        A sampled run costs at most as much as one without sampling, and runs that sample none of
-        the changed blocks reveal nothing.
-        """
+        """Bound the loss without a grid, for very large or very many changes."""
+        # A sampled run costs at most as much as one without sampling, and runs that sample none of
+        # the changed blocks reveal nothing.
         return Loss(mu=math.sqrt(rounds) * moved).or_else(self._exposure_loss(drawn, rounds))
 
     def _or_exposure(self, loss: Loss, drawn: int, rounds: int) -> Loss:

@@ -64,11 +64,9 @@ class _Saddle:
                 object.__setattr__(self, name, worst)
 
     def expecting(self, delta: float) -> _Saddle:
-        """Return the location for an expected δ below the known bound.
-
-        Less mass then counts as infinite loss, but not too little: otherwise the rarest losses
-        would dominate the tilted sum.
-        """
+        """Return the location for an expected δ below the known bound."""
+        # Less mass then counts as infinite loss, but not too little: otherwise the rarest losses
+        # would dominate the tilted sum.
         if not delta > 0:
             return self
         return replace(self, log_delta=min(self.log_delta, math.log(delta) + _SPARE_LOG_DELTA))
@@ -175,11 +173,9 @@ def _epsilon_one_way(way: CountedPairs, saddle: _Saddle, delta: float, *, upper:
 def _bisect_tilts(
     way: CountedPairs, saddle: _Saddle, delta: float, answer: float, *, upper: bool
 ) -> float:
-    """Bound ε(δ) by the δ of several ε, if the initial tilt does not fit the answer.
-
-    This happens if losses much larger than ε are rare but not negligible: they dominate Rényi
-    divergences, but not δ. Every window gives a bound, wherever it is.
-    """
+    """Bound ε(δ) by the δ of several ε, if the initial tilt does not fit the answer."""
+    # This happens if losses much larger than ε are rare but not negligible: they dominate Rényi
+    # divergences, but not δ. Every window gives a bound, wherever it is.
     # The location of an estimate is not a bound: only answers are.
     low, high = 0.0, answer if upper else saddle.epsilon
     epsilon = min(high, saddle.epsilon) / 2
@@ -462,11 +458,9 @@ def _window(
     saddle: _Saddle,
     moment: float,
 ) -> tuple[int, int]:
-    """Return a window's first loss, in steps, and its transform's minimum length.
-
-    Chernoff's bound gives both. Mass above the window, and mass that the transform wraps beyond ε
-    from far below or above, is negligible for δ.
-    """
+    """Return a window's first loss, in steps, and its transform's minimum length."""
+    # Chernoff's bound gives both. Mass above the window, and mass that the transform wraps beyond ε
+    # from far below or above, is negligible for δ.
     step, theta = parts[0][0].step, saddle.theta
     deviation = max(saddle.deviation, step)
     cut = saddle.log_delta + _CUT_LOG_MASS

@@ -268,10 +268,8 @@ class SampledRoundsCurve:
 def participation_weights(
     rate: float, rounds: int, tail: float
 ) -> tuple[FloatArray, FloatArray, float]:
-    """Return weights and numbers of a person's rounds, and the omitted mass.
-
-    Many numbers are merged by rounding up, and those above the largest are omitted.
-    """
+    """Return weights and numbers of a person's rounds, and the omitted mass."""
+    # Many numbers are merged by rounding up, and those above the largest are omitted.
     mean = rate * rounds
     reach = math.sqrt(-2 * math.log(max(tail, 1e-300)))
     deviation = math.sqrt(mean * (1 - rate))

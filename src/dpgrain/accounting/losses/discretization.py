@@ -92,11 +92,9 @@ class GridDistribution:
 def spread_masses(
     ends: FloatArray, p: FloatArray, p_error: FloatArray, q: FloatArray, q_error: FloatArray
 ) -> FloatArray:
-    """Return (n,) masses at interval ends, spread from p and q of n−1 intervals.
-
-    The share (p − e^{left}·q)/(1 − e^{−width}) goes to the right end, which preserves the masses
-    under P and under Q.
-    """
+    """Return (n,) masses at interval ends, spread from p and q of n−1 intervals."""
+    # The share (p − e^{left}·q)/(1 − e^{−width}) goes to the right end, which preserves the masses
+    # under P and under Q.
     p = p + p_error
     with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
         matched = np.exp(ends[:-1] + np.log(np.maximum(q - q_error, 0.0)))
@@ -131,11 +129,10 @@ def spread_onto_grid(
 
 
 def merge_masses(step: float, low: int, p: FloatArray, q: FloatArray) -> GridDistribution:
-    """Move masses p, q around low, low+1, … onto the grid, as a bound from below.
-
-    Between two points γ → H_γ is above the line P(T) − γQ(T) of any test T. The grid gets the
-    largest convex curve below the best lines of three tests: losses above the midpoint, all, none.
-    """
+    """Move masses p, q around low, low+1, … onto the grid, as a bound from below."""
+    # Between two points γ → H_γ is above the line P(T) − γQ(T) of any test T. The grid gets the
+    # largest convex curve below the best lines of three tests: losses above the midpoint, all,
+    # none.
     index = np.arange(low, low + p.size)
     ratio = np.exp(step * index)
     (left_p, right_p), (left_q, right_q) = _sides(p), _sides(q)

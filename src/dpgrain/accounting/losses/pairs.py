@@ -406,10 +406,9 @@ def _coarse_curve(pair: CurvePair) -> LossDistribution:
 
 
 def _curve_masses(curve: InvertibleCurve, positive: FloatArray) -> tuple[FloatArray, float]:
-    """Return masses at losses −x, …, x, (2n−1,), and at infinity, of a chord of H_γ.
-
-    Below ε = 0 the curve is H_γ = 1 − γ + γ·H_{1/γ} of the swapped pair, which has the same bound.
-    """
+    """Return masses at losses −x, …, x, (2n−1,), and at infinity, of a chord of H_γ."""
+    # Below ε = 0 the curve is H_γ = 1 − γ + γ·H_{1/γ} of the swapped pair, which has the same
+    # bound.
     deltas = np.array([curve.delta(float(x)) for x in positive]) * (1 + 1e-10)
     delta: FloatArray = np.minimum.accumulate(np.minimum(deltas, 1.0))
     ratio = np.exp(np.concatenate([-positive[:0:-1], positive]))
@@ -488,11 +487,9 @@ def _sampled_mixture(rate: float, mean: float) -> tuple[tuple[float, float], ...
 def revealed_rates(
     rate: float, shift: float, ends: tuple[float, float], spacing: float, *, upper: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the rates revealed by x ~ (1−q)N(0) + qN(shift), and their probabilities.
-
-    H_γ of the remaining pair is convex in its rate, so spreading rates onto a grid with the same
-    mean bounds it from above, and merging them bounds it from below.
-    """
+    """Return the rates revealed by x ~ (1−q)N(0) + qN(shift), and their probabilities."""
+    # H_γ of the remaining pair is convex in its rate, so spreading rates onto a grid with the same
+    # mean bounds it from above, and merging them bounds it from below.
     odds = math.log(rate) - math.log1p(-rate)
     low, high = np.clip([odds + shift * (x - shift / 2) for x in ends], -45.0, 25.0)
     cells = max(math.ceil((high - low) / spacing), 2)

@@ -53,10 +53,8 @@ def _add_doubling(sums: FloatArray, rate: float) -> None:
 
 
 def isotonic_fit(values: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the nearest non-decreasing sequence, in squares weighted by ``weights``.
-
-    Decreasing neighbours are pooled; their weights are not both 0. Other values do not change.
-    """
+    """Return the nearest non-decreasing sequence, in squares weighted by ``weights``."""
+    # Decreasing neighbours are pooled; their weights are not both 0. Other values do not change.
     pools: list[tuple[int, int, float, float]] = []
     done = 0
     for fall in np.flatnonzero(values[1:] < values[:-1]).tolist():

@@ -81,10 +81,8 @@ class TradeoffLines:
         return finer
 
     def intercept(self, slope: float) -> float:
-        """Bound the height at α = 0 of the tangent of f with slope −``slope`` from below.
-
-        A line below f stays below it when mixed with another one, or when it falls faster.
-        """
+        """Bound the height at α = 0 of the tangent of f with slope −``slope`` from below."""
+        # A line below f stays below it when mixed with another one, or when it falls faster.
         slopes = np.concatenate([[0.0], np.exp(-self.epsilons), np.exp(self.epsilons)])
         room = 1 - self.deltas
         heights = np.concatenate([[0.0], np.exp(-self.epsilons) * room, room])

@@ -83,11 +83,9 @@ class PrivateRange:
 def chosen_bins(
     ordered: IntArray, bins: int, rate: float, source: RandomSource, *, pure: bool = False
 ) -> IntArray:
-    """Choose a bin for each row of sorted bins, (rows, n): the exponential mechanism.
-
-    Bins with scores ≤ t are an interval between the (t+1)-th largest and smallest values (all bins
-    for t = n), so the running time does not depend on the number of bins.
-    """
+    """Choose a bin for each row of sorted bins, (rows, n): the exponential mechanism."""
+    # Bins with scores ≤ t are an interval between the (t+1)-th largest and smallest values (all
+    # bins for t = n), so the running time does not depend on the number of bins.
     rows, n = ordered.shape
     low, high = np.zeros((rows, n + 1), np.int64), np.full((rows, n + 1), bins - 1, np.int64)
     low[:, :n], high[:, :n] = ordered[:, ::-1], ordered
