@@ -29,7 +29,7 @@ from dpgrain.learn.rounds import History
 from dpgrain.means import clipped
 from dpgrain.noise import SeededSource
 from dpgrain.noise.noisy_sums import add_gaussian_noise
-from dpgrain.optimize import Logistic, MarginLoss, Poisson, Softmax, Squared
+from dpgrain.optimize import Logistic, MarginLoss, PoissonLoss, Softmax, Squared
 from dpgrain.publishing import draws
 from dpgrain.units import Element, Record, User
 from dpgrain.words.fit_text import COVERAGE
@@ -96,7 +96,7 @@ def released(
 @pytest.mark.slow
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize(
-    "loss", [Logistic(), Squared(), Poisson(), Softmax(3)], ids=lambda loss: type(loss).__name__
+    "loss", [Logistic(), Squared(), PoissonLoss(), Softmax(3)], ids=lambda loss: type(loss).__name__
 )
 def test_no_block_moves_the_evidence_by_more_than_one(loss: MarginLoss, whole: bool) -> None:
     rng, largest = np.random.default_rng(1), 0.0
