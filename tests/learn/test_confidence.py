@@ -33,6 +33,7 @@ from dpgrain.optimize import Logistic, MarginLoss, PoissonLoss, Softmax, Squared
 from dpgrain.publishing import draws
 from dpgrain.units import Element, Record, User
 from dpgrain.words.fit_text import COVERAGE
+from dpgrain.words.notes import note_text
 
 Array = NDArray[Any]
 
@@ -412,7 +413,8 @@ def test_intervals_report_their_doubt() -> None:
     one = np.ones(1)
     sure = Intervals(("x",), one, one - 1, one + 1, one, 0.95)
     assert str(sure) == repr(sure) == f"{sure.to_pandas()}\n{COVERAGE}"
-    open_ended = replace(sure, low=-np.inf * one, high=np.inf * one, doubt="noise hides them")
-    told = f"{open_ended.to_pandas()}\nWarning: there are no intervals: noise hides them."
+    open_ended = replace(sure, low=-np.inf * one, high=np.inf * one, doubt="clipping-effect")
+    why = note_text(("clipping-effect",))
+    told = f"{open_ended.to_pandas()}\nWarning: there are no intervals: {why}."
     assert str(open_ended) == repr(open_ended) == told
     assert (sure.resolved, open_ended.resolved) == (True, False)

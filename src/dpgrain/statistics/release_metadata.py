@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpgrain import _validate
 from dpgrain._formatting import quote_user
@@ -12,6 +12,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.scope.partitions import partition_name
 from dpgrain.statistics.statistic import HISTOGRAM, Statistic, statistic_by_name
 from dpgrain.units import Level, Relation
+from dpgrain.words.notes import Note
 
 if TYPE_CHECKING:
     from dpgrain.publishing.promise import Promise
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 Each = Literal["record", "holder", "share", "user"]
 #: The rows that estimates cover: records, people with records, or all enrolled people.
 Over = Literal["records", "people", "everyone"]
-#: A warning: its kind and its numbers; ``"stated"`` and the sentence of an older file.
-Caution: TypeAlias = tuple[str | float, ...]
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,8 @@ class ReleaseMetadata:
         bound: privately chosen clipping bound; None if it is unknown, or each cell has one.
         clipped: 95% upper limit on the share of clipped units over all groups; None if unknown.
         counts_clipped: True if the release has limits on the share of clipped units.
-        care: warnings for readers, each a kind and its numbers; computed from noisy numbers only.
+        care: warnings for readers, each a kind and its numbers, or ``"stated"`` and the sentence of an
+            older file; computed from noisy numbers only.
         processed: post-processing of the estimates.
         told: description in a file of a version without facts.
         over: rows that estimates cover; a person is a row of all their records.
@@ -140,7 +140,7 @@ class ReleaseMetadata:
     bound: float | None = None
     clipped: float | None = None
     counts_clipped: bool = False
-    care: tuple[Caution, ...] = ()
+    care: tuple[Note, ...] = ()
     processed: tuple[str, ...] = ()
     told: tuple[tuple[str, str], ...] = ()
     over: Over = "records"

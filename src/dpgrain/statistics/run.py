@@ -39,7 +39,7 @@ from dpgrain.statistics.plan import (
     noise_sd,
 )
 from dpgrain.statistics.ranges import AutoRange, AutoTree, Clamped
-from dpgrain.statistics.release_metadata import Caution, Clip, ReleaseMetadata
+from dpgrain.statistics.release_metadata import Clip, ReleaseMetadata
 from dpgrain.statistics.values import INTEGERS, Outside, SignParts
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
@@ -47,6 +47,7 @@ from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
 from dpgrain.tables.user_sums import UserContributions, candidate_groups
+from dpgrain.words.notes import Note
 
 if TYPE_CHECKING:
     from dpgrain.statistics.sums_query import SumsQuery
@@ -188,7 +189,7 @@ class NoisySums:
 
 def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
     """Run a query: select groups, choose bounds, compute sums and add noise."""
-    events, care, result = query.events, list[Caution](), None
+    events, care, result = query.events, list[Note](), None
     table = query.selection_blocks[0] if query.domain.selected else query.table
     if isinstance(query.bounds, AutoRange) or query.counts_outside:
         table = query.blocks.for_keys((), table)[0]
