@@ -234,7 +234,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         grid = Grid(clip, grid_bits(events.sums.noise_multiplier), query.norm)
         counts = _clipped_units(data, grid, query, charge)
         progress.stage("Adding up")
-        sums = query.netted(data.sums(grid, indicator=query.indicator))
+        sums = query.netted(data.sums(grid, indicator=query.statistic.holders))
         progress.stage("Adding noise")
         known = data.dictionary
         row = known.cell_rows(clip.size)
@@ -490,7 +490,7 @@ def _choose(
     assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
     assert event is not None  # noqa: S101 - a plan has it then
     edges = _edges(rule, query, 1 if events.one_bound else data.dictionary.cell_sizes.size)
-    counts = data.norm_counts(edges[1:], query.norm, indicator=query.indicator)
+    counts = data.norm_counts(edges[1:], query.norm, indicator=query.statistic.holders)
     noisy = charge.noisy(event, counts).astype(np.float64)
     bias = query.measure.spread_bias(spread)
     if query.measure.ratio and events.one_bound and len(data.dictionary.groups):
@@ -595,7 +595,7 @@ def _group_scales(
 def _edges(rule: AutoClip, query: SumsQuery[Any], cells: int) -> FloatArray:
     """Return the edges of the bins in which norms are counted."""
     edges = rule.edges(cells=cells)
-    if query.value is None and not query.indicator and query.events.pool is None:
+    if query.value is None and not query.statistic.holders and query.events.pool is None:
         # A bin of the smallest norm of counts only, at which a bound clips no single record.
         edges = np.insert(edges, 0, edges[0] ** 2 / edges[1])
     return edges
@@ -609,7 +609,7 @@ def _clipped_units(
     if event is None:
         return None
     units = Grid(np.ones(1), grid_bits(event.noise_multiplier), query.norm)
-    counts = data.clipped_units(clip, units, indicator=query.indicator)
+    counts = data.clipped_units(clip, units, indicator=query.statistic.holders)
     noisy = charge.noisy(event, counts, float(units.radius[0])) * float(units.step[0])
     return ClippedUnits(noisy[:, 0], noisy[:, 1], noise_sd(event), query.noise)
 
@@ -633,7 +633,7 @@ def _pooled_rows(
     most = event.contribution.per_coordinate
     assert most is not None  # noqa: S101 - the contribution of a pooled look has it
     pools = Pools(POOLED_EDGES, rough.pool, rough.bounds, rough.weight, rough.pools, most)
-    counts = data.pooled_counts(pools, query.norm, indicator=query.indicator)
+    counts = data.pooled_counts(pools, query.norm, indicator=query.statistic.holders)
     noisy = charge.noisy(event, counts, 2.0**WEIGHT_BITS)
     return np.asarray(noisy / 2**WEIGHT_BITS, dtype=np.float64)
 
@@ -691,6 +691,6 @@ def _at_one_size(
     """Return the noisy sum of blocks clipped to the smallest size, in this unit, (V, C)."""
     assert isinstance(query.rule, AutoClip)  # noqa: S101 - called only then
     grid = Grid(np.array([query.rule.low]), grid_bits(event.noise_multiplier), query.norm)
-    sums = query.netted(data.sums(grid, indicator=query.indicator))
+    sums = query.netted(data.sums(grid, indicator=query.statistic.holders))
     noisy = charge.noisy(event, sums, float(grid.radius[0]))
     return np.asarray(noisy / float(grid.radius[0]), dtype=np.float64)

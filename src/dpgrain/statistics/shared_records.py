@@ -64,12 +64,12 @@ class SharedQuery(Query[Histogram]):
     promise: Promise
     blocks: UnitBlocks
     domain: GroupDomain
-    value: str | None
-    counted: bool
-    limits: tuple[float, float] | None
     rule: float | AutoClip
     each: tuple[float, ...] | None
     noise: Law
+    value: str | None = None
+    counted: bool = False
+    limits: tuple[float, float] | None = None
     nonnegative: bool = False
     random_state: RandomState = None
     progress: bool | None = None
@@ -85,13 +85,9 @@ class SharedQuery(Query[Histogram]):
         noise: Law | Literal["auto"],
         domain: Any,
         value: str | None = None,
-        counted: bool = False,
-        limits: tuple[float, float] | None = None,
-        nonnegative: bool = False,
-        random_state: RandomState = None,
-        progress: bool | None = None,
+        **options: Any,
     ) -> SharedQuery:
-        """Check all parameters and the schema, without reading rows."""
+        """Check all parameters and the schema, without reading rows; ``options`` are other fields."""
         if isinstance(promise.unit, Record):
             raise ParameterError(
                 "unit must be User() or Element(by) for records of several owners, because "
@@ -136,8 +132,7 @@ class SharedQuery(Query[Histogram]):
             if own is not None and blocks.block == "user":
                 bound = math.fsum(own) if noise_by_name(law).norm == "l1" else math.hypot(*own)
             return SharedQuery(
-                statistic, table, promise.under(law), blocks, cells, value, counted, limits, bound, own,
-                law, nonnegative, random_state, progress,
+                statistic, table, promise.under(law), blocks, cells, bound, own, law, value, **options
             )  # fmt: skip
 
         if noise != "auto":
