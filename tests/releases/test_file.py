@@ -275,7 +275,7 @@ def test_no_output_replaces_a_file_of_a_passed_table(tmp_path: Path) -> None:
     table = dg.read(tmp_path / "visits.parquet", user="who", n_users=600)
     output = '\noutput = "visits.parquet"'
     path = cases.written(tmp_path, cases.BUDGET + cases.releases("share = 0.1", ["count"]) + output)
-    with pytest.raises(dg.DpgrainError, match="visits.parquet' is already used"):
+    with pytest.raises(dg.DpgrainError, match=r"visits\.parquet' is already used"):
         dg.plan_releases(path, table)
 
 
