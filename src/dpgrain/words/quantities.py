@@ -407,9 +407,6 @@ def share_meaning(metadata: ReleaseMetadata) -> str:
 
 def clamping_effect(metadata: ReleaseMetadata, *, brief: bool = False) -> str:
     """Effect of a privately chosen range, or of stated bounds; empty if unknown."""
-    if metadata.statistic.has_edges:
-        # A privately chosen range only places edges; it clamps no values.
-        return ""
     if metadata.beyond is None and (metadata.bounds is not None or metadata.statistic.paired):
         return "share beyond the stated bounds: not estimated"
     limits = metadata.found or metadata.bounds
