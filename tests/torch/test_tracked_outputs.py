@@ -549,6 +549,17 @@ def test_no_other_gradient_reaches_a_layer(name: str) -> None:
     assert bool(recorder.uses) == (name in used)
 
 
+@pytest.mark.parametrize("name", ["mT", "mH"])
+def test_an_attribute_does_not_swap_records_with_columns(name: str) -> None:
+    module = torch.nn.Linear(2, RECORDS)
+    recorder = recorded(module, "sum")
+    try:
+        with refuses("loss", "moves the dimension of records"):
+            getattr(module(torch.randn(RECORDS, 2)), name).softmax(-1).sum().backward()
+    finally:
+        recorder.remove()
+
+
 def test_changes_in_place_are_known_under_every_name() -> None:
     of = Pass(RECORDS, "mean")
     leaf = torch.randn(RECORDS, 2, requires_grad=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from dpgrain import _validate
 from dpgrain._formatting import powers
@@ -82,11 +82,11 @@ class SumsNoise:
         relation: the neighbouring relation.
         epsilon: the guaranteed ε.
         delta: the guaranteed δ.
+        sums: the noisy sums.
         select: the selection of items, if any: unknown items by a threshold, known items by Gumbel
             noise.
         again: the second round of the selection, if any.
         bounds: the noisy norms from which clipping bounds are chosen, if any.
-        sums: the noisy sums.
         clip: the clipping bound; None if it is chosen privately.
         items: the public number of coordinates, if known.
         ranges: the noisy counts from which the range of the numbers is chosen, if any.
@@ -117,9 +117,9 @@ class SumsNoise:
     relation: Relation
     epsilon: float
     delta: float
-    select: Selection | ItemChoice | None
-    bounds: Additive | None
     sums: Additive
+    select: Selection | ItemChoice | None = None
+    bounds: Additive | None = None
     clip: float | None = None
     items: int | None = None
     ranges: Additive | None = None
@@ -254,7 +254,7 @@ class SumsDesign:
 def calibrate_sums(design: SumsDesign, promise: Promise) -> SumsNoise:
     """Split one budget between the parts of a release, and calibrate the noise of each."""
     contribution, items = design.contribution, design.items
-    unit, relation, law = promise.plain_unit, promise.relation, noise_by_name(design.noise)
+    law = noise_by_name(design.noise)
     # Any record may change the bin of a block, which is one of several coordinates.
     binned = replace(contribution, coordinates="nonnegative", record_size=math.inf)
     auto, bound = (design.clip, None) if isinstance(design.clip, AutoClip) else (None, design.clip)
@@ -290,29 +290,12 @@ def calibrate_sums(design: SumsDesign, promise: Promise) -> SumsNoise:
     if design.select is not None:
         # Any record may change the selected groups of a block.
         parts["select"] = replace(design.select, record_size=math.inf)
-    if design.ranges is not None:
-        parts["ranges"] = replace(design.ranges, coordinates="nonnegative", record_size=math.inf)
-    if design.outside is not None:
-        parts["outside"] = replace(design.outside, coordinates="nonnegative", record_size=math.inf)
-    named = [name for name in _PARTS if shares[name] > 0]
-    events: dict[str, Additive]
-    leak = 0.0
-    if law.pure:
-        events = _pure_events(design.noise, parts, named, shares, promise.epsilon, relation, unit)
-    else:
-        leak = selection_delta(promise.level) * promise.delta if design.select else 0.0
-        multipliers = gaussian_multipliers(
-            promise.epsilon,
-            promise.delta - leak,
-            [parts[name] for name in named],
-            [shares[name] for name in named],
-            relation,
-            unit,
-        )
-        events = {
-            name: ADDITIVE[design.noise](multiplier, parts[name])
-            for name, multiplier in zip(named, multipliers, strict=True)
-        }
+    for name, counts in (("ranges", design.ranges), ("outside", design.outside)):
+        if counts is not None:
+            parts[name] = replace(counts, coordinates="nonnegative", record_size=math.inf)
+    selects = design.select is not None and not law.pure
+    leak = selection_delta(promise.level) * promise.delta if selects else 0.0
+    events = _calibrated(design.noise, promise, leak, parts, shares)
     for name in events.keys() - _COUNTS:
         grid_bits(events[name].noise_multiplier)
     chosen, again = None, None
@@ -327,25 +310,9 @@ def calibrate_sums(design: SumsDesign, promise: Promise) -> SumsNoise:
             adaptive=design.adaptive,
         )
     sums = _with_record_size(events["sums"], design.record_value, bound, items)
-    return SumsNoise(
-        promise.level,
-        relation,
-        promise.epsilon,
-        promise.delta,
-        chosen,
-        events.get("bounds"),
-        sums,
-        bound,
-        items,
-        events.get("ranges"),
-        events.get("align"),
-        events.get("pool"),
-        again,
-        events.get("clipped"),
-        events.get("outside"),
-        events.get("scales"),
-        events.get("scaled"),
-    )
+    drawn: dict[str, Any] = {**events, "sums": sums, "select": chosen, "again": again}
+    public = (promise.level, promise.relation, promise.epsilon, promise.delta)
+    return SumsNoise(*public, clip=bound, items=items, **drawn)
 
 
 def _max_pooled(contribution: Contribution) -> int:
@@ -394,25 +361,28 @@ def _with_record_size(
     return replace(event, contribution=replace(event.contribution, record_size=size))
 
 
-def _pure_events(
+def _calibrated(
     noise: str,
+    promise: Promise,
+    leak: float,
     parts: dict[str, Contribution],
-    named: list[str],
     shares: dict[str, float],
-    epsilon: float,
-    relation: Relation,
-    unit: Unit,
 ) -> dict[str, Additive]:
+    """Return the noise of each part with a share of the budget, except ``leak`` of δ."""
+    named = [name for name in _PARTS if shares[name] > 0]
+    kind, relation, unit = ADDITIVE[noise], promise.relation, promise.plain_unit
+    used = [parts[name] for name in named]
+    if not noise_by_name(noise).pure:
+        budget = (promise.epsilon, promise.delta - leak)
+        multipliers = gaussian_multipliers(
+            *budget, used, [shares[name] for name in named], relation, unit
+        )
+        return dict(zip(named, map(kind, multipliers, used), strict=True))
     # Rounding must not push the sum of the parts above ε.
-    safe = epsilon * (1 - 1e-12) if len(named) > 1 else epsilon
+    safe = promise.epsilon * (1 - 1e-12) if len(named) > 1 else promise.epsilon
     return {
         name: calibrate_additive(
-            ADDITIVE[noise],
-            safe * shares[name],
-            0.0,
-            contribution=parts[name],
-            relation=relation,
-            unit=unit,
+            kind, safe * shares[name], 0.0, contribution=parts[name], relation=relation, unit=unit
         )
         for name in named
     }

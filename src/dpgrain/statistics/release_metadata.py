@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpgrain import _validate
 from dpgrain._formatting import quote_user
@@ -12,6 +12,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.scope.partitions import partition_name
 from dpgrain.statistics.statistic import HISTOGRAM, Statistic, statistic_by_name
 from dpgrain.units import Level, Relation
+from dpgrain.words.notes import Note
 
 if TYPE_CHECKING:
     from dpgrain.publishing.promise import Promise
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 Each = Literal["record", "holder", "share", "user"]
 #: The rows that estimates cover: records, people with records, or all enrolled people.
 Over = Literal["records", "people", "everyone"]
-#: A warning: its kind and its numbers; ``"stated"`` and the sentence of an older file.
-Caution: TypeAlias = tuple[str | float, ...]
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class ReleaseMetadata:
     bound: float | None = None  # privately chosen; None if unknown, or one per cell
     clipped: float | None = None  # 95% upper limit on the share of clipped units
     counts_clipped: bool = False  # the release has limits on that share
-    care: tuple[Caution, ...] = ()  # warnings, each a kind and its numbers, from noisy numbers only
+    care: tuple[Note, ...] = ()  # warnings, each a kind and its numbers, from noisy numbers only
     processed: tuple[str, ...] = ()  # post-processing of the estimates
     told: tuple[tuple[str, str], ...] = ()  # text of files without facts
     over: Over = "records"  # a person is a row of all their records

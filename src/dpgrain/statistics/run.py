@@ -39,7 +39,7 @@ from dpgrain.statistics.plan import (
     noise_sd,
 )
 from dpgrain.statistics.ranges import AutoRange, AutoTree, Clamped
-from dpgrain.statistics.release_metadata import Caution, Clip, ReleaseMetadata
+from dpgrain.statistics.release_metadata import Clip, ReleaseMetadata
 from dpgrain.statistics.values import INTEGERS, Outside, SignParts
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
@@ -47,6 +47,7 @@ from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
 from dpgrain.tables.user_sums import UserContributions, candidate_groups
+from dpgrain.words.notes import Note
 
 if TYPE_CHECKING:
     from dpgrain.statistics.sums_query import SumsQuery
@@ -158,7 +159,7 @@ class NoisySums:
 
 def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
     """Run a query: select groups, choose bounds, compute sums and add noise."""
-    events, care, result = query.events, list[Caution](), None
+    events, care, result = query.events, list[Note](), None
     table = query.selection_blocks[0] if query.domain.selected else query.table
     if isinstance(query.bounds, AutoRange) or query.counts_outside:
         table = query.blocks.for_keys((), table)[0]
@@ -203,7 +204,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         grid = Grid(clip, grid_bits(events.sums.noise_multiplier), query.norm)
         counts = _clipped_units(data, grid, query, charge)
         progress.stage("Adding up")
-        sums = query.netted(data.sums(grid, indicator=query.indicator))
+        sums = query.netted(data.sums(grid, indicator=query.statistic.holders))
         progress.stage("Adding noise")
         known = data.dictionary
         row = known.cell_rows(clip.size)
@@ -441,7 +442,7 @@ def _choose(
     assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
     assert event is not None  # noqa: S101 - a plan has it then
     edges = _edges(rule, query, 1 if events.one_bound else data.dictionary.cell_sizes.size)
-    counts = data.norm_counts(edges[1:], query.norm, indicator=query.indicator)
+    counts = data.norm_counts(edges[1:], query.norm, indicator=query.statistic.holders)
     noisy = charge.noisy(event, counts).astype(np.float64)
     bias = query.measure.spread_bias(spread)
     if query.measure.ratio and events.one_bound and len(data.dictionary.groups):
@@ -542,7 +543,7 @@ def _group_scales(
 def _edges(rule: AutoClip, query: SumsQuery[Any], cells: int) -> FloatArray:
     """Return the edges of the bins in which norms are counted."""
     edges = rule.edges(cells=cells)
-    if query.value is None and not query.indicator and query.events.pool is None:
+    if query.value is None and not query.statistic.holders and query.events.pool is None:
         # A bin of the smallest norm of counts only, at which a bound clips no single record.
         edges = np.insert(edges, 0, edges[0] ** 2 / edges[1])
     return edges
@@ -556,7 +557,7 @@ def _clipped_units(
     if event is None:
         return None
     units = Grid(np.ones(1), grid_bits(event.noise_multiplier), query.norm)
-    counts = data.clipped_units(clip, units, indicator=query.indicator)
+    counts = data.clipped_units(clip, units, indicator=query.statistic.holders)
     noisy = charge.noisy(event, counts, float(units.radius[0])) * float(units.step[0])
     return ClippedUnits(noisy[:, 0], noisy[:, 1], noise_sd(event), query.noise)
 
@@ -580,7 +581,7 @@ def _pooled_rows(
     most = event.contribution.per_coordinate
     assert most is not None  # noqa: S101 - the contribution of a pooled look has it
     pools = Pools(POOLED_EDGES, rough.pool, rough.bounds, rough.weight, rough.pools, most)
-    counts = data.pooled_counts(pools, query.norm, indicator=query.indicator)
+    counts = data.pooled_counts(pools, query.norm, indicator=query.statistic.holders)
     noisy = charge.noisy(event, counts, 2.0**WEIGHT_BITS)
     return np.asarray(noisy / 2**WEIGHT_BITS, dtype=np.float64)
 
@@ -638,6 +639,6 @@ def _at_one_size(
     """Return the noisy sum of blocks clipped to the smallest size, in this unit, (V, C)."""
     assert isinstance(query.rule, AutoClip)  # noqa: S101 - called only then
     grid = Grid(np.array([query.rule.low]), grid_bits(event.noise_multiplier), query.norm)
-    sums = query.netted(data.sums(grid, indicator=query.indicator))
+    sums = query.netted(data.sums(grid, indicator=query.statistic.holders))
     noisy = charge.noisy(event, sums, float(grid.radius[0]))
     return np.asarray(noisy / float(grid.radius[0]), dtype=np.float64)

@@ -52,12 +52,14 @@ class SharedQuery(Query[Histogram]):
     promise: Promise
     blocks: UnitBlocks  # bounded blocks of a person: cells, or all records
     domain: GroupDomain
-    value: str | None  # None if all records count 1
-    counted: bool  # each record with a number counts 1
-    limits: tuple[float, float] | None  # public range with low ≥ 0; the bound is in units of high
     rule: float | AutoClip  # bound on a person's records, or the rule that chooses it
     each: tuple[float, ...] | None  # (K,) stated bounds of groups; the rule is then their norm
     noise: Law
+    value: str | None = None  # None if all records count 1
+    counted: bool = False  # each record with a number counts 1
+    limits: tuple[float, float] | None = (
+        None  # public range, low ≥ 0; the bound is in units of high
+    )
     nonnegative: bool = False  # set negative estimates to 0
     random_state: RandomState = None
     progress: bool | None = None
@@ -73,13 +75,9 @@ class SharedQuery(Query[Histogram]):
         noise: Law | Literal["auto"],
         domain: Any,
         value: str | None = None,
-        counted: bool = False,
-        limits: tuple[float, float] | None = None,
-        nonnegative: bool = False,
-        random_state: RandomState = None,
-        progress: bool | None = None,
+        **options: Any,
     ) -> SharedQuery:
-        """Check all parameters and the schema, without reading rows."""
+        """Check all parameters and the schema, without reading rows; ``options`` are other fields."""
         if isinstance(promise.unit, Record):
             raise ParameterError(
                 "unit must be User() or Element(by) for records of several owners, because "
@@ -124,8 +122,7 @@ class SharedQuery(Query[Histogram]):
             if own is not None and blocks.block == "user":
                 bound = math.fsum(own) if noise_by_name(law).norm == "l1" else math.hypot(*own)
             return SharedQuery(
-                statistic, table, promise.under(law), blocks, cells, value, counted, limits, bound, own,
-                law, nonnegative, random_state, progress,
+                statistic, table, promise.under(law), blocks, cells, bound, own, law, value, **options
             )  # fmt: skip
 
         if noise != "auto":

@@ -76,7 +76,6 @@ class SumsQuery(Query[Published]):
     rule: float | AutoClip  # bound, or the rule that chooses bounds
     noise: Law
     max_items: int | None  # of a unit in the selection; None, in two rounds, as the first shows
-    indicator: bool = False  # a unit counts at most 1 per group
     best: int | None = None  # number of public groups selected by one-shot Gumbel noise
     adaptive: bool = False  # selection in two rounds
     estimate_clipping: bool | None = None  # also counts values outside of bounds
@@ -102,7 +101,6 @@ class SumsQuery(Query[Published]):
         measure: Measure | None = None,
         bounds: Any = None,
         max_items: int = 1000,
-        indicator: bool = False,
         **options: Any,
     ) -> Self:
         """Check parameters and schema without reading rows; ``options``: other fields."""
@@ -123,7 +121,7 @@ class SumsQuery(Query[Published]):
             if isinstance(bounds, AutoRange) and people is not None and people.is_count(value):
                 bounds = replace(bounds, smallest=max(bounds.smallest, 1.0), signed=False)
         blocks = UnitBlocks.for_unit(unit, table, keys)
-        if indicator and blocks.alone and clip == "auto":
+        if statistic.holders and blocks.alone and clip == "auto":
             # One count of 1.
             rule = 1.0
         query = cls(
@@ -140,7 +138,6 @@ class SumsQuery(Query[Published]):
             "gaussian",
             # Who has one row has one item.
             1 if blocks.one_row else max_items,
-            indicator,
             **options,
         )
         if isinstance(noise, str) and noise == "auto":
@@ -244,7 +241,7 @@ class SumsQuery(Query[Published]):
     def is_clipped(self) -> bool:
         """True if clipping may have an effect: blocks may exceed the bound."""
         longest: float | None = None
-        if self.indicator and self.blocks.alone:
+        if self.statistic.holders and self.blocks.alone:
             longest = 1.0
         elif self.blocks.has_one_row:
             longest = self.record_norm
@@ -369,7 +366,7 @@ class SumsQuery(Query[Published]):
             outside=outside,
             items=items,
             record_value=known,
-            select_share=TOP_SHARE if self.indicator else SELECTION_SHARE,
+            select_share=TOP_SHARE if self.statistic.holders else SELECTION_SHARE,
             # Ratios need the sizes of groups.
             align_from=2 * self.measure.corners if self.measure.ratio else MANY_COORDINATES,
             count_clipped=self.counts_clipped,
@@ -396,7 +393,7 @@ class SumsQuery(Query[Published]):
     @property
     def _counted(self) -> str:
         """Noun for the summed things: numbers in a column, units, or rows."""
-        if self.indicator:
+        if self.statistic.holders:
             return "holders"
         summed = self.statistic.weighted or self.statistic.signed
         if summed and self.value is not None:
@@ -475,7 +472,7 @@ class SumsQuery(Query[Published]):
     @property
     def metadata(self) -> ReleaseMetadata:
         """Public facts of the query that its release stores."""
-        each: Each = "holder" if self.indicator else "record"
+        each: Each = "holder" if self.statistic.holders else "record"
         over: Literal["release", "cell"] = "release" if self.events.one_bound else "cell"
         public, people = self.public is not None, per_user_source(self.table)
         return ReleaseMetadata.of(

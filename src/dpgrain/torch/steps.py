@@ -249,14 +249,14 @@ def _not_resumable() -> ParameterError:
     )
 
 
-class Draws(Protocol):
+class BlockSampler(Protocol):
     """Interface of the sampler of each step's blocks."""
 
     def draw(self, blocks: int) -> Drawn | None:
         """Return sorted indices of the next step's blocks, below ``blocks``; None for all."""
 
 
-class FullBatchDraws:
+class FullBatchSampler:
     """Sampler of all blocks, for a mean that samples internally."""
 
     def draw(self, _blocks: int) -> None:
@@ -290,13 +290,13 @@ def create_steps(
     source: CountedSource,
     places: IndexArray,
     owners: IndexArray,
-) -> tuple[ClippedSteps | MeanSteps, Draws]:
+) -> tuple[ClippedSteps | MeanSteps, BlockSampler]:
     """Return the steps of a requested run, and the sampler of their blocks.
 
     ``places`` are the blocks in reading order and ``owners`` their users, both (blocks,).
     """
     if not isinstance(mean, ClippedMean):
-        return MeanSteps(mean, parameters, mean.start(source, owners), places), FullBatchDraws()
+        return MeanSteps(mean, parameters, mean.start(source, owners), places), FullBatchSampler()
     return ClippedSteps(mean, parameters, source, rule), mean.start(source, owners)
 
 

@@ -30,7 +30,7 @@ from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.local_data import LocalData
 from dpgrain.torch.optimizer import PrivateOptimizer
-from dpgrain.torch.steps import Draws, block_users, create_steps
+from dpgrain.torch.steps import BlockSampler, block_users, create_steps
 from dpgrain.torch.training_run import Run
 from dpgrain.units import Level, User
 
@@ -208,7 +208,7 @@ class RunRecords:
         blocks = BlockRows.arrange(self.rows)
         return LocalData(self.dataset, self.labels.users, self.labels.elements, blocks)
 
-    def start_sampling(self, run: Run, step_plan: StepPlan, source: CountedSource) -> Draws:
+    def start_sampling(self, run: Run, step_plan: StepPlan, source: CountedSource) -> BlockSampler:
         """Read the labels, start a run, and return the sampler of each step's blocks."""
         owners = block_users(step_plan.mean, self.rows, self.labels.users)
         steps, draws = create_steps(
@@ -222,7 +222,7 @@ class RunRecords:
         run.start(steps)
         return draws
 
-    def loader(self, run: Run, draws: Draws) -> PrivateLoader:
+    def loader(self, run: Run, draws: BlockSampler) -> PrivateLoader:
         """Return the loader of a started run."""
         most = run.max_batch_rows(self.max_rows)
         return PrivateLoader(run, self.dataset, self.data.blocks, draws, most, self.collate_fn)
