@@ -171,11 +171,8 @@ def _with_remainder(shares: list[IntArray]) -> list[IntArray]:
 
 
 def _share(parts: FloatArray, sums: FloatArray, noise: Laplace) -> tuple[float, float, float]:
-    """Return the largest share of a part in the sums, and its 95% interval.
-
-    All noisy ``sums``, (S,), include the ``parts``, (C,). The intervals of all parts are valid
-    simultaneously, so their largest ends bound the largest share.
-    """
+    """Return the largest share of (C,) parts in (S,) noisy sums, and its 95% interval."""
+    # All intervals are valid simultaneously, so their largest ends bound the largest share.
     whole = sums.sum()
     within = noise.law.quantile(1 - MISS_PROBABILITY / 2 / parts.size) * noise_sd(noise)
     low, high = ratio_interval(parts, whole - parts, np.array(within), 1, sums.size - 1)

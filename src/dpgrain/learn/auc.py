@@ -222,12 +222,9 @@ class AucQuery(ScoreQuery[Auc]):
 def auc_interval(
     positive: FloatArray, negative: FloatArray, sd: float, within: float
 ) -> tuple[float, float, float]:
-    """Return the AUC from noisy counts by probability, (B,), and its interval.
-
-    ``sd`` is the noise of each count, and ``within`` the half-width of one count's interval.
-    Fieller's interval contains all areas u for which Σ P_b N_c (w_bc − u) is within its noise,
-    where w is 1 for a negative row below a positive one, and 1/2 for a tie.
-    """
+    """Return the AUC from noisy counts by probability, (B,), and its interval."""
+    # Fieller's interval contains all areas u for which Σ P_b N_c (w_bc − u) is within its noise,
+    # where w is 1 for a negative row below a positive one, and 1/2 for a tie.
     p, n, bins = positive.sum(), negative.sum(), len(positive)
     below = np.cumsum(negative) - negative / 2
     above = p - np.cumsum(positive) + positive / 2

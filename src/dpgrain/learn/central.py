@@ -61,11 +61,7 @@ _ALIGNED = 0.25
 
 @dataclass(frozen=True, eq=False)
 class CentralFit:
-    """Noise of a fit: its mean for clipping bound 1, norm histograms and other releases.
-
-    The last histogram is near the solution; if there is a warm-up, the first is at the start.
-    ``targets`` are those of no rows, and ``width`` is the number of features, both public.
-    """
+    """Noise of a fit: its mean for clipping bound 1, norm histograms and the rest."""
 
     config: FitConfig
     mean: ClippedMean
@@ -330,10 +326,8 @@ class _CentralRun:
 
 
 def _tolerated_blocks(mean: ClippedMean, parameters: int) -> float:
-    """Return the number of blocks beyond the bound that do not justify a higher bound.
-
-    Raising the bound by 1 adds 1 of this noise to the sum of gradients over all rounds, and
-    recovers a norm of 1 for each block beyond it.
-    """
+    """Return the number of blocks beyond the bound that do not justify a higher bound."""
+    # Raising the bound by 1 adds 1 of this noise to the sum of gradients over all rounds, and
+    # recovers a norm of 1 for each block beyond it.
     noise = mean.noise_multiplier * math.sqrt(parameters / mean.rounds) / mean.sampling_rate
     return noise / _ALIGNED

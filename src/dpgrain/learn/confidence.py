@@ -127,14 +127,7 @@ class Intervals:
 
 
 def score_sensitivity(longest: float, moved: float) -> float:
-    """Return the largest Frobenius change of vv' if v, of norm ≤ C, changes by r.
-
-    ``longest`` is C, and ``moved`` is r. The exact result is the larger of r(2C − r), or C² if r >
-    C, and r√(2C² − r²/2), or √2·C² if r > √2·C.
-
-    >>> round(score_sensitivity(1.0, 2.0), 6)
-    1.414214
-    """
+    """Return the largest Frobenius change of vv' if v, of norm ≤ C, changes by r."""
     line = moved * (2 * longest - moved) if moved <= longest else longest**2
     turn = min(moved, math.sqrt(2) * longest)
     return max(line, turn * math.sqrt(2 * longest**2 - turn**2 / 2))
@@ -142,26 +135,21 @@ def score_sensitivity(longest: float, moved: float) -> float:
 
 def release_evidence(
     records: RecordBlocks,
-    owners: NDArray[Any],
+    owners: NDArray[Any],  # (blocks,) users
     loss: MarginLoss,
-    theta: FloatArray,
+    theta: FloatArray,  # (p,)
     *,
     clip: float,
     n_users: int,
     blocks_per_user: float,
-    whole: bool,
+    whole: bool,  # a block is all of a user's data
     event: Gaussian,
     source: CountedSource,
 ) -> Evidence:
     """Publish second moments of gradients and the mean curvature at a parameter.
 
-    ``theta`` is (p,), ``owners`` are the users of blocks, (blocks,), and ``whole`` is True if a
-    block is all of a user's data. Removing a block changes the normalized release of ``event`` by
-    at most 1.
-
-    Formal guarantee: the noise of each part is the multiplier over √(its share), times its
-    sensitivity to removing one block. One block therefore changes all parts together by at most 1,
-    as in the event. Source: docs/theory, "Intervals".
+    Formal guarantee: the noise of a part is its sensitivity to one block times the multiplier of
+    ``event`` over √(its share): a block changes all by at most 1. Source: docs/theory, "Intervals".
     """
     moments = _BlockMoments(records, loss, theta, clip)
     sums = moments.users(owners)
@@ -299,21 +287,17 @@ def intervals(
     evidence: Evidence,
     history: History,
     published: FloatArray,
-    ridge: FloatArray,
-    contrasts: FloatArray,
+    ridge: FloatArray,  # (p,), public and removed
+    contrasts: FloatArray,  # (c, p) functions
     names: tuple[str, ...],
     level: float,
     *,
-    sampled: bool,
-    bias: float = 0.0,
-    hidden: bool = False,
+    sampled: bool,  # adds the variance of sampled blocks
+    bias: float = 0.0,  # estimated effect of clipping on the mean gradient
+    hidden: bool = False,  # the effect of clipping is unknown
     estimand: str = "",
 ) -> Intervals:
     """Return intervals for linear functions of the parameter, by post-processing.
-
-    ``contrasts`` are the functions, (c, p), and ``ridge``, (p,), is public and removed. Only the
-    second half of the rounds counts. ``sampled`` adds the variance of sampled blocks. ``bias`` is
-    the estimated effect of clipping on the mean gradient, and ``hidden`` is True if it is unknown.
 
     Source: docs/theory, "Intervals", (5) and (8); element-level paper, Theorem 1 and Proposition 3.
     """
@@ -388,16 +372,10 @@ def _with_floor(evidence: Evidence) -> tuple[FloatArray, bool]:
 
 
 def interval_warnings(event: Gaussian | None, width: int, n_users: int) -> tuple[Note, ...]:
-    """Warn in advance if intervals, for which ``event`` pays, will probably be unbounded.
+    """Warn in advance if intervals will probably be unbounded; raise if they must be.
 
-    ParameterError is raised if noise exceeds the curvature for all data. Otherwise the norm of a
-    record's curvature is assumed to be 2p times the smallest eigenvalue of the mean curvature.
-    Source: docs/theory, "Intervals", (9).
-
-    >>> interval_warnings(Gaussian(10.0), 3, 20_000)
-    ()
-    >>> interval_warnings(Gaussian(10.0), 12, 500)[0][0]
-    'few-users'
+    The norm of a record's curvature is assumed to be 2p times the smallest eigenvalue of the mean
+    curvature. Source: docs/theory, "Intervals", (9).
     """
     if event is None:
         return ()

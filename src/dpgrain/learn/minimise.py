@@ -428,7 +428,6 @@ class MinimumQuery(Query[Minimum]):
             self.promise,
             compose(parts),
             (*roster.facts, *facts),
-            private=True,
             users=self.rows.users,
             elements=self.rows.elements,
         )

@@ -555,11 +555,9 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _row_by_row(X: Any, coef: FloatArray) -> FloatArray:
-    """Multiply rows by coefficients, with rounding independent of other rows.
-
-    The rounding of a matrix product depends on the number of rows, and tuning computes scores from
-    margins.
-    """
+    """Multiply rows by coefficients, with rounding independent of other rows."""
+    # The rounding of a matrix product depends on the number of rows, and tuning computes scores
+    # from margins.
     if sparse.issparse(X):
         return np.asarray(X @ coef.T)
     result = products(np.ascontiguousarray(X, dtype=np.float64), np.atleast_2d(coef))

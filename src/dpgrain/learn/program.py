@@ -339,10 +339,7 @@ def clamp_rounds(rounds: float) -> int:
 
 
 def gradient_norm(known: Known, n_users: int, rounds: int, noise: float) -> float:
-    """Return the gradient norm for step sizes, including noise and overfitting.
-
-    ``noise`` is the RMS error of a round's mean.
-    """
+    """Return the gradient norm for step sizes, including noise and overfitting."""
     share = 2 * rounds / (n_users * known.records)
     return math.hypot(known.lipschitz * math.sqrt(1 + share), noise)
 

@@ -47,18 +47,14 @@ else:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FitQuery(Query["LinearModel"]):
-    """Query for a fit, created by :meth:`LinearModel.query`.
-
-    ``targets`` are those of no rows, and ``width`` is the number of features, both public. ``lot``
-    is the public random number of recipes that return a random iterate.
-    """
+    """Query for a fit, created by :meth:`LinearModel.query`."""
 
     promise: Promise
     config: FitConfig
     rows: FitRows
-    targets: Targets
-    width: int
-    lot: int | None = None
+    targets: Targets  # of no rows, public
+    width: int  # public number of features
+    lot: int | None = None  # public random number of recipes that return a random iterate
 
     @classmethod
     def of(cls, config: FitConfig, promise: Promise, rows: FitRows, **more: Any) -> Self:
@@ -110,7 +106,6 @@ class FitQuery(Query["LinearModel"]):
             self.promise,
             compose(parts),
             facts,
-            private=True,
             users=self.rows.users,
             elements=elements,
             rows=self.rows.origin,

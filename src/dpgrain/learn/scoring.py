@@ -110,7 +110,6 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
                 self.promise,
                 compose(self.parts),
                 self.public,
-                private=True,
                 users=self.rows.users,
                 elements=self.rows.elements,
             ),
@@ -153,14 +152,11 @@ def require_numbers(name: str, form: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Predictions of a copy of a model, computed when they are read, each from its own row only.
-
-    They are labels or numbers; or, if ``positive``, the probabilities of the second label.
-    """
+    """Predictions of a copy of a model, computed when read, each from its own row."""
 
     model: Any
     X: Any
-    positive: bool = False
+    positive: bool = False  # probabilities of the second label
 
     @staticmethod
     def create(model: Any, X: Any, *, positive: bool = False) -> Predictions:

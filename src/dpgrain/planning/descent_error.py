@@ -251,17 +251,14 @@ def _min_risk(
     epsilon: float,
     delta: float,
     n: int,
-    records: int | None,
+    records: int | None,  # None for any number
     dimension: int,
     relation: Relation,
     distance: float,
     lipschitz: float,
     strength: float | None,
 ) -> float:
-    """Return a floor under the excess risk, by linear or squared losses.
-
-    It is valid for any number of records if ``records`` is None.
-    """
+    """Return a floor under the excess risk, by linear or squared losses."""
     if strength is None:
         if records is None:
             left = 2 * min_error_of_worlds(epsilon, delta, n, relation=relation, penalty="absolute")

@@ -393,10 +393,7 @@ def check_guarantee(guarantee: object) -> None:
 
 
 def warn_large_delta(delta: float, level: Level, n_users: int | None, cells: int) -> None:
-    """Warn of a δ that allows publishing a unit's data outright with a substantial probability.
-
-    ``cells`` is the largest number of elements of a user, or 1 if it is unknown.
-    """
+    """Warn of a δ that allows publishing a unit's data with a substantial probability."""
     if n_users is None or level == "record":
         return
     cells = cells if level == "element" else 1

@@ -413,17 +413,13 @@ def _parse_marginal(stated: Any, keys: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MarginalsQuery(Query[Marginals]):
-    """Query for marginals that agree.
-
-    ``workload`` has the columns of each marginal, and ``rule`` is the clipping bound, or the rule that
-    chooses it; other fields are parameters of :func:`marginals`.
-    """
+    """Query for marginals that agree."""
 
     promise: Promise
     table: UserTable
     keys: tuple[str, ...]
     domain: GroupDomain
-    workload: tuple[tuple[str, ...], ...]
+    workload: tuple[tuple[str, ...], ...]  # columns of each marginal
     blocks: UnitBlocks
     rule: float | AutoClip
     random_state: RandomState = None

@@ -226,46 +226,26 @@ def one_bound(contribution: Contribution) -> bool:
 
 @dataclass(frozen=True)
 class SumsDesign:
-    """Parts of a release of sums, before their noise is calibrated to a guarantee.
+    """Parts of a release of sums, before their noise is calibrated to a guarantee."""
 
-    Args:
-        contribution: the contribution of a block to the sums.
-        noise: ``"gaussian"`` or ``"laplace"``.
-        clip: a fixed bound, or the rule that chooses bounds.
-        select: the contribution of a block to the selection counts; None for a public domain.
-        select_items: the maximum number of groups of one block in the selection; None for the
-            number that the first round can distinguish.
-        adaptive: True for a selection in two rounds.
-        ranges: the contribution of a block to the counts for the range, if it is chosen privately.
-        outside: the contribution of a block to the counts of values inside and outside of stated
-            bounds, if they are counted.
-        items: the public number of coordinates, if known.
-        record_value: the largest norm of one record's contribution, if known.
-        align_from: the number of coordinates from which blocks are also added at equal size.
-        count_clipped: True to count complete and clipped units.
-    """
-
-    contribution: Contribution
+    contribution: Contribution  # of a block to the sums
     noise: str
-    clip: float | AutoClip
-    select: Contribution | None = None
-    select_items: int | None = 1
-    adaptive: bool = False
-    ranges: Contribution | None = None
+    clip: float | AutoClip  # a fixed bound, or the rule that chooses bounds
+    select: Contribution | None = None  # to the selection counts; None for a public domain
+    select_items: int | None = 1  # most groups of a block; None: all that round one can distinguish
+    adaptive: bool = False  # selection in two rounds
+    ranges: Contribution | None = None  # of a block to the counts for a privately chosen range
     range_share: float = 0.0
-    outside: Contribution | None = None
-    items: int | None = None
-    record_value: float | None = None
+    outside: Contribution | None = None  # of a block to the counts of values within stated bounds
+    items: int | None = None  # public number of coordinates, if known
+    record_value: float | None = None  # largest norm of one record, if known
     select_share: float = SELECTION_SHARE
-    align_from: int = MANY_COORDINATES
-    count_clipped: bool = False
+    align_from: int = MANY_COORDINATES  # coordinates from which blocks are also added at equal size
+    count_clipped: bool = False  # count complete and clipped units
 
     @property
     def scales_groups(self) -> bool:
-        """True for sums of users by several groups with one privately chosen bound.
-
-        Laplace noise would be larger with scales of groups (experiments/statistics.md).
-        """
+        """True for sums of users by several groups with one privately chosen bound."""
         several = self.items is None or self.items >= SCALED_LEAST
         whole = self.contribution.block == "user" and isinstance(self.clip, AutoClip)
         return whole and several and self.count_clipped and not noise_by_name(self.noise).pure
@@ -350,11 +330,10 @@ def selection_delta(level: Level) -> float:
 
 
 def grid_bits(noise_multiplier: float) -> int:
-    """Return the bits of a clipping bound on the grid, for noise of about 2^32 grid steps.
+    """Return a clipping bound's bits on the grid, for noise of about 2^32 steps.
 
-    Fine enough that truncating the blocks of 10^6 users biases a total by less than 0.1% of the
-    noise, for noise of at least 4 clipping bounds (the bias grows with users ÷ noise); coarse
-    enough that exact sampling stays fast.
+    Truncating the blocks of 10^6 users then biases a total by less than 0.1% of the noise, if that
+    is at least 4 clipping bounds; exact sampling stays fast.
     """
     if noise_multiplier < 2.0**-50:
         raise ParameterError(

@@ -62,42 +62,24 @@ Published = TypeVar("Published", bound=Release)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SumsQuery(Query[Published]):
-    """Query for a statistic of noisy sums; built by :meth:`of`.
-
-    A statistic is a subclass with a method :meth:`release`, and its options are fields.
-
-    Args:
-        keys: the columns that define a record's group; none for one number in total.
-        value: the numeric column; None for counts of records.
-        bounds: the range of the numbers, or the rule that chooses it; None if not needed.
-        promise: the unit, relation, ε and δ, or the budget share that defines them.
-        blocks: the blocks, which are clipped as a whole.
-        rule: the clipping bound, or the rule that chooses bounds.
-        max_items: the maximum number of groups of one unit in the selection; None, in two rounds,
-            for the number that the first can distinguish.
-        best: the number of public groups selected by one-shot Gumbel noise; None for all.
-        adaptive: True for a selection of unknown items in two rounds.
-        estimate_clipping: True to count clipped units of a stated bound, and values outside of
-            stated bounds; both are always counted for privately chosen ones.
-        distance: for pairs of numbers, the column that is 0 within both stated ranges.
-    """
+    """Query for a statistic of noisy sums; a subclass per statistic, with its options."""
 
     statistic: Statistic
     table: UserTable
-    keys: tuple[str, ...]
-    value: str | None
+    keys: tuple[str, ...]  # columns of a record's group; none for one number in total
+    value: str | None  # None for counts of records
     measure: Measure
-    bounds: tuple[float, float] | AutoRange | None
+    bounds: tuple[float, float] | AutoRange | None  # None if not needed
     promise: Promise
-    blocks: UnitBlocks
+    blocks: UnitBlocks  # clipped as a whole
     domain: GroupDomain
-    rule: float | AutoClip
+    rule: float | AutoClip  # bound, or the rule that chooses bounds
     noise: Law
-    max_items: int | None
-    best: int | None = None
-    adaptive: bool = False
-    estimate_clipping: bool = False
-    distance: str | None = None
+    max_items: int | None  # of a unit in the selection; None, in two rounds, as the first shows
+    best: int | None = None  # number of public groups selected by one-shot Gumbel noise
+    adaptive: bool = False  # selection in two rounds
+    estimate_clipping: bool = False  # also counts values outside of bounds
+    distance: str | None = None  # for pairs, the column that is 0 within both ranges
     random_state: RandomState = None
     progress: bool | None = None
 
@@ -195,12 +177,8 @@ class SumsQuery(Query[Published]):
     def _with_better_noise(self) -> Self:
         """Return the query with the noise distribution of smaller worst-case disadvantage.
 
-        The l1 norm of a block on C coordinates is 1 to √C times its l2 norm. Laplace noise is
-        calibrated to the l1 norm and Gaussian noise to the l2 norm, so the smaller noise depends on
-        the data. The choice minimises the worst-case loss against the other: Laplace noise if C^¼
-        times its standard deviation is below the Gaussian one. Elements use Gaussian noise, which
-        has a much better curve over k, and so do unknown groups and budgets, whose shares are
-        shares of μ².
+        Proof: docs/theory/sums.md, "The choice of noise". Elements, unknown groups and budgets use
+        Gaussian noise, because of its better curve over k, and because shares are shares of μ².
         """
         if self.promise.delta == 0:
             return self._with_noise("laplace")
@@ -236,10 +214,7 @@ class SumsQuery(Query[Published]):
 
     @property
     def everyone(self) -> int | None:
-        """Public number of people, if people without records count 0.
-
-        They do for a total over all people of a value that is 0 without rows.
-        """
+        """Public number of people, if people without records count 0."""
         return None if self.keys else known_user_count(self.table, self.value)
 
     @property

@@ -74,10 +74,7 @@ class RunSteps(ABC):
 
     @abstractmethod
     def gradients(self, sums: Any) -> Iterator[tuple[Any, Any]]:
-        """Publish the sum once: yield each parameter and its double-precision gradient.
-
-        RunEnded is raised if the mean has published that it stops.
-        """
+        """Publish the sum once: yield each parameter and its double-precision gradient."""
 
     def publish(self, sums: Any) -> None:
         """Publish the sum once, as the gradients of all parameters."""
@@ -192,10 +189,7 @@ class ClippedSteps(RunSteps):
 
 
 class StepVectors:
-    """Mean gradients of the blocks of one step, read separately.
-
-    ``places`` are the indices of blocks in reading order, (blocks,).
-    """
+    """Mean gradients of one step's blocks, read separately in the order ``places``."""
 
     def __init__(self, parameters: Sequence[Any], places: IndexArray) -> None:
         self._parameters, self._places = parameters, places

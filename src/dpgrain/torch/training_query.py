@@ -46,12 +46,7 @@ class StepPlan:
     rule: AdaptiveNorm | None = None
 
     def facts(self, *, named: bool, collated: bool) -> tuple[Fact, ...]:
-        """Return the facts that the run assumes to be public, and what it rests on.
-
-        Args:
-            named: True if users' labels were passed.
-            collated: True if a function of the caller makes batches of records.
-        """
+        """Return the public facts that the run assumes, and its basis."""
         roster = Fact("enrolled-users", (self.mean.n_users,))
         alone = () if named else (Fact("records-only"),)
         follows = () if self.rule is None else (Fact("followed-bounds"),)
@@ -198,7 +193,6 @@ class RunRecords:
             step_plan.facts(
                 named=self.labels.users is not None, collated=self.collate_fn is not None
             ),
-            private=True,
             users=self.labels.users,
             elements=self.labels.elements,
         )
@@ -314,10 +308,7 @@ def _check_processes(run: Run, step_plan: StepPlan, data: LocalData) -> None:
 def charged_once(
     run: Run, step_plan: StepPlan, records: RunRecords, charge: Callable[[], Guarantee]
 ) -> Guarantee:
-    """Charge a run in the first process, and open budgets in the others.
-
-    If there are several processes, their records are read first, to compare them.
-    """
+    """Charge a run in the first process, and open budgets in the others."""
     processes = run.processes
     if not processes.is_single:
         _check_processes(run, step_plan, records.data)

@@ -70,18 +70,14 @@ class Coefficient:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """All coefficients of a model, label by label, including intercepts.
-
-    ``unsure`` is the reason for missing intervals; empty if the fit reserved budget for them.
-    ``explanations`` are by name, and ``clipping`` is the sentence on clipping.
-    """
+    """All coefficients of a model, label by label, including intercepts."""
 
     rows: tuple[Coefficient, ...]
     intervals: bool
-    unsure: str = ""
+    unsure: str = ""  # reason for missing intervals; empty if the fit reserved budget for them
     cautions: tuple[str, ...] = ()
-    explanations: Mapping[str, str] = field(default_factory=dict)
-    clipping: str = ""
+    explanations: Mapping[str, str] = field(default_factory=dict)  # by name
+    clipping: str = ""  # sentence on clipping
 
     @property
     def headings(self) -> tuple[str, ...]:
@@ -287,11 +283,7 @@ def _describe_model_step(model: LinearModel) -> str:
 
 
 def describe_population(unit: Unit) -> str:
-    """Describe the average unit of a fit's coefficients.
-
-    >>> describe_population(Record())
-    'Every record has the same weight: the coefficients describe the average record.'
-    """
+    """Describe the average unit of a fit's coefficients."""
     if isinstance(unit, Record):
         return "Every record has the same weight: the coefficients describe the average record."
     if isinstance(unit, Element) or unit.max_elements is not None:

@@ -64,11 +64,7 @@ def plan_text(plan: Plan) -> str:
 
 
 def budget_text(shares: Mapping[str, float]) -> str:
-    """Return the use of the budget by parts; empty for a single part, and if it is unknown.
-
-    >>> budget_text({"bounds": 0.15, "sums": 0.85})
-    'bounds 15%, sums 85%'
-    """
+    """Return the use of the budget by parts; empty for one part or if unknown."""
     return ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if len(shares) > 1)
 
 

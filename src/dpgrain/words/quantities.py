@@ -407,9 +407,6 @@ def share_meaning(metadata: ReleaseMetadata) -> str:
 
 def clamping_effect(metadata: ReleaseMetadata, *, brief: bool = False) -> str:
     """Effect of a privately chosen range, or of stated bounds; empty if unknown."""
-    if metadata.statistic.has_edges:
-        # A privately chosen range only places edges; it clamps no values.
-        return ""
     if metadata.beyond is None and (metadata.bounds is not None or metadata.statistic.paired):
         return "share beyond the stated bounds: not estimated"
     limits = metadata.found or metadata.bounds
@@ -446,13 +443,7 @@ def clamping_effect(metadata: ReleaseMetadata, *, brief: bool = False) -> str:
 
 
 def bounds_effect(metadata: ReleaseMetadata) -> str:
-    """Effect of explicit bounds; empty if there are none.
-
-    >>> from dpgrain.statistics.release_metadata import ReleaseMetadata
-    >>> from dpgrain.statistics.statistic import MEAN
-    >>> bounds_effect(ReleaseMetadata(MEAN, value="score", bounds=(0.0, 100.0)))
-    'values are clamped to [0, 100]; intervals do not include the effect of this'
-    """
+    """Effect of explicit bounds; empty if there are none."""
     if metadata.bounds is not None:
         text = f"values are {_clamped(metadata.bounds)}"
     elif metadata.statistic.paired:
@@ -463,15 +454,7 @@ def bounds_effect(metadata: ReleaseMetadata) -> str:
 
 
 def beyond_bounds(metadata: ReleaseMetadata) -> str:
-    """Share of values outside of stated bounds in files; empty if there are none.
-
-    >>> from dpgrain.statistics.release_metadata import ReleaseMetadata
-    >>> from dpgrain.statistics.statistic import MEAN
-    >>> beyond_bounds(ReleaseMetadata(MEAN, value="score", bounds=(0.0, 100.0)))
-    'not estimated'
-    >>> beyond_bounds(ReleaseMetadata(MEAN, bounds=(0.0, 1.0), outside=0.01, beyond=0.0312))
-    'at most 3.2% (95% confidence)'
-    """
+    """Share of values outside of stated bounds in files; empty if there are none."""
     if metadata.bounds is None and not metadata.statistic.paired:
         return ""
     if metadata.beyond is None:
@@ -522,11 +505,7 @@ def _clamped(limits: Sequence[Any]) -> str:
 
 
 def format_limit(limit: float) -> str:
-    """Return a privately chosen limit with three digits, or as an integer.
-
-    >>> format_limit(0.0696492), format_limit(138.831), format_limit(1e20)
-    ('0.0696', '139', '1e+20')
-    """
+    """Return a privately chosen limit with three digits, or as an integer."""
     low, high = _AS_INTEGERS
     return f"{limit:,.0f}" if low <= abs(limit) < high else f"{limit:.3g}"
 
