@@ -185,7 +185,7 @@ class SharedQuery(Query[Histogram]):
 
     @cached_property
     def contribution(self) -> Contribution:
-        """Contribution of a unit to the sums: one number per cell, for removal and replacement."""
+        """Contribution of a unit to the sums: one number per cell, if removed or replaced."""
         norm = noise_by_name(self.noise).norm
         if self.blocks.block == "element":
             return Contribution("element", "disjoint", "one", norm, cells=len(self.groups))

@@ -103,7 +103,7 @@ class SumsQuery(Query[Published]):
         max_items: int = 1000,
         **options: Any,
     ) -> Self:
-        """Check all parameters and the schema, without reading rows; ``options`` are other fields."""
+        """Check parameters and schema without reading rows; ``options``: other fields."""
         if not isinstance(table, UserTable):
             reject_table(table, statistic.name)
         max_items = _validate.integer(minimum=1, max_items=max_items)
@@ -255,7 +255,7 @@ class SumsQuery(Query[Published]):
 
     @property
     def counts_outside(self) -> bool:
-        """True if part of the budget counts values outside of stated bounds, or of a chosen range."""
+        """True if part of the budget counts values outside of the bounds or range."""
         if isinstance(self.bounds, AutoRange):
             # Other ranges clamp nothing, or are chosen from the counts of a tree.
             return self.measure.power is not None

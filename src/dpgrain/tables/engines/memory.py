@@ -163,7 +163,7 @@ def new_spill_folder() -> SpillFolder:
 
 
 def connect(memory: Memory, folder: str) -> duckdb.DuckDBPyConnection:
-    """Open a private connection that spills to a folder, encrypted, and installs no extension."""
+    """Open a private connection, with encrypted spilling and without extensions."""
     settings: dict[str, Any] = {
         "threads": memory.reading,
         "memory_limit": f"{memory.duckdb // 1_000_000}MB",
