@@ -161,7 +161,7 @@ share = 0.5
 """
 STATISTIC = Toy(
     3,
-    38,
+    36,
     (
         ("statistics/squares.py", "", SQUARES),
         (
@@ -169,17 +169,11 @@ STATISTIC = Toy(
             '    "top": "dpgrain.statistics.top",\n',
             '    "squares": "dpgrain.statistics.squares",\n',
         ),
-        *(
-            edit
-            for file in ("__init__.py", "statistics/__init__.py")
-            for edit in (
-                (file, '    "std",\n', '    "squares",\n'),
-                (
-                    file,
-                    "    from dpgrain.statistics.top import top\n",
-                    "    from dpgrain.statistics.squares import squares\n",
-                ),
-            )
+        ("__init__.py", '    "std",\n', '    "squares",\n'),
+        (
+            "__init__.py",
+            "    from dpgrain.statistics.top import top\n",
+            "    from dpgrain.statistics.squares import squares\n",
         ),
     ),
     f"""{ROWS}
