@@ -25,5 +25,5 @@ def test_a_choice_shows_only_known_numbers() -> None:
     shown = choice_text.summary(scored).splitlines()[0]
     assert shown == f"{first} Its mean loss over records: 0.25, standard error 0.1 (noise only)."
     told = " ".join(scored.explain().split())
-    assert "the mean over records of the mean loss of their records, plus noise" in told
-    assert "standard error of the noise in the loss, for one evaluation" in told
+    assert "mean over records of the mean loss of their records, plus noise" in told
+    assert "error of the noise in the loss, for one evaluation" in told
