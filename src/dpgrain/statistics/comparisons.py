@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._formatting import format_number, useful_decimals
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.intervals import half_width
 from dpgrain.words.quantities import format_limit
-from dpgrain.words.release_text import format_keys
+from dpgrain.words.release_text import comparison_text, format_keys
 
 if TYPE_CHECKING:
     from dpgrain.statistics.group_estimates import Histogram
@@ -36,17 +35,7 @@ class Comparison:
     high: float
 
     def __str__(self) -> str:
-        sign = "−" if self.operation == "difference" else "÷"
-        compared = f" {sign} ".join(self.groups)
-        title = f"{self.operation.capitalize()} of {self.covers}s, {compared}"
-        if math.isnan(self.estimate):
-            return f"{title}: no estimate, because {self.groups[1]} is within the noise"
-        decimals = useful_decimals(self.std_error)
-        estimate, error, low, high = (
-            format_number(number, decimals)
-            for number in (self.estimate, self.std_error, self.low, self.high)
-        )
-        return f"{title}: {estimate} ± {error} (95% interval {low} to {high})"
+        return comparison_text(self)
 
 
 def difference(

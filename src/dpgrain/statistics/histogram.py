@@ -340,19 +340,16 @@ def _checked_estimate(estimate_clipping: bool, table: Any) -> bool:
     return wanted
 
 
-def estimates_clipping(
-    estimate_clipping: Any, bounds: tuple[float, float] | AutoRange
-) -> bool | None:
-    """Return True if values outside of stated bounds are to be counted, else None."""
-    if not _validate.boolean(estimate_clipping=estimate_clipping):
-        return None
-    if not isinstance(bounds, tuple):
+def estimates_clipping(wanted: Any, bounds: tuple[float, float] | AutoRange) -> bool:
+    """Return True if values outside of stated bounds are to be counted."""
+    wanted = _validate.boolean(estimate_clipping=wanted)
+    if wanted and not isinstance(bounds, tuple):
         raise ParameterError(
             "estimate_clipping requires bounds, because a privately chosen range states the share "
             "outside; pass bounds=, or omit estimate_clipping.",
             name="estimate_clipping",
         )
-    return True
+    return wanted
 
 
 def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:

@@ -48,6 +48,7 @@ from dpgrain.words.quantities import (
 )
 
 if TYPE_CHECKING:
+    from dpgrain.statistics.comparisons import Comparison
     from dpgrain.statistics.intervals import ClippedUnits
     from dpgrain.statistics.release import Release
     from dpgrain.statistics.release_metadata import ReleaseMetadata
@@ -580,3 +581,16 @@ def table_footer(release: Release, count: int) -> str:
     lines = [f"{len(release):,} rows, {count} {order} shown; all: .to_pandas()"]
     lines = lines if len(release) > count else []
     return "; ".join([*lines, *filter(None, [_long_labels(release)])])
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Return a difference or a ratio of two groups as printed."""
+    sign = "−" if comparison.operation == "difference" else "÷"
+    compared = f" {sign} ".join(comparison.groups)
+    title = f"{comparison.operation.capitalize()} of {comparison.covers}s, {compared}"
+    if np.isnan(comparison.estimate):
+        return f"{title}: no estimate, because {comparison.groups[1]} is within the noise"
+    decimals = useful_decimals(comparison.std_error)
+    numbers = (comparison.estimate, comparison.std_error, comparison.low, comparison.high)
+    estimate, error, low, high = (format_number(number, decimals) for number in numbers)
+    return f"{title}: {estimate} ± {error} (95% interval {low} to {high})"
