@@ -119,7 +119,7 @@ def test_text_cleaning_keys_are_audited() -> None:
 
 def richer_query(monkeypatch: pytest.MonkeyPatch) -> Query[Any]:
     """A query that spends ε = 3 instead of 1."""
-    query = QUERIES["users"]()
+    query: Query[Any] = QUERIES["users"]()
     richer: Any = query.with_promise(replace(query.promise, epsilon=3.0))
     monkeypatch.setattr(type(query), "events", richer.events)
     return query

@@ -18,7 +18,15 @@ from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.losses import record_losses
 from dpgrain.torch.recorder import Recorder
-from dpgrain.torch.tracked_outputs import _RULES_BY_NAME, RULES, Output, Pass, Reduction, _functions
+from dpgrain.torch.tracked_outputs import (
+    _RULES_BY_NAME,
+    RULES,
+    Output,
+    Pass,
+    Reduction,
+    _functions,
+    within_classes,
+)
 
 nn, functional = torch.nn, torch.nn.functional
 RECORDS, TOKENS, CLASSES = 5, 3, 4
@@ -658,3 +666,8 @@ def test_invalid_class_label_adds_nothing(reduction: str, label: int) -> None:
         recorder.remove()
     assert torch.equal(*added)
     assert float(added[0].abs().sum()) > 0
+
+
+def test_unknown_labels_are_ignored() -> None:
+    labels = torch.tensor([0, 2, 3, -1, -100])
+    assert within_classes(labels, 3).tolist() == [0, 2, -100, -100, -100]
