@@ -23,7 +23,7 @@ from dpgrain.optimize import (
     Logistic,
     LossFunction,
     MarginLoss,
-    Poisson,
+    PoissonLoss,
     Quantile,
     Regularised,
     Simplex,
@@ -35,7 +35,7 @@ from dpgrain.optimize.models import Linear, Model, Proximal, Truncated
 
 Array = NDArray[Any]
 
-SMOOTH: list[MarginLoss] = [Logistic(), Squared(), Huber(0.5), Poisson(), Softmax(3)]
+SMOOTH: list[MarginLoss] = [Logistic(), Squared(), Huber(0.5), PoissonLoss(), Softmax(3)]
 LOSSES: list[MarginLoss] = [*SMOOTH, Absolute(), Quantile(0.8), Hinge()]
 DOMAINS: list[Domain] = [Unconstrained(), Ball(0.6), Box(-0.2, 0.4), Simplex()]
 MODELS: list[Model] = [Linear(), Truncated(), Proximal()]
@@ -123,7 +123,7 @@ def test_a_linear_step_is_a_projected_gradient_step(loss: MarginLoss, domain: Do
 def test_short_steps_of_all_models_are_the_same(loss: MarginLoss) -> None:
     theta, X, y = block(loss, 6)
     gradient = loss.gradient(theta, X, y).mean(axis=0)
-    models = MODELS[:2] if isinstance(loss, Poisson) else MODELS
+    models = MODELS[:2] if isinstance(loss, PoissonLoss) else MODELS
     for model in models:
         if isinstance(model, Truncated) and loss.value(theta, X, y).mean() < 0:
             continue

@@ -310,7 +310,6 @@ class SelectQuery(Query[Choice]):
                 Fact("record-losses", (self.lower, self.lower + self.bound)),
                 *self.mechanism.facts,
             ),
-            private=True,
             users=self.whose.users,
             elements=self.whose.elements,
         )

@@ -18,10 +18,6 @@ from dpgrain.learn.scoring import (
     MISS_PROBABILITY,
     Score,
     ScoreQuery,
-    format_guarantee,
-    format_interval,
-    format_units,
-    format_weights,
     require_numbers,
     scored_rows,
     sums,
@@ -35,6 +31,7 @@ from dpgrain.publishing.publish import publishes
 from dpgrain.statistics.intervals import ratio_interval
 from dpgrain.statistics.plan import noise_sd
 from dpgrain.units import Relation, Unit
+from dpgrain.words.score_text import auc_text
 
 # Bin edges of ranks: hundredths of the probability, and finer for rare events.
 _TAIL = (0.0005, 0.001, 0.002, 0.005)
@@ -68,13 +65,6 @@ class Band:
     positive: float
     low: float
     high: float
-
-
-def _positive(band: Band) -> str:
-    """Describe the share of positive rows; empty if any share is possible."""
-    if band.low <= 0 and band.high >= 1:
-        return "not known"
-    return format_interval(band.positive, band.low, band.high)
 
 
 @dataclass(frozen=True)
@@ -118,23 +108,7 @@ class Auc(Score):
     guarantee: Guarantee
 
     def __str__(self) -> str:
-        level, own = self.guarantee.level, format_interval(self.value, self.low, self.high)
-        base = format_interval(self.positive, self.positive_low, self.positive_high)
-        bands = "\n".join(
-            f"  {band.from_:.1f} to {band.to:.1f}: {_positive(band)} "
-            f"({max(band.share, 0.0):.1%} of rows)"
-            for band in self.calibration
-        )
-        privacy, same = (
-            format_guarantee(self.guarantee),
-            "" if level == "record" else "same weights; ",
-        )
-        return (
-            f"AUC of rows{format_weights(level)}: {own}; guessing has 0.5. Share of positive rows: "
-            f"{base}. {format_units(self.units, level)}\n"
-            f"Share of positive rows by predicted probability ({same}each 95% interval separately):\n"
-            f"{bands}\n{privacy}"
-        )
+        return auc_text(self)
 
 
 @publishes

@@ -24,7 +24,8 @@ from dpgrain.learn.rounds import History
 from dpgrain.means import clipped
 from dpgrain.optimize import MarginLoss
 from dpgrain.publishing.draws import CountedSource
-from dpgrain.words.fit_text import COVERAGE, NO_INTERVALS
+from dpgrain.words.fit_text import COVERAGE, no_intervals
+from dpgrain.words.notes import Note
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,11 +44,6 @@ _NORMS = 1.25 * 2.0 ** np.arange(10)
 _CURVATURES = 2.0 ** np.arange(-6, 9, 0.5)
 # Maximum number p of parameters with intervals, because p² numbers are published.
 _MAX_PARAMETERS = 300
-# Remedy for a matrix that noise makes singular.
-_REMEDY = (
-    "fewer features, all divided by public numbers so that each varies by about 1, and none nearly a "
-    "combination of others"
-)
 # Entries of outer products in memory.
 _ENTRIES = 1 << 21
 
@@ -89,7 +85,8 @@ class Intervals:
         high: the upper ends; ∞ in case of doubt.
         std_error: the standard errors from noise and sampling; ∞ in case of doubt.
         level: the nominal coverage.
-        doubt: the reasons why the errors are unknown; empty if they are known.
+        doubt: why the errors are unknown: the ``"curvature"`` or the ``"clipping-effect"`` does not
+            stand out from noise, or rounds have ``"not-converged"``; empty if they are known.
         estimand: the average that they describe, if users do not have equal weight.
 
     >>> from dpgrain.learn import LinearRegression
@@ -122,7 +119,7 @@ class Intervals:
         return pd.DataFrame(columns, index=pd.Index(self.names, name="coefficient"))
 
     def __str__(self) -> str:
-        note = f"Warning: {NO_INTERVALS}: {self.doubt}." if self.doubt else COVERAGE
+        note = f"Warning: {no_intervals(self.doubt)}" if self.doubt else COVERAGE
         return "\n".join(filter(None, (str(self.to_pandas()), self.estimand, note)))
 
     def __repr__(self) -> str:
@@ -343,13 +340,9 @@ def intervals(
     # The error of a Newton step longer than the interval can be equally large.
     drift = np.abs(contrasts @ (centre - points.mean(axis=0)))
     doubts = {
-        f"the curvature does not stand out from its noise ({_REMEDY}, or more budget would help)": (
-            not resolved
-        ),
-        "noise hides how much clipping changes gradients (more users or budget would help)": hidden,
-        f"the rounds have not converged ({_REMEDY}, more rounds or a smaller ridge would help)": (
-            (drift > half).any()
-        ),
+        "curvature": not resolved,
+        "clipping-effect": hidden,
+        "not-converged": (drift > half).any(),
     }
     # One reason suffices: the remedies overlap.
     doubt = next((why for why, true in doubts.items() if true), "")
@@ -378,7 +371,7 @@ def _with_floor(evidence: Evidence) -> tuple[FloatArray, bool]:
     return repaired, bool(sd * np.linalg.norm(1 / np.maximum(values, sd)) <= _UNCERTAINTY)
 
 
-def interval_warnings(event: Gaussian | None, width: int, n_users: int) -> tuple[str, ...]:
+def interval_warnings(event: Gaussian | None, width: int, n_users: int) -> tuple[Note, ...]:
     """Warn in advance if intervals will probably be unbounded; raise if they must be.
 
     The norm of a record's curvature is assumed to be 2p times the smallest eigenvalue of the mean
@@ -398,11 +391,7 @@ def interval_warnings(event: Gaussian | None, width: int, n_users: int) -> tuple
     if n_users >= needed:
         return ()
     most = int((n_users / noise / 2) ** (2 / 3))
-    return (
-        f"intervals will probably have no ends: the curvature of {width} coefficients needs about "
-        f"{needed:,.0f} users, not {n_users:,}. Use a larger epsilon, a larger share (intervals=), or "
-        f"at most {max(most, 1)} coefficients.",
-    )
+    return (("few-users", width, needed, n_users, max(most, 1)),)
 
 
 def check_share(intervals: float) -> None:

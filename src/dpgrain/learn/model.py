@@ -287,7 +287,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
             the corrected averages with their intervals. They are free post-processing of the
             published fit. If noise obscures the curvature, for example for a feature on a small
             scale, or rounds have not converged, the errors are unknown: intervals are then
-            unbounded, and ``doubt`` gives the reason.
+            unbounded, and printing them shows the reason.
 
         Raises:
             ParameterError: if the fit has no budget for intervals (``intervals=0.2`` reserves a

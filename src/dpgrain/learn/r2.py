@@ -19,10 +19,6 @@ from dpgrain.learn.scoring import (
     MISS_PROBABILITY,
     Score,
     ScoreQuery,
-    format_guarantee,
-    format_interval,
-    format_units,
-    format_weights,
     require_numbers,
     scored_rows,
     sums,
@@ -35,6 +31,7 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.publish import publishes
 from dpgrain.statistics.plan import noise_sd
 from dpgrain.units import Relation, Unit
+from dpgrain.words.score_text import r2_text
 
 # Share of ε for the variance of targets, which contributes less to the error than squared errors.
 _VARIANCE_SHARE = 1 / 3
@@ -72,12 +69,7 @@ class R2(Score):
     guarantee: Guarantee
 
     def __str__(self) -> str:
-        level, own = self.guarantee.level, format_interval(self.value, self.low, self.high)
-        return (
-            f"R² of rows{format_weights(level)}: {own}; predicting the mean has 0. Targets and "
-            f"predictions are clamped to [{self.lower:g}, {self.upper:g}]. "
-            f"{format_units(self.units, level)}\n{format_guarantee(self.guarantee)}"
-        )
+        return r2_text(self)
 
 
 @publishes

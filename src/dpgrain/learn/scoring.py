@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain._formatting import quantity
 from dpgrain._types import IntArray
 from dpgrain.accounting import Contribution, Laplace
 from dpgrain.choices.scores import BlockLosses, sum_losses
@@ -111,7 +110,6 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
                 self.promise,
                 compose(self.parts),
                 self.public,
-                private=True,
                 users=self.rows.users,
                 elements=self.rows.elements,
             ),
@@ -194,26 +192,3 @@ class Predictions:
             self.model.predict_proba(X)[:, 1] if self.positive else self.model.predict(X)
         )
         return predicted
-
-
-def format_interval(value: float, low: float, high: float) -> str:
-    """Describe a number and its interval."""
-    return f"{value:.4g}, 95% from {low:.4g} to {high:.4g}"
-
-
-def format_guarantee(guarantee: Guarantee) -> str:
-    """Return the last lines of a printed score: the guarantee in short, and where it is in full."""
-    return f"{guarantee.summary}\nFull guarantee: print(.guarantee)"
-
-
-def format_units(units: float, level: str) -> str:
-    """Describe the number of units of a score, and what its intervals do not cover."""
-    return (
-        f"From about {quantity(max(round(units), 0), level)}; intervals cover the noise, and not which "
-        f"{level}s happened to have rows."
-    )
-
-
-def format_weights(level: str) -> str:
-    """Describe the weights of rows, after a comma; empty for equal weights."""
-    return "" if level == "record" else f", each weighted by 1 ÷ its {level}'s number of rows"

@@ -144,13 +144,7 @@ class AdaptiveRounds:
         elif self._beyond[_AT_BOUND] - _LIKELY * self._errors[_AT_BOUND] > 0.5:
             # The noisy counts of the last round are published, so this warning reveals nothing
             # more.
-            warn_unreliable_result(
-                [
-                    "more than half of the users were clipped in the last round, to "
-                    f"{self.radius:.3g}, which biases the result. Pass a larger clip, scale the "
-                    "data, or use more rounds."
-                ]
-            )
+            warn_unreliable_result([("half-clipped", self.radius)])
         return vector
 
     @property

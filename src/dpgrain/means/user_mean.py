@@ -350,7 +350,6 @@ class UserMeanQuery(Query[MeanOfUsers]):
                 Fact("record-bound", (self.bound,)),
                 *candidate.facts,
             ),
-            private=True,
             users=self.records.labels,
             elements=None,
             rows=self.records.origin,
@@ -410,7 +409,7 @@ class UserMeanQuery(Query[MeanOfUsers]):
             candidate.run(shares, source, number), self.bound, charge.guarantee, candidate
         )
         if not mean.resolved:
-            warn_unreliable_result([words.NOT_RESOLVED])
+            warn_unreliable_result([("unclear-weights",)])
         return replace(mean, names=self.records.names, max_records=most)
 
 

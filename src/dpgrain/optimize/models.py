@@ -91,7 +91,7 @@ class Truncated:
 
     Args:
         lower: a lower bound on the loss of every record; 0 is valid for all losses here except
-            ``Poisson``.
+            ``PoissonLoss``.
 
     Raises:
         ParameterError: if the lower bound is not finite.

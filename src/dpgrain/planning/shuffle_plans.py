@@ -178,5 +178,5 @@ def deployment(protocol: ShuffledSum) -> ErrorPlan:
         protocol.delta,
         protocol.event,
         deployment_rows(protocol),
-        (f"It assumes {'; '.join(map(str, protocol.facts))}.",),
+        (("protocol", "; ".join(map(str, protocol.facts))),),
     )

@@ -27,6 +27,7 @@ from dpgrain.scope.provenance import StatedProvenance, combine
 from dpgrain.scope.regions import EVERYTHING, Region
 from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit
 from dpgrain.words import guarantee_text as words
+from dpgrain.words.notes import Note, note_texts
 
 if TYPE_CHECKING:
     from dpgrain.publishing import old_facts
@@ -414,9 +415,9 @@ def warn_large_epsilon(epsilon: float) -> None:
         _warn_once()
 
 
-def warn_unreliable_result(care: Sequence[str]) -> None:
-    """Warn of results that will probably be unreliable, with the sentences of a plan."""
-    for sentence in care:
+def warn_unreliable_result(care: Sequence[Note]) -> None:
+    """Warn of results that will probably be unreliable."""
+    for sentence in note_texts(care):
         warnings.warn(sentence, CareWarning, stacklevel=_callers_level())
 
 

@@ -10,6 +10,7 @@ from dpgrain.accounting import Event
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import PLAIN_UNITS
 from dpgrain.words import plan_text as words
+from dpgrain.words.notes import Note
 
 Part = TypeVar("Part", bound=Event)
 Times = Literal["", "bounds", "range", "records", "ranks"]
@@ -50,7 +51,7 @@ class Plan:
         n_users: the stated number of users; None if unknown.
         cells: the public number of cells, or 1 if it is unknown.
         expected: the expected error; None if public numbers do not determine it.
-        care: warnings of unreliable results, shown before the charge.
+        care: warnings of unreliable results, shown before the charge, each a kind and its numbers.
         parts: the parts of the event by name, whose composition it is.
 
     >>> import pyarrow as pa
@@ -66,7 +67,7 @@ class Plan:
     n_users: int | None = None
     cells: int = 1
     expected: Expected | None = None
-    care: tuple[str, ...] = ()
+    care: tuple[Note, ...] = ()
     parts: Mapping[str, Event] = field(default_factory=dict)
 
     @property

@@ -379,7 +379,7 @@ def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:
 
 
 def _from_zero(bounds: Any) -> tuple[float, float]:
-    """Return the range of numbers of records with several owners, which are not negative."""
+    """Return the non-negative range of numbers of records with several owners."""
     stated = checked_bounds(bounds)
     if not isinstance(stated, tuple) or stated[0] < 0:
         raise ParameterError(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from dpgrain.words.notes import note_texts
+
 if TYPE_CHECKING:
     from dpgrain.publishing.release_plan import Expected, Plan
 
@@ -54,7 +56,7 @@ def plan_text(plan: Plan) -> str:
         [
             f"Standard error of the noise: {error}",
             *([f"Shares of the budget: {shares}"] if shares else []),
-            *(f"Warning: {sentence}" for sentence in plan.care),
+            *(f"Warning: {sentence}" for sentence in note_texts(plan.care)),
             plan.guarantee.summary,
             "Full guarantee: print(.guarantee)",
         ]

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._formatting import powers, quantity, quote_user, rounded_up
+from dpgrain.words.notes import note_texts
 
 if TYPE_CHECKING:
     from dpgrain.statistics.release_metadata import Clip, ReleaseMetadata
@@ -17,27 +18,6 @@ _EACH = {
     "holder": "1 for each unit with the item",
     "share": "1/√(items of the unit) for each unit with the item",
     "user": "1 for each user",
-}
-# Warnings, by kind. Kinds are stored in files: none is renamed or gets another meaning.
-_CAUTIONS = {
-    "stated": "{}",
-    "no-number": "no number exceeded the noise: pass bounds= or a larger epsilon=, or check the "
-    "number format (--check)",
-    "no-bound": "the clipping bound is a guess, because noise hid all contributions: pass clip=",
-    "mostly-clipped": "at least {:,.0f}% of all contributions were clipped (95% confidence), so people "
-    "with many records count too little: publish a mean for each user (per_user), or pass a larger "
-    "clip= or epsilon=",
-    "clamped": "values outside of the bounds were clamped (at least {:,.2g}%, 95% "
-    "confidence), so the interval may miss the statistic of all values",
-    "far-numbers": "rare values outside of the chosen range may be a large part of the result, and a "
-    "larger epsilon= hardly shows them: publish quantiles, or pass bounds= that contain all values",
-    "hidden": "no estimate, because no contributions stood out from the noise",
-    "clipping": "clipping may matter: see clipped_share",
-    "no-estimate": "no estimate, because the noise allows almost any value",
-    "no-low": "no lower end, because smaller values may be invisible in the noise",
-    "no-high": "no upper end, because larger values may be invisible in the noise",
-    "few-numbers": "almost no numbers were found ({:,.0f} ± {:,.0f}): ask the curator to check the "
-    "column (--check)",
 }
 # Words for an aggregate of one user's rows, before the column.
 _AGGREGATES = {
@@ -427,9 +407,6 @@ def share_meaning(metadata: ReleaseMetadata) -> str:
 
 def clamping_effect(metadata: ReleaseMetadata, *, brief: bool = False) -> str:
     """Effect of a privately chosen range, or of stated bounds; empty if unknown."""
-    if metadata.statistic.has_edges:
-        # A privately chosen range only places edges; it clamps no values.
-        return ""
     if metadata.beyond is None and (metadata.bounds is not None or metadata.statistic.paired):
         return "share beyond the stated bounds: not estimated"
     limits = metadata.found or metadata.bounds
@@ -507,8 +484,7 @@ def quantity_name(metadata: ReleaseMetadata) -> str:
 
 def warnings(metadata: ReleaseMetadata, reason: str = "") -> str:
     """Warnings for readers of the estimates, and the reason of an empty cell, by its kind."""
-    care = (*metadata.care, *([(reason,)] if reason else []))
-    return "; ".join(_CAUTIONS[str(kind)].format(*numbers) for kind, *numbers in care)
+    return "; ".join(note_texts((*metadata.care, *([(reason,)] if reason else []))))
 
 
 def post_processing(metadata: ReleaseMetadata) -> str:
