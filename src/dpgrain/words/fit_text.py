@@ -261,7 +261,8 @@ def _describe_coefficient(model: LinearModel) -> str:
 
 def describe_model(model: LinearModel) -> str:
     """Describe what the weighted sum of the features of a fitted model predicts."""
-    kind, labels = type(model).__name__, getattr(model, "classes_", ())
+    labels: Any = getattr(model, "classes_", ())
+    kind = type(model).__name__
     if kind == "LogisticRegression" and len(labels) == 2:
         label = shorten(one_line(labels[1]), _LABEL_LENGTH)
         return f"The log-odds of {label!r} are a weighted sum of the features."
