@@ -342,14 +342,14 @@ def _checked_estimate(estimate_clipping: bool, table: Any) -> bool:
 
 def estimates_clipping(wanted: Any, bounds: tuple[float, float] | AutoRange) -> bool:
     """Return True if values outside of stated bounds are to be counted."""
-    wanted = _validate.boolean(estimate_clipping=wanted)
-    if wanted and not isinstance(bounds, tuple):
+    counted: bool = _validate.boolean(estimate_clipping=wanted)
+    if counted and not isinstance(bounds, tuple):
         raise ParameterError(
             "estimate_clipping requires bounds, because a privately chosen range states the share "
             "outside; pass bounds=, or omit estimate_clipping.",
             name="estimate_clipping",
         )
-    return wanted
+    return counted
 
 
 def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:

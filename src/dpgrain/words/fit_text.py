@@ -41,8 +41,21 @@ _EXPECTED_SHARE, _SIGNIFICANCE = 0.5, 3.0
 _LARGE_NORM, _LARGE_SHARE = 5.0, 0.1
 # Maximum number of printed parameters of a minimum.
 _SHOWN = 10
+# Meaning of the sum of features, by estimator.
+_LOSSES = {
+    "LogisticRegression": "The score of a label is a weighted sum of the features; its exponential is "
+    "proportional to the label's probability.",
+    "LinearRegression": "The prediction is a weighted sum of the features.",
+    "HuberRegressor": "The prediction is a weighted sum of the features; errors "
+    "beyond a threshold have a linear loss.",
+    "QuantileRegressor": "A quantile of the target is a weighted sum of the features.",
+    "LinearSVC": "The label is the sign of a weighted sum of the features.",
+    "PoissonRegressor": "The logarithm of the expected count is a weighted sum of the features.",
+}
 # Maximum number of listed labels.
 _MAX_LABELS = 10
+# Maximum number of characters of a label in a sentence.
+_LABEL_LENGTH = 60
 # Maximum share of users without rows of selected labels, before a warning.
 _DROPPED_SHARE = 0.1
 # Maximum share of clipped gradients, before a warning of bias.
@@ -244,6 +257,16 @@ def _describe_coefficient(model: LinearModel) -> str:
     """Describe the effect of a coefficient per change of its feature."""
     step = "1" if getattr(model, "encoding_", None) is None else 'the amount in column "per"'
     return f"A coefficient is the change in {model.adds_to} when its feature increases by {step}."
+
+
+def describe_model(model: LinearModel) -> str:
+    """Describe what the weighted sum of the features of a fitted model predicts."""
+    labels: Any = getattr(model, "classes_", ())
+    kind = type(model).__name__
+    if kind == "LogisticRegression" and len(labels) == 2:
+        label = shorten(one_line(labels[1]), _LABEL_LENGTH)
+        return f"The log-odds of {label!r} are a weighted sum of the features."
+    return _LOSSES[kind]
 
 
 def describe_model_weights(model: LinearModel) -> str:
