@@ -89,11 +89,10 @@ def _found(
     for left, right in neighbours(asked["unit"], asked["relation"]):
         one, two = publishers(left)[name], publishers(right)[name]
         try:
-            _publish(one, asked)
+            with recorded() as first:
+                result = _publish(one, asked)
         except ParameterError:
             return None
-        with recorded() as first:
-            result = _publish(one, asked)
         with replayed(first) as second:
             _publish(two, asked)
         guarantee = getattr(result, "guarantee_", None) or result.guarantee

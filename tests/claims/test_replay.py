@@ -139,7 +139,6 @@ def _differs(
     None where nothing is published.
     """
     mine = change(FIRST[name])
-    _outcome(mine, asked, folder)
     with recorded() as draws:
         first, result = _outcome(mine, asked, folder, pages=pages)
     if result is None:
