@@ -193,7 +193,7 @@ def searched(
     return worst
 
 
-@pytest.mark.slow(cases=4)
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
 @pytest.mark.parametrize("name", UNITS)
 @pytest.mark.proof("search", "Gaussian")
