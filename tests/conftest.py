@@ -32,6 +32,13 @@ with warnings.catch_warnings():
 # The advice to check CSV files has its own test.
 os.environ["DPGRAIN_QUIET"] = "1"
 
+# Tests of how a database is opened and closed.
+_OPENING = (
+    "tests/tables/test_table.py",
+    "tests/tables/engines/test_memory.py",
+    "tests/tables/sources/test_streams.py",
+)
+
 Command: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -136,8 +143,8 @@ def draws(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture(autouse=True)
 def reused_database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use databases again at effort 1, except in tests of tables."""
-    if _level(request.config) == 1 and not request.node.nodeid.startswith("tests/tables/"):
+    """Use databases again at effort 1, except in tests of connections, settings and spilling."""
+    if _level(request.config) == 1 and not request.node.nodeid.startswith(_OPENING):
         monkeypatch.setattr(engine_of_duckdb, "connect", reused_databases.connect)
 
 

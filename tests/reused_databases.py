@@ -1,7 +1,7 @@
 """Databases of DuckDB that the releases of a process use one after the other.
 
 Opening a database takes 20 milliseconds of a processor, half of a small release. Effort 1 opens one
-for releases at the same time, outside tests of tables; all other runs open one per release.
+for releases at the same time; all other runs, and tests of opening, open one per release.
 """
 
 from __future__ import annotations
