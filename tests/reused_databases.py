@@ -35,17 +35,16 @@ class _Used:
         return False
 
     def is_empty(self, folder: str) -> bool:
-        """Whether a release left no attached file or table, and move the spill folder."""
+        """Whether a release left no attached file, and move the spill folder."""
         try:
             # DuckDB refuses if the last release spilled.
             self.database.execute(f"SET temp_directory = '{folder}'")
-            left = self.database.execute(
-                "SELECT (SELECT count(*) FROM duckdb_databases() WHERE NOT internal), "
-                "(SELECT count(*) FROM duckdb_tables())"
-            ).fetchall()
+            left = self.database.execute("SELECT count(*) FROM duckdb_databases()").fetchall()
         except duckdb.Error:
             return False
-        return left == [(1, 0)]
+        # In memory, of the system, and temporary; an engine creates only temporary tables, which end
+        # with their connection.
+        return left == [(3,)]
 
 
 _used: list[_Used] = []
