@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +21,12 @@ _NUMBERS = {"randn", "rand", "normal", "normal_", "standard_normal", "laplace", 
 _GENERATORS = {"default_rng", "PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"}
 # Random bits for other purposes than noise.
 _BITS = {"bits", "random_bits", "randbits", "token_bytes"}
+# A file without any of these words neither draws nor reads, and need not be parsed.
+_WORDS = re.compile(
+    "|".join(
+        ["dpgrain.noise", "open_engine", "add_noise", "words", *_NUMBERS, *_GENERATORS, *_BITS]
+    )
+)
 # Packages of samplers and of the charge.
 _BEHIND = ("noise/", "publishing/")
 # Packages of audits and conformance suites, which open rows and watch draws, and publish nothing.
@@ -39,11 +46,7 @@ def _draws(tree: ast.Module) -> set[str]:
                 found.add(ast.unparse(node))
         if isinstance(node, ast.Call) and _draws_numbers(node):
             found.add(ast.unparse(node.func))
-    names = {
-        ast.unparse(node.func).split(".")[-1]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-    }
+    names = {_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     # Random bits for other purposes produce no numbers, and a release's bits seed no generator.
     if names & _BITS:
         found |= names & _NUMBERS
@@ -54,26 +57,36 @@ def _draws(tree: ast.Module) -> set[str]:
 
 def _draws_numbers(call: ast.Call) -> bool:
     """Whether a call draws numbers without a generator, or seeds a generator with nothing."""
-    name = ast.unparse(call.func)
-    *module, last = name.split(".")
+    last = _name(call.func)
     if last in _GENERATORS:
         return not call.args and not call.keywords
     return (
         last in _NUMBERS
-        and module in (["torch"], ["np", "random"])
+        and ast.unparse(call.func) in (f"torch.{last}", f"np.random.{last}")
         and not any(keyword.arg == "generator" for keyword in call.keywords)
     )
+
+
+def _name(function: ast.expr) -> str:
+    """The last part of the name of a called function."""
+    match function:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
 
 
 @cache
 def _places(source: Path) -> set[str]:
     """Files that draw or read, except behind the gate and without publishing."""
     root = source / "dpgrain"
-    files = {
-        path.relative_to(root).as_posix(): _draws(tree_of(path))
-        for path in modules_of(source).values()
+    files = {path.relative_to(root).as_posix(): path for path in modules_of(source).values()}
+    return {
+        name
+        for name, path in files.items()
+        if not name.startswith(_BEHIND)
+        and _WORDS.search(path.read_text(encoding="utf-8"))
+        and _draws(tree_of(path))
     }
-    return {name for name, found in files.items() if found and not name.startswith(_BEHIND)}
 
 
 def test_rows_and_noise_are_accessed_behind_the_gate() -> None:
