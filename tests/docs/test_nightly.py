@@ -9,7 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -193,52 +193,77 @@ def test_container_has_its_start_command(folder: Path) -> None:
     twice(folder, command, folder / DAY / "pages.csv", **place)
 
 
-def task_of_airflow(begin: str, ds: str) -> dict[str, Any]:
-    """The task's options, as rendered for a run at 3:15 on 2 March.
+class SkipError(Exception):
+    """Stands for AirflowSkipException."""
+
+
+class FailError(Exception):
+    """Stands for AirflowFailException."""
+
+
+def task_of_airflow(begin: str, ds: str, folder: Path) -> tuple[str, Callable[[], None]]:
+    """The day of the task as rendered for a run at 3:15 on 2 March, and what the task does.
 
     Airflow is not here: ``ds`` and the beginning of the interval are as Airflow 2.10 and 3.3 set them.
     """
     made = dict[str, Any]()
-    modules = {
-        name: ModuleType(name)
-        for name in ("airflow", *map("airflow.providers".__add__, ("", ".standard")))
-    }
-    operators, bash = "airflow.providers.standard.operators", ModuleType("bash")
-    modules |= {operators: ModuleType(operators), f"{operators}.bash": bash}
-    bash.BashOperator = lambda **options: made.update(options)  # type: ignore[attr-defined]
-    modules["airflow"].DAG = lambda *_, **__: nullcontext()  # type: ignore[attr-defined]
+    operators = "airflow.providers.standard.operators"
+    names = ("airflow", "airflow.exceptions", "airflow.providers", "airflow.providers.standard")
+    modules = {name: ModuleType(name) for name in (*names, operators, f"{operators}.python")}
+    python: Any = modules[f"{operators}.python"]
+    python.PythonOperator = lambda **options: made.update(options)
+    airflow: Any = modules["airflow"]
+    airflow.DAG = lambda *_, **__: nullcontext()
+    exceptions: Any = modules["airflow.exceptions"]
+    exceptions.AirflowSkipException, exceptions.AirflowFailException = SkipError, FailError
+    text = (NIGHTLY / "airflow_dag.py").read_text()
     with pytest.MonkeyPatch.context() as patched:
         for name, module in modules.items():
             patched.setitem(sys.modules, name, module)
-        exec((NIGHTLY / "airflow_dag.py").read_text(), {})
+        exec(text.replace("/srv/visits", str(folder)), {})
     environment = jinja2.Environment()
     environment.filters["ds"] = lambda at: f"{at:%Y-%m-%d}"
     macros = SimpleNamespace(
         ds_add=lambda day, by: str(date.fromisoformat(day) + timedelta(days=by))
     )
-    rendered = environment.from_string(made["bash_command"]).render(
+    (day,) = made["op_args"]
+    rendered = environment.from_string(day).render(
         ds=ds,
         macros=macros,
         data_interval_start=datetime.fromisoformat(begin),
         data_interval_end=datetime(2026, 3, 2, 3, 15),
     )
-    return {**made, "bash_command": rendered}
+    return rendered, lambda: made["python_callable"](rendered)
 
 
 @pytest.mark.parametrize(
     ("begin", "ds"), [("2026-03-01T03:15", "2026-03-01"), ("2026-03-02T03:15", "2026-03-02")]
 )
-def test_airflow_publishes_the_day_before_the_run(begin: str, ds: str) -> None:
-    task = task_of_airflow(begin, ds)
-    assert f"--where day={DAY} --folder {DAY} " in task["bash_command"]
-    assert "--again" not in task["bash_command"]
-    assert task["skip_on_exit_code"] == 3
+def test_airflow_publishes_the_day_before_the_run(begin: str, ds: str, tmp_path: Path) -> None:
+    assert task_of_airflow(begin, ds, tmp_path)[0] == DAY
+    assert "--again" not in (NIGHTLY / "airflow_dag.py").read_text()
 
 
 @pytest.mark.slow
-def test_the_task_of_airflow_can_be_retried(folder: Path) -> None:
-    command = task_of_airflow(f"{DAY}T03:15", DAY)["bash_command"]
-    twice(folder, command.replace("/srv/visits", str(folder)), folder / DAY / "pages.csv")
+def test_the_task_of_airflow_retries_only_repairable_failures(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    _, publish = task_of_airflow(f"{DAY}T03:15", DAY, folder)
+    (folder / "visits").rename(folder / "late")
+    with pytest.raises(subprocess.CalledProcessError) as told:
+        publish()
+    assert told.value.returncode == 1
+    (folder / "late").rename(folder / "visits")
+    publish()
+    with pytest.raises(SkipError):
+        publish()
+    (folder / DAY / "pages.csv").unlink()
+    with pytest.raises(FailError):
+        publish()
+    (folder / "releases.toml").write_text("[table", encoding="utf-8")
+    with pytest.raises(FailError):
+        publish()
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import dpgrain as dg
+from dpgrain._files import reject_locked
 from dpgrain._formatting import percent, quantity
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
@@ -154,6 +155,7 @@ def _dry_run(plan: dg.PlannedReleases, ledger: dg.Ledger | None, *, again: bool)
             f"Promise: {promise}. At least {percent(left, up=False)} remains; these releases need "
             f"at most {percent(taken)}."
         )
+    reject_locked(plan.file.folder, plan.file.path.name)
     if ledger is not None:
         with running.note_missing_outputs(plan):
             ledger.rehearse(*plan.guarantees, mark=plan.mark, again=again)

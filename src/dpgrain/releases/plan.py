@@ -52,6 +52,7 @@ class PlannedRelease:
         guarantee: its guarantee.
         expected: the expected error; None if public numbers do not determine it.
         care: warnings of unreliable results.
+        cells: the public number of groups; 1 if it is unknown.
     """
 
     entry: ReleaseEntry
@@ -60,6 +61,7 @@ class PlannedRelease:
     guarantee: Guarantee
     expected: Expected | None
     care: tuple[str, ...] = ()
+    cells: int = 1
 
 
 @dataclass(frozen=True)
@@ -430,4 +432,6 @@ class _Budgeted:
 def _release(file: File, entry: ReleaseEntry, epsilon: float, delta: float) -> PlannedRelease:
     """Return a release with the guarantee of its plan."""
     plan = file.query(entry, epsilon, delta).plan
-    return PlannedRelease(entry, epsilon, delta, plan.guarantee, plan.expected, plan.care)
+    return PlannedRelease(
+        entry, epsilon, delta, plan.guarantee, plan.expected, plan.care, plan.cells
+    )
