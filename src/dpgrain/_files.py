@@ -43,11 +43,7 @@ _Known: TypeAlias = Path | tuple[int, int]
 
 
 def exists(path: Path) -> bool:
-    """Return whether a file or folder exists; False if the name is too long for the system.
-
-    >>> exists(Path(".")), exists(Path("x" * 5000))
-    (True, False)
-    """
+    """Return whether a file or folder exists; False if the name is too long."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -99,12 +95,10 @@ def check_page(path: str | Path | None, *, name: str = "path") -> None:
 
 @contextmanager
 def atomic_write(path: Path, *, promise: Mapping[str, Any] | None = None) -> Iterator[Path]:
-    """Yield a temporary path; its file replaces ``path`` when the block ends without an error.
+    """Yield a temporary path; its file replaces ``path`` when the block succeeds.
 
-    ``promise`` is written to a guarantee file with the hash of the numbers. If the process is
-    killed, the guarantee file never belongs to other numbers: both files are flushed under
-    temporary names first, the old guarantee is removed before the old numbers, and the new
-    guarantee is renamed before the new numbers.
+    If the process is killed, the guarantee file never belongs to other numbers: the old guarantee is
+    removed before the old numbers, and the new one, flushed, renamed before the new numbers.
     """
     _require_file(path)
     with _writing(path), ExitStack() as stack:
@@ -385,10 +379,7 @@ def _used_twice(path: Path) -> ParameterError:
 
 
 def data_folder(*names: str, stated: Path | None = None) -> Path:
-    """Return the folder of public tables, from the environment variable ``DPGRAIN_DATA``.
-
-    No other folder is searched.
-    """
+    """Return the folder of public tables, only from the variable ``DPGRAIN_DATA``."""
     variable = os.environ.get("DPGRAIN_DATA")
     if stated is None and not variable:
         tables = ", ".join(names) or "the public tables"

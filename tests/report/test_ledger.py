@@ -80,7 +80,7 @@ def test_use_beyond_the_stated_windows_is_reported(ledger: dg.Ledger, tmp_path: 
     later = Span("date", side.values.low)  # type: ignore[union-attr]
     ledger.charge(cases.of_days(100.0, Region((Side("day", later),))))
     page = page_of(ledger, tmp_path)
-    more = re.escape(sentence) + r" and at most 0\.18\d*% for day from 2026-01-03\."
+    more = re.escape(sentence) + r" and at most 0\.19\d*% for day from 2026-01-03\."
     assert re.search(more, page)
 
 

@@ -310,7 +310,6 @@ class SelectQuery(Query[Choice]):
                 Fact("record-losses", (self.lower, self.lower + self.bound)),
                 *self.mechanism.facts,
             ),
-            private=True,
             users=self.whose.users,
             elements=self.whose.elements,
         )
@@ -399,18 +398,14 @@ class _SingleChoice:
 
 @dataclass(frozen=True)
 class _RepeatedChoice:
-    """Plan to evaluate randomly drawn candidates with noise, and choose the best.
-
-    ``evaluation`` is None for the mean with Laplace noise; ``counted`` is True if units are counted
-    along with their losses.
-    """
+    """Plan to evaluate randomly drawn candidates with noise, and choose the best."""
 
     event: SelectBest
     one: Laplace | ApproximateDP
     count: int
     epsilon: float
-    evaluation: Evaluation | None
-    counted: bool = False
+    evaluation: Evaluation | None  # None for the mean with Laplace noise
+    counted: bool = False  # units are counted along with their losses
 
     @property
     def parts(self) -> dict[str, Event]:
@@ -546,11 +541,9 @@ def _plan_repeated_choice(
 
 
 def _unit_contribution(level: Level, n_users: int | None, score: bool) -> Contribution:
-    """Return the contribution of each unit: its loss in [0, 1] and, if needed, 1 − loss.
-
-    Their l1 norm is 1, so the number of units is free if a unit is removed. Replacing a unit
-    changes both by 2 in total.
-    """
+    """Return the contribution of a unit: its loss in [0, 1] and, if needed, 1 − loss."""
+    # Their l1 norm is 1, so the number of units is free if a unit is removed. Replacing a unit
+    # changes both by 2 in total.
     counted = score and n_users is None
     return Contribution(level, "shared", "nonnegative" if counted else "one", "l1")
 

@@ -28,15 +28,14 @@ from dpgrain.releases.table_options import sides_of
 if TYPE_CHECKING:
     from dpgrain.releases import run as running
     from dpgrain.tables.engines import check as checking
-    from dpgrain.words import fit_text, mean_text, quantities
+    from dpgrain.words import fit_text, mean_text, notes, quantities
     from dpgrain.words import release_text as formatting
 else:
     checking = lazy_import("dpgrain.tables.engines.check")
     formatting = lazy_import("dpgrain.words.release_text")
-    fit_text, mean_text = (
-        lazy_import("dpgrain.words.fit_text"),
-        lazy_import("dpgrain.words.mean_text"),
-    )
+    fit_text = lazy_import("dpgrain.words.fit_text")
+    mean_text = lazy_import("dpgrain.words.mean_text")
+    notes = lazy_import("dpgrain.words.notes")
     quantities = lazy_import("dpgrain.words.quantities")
     running = lazy_import("dpgrain.releases.run")
 
@@ -190,7 +189,7 @@ def _plan_as_json(plan: dg.PlannedReleases) -> list[dict[str, Any]]:
             "epsilon": each.guarantee.epsilon(),
             "delta": each.guarantee.delta,
             "error": None if each.expected is None else str(each.expected),
-            "care": list(each.care),
+            "care": list(notes.note_texts(each.care)),
         }
         for each in plan.releases
     ]

@@ -173,10 +173,7 @@ class StatisticOptions(PublishingOptions, PerUserOptions):
     def protected(
         self, table: dg.UserTable, keys: Sequence[str], missing: Sequence[str] = ()
     ) -> Unit:
-        """Return the privacy unit; ``--element`` is a column, or a file with the cells of keys.
-
-        ``missing`` are other options that the error about a missing unit names.
-        """
+        """Return the privacy unit; ``--element`` is a column or a file of cells."""
         if self.user is None:
             missing = [*missing, "--user COLUMN, unless you protect records"]
         level = level_of(self.unit, self.element, self.max_elements, missing)

@@ -244,9 +244,6 @@ def objects(cells: Any) -> NDArray[Any]:
     """Return an array with the cells as objects; a list among them is one cell.
 
     NumPy would convert booleans to text if other cells are text, and pad all text to the longest.
-
-    >>> objects([True, "a", [1, 2]]).tolist()
-    [True, 'a', [1, 2]]
     """
     out = np.empty(len(cells), dtype=object)
     for place, cell in enumerate(cells):
@@ -255,7 +252,7 @@ def objects(cells: Any) -> NDArray[Any]:
 
 
 def is_distributed(rows: Any) -> bool:
-    """Return whether rows are on a cluster, without loading its library.
+    """Return True if rows are on a cluster, without loading its library.
 
     Rows on a cluster are a Spark frame, or an object with the attribute ``distributed = True``.
 

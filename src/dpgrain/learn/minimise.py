@@ -77,6 +77,7 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import compose, present
 from dpgrain.units import Relation, Unit, User
 from dpgrain.words.fit_text import describe_step, describe_weights, ended_text
+from dpgrain.words.notes import Note
 
 if TYPE_CHECKING:
     from dpgrain.learn import distributed
@@ -407,7 +408,7 @@ class MinimumQuery(Query[Minimum]):
     def plan(self) -> Plan:
         """The noise of all rounds, and of the number of users where it is not stated."""
         facts: tuple[Fact, ...]
-        roster, care = self.roster, tuple[str, ...]()
+        roster, care = self.roster, tuple[Note, ...]()
         if isinstance(self.solver, Recipe):
             parts, facts = {"rounds": self.program.event}, self.program.facts
             care = self.program.care(len(self.start))
@@ -427,7 +428,6 @@ class MinimumQuery(Query[Minimum]):
             self.promise,
             compose(parts),
             (*roster.facts, *facts),
-            private=True,
             users=self.rows.users,
             elements=self.rows.elements,
         )

@@ -179,16 +179,11 @@ def _trained(model: LinearModel) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class _Limits:
-    """The noise of a fit and its lower bounds, in clipping bounds.
+    """The noise of a fit and its lower bounds, in clipping bounds."""
 
-    Args:
-        users: the public number of users.
-        noise: the rms noise of the mean of all rounds' gradients.
-        rows: records per user, order of the lower bound, least error, and noise ÷ least error.
-    """
-
-    users: str
-    noise: str
+    users: str  # public number
+    noise: str  # rms noise of the mean of all rounds' gradients
+    # Records per user, order of the lower bound, least error, and noise ÷ least error.
     rows: list[tuple[str, str, str, str]]
 
 

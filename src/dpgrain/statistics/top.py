@@ -146,7 +146,7 @@ def top(
     query = TopQuery.of(
         TOP, table, item, promise=promise, clip=clip,
         noise="laplace" if laplace else "gaussian", domain=domain,
-        max_items=_MAX_ITEMS if max_items is None else max_items, indicator=True, k=k,
+        max_items=_MAX_ITEMS if max_items is None else max_items, k=k,
         random_state=random_state, progress=progress,
     )  # fmt: skip
     if not query.keys:

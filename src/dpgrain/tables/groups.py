@@ -22,11 +22,7 @@ from dpgrain.tables.engines.kernel import KeyLayout
 
 @dataclass(frozen=True)
 class Groups:
-    """Keys of groups: items, pairs of an item and a month, or the one group of everything.
-
-    >>> Groups.product(("shop", "year"), [pa.array(["a", "b"]), pa.array([2024])]).size
-    2
-    """
+    """Keys of groups: items, pairs of an item and a month, or one group of everything."""
 
     # The key columns, none for the group of everything.
     names: tuple[str, ...]
@@ -178,8 +174,8 @@ class Dictionary:
 def public_order(groups: Groups, cells: GroupCells, digests: Digests) -> IntArray:
     """Return the indices of the groups with a cell, (V,), in the order of all engines.
 
-    The order compares hashes of the names of cells and keys, a public function of each group: a
-    bound on contributions must not make one group's selection depend on other groups.
+    It compares hashes of the names of cells and keys, a public function of each group: a bound on
+    contributions must not make one group's selection depend on other groups.
     """
     included = np.flatnonzero(cells.codes >= 0)
     codes = cells.codes[included]

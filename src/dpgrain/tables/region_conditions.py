@@ -59,7 +59,7 @@ class TableColumns(Protocol):
         """Raise unless the column has a key type."""
 
     def is_integer(self, column: str) -> bool:
-        """Return whether keys of this column are integers."""
+        """Return True if keys of this column are integers."""
 
     def read_as(self, column: str) -> str:
         """Return the type that a column is read as."""

@@ -65,15 +65,10 @@ class Present:
 
 @dataclass(frozen=True)
 class OfAllGroups:
-    """The additions of another split to one set of coordinates, for records of any group.
-
-    Args:
-        split: the other split.
-        item_bits: number of bits of a coordinate in the keys.
-    """
+    """Additions of another split to one set of coordinates, for records of any group."""
 
     split: Split
-    item_bits: int
+    item_bits: int  # bits of a coordinate in the keys
 
     @property
     def corners(self) -> int:

@@ -33,7 +33,7 @@ def has_grouped_products(tensor: Any) -> bool:
 
 
 def buffer_bytes(tensor: Any) -> int:
-    """Return the maximum size of the gradients of all blocks: a quarter of a GPU's memory.
+    """Return the maximum size of all blocks' gradients: a quarter of a GPU's memory.
 
     On a CPU it is 0, because sums without these gradients are faster.
     """

@@ -336,11 +336,9 @@ def run_per_record(
     records: int,
     recording: Recording,
 ) -> tuple[Any, list[Any], PerRecordMode]:
-    """Call a network with each record as a batch of one.
+    """Return a network's outputs, which of them belong to records, and the pass.
 
-    Returns:
-        the outputs of the network, in which tensors of records are plain (records, …) tensors; for
-        each leaf, whether it belongs to records; and the pass.
+    The network is called with each record as a batch of one; outputs are (records, …) tensors.
     """
     leaves, form = tree_flatten(inputs)
     own = [leaf for leaf, is_rows in zip(leaves, are_rows, strict=True) if is_rows]

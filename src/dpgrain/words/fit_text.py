@@ -14,6 +14,7 @@ import numpy as np
 
 from dpgrain._formatting import align_columns, one_line, sentence, shorten
 from dpgrain.units import Element, Record, Unit
+from dpgrain.words.notes import note_text
 
 if TYPE_CHECKING:
     from dpgrain.gradients.norms import NormHistogram
@@ -25,8 +26,6 @@ COVERAGE = (
     "95% intervals cover the noise and the sampling of users, but not an error of the model. They "
     "include an estimate of the bias of clipping, if the bound was chosen privately."
 )
-#: Message instead of intervals, before the reasons.
-NO_INTERVALS = "there are no intervals"
 _CORRECTED = (
     "Corrected average of the rounds, the centre of the interval; predictions use the value."
 )
@@ -71,18 +70,14 @@ class Coefficient:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """All coefficients of a model, label by label, including intercepts.
-
-    ``unsure`` is the reason for missing intervals; empty if the fit reserved budget for them.
-    ``explanations`` are by name, and ``clipping`` is the sentence on clipping.
-    """
+    """All coefficients of a model, label by label, including intercepts."""
 
     rows: tuple[Coefficient, ...]
     intervals: bool
-    unsure: str = ""
+    unsure: str = ""  # reason for missing intervals; empty if the fit reserved budget for them
     cautions: tuple[str, ...] = ()
-    explanations: Mapping[str, str] = field(default_factory=dict)
-    clipping: str = ""
+    explanations: Mapping[str, str] = field(default_factory=dict)  # by name
+    clipping: str = ""  # sentence on clipping
 
     @property
     def headings(self) -> tuple[str, ...]:
@@ -150,7 +145,7 @@ def coefficients(model: LinearModel) -> Coefficients:
         ends = np.column_stack([intervals.estimate, intervals.low, intervals.high]).tolist()
         explanations = {**explanations, "corrected": _CORRECTED, "Intervals": COVERAGE}
     elif intervals is not None:
-        cautions = (*cautions, f"{NO_INTERVALS}: {intervals.doubt}.")
+        cautions = (*cautions, no_intervals(intervals.doubt))
     rows = tuple(
         Coefficient(name, value, *own, intercept=intercept, per=step)
         for name, value, own, intercept, step in zip(
@@ -288,11 +283,7 @@ def _describe_model_step(model: LinearModel) -> str:
 
 
 def describe_population(unit: Unit) -> str:
-    """Describe the average unit of a fit's coefficients.
-
-    >>> describe_population(Record())
-    'Every record has the same weight: the coefficients describe the average record.'
-    """
+    """Describe the average unit of a fit's coefficients."""
     if isinstance(unit, Record):
         return "Every record has the same weight: the coefficients describe the average record."
     if isinstance(unit, Element) or unit.max_elements is not None:
@@ -399,30 +390,9 @@ def _scale_warning(model: LinearModel, norms: Sequence[NormHistogram]) -> tuple[
     return ()
 
 
-def start_warning(noise: float, dimension: int, largest: float, ratio: float) -> str:
-    """Warn if noise exceeds ``ratio`` times the mean gradient of isotropic records; else empty.
-
-    ``noise`` is the standard deviation of a coordinate of the mean of all gradients, and
-    ``largest`` the largest norm of a gradient. Records of isotropic features have a mean gradient
-    of norm at most ``largest``/√d, because E|⟨x, v⟩| ≤ ‖x‖/√d.
-    """
-    total, signal = noise * math.sqrt(dimension), largest / math.sqrt(dimension)
-    if total <= ratio * signal:
-        return ""
-    return (
-        f"the fit will probably not improve on its start: the noise of all rounds together has norm "
-        f"{total:.2g}, and the mean gradient of {dimension} independent features has norm "
-        f"{signal:.2g} at most; use more users, a larger epsilon, fewer features"
-    )
-
-
-def slope_warning(clip: float, slope: float) -> str:
-    """Return the warning of a clipping bound of at most half of the largest slope of a loss."""
-    return (
-        f"clip = {clip:g} is at most half of the largest slope of the loss, {slope:g}: only the "
-        "direction of the gradients of users with few records matters, which biases coefficients "
-        "for any number of users. Omit clip to choose it privately."
-    )
+def no_intervals(doubt: str) -> str:
+    """Describe why a fit has no intervals, by the kind of the reason."""
+    return f"there are no intervals: {note_text((doubt,))}."
 
 
 def ended_text(history: History) -> str:

@@ -18,22 +18,15 @@ _TEXT_LETTERS = 500
 
 @dataclass(frozen=True)
 class Wording:
-    """Wording for a release.
+    """Wording for a release."""
 
-    Args:
-        name: the words before its subject: "mean of".
-        of: the subject: a column, or a few words.
-        noun: the word for a group, in the singular.
-        plural: True if the name has no article.
-    """
-
-    name: str
-    of: str
+    name: str  # words before its subject: "mean of"
+    of: str  # its subject: a column, or a few words
     by: str
     lead: str
-    noun: str
+    noun: str  # for a group, in the singular
     heads: tuple[str, ...]
-    plural: bool = False
+    plural: bool = False  # the name has no article
 
 
 def release_wording(release: Release) -> Wording:

@@ -148,10 +148,8 @@ def shown(release: Release, count: int) -> IntArray:
 
 
 def ranking(release: Release) -> FloatArray:
-    """Return the numbers by which rows are ranked: for ratios their counts.
-
-    The largest and smallest means are those with the most noise.
-    """
+    """Return the numbers by which rows are ranked: for ratios their counts."""
+    # The largest and smallest means are those with the most noise.
     return release.more["count"] if _is_ranked_by_count(release) else release.estimate
 
 
@@ -190,11 +188,7 @@ def _key_order(release: Release) -> IntArray | None:
 
 
 def has_order(keys: Sequence[Any]) -> bool:
-    """Return True if keys are integers without large gaps, such as ages or hours.
-
-    >>> has_order([18, 19, 20, 22]), has_order([7, 4096]), has_order(["a"]), has_order([3])
-    (True, False, False, False)
-    """
+    """Return True if keys are integers without large gaps, such as ages or hours."""
     known = set(keys)
     if len(known) < 2 or not all(type(key) is int for key in known):
         return False
@@ -215,11 +209,9 @@ def _lower_end(key: Any) -> float | None:
 
 
 def rounded(release: Release, table: pa.Table) -> pa.Table:
-    """Return the table of a release with numbers rounded to two digits of their error.
-
-    Lower ends and bounds are rounded down, upper ends, errors and shares up. Estimates that were
-    made to add up keep all digits.
-    """
+    """Return the table of a release with numbers rounded to two digits of their error."""
+    # Lower ends and bounds are rounded down, upper ends, errors and shares up. Estimates that were
+    # made to add up keep all digits.
     errors = dict.fromkeys(("estimate", "std_error", "low", "high", "at_least"), "std_error")
     errors |= dict.fromkeys(_COUNTS, "count_error")
     decimals = {
@@ -385,10 +377,7 @@ def _title(release: Release) -> str:
 
 
 def notes(release: Release) -> list[str]:
-    """Return at most two notes on this release: the quantity of the intervals, and warnings.
-
-    They fit in four lines. Facts that are true of every release are in :func:`explanation`.
-    """
+    """Return at most two notes (four lines): quantity of the intervals, warnings."""
     metadata = release.metadata
     if not len(release):
         return [

@@ -48,9 +48,8 @@ _lookups = itertools.count()
 class DuckDB:
     """Private DuckDB connection for one release, with safe settings.
 
-    Spilled data are stored in a folder that only the current user can read and that is removed at
-    the end. They are encrypted with DuckDB's built-in cryptography, whose random keys are not
-    guaranteed to be secure. No extension is installed or loaded.
+    Spilled data are in a folder of the current user, deleted at the end. Their encryption uses
+    random keys that DuckDB does not guarantee to be secure. No extension is installed or loaded.
     """
 
     def __init__(self, table: TableRows) -> None:
@@ -103,10 +102,7 @@ class DuckDB:
         self._spill.remove()
 
     def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
-        """Return the distinct groups of users' rows; private.
-
-        Rows without a finite number in the column ``value`` are dropped.
-        """
+        """Return the distinct groups of users' rows with a finite ``value``; private."""
         step("finding groups")
         columns = [f"{self._valid_key(key)} AS k{i}" for i, key in enumerate(keys)]
         valid = self._valid_rows(keys, value)
@@ -170,10 +166,7 @@ class DuckDB:
         return words
 
     def _encode_cells(self, column: str, keys: Sequence[str]) -> int:
-        """Number the cells of a column in a public order, with 0 for null; return their number.
-
-        Columns in ``keys`` are read later and may be fetched together with it.
-        """
+        """Number a column's cells in a public order, 0 for null; return their number."""
         key = self._key(column)
         with translate_errors(self.table.source.name):
             self._fetch(self._with_counts([*keys, column]))

@@ -57,7 +57,7 @@ class UserShare:
     part: int = 0
 
     def contains(self, users: IntArray) -> BoolArray:
-        """Return whether each user code belongs to the share, (n,)."""
+        """Return a mask of the user codes that belong to the share, (n,)."""
         mixed = users.copy()
         for shift in MIXING:
             mixed ^= users >> shift
@@ -65,7 +65,7 @@ class UserShare:
         return np.asarray(mixed == self.part)
 
     def contains_keys(self, keys: IntArray, shift: int) -> BoolArray:
-        """Return whether the user of each key belongs to the share, (n,)."""
+        """Return a mask of the keys of users in the share, (n,)."""
         return self.contains(keys >> shift)
 
     def halves(self) -> tuple[UserShare, UserShare]:
@@ -84,17 +84,11 @@ class Scan(Protocol):
 
 @dataclass(frozen=True)
 class CoordinateFilter:
-    """Select sorted keys of some coordinates and recode them.
+    """Select sorted keys of some coordinates and recode them."""
 
-    Args:
-        codes: (V,) the new code of each coordinate, in the same order; −1 for dropped coordinates.
-        old: the number of bits of a key below the user code.
-        new: the number of bits of a new key below the user code.
-    """
-
-    codes: NDArray[np.int32]
-    old: int
-    new: int
+    codes: NDArray[np.int32]  # (V,) new code of each coordinate, in the same order; −1 to drop it
+    old: int  # bits of a key below the user code
+    new: int  # bits of a new key below the user code
 
     def __call__(self, chunk: Chunk) -> Chunk:
         """Return the new keys of a chunk, still sorted, and their totals."""
@@ -115,14 +109,8 @@ class KeyBatch(Protocol):
 class Feed:
     """Sorted keys of whole users in batches, which can be iterated several times.
 
-    Args:
-        user_shift: number of bits of a key below the user code.
-        capacity: max keys in memory (a quarter of that with totals).
-        threads: number of threads that run the kernel.
-        counted: max keys without totals in buckets; None for the capacity.
-        call: keys per kernel call, unless one user has more.
-        sums: max numbers in the accumulators of all threads, if there is more than one.
-        users: upper bound on user codes if keys have no totals; None if unknown.
+    ``capacity``, ``counted`` and ``call`` limit keys in memory, keys without totals in buckets, and
+    keys per kernel call; ``sums`` limits the numbers in all threads' accumulators.
     """
 
     def __init__(
@@ -168,11 +156,7 @@ class Feed:
         return self._cached is not None
 
     def narrowed(self, codes: IntArray, shift: int) -> Feed | None:
-        """Return a feed of some coordinates of the same users; None if keys are not cached.
-
-        Keys must consist of user and coordinate only; ``codes`` (V,) are those of
-        :class:`CoordinateFilter`.
-        """
+        """Return a feed of some coordinates of these users; None if keys are not cached."""
         if not self.is_cached:
             return None
         feed = copy.copy(self)
@@ -483,10 +467,7 @@ def _merge_buckets(buckets: Buckets) -> tuple[IntArray, FloatArray]:
 
 
 def _dense_totals(keys: IntArray, totals: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Merge equal keys without sorting if there are fewer possible keys than keys.
-
-    Totals are integers, so the order of additions below the saturation does not matter.
-    """
+    """Merge equal keys without sorting if there are fewer possible keys than keys."""
     low, high = (keys.min(), keys.max()) if keys.size else (0, 0)
     if high - low >= keys.size:
         return keys, totals

@@ -75,19 +75,13 @@ _TYPE_NAMES = {
 
 @dataclass(frozen=True)
 class TypedSql:
-    """Part of an expression, with its type and its SQL.
+    """Part of an expression, with its type and its SQL."""
 
-    Args:
-        kind: the type; the SQL of times is in microseconds since 1970.
-        values: all possible values in order, if they are public and few.
-        finite: False for numbers that may be NaN or infinite; they are null when used.
-    """
-
-    kind: str
+    kind: str  # times have SQL in microseconds since 1970
     sql: str
     constant: bool | int | float | str | None = None
-    values: tuple[Any, ...] | None = None
-    finite: bool = True
+    values: tuple[Any, ...] | None = None  # all possible values in order, if public and few
+    finite: bool = True  # False for numbers that may be NaN or infinite; null when used
 
     @property
     def finite_sql(self) -> str:
@@ -102,23 +96,14 @@ class TypedSql:
 
 @dataclass(frozen=True)
 class Translator:
-    """Translator of one expression to SQL.
-
-    Args:
-        clocks: (time column, zone) pairs that the expression reads; filled by the translation.
-    """
+    """Translator of one expression to SQL; ``clocks`` collects (time, zone) pairs."""
 
     kinds: Mapping[str, str]
     text: str
     clocks: dict[tuple[str, str], None] = field(default_factory=dict)
 
     def translate(self, node: Node) -> TypedSql:
-        """Return the SQL and type of a part.
-
-        >>> from dpgrain.tables.expression import parsed
-        >>> Translator({"a": "INTEGER"}, "a * 2").translate(parsed("a * 2")).kind
-        'BIGINT'
-        """
+        """Return the SQL and type of a part."""
         if isinstance(node, ConstantNode):
             return self._constant(node)
         if isinstance(node, ColumnNode):
@@ -455,8 +440,8 @@ def _either_value(
 ) -> TypedSql:
     """Return one of two values of a common type.
 
-    ``sql`` is a function and not a template, because text of the caller could contain
-    placeholders, and their replacements would be read as SQL.
+    ``sql`` is a function and not a template, because text of the caller could contain placeholders,
+    and their replacements would be read as SQL.
     """
     one, other = _common_type(translator, node, parts)
     kinds = {part.kind for part in parts}

@@ -31,11 +31,7 @@ def require_names(names: Iterable[str], source: str) -> None:
 
 
 def column_hint(column: str, names: Sequence[str]) -> str:
-    """Return a hint about a missing column: similar names, or the delimiter to pass.
-
-    >>> column_hint("paid", ["who;paid"])
-    "its one column 'who;paid' looks like several: pass delimiter=';' in dg.read or --delimiter ';'"
-    """
+    """Return a hint about a missing column: similar names, or the delimiter to pass."""
     if len(names) == 1 and (remedy := delimiter_hint(names[0])):
         return f"its one column {shorten(names[0], COLUMN_LETTERS)!r} looks like several: {remedy}"
     return suggest_columns(column, names)

@@ -90,28 +90,17 @@ def _read_bytes(path: str) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class MalformedLines:
-    """Lines of a file that DuckDB would misread.
+    """Lines of a file that DuckDB would misread."""
 
-    Args:
-        long_rows: first byte of each row longer than :data:`MAX_ROW_BYTES`, and of the next row.
-        irregular_quotes: True if some quotes are not regular.
-    """
-
-    long_rows: tuple[tuple[int, int], ...] = ()
-    irregular_quotes: bool = False
+    long_rows: tuple[tuple[int, int], ...] = ()  # (first byte, first byte of the next row)
+    irregular_quotes: bool = False  # some quotes are not regular
 
     def __bool__(self) -> bool:
         return bool(self.long_rows) or self.irregular_quotes
 
 
 def find_malformed(pieces: Iterable[bytes], delimiter: str) -> MalformedLines:
-    r"""Find long rows and irregular quotes in the pieces of a file.
-
-    >>> find_malformed([b"who,item\n1,", b'"' + b"2,a\n" * MAX_ROW_BYTES, b'"\n3,a\n'], ",")
-    MalformedLines(long_rows=((9, 33554446),), irregular_quotes=False)
-    >>> find_malformed([b'who,item\n1,5" disk\n'], ",")
-    MalformedLines(long_rows=(), irregular_quotes=True)
-    """
+    """Find long rows and irregular quotes in the pieces of a file."""
     long_rows: list[tuple[int, int]] = []
     splitter = RowSplitter(delimiter)
     start = read = 0
@@ -129,11 +118,7 @@ def find_malformed(pieces: Iterable[bytes], delimiter: str) -> MalformedLines:
 
 
 def drop_spans(pieces: Iterable[bytes], spans: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-    """Yield the bytes of a file without some spans in ascending order.
-
-    >>> b"".join(drop_spans([b"abc", b"def", b"ghi"], [(1, 2), (4, 8)]))
-    b'acdi'
-    """
+    """Yield the bytes of a file without some spans in ascending order."""
     read = 0
     for piece in pieces:
         at = 0
@@ -151,12 +136,6 @@ class QuoteNormalizer:
 
     A value with an ordinary quote is enclosed in quotes. A row with characters after the quotes of
     a value, or with an unclosed quote, is ambiguous and dropped.
-
-    >>> normalizer = QuoteNormalizer(",")
-    >>> b"".join(normalizer.rows([b'1,5" disk\n2,"a"b\n3,"c"\n']))
-    b'1,"5"" disk"\n3,"c"\n'
-    >>> normalizer.dropped
-    1
     """
 
     def __init__(self, delimiter: str) -> None:

@@ -19,18 +19,14 @@ _FIRST = -9_223_372_022_400_000_000 + 3 * 24 * 60 * 60 * 10**6
 
 @dataclass(frozen=True)
 class DayColumnSource(SourceWrapper):
-    """The rows of a source with the day of a timestamp as an additional column.
-
-    Args:
-        zone: time zone; empty for timestamps without a zone.
-    """
+    """The rows of a source with the day of a timestamp as an additional column."""
 
     row_wise = True
 
     source: RowSource
     column: str
     of: str
-    zone: str = ""
+    zone: str = ""  # empty for timestamps without a zone
 
     def columns(self) -> dict[str, str]:
         """Return column name → type."""

@@ -20,15 +20,11 @@ _DIGEST = quoted("\x1fdigest")
 
 @dataclass(frozen=True, eq=False)
 class DistinctRows(SourceWrapper):
-    """The first row for each value of some columns, or rows that differ in a column.
-
-    Args:
-        keys: the columns with the user's; empty for all columns.
-    """
+    """The first row for each value of some columns, or rows that differ in a column."""
 
     source: RowSource
     kinds: Mapping[str, str]
-    keys: tuple[str, ...]
+    keys: tuple[str, ...]  # with the user's; empty for all columns
 
     @property
     def counts_duplicates(self) -> bool:

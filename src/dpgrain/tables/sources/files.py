@@ -49,14 +49,10 @@ class FileCache(Generic[Fact]):
 
 @dataclass(frozen=True)
 class FileSource(ABC):
-    """Files of one type; columns from folder names are text, and give way to columns of the files.
-
-    Args:
-        partitions: the columns that folder names add to each file; none if empty.
-    """
+    """Files of one type; columns from folder names are text, and files' columns win."""
 
     paths: tuple[str, ...]
-    partitions: tuple[Partition, ...] = ()
+    partitions: tuple[Partition, ...] = ()  # columns that folder names add to each file
 
     @property
     def name(self) -> str:
@@ -140,11 +136,11 @@ class FileSource(ABC):
         return select_from(rows, {**read, **added})
 
     def _hides_file_column(self, path: str) -> bool:
-        """Return whether a column of a file hides DuckDB's column of the file's index."""
+        """Return True if a column of a file hides DuckDB's column of the file's index."""
         return _FILE_COLUMN in map(str.casefold, self._file_columns(path))
 
     def _duckdb_reads_folders(self, files: Mapping[str, str]) -> bool:  # noqa: ARG002
-        """Return whether DuckDB reads the same columns from the folder names of these files."""
+        """Return True if DuckDB reads the same columns from these files' folder names."""
         return False
 
     @abstractmethod
@@ -159,10 +155,7 @@ class FileSource(ABC):
     def _open_files(
         self, connection: duckdb.DuckDBPyConnection, columns: Mapping[str, str], schemas: Schemas
     ) -> dict[str, tuple[str, dict[str, str]]]:
-        """Return file → the file or a copy in the spill folder, and column → SQL there.
-
-        `columns` is column → type to read it as, including columns from folder names.
-        """
+        """Return file → the file or a copy in the spill folder, and column → SQL there."""
 
     @abstractmethod
     def _reader(self, files: Sequence[str], *, folders: bool) -> str:

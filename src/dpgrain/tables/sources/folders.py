@@ -73,11 +73,7 @@ class FileList:
 
 
 def read_partition(path: PurePath, root: PurePath) -> Partition:
-    """Return the columns from the names of the folders between a root, excluded, and a file.
-
-    >>> read_partition(PurePath("lake/year=2025/topic=a%2Fb/rows.parquet"), PurePath("lake"))
-    (('year', '2025'), ('topic', 'a/b'))
-    """
+    """Return the columns from the names of the folders between a root and a file."""
     between = path.parent.parts[len(root.parts) :]
     parted = (name.partition("=") for name in between)
     return tuple(
@@ -86,13 +82,7 @@ def read_partition(path: PurePath, root: PurePath) -> Partition:
 
 
 def matches_duckdb(path: str, partition: Partition) -> bool:
-    """Return whether DuckDB, which reads all folder names of a path, reads the same columns.
-
-    >>> matches_duckdb("lake/year=2025/rows.parquet", (("year", "2025"),))
-    True
-    >>> matches_duckdb("user=ann/lake/year=2025/rows.parquet", (("year", "2025"),))
-    False
-    """
+    """Return True if DuckDB, which reads all folder names, reads the same columns."""
     names = [name for name in PurePath(path).parent.parts if "=" in name]
     return len(names) == len(partition) and all(
         _PLAIN.fullmatch(name) and (value is not None or name.endswith(f"={_NULL}"))
@@ -173,11 +163,7 @@ def _below(folder: str) -> list[str]:
 
 
 def is_data_file(name: str) -> bool:
-    """Return whether a file or folder belongs to its table, by its name.
-
-    >>> is_data_file("part-0.parquet"), is_data_file("_SUCCESS")
-    (True, False)
-    """
+    """Return True if a file or folder belongs to its table, by its name."""
     return not name.startswith((".", "_"))
 
 

@@ -92,7 +92,7 @@ def _short(column: pa.Array) -> pa.Array:
 
 
 def _is_large(file: BinaryIO, chunk: Any) -> bool:
-    """Return whether a run of values of a column chunk can be large, from its page headers."""
+    """Return True if, by its page headers, a run of a column chunk's values can be large."""
     if chunk.total_uncompressed_size <= _MAX_BYTES:
         return False
     run, values, size = deque[tuple[int, int]](), 0, 0

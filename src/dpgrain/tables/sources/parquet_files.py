@@ -137,10 +137,7 @@ class ParquetFiles(FileSource):
         kinds: Mapping[str, str],
         columns: Mapping[str, str],
     ) -> tuple[str, dict[str, str]]:
-        """Return the file or a copy in the spill folder, and column → SQL there.
-
-        `kinds` is column → type in the file, `columns` column → type to read it as.
-        """
+        """Return the file or a copy in the spill folder, and column → SQL there."""
         unchecked, out_of_range = UncheckedTimes(), frozenset[str]()
         used = {name.casefold() for name in columns}
         if any(kind in TIMES for kind in columns.values()):
@@ -233,16 +230,11 @@ _SECOND = 10**6
 
 @dataclass(frozen=True)
 class UncheckedTimes:
-    """Lower-case names of timestamp columns that the footer does not show to be in range.
-
-    Args:
-        others: columns in microseconds, or in days and nanoseconds.
-        int96: columns in days and nanoseconds, which no footer describes.
-    """
+    """Lower-case names of timestamp columns without a range in the footer."""
 
     milliseconds: frozenset[str] = frozenset()
-    others: frozenset[str] = frozenset()
-    int96: frozenset[str] = frozenset()
+    others: frozenset[str] = frozenset()  # in microseconds, or in days and nanoseconds
+    int96: frozenset[str] = frozenset()  # in days and nanoseconds, which no footer describes
 
 
 def column_names(path: str) -> list[str]:
@@ -301,7 +293,7 @@ def _unit(column: Any) -> str | None:
 
 
 def _within(footer: Any, column: int, low: int, high: int) -> bool:
-    """Return whether the footer shows that all values of a column are in [low, high]."""
+    """Return True if the footer shows that all values of a column are in [low, high]."""
     return all(
         _chunk_within(footer.row_group(index).column(column), low, high)
         for index in range(footer.num_row_groups)

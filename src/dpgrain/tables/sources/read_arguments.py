@@ -125,7 +125,7 @@ def _name_targets(name: str) -> str:
 
 
 def stores_its_values(table: duckdb.DuckDBPyRelation) -> bool:
-    """Return whether all tables with this name store every value in a DuckDB file.
+    """Return True if all tables with this name store every value in a DuckDB file.
 
     A generated column can number the rows (``nextval``), and the values of another system can
     differ from the type of their column.
@@ -202,20 +202,12 @@ def _file_source(paths: Sequence[str | Path], delimiter: str, encoding: str) -> 
 
 
 def is_address(source: str) -> bool:
-    """Return whether a text is the address of a remote source, not a path.
-
-    >>> is_address("s3://bucket/visits"), is_address("visits.parquet")
-    (True, False)
-    """
+    """Return True if a text is the address of a remote source, not a path."""
     return source.startswith(ADDRESS_SCHEMES)
 
 
 def is_stream(data: Any) -> bool:
-    """Return whether an object is a pyarrow dataset, an ADBC cursor or another Arrow stream.
-
-    >>> is_stream(pa.table({"x": [1]}).to_reader()), is_stream([1])
-    (True, False)
-    """
+    """Return True if an object is an Arrow stream, dataset or ADBC cursor."""
     return _is_dataset(data) or _is_cursor(data) or hasattr(data, "__arrow_c_stream__")
 
 
@@ -224,7 +216,7 @@ def _is_dataset(data: Any) -> bool:
 
 
 def _is_cursor(data: Any) -> bool:
-    """Return whether an object is an ADBC cursor."""
+    """Return True if an object is an ADBC cursor."""
     module = type(data).__module__.partition(".")[0]
     return module == "adbc_driver_manager" and hasattr(data, "fetch_record_batch")
 
@@ -321,14 +313,7 @@ def _address_from_environment(name: str) -> str | Address:
 
 
 def source_provenance(data: Any, rows: str | None = None) -> Provenance:
-    """Return the provenance of a source's rows; ``rows="as given"`` accepts a query.
-
-    >>> import duckdb
-    >>> source_provenance("visits.parquet")
-    'table'
-    >>> source_provenance(duckdb.sql("SELECT 1 AS who"), "as given")
-    'as given'
-    """
+    """Return the provenance of a source's rows; ``rows="as given"`` accepts a query."""
     if rows is not None:
         _validate.one_of(("as given",), rows=rows)
         return "as given"

@@ -45,10 +45,7 @@ _counter = itertools.count()
 
 
 class SpilledStream:
-    """Rows of a stream in an encrypted DuckDB file, which is deleted with this object.
-
-    Raises DataError if the stream cannot be read to its end, or the file cannot be written.
-    """
+    """Rows of a stream in an encrypted DuckDB file, deleted with this object."""
 
     def __init__(
         self, rows: pa.RecordBatchReader, columns: dict[str, str], memory: Memory, name: str
@@ -88,8 +85,7 @@ def store_stream(
     """Read a stream to its end into temporary tables, and return SQL of all rows.
 
     The first rows go to memory, which is fast, and the rest to an encrypted and compressed file in
-    the spill folder of the connection. `columns` is column → SQL of the stored value, `memory` an
-    approximate number of bytes.
+    the spill folder of the connection. `columns` is column → SQL.
     """
     number, ended = next(_counter), threading.Event()
     first = pa.RecordBatchReader.from_batches(rows.schema, _first(rows, memory, ended))
