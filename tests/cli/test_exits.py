@@ -64,11 +64,13 @@ def test_run_exits_with_0_and_rejection_with_3(
 ) -> None:
     done = run(process, folder)
     assert (done.returncode, done.stderr) == (0, "")
-    for more, told in (((), "exists already"), (("--again",), "has no room for this release")):
+    before = "was charged before, in line 2 of the ledger"
+    for more, told in (((), before), (("--again",), "has no room for this release")):
         refused = run(command, folder, *more)
         assert refused.returncode == 3
         assert told in refused.stderr
         assert "stays charged" not in refused.stderr
+        assert refused.stderr.count("--again") == (not more)
     (folder / "visits.csv").unlink()
     (folder / "visits.csv.guarantee.json").unlink()
     refused = run(process, folder)

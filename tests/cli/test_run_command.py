@@ -128,7 +128,7 @@ def test_a_ledger_a_window_and_a_folder(file: Path, tmp_path: Path, command: Com
     assert "Only these records are read: topic t1." in done.stdout
     assert "line 2 of ledger 'visits'" in done.stdout
     assert (tmp_path / "t1" / "count.json").exists()
-    assert "exists already" in command(*words).stderr
+    assert "was charged before, in line 2 of the ledger" in command(*words).stderr
     for written in (tmp_path / "t1").iterdir():
         written.unlink()
     for dry in ((), ("--dry-run",)):

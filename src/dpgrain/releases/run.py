@@ -25,6 +25,7 @@ from dpgrain.errors import RefusedError
 from dpgrain.publishing.budget import composed
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.process import open_ledger
 from dpgrain.publishing.publish import Reservation, reserve
 from dpgrain.releases.outputs import write
 from dpgrain.releases.plan import PlannedRelease, PlannedReleases, plan_releases
@@ -222,13 +223,18 @@ def _charged(
 def _require_no_outputs(plan: PlannedReleases) -> None:
     """Raise RefusedError if outputs of an earlier run exist."""
     existing = [path for path in plan.file.outputs if exists(path)]
-    if existing:
-        raise _refusal(
-            f"{str(existing[0])!r} exists already, so an earlier run was probably charged (only the "
-            "file shows it); pass again=True (--again) to publish again, which is charged again "
-            "and replaces it, or choose other outputs.",
-            plan,
-        )
+    if not existing:
+        return
+    if (ledger := open_ledger()) is not None:
+        # Names the line that charged them.
+        with note_missing_outputs(plan):
+            ledger.rehearse(*plan.guarantees, mark=plan.mark, again=False)
+    raise _refusal(
+        f"{str(existing[0])!r} exists already, so an earlier run was probably charged (only the "
+        "file shows it); pass again=True (--again) to replace it at the same cost, or choose other "
+        "outputs.",
+        plan,
+    )
 
 
 @contextmanager
