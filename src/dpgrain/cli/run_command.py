@@ -119,6 +119,8 @@ def _print(published: dg.Releases) -> None:
     for name, release in published.items():
         for care in _cautions(release):
             say(f"{name}: warning: {spelled_inside(care).removesuffix('.')}.", style="yellow")
+        if hasattr(release, "groups") and (chosen := quantities.clamped_to(release.metadata)):
+            say(f"{name}: numbers are clamped to {chosen}.")
         if hasattr(release, "groups") and (beyond := quantities.beyond_bounds(release.metadata)):
             say(f"{name}: share beyond the stated bounds: {beyond}.")
 
