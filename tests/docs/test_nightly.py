@@ -170,12 +170,39 @@ def test_cron_line_ends_with_the_codes_of_the_page(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_spent_budget_states_a_fitting_release(folder: Path) -> None:
+def test_script_finds_the_program_and_secrets_without_the_environment(folder: Path) -> None:
+    """Cron starts a script with a short PATH, and without the variables of a login."""
+    home = folder / ".venv" / "bin"
+    home.mkdir(parents=True)
+    (folder / "dpgrain").rename(home / "program")
+    asks = f'#!/bin/sh\n[ "$PGPASSWORD" = secret ] && exec {home / "program"} "$@"\n'
+    (home / "dpgrain").write_text(asks)
+    (home / "dpgrain").chmod(0o755)
+    (folder / "visits.env").write_text("PGPASSWORD=secret\n")
+    done = subprocess.run(
+        ["sh", "-c", f"{folder / 'nightly.sh'} {DAY}"],
+        env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (folder / DAY / "pages.csv").exists()
+
+
+@pytest.mark.slow
+def test_lost_day_is_published_only_after_a_renewal(folder: Path) -> None:
     assert run(folder, f"./nightly.sh {DAY}").returncode == 0
-    done = run(folder, f"dpgrain run releases.toml --where day={DAY} --folder again --again "
-                       "--ledger visits.ledger")  # fmt: skip
+    (folder / DAY / "pages.csv").unlink()
+    again, show = re.findall(r"^(dpgrain run releases.toml .*--again)$", PAGE, re.M), "pages.csv"
+    (renew,) = re.findall(r"^(dpgrain ledger renew .*)$", PAGE, re.M)
+    (command,) = (each.replace("2026-11-28", DAY) for each in again)
+    done = run(folder, command)
     assert done.returncode == 3
-    assert not list((folder / "again").glob("*.csv"))
+    # The page states what is left of a day.
+    assert "A Gaussian release with ε ≤ 0.34" in done.stderr
+    assert not (folder / DAY / show).exists()
+    assert run(folder, renew).returncode == 0
+    done = run(folder, command)
+    assert done.returncode == 0, done.stderr
+    assert (folder / DAY / show).exists()
 
 
 @pytest.mark.slow
