@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import dpgrain as dg
+from dpgrain._files import reject_locked
 from dpgrain._formatting import percent, quantity
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
@@ -118,6 +119,8 @@ def _print(published: dg.Releases) -> None:
     for name, release in published.items():
         for care in _cautions(release):
             say(f"{name}: warning: {spelled_inside(care).removesuffix('.')}.", style="yellow")
+        if hasattr(release, "groups") and (chosen := quantities.clamped_to(release.metadata)):
+            say(f"{name}: numbers are clamped to {chosen}.")
         if hasattr(release, "groups") and (beyond := quantities.beyond_bounds(release.metadata)):
             say(f"{name}: share beyond the stated bounds: {beyond}.")
 
@@ -153,6 +156,7 @@ def _dry_run(plan: dg.PlannedReleases, ledger: dg.Ledger | None, *, again: bool)
             f"Promise: {promise}. At least {percent(left, up=False)} remains; these releases need "
             f"at most {percent(taken)}."
         )
+    reject_locked(plan.file.folder, plan.file.path.name)
     if ledger is not None:
         with running.note_missing_outputs(plan):
             ledger.rehearse(*plan.guarantees, mark=plan.mark, again=again)

@@ -46,8 +46,7 @@ def description(metadata: ReleaseMetadata) -> dict[str, str]:
     """Description line by line, as in saved files and reports."""
     words = dict(metadata.told) if metadata.told else _first_lines(metadata)
     if metadata.found is not None:
-        low, high = metadata.found
-        words["range of the numbers"] = f"{low:,.6g} to {high:,.6g}, chosen privately"
+        words["range of the numbers"] = clamped_to(metadata)
     if clamping_effect(metadata):
         words["outside of the range"] = clamping_effect(metadata)
     if clipping_effect(metadata):
@@ -470,6 +469,14 @@ def bounds_effect(metadata: ReleaseMetadata) -> str:
     else:
         return ""
     return f"{text}; intervals do not include the effect of this"
+
+
+def clamped_to(metadata: ReleaseMetadata) -> str:
+    """Privately chosen range of the numbers in files; empty if there is none."""
+    if metadata.found is None:
+        return ""
+    low, high = metadata.found
+    return f"{low:,.6g} to {high:,.6g}, chosen privately"
 
 
 def beyond_bounds(metadata: ReleaseMetadata) -> str:
