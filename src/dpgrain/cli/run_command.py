@@ -174,7 +174,9 @@ def _parts(plan: dg.PlannedReleases, ledger: dg.Ledger) -> list[tuple[str, float
     for number, promise in ledger.promises.items():
         charged = ledger.projected_charges(number, *plan.guarantees)
         taken = sum(each.price.share_of(promise.caps) for each in charged)
-        result.append((str(promise), ledger.left(number, plan.guarantee.scope), taken))
+        renewal = ledger.renewal_text(number).removesuffix(".")
+        text = f"{promise}{'; it ' + renewal if renewal else ''}"
+        result.append((text, ledger.left(number, plan.guarantee.scope), taken))
     return result
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpgrain._formatting import percent, powers, remaining_delta, rounded_down, rounded_up
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from dpgrain.ledger.entries import LedgerEntry
     from dpgrain.ledger.lasting_promise import LastingPromise
     from dpgrain.ledger.price_units import Units
+    from dpgrain.ledger.renewals import Total
 
 # Prices above this multiple of a promise are not printed exactly.
 _MANY_TIMES = 100
@@ -119,10 +119,11 @@ def _smaller_delta(needed: float, left: float) -> str:
     return f" divide the δ of this release by at least {rounded_up(needed / left, 2)},"
 
 
-def remaining_text(promise: LastingPromise, spent: Units) -> str:
-    """Describe the spent ε of an account, a release that would fit, and other remaining parts."""
+def remaining_text(total: Total) -> str:
+    """Describe the spent ε of a promise, a release that would fit, and other remaining parts."""
+    line = max(total.promises)
+    promise, spent = total.promises[line], total.spent[line]
     room, parts = spent.remaining(promise.caps), []
-    used = replace(promise.whole, price=room.remainder(promise.caps)).epsilon(promise.delta)
     if spent.leak > 0:
         parts.append(
             f"δ = {remaining_delta(room.leak)} of {powers(promise.caps.leak)} for names that are not "
@@ -131,12 +132,18 @@ def remaining_text(promise: LastingPromise, spent: Units) -> str:
     if spent.pure > 0:
         parts.append(f"ε = {rounded_down(room.pure, 3)} for releases with δ = 0 (pure)")
     sentences = (
-        f"ε = {rounded_up(min(used, promise.epsilon), 3)} of {promise.epsilon:g} spent at δ = "
-        f"{powers(promise.delta)}",
+        f"ε = {rounded_up(total.spent_epsilon, 3)} of {rounded_up(total.epsilon)} spent at δ = "
+        f"{powers(total.delta)}{_with_renewed(total)}",
         _fitting(promise, spent),
         f"Also remaining: {', '.join(parts)}" if parts else "",
     )
     return _sentences(sentences)
+
+
+def _with_renewed(total: Total) -> str:
+    """Name the renewed promises that a total includes; empty without any."""
+    lines = " and ".join(map(str, total.renewed))
+    return f", together with line {lines}, which it renews" if lines else ""
 
 
 def _more_noise(promise: LastingPromise, error: BudgetExceededError) -> str:
