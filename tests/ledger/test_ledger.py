@@ -1020,7 +1020,9 @@ def test_pure_promises_contain_pure_releases(place: str) -> None:
     half = dg.Guarantee("user", "", "zero_out", 0.0, PureDP(0.499))
     with made:
         made.charge(half)
-        with pytest.raises(dg.ParameterError, match=r"ε ≤ 0\.\d+ at δ = 0 for this unit would fit"):
+        with pytest.raises(
+            dg.ParameterError, match=r"ε ≤ 0\.\d+ at δ = 0 per user would fit this promise"
+        ):
             made.charge(dg.Guarantee("user", "", "zero_out", 0.0, PureDP(0.6)))
         made.charge(half)
     assert made.left(1) < 0.003

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpgrain._formatting import percent, powers, remaining_delta, rounded_down, rounded_up
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from dpgrain.ledger.lasting_promise import LastingPromise
     from dpgrain.ledger.price_units import Units
     from dpgrain.ledger.renewals import Total
+    from dpgrain.publishing.prices import Price
+    from dpgrain.scope.regions import Region
 
 # Prices above this multiple of a promise are not printed exactly.
 _MANY_TIMES = 100
@@ -32,7 +35,10 @@ def refusal_text(
     entries: Sequence[LedgerEntry] = (),
 ) -> str:
     """Return the error of a refused release: its cost, the remaining budget, and remedies."""
-    refused = f"the ledger {ledger!r} (which promises {promise}) has no room for this release"
+    refused = (
+        f"the ledger {ledger!r} (promise on line {error.charged.promise:,}: {promise}) has no room for "
+        "this release"
+    )
     if shortage := _selection_shortage(promise, error):
         reasons = [f"{refused}: {shortage}"]
     else:
@@ -58,8 +64,13 @@ def _cost(promise: LastingPromise, error: BudgetExceededError) -> str:
     needs = f"{percent(cost)} of" if cost <= _MANY_TIMES else f"more than {_MANY_TIMES} times"
     return (
         f"it needs {needs} the promise, and {percent(left, up=False)} remains for the affected "
-        "units"
+        f"units{_where(error.region)}"
     )
+
+
+def _where(region: Region) -> str:
+    """Name the fullest account; empty if it has all records."""
+    return "" if region.everything else f" (the fullest: {region})"
 
 
 def _gaussian_noise(promise: LastingPromise, error: BudgetExceededError) -> str:
@@ -152,30 +163,43 @@ def _more_noise(promise: LastingPromise, error: BudgetExceededError) -> str:
     if price.pure > 0 or price.leak > room.leak or not 0 < room.mu < price.mu < math.inf:
         return ""
     times = rounded_up(price.mu / room.mu, 2)
-    return f"This release would fit with about {times} times the noise (ε / {times})"
+    return f"This release would fit with about {times} times the noise"
 
 
 def _fitting(promise: LastingPromise, spent: Units) -> str:
     """Return the largest release that would fit, or the advice to renew the promise."""
-    room = spent.remaining(promise.caps)
+    room, unit = _release_room(promise, spent), _unit(promise)
     # ε is rounded down, so that a release with this ε fits.
     gaussian = gaussian_epsilon(room.leak, room.mu) if room.mu > 0 and room.leak > 0 else 0.0
     gaussian = min(gaussian, promise.epsilon)
     if (epsilon := math.floor(1000 * gaussian) / 1000) > 0:
         return (
-            f"A Gaussian release with ε ≤ {epsilon:g} at δ = {remaining_delta(room.leak)} for this "
-            "unit would fit"
+            f"A Gaussian release with ε ≤ {epsilon:g} at δ = {remaining_delta(room.leak)} per {unit} "
+            "would fit this promise"
         )
     rest = promise.delta - promise.caps.leak
     listed = gaussian_epsilon(rest, room.mu) if room.mu > 0 and rest > 0 else 0.0
     if (epsilon := math.floor(1000 * min(listed, promise.epsilon)) / 1000) > 0:
         return (
-            f"A Gaussian release with ε ≤ {epsilon:g} at δ = {remaining_delta(rest)} for this unit "
-            "would fit, if its names are listed in advance (domain=)"
+            f"A Gaussian release with ε ≤ {epsilon:g} at δ = {remaining_delta(rest)} per {unit} "
+            "would fit this promise, if its names are listed in advance (domain=)"
         )
     if (epsilon := math.floor(1000 * room.pure) / 1000) > 0:
-        return f"A release with ε ≤ {epsilon:g} at δ = 0 for this unit would fit"
+        return f"A release with ε ≤ {epsilon:g} at δ = 0 per {unit} would fit this promise"
     return "The promise is exhausted: renew it, which adds its budget again"
+
+
+def _release_room(promise: LastingPromise, spent: Units) -> Price:
+    """Return the price, for its own unit, of a release that fits whatever region it reads."""
+    room = spent.remaining(promise.caps)
+    # A window can contain a part of what a person adds to a release. Removing a part costs up to
+    # twice the ε or μ of removing everything: see docs/theory, "Scopes".
+    return room if promise.window is None else replace(room, mu=room.mu / 2, pure=room.pure / 2)
+
+
+def _unit(promise: LastingPromise) -> str:
+    """Name the unit of releases that a promise is about, without its window."""
+    return f"user and cell of {promise.partition}" if promise.level == "element" else promise.level
 
 
 def seed_note(entries: Iterable[LedgerEntry]) -> str:
