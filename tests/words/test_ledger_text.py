@@ -17,6 +17,7 @@ from dpgrain._formatting import powers
 from dpgrain.accounting import ApproximateDP, gaussian_epsilon
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.ledger import LastingPromise
+from dpgrain.words.ledger_text import compared_shares
 
 
 def refused(ledger: dg.Ledger, guarantee: dg.Guarantee) -> str:
@@ -183,3 +184,13 @@ def test_release_of_names_at_a_ledgers_delta_fits(tmp_path: Path) -> None:
         assert "would fit" in ledger.remaining_text(1)
         listed: dict[str, Any] = {"by": "page", "domain": ["a", "b", "c"], "delta": 5e-7}
         dg.count(table, **listed, unit=dg.User(), epsilon=1.0)
+
+
+@pytest.mark.parametrize("left", [0.9688, 0.1, 1.0, 0.123456789, 0.5])
+def test_printed_shares_compare_like_the_shares(left: float) -> None:
+    for needed in (left * factor for factor in (0.1, 0.99, 0.9999, 1 - 1e-7, 1, 1 + 1e-5, 1.01)):
+        remaining, taken = compared_shares(left, needed)
+        at_least, at_most = float(remaining[:-1]), float(taken[:-1])
+        assert (needed <= left) == (at_most <= at_least), (remaining, taken)
+        assert at_least <= 100 * left * (1 + 1e-9)
+        assert at_most >= 100 * needed * (1 - 1e-6)

@@ -602,6 +602,24 @@ class Ledger(LedgerReportMixin):
         """
         return tuple(self._charges(number, self._in_force(number), guarantees))
 
+    def projected_share(self, number: int, *guarantees: Guarantee) -> float:
+        """Return the largest share of a promise that releases would use of one unit, at most.
+
+        Args:
+            number: the line of the promise.
+            guarantees: the guarantee of each release.
+
+        Raises:
+            ParameterError: as for :meth:`projected_charges`.
+        """
+        caps, shares = self._in_force(number).caps, dict[Region, dict[Meeting, float]]()
+        for charged in self.projected_charges(number, *guarantees):
+            of_region = shares.setdefault(charged.region, {})
+            share = charged.price.share_of(caps)
+            of_region[charged.meeting] = of_region.get(charged.meeting, 0.0) + share
+        # A window contains all of a region or a part of it, so only one of them is charged.
+        return sum(max(of_region.values()) for of_region in shares.values())
+
     def contains(self, receipt: Receipt) -> bool:
         """Return whether this ledger charged the release of a receipt.
 

@@ -151,6 +151,23 @@ def remaining_text(total: Total) -> str:
     return _sentences(sentences)
 
 
+def compared_shares(left: float, needed: float) -> tuple[str, str]:
+    """Format a remaining share, rounded down, and a needed one, rounded up, so that they compare.
+
+    >>> compared_shares(0.9688, 0.9687), compared_shares(0.5, 0.25), compared_shares(0.1, 0.1001)
+    (('96.88%', '96.87%'), ('50%', '25%'), ('10%', '10.1%'))
+    """
+    remaining, taken = percent(left, up=False), percent(needed)
+    for digits in range(2, 7):
+        if (needed <= left) == (float(taken[:-1].replace(",", "")) <= float(remaining[:-1])):
+            return remaining, taken
+        scale = 10**digits
+        remaining = f"{math.floor(100 * scale * left) / scale:.9g}%"
+        taken = f"{math.ceil(100 * scale * needed) / scale:.9g}%"
+    # They differ by less than the tolerance of sums.
+    return remaining, remaining
+
+
 def _with_renewed(total: Total) -> str:
     """Name the renewed promises that a total includes; empty without any."""
     lines = " and ".join(map(str, total.renewed))
