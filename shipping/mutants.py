@@ -176,7 +176,8 @@ def _extent(tree: ast.AST, function: str) -> tuple[int, int]:
 
 def _first_line(node: Any) -> int:
     """The first line of a statement, or of its first decorator."""
-    return min(part.lineno for part in (node, *getattr(node, "decorator_list", [])))
+    lines: list[int] = [part.lineno for part in (node, *getattr(node, "decorator_list", []))]
+    return min(lines)
 
 
 def _statements(node: ast.AST) -> Iterator[ast.stmt]:

@@ -419,8 +419,8 @@ def share_meaning(metadata: ReleaseMetadata) -> str:
     where, groups = "" if own else f" with data{place}", _groups(metadata)
     root = "k" if metadata.noise == "laplace" else "√k"
     weight = f" (a user in k {groups} has weight 1/{root})" * bool(groups)
-    units = clipped_units(metadata)
-    return f"95% upper limit on the share of {units}{where} that were clipped{weight}"
+    units, weighted = clipped_units(metadata), "weighted " * bool(weight)
+    return f"95% upper limit on the {weighted}share of {units}{where} that were clipped{weight}"
 
 
 def clamping_effect(metadata: ReleaseMetadata, *, brief: bool = False) -> str:

@@ -138,8 +138,12 @@ def _format(name: str, value: float, decimals: int | None) -> str:
 
 
 def _percent(limit: float) -> str:
-    """Format an upper limit on a share, rounded up and at least 0.01%."""
-    return f"≤{rounded_up(max(100 * limit, 0.01), 2)}%"
+    """Format an upper limit on a share, rounded up."""
+    return f"≤{rounded_up(100 * max(limit, _LEAST_SHARE), 2)}%"
+
+
+# Smallest printed upper limit on a share: noise excludes no share.
+_LEAST_SHARE = 1e-4
 
 
 def shown(release: Release, count: int) -> IntArray:
@@ -238,7 +242,9 @@ def rounded(release: Release, table: pa.Table) -> pa.Table:
         table = table.set_column(table.column_names.index(name), name, column)
     if "clipped_share" in table.column_names:
         limits = [
-            None if limit is None else _rounded(limit, useful_decimals(limit), ROUND_CEILING)
+            None
+            if limit is None
+            else max(_rounded(limit, useful_decimals(limit), ROUND_CEILING), _LEAST_SHARE)
             for limit in table.column("clipped_share").to_pylist()
         ]
         place = table.column_names.index("clipped_share")

@@ -162,8 +162,8 @@ def draw_over_time(
             elinewidth=1.4 if few else 0.9,
             capsize=0,
         )
-        shown, ends = (low[part], high[part]), (release.low[line], release.high[line])
-        note = open_ends(ax, "y", lines.times[line], shown, ends, colour) or note
+        drawn, published = (low[part], high[part]), (release.low[line], release.high[line])
+        note = open_ends(ax, "y", lines.times[line], drawn, published, colour) or note
         times, values = _with_gaps(lines, line, estimate)
         ax.plot(times, values, color=colour, linewidth=1.3, label=name or "estimate")
     if (
