@@ -911,6 +911,12 @@ def test_rounded_numbers_keep_signs_and_large_digits() -> None:
             assert math.copysign(1, found["high"]) == math.copysign(1, high)
 
 
+def test_an_upper_limit_of_zero_is_not_written() -> None:
+    shares = [0.0, 3e-6, None, 0.01234]
+    found = rounded(counts([1, 2, 3, 4], 0.012), pa.table({"clipped_share": shares}))
+    assert found.column("clipped_share").to_pylist() == [1e-4, 1e-4, None, 0.013]
+
+
 def test_reconciled_totals_add_up_in_csv(tmp_path: Path) -> None:
     table = dg.read(pa.table({"who": [1, 2, 3], "key": [1, 2, 3]}), user="who")
     options = {**OPTIONS, "clip": 1.0, "epsilon": 1.0}

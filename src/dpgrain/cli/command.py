@@ -243,12 +243,7 @@ def _readable(name: str, text: str) -> tuple[str, str]:
 
 
 def broken(example: str, width: int) -> str:
-    """Break an example of a command into lines; an option stays with its values.
-
-    >>> print(broken("dpgrain count visits.parquet --by page --epsilon 1", 42))
-      dpgrain count visits.parquet --by page \\
-          --epsilon 1
-    """
+    """Break an example of a command into lines; an option stays with its values."""
     pieces = re.findall(r"(?:[^\s']|'[^']*')+", example)
     together = [pieces[0]]
     for piece in pieces[1:]:

@@ -21,6 +21,7 @@ from dpgrain._formatting import (
     useful_decimals,
 )
 from dpgrain.words import guarantee_text
+from dpgrain.words.notes import note_text
 from dpgrain.words.odds import privacy_sections
 
 if TYPE_CHECKING:
@@ -54,10 +55,7 @@ _WEIGHTED_REASONS = {
     "clipped only to the bound",
 }
 #: Warning if the noise obscures the sum of weights.
-NOT_RESOLVED = (
-    "The noisy sum of weights does not stand out from its noise, so this is the released centre and "
-    "not the mean of records; use more users, a larger epsilon, or a smaller max_records."
-)
+NOT_RESOLVED = note_text(("unclear-weights",))
 _TITLE = "Mean over users of the mean of each user's records"
 # Coordinates that a printed mean shows, and letters of the name of each.
 _ROWS, _LETTERS = 5, 39

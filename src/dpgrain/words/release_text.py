@@ -50,6 +50,7 @@ from dpgrain.words.quantities import (
 )
 
 if TYPE_CHECKING:
+    from dpgrain.statistics.comparisons import Comparison
     from dpgrain.statistics.intervals import ClippedUnits
     from dpgrain.statistics.release import Release
     from dpgrain.statistics.release_metadata import ReleaseMetadata
@@ -149,8 +150,12 @@ def _format(name: str, value: float, decimals: int | None) -> str:
 
 
 def _percent(limit: float) -> str:
-    """Format an upper limit on a share, rounded up and at least 0.01%."""
-    return f"≤{rounded_up(max(100 * limit, 0.01), 2)}%"
+    """Format an upper limit on a share, rounded up."""
+    return f"≤{rounded_up(100 * max(limit, _LEAST_SHARE), 2)}%"
+
+
+# Smallest printed upper limit on a share: noise excludes no share.
+_LEAST_SHARE = 1e-4
 
 
 def shown(release: Release, count: int) -> IntArray:
@@ -164,10 +169,8 @@ def shown(release: Release, count: int) -> IntArray:
 
 
 def ranking(release: Release) -> FloatArray:
-    """Return the numbers by which rows are ranked: for ratios their counts.
-
-    The largest and smallest means are those with the most noise.
-    """
+    """Return the numbers by which rows are ranked: for ratios their counts."""
+    # The largest and smallest means are those with the most noise.
     return release.more["count"] if _is_ranked_by_count(release) else release.estimate
 
 
@@ -206,11 +209,7 @@ def _key_order(release: Release) -> IntArray | None:
 
 
 def has_order(keys: Sequence[Any]) -> bool:
-    """Return True if keys are integers without large gaps, such as ages or hours.
-
-    >>> has_order([18, 19, 20, 22]), has_order([7, 4096]), has_order(["a"]), has_order([3])
-    (True, False, False, False)
-    """
+    """Return True if keys are integers without large gaps, such as ages or hours."""
     known = set(keys)
     if len(known) < 2 or not all(type(key) is int for key in known):
         return False
@@ -231,11 +230,9 @@ def _lower_end(key: Any) -> float | None:
 
 
 def rounded(release: Release, table: pa.Table) -> pa.Table:
-    """Return the table of a release with numbers rounded to two digits of their error.
-
-    Lower ends and bounds are rounded down, upper ends, errors and shares up. Estimates that were
-    made to add up keep all digits.
-    """
+    """Return the table of a release with numbers rounded to two digits of their error."""
+    # Lower ends and bounds are rounded down, upper ends, errors and shares up. Estimates that were
+    # made to add up keep all digits.
     errors = dict.fromkeys(("estimate", "std_error", "low", "high", "at_least"), "std_error")
     errors |= dict.fromkeys(_COUNTS, "count_error")
     decimals = {
@@ -257,7 +254,9 @@ def rounded(release: Release, table: pa.Table) -> pa.Table:
         table = table.set_column(table.column_names.index(name), name, column)
     if "clipped_share" in table.column_names:
         limits = [
-            None if limit is None else _rounded(limit, useful_decimals(limit), ROUND_CEILING)
+            None
+            if limit is None
+            else max(_rounded(limit, useful_decimals(limit), ROUND_CEILING), _LEAST_SHARE)
             for limit in table.column("clipped_share").to_pylist()
         ]
         place = table.column_names.index("clipped_share")
@@ -401,10 +400,7 @@ def _title(release: Release) -> str:
 
 
 def notes(release: Release) -> list[str]:
-    """Return at most two notes on this release: the quantity of the intervals, and warnings.
-
-    They fit in four lines. Facts that are true of every release are in :func:`explanation`.
-    """
+    """Return at most two notes (four lines): quantity of the intervals, warnings."""
     metadata = release.metadata
     if not len(release):
         return [
@@ -623,3 +619,16 @@ def table_footer(release: Release, count: int) -> str:
     lines = [f"{len(release):,} rows, {count} {order} shown; all: .to_pandas()"]
     lines = lines if len(release) > count else []
     return "; ".join([*lines, *filter(None, [_long_labels(release)])])
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Return a difference or a ratio of two groups as printed."""
+    sign = "−" if comparison.operation == "difference" else "÷"
+    compared = f" {sign} ".join(comparison.groups)
+    title = f"{comparison.operation.capitalize()} of {comparison.covers}s, {compared}"
+    if np.isnan(comparison.estimate):
+        return f"{title}: no estimate, because {comparison.groups[1]} is within the noise"
+    decimals = useful_decimals(comparison.std_error)
+    numbers = (comparison.estimate, comparison.std_error, comparison.low, comparison.high)
+    estimate, error, low, high = (format_number(number, decimals) for number in numbers)
+    return f"{title}: {estimate} ± {error} (95% interval {low} to {high})"

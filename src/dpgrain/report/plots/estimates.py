@@ -69,10 +69,8 @@ def in_steps(release: Release) -> bool:
 
 
 def draw_distribution(release: Release, ax: Axes, what: str) -> Axes:
-    """Draw the shares of the first five groups over the thresholds of a column.
-
-    Shares fall with the threshold, so the band also holds between two thresholds.
-    """
+    """Draw the shares of the first five groups over the thresholds of a column."""
+    # Shares fall with the threshold, so the band also holds between two thresholds.
     least = np.array(release.groups.columns[-1].unique().to_pylist(), dtype=np.float64)
     groups = min(len(release) // least.size, len(COLOURS))
     lines = []
