@@ -440,7 +440,7 @@ def _clipping_warning(release: Release) -> str:
         return f"{share} of {clipped_units(release.metadata)} were clipped, by an unknown amount"
     noun = release.statistic.noun
     hidden = int((release.estimate < _STANDS_OUT * release.std_error).sum())
-    if 2 * hidden > len(release):
+    if release.metadata.value is None and 2 * hidden > len(release):
         return (
             f"{hidden:,} of {len(release):,} {noun}s do not stand out from the noise: ask the curator "
             "to check the labels and the format of the file (--check), or publish larger groups"
