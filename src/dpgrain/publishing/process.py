@@ -94,6 +94,9 @@ class OpenLedger(Protocol):
     def charge(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> Receipt:
         """Charge releases durably, or raise RefusedError."""
 
+    def rehearse(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> None:
+        """Raise the errors that a charge would raise now."""
+
     def contains(self, receipt: Receipt) -> bool:
         """Return whether a receipt is of this ledger."""
 

@@ -53,6 +53,7 @@ class PlannedRelease:
         guarantee: its guarantee.
         expected: the expected error; None if public numbers do not determine it.
         care: warnings of unreliable results, each a kind and its numbers.
+        cells: the public number of groups; 1 if it is unknown.
     """
 
     entry: ReleaseEntry
@@ -61,6 +62,7 @@ class PlannedRelease:
     guarantee: Guarantee
     expected: Expected | None
     care: tuple[Note, ...] = ()
+    cells: int = 1
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,18 @@ class PlannedReleases:
     def guarantees(self) -> tuple[Guarantee, ...]:
         """The guarantee of each release, for the plan of a budget or a ledger."""
         return tuple(each.guarantee for each in self.releases)
+
+    def with_epsilon(self, epsilon: float) -> PlannedReleases:
+        """Return the plan of the same file with another ε of its budget.
+
+        Args:
+            epsilon: the ε of ``[budget]``.
+
+        Raises:
+            ParameterError: if the releases do not fit into this budget.
+        """
+        whole = replace(self.file.whole, epsilon=epsilon)
+        return _plan(replace(self.file, whole=whole), ValidationErrors(self.file.path))
 
     @property
     def mark(self) -> str:
@@ -432,4 +446,6 @@ class _Budgeted:
 def _release(file: File, entry: ReleaseEntry, epsilon: float, delta: float) -> PlannedRelease:
     """Return a release with the guarantee of its plan."""
     plan = file.query(entry, epsilon, delta).plan
-    return PlannedRelease(entry, epsilon, delta, plan.guarantee, plan.expected, plan.care)
+    return PlannedRelease(
+        entry, epsilon, delta, plan.guarantee, plan.expected, plan.care, plan.cells
+    )

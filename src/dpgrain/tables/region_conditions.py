@@ -102,8 +102,8 @@ def _side(table: TableColumns, column: str, value: Any) -> Side:
         )
     if column in table.derived:
         raise ParameterError(
-            f"where must use columns of the data, not {_validate.describe(column)}, which is "
-            f"{table.derived[column].text}; pass the region of the original columns, or use "
+            f"where must use columns of the source, but {_validate.describe(column)} is computed "
+            f"({table.derived[column].text}); pass the region of the original columns, or use "
             "filter(…)."
         )
     if column in table.days:
