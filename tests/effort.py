@@ -126,12 +126,11 @@ def spread(
 
 @cache
 def named_by_mutants(folder: Path = MUTANTS) -> dict[str, set[str]]:
-    """Return the tests in the ``seen_by`` of mutants, each with its listed cases."""
+    """Return the tests that mutants name in ``seen_by``, each with its listed cases."""
     found: dict[str, set[str]] = {}
     for file in folder.glob("*.toml"):
         for mutant in tomllib.loads(file.read_text(encoding="utf-8"))["mutant"]:
-            if "seen_by" in mutant:
-                found.setdefault(test_of(mutant["seen_by"]), set()).add(mutant["seen_by"])
+            found.setdefault(test_of(mutant["seen_by"]), set()).add(mutant["seen_by"])
     return found
 
 

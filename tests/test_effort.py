@@ -130,7 +130,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "tests" / "test_it.py").write_text(TESTS)
     (tmp_path / "tests" / "mutants").mkdir()
     (tmp_path / "tests" / "mutants" / "some.toml").write_text(
-        '[[mutant]]\nseen_by = "tests/test_it.py::test_kills_a_mutant[1]"\n[[mutant]]\n'
+        '[[mutant]]\nseen_by = "tests/test_it.py::test_kills_a_mutant[1]"\n'
     )
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\npythonpath = .\nmarkers =\n  proof: x\n  slow: x\n"

@@ -111,7 +111,6 @@ PACKAGES = (
     "dpgrain.publishing",
     "dpgrain.papers",
     "dpgrain.shuffle",
-    "dpgrain.statistics",
     "dpgrain.testing",
     pytest.param("dpgrain.torch", marks=NEEDS_TORCH),
 )

@@ -80,7 +80,7 @@ def test_use_beyond_the_stated_windows_is_reported(ledger: dg.Ledger, tmp_path: 
     later = Span("date", side.values.low)  # type: ignore[union-attr]
     ledger.charge(cases.of_days(100.0, Region((Side("day", later),))))
     page = page_of(ledger, tmp_path)
-    more = re.escape(sentence) + r" and at most 0\.18\d*% for day from 2026-01-03\."
+    more = re.escape(sentence) + r" and at most 0\.19\d*% for day from 2026-01-03\."
     assert re.search(more, page)
 
 
@@ -120,7 +120,9 @@ def test_renewed_promise_shows_both_budgets(tmp_path: Path) -> None:
     made.charge(cases.of_users())
     made.renew(1, made.promises[1].renewed(1.0, 1e-6))
     page = page_of(made, tmp_path)
-    assert re.search(r"It renews line 1; together they promise ε = 1\.4\d* at δ = 2·10⁻⁶", page)
+    assert re.search(
+        r"Line \d renews line 1; together they promise ε = 1\.4\d* at δ = 2·10⁻⁶", page
+    )
 
 
 def test_published_parts_of_a_plan_are_counted(tmp_path: Path) -> None:
@@ -139,4 +141,6 @@ def test_a_renewed_plan_counts_as_used_up(tmp_path: Path) -> None:
     made.renew(1, cases.USERS)
     page = page_of(made, tmp_path)
     assert "1 planned" not in page
-    assert re.search(r"It renews line 1; together they promise ε = 1\.4\d* at δ = 2·10⁻⁶", page)
+    assert re.search(
+        r"Line \d renews line 1; together they promise ε = 1\.4\d* at δ = 2·10⁻⁶", page
+    )

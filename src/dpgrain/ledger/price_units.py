@@ -30,11 +30,7 @@ class Units:
 
     @staticmethod
     def create(price: Price, caps: Price) -> Units:
-        """Return a price in units of the caps, rounded up.
-
-        >>> Units.create(Price(mu=0.1), Price(mu=0.2)).mu == WHOLE // 4
-        True
-        """
+        """Return a price in units of the caps, rounded up."""
         check_price(price)
         return Units(
             _units(price.pure, caps.pure, 1),
@@ -54,6 +50,11 @@ class Units:
     def share(self) -> float:
         """Largest part as a share of its cap."""
         return max(self.pure, self.mu, self.leak) / WHOLE
+
+    def spent(self, caps: Price) -> Price:
+        """Return the spent price below the caps, for information only."""
+        pure, mu, leak = (part / WHOLE for part in (self.pure, self.mu, self.leak))
+        return Price(caps.pure * pure, caps.mu * math.sqrt(mu), caps.leak * leak)
 
     def remaining(self, caps: Price) -> Price:
         """Return the remaining price below the caps, for information only."""
