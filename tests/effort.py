@@ -61,6 +61,10 @@ class Effort:
         drawn = random.Random(self.name).sample(range(len(every)), min(count, len(every)))
         return [every[place] for place in sorted(drawn)]
 
+    def number(self, few: int, many: int) -> int:
+        """Return the smaller of two numbers at effort 1."""
+        return few if self.level == 1 else many
+
     @property
     def strength(self) -> int | None:
         """How many options meet in every combination: pairs, triples, or all."""

@@ -52,7 +52,7 @@ def audited(name: str, draws: int = DRAWS, **how: Any) -> Audit:
                                      "random_state": 7, **how})  # fmt: skip
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("name", QUERIES)
 def test_true_claims_are_confirmed(name: str) -> None:
     found = audited(name)

@@ -944,6 +944,18 @@ def test_each_window_of_hours_pays_for_its_releases(seed: int, tmp_path: Any) ->
         assert account / 2**60 * promise.caps.mu**2 == pytest.approx(squares, rel=1e-9, abs=1e-12)
 
 
+def test_projected_share_charges_a_window_once_per_release(tmp_path: Any) -> None:
+    promise = LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyHours(72, "day"))
+    made = cases.made(tmp_path / "l", promise)
+    week = cases.of_users(9 / promise.caps.mu, scope=cases.on("2026-01-01", "2026-01-02"))
+    share = made.projected_share(1, week)
+    # Some windows contain both days, others one of them, which costs up to 4 times as much.
+    charges = [each.price.share_of(promise.caps) for each in made.projected_charges(1, week)]
+    assert (len(charges), share) == (2, max(charges))
+    made.charge(week)
+    assert made.left(1) == pytest.approx(1 - share)
+
+
 def test_missing_values_are_a_separate_cell(tmp_path: Any) -> None:
     made = cases.made(tmp_path / "l", cases.OF_DAYS)
     half = math.sqrt(2) / cases.OF_DAYS.caps.mu
@@ -1020,7 +1032,9 @@ def test_pure_promises_contain_pure_releases(place: str) -> None:
     half = dg.Guarantee("user", "", "zero_out", 0.0, PureDP(0.499))
     with made:
         made.charge(half)
-        with pytest.raises(dg.ParameterError, match=r"ε ≤ 0\.\d+ at δ = 0 for this unit would fit"):
+        with pytest.raises(
+            dg.ParameterError, match=r"ε ≤ 0\.\d+ at δ = 0 per user would fit this promise"
+        ):
             made.charge(dg.Guarantee("user", "", "zero_out", 0.0, PureDP(0.6)))
         made.charge(half)
     assert made.left(1) < 0.003

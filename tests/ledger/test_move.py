@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.effort import Effort
 from tests.ledger import cases
 from tests.refusals import refuses
 
@@ -198,9 +199,9 @@ def test_earlier_versions_reject_a_moved_ledger(tmp_path: Path) -> None:
 
 @pytest.mark.slow(cases=2)
 def test_killed_move_leaves_at_most_one_ledger(
-    places: tuple[str, str], tmp_path: Path, request: pytest.FixtureRequest
+    places: tuple[str, str], effort: Effort, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    for call in itertools.count():
+    for call in itertools.count(step=effort.number(3, 1)):
         source, target = (
             cases.schema_of(request.getfixturevalue("server"))
             if place.startswith("postgres")

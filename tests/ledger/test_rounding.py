@@ -119,11 +119,11 @@ def check_words(said: str, spent: Spent) -> None:
     epsilon = Caps(used, Loss()).epsilon(DELTA)
     assert number(found(r"^ε = (\S+) of", said)[1]) >= min(epsilon, EPSILON) * (1 - SLACK)
     room = Fraction(caps.leak) - spent.leak
-    if fits := re.search(r"A Gaussian release with ε ≤ (\S+) at δ = (\S+) for this unit", said):
+    if fits := re.search(r"A Gaussian release with ε ≤ (\S+) at δ = (\S+) per user", said):
         assert number(fits[2]) <= room + Fraction(caps.leak) * SLACK
         mu = gaussian_mu(float(fits[1]), float(number(fits[2])))
         assert Fraction(mu) ** 2 <= Fraction(caps.mu) ** 2 * (1 + SLACK) - spent.squares
-    assert fits is not None or "δ = 0 for this unit" in said or "exhausted" in said
+    assert fits is not None or "δ = 0 per user" in said or "exhausted" in said
     if spent.leak:
         leak = found(r"remaining: δ = (\S+) of", said)
         assert number(leak[1]) <= room + Fraction(caps.leak) * SLACK

@@ -68,7 +68,7 @@ def test_fit_without_the_open_ledger_is_rejected(
             charged = pool.submit(fitted, sent).result()
     assert "sent here while a ledger was open in another process" in said
     assert (
-        "the ledger 'visits' (which promises ε = 1, δ = 10⁻⁶ per record (zero_out)) has no room"
+        "the ledger 'visits' (promise on line 1: ε = 1, δ = 10⁻⁶ per record (zero_out)) has no room"
         in charged
     )
 

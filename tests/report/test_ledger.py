@@ -120,7 +120,9 @@ def test_renewed_promise_shows_both_budgets(tmp_path: Path) -> None:
     made.charge(cases.of_users())
     made.renew(1, made.promises[1].renewed(1.0, 1e-6))
     page = page_of(made, tmp_path)
-    assert re.search(r"It renews line 1; together they promise ε = 1\.4\d* at δ = 2·10⁻⁶", page)
+    assert re.search(
+        r"Line \d renews line 1; together they promise ε = 1\.4\d* at δ = 2·10⁻⁶", page
+    )
 
 
 def test_published_parts_of_a_plan_are_counted(tmp_path: Path) -> None:
@@ -139,4 +141,6 @@ def test_a_renewed_plan_counts_as_used_up(tmp_path: Path) -> None:
     made.renew(1, cases.USERS)
     page = page_of(made, tmp_path)
     assert "1 planned" not in page
-    assert re.search(r"It renews line 1; together they promise ε = 1\.4\d* at δ = 2·10⁻⁶", page)
+    assert re.search(
+        r"Line \d renews line 1; together they promise ε = 1\.4\d* at δ = 2·10⁻⁶", page
+    )

@@ -17,6 +17,7 @@ from dpgrain._formatting import powers
 from dpgrain.accounting import ApproximateDP, gaussian_epsilon
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.ledger import LastingPromise
+from dpgrain.words.ledger_text import compared_shares
 
 
 def refused(ledger: dg.Ledger, guarantee: dg.Guarantee) -> str:
@@ -48,9 +49,7 @@ def test_reported_epsilon_fits(times: int, tmp_path: Path) -> None:
     caps = cases.USERS.caps
     made.charge(cases.of_users(math.sqrt(times) / caps.mu))
     said = refused(made, cases.of_users(0.5 / caps.mu))
-    named = re.search(
-        r"A Gaussian release with ε ≤ ([\d.]+) at δ = (\S+) for this unit would fit", said
-    )
+    named = re.search(r"A Gaussian release with ε ≤ ([\d.]+) at δ = (\S+) per user would fit", said)
     assert named is not None
     assert named[2] == powers(caps.leak)
     made.charge(cases.of_users(1 / gaussian_mu(float(named[1]), caps.leak)))
@@ -89,8 +88,8 @@ def test_remaining_budget_is_reported_in_epsilon(times: float, tmp_path: Path) -
     mu = cases.USERS.caps.mu / math.sqrt(times)
     made.charge(cases.of_users(1 / mu))
     said = re.fullmatch(
-        r"ε = ([\d.]+) of 1 spent at δ = 10⁻⁶\. A Gaussian release with ε ≤ ([\d.]+) at δ = \S+ for "
-        r"this unit would fit\.",
+        r"ε = ([\d.]+) of 1 spent at δ = 10⁻⁶\. A Gaussian release with ε ≤ ([\d.]+) at δ = \S+ "
+        r"per user would fit this promise\.",
         made.remaining_text(1),
     )
     assert said is not None, made.remaining_text(1)
@@ -129,7 +128,8 @@ def test_line_reading_a_column_as_another_type_is_named(tmp_path: Path) -> None:
             pytest.raises(dg.RefusedError) as told,
         ):
             count(texts, day="2026-03-03")
-        assert str(told.value).endswith(
+        text = str(told.value).partition(" With epsilon")[0]
+        assert text.endswith(
             " Line 2 reads 'day' as DATE, and this release as VARCHAR, so the two regions are charged "
             "as if they overlapped: declare one type for all releases."
         )
@@ -181,7 +181,8 @@ def test_text_days_are_charged_to_all_time_with_note(tmp_path: Path) -> None:
         count("2026-03-01 12")
         with pytest.raises(dg.RefusedError) as told:
             count("2026-03-05 12")
-    assert str(told.value).endswith(
+    text = str(told.value).partition(" With epsilon")[0]
+    assert text.endswith(
         " 'day' is read as VARCHAR, not as dates or timestamps, so every window is charged: declare "
         "its type."
     )
@@ -212,3 +213,13 @@ def test_release_of_names_at_a_ledgers_delta_fits(tmp_path: Path) -> None:
         assert "would fit" in ledger.remaining_text(1)
         listed: dict[str, Any] = {"by": "page", "domain": ["a", "b", "c"], "delta": 5e-7}
         dg.count(table, **listed, unit=dg.User(), epsilon=1.0)
+
+
+@pytest.mark.parametrize("left", [0.9688, 0.1, 1.0, 0.123456789, 0.5])
+def test_printed_shares_compare_like_the_shares(left: float) -> None:
+    for needed in (left * factor for factor in (0.1, 0.99, 0.9999, 1 - 1e-7, 1, 1 + 1e-5, 1.01)):
+        remaining, taken = compared_shares(left, needed)
+        at_least, at_most = float(remaining[:-1]), float(taken[:-1])
+        assert (needed <= left) == (at_most <= at_least), (remaining, taken)
+        assert at_least <= 100 * left * (1 + 1e-9)
+        assert at_most >= 100 * needed * (1 - 1e-6)

@@ -294,7 +294,12 @@ def report(
 def _described(opened: dg.Ledger) -> dict[str, Any]:
     """Return the promises of a ledger and their remaining budget as JSON values."""
     promised = [
-        {"line": number, **one.to_dict(), "left": opened.left(number)}
+        {
+            "line": number,
+            **one.to_dict(),
+            "left": opened.left(number),
+            "total": opened.total(number).to_dict(),
+        }
         for number, one in opened.promises.items()
     ]
     return {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import dpgrain as dg
 from dpgrain._files import reject_locked
-from dpgrain._formatting import percent, quantity
+from dpgrain._formatting import quantity
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
@@ -28,7 +28,7 @@ from dpgrain.releases.table_options import sides_of
 if TYPE_CHECKING:
     from dpgrain.releases import run as running
     from dpgrain.tables.engines import check as checking
-    from dpgrain.words import fit_text, mean_text, notes, quantities
+    from dpgrain.words import fit_text, ledger_text, mean_text, notes, quantities
     from dpgrain.words import release_text as formatting
 else:
     checking = lazy_import("dpgrain.tables.engines.check")
@@ -36,6 +36,7 @@ else:
     fit_text = lazy_import("dpgrain.words.fit_text")
     mean_text = lazy_import("dpgrain.words.mean_text")
     notes = lazy_import("dpgrain.words.notes")
+    ledger_text = lazy_import("dpgrain.words.ledger_text")
     quantities = lazy_import("dpgrain.words.quantities")
     running = lazy_import("dpgrain.releases.run")
 
@@ -154,9 +155,9 @@ def _dry_run(plan: dg.PlannedReleases, ledger: dg.Ledger | None, *, again: bool)
     """Print the budget that the releases need, and raise if a ledger would refuse them."""
     parts = [] if ledger is None else _parts(plan, ledger)
     for promise, left, taken in parts:
+        remaining, needed = ledger_text.compared_shares(left, taken)
         say(
-            f"Promise: {promise}. At least {percent(left, up=False)} remains; these releases need "
-            f"at most {percent(taken)}."
+            f"Promise: {promise}. At least {remaining} remains; these releases need at most {needed}."
         )
     reject_locked(plan.file.folder, plan.file.path.name)
     if ledger is not None:
@@ -177,9 +178,10 @@ def _parts(plan: dg.PlannedReleases, ledger: dg.Ledger) -> list[tuple[str, float
     """Return each promise of a ledger, its remaining share, and the share that the file needs."""
     result = []
     for number, promise in ledger.promises.items():
-        charged = ledger.projected_charges(number, *plan.guarantees)
-        taken = sum(each.price.share_of(promise.caps) for each in charged)
-        result.append((str(promise), ledger.left(number, plan.guarantee.scope), taken))
+        taken = ledger.projected_share(number, *plan.guarantees)
+        renewal = ledger.renewal_text(number).removesuffix(".")
+        text = f"{promise}{'; it ' + renewal if renewal else ''}"
+        result.append((text, ledger.left(number, plan.guarantee.scope), taken))
     return result
 
 

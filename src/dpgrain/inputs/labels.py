@@ -317,7 +317,7 @@ def _number(value: Any) -> Key | None:
 
 
 def _exact(value: Any) -> Fraction | float | None:
-    """Return a number as a fraction or an infinity; None for NaN and beyond :data:`BITS`."""
+    """Return a number as a fraction or infinity; None for NaN and beyond :data:`BITS`."""
     try:
         if isinstance(value, Decimal):
             return _decimal_value(value)
@@ -339,7 +339,7 @@ def _exact(value: Any) -> Fraction | float | None:
 
 
 def _decimal_value(value: Decimal) -> Fraction | float | None:
-    """Return a decimal as a fraction, with intermediate numbers not much longer than its text."""
+    """Return a decimal as a fraction, by numbers not much longer than its text."""
     if not value.is_finite():
         return None if value.is_nan() else float(value)
     sign, digits, exponent = value.as_tuple()
@@ -359,7 +359,7 @@ def _decimal_value(value: Decimal) -> Fraction | float | None:
 
 
 def _decimal(number: Fraction) -> str | None:
-    """Return the fewest decimal digits that identify a float; None if there are too many."""
+    """Return the fewest decimal digits that identify a float; None for too many."""
     if number.denominator == 1:
         short = number.numerator.bit_length() <= _WRITTEN_DIGITS * 3
         return str(number.numerator) if short else None

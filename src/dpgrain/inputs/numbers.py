@@ -101,7 +101,7 @@ def numeric_table(X: Any, width: int | None = None, *, name: str = "X") -> Any:
 
 
 def required_width(width: int | None) -> int:
-    """Return the stated width, or raise: one row could change a width derived from the rows."""
+    """Return the stated width, or raise: one row could change a width read from rows."""
     if width is None:
         raise ParameterError(
             "n_features must be passed for a list of rows, such as n_features=2, because rows "
@@ -200,7 +200,7 @@ def _rows(values: Sequence[Any] | NDArray[Any], width: int) -> NDArray[np.float6
 
 
 def _contains_rows(X: NDArray[Any], width: int | None) -> bool:
-    """Return True if an array is a list of rows: a column of objects, each with several numbers."""
+    """Return True if an array is a column of objects, each with several numbers."""
     return X.dtype == object and X.ndim == 1 and width is not None and width > 1
 
 
@@ -220,7 +220,7 @@ def _framed(X: Any, name: str) -> pd.DataFrame:
 
 
 def _no_times(name: str, names: Iterable[Any], kinds: Iterable[Any]) -> None:
-    """Reject a schema with times, because their numbers would depend on how they are stored."""
+    """Reject a schema with times, because their numbers would depend on storage."""
     for column, kind in zip(names, kinds, strict=False):
         if is_time(kind):
             raise ParameterError(
@@ -237,5 +237,5 @@ def _is_polars(X: Any) -> bool:
 
 
 def _is_wide(kind: Any) -> bool:
-    """Return True if a column contains float64, integers or booleans, which need no conversion."""
+    """Return True if a column contains float64, integers or booleans: no conversion."""
     return isinstance(kind, np.dtype) and (kind == np.float64 or kind.kind in "iub")

@@ -85,7 +85,7 @@ class RecordLimit:
 
 @dataclass(frozen=True, eq=False)
 class RecordCounts:
-    """Chosen largest number of records, with the noisy counts that determined it, (bins,)."""
+    """Chosen largest number of records, with the noisy counts that set it, (bins,)."""
 
     most: int
     counts: FloatArray | None = None

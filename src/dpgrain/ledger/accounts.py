@@ -58,11 +58,11 @@ class Charged:
 
 
 class BudgetExceededError(DpgrainError):
-    """A charge above a promise; ``spent`` is the fullest account's before it."""
+    """A charge above a promise; ``spent`` and ``region`` are of the fullest account before it."""
 
-    def __init__(self, charged: Charged, spent: Units) -> None:
+    def __init__(self, charged: Charged, spent: Units, region: Region) -> None:
         super().__init__("The charge exceeds the promise.")
-        self.charged, self.spent = charged, spent
+        self.charged, self.spent, self.region = charged, spent, region
 
 
 class AlreadyReleasedError(DpgrainError):
@@ -88,7 +88,8 @@ def charge(page: Transaction, promise: LastingPromise, charged: Charged) -> None
     for cells in _charged_cells(page, promise, charged):
         spent = page.max_units(charged.promise, cells)
         if not (spent + taken).fits:
-            raise BudgetExceededError(charged, spent)
+            full = fullest(page, promise, charged.promise, cells)
+            raise BudgetExceededError(charged, spent, full)
         page.add(charged.promise, cells, taken)
 
 
@@ -122,13 +123,23 @@ def spent(page: Transaction, promise: LastingPromise, number: int, region: Regio
     )
 
 
-def fullest(page: Transaction, promise: LastingPromise, number: int) -> Region:
-    """Return the region of the first account with the largest charge."""
+def fullest(
+    page: Transaction, promise: LastingPromise, number: int, cells: CellRange | None = None
+) -> Region:
+    """Return the region of the first account with the largest charge, among all or some cells."""
     rows = [row[1:] for row in page.accounts() if row[0] == number]
-    place = max(range(len(rows)), key=lambda one: max(rows[one][2:]))
-    within, first = rows[place][:2]
-    follows = place + 1 < len(rows) and rows[place + 1][0] == within
-    end = rows[place + 1][1] if follows else END
+    ends = [
+        after[1] if after is not None and after[0] == row[0] else END
+        for row, after in zip(rows, [*rows[1:], None], strict=True)
+    ]
+    affected = [
+        place
+        for place, (within, first, *_) in enumerate(rows)
+        if cells is None
+        or (within == cells.within and first < cells.end and cells.first < ends[place])
+    ]
+    place = max(affected, key=lambda one: max(rows[one][2:]))
+    (within, first), end = rows[place][:2], ends[place]
     known, axis = _region(page.classes(number)[within]), page.axis(number)
     if axis is None or known.side(axis.column) is not None or (first, end) == (START, END):
         return known

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from dpgrain import _validate
-from dpgrain._formatting import percent, powers, rounded_up
+from dpgrain._formatting import percent
 from dpgrain._report_mixins import LedgerReportMixin
 from dpgrain.errors import DataError, ParameterError, RefusedError
 from dpgrain.ledger import accounts, move
@@ -18,6 +18,7 @@ from dpgrain.ledger.entries import LedgerEntry
 from dpgrain.ledger.lasting_promise import LastingPromise, scope_key, split_planned
 from dpgrain.ledger.lines import StoredLine, check_chain
 from dpgrain.ledger.price_units import Units
+from dpgrain.ledger.renewals import Total
 from dpgrain.ledger.stores import store_at
 from dpgrain.ledger.stores.sqlite_store import memory_transaction
 from dpgrain.ledger.stores.store_protocol import FORMAT, MOVED, Transaction
@@ -27,6 +28,7 @@ from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.guarantee import Guarantee, check_guarantee
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.receipt import Receipt
+from dpgrain.publishing.risk import Risk
 from dpgrain.scope.regions import EVERYTHING, Region
 from dpgrain.words.ledger_text import refusal_text, remaining_text, seed_note
 
@@ -502,14 +504,7 @@ class Ledger(LedgerReportMixin):
         Raises:
             ParameterError: if there is no such promise.
         """
-        earlier = sorted(set(self._chain(number)) - {number})
-        if not earlier:
-            return ""
-        epsilon, delta = self.combined_parameters(number)
-        return (
-            f"renews line {' and '.join(map(str, earlier))}; together they promise "
-            f"ε = {rounded_up(epsilon)} at δ = {powers(delta)}."
-        )
+        return self.total(number).renewal_text
 
     def combined_parameters(self, number: int) -> tuple[float, float]:
         """Return ε and δ of a promise together with all promises that it renews.
@@ -520,11 +515,46 @@ class Ledger(LedgerReportMixin):
         Raises:
             ParameterError: if there is no such promise.
         """
-        latest, *earlier = self._chain(number).values()
-        if not earlier:
-            return latest.epsilon, latest.delta
-        delta = sum(one.delta for one in (latest, *earlier))
-        return latest.together(*earlier).epsilon(delta), delta
+        total = self.total(number)
+        return total.epsilon, total.delta
+
+    def risk(
+        self,
+        number: int,
+        *,
+        so_far: bool = False,
+        false_alarms: float = 0.05,
+        prior: float = 0.5,
+    ) -> Risk:
+        """Return limits on attacks on one unit of a promise, with all promises that it renews.
+
+        Args:
+            number: the line of the promise.
+            so_far: True for the releases until now, as if all had been fixed in advance; by default,
+                all past and future releases.
+            false_alarms: the probability of a false alarm of the attacker's test, in (0, 1).
+            prior: the probability of the unit before the releases, in (0, 1).
+
+        Raises:
+            ParameterError: if there is no such promise, or a value is out of range.
+
+        Formal guarantee: the limits follow from the caps of all these promises, which dominate
+        everything charged to them. Source: docs/theory, "Risk".
+        """
+        return self.total(number).risk(so_far=so_far, false_alarms=false_alarms, prior=prior)
+
+    def total(self, number: int) -> Total:
+        """Return a promise with all that it renews, and what was spent of them.
+
+        Args:
+            number: the line of the promise.
+
+        Raises:
+            ParameterError: if there is no such promise.
+        """
+        chain = self._chain(number)
+        spent = {line: self._spent(line, one, one.reach(EVERYTHING)) for line, one in chain.items()}
+        return Total(chain, spent, private=all(entry.private for entry in self.entries))
 
     def left(self, number: int, region: Region = EVERYTHING) -> float:
         """Return the remaining share of a promise, for information only.
@@ -549,8 +579,8 @@ class Ledger(LedgerReportMixin):
         Raises:
             ParameterError: if no such promise is in force.
         """
-        promise = self._in_force(number)
-        return remaining_text(promise, self._spent(number, promise, promise.reach(EVERYTHING)))
+        self._in_force(number)
+        return remaining_text(self.total(number))
 
     def fullest(self, number: int) -> Region:
         """Return the region of the first account with the smallest remaining budget.
@@ -577,6 +607,24 @@ class Ledger(LedgerReportMixin):
                 unbounded.
         """
         return tuple(self._charges(number, self._in_force(number), guarantees))
+
+    def projected_share(self, number: int, *guarantees: Guarantee) -> float:
+        """Return the largest share of a promise that releases would use of one unit, at most.
+
+        Args:
+            number: the line of the promise.
+            guarantees: the guarantee of each release.
+
+        Raises:
+            ParameterError: as for :meth:`projected_charges`.
+        """
+        caps, shares = self._in_force(number).caps, dict[Region, dict[Meeting, float]]()
+        for charged in self.projected_charges(number, *guarantees):
+            of_region = shares.setdefault(charged.region, {})
+            share = charged.price.share_of(caps)
+            of_region[charged.meeting] = of_region.get(charged.meeting, 0.0) + share
+        # A window contains all of a region or a part of it, so only one of them is charged.
+        return sum(max(of_region.values()) for of_region in shares.values())
 
     def contains(self, receipt: Receipt) -> bool:
         """Return whether this ledger charged the release of a receipt.
@@ -676,8 +724,9 @@ class Ledger(LedgerReportMixin):
     def __str__(self) -> str:
         promises = (
             f"Promise on line {number}: {promise}. At least {percent(left, up=False)} remains."
+            f"{' It ' + renewal if renewal else ''}"
             for number, promise in self.promises.items()
-            for left in (self.left(number),)
+            for left, renewal in ((self.left(number), self.renewal_text(number)),)
         )
         return "\n".join([f"Ledger {self.name!r} in {self._store.name!r}", *promises])
 

@@ -51,6 +51,11 @@ class Units:
         """Largest part as a share of its cap."""
         return max(self.pure, self.mu, self.leak) / WHOLE
 
+    def spent(self, caps: Price) -> Price:
+        """Return the spent price below the caps, for information only."""
+        pure, mu, leak = (part / WHOLE for part in (self.pure, self.mu, self.leak))
+        return Price(caps.pure * pure, caps.mu * math.sqrt(mu), caps.leak * leak)
+
     def remaining(self, caps: Price) -> Price:
         """Return the remaining price below the caps, for information only."""
         pure, mu, leak = (max(1 - part / WHOLE, 0.0) for part in (self.pure, self.mu, self.leak))

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from dpgrain import _validate
 from dpgrain._formatting import SUM_TOLERANCE, powers, rounded_up
 from dpgrain.accounting import Loss, gaussian_delta
-from dpgrain.accounting.losses.gaussian import bisect, gaussian_mu
+from dpgrain.accounting.losses.gaussian import bisect, gaussian_mu, pure_mu
+from dpgrain.accounting.losses.rounding import hypot_up
 from dpgrain.errors import ParameterError
 from dpgrain.publishing.prices import Price
 
@@ -116,6 +117,14 @@ class Caps:
             below, above = gaussian_delta(epsilon - pure, mu), gaussian_delta(epsilon + pure, mu)
             without_leak = truth * below + (1 - truth) * above
         return min(without_leak * (1 + 2.0**-50) + leak, 1.0)
+
+    @property
+    def loss(self) -> Loss:
+        """A privacy loss that bounds all releases together."""
+        more = 1 + SUM_TOLERANCE
+        pure, mu, leak = self.price.pure * more, self.price.mu * more, self.price.leak * more
+        gaussian = Loss(mu=hypot_up(mu, pure_mu(pure)), leak=leak)
+        return self.planned + Loss(mu, pure, leak).or_else(*[gaussian] * (pure > 0))
 
     def epsilon(self, delta: float) -> float:
         """Return the smallest promised ε ≥ 0 at a δ, rounded up; infinite if there is none.

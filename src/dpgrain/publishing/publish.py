@@ -13,12 +13,13 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from dpgrain import _validate
-from dpgrain.errors import ParameterError
+from dpgrain.errors import ParameterError, RefusedError
 from dpgrain.noise.sources import random_source
 from dpgrain.publishing.budget import charge as charge_open_ones
 from dpgrain.publishing.budget import open_budget, reject_composed
 from dpgrain.publishing.call import keep_query, recorded
 from dpgrain.publishing.charge import Charge
+from dpgrain.publishing.fitting_epsilon import with_fitting_epsilon
 from dpgrain.publishing.guarantee import (
     Guarantee,
     warn_large_delta,
@@ -110,17 +111,32 @@ def publish(query: Query[Released]) -> Released:
         warn_large_epsilon(query.promise.epsilon)
         plan, source = query.plan, random_source(query.random_state)
         warn_unreliable_result(plan.care)
-        guarantee = query.charged(
-            partial(
-                before_publishing,
-                replace(plan.guarantee, private=source.private),
-                n_users=plan.n_users,
-                cells=plan.cells,
-                share=query.promise.share,
+        try:
+            guarantee = query.charged(
+                partial(
+                    before_publishing,
+                    replace(plan.guarantee, private=source.private),
+                    n_users=plan.n_users,
+                    cells=plan.cells,
+                    share=query.promise.share,
+                )
             )
-        )
+        except RefusedError as error:
+            raise _with_remedy(error, query) from None
         with Charge(guarantee, source) as charge:
             return keep_query(query.run(charge), query.call, plan.shares)
+
+
+def _with_remedy(error: RefusedError, query: Query[Any]) -> RefusedError:
+    """Return a refusal with the largest ε that fits, unless a share of a budget decides ε."""
+    promise = query.promise
+    if promise.share is not None:
+        return error
+
+    def planned(epsilon: float) -> list[Guarantee]:
+        return [query.with_promise(replace(promise, epsilon=epsilon)).plan.guarantee]
+
+    return with_fitting_epsilon(error, promise.epsilon, planned)
 
 
 def before_publishing(

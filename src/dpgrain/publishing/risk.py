@@ -112,9 +112,34 @@ def compute_risk(
     private: bool = True,
 ) -> Risk:
     """Return the risk of some units under an event; see :class:`Risk` for the arguments."""
+    loss = event.loss(units, relation, unit)
+    exact = _is_attained(event, loss, unit, relation)
+    return loss_risk(
+        loss,
+        unit=unit,
+        units=units,
+        relation=relation,
+        false_alarms=false_alarms,
+        prior=prior,
+        private=private,
+        exact=exact,
+    )
+
+
+def loss_risk(
+    loss: Loss,
+    *,
+    unit: Unit,
+    units: int,
+    relation: Relation,
+    false_alarms: float,
+    prior: float,
+    private: bool,
+    exact: bool,
+) -> Risk:
+    """Return the risk of some units under a privacy loss; see :class:`Risk` for the arguments."""
     alpha = _validate.fraction(false_alarms=false_alarms)
     share = _validate.fraction(prior=prior)
-    loss = event.loss(units, relation, unit)
     if is_unbounded(loss):
         return Risk(1.0, 1.0, 1.0, math.inf, False, share, alpha, units, unit, relation, private)
     detected = detection(loss, alpha)
@@ -123,19 +148,7 @@ def compute_risk(
     # The factor covers the rounding of the quotient.
     posterior = min(true / (true + false) * (1 + 2.0**-50), 1.0)
     mu = gaussian_mu(loss)
-    return Risk(
-        guess,
-        detected,
-        posterior,
-        mu,
-        _is_attained(event, loss, unit, relation),
-        share,
-        alpha,
-        units,
-        unit,
-        relation,
-        private,
-    )
+    return Risk(guess, detected, posterior, mu, exact, share, alpha, units, unit, relation, private)
 
 
 def _is_attained(event: Event, loss: Loss, unit: Unit, relation: Relation) -> bool:

@@ -110,6 +110,18 @@ class PlannedReleases:
         """The guarantee of each release, for the plan of a budget or a ledger."""
         return tuple(each.guarantee for each in self.releases)
 
+    def with_epsilon(self, epsilon: float) -> PlannedReleases:
+        """Return the plan of the same file with another ε of its budget.
+
+        Args:
+            epsilon: the ε of ``[budget]``.
+
+        Raises:
+            ParameterError: if the releases do not fit into this budget.
+        """
+        whole = replace(self.file.whole, epsilon=epsilon)
+        return _plan(replace(self.file, whole=whole), ValidationErrors(self.file.path))
+
     @property
     def mark(self) -> str:
         """The text that identifies the file and its region in a ledger."""

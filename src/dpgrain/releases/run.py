@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from dpgrain._report_mixins import ReleasesReportMixin
 from dpgrain.errors import RefusedError
 from dpgrain.publishing.budget import composed
 from dpgrain.publishing.facts import Fact
+from dpgrain.publishing.fitting_epsilon import with_fitting_epsilon
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.process import open_ledger
 from dpgrain.publishing.publish import Reservation, reserve
@@ -244,8 +245,21 @@ def note_missing_outputs(plan: PlannedReleases) -> Iterator[None]:
         yield
     except RefusedError as error:
         if error.line is None:
-            raise
+            raise _with_remedy(error, plan) from None
         raise _refusal(str(error), plan, error.line) from None
+
+
+def _with_remedy(error: RefusedError, plan: PlannedReleases) -> RefusedError:
+    """Return a refusal with the largest ε of the file's budget that fits, if the file has one."""
+    epsilon = plan.file.whole.epsilon
+    if epsilon is None:
+        return error
+
+    def planned(trial: float) -> Sequence[Guarantee]:
+        with composed():
+            return plan.with_epsilon(trial).guarantees
+
+    return with_fitting_epsilon(error, epsilon, planned, where=" in [budget]")
 
 
 def _refusal(message: str, plan: PlannedReleases, line: int | None = None) -> RefusedError:

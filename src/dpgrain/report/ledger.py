@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -21,7 +21,8 @@ from dpgrain.report.plots import plot_curve
 from dpgrain.report.plots.windows import Timeline, WindowSpan, plot_timeline, plot_used
 from dpgrain.scope.regions import Axis, Region, Side, Span
 from dpgrain.words.headings import text
-from dpgrain.words.odds import Odds
+from dpgrain.words.ledger_text import remaining_text
+from dpgrain.words.odds import FALSE_ALARMS, Odds
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -40,7 +41,7 @@ class _PromiseRow:
     number: int
     sentence: str
     odds: Odds
-    delta: str
+    so_far: Odds
     used: str
     planned: str
     left: str
@@ -97,7 +98,10 @@ def ledger_page(ledger: Ledger) -> str:
         omitted=len(released) - len(listed),
         column=timeline.column and text(timeline.column),
         timeline_plots=figures("timeline", partial(plot_timeline, timeline), 320),
-        together=_compositions(released, promises.values()),
+        together=_compositions(
+            released,
+            {one.level: ledger.total(number).delta for number, one in promises.items()},
+        ),
         whole=len(released) <= _MOST_COMPOSED,
     )
 
@@ -112,19 +116,22 @@ def _promise_row(
 ) -> _PromiseRow:
     left = ledger.left(number)
     windows = _used_timeline(ledger, number, entries)
-    renewed = ledger.renewal_text(number)
+    total = ledger.total(number)
+    risk, so_far = (
+        total.risk(so_far=so_far, false_alarms=FALSE_ALARMS, prior=0.5) for so_far in (False, True)
+    )
     return _PromiseRow(
         number,
         text(promise, 2000),
-        Odds(promise.epsilon, promise.delta),
-        powers(promise.delta),
+        Odds(total.epsilon, total.delta, risk),
+        Odds(total.spent_epsilon, total.delta, so_far),
         percent(1 - left),
         _planned_text(number, promise, entries),
         percent(left, up=False),
-        text(ledger.remaining_text(number), 500),
+        text(remaining_text(total), 500),
         figures(f"used{number}", partial(plot_used, windows), 240) if windows else None,
         text(_outside_text(ledger, number, windows), 500) if windows else "",
-        f"It {renewed}" if renewed else "",
+        total.renewal_text,
     )
 
 
@@ -229,10 +236,9 @@ def _outside_text(ledger: Ledger, number: int, windows: Timeline) -> str:
 
 
 def _compositions(
-    released: Sequence[LedgerEntry], promises: Iterable[LastingPromise]
+    released: Sequence[LedgerEntry], deltas: Mapping[str, float]
 ) -> list[_Composition]:
-    """Compose all releases so far, per unit, partition and relation, at the δ of the promise."""
-    deltas = {promise.level: promise.delta for promise in promises}
+    """Compose all releases so far, per unit, partition and relation, at the δ of each level."""
     if len(released) > _MOST_COMPOSED:
         return []
     alike: dict[tuple[str, ...], list[Guarantee]] = {}

@@ -87,7 +87,7 @@ class Rule:
             _validate.integer(minimum=1, cells=self.cells)
 
     def overlap(self, promised: Rule) -> Overlap | None:
-        """Return the overlap of a promised rule's cell with this rule's cells; None if unbounded."""
+        """Return a promised rule's overlap with this rule's cells; None if unbounded."""
         if self == promised:
             return Overlap(1)
         if self.kind == promised.kind == "label":
@@ -184,7 +184,7 @@ class Rule:
         return values.axis in axes and self.kind in (*PERIODS, "any")
 
     def _periods_in(self, values: Span) -> int | None:
-        """Count the periods that overlap an interval of times; None outside the supported years."""
+        """Count the periods that overlap an interval; None outside the supported years."""
         first, last = clock_days(values, self.zone)
         if first is None or last is None:
             return None
@@ -352,7 +352,7 @@ class Partition:
 
 
 def partition_name(text: str) -> str:
-    """Return the name of a partition, which earlier versions described as "the column 'topic'"."""
+    """Return a partition's name, once described as "the column 'topic'"."""
     return text.removeprefix("the column ") if text.startswith(_QUOTED_COLUMN) else text
 
 
@@ -387,7 +387,7 @@ def _time(moment: int, zone: str) -> datetime | None:
 
 
 def _put_back(low: int, high: int, zone: str) -> tuple[datetime, datetime] | None:
-    """Return the local times before and after clocks are put back between two timestamps of a day."""
+    """Return the local times before and after clocks are put back in a part of a day."""
     before, after = _time(low, zone), _time(high, zone)
     if before is None or after is None or not _offset(after) < _offset(before):
         return None

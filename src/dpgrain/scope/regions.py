@@ -237,7 +237,7 @@ class Side:
         return len(axes) <= 1 and self.read_as == other.read_as
 
     def both(self, other: Side) -> tuple[Side, ...]:
-        """Return the disjoint parts of the intersection with a comparable side of the column."""
+        """Return disjoint parts of the intersection with a comparable side of the column."""
         parts = _pieces_in_both(self.values, other.values)
         return self._sides(parts, missing=self.missing and other.missing)
 
@@ -411,7 +411,7 @@ EVERYTHING = Region()
 
 
 def atoms(regions: Sequence[Region]) -> dict[Region, frozenset[int]]:
-    """Return the disjoint classes of records of some regions, with the indices of their regions."""
+    """Return the disjoint classes of records of regions, with the regions' indices."""
     result: dict[Region, frozenset[int]] = {}
     for place, region in enumerate(comparable_regions(regions)):
         rest = [region]
@@ -472,7 +472,7 @@ def _describe(values: Values) -> str:
 
 
 def _describe_ends(span: Span) -> tuple[str, str]:
-    """Return the text of the first and the last value: dates for whole days, otherwise times."""
+    """Return the text of the first and last value: dates for whole days, else times."""
     ends = [end for end in (span.low, span.high) if end is not None]
     daily = span.axis != "whole" and all(end % DAY == 0 for end in ends)
 

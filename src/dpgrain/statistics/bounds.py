@@ -435,7 +435,7 @@ def _start(
 
 
 def _pools(bounds: FloatArray, seen: BoolArray) -> IntArray:
-    """Return the pool of each cell, (K,): at most POOL_SIZE cells in the order of their bounds."""
+    """Return the pool of each cell, (K,): up to POOL_SIZE cells in the order of bounds."""
     order = np.argsort(bounds, kind="stable")
     pool = np.empty(order.size, dtype=np.int64)
     before = 0

@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._formatting import format_number, useful_decimals
+from dpgrain._formatting import shorten
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.intervals import half_width
 from dpgrain.words.quantities import format_limit
-from dpgrain.words.release_text import format_keys
+from dpgrain.words.release_text import comparison_text, format_keys
 
 if TYPE_CHECKING:
     from dpgrain.statistics.group_estimates import Histogram
 
+# Characters of a group in an error message.
+_EXAMPLE = 60
 # Longest printed key without an abbreviation, in characters.
 _WHOLE = 1 << 20
 
@@ -36,17 +39,7 @@ class Comparison:
     high: float
 
     def __str__(self) -> str:
-        sign = "−" if self.operation == "difference" else "÷"
-        compared = f" {sign} ".join(self.groups)
-        title = f"{self.operation.capitalize()} of {self.covers}s, {compared}"
-        if math.isnan(self.estimate):
-            return f"{title}: no estimate, because {self.groups[1]} is within the noise"
-        decimals = useful_decimals(self.std_error)
-        estimate, error, low, high = (
-            format_number(number, decimals)
-            for number in (self.estimate, self.std_error, self.low, self.high)
-        )
-        return f"{title}: {estimate} ± {error} (95% interval {low} to {high})"
+        return comparison_text(self)
 
 
 def difference(
@@ -104,18 +97,27 @@ def compare(
 
 def _place(release: Histogram, name: str, group: Any) -> int:
     """Return the index of a group."""
-    keys = group if isinstance(group, tuple) else (group,)
+    keys = tuple(group) if isinstance(group, tuple | list) else (group,)
     columns = (column.to_pylist() for column in release.groups.columns)
-    known = [list(zip(*columns, strict=True))]
-    if release.metadata.months:
-        # Months may also be stated as they are printed.
-        known.append(format_keys(release, np.arange(len(release)), letters=_WHOLE))
-    for rows in known:
+    known = list(zip(*columns, strict=True))
+    # Keys may also be stated as text, and months and other keys as they are printed.
+    texts = [tuple(map(str, row)) for row in known]
+    printed = format_keys(release, np.arange(len(release)), letters=_WHOLE)
+    for rows, stated in ((known, keys), (texts, _texts(keys)), (printed, _texts(keys))):
         # An unlisted group; or an array, which has no truth value.
         with suppress(ValueError):
-            return rows.index(keys)
+            if rows.count(stated) == 1:
+                return rows.index(stated)
     listed = ", ".join(release.groups.names) or "no key"
+    one = (repr(row[0] if len(row) == 1 else row) for row in known[:2])
+    examples = f", such as {' or '.join(shorten(example, _EXAMPLE) for example in one)}"
     raise ParameterError(
-        f"{name} must be a group of this release, by {listed}, not {_validate.describe(group)}.",
+        f"{name} must be a group of this release, by {listed}{examples if known else ''}, not "
+        f"{_validate.describe(group)}.",
         name=name,
     )
+
+
+def _texts(keys: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return dates and numbers as text, as in tables; other values unchanged."""
+    return tuple(str(key) if isinstance(key, date | int | float) else key for key in keys)

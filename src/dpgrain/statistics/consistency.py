@@ -12,7 +12,7 @@ from dpgrain.errors import ParameterError, raise_without_context
 
 
 def values_and_sds(name: str, values: Any, sd_name: str, sds: Any) -> tuple[FloatArray, FloatArray]:
-    """Check values and their standard deviations; one standard deviation may serve all values."""
+    """Check values and their standard deviations, one each or one for all values."""
     x = finite_values(name, values, None)
     spread = np.asarray(sds)
     if spread.ndim == 0:
@@ -21,7 +21,7 @@ def values_and_sds(name: str, values: Any, sd_name: str, sds: Any) -> tuple[Floa
 
 
 def finite_values(name: str, values: Any, size: int | None, *, sign: str = "") -> FloatArray:
-    """Return finite numbers of the given length, (V,); non-negative if ``sign`` is given."""
+    """Return finite numbers of a length, (V,); non-negative if ``sign`` is passed."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):

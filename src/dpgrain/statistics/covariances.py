@@ -307,7 +307,7 @@ def _clamped(column: str, low: float, high: float) -> Node:
 
 
 def _place(column: str, low: float, high: float) -> Node:
-    """Return the expression of a number's position in its range, an integer from 0 to 2^26 − 1."""
+    """Return the expression of a number's position in its range, from 0 to 2^26 − 1."""
     # Clamp first, because a number divided by a narrow range may overflow.
     within = _clamped(column, low, high)
     share = CallNode("/", (CallNode("-", (within, ConstantNode(low))), ConstantNode(high - low)))

@@ -250,7 +250,7 @@ class BinCounts:
 
 
 def _shares(counts: BinCounts, law: Law) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the shares at or above each edge with their bands, (V, E) each: post-processing."""
+    """Return the shares at or above each edge with their bands, (V, E) each."""
     above, whole = _above(counts.masses), counts.masses.sum(axis=1, keepdims=True)
     radius, edge = _band(counts.bins, counts.nothing, law) * counts.sd, np.arange(1.0, counts.bins)
     if counts.nothing is None:

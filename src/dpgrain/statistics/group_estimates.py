@@ -267,7 +267,8 @@ class Histogram(Release):
         """Return the noisy number of group ``a`` minus that of ``b``: free post-processing.
 
         Args:
-            a: the group's value; for several keys, a tuple of values in their order.
+            a: the group's value, also as it is printed; for several keys, a tuple of values in their
+                order.
             b: the other group's value.
 
         Raises:
@@ -292,7 +293,7 @@ class Histogram(Release):
         """Return the noisy number of group ``a`` divided by that of ``b``: free post-processing.
 
         Args:
-            a: the group's value; for several keys, a tuple of values in their order.
+            a: the group's value, as in :meth:`difference`.
             b: the group of the divisor.
 
         Raises:

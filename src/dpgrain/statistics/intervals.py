@@ -96,7 +96,7 @@ def blank(size: int) -> FloatArray:
 
 
 def as_column(values: FloatArray) -> Any:
-    """Return an Arrow column with nulls for unknown and infinite numbers, which files leave blank."""
+    """Return an Arrow column with nulls for unknown and infinite numbers."""
     import pyarrow as pa
 
     return pa.array(np.where(np.isinf(values), np.nan, values), from_pandas=True)

@@ -349,7 +349,7 @@ def _whole_domain(
 def _parse_marginals(
     workload: Any, keys: tuple[str, ...], values: Mapping[str, pa.Array]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return the columns of each marginal of a workload, each in the order of the columns."""
+    """Return the columns of each marginal of a workload, in the order of the columns."""
     words = workload if isinstance(workload, list | tuple) else [workload]
     if len(words) == 1 and isinstance(words[0], str) and words[0] == "pairs":
         wanted = list(itertools.combinations(keys, min(2, len(keys))))
@@ -540,7 +540,7 @@ class MarginalsQuery(Query[Marginals]):
         return Fact("chosen-bounds", (self.rule.low, self.rule.high, share))
 
     def run(self, charge: Charge) -> Marginals:
-        """Arrange the rows by unit, choose the bound, clip, add noise and compute the answers."""
+        """Arrange rows by unit, choose the bound, clip, add noise and compute answers."""
         with charge.open(self.table) as engine, Progress(4, self.progress) as progress:
             progress.stage("Reading rows")
             rows = read_unit_rows(engine, self.promise.unit, self.blocks.cell_column, self.values)
@@ -557,7 +557,7 @@ class MarginalsQuery(Query[Marginals]):
     def _noisy(
         self, part: str, rows: UnitRows, squares: IntPair, bound: float, charge: Charge
     ) -> tuple[FloatArray, BoolArray]:
-        """Return the noisy contrasts of clipped units, (d,), and whether each unit is clipped."""
+        """Return the noisy contrasts of clipped units, (d,), and a mask of clipped units."""
         residuals, event = self.residuals, self.events[part]
         bits = residuals.weight_bits(bound, event.noise_multiplier)
         weights = rows.weights(squares, bound, bits, residuals.norm_bits)
@@ -652,7 +652,7 @@ class MarginalsQuery(Query[Marginals]):
 
 
 def stacked_groups(values: Mapping[str, pa.Array], workload: Sequence[Sequence[str]]) -> Groups:
-    """Return the cells of all marginals, one after the other, with null keys for other columns."""
+    """Return the cells of all marginals in turn, with null keys for other columns."""
     tables = [Groups.product(one, [values[key] for key in one]) for one in workload]
     columns = [
         pa.concat_arrays(

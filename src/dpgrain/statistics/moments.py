@@ -367,7 +367,7 @@ class _Totals:
 
 
 def _clamped(measured: NoisySums) -> tuple[FloatArray, FloatArray]:
-    """Return the likely effects of clamping below and above the range on each estimate, (V,)."""
+    """Return the likely effects of clamping on both sides on each estimate, (V,)."""
     if measured.clamped is None:
         return np.zeros(len(measured.groups)), np.zeros(len(measured.groups))
     rows = np.ones(len(measured.groups))

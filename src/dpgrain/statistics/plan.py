@@ -219,7 +219,7 @@ def noise_sd(event: Additive) -> float:
 
 
 def one_bound(contribution: Contribution) -> bool:
-    """Return True if all blocks share one bound: one cell, or cells not determined by the item."""
+    """Return True if blocks share one bound: one cell, or cells independent of items."""
     in_cells = contribution.block == "element" and contribution.layout == "disjoint"
     return not in_cells or contribution.cells == 1
 
@@ -325,7 +325,7 @@ def _max_pooled(contribution: Contribution) -> int:
 
 
 def selection_delta(level: Level) -> float:
-    """Return the share of δ for the selection: small if the privacy of k elements matters."""
+    """Return the share of δ for selection: small if privacy of k elements matters."""
     return 0.5 if level == "user" else SELECTION_DELTA
 
 
@@ -351,7 +351,7 @@ def grid_bits(noise_multiplier: float) -> int:
 def _with_record_size(
     event: Additive, value: float | None, clip: float | None, items: int | None
 ) -> Additive:
-    """Add the largest change by one record, if known: its value plus truncation to the grid."""
+    """Add one record's largest change, if known: its value plus truncation to the grid."""
     if value is None or clip is None or items is None:
         return event
     # Truncation and the correction of rounding change each coordinate of a block by less than two
@@ -414,7 +414,7 @@ def select_by_threshold(
     relation: Relation,
     unit: Unit,
 ) -> Selection:
-    """Return the selection with the smallest threshold that spends at most ``leak`` of δ."""
+    """Return the selection with the smallest threshold for at most ``leak`` of δ."""
 
     def event(threshold: float) -> Selection:
         return Selection(noise_multiplier, threshold, max_items, contribution)

@@ -302,7 +302,7 @@ def read_ranks(
 
 
 def _visible_ends(masses: FloatArray, sd: FloatArray, tree: Tree) -> tuple[float, float] | None:
-    """Return the ends of the visible numbers of all groups in a tree of all magnitudes, else None."""
+    """Return the ends of visible numbers in a tree of all magnitudes, or None."""
     if tree.near is None:
         return None
     error = np.array([math.sqrt(float((sd**2).sum()))])
@@ -340,7 +340,7 @@ def _with_nothing(leaves: FloatArray, nothing: int | None, everyone: int) -> Flo
 
 
 def _inverse(steps: FloatArray, wanted: FloatArray) -> FloatArray:
-    """Return the positions of values in an increasing interpolant; the middle of a plateau."""
+    """Return positions of values in an increasing interpolant; the middle of a plateau."""
     left = np.searchsorted(steps, wanted, side="left")
     right = np.searchsorted(steps, wanted, side="right")
     last = steps.size - 1

@@ -203,7 +203,7 @@ class AutoRange:
         return np.where(believed, noisy, 0.0)
 
     def _together(self, noisy: FloatArray, sd: float, law: Law) -> IndexArray:
-        """Return the indices of adjacent bins of one sign that are jointly significant, if any."""
+        """Return the indices of adjacent, jointly significant bins of one sign, if any."""
         best, level = np.arange(0), _FALSE_RANGE / len(_TOGETHER)
         sides = (np.arange(self._zero)[::-1], np.arange(self._zero + 1, noisy.size))
         for side in sides:
@@ -321,7 +321,7 @@ class AutoRange:
     def _likely_counts(
         self, noisy: FloatArray, sd: float, law: Law, *, careful: bool = False
     ) -> FloatArray:
-        """Return the counts of visible bins, with a guess beyond them on either side, (bins,)."""
+        """Return the counts of visible bins, with a guess beyond on both sides, (bins,)."""
         counts, middle = np.maximum(self.credible_counts(noisy, sd, law), 0.0), self._zero
         for side in (slice(middle + 1, None), slice(middle - 1, None, -1) if middle else None):
             if side is not None:

@@ -480,7 +480,7 @@ def _metadata(about: dict[str, Any]) -> ReleaseMetadata:
 
 
 def check_format(path: str | Path) -> Path:
-    """Return the path, or raise if its ending is not a format of :meth:`Histogram.write`."""
+    """Return the path, or raise if its ending is unknown to :meth:`Histogram.write`."""
     path = _validate.path(output=path)
     if path.suffix not in _FORMATS:
         raise ParameterError(

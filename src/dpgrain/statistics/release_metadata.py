@@ -154,7 +154,7 @@ class ReleaseMetadata:
 
     @property
     def is_limited(self) -> bool:
-        """True if contributions are clipped, or numbers are clamped to privately chosen limits."""
+        """True if contributions are clipped, or numbers clamped to privately chosen limits."""
         ends = self.found is not None and not self.statistic.in_order
         return self.is_clipped or ends
 
@@ -209,7 +209,7 @@ class ReleaseMetadata:
 
     @staticmethod
     def from_text(words: Mapping[str, str]) -> ReleaseMetadata:
-        """Read the description in an older file, whose sentences are stored but never parsed."""
+        """Read the description in an older file; its sentences are never parsed."""
         if not isinstance(words, Mapping):
             raise ParameterError(f"words must be a mapping of lines, not {type(words).__name__}.")
         counts = words.get("weight", "1 for each record")

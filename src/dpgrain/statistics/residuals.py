@@ -142,7 +142,7 @@ class Residuals:
 
     @cached_property
     def kernel(self) -> Mapping[Columns, Fraction]:
-        """Coefficients κ: records r, r′ have inner product Σ κ_B over all B where they agree."""
+        """Coefficients κ: records have inner product Σ κ_B over all B where they agree."""
         return _kernel(self.precisions, self.sizes)
 
     @property
@@ -173,7 +173,7 @@ class Residuals:
         return np.concatenate(parts) * (1 + 2.0**-40)
 
     def weight_bits(self, bound: float, noise_multiplier: float) -> int:
-        """Return the bits of the weight 1 of a unit, so that no noise scale is above its limit."""
+        """Return the bits of a unit's weight 1, so that no noise scale exceeds its limit."""
         most = float(self._scales.max()) * bound * noise_multiplier
         return min(_WEIGHT_BITS, math.floor(math.log2(_LARGEST_SCALE / most)))
 
@@ -182,7 +182,7 @@ class Residuals:
         return _LARGEST_SCALE / 2.0**_LEAST_BITS / noise_multiplier / float(self._scales.max())
 
     def radius(self, bound: float, bits: int) -> FloatArray:
-        """Return the radius of the noise of each contrast, (d,), for a bound in weights 2^−bits."""
+        """Return each contrast's noise radius, (d,), for a bound in weights 2^−bits."""
         return self._scales * bound * 2.0**bits
 
     def measure(self, tables: Mapping[Columns, IntArray]) -> IntArray:
@@ -224,7 +224,7 @@ class Residuals:
         return self.covariance(marginal, marginal, marginal)
 
     def covariance(self, one: Columns, two: Columns, equal: Columns) -> float:
-        """Return the covariance of cells of two marginals that agree in the columns ``equal``."""
+        """Return the covariance of two marginals' cells that agree in columns ``equal``."""
         total = 0.0
         for part in subsets(tuple(i for i in one if i in two)):
             if part in self.precisions:

@@ -255,7 +255,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
 def _selected(
     engine: Engine, query: SumsQuery[Any], charge: Charge
 ) -> tuple[Groups, UserContributions | None]:
-    """Return the selected groups by key, and the contributions if the sums need the same rows."""
+    """Return selected groups by key, and contributions if the sums need the same rows."""
     event = query.events.select
     assert isinstance(event, Selection)  # noqa: S101 - a plan with selected keys has it
     _, blocks = query.selection_blocks
@@ -348,7 +348,7 @@ class _Range:
 def _range(
     engine: Engine, query: SumsQuery[Any], rule: AutoRange, groups: Groups, charge: Charge
 ) -> _Range:
-    """Choose the range of the numbers of all groups from noisy counts of their magnitudes."""
+    """Choose the range of all groups' numbers from noisy counts of their magnitudes."""
     event = query.events.ranges
     assert event is not None  # noqa: S101 - a plan without bounds has it
     _, blocks = query.range_blocks
@@ -400,7 +400,7 @@ def _value_counts(
     bound: float,
     charge: Charge,
 ) -> FloatArray:
-    """Return the noisy numbers of values of all groups by corner, for blocks of norm ``bound``."""
+    """Return noisy numbers of groups' values by corner, for blocks of norm ``bound``."""
     _, blocks = query.range_blocks
     cells = blocks.cells(groups, public=True)
     data = UserContributions(engine, blocks, groups, cells, value, split, joined=True)
@@ -416,7 +416,7 @@ def _outside(
     groups: Groups,
     charge: Charge,
 ) -> tuple[float, float, float] | None:
-    """Return the share of values outside of the bounds, with 95% limits; None if not counted."""
+    """Return the share of values outside of bounds, with 95% limits; None if unknown."""
     event = query.events.outside
     if event is None:
         return None
@@ -529,7 +529,7 @@ def _choose_with_scales(
 def _group_scales(
     data: UserContributions, edges: FloatArray, query: SumsQuery[Any], charge: Charge
 ) -> FloatArray:
-    """Choose the scale of each group from the noisy directions of users' vectors, (groups,)."""
+    """Choose each group's scale from the noisy directions of users' vectors, (groups,)."""
     event = query.events.scales
     assert event is not None  # noqa: S101 - called only then
     units = Grid(np.ones(1), grid_bits(event.noise_multiplier), query.norm)
@@ -552,7 +552,7 @@ def _edges(rule: AutoClip, query: SumsQuery[Any], cells: int) -> FloatArray:
 def _clipped_units(
     data: UserContributions, clip: Grid, query: SumsQuery[Any], charge: Charge
 ) -> ClippedUnits | None:
-    """Return the noisy numbers of complete and clipped units by group; None without that part."""
+    """Return noisy numbers of complete and clipped units by group, or None."""
     event = query.events.clipped
     if event is None:
         return None
@@ -563,7 +563,7 @@ def _clipped_units(
 
 
 def _record_norm(query: SumsQuery[Any]) -> float:
-    """Return the smallest bound of ratios of moments, one record; 0 for other statistics."""
+    """Return the smallest bound of ratios, one record; 0 for other statistics."""
     known = query.record_norm
     # Other rules start at one record or higher.
     below = isinstance(query.rule, AutoClip) and known is not None and query.rule.low < known

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
@@ -137,9 +137,6 @@ class SharedQuery(Query[Histogram]):
         less = count**0.25 * noise_sd(laplace.sums) < noise_sd(gaussian.sums)
         return laplace if less else gaussian
 
-    def _with(self, promise: Promise) -> Self:
-        return replace(self, promise=promise)
-
     # -- public numbers --
 
     @cached_property
@@ -188,16 +185,11 @@ class SharedQuery(Query[Histogram]):
 
     @cached_property
     def contribution(self) -> Contribution:
-        """Contribution of a unit to the sums: one number per cell, for removal and replacement."""
+        """Contribution of a unit to the sums: one number per cell, if removed or replaced."""
         norm = noise_by_name(self.noise).norm
         if self.blocks.block == "element":
             return Contribution("element", "disjoint", "one", norm, cells=len(self.groups))
         return Contribution("user", "shared", "one", norm)
-
-    @property
-    def event(self) -> Event:
-        """Composition of all parts, for the accountant."""
-        return compose(self.parts)
 
     @property
     def parts(self) -> dict[str, Event]:
@@ -245,7 +237,8 @@ class SharedQuery(Query[Histogram]):
         else:
             epsilon = self.search.event.epsilon(relation=promise.relation)
             facts.append(Fact("doubled-bound", (self.search.low, self.search.doublings, epsilon)))
-        return guarantee_of(promise, self.blocks, table.rows, self.event, facts, user=table.user)
+        event = compose(self.parts)
+        return guarantee_of(promise, self.blocks, table.rows, event, facts, user=table.user)
 
     def _metadata(self) -> ReleaseMetadata:
         element = self.blocks.block == "element"

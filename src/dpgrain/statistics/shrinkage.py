@@ -82,7 +82,7 @@ class _Truths:
 def _shrunk(
     z: FloatArray, unit: FloatArray | None, law: AdditiveNoise
 ) -> tuple[FloatArray, FloatArray]:
-    """Return estimates and errors of one group, in standard errors; ``unit`` is the log prior."""
+    """Return one group's estimates and errors in standard errors; ``unit``: log prior."""
     q = np.ones(z.size)
     if unit is not None:
         # The fitted distribution of true value ÷ prior absorbs the scale of the prior.
@@ -126,14 +126,14 @@ def _fitted(z: FloatArray, q: FloatArray, law: AdditiveNoise, *, bumps: bool) ->
 
 
 def _edges(unit: float, largest: float) -> FloatArray:
-    """Return 0 and a geometric sequence from a quarter of ``unit`` to beyond ``largest``."""
+    """Return 0 and a geometric sequence from ``unit``/4 to beyond ``largest``."""
     first = _FIRST * unit
     steps = math.ceil(math.log(largest / first) / math.log(_STEP)) + 1
     return np.concatenate([[0.0], first * _STEP ** np.arange(steps + 1.0)])
 
 
 def _likeliest(likelihood: FloatArray, count: IntArray) -> FloatArray:
-    """Fit weights of a mixture by EM, (K,), with a ``count`` for each row of ``likelihood``."""
+    """Fit weights of a mixture by EM, (K,), with a ``count`` per row of ``likelihood``."""
     weight = np.full(likelihood.shape[1], 1 / likelihood.shape[1])
     share = count / count.sum()
     for _ in range(_ITERATIONS):
@@ -144,7 +144,7 @@ def _likeliest(likelihood: FloatArray, count: IntArray) -> FloatArray:
 def _posterior(
     z: FloatArray, q: FloatArray, truths: _Truths, law: AdditiveNoise
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return mean and variance of true values in standard errors, and their probability below 1."""
+    """Return true values' mean and variance in standard errors, and P(value < 1)."""
     below = [-np.diff(part, axis=1) for part in law.partial(z[:, None] - q[:, None] * truths.edges)]
     mass, first, second = (part @ truths.heights / q for part in below)
     atom = truths.atom * law.density(z)

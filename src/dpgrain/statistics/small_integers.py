@@ -51,7 +51,7 @@ class SmallIntegers:
         return self._continued(self._credible > 0, _FALSE_LIKELY)
 
     def _continued(self, seen: BoolArray, level: float) -> FloatArray:
-        """Return the counts of some integers and adjacent ones with false-positive probability."""
+        """Return counts of integers and adjacent ones, with false-positive probability."""
         near = tail_of(self.law, self.counts / self.sd) <= level
         # Most columns without visible negative numbers have none.
         near[INTEGERS < 0] = False

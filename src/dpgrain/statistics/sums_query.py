@@ -78,7 +78,7 @@ class SumsQuery(Query[Published]):
     max_items: int | None  # of a unit in the selection; None, in two rounds, as the first shows
     best: int | None = None  # number of public groups selected by one-shot Gumbel noise
     adaptive: bool = False  # selection in two rounds
-    estimate_clipping: bool | None = None  # also counts values outside of bounds
+    estimate_clipping: bool = False  # also counts values outside of bounds
     distance: str | None = None  # for pairs, the column that is 0 within both ranges
     random_state: RandomState = None
     progress: bool | None = None
@@ -103,7 +103,7 @@ class SumsQuery(Query[Published]):
         max_items: int = 1000,
         **options: Any,
     ) -> Self:
-        """Check all parameters and the schema, without reading rows; ``options`` are other fields."""
+        """Check parameters and schema without reading rows; ``options``: other fields."""
         if not isinstance(table, UserTable):
             reject_table(table, statistic.name)
         max_items = _validate.integer(minimum=1, max_items=max_items)
@@ -250,17 +250,17 @@ class SumsQuery(Query[Published]):
     @property
     def counts_clipped(self) -> bool:
         """True if part of the budget counts clipped units."""
-        wanted = bool(self.estimate_clipping) or isinstance(self.rule, AutoClip)
+        wanted = self.estimate_clipping or isinstance(self.rule, AutoClip)
         return self.shows_clipping and self.is_clipped and wanted
 
     @property
     def counts_outside(self) -> bool:
-        """True if part of the budget counts values outside of stated bounds, or of a chosen range."""
+        """True if part of the budget counts values outside of the bounds or range."""
         if isinstance(self.bounds, AutoRange):
             # Other ranges clamp nothing, or are chosen from the counts of a tree.
             return self.measure.power is not None
         stated = self.bounds is not None or self.distance is not None
-        return bool(self.estimate_clipping) and stated
+        return self.estimate_clipping and stated
 
     @cached_property
     def public(self) -> tuple[Groups, GroupCells] | None:
@@ -339,14 +339,10 @@ class SumsQuery(Query[Published]):
             select = blocks.contribution(
                 items=None, cells=None, single=blocks.alone, norm=self.norm
             )
-        ranges = None
-        if isinstance(self.bounds, AutoRange):
+        chosen, rows = isinstance(self.bounds, AutoRange), None
+        if chosen or self.counts_outside:
             _, blocks = self.range_blocks
-            ranges = blocks.contribution(items=None, cells=None, single=False, norm=self.norm)
-        outside = None
-        if self.counts_outside:
-            _, blocks = self.range_blocks
-            outside = blocks.contribution(items=None, cells=None, single=False, norm=self.norm)
+            rows = blocks.contribution(items=None, cells=None, single=False, norm=self.norm)
         items = None
         if self.public is not None:
             items = self.best or int((self.public[1].codes >= 0).sum()) * self.measure.corners
@@ -361,9 +357,9 @@ class SumsQuery(Query[Published]):
             select=select,
             select_items=1 if alone else self.max_items,
             adaptive=self.adaptive,
-            ranges=ranges,
+            ranges=rows if chosen else None,
             range_share=self.bounds.share if isinstance(self.bounds, AutoRange) else 0.0,
-            outside=outside,
+            outside=rows if self.counts_outside else None,
             items=items,
             record_value=known,
             select_share=TOP_SHARE if self.statistic.holders else SELECTION_SHARE,

@@ -55,7 +55,7 @@ class Measure:
         return Present()
 
     def unit_value(self, low: float, high: float) -> float:
-        """Return the number represented by 1; for ratios, about the largest effect of one record."""
+        """Return the number for 1; for ratios, about one record's largest effect."""
         return 1.0
 
     def spread_bias(self, spread: float | None) -> float:
@@ -151,7 +151,7 @@ class PairMoments:
 
     @staticmethod
     def places() -> tuple[FloatArray, FloatArray]:
-        """Return the weights of the corners in the sums of the first and second numbers, (9,)."""
+        """Return the corners' weights in the sums of the first and second numbers, (9,)."""
         places = np.array([0.0, 0.5, 1.0])
         return np.repeat(places, 3), np.tile(places, 3)
 
@@ -270,7 +270,7 @@ class Tree:
 
 
 def _wholes(low: float, high: float) -> tuple[int, int] | None:
-    """Return the smallest and largest integer within bounds; None without exact integers."""
+    """Return the smallest and largest integer within bounds; None if not exact."""
     if max(abs(low), abs(high)) > _LARGEST_WHOLE or math.ceil(low) > math.floor(high):
         return None
     return math.ceil(low), math.floor(high)

@@ -117,7 +117,7 @@ class UnitBlocks:
 
     @property
     def has_one_row(self) -> bool:
-        """True if a block has at most one row, so that the norm of its contribution is known."""
+        """True if a block has at most one row, so that its contribution's norm is known."""
         return self.block == "record" or self.one_row
 
     def cells(self, groups: Groups, *, public: bool) -> GroupCells:

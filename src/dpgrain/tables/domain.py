@@ -47,7 +47,7 @@ class GroupDomain:
         return tuple(key for key in self.keys if key not in self.public)
 
     def groups(self, selected: Groups | None = None) -> Groups:
-        """Return all groups: the listed ones, or the product of public values and selected groups."""
+        """Return all groups: the listed ones, or public values times selected groups."""
         if self.listed is not None:
             return self.listed
         if selected is None:

@@ -192,7 +192,7 @@ class _Parser:
         return ParameterError(f"the expression {stated(self.text)} cannot be read: {why}.")
 
     def takes(self, *tokens: str) -> str:
-        """Return the token and advance if it is one of these; otherwise return an empty text."""
+        """Return the token and advance if it is one of these; else return an empty text."""
         word = self.token.lower() if self.kind == "name" else self.token
         if self.kind in ("sign", "name") and word in tokens:
             self.next()

@@ -91,7 +91,7 @@ class Groups:
 
     @property
     def long_label_prefix(self) -> int | None:
-        """Number of characters before the hash in labels of long texts; None without such labels."""
+        """Characters before the hash in labels of long texts; None without such labels."""
         texts = (key for column in self.columns for key in column.unique().to_pylist())
         found = any(isinstance(text, str) and is_replacement(text) for text in texts)
         return SHOWN if found else None
@@ -165,7 +165,7 @@ class Dictionary:
         return Dictionary(known, layout, sizes, order, corners)
 
     def cell_rows(self, rows: int) -> IntArray:
-        """Return the row of each group's cell, (V,), in an array with one row per cell or in total."""
+        """Return the row of each group's cell, (V,), in an array of cells or of one row."""
         if rows == 1 or self.layout.cell_of is None:
             return np.zeros(len(self.groups), dtype=np.int64)
         return self.layout.cell_of[:: self.corners]

@@ -233,7 +233,7 @@ def _cells(table: TableRows, name: str, values: pa.Array) -> pa.Array:
 
 
 def _looked_up(at: IntArray, place: IntArray, size: int, valid: BoolArray) -> IntArray:
-    """Return the codes of rows in a domain, in the smallest type; marks other rows as invalid."""
+    """Return rows' codes in a domain, in the smallest type; mark other rows as invalid."""
     at = np.append(at, -1)
     valid &= (at >= 0)[place]
     return at.astype(np.min_scalar_type(size))[place]

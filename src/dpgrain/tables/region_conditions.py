@@ -83,7 +83,7 @@ def parse_region(table: TableColumns, stated: Mapping[str, Any]) -> Region:
 
 
 def intersect(region: Region, more: Region) -> Region:
-    """Return the intersection of two regions of one table; raise ParameterError if it is empty."""
+    """Return the intersection of two regions of one table; reject an empty one."""
     result = region.both(more) if region.comparable(more) else ()
     if len(result) != 1:
         raise ParameterError(
@@ -138,7 +138,7 @@ def _warn_about_periods(column: str, labels: Sequence[int | str]) -> None:
 
 
 def _date_side(table: TableColumns, column: str, value: Any) -> Side:
-    """Return the timestamps of dates, from the first midnight to the midnight after the last date."""
+    """Return the timestamps of dates, from first midnight to that after the last date."""
     stated, day = _parts(value), table.days[column]
     ends = [_interval(part) for part in stated if part is not None]
     days, kind = _times(DAY, column, ends), table.schema[day.of]

@@ -142,7 +142,7 @@ class TableRows:
         return replace(self, **parts, provenance=after_derivation(self.provenance))
 
     def resolve_partition(self, of: str, by: Any) -> Elements:
-        """Return the partition of a column's values, from any argument of :meth:`with_cells`."""
+        """Return the partition of a column's values, for any argument of ``with_cells``."""
         elements, kind = as_elements(by), self.schema[of]
         if elements.period is not None and kind != DAY:
             raise SchemaError(
@@ -541,13 +541,13 @@ class TableRows:
         return column in self.cells or not any_long(labels)
 
     def keys_of(self, labels: list[Any], column: str, role: str) -> list[Any]:
-        """Return the keys of a column for public labels, the same list if all are keys already."""
+        """Return a column's keys for public labels; the same list if all are keys already."""
         if self.are_keys(labels, column):
             return labels
         return [self.label_key(label, column, role) for label in labels]
 
     def label_key(self, label: Any, column: str, role: str) -> int | str:
-        """Return the key of a column for a public label: for a long text, its shortened label."""
+        """Return a column's key for a public label; a long text's is its shortened label."""
         result = self.label_value(label, column, role)
         if isinstance(result, int) or column in self.cells:
             return result

@@ -29,12 +29,12 @@ class Split(Protocol):
         """Value of one count, a power of two."""
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
-        """Return the keys of coordinates, and the additions to them, from keys and numbers, (r,)."""
+        """Return coordinates' keys and additions, from keys and numbers, (r,)."""
 
 
 @dataclass(frozen=True)
 class Weight:
-    """Each record adds its number if it is positive, truncated to a multiple of ``unit``."""
+    """Each record adds its positive number, truncated to a multiple of ``unit``."""
 
     unit: float
     corners: int = 1

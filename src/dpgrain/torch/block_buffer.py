@@ -28,7 +28,7 @@ _SLICE_ENTRIES = 1 << 25
 
 
 class FlatVectors:
-    """Vectors of parameters side by side, (…, entries), and each parameter's part of them."""
+    """Vectors of parameters side by side, (…, entries), and each parameter's part."""
 
     def __init__(self, parameters: Sequence[Any], values: Any) -> None:
         self.values = values

@@ -161,7 +161,7 @@ class StoredGradients(Use):
 
 
 class RowGradients(StoredGradients):
-    """Use with a gradient at each position, (rows, positions, …), added up over each block."""
+    """Use with a gradient per position, (rows, positions, …), added up over blocks."""
 
     def __init__(self, layout: BlockLayout, rows: Any) -> None:
         super().__init__(layout, None)

@@ -19,7 +19,7 @@ def is_gpu(tensor: Any) -> bool:
 
 
 def is_quick_in_double(tensor: Any) -> bool:
-    """Return True if products in double precision cost at most twice as much as in single."""
+    """Return True if double-precision products cost at most twice as much as single."""
     if tensor.device.type == "cpu":
         return True
     return torch.cuda.get_device_capability(tensor.device) in _QUICK_IN_DOUBLE

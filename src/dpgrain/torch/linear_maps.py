@@ -80,7 +80,7 @@ class MultiheadAttention(torch.nn.Module):
         return self.out_proj(seen.transpose(1, 2).flatten(2))
 
     def _mask(self, q: Any, k: Any, attn_mask: Any, padding: Any) -> Any:
-        """Return the mask to add to scores, broadcastable to (rows, heads, targets, sources)."""
+        """Return the mask to add to scores, broadcast to (rows, heads, targets, sources)."""
         parts = []
         if attn_mask is not None:
             each = attn_mask.dim() == 3

@@ -114,7 +114,7 @@ def _tensor_bytes(tensor: Any) -> Any:
 
 
 def _is_scalar(value: Any) -> bool:
-    """Return True if a module's attribute is a number or text; see :func:`stored_values`."""
+    """Return True if an attribute in :func:`stored_values` is a number or text."""
     return isinstance(value, tuple) and value[0] in (bool, int, float, str)
 
 

@@ -322,7 +322,7 @@ class PerRecordMode(TorchFunctionMode):
 
 @contextmanager
 def _outside(level: int) -> Iterator[None]:
-    """Leave the vmap of a level and all inside it, as PyTorch does for a custom batching rule."""
+    """Leave the vmap of a level and all inside, as PyTorch's custom batching rules do."""
     with ExitStack() as left:
         while (layer := torch._C._functorch.peek_interpreter_stack()) and layer.level() >= level:
             left.enter_context(temporarily_pop_interpreter_stack())

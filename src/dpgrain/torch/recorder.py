@@ -69,7 +69,7 @@ _FROM_THE_LOOP = (
 
 @dataclass(frozen=True, eq=False)
 class _Inputs:
-    """Plain inputs of a network; ``batch_pass`` is None unless they come from the loader."""
+    """Plain inputs of a network; ``batch_pass`` is None unless the loader made them."""
 
     inputs: Any
     are_rows: tuple[bool, ...]

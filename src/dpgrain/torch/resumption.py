@@ -97,7 +97,7 @@ def noise_source(checkpoint: Checkpoint) -> RandomSource:
 
 
 def rounds_left(checkpoint: Checkpoint) -> int:
-    """Return the charged rounds left; a seeded run, not private, repeats incomplete steps."""
+    """Return the charged rounds left; a seeded run repeats incomplete steps."""
     begun = checkpoint.begun if checkpoint.seeded is None else checkpoint.done
     return max(checkpoint.plan.mean.rounds - begun, 0)
 

@@ -164,7 +164,7 @@ def _plan_of_mean(promise: Promise, mean: Mean) -> StepPlan:
 
 
 def _blocks(promise: Promise) -> tuple[Level, int | None]:
-    """Return the level of the clipped blocks, and their number per user if it is limited."""
+    """Return the level of the clipped blocks, and their number per user if limited."""
     max_elements = promise.unit.max_elements if isinstance(promise.unit, User) else None
     return promise.level if max_elements is None else "element", max_elements
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpgrain._formatting import align_columns, one_line, sentence, shorten
+from dpgrain._formatting import align_columns, one_line, quantity, sentence, shorten
 from dpgrain.units import Element, Record, Unit
 from dpgrain.words.notes import note_text
 
 if TYPE_CHECKING:
     from dpgrain.gradients.norms import NormHistogram
+    from dpgrain.learn.minimise import Minimum
     from dpgrain.learn.model import LinearModel
     from dpgrain.learn.rounds import History
 
@@ -38,8 +39,23 @@ _EXPECTED_SHARE, _SIGNIFICANCE = 0.5, 3.0
 # features have a scale of about 1 (between −1 and 1, it is at most √2), and the maximum share of
 # larger gradients.
 _LARGE_NORM, _LARGE_SHARE = 5.0, 0.1
+# Maximum number of printed parameters of a minimum.
+_SHOWN = 10
+# Meaning of the sum of features, by estimator.
+_LOSSES = {
+    "LogisticRegression": "The score of a label is a weighted sum of the features; its exponential is "
+    "proportional to the label's probability.",
+    "LinearRegression": "The prediction is a weighted sum of the features.",
+    "HuberRegressor": "The prediction is a weighted sum of the features; errors "
+    "beyond a threshold have a linear loss.",
+    "QuantileRegressor": "A quantile of the target is a weighted sum of the features.",
+    "LinearSVC": "The label is the sign of a weighted sum of the features.",
+    "PoissonRegressor": "The logarithm of the expected count is a weighted sum of the features.",
+}
 # Maximum number of listed labels.
 _MAX_LABELS = 10
+# Maximum number of characters of a label in a sentence.
+_LABEL_LENGTH = 60
 # Maximum share of users without rows of selected labels, before a warning.
 _DROPPED_SHARE = 0.1
 # Maximum share of clipped gradients, before a warning of bias.
@@ -243,6 +259,16 @@ def _describe_coefficient(model: LinearModel) -> str:
     return f"A coefficient is the change in {model.adds_to} when its feature increases by {step}."
 
 
+def describe_model(model: LinearModel) -> str:
+    """Describe what the weighted sum of the features of a fitted model predicts."""
+    labels: Any = getattr(model, "classes_", ())
+    kind = type(model).__name__
+    if kind == "LogisticRegression" and len(labels) == 2:
+        label = shorten(one_line(labels[1]), _LABEL_LENGTH)
+        return f"The log-odds of {label!r} are a weighted sum of the features."
+    return _LOSSES[kind]
+
+
 def describe_model_weights(model: LinearModel) -> str:
     """Describe the average that the coefficients of a fitted model describe."""
     return describe_weights(model.config_.promise.unit, model.fitted_.max_records)
@@ -388,6 +414,27 @@ def _scale_warning(model: LinearModel, norms: Sequence[NormHistogram]) -> tuple[
                 "inaccurate; divide each feature by a public number, so that it is between −1 and 1.",
             )
     return ()
+
+
+def minimum_text(minimum: Minimum) -> str:
+    """Return a minimum as printed: parameters, rounds, average and errors."""
+    history, size = minimum.history, minimum.theta.size
+    shown = ", ".join(f"{value:.4g}" for value in minimum.theta[:_SHOWN])
+    more = f", … ({size:,} in all)" if size > _SHOWN else ""
+    rounds = quantity(len(history.points), "noisy gradient")
+    noise = f"noise {history.noise_sd:.2g} in each coordinate of the last"
+    exact = minimum.evidence is None
+    # The table of intervals has the estimand of weighted users.
+    shared = not exact and minimum.max_records is not None
+    texts = (
+        f"θ = ({shown}{more})\n{rounds} of {minimum.n_users:,} users, {noise}",
+        f"Warning: {ended_text(history)}." if history.ended else "",
+        "" if shared else minimum.estimand,
+        describe_step(minimum.max_records, minimum.mean_weight, minimum.n_users),
+        "No standard errors." if exact else str(minimum.confidence_intervals()),
+        str(minimum.guarantee),
+    )
+    return "\n".join(filter(None, texts))
 
 
 def no_intervals(doubt: str) -> str:

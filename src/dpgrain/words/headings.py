@@ -88,3 +88,11 @@ def label(keys: Sequence[str], letters: int) -> str:
 def text(value: object, letters: int = _TEXT_LETTERS) -> str:
     """Write anything as one line of text of limited length."""
     return shorten(one_line(value), letters)
+
+
+def lines_caption(key: str, shown: int, total: int, *, clipped: bool, gaps: bool) -> str:
+    """Return the caption of lines over a key."""
+    of = " of the clipped sums" if clipped else ""
+    some = f" Largest {shown} of {total:,} lines." if total > shown else ""
+    missing = " Lines are interrupted where nothing was published." if gaps else ""
+    return f"Estimates by {text(key, 60)} with 95% intervals{of}.{some}{missing}"

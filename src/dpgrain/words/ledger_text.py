@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from dpgrain.ledger.entries import LedgerEntry
     from dpgrain.ledger.lasting_promise import LastingPromise
     from dpgrain.ledger.price_units import Units
+    from dpgrain.ledger.renewals import Total
+    from dpgrain.publishing.prices import Price
+    from dpgrain.scope.regions import Region
 
 # Prices above this multiple of a promise are not printed exactly.
 _MANY_TIMES = 100
@@ -34,7 +37,10 @@ def refusal_text(
     without_delta: bool = False,
 ) -> str:
     """Return the error of a refused release: its cost, the remaining budget, and remedies."""
-    refused = f"the ledger {ledger!r} (which promises {promise}) has no room for this release"
+    refused = (
+        f"the ledger {ledger!r} (promise on line {error.charged.promise:,}: {promise}) has no room for "
+        "this release"
+    )
     if shortage := _selection_shortage(promise, error):
         reasons = [f"{refused}: {shortage}"]
     else:
@@ -60,8 +66,13 @@ def _cost(promise: LastingPromise, error: BudgetExceededError) -> str:
     needs = f"{percent(cost)} of" if cost <= _MANY_TIMES else f"more than {_MANY_TIMES} times"
     return (
         f"it needs {needs} the promise, and {percent(left, up=False)} remains for the affected "
-        "units"
+        f"units{_where(error.region)}"
     )
+
+
+def _where(region: Region) -> str:
+    """Name the fullest account; empty if it has all records."""
+    return "" if region.everything else f" (the fullest: {region})"
 
 
 def _gaussian_noise(promise: LastingPromise, error: BudgetExceededError) -> str:
@@ -132,10 +143,11 @@ def _smaller_delta(needed: float, left: float) -> str:
     return f" divide the δ of this release by at least {rounded_up(needed / left, 2)},"
 
 
-def remaining_text(promise: LastingPromise, spent: Units) -> str:
-    """Describe the spent ε of an account, a release that would fit, and other remaining parts."""
+def remaining_text(total: Total) -> str:
+    """Describe the spent ε of a promise, a release that would fit, and other remaining parts."""
+    line = max(total.promises)
+    promise, spent = total.promises[line], total.spent[line]
     room, parts = spent.remaining(promise.caps), []
-    used = replace(promise.whole, price=room.remainder(promise.caps)).epsilon(promise.delta)
     if spent.leak > 0:
         parts.append(
             f"δ = {remaining_delta(room.leak)} of {powers(promise.caps.leak)} for names that are not "
@@ -144,12 +156,35 @@ def remaining_text(promise: LastingPromise, spent: Units) -> str:
     if spent.pure > 0:
         parts.append(f"ε = {rounded_down(room.pure, 3)} for releases with δ = 0 (pure)")
     sentences = (
-        f"ε = {rounded_up(min(used, promise.epsilon), 3)} of {promise.epsilon:g} spent at δ = "
-        f"{powers(promise.delta)}",
+        f"ε = {rounded_up(total.spent_epsilon, 3)} of {rounded_up(total.epsilon)} spent at δ = "
+        f"{powers(total.delta)}{_with_renewed(total)}",
         _fitting(promise, spent),
         f"Also remaining: {', '.join(parts)}" if parts else "",
     )
     return _sentences(sentences)
+
+
+def compared_shares(left: float, needed: float) -> tuple[str, str]:
+    """Format a remaining share, rounded down, and a needed one, rounded up, so that they compare.
+
+    >>> compared_shares(0.9688, 0.9687), compared_shares(0.5, 0.25), compared_shares(0.1, 0.1001)
+    (('96.88%', '96.87%'), ('50%', '25%'), ('10%', '10.1%'))
+    """
+    remaining, taken = percent(left, up=False), percent(needed)
+    for digits in range(2, 7):
+        if (needed <= left) == (float(taken[:-1].replace(",", "")) <= float(remaining[:-1])):
+            return remaining, taken
+        scale = 10**digits
+        remaining = f"{math.floor(100 * scale * left) / scale:.9g}%"
+        taken = f"{math.ceil(100 * scale * needed) / scale:.9g}%"
+    # They differ by less than the tolerance of sums.
+    return remaining, remaining
+
+
+def _with_renewed(total: Total) -> str:
+    """Name the renewed promises that a total includes; empty without any."""
+    lines = " and ".join(map(str, total.renewed))
+    return f", together with line {lines}, which it renews" if lines else ""
 
 
 def _more_noise(promise: LastingPromise, error: BudgetExceededError) -> str:
@@ -158,30 +193,43 @@ def _more_noise(promise: LastingPromise, error: BudgetExceededError) -> str:
     if price.pure > 0 or price.leak > room.leak or not 0 < room.mu < price.mu < math.inf:
         return ""
     times = rounded_up(price.mu / room.mu, 2)
-    return f"This release would fit with about {times} times the noise (ε / {times})"
+    return f"This release would fit with about {times} times the noise"
 
 
 def _fitting(promise: LastingPromise, spent: Units) -> str:
     """Return the largest release that would fit, or the advice to renew the promise."""
-    room = spent.remaining(promise.caps)
+    room, unit = _release_room(promise, spent), _unit(promise)
     # ε is rounded down, so that a release with this ε fits.
     gaussian = gaussian_epsilon(room.leak, room.mu) if room.mu > 0 and room.leak > 0 else 0.0
     gaussian = min(gaussian, promise.epsilon)
     if (epsilon := math.floor(1000 * gaussian) / 1000) > 0:
         return (
-            f"A Gaussian release with ε ≤ {epsilon:g} at δ = {remaining_delta(room.leak)} for this "
-            "unit would fit"
+            f"A Gaussian release with ε ≤ {epsilon:g} at δ = {remaining_delta(room.leak)} per {unit} "
+            "would fit this promise"
         )
     rest = promise.delta - promise.caps.leak
     listed = gaussian_epsilon(rest, room.mu) if room.mu > 0 and rest > 0 else 0.0
     if (epsilon := math.floor(1000 * min(listed, promise.epsilon)) / 1000) > 0:
         return (
-            f"A Gaussian release with ε ≤ {epsilon:g} at δ = {remaining_delta(rest)} for this unit "
-            "would fit, if its names are listed in advance (domain=)"
+            f"A Gaussian release with ε ≤ {epsilon:g} at δ = {remaining_delta(rest)} per {unit} "
+            "would fit this promise, if its names are listed in advance (domain=)"
         )
     if (epsilon := math.floor(1000 * room.pure) / 1000) > 0:
-        return f"A release with ε ≤ {epsilon:g} at δ = 0 for this unit would fit"
+        return f"A release with ε ≤ {epsilon:g} at δ = 0 per {unit} would fit this promise"
     return "The promise is exhausted: renew it, which adds its budget again"
+
+
+def _release_room(promise: LastingPromise, spent: Units) -> Price:
+    """Return the price, for its own unit, of a release that fits whatever region it reads."""
+    room = spent.remaining(promise.caps)
+    # A window can contain a part of what a person adds to a release. Removing a part costs up to
+    # twice the ε or μ of removing everything: see docs/theory, "Scopes".
+    return room if promise.window is None else replace(room, mu=room.mu / 2, pure=room.pure / 2)
+
+
+def _unit(promise: LastingPromise) -> str:
+    """Name the unit of releases that a promise is about, without its window."""
+    return f"user and cell of {promise.partition}" if promise.level == "element" else promise.level
 
 
 def seed_note(entries: Iterable[LedgerEntry]) -> str:

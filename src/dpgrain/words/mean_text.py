@@ -20,6 +20,7 @@ from dpgrain._formatting import (
     shorten,
     useful_decimals,
 )
+from dpgrain.words import guarantee_text
 from dpgrain.words.notes import note_text
 from dpgrain.words.odds import privacy_sections
 
@@ -93,7 +94,9 @@ def summary(mean: MeanOfUsers) -> str:
     """Return a mean as printed: title, a few coordinates, notes and the short guarantee."""
     names = mean.names or [str(place) for place in range(1, len(mean.value) + 1)]
     pointer = POINTER.replace("columns", "numbers")
-    return "\n".join([*lines(mean, names, _ROWS), mean.guarantee.summary, pointer])
+    return "\n".join(
+        [*lines(mean, names, _ROWS), guarantee_text.summary(mean.guarantee, mean.query), pointer]
+    )
 
 
 def lines(mean: MeanOfUsers, names: Sequence[str], top: int) -> list[str]:
@@ -133,7 +136,7 @@ def explanation(mean: MeanOfUsers) -> str:
         "std_error": "standard error of the noise of each coordinate; it covers noise only",
         "Error": largest_error(mean),
         "Method": f"{mean.method}, {mean.reason}. {_outside(mean)}".strip(),
-        **privacy_sections(mean.guarantee, mean.shares),
+        **privacy_sections(mean.guarantee, mean.shares, mean.query),
     }
     if not mean.resolved and np.isfinite(mean.value).all():
         facts = {"Warning": NOT_RESOLVED, **facts}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import Compose, Contribution, Event
 from dpgrain.units import Relation, Unit, User
-from dpgrain.words.guarantee_text import UNITS, elements_text
+from dpgrain.words.guarantee_text import UNITS, elements_text, share_text
 
 if TYPE_CHECKING:
     from dpgrain.publishing.guarantee import Guarantee
@@ -63,10 +63,16 @@ def risk_lines(guarantee: Guarantee) -> tuple[str, ...]:
     return tuple(_line(guarantee.risk(unit=unit)) for unit in units)
 
 
-def privacy_sections(guarantee: Guarantee, shares: Mapping[str, float]) -> dict[str, str]:
+def privacy_sections(
+    guarantee: Guarantee, shares: Mapping[str, float], query: Mapping[str, Any] | None = None
+) -> dict[str, str]:
     """Return the last parts of an explanation: use of the budget, guarantee and risk."""
+    share = share_text(query)
+    together = f"{share}: budget.guarantee covers all its releases together" * bool(share)
+    parts = budget_text(shares)
+    budget = ". ".join(filter(None, (together, parts[:1].upper() + parts[1:])))
     risk = " ".join(risk_lines(guarantee))
-    sections = {"Budget": budget_text(shares), "Privacy": str(guarantee), "Risk": risk}
+    sections = {"Budget": budget, "Privacy": str(guarantee), "Risk": risk}
     return {name: text for name, text in sections.items() if text}
 
 

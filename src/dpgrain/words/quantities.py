@@ -32,6 +32,8 @@ _AGGREGATES = {
     "most": "most frequent",
     "median": "median of",
 }
+# Aggregates without negative values.
+_COUNTS = ("count", "size", "nunique")
 # First words of counted quantities.
 _COUNTED = ("records", "people", "users", "elements", "units")
 # Privately chosen limits of these sizes are rounded to integers.
@@ -122,10 +124,14 @@ def dropped_rows(metadata: ReleaseMetadata) -> str:
     if metadata.value is not None and not metadata.statistic.weighted:
         number = "both columns" if metadata.statistic.paired else repr(metadata.value)
         missing.append(f"a finite number in {number}")
-    rows = f"rows without {' or '.join(missing)} are dropped" if missing else ""
+    public = metadata.by and (
+        metadata.public_items is not None or 0 < len(metadata.selected) < len(metadata.by)
+    )
+    outside = ", or with a group outside of the public list," * bool(public)
+    rows = f"rows without {' or '.join(missing)}{outside} are dropped" if missing else ""
     if metadata.shared and metadata.user is not None:
         neither = "rows with neither " + metadata.user.replace("' and '", "' nor '")
-        also = f", or without {' or '.join(missing)}," if missing else ""
+        also = f", or without {' or '.join(missing)}{outside or ','}" if missing else ""
         rows = f"{neither}{also} are dropped"
     weighted = metadata.statistic.weighted and metadata.value is not None
     return f"{rows}; missing weights and weights below 0 count 0" if weighted else rows
@@ -235,6 +241,19 @@ def unclipped(metadata: ReleaseMetadata) -> str:
     clamped = " of clamped values" if limited and not metadata.statistic.has_edges else ""
     limit = "" if metadata.max_elements is None else " of kept elements"
     return f"{metadata.statistic.covers}{clamped}{limit}"
+
+
+def lower_bound_limit(metadata: ReleaseMetadata) -> str:
+    """Condition on values under which ``at_least`` bounds their total; empty without clamping."""
+    limits = metadata.bounds or metadata.found
+    functions = {name: meaning[0] for name, *meaning in metadata.meanings}
+    counted = metadata.value is None or functions.get(metadata.value) in _COUNTS
+    if counted or not limits or limits[0] < 0 or metadata.statistic.has_edges:
+        return ""
+    return (
+        "the lower bound at_least holds for the total only if no value is below "
+        f"{format_limit(limits[0])}"
+    )
 
 
 def _over(metadata: ReleaseMetadata) -> str:
@@ -400,8 +419,8 @@ def share_meaning(metadata: ReleaseMetadata) -> str:
     where, groups = "" if own else f" with data{place}", _groups(metadata)
     root = "k" if metadata.noise == "laplace" else "√k"
     weight = f" (a user in k {groups} has weight 1/{root})" * bool(groups)
-    units = clipped_units(metadata)
-    return f"95% upper limit on the share of {units}{where} that were clipped{weight}"
+    units, weighted = clipped_units(metadata), "weighted " * bool(weight)
+    return f"95% upper limit on the {weighted}share of {units}{where} that were clipped{weight}"
 
 
 def clamping_effect(metadata: ReleaseMetadata, *, brief: bool = False) -> str:

@@ -27,6 +27,7 @@ from dpgrain._formatting import (
     useful_decimals,
 )
 from dpgrain._types import FloatArray, IntArray
+from dpgrain.words import guarantee_text
 from dpgrain.words.guarantee_text import filters
 from dpgrain.words.odds import privacy_sections
 from dpgrain.words.quantities import (
@@ -40,6 +41,7 @@ from dpgrain.words.quantities import (
     estimand,
     format_limit,
     keys_text,
+    lower_bound_limit,
     post_processing,
     ranking_effect,
     share_meaning,
@@ -48,6 +50,7 @@ from dpgrain.words.quantities import (
 )
 
 if TYPE_CHECKING:
+    from dpgrain.statistics.comparisons import Comparison
     from dpgrain.statistics.intervals import ClippedUnits
     from dpgrain.statistics.release import Release
     from dpgrain.statistics.release_metadata import ReleaseMetadata
@@ -60,7 +63,9 @@ _CHOSEN = (
 )
 # Bins of other columns have a width.
 _ONE_INTEGER = "where std_error is 0, the interval is one integer, although others are possible"
-_NO_LEAST = "there is no at_least, because values may be negative: pass bounds= from 0 to get one"
+_NO_LEAST = (
+    "there is no at_least, because values may be negative; if none is below 0, pass bounds= from 0"
+)
 _COUNTS = ("count", "count_error")
 # Days and months are printed in chronological order …
 _MONTH = re.compile(r"(?<=-[0-9]{2})-01$")
@@ -133,8 +138,12 @@ def _format(name: str, value: float, decimals: int | None) -> str:
 
 
 def _percent(limit: float) -> str:
-    """Format an upper limit on a share, rounded up and at least 0.01%."""
-    return f"≤{rounded_up(max(100 * limit, 0.01), 2)}%"
+    """Format an upper limit on a share, rounded up."""
+    return f"≤{rounded_up(100 * max(limit, _LEAST_SHARE), 2)}%"
+
+
+# Smallest printed upper limit on a share: noise excludes no share.
+_LEAST_SHARE = 1e-4
 
 
 def shown(release: Release, count: int) -> IntArray:
@@ -233,7 +242,9 @@ def rounded(release: Release, table: pa.Table) -> pa.Table:
         table = table.set_column(table.column_names.index(name), name, column)
     if "clipped_share" in table.column_names:
         limits = [
-            None if limit is None else _rounded(limit, useful_decimals(limit), ROUND_CEILING)
+            None
+            if limit is None
+            else max(_rounded(limit, useful_decimals(limit), ROUND_CEILING), _LEAST_SHARE)
             for limit in table.column("clipped_share").to_pylist()
         ]
         place = table.column_names.index("clipped_share")
@@ -385,8 +396,8 @@ def notes(release: Release) -> list[str]:
             "values (--check), or pass domain= or a larger epsilon=."
         ]
     parts = [_intervals(release), clipping_effect(metadata), clamping_effect(metadata, brief=True)]
-    if lacks_lower_bounds(release) and not np.isnan(release.estimate).all():
-        parts.append(_NO_LEAST)
+    if not np.isnan(release.estimate).all():
+        parts.append(_lower_bounds(release))
     unseen = any(kind == "few-numbers" for kind, *_ in metadata.care)
     if np.isnan(release.estimate).any() and not unseen:
         parts.append("blank estimates did not stand out from the noise")
@@ -420,6 +431,13 @@ def _clipping_warning(release: Release) -> str:
     )
 
 
+def _lower_bounds(release: Release) -> str:
+    """Describe missing lower bounds of totals, or the values that they require."""
+    if lacks_lower_bounds(release):
+        return _NO_LEAST
+    return lower_bound_limit(release.metadata) if "at_least" in extra_columns(release) else ""
+
+
 def lacks_lower_bounds(release: Release) -> bool:
     """Return True for clipped sums without lower bounds, because their values may be negative."""
     least = getattr(release, "at_least", None)
@@ -428,7 +446,7 @@ def lacks_lower_bounds(release: Release) -> bool:
 
 def explanation(release: Release) -> Paragraphs:
     """Describe every column, the clipping, the noise and the guarantee."""
-    privacy = privacy_sections(release.guarantee, release.shares)
+    privacy = privacy_sections(release.guarantee, release.shares, release.query)
     return format_facts(title(release), {**column_meanings(release), **privacy})
 
 
@@ -437,7 +455,7 @@ def column_meanings(release: Release) -> dict[str, str]:
     metadata, statistic = release.metadata, release.statistic
     facts = {
         "clipping": _clipping(release),
-        "lower bound": _NO_LEAST if lacks_lower_bounds(release) else "",
+        "lower bound": _lower_bounds(release),
         "rows": dropped_rows(metadata),
         "values": "; ".join(filter(None, (bounds_effect(metadata), clamping_effect(metadata)))),
         "average": _average(release),
@@ -557,7 +575,8 @@ def _long_labels(release: Release) -> str:
 def summary(release: Release) -> str:
     """Return a release as printed: title, a few rows, notes and the short guarantee."""
     table = _table(release) if len(release) else []
-    return "\n".join([title(release), *table, *notes(release), release.guarantee.summary, POINTER])
+    promise = guarantee_text.summary(release.guarantee, release.query)
+    return "\n".join([title(release), *table, *notes(release), promise, POINTER])
 
 
 def _table(release: Release) -> list[str]:
@@ -580,3 +599,16 @@ def table_footer(release: Release, count: int) -> str:
     lines = [f"{len(release):,} rows, {count} {order} shown; all: .to_pandas()"]
     lines = lines if len(release) > count else []
     return "; ".join([*lines, *filter(None, [_long_labels(release)])])
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Return a difference or a ratio of two groups as printed."""
+    sign = "−" if comparison.operation == "difference" else "÷"
+    compared = f" {sign} ".join(comparison.groups)
+    title = f"{comparison.operation.capitalize()} of {comparison.covers}s, {compared}"
+    if np.isnan(comparison.estimate):
+        return f"{title}: no estimate, because {comparison.groups[1]} is within the noise"
+    decimals = useful_decimals(comparison.std_error)
+    numbers = (comparison.estimate, comparison.std_error, comparison.low, comparison.high)
+    estimate, error, low, high = (format_number(number, decimals) for number in numbers)
+    return f"{title}: {estimate} ± {error} (95% interval {low} to {high})"

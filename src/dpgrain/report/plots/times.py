@@ -23,6 +23,7 @@ from dpgrain.report.axes import (
     fitting,
     grid,
     legend_above,
+    open_ends,
     value_axis,
     within_sight,
 )
@@ -146,7 +147,7 @@ def draw_over_time(
     rows = np.concatenate(lines.lines)
     parts = (release.estimate, release.low, release.high)
     low, high = within_sight(*(part[rows] for part in parts))
-    few = len(lines.lines[0]) <= _MANY_POINTS
+    few, note = len(lines.lines[0]) <= _MANY_POINTS, ""
     one = len(lines.lines) == 1
     ends = [len(line) for line in lines.lines]
     for line, name, colour, end in zip(lines.lines, names, COLOURS, np.cumsum(ends), strict=False):
@@ -161,6 +162,8 @@ def draw_over_time(
             elinewidth=1.4 if few else 0.9,
             capsize=0,
         )
+        drawn, published = (low[part], high[part]), (release.low[line], release.high[line])
+        note = open_ends(ax, "y", lines.times[line], drawn, published, colour) or note
         times, values = _with_gaps(lines, line, estimate)
         ax.plot(times, values, color=colour, linewidth=1.3, label=name or "estimate")
     if (
@@ -177,7 +180,7 @@ def draw_over_time(
     else:
         ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     start = value_axis(ax, "y", low, high, zero=isinstance(release, Histogram))
-    ax.set_xlabel(f"{fitting(lines.key, ax)}{start}")
+    ax.set_xlabel(f"{fitting(lines.key, ax)}{start}{note}")
     ax.set_ylabel(f"{what}\nwith 95% interval")
     grid(ax)
     if not one or len(ax.get_legend_handles_labels()[0]) > 1:

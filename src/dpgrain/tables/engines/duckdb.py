@@ -243,7 +243,7 @@ class DuckDB:
         return self._key(column) if form == "key" else f"CAST({self._key(column)} AS VARCHAR)"
 
     def _key(self, column: str, *, of: str = "") -> str:
-        """Return the SQL of a column as a key; labels of cells are public and remain unchanged."""
+        """Return the SQL of a column as a key; public labels of cells remain unchanged."""
         if column in self.table.cells:
             return f"{of}.{quoted(column)}" if of else quoted(column)
         return key_sql(column, self.table.key_type(column), of=of)
@@ -261,7 +261,7 @@ class DuckDB:
         return has_key_sql(column, self.table.key_type(column))
 
     def _user_codes(self, shift: int) -> tuple[str, int, str]:
-        """Return the SQL of the user code, an upper bound on the codes, and the required join."""
+        """Return the SQL of the user code, an upper bound on codes, and the required join."""
         if self.table.user is None:
             raise ParameterError("user must be passed to dg.read for this privacy unit.")
         key = self._key(self.table.user)
@@ -363,7 +363,7 @@ class DuckDB:
         return [*used, *([RECORDS] if self._has_counts else [])]
 
     def _fetch(self, used: Sequence[str]) -> None:
-        """Fetch columns together if the source stores rows; later queries read parts of them."""
+        """Fetch columns together if the source stores rows, for later queries of parts."""
         if self._has_counts or self._creates_tables:
             with translate_errors(self.table.source.name):
                 self._attach(used)

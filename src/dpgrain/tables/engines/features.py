@@ -298,7 +298,7 @@ def parse_feature(name: str, request: Any) -> Feature:
 
 
 def deduplicate(features: Sequence[Feature]) -> list[Feature]:
-    """Use the names of requested aggregates inside other features and compute each one once."""
+    """Use requested aggregates by name inside other features; compute each one once."""
     own = {
         number.meaning: number.name
         for one in features

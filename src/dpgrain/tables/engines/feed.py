@@ -79,7 +79,7 @@ class Scan(Protocol):
     """An engine's stream of keys, which can be read repeatedly."""
 
     def __call__(self, share: UserShare) -> Iterator[Chunk]:
-        """Yield (keys, totals) of the share's users, in any order; totals are None for 1 each."""
+        """Yield (keys, totals) of the share's users, in any order; totals None for 1 each."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class Feed:
         return self.chunks(sys.maxsize)
 
     def chunks(self, size: int) -> Iterator[Chunk]:
-        """Yield sorted keys of whole users, about ``size`` at a time unless one user has more."""
+        """Yield sorted keys of whole users, about ``size`` at a time or one user's."""
         for batch in self._batches():
             for piece in batch.pieces(self._shift, size):
                 yield from piece()
@@ -329,7 +329,7 @@ class _Bucketed:
 
 
 class _Buffer:
-    """Keys of a share of users: an unsorted part, and a merged part of pairs with totals."""
+    """Keys of a share of users: an unsorted part, and merged pairs with totals."""
 
     def __init__(
         self, capacity: int, shift: int, scanned: UserShare, share: UserShare | None = None
@@ -345,7 +345,7 @@ class _Buffer:
         self.deferred: list[UserShare] = []
 
     def fill_from(self, buckets: Buckets, merged: bool) -> None:
-        """Start with the keys of full buckets, which are the whole share; merge them on request."""
+        """Start with the keys of full buckets, the whole share; merge them on request."""
         if merged:
             self._pairs, self._sums = _merge_buckets(buckets)
             return
@@ -388,7 +388,7 @@ class _Buffer:
         return keys[own], None if totals is None else totals[own]
 
     def _make_room(self, at_most: int) -> None:
-        """Reduce the unsorted part to ``at_most`` keys by merging few pairs or deferring users."""
+        """Reduce the unsorted part to ``at_most`` keys: merge few pairs or defer users."""
         self._sort()
         while self._filled > at_most:
             if self._share.parts > _MAX_PARTS:

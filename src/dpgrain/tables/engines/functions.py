@@ -192,7 +192,7 @@ class Translator:
         )
 
     def clock(self, column: str, zone: str) -> str:
-        """Return the SQL of a time column in a zone's local time, in microseconds since 1970."""
+        """Return the SQL of a time column in local time, in microseconds since 1970."""
         self.clocks[column, zone] = None
         return quoted(clock_column(column, zone))
 
@@ -210,7 +210,7 @@ class Translator:
 
 
 def clock_column(column: str, zone: str) -> str:
-    """Return the reserved name of a time column in a zone's local time, or in microseconds."""
+    """Return the reserved name of a time column in local time, or in microseconds."""
     return f"\x1f{zone}\x1f{column}"
 
 
@@ -285,7 +285,7 @@ def _logical(translator: Translator, node: CallNode, parts: list[TypedSql]) -> T
 
 
 def _time_remedy(node: CallNode, time: TypedSql) -> str:
-    """Return the remedy for a column of text in a function of times; empty for other parts."""
+    """Return the remedy for a text column in a function of times; empty for others."""
     of = node.parts[0]
     if time.kind != TEXT or not isinstance(of, ColumnNode):
         return ""
@@ -367,7 +367,7 @@ def _bins(translator: Translator, node: CallNode, parts: list[TypedSql]) -> Type
 
 
 def _number_function(sql: str, *, whole: bool = False) -> Translation:
-    """Return a function of a number, with integer results for integers; ``{0}`` is its SQL."""
+    """Return a function of a number with SQL ``{0}``; integer results for integers."""
 
     def translate(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
         translator.require(node, parts, _NUMBERS)

@@ -138,7 +138,7 @@ def join_public(
 
 
 def _public_key(key: str, kind: str, on: str, own: str) -> str:
-    """Return the SQL of a public key as the rows write it, before the replacement of long texts."""
+    """Return the SQL of a public key as rows write it, before replacing long texts."""
     if own in INTEGERS and kind == TEXT:
         return f"TRY_CAST({label_sql(quoted(key))} AS BIGINT)"
     if kind == TEXT:
@@ -155,7 +155,7 @@ def _public_key(key: str, kind: str, on: str, own: str) -> str:
 
 
 def _looked_up(name: str, on: str, kind: str, table: pa.Table, title: str) -> CompiledExpression:
-    """Return a public column as a function of the key, identified by a hash of its values."""
+    """Return a public column as a function of the key, known by a hash of its values."""
     pairs = repr([table.column(index).to_pylist() for index in (0, 2)])
     mark = sha256(pairs.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     node = CallNode(_LOOKED_UP, (ColumnNode(on), ConstantNode(name), ConstantNode(mark)))
@@ -385,5 +385,5 @@ class UserJoin:
 
 
 def _with_length(text: str) -> str:
-    """Return the SQL of a text with its length, so that concatenated texts are distinguishable."""
+    """Return the SQL of a text with its length, which keeps joined texts distinct."""
     return f"coalesce(concat(strlen({text}), ':', {text}), 'none')"

@@ -416,7 +416,7 @@ def clipped_records(
     corners: int,
     unit: float = 1.0,
 ) -> None:
-    """Count records by group, apart if they exceed the clipping bound, as :func:`clipped_units`."""
+    """Count complete and clipped records by group, as :func:`clipped_units` does."""
     if not out.size:
         return
     sizes = np.ones(codes.size) if totals is None else totals
@@ -456,7 +456,7 @@ def _is_new(values: IntArray) -> BoolArray:
 
 
 def _sum_runs(values: NDArray[Any], starts: IntArray) -> NDArray[Any]:
-    """Return the sums of the runs from each start, (b,); unlike reduceat, supports zero runs."""
+    """Return the sums of the runs from each start, (b,); unlike reduceat, also no runs."""
     return np.add.reduceat(values, starts) if starts.size else values[:0]
 
 
@@ -503,7 +503,7 @@ class _Blocks:
     def keep(
         self, selected: BoolArray, pairs: IntArray, sums: FloatArray
     ) -> tuple[IntArray, FloatArray, _Blocks]:
-        """Return the selected pairs and their blocks; a block must be selected from its start."""
+        """Return selected pairs and their blocks; a block must be selected from its start."""
         if selected.all():
             return pairs, sums, self
         lengths = _sum_runs(selected.astype(np.int64), self.starts)
@@ -529,7 +529,7 @@ class _Blocks:
         return norms * one <= radius, norms, radius, one
 
     def clip(self, sums: FloatArray, grid: Grid, unit: float) -> IntArray:
-        """Scale each block to its bound and truncate it to the grid, in grid steps, (pairs,)."""
+        """Scale each block to its bound and truncate it, in grid steps, (pairs,)."""
         within, norms, radius, one = self.within(sums, grid, unit)
         row = self.cell if grid.bounds.size > 1 else slice(None)
         with np.errstate(divide="ignore"):
@@ -544,7 +544,7 @@ class _Blocks:
         return integers
 
     def _shrink(self, integers: IntArray, limit: IntArray, norm: Literal["l2", "l1"]) -> None:
-        """Check the norm of every block in integers; shrink blocks that exceed it by rounding."""
+        """Check each block's norm in integers; shrink blocks that exceed it by rounding."""
         reached = _sum_runs(integers * integers if norm == "l2" else integers, self.starts)
         for block in np.flatnonzero(reached > limit):
             part = slice(self.starts[block], self.starts[block] + self.lengths[block])

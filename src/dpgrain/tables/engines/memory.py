@@ -164,6 +164,11 @@ def new_spill_folder() -> SpillFolder:
 
 def connect(memory: Memory, folder: str) -> duckdb.DuckDBPyConnection:
     """Open a private connection that spills to a folder, encrypted, and installs no extension."""
+    return prepare(open_database(memory, folder), memory)
+
+
+def open_database(memory: Memory, folder: str) -> duckdb.DuckDBPyConnection:
+    """Open a private database that spills to a folder."""
     settings: dict[str, Any] = {
         "threads": memory.reading,
         "memory_limit": f"{memory.duckdb // 1_000_000}MB",
@@ -174,7 +179,11 @@ def connect(memory: Memory, folder: str) -> duckdb.DuckDBPyConnection:
         "allow_community_extensions": False,
         "preserve_insertion_order": False,
     }
-    connection = duckdb.connect(":memory:", config=settings)
+    return duckdb.connect(":memory:", config=settings)
+
+
+def prepare(connection: duckdb.DuckDBPyConnection, memory: Memory) -> duckdb.DuckDBPyConnection:
+    """Change the settings of one connection to a database, and return it."""
     # A progress bar would print to standard output, and its pace reveals the size of the table.
     connection.execute("SET enable_progress_bar = false")
     # The memory limit in bytes; the setting itself is formatted text.

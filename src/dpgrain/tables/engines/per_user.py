@@ -200,7 +200,7 @@ class PerUser:
             engine.create_table_in_parts(name, queries, self._order, self.used)
 
     def _restricted(self, used: Collection[str] | None) -> PerUser:
-        """Return the source with the columns used and their inputs; all if rows are read once."""
+        """Return the source with the used columns and inputs; all if rows are read once."""
         if used is None or not self._is_stored:
             return self
         needed = set(used).union(*(condition.inputs for condition in self.filters))

@@ -293,7 +293,7 @@ class SparkRunner:
 
     @contextmanager
     def _tagged(self) -> Iterator[Callable[[], object]]:
-        """Yield a function that cancels, from any thread, this thread's jobs inside the block."""
+        """Yield a function that cancels this thread's jobs in the block, from any thread."""
         tag = f"dpgrain-{secrets.token_hex(4)}"
         if self.remote:
             self.spark.addTag(tag)
@@ -415,5 +415,5 @@ def _quoted(name: str) -> str:
 
 
 def _absolute(path: str) -> str:
-    """Return the absolute path of a local file, because Spark may run in another directory."""
+    """Return the absolute path of a local file: Spark may run in another directory."""
     return str(Path(path).absolute()) if glob.glob(path) else path  # noqa: PTH207 - may be a pattern

@@ -116,7 +116,7 @@ class TextFormat:
         return read_as(kind) in (DAY, *TIMES) and self.dates != ISO
 
     def cast(self, written: str, kind: str) -> str:
-        """Return the SQL that converts a text, given as SQL, to a type; invalid values are null."""
+        """Return the SQL that converts a text's SQL to a type; invalid values are null."""
         mark = self.thousands or ("." if self.decimal == "," else "")
         if mark and is_number(kind):
             signs = {"mark": re.escape(mark), "decimal": re.escape(self.decimal)}

@@ -42,6 +42,6 @@ def column_hint(column: str, names: Sequence[str]) -> str:
 
 
 def delimiter_hint(header: str) -> str:
-    """Return the delimiter to pass if one column name looks like several; else an empty text."""
+    """Return the delimiter to pass if one name looks like several; else an empty text."""
     mark = next((mark for mark in _MARKS if mark in header), None)
     return "" if mark is None else f"pass delimiter={mark!r} in dg.read or --delimiter {mark!r}"

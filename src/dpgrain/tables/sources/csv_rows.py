@@ -229,7 +229,7 @@ class RowSplitter:
         return self._value_start == _BEGINNINGS[_INSIDE]
 
     def ends(self, piece: bytes) -> tuple[int, int]:
-        """Return the indices of the first and last row end in the next piece; −1 without one."""
+        """Return indices of the first and last row end in the next piece; −1 without one."""
         # Prefixed with the beginning of its first value, a piece begins outside quotes.
         whole = self._delimiter + self._value_start + piece
         ahead = len(whole) - len(piece)
@@ -271,7 +271,7 @@ class RowSplitter:
         return _prefix_parity(toggling), state
 
     def _bits(self, characters: _Bytes, character: int) -> _Words:
-        """Return one bit per character, set if it is this one, (n/64,), the first one lowest."""
+        """Return one bit per character, set if it is this one, (n/64,), lowest first."""
         size = -(-len(characters) // 64) * 64
         # Reuse the buffer: allocation would take longer than the rest.
         if len(self._same) < size:
@@ -290,7 +290,7 @@ class RowSplitter:
 
 
 def _first_and_last(whole: bytes) -> tuple[int, int]:
-    """Return the indices of the first and last row end in a text without quotes; −1 without one."""
+    """Return indices of the first and last row end in a text without quotes, or −1."""
     first = [index for index in (whole.find(b"\n"), whole.find(b"\r")) if index >= 0]
     return min(first, default=-1), max(whole.rfind(b"\n"), whole.rfind(b"\r"))
 

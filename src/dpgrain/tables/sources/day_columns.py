@@ -55,7 +55,7 @@ class DayColumnSource(SourceWrapper):
 
 
 def in_known_years(ticks: str) -> str:
-    """Return the SQL of a timestamp with the same offset, in the years with listed offset changes."""
+    """Return the SQL of a timestamp with the same offset, in the listed years."""
     again = f"{RULE_BEGINS} + ({ticks} - {RULE_BEGINS}) % {RULE_LASTS}"
     return f"CASE WHEN {ticks} < {RULE_BEGINS} THEN {ticks} ELSE {again} END"
 

@@ -84,7 +84,7 @@ class DistinctRows(SourceWrapper):
 
 
 def _canonical(column: str, kind: str) -> str:
-    """Return the SQL of a column with the same bits for values that are equal in every use."""
+    """Return the SQL of a column with equal bits for values that are equal in all uses."""
     name = quoted(column)
     if kind == TEXT:
         return label_sql(name)

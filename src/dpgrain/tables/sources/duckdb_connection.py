@@ -40,7 +40,7 @@ def memory_limit(connection: duckdb.DuckDBPyConnection) -> int:
 
 
 def run_interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], Answer]) -> Answer:
-    """Run work of DuckDB in another thread: DuckDB handles Ctrl-C only when it has finished."""
+    """Run DuckDB's work in another thread, because it handles Ctrl-C only at its end."""
     if threading.current_thread() is not threading.main_thread():
         return work()
     with ThreadPoolExecutor(1) as thread:
@@ -97,7 +97,7 @@ def schema_types(schema: pa.Schema) -> dict[str, str]:
 
 @contextmanager
 def translate_errors(name: str) -> Iterator[None]:
-    """Replace exceptions of DuckDB, Arrow and the file system: their text can quote rows."""
+    """Replace exceptions of DuckDB, Arrow and the file system, which can quote rows."""
     try:
         yield
     except duckdb.OutOfMemoryException as error:

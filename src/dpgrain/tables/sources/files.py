@@ -25,7 +25,7 @@ _FILE_COLUMN = "file_index"
 
 
 def file_state(path: str) -> tuple[int, int, int]:
-    """Return the size of a file in bytes, the time of its last change in ns, and its inode."""
+    """Return a file's size in bytes, time of last change in ns, and inode."""
     result = Path(path).stat()
     return result.st_size, result.st_mtime_ns, result.st_ino
 
@@ -102,7 +102,7 @@ class FileSource(ABC):
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Return SQL over the files; malformed ones are replaced by copies in the spill folder."""
+        """Return SQL over files, with copies of malformed ones in the spill folder."""
         schemas = self._schemas()
         columns = self._unchanged(schemas)
         wanted = {name: kind for name, kind in columns.items() if used is None or name in used}
@@ -125,7 +125,7 @@ class FileSource(ABC):
     def _read_together(
         self, files: Mapping[str, str], read: Mapping[str, str], folders: Sequence[str]
     ) -> str:
-        """Return the SQL of files with the same columns; `files` is file → itself or its copy."""
+        """Return the SQL of files with equal columns; `files` is file → itself or its copy."""
         # DuckDB skips whole files if it reads the folder names itself.
         by_duckdb = self._duckdb_reads_folders(files)
         rows = self._reader(list(files.values()), folders=bool(folders) and by_duckdb)
@@ -159,7 +159,7 @@ class FileSource(ABC):
 
     @abstractmethod
     def _reader(self, files: Sequence[str], *, folders: bool) -> str:
-        """Return the SQL of DuckDB's reader of files, with columns from folder names or without."""
+        """Return the SQL of DuckDB's reader of files, with or without folder columns."""
 
 
 def _value_by_file(values: Sequence[str | None]) -> str:

@@ -101,7 +101,7 @@ def _value(written: str) -> str | None:
 
 
 def require_same_columns(partitions: dict[str, Partition]) -> None:
-    """Raise SchemaError if the folder names of files have different columns, or one twice."""
+    """Reject folder names of files with different columns, or with one column twice."""
     first, partition = next(iter(partitions.items()))
     columns = [name for name, _ in partition]
     for path, other in partitions.items():
@@ -115,7 +115,7 @@ def require_same_columns(partitions: dict[str, Partition]) -> None:
 
 
 def _listed(pattern: str) -> Iterator[tuple[str, PurePath]]:
-    """Yield the files of a pattern, each with the root below which folder names are columns."""
+    """Yield the files of a pattern, each with its root above column folders."""
     try:
         is_file, is_folder = Path(pattern).is_file(), Path(pattern).is_dir()
     except OSError as error:
@@ -172,7 +172,7 @@ def _reraise(error: OSError) -> None:
 
 
 def refuse_versioned_table(folder: str, below: Iterable[tuple[str, str]]) -> None:
-    """Raise ParameterError if a (parent, name) below a folder belongs to a versioned table."""
+    """Reject a folder with a (parent, name) of a versioned table."""
     kind = next(filter(None, starmap(_table_format, below)), None)
     if kind is not None:
         raise ParameterError(

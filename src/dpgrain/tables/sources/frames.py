@@ -189,7 +189,7 @@ def _from_column(column: Any) -> pa.Array:
 
 
 def _texts(column: Any) -> pa.Array:
-    """Return each value as text; fast for text and dates, whose conversion runs no foreign code."""
+    """Return each value as text; fast for text and dates, which run no foreign code."""
     days: dict[date, str | None] = {}
 
     def text(value: Any) -> str | None:
@@ -206,7 +206,7 @@ def _texts(column: Any) -> pa.Array:
 
 
 def _encodable(text: str) -> str | None:
-    """Return a text, or null with half of a surrogate pair: a replacement could be another id."""
+    """Return a text, or null for half a surrogate pair: a replacement could be an id."""
     try:
         return text.encode().decode()
     except UnicodeError:
@@ -214,7 +214,7 @@ def _encodable(text: str) -> str | None:
 
 
 def _is_null(value: Any) -> bool:
-    """Return True if one value is missing; pd.isna can raise for a value of a column."""
+    """Return True if a value is missing; pd.isna can raise for a value of a column."""
     if isinstance(value, Decimal):
         return value.is_nan()
     if isinstance(value, float | np.floating | np.datetime64 | np.timedelta64):
@@ -265,7 +265,7 @@ def _valid_chunk(chunk: pa.Array) -> pa.Array:
 
 
 def _decode_runs(chunk: pa.Array) -> pa.Array:
-    """Decode a run-end encoded array, because Arrow decodes only runs of primitive values."""
+    """Decode a run-end encoded array; Arrow decodes only runs of primitive values."""
     rows = np.arange(chunk.offset, chunk.offset + len(chunk))
     return chunk.values.take(pa.array(np.searchsorted(chunk.run_ends, rows, side="right")))
 

@@ -243,7 +243,7 @@ class PostgresSource:
 
     @contextmanager
     def begin(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        """Enter a transaction with one snapshot, for everything that a DuckDB connection reads."""
+        """Enter a transaction with one snapshot for all reads of a DuckDB connection."""
         if id(connection) in self._sessions:
             # A table joined with itself has one snapshot.
             yield
@@ -270,7 +270,7 @@ class PostgresSource:
         return self._sessions[id(connection)]
 
     def select(self, region: Region) -> tuple[RowSource, Region]:
-        """Return the rows that the server selects by columns of a table; a query stays as it is."""
+        """Return the rows that the server selects by a table's columns; a query unchanged."""
         kinds = {name: _LENGTH.sub("", kind) for name, kind in self._opened.kinds.items()}
         conditions = {
             side.column: condition
@@ -389,7 +389,7 @@ class SelectedRows(SourceWrapper):
 
 
 class PostgresSession:
-    """The rows that one release reads in one transaction, stored on its DuckDB connection."""
+    """Rows read by one release in one transaction, stored on its DuckDB connection."""
 
     def __init__(
         self,

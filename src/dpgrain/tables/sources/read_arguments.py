@@ -114,7 +114,7 @@ class RelationSource:
 
 
 def _name_targets(name: str) -> str:
-    """Return the SQL of an aggregate: all tables and views with a name, and the search path."""
+    """Return the SQL of all tables and views with a name, and of the search path."""
     result = (
         f"SELECT list((database_name, schema_name, {kind}_oid) ORDER BY {kind}_oid) "
         f"FROM duckdb_{kind}s() WHERE lower({kind}_name) = lower({literal(name)})"
@@ -152,7 +152,7 @@ def resolve_source(
     memory: int = 10**9,
     threads: int = 1,
 ) -> RowSource:
-    """Return the source for a path, folder, glob, list of these, Arrow table or stream, or frame."""
+    """Return the source for paths, folders, globs, Arrow tables or streams, or frames."""
     encoding = known_encoding(encoding)
     is_text = isinstance(delimiter, str)
     if not (is_text and len(delimiter) == 1 and delimiter.isascii() and delimiter not in '\0\n\r"'):
@@ -238,7 +238,7 @@ def _stream(data: Any) -> pa.RecordBatchReader:
 
 
 def _collected(frame: Any) -> Any:
-    """Return the rows of a lazy frame, with its exceptions replaced: their text can quote a row."""
+    """Return the rows of a lazy frame; replace its exceptions, which can quote a row."""
     if not hasattr(frame, "collect"):
         return frame
     try:
@@ -258,7 +258,7 @@ def unsupported_source(data: Any) -> ParameterError:
 def resolve_address(
     source: Any, source_env: str | None, table: str | None, query: str | None
 ) -> Any:
-    """Read an address from the environment and open a database; return other sources unchanged."""
+    """Open a database at an environment variable's address; return other sources."""
     if source_env is not None:
         if source is not None:
             raise ParameterError(

@@ -95,7 +95,7 @@ def _require_plain(address: str) -> None:
 
 
 def _listed(system: Any, path: str) -> Iterator[tuple[str, PurePosixPath]]:
-    """Yield the files at a path, each with the root below which folder names are columns."""
+    """Yield the files at a path, each with its root above column folders."""
     known = system.get_file_info(path)
     if known.type == fs.FileType.NotFound:
         raise DataError(

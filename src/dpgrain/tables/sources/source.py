@@ -80,7 +80,7 @@ class SourceWrapper:
 
 
 def select(source: RowSource, region: Region) -> tuple[RowSource, Region]:
-    """Let a source select the rows of a region; return the rows and the rest of the region."""
+    """Let a source select a region's rows; return them and the rest of the region."""
     if hasattr(source, "select"):
         selected: tuple[RowSource, Region] = source.select(region)
         return selected

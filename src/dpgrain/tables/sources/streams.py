@@ -101,7 +101,7 @@ def store_stream(
 def _first(
     rows: pa.RecordBatchReader, size: int, ended: threading.Event
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the first batches, about `size` bytes; set the event at the end of the stream."""
+    """Yield the first batches, about `size` bytes; set the event at the stream's end."""
     read = 0
     while read < size:
         try:
@@ -142,7 +142,7 @@ def _remove(folder: SpillFolder, process: int) -> None:
 
 @dataclass(eq=False)
 class StreamSource:
-    """A stream that can be read once: the first release spills its rows for all releases."""
+    """Stream that can be read once; the first release spills its rows for all."""
 
     stream: pa.RecordBatchReader
     memory: int
@@ -227,7 +227,7 @@ def _stored_expressions(kinds: dict[str, str]) -> dict[str, str]:
 
 
 def _readable(rows: pa.RecordBatchReader, names: list[str]) -> pa.RecordBatchReader:
-    """Return a stream of columns with invalid values as null; one of nulls if there are none."""
+    """Return a stream of columns with invalid values as null, or of nulls if empty."""
     indices = [rows.schema.get_field_index(name) for name in names]
     fields = [rows.schema.field(index) for index in indices]
     empty = pa.RecordBatch.from_arrays([pa.array([], each.type) for each in fields], names=names)
