@@ -21,6 +21,7 @@ import dpgrain as dg
 from dpgrain._formatting import POINTER
 from dpgrain.words.quantities import (
     beyond_bounds,
+    clamped_to,
     clipping_effect,
     description,
     format_limit,
@@ -199,7 +200,11 @@ def test_any_release_prints_four_notes_and_explains_each_column(
 
 def _covers_in_every_format(release: dg.Release, folder: Path) -> None:
     covers = release.covers
-    facts = {"covers": covers, "beyond_bounds": beyond_bounds(release.metadata)}
+    facts = {
+        "covers": covers,
+        "beyond_bounds": beyond_bounds(release.metadata),
+        "clamped_to": clamped_to(release.metadata),
+    }
     stored = {name.encode(): fact.encode() for name, fact in facts.items() if fact}
     assert release.to_arrow().schema.metadata == stored
     assert release.to_pandas().attrs["covers"] == covers
