@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import dpgrain as dg
 from dpgrain._files import atomic_write, check_outputs
-from dpgrain._formatting import percent, quantity, rounded_up
+from dpgrain._formatting import percent, powers, quantity, rounded_up
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import CommandGroup, command
@@ -342,11 +342,15 @@ def _print_lines(lines: list[entries.LedgerEntry], top: int) -> None:
     rows = []
     for entry in reversed(lines[-top:]):
         regions = dict.fromkeys(str(one.scope) for one in entry.guarantees)
-        epsilons = ", ".join(rounded_up(one.epsilon()) for one in entry.guarantees)
+        epsilons = ", ".join(
+            dict.fromkeys(
+                f"{rounded_up(one.epsilon())} at {powers(one.delta)}" for one in entry.guarantees
+            )
+        )
         count = str(len(entry.guarantees))
         seeded = "" if entry.private else f" ({words.SEEDED})"
         rows.append(("; ".join(regions), str(entry.number), entry.at, count, epsilons + seeded))
-    print_table(title, ("region", "line", "at", "releases", "ε of the line"), rows)
+    print_table(title, ("region", "line", "at", "releases", "ε at δ of each"), rows)
     given = [
         str(entry.number)
         for entry in lines[-top:]

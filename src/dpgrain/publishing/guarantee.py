@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpgrain import _validate
-from dpgrain._files import NUMBERS, read_guarantee
+from dpgrain._files import NUMBERS, TOGETHER, read_guarantee
 from dpgrain._lazy_import import lazy_import
 from dpgrain._report_mixins import GuaranteeReportMixin
 from dpgrain.accounting import Event, Scoped
@@ -320,6 +320,7 @@ class Guarantee(GuaranteeReportMixin):
         values = _validate.parse_json(text, "a guarantee")
         if isinstance(values, dict):
             values.pop(NUMBERS, None)
+            values.pop(TOGETHER, None)
         return Guarantee.from_dict(values)
 
     @staticmethod

@@ -10,6 +10,7 @@ from typing import Any
 
 from dpgrain import _validate
 from dpgrain._files import (
+    TOGETHER,
     atomic_write,
     check_outputs,
     exclusive_files,
@@ -242,7 +243,10 @@ def _published(
         query = plan.file.query(entry, each.epsilon, each.delta, random_state)
         release = reservation.publish(query)
     if entry.output is not None:
-        with atomic_write(entry.output, promise=guarantee_of(release).to_dict()) as part:
+        guarantee = guarantee_of(release)
+        together = replace(reservation.charged, private=guarantee.private)
+        about = {**guarantee.to_dict(), TOGETHER: together.to_dict()}
+        with atomic_write(entry.output, promise=about) as part:
             write(release, entry.own, part)
     return release
 
