@@ -274,16 +274,22 @@ def true_values(rows: Rows, statistic: str) -> np.ndarray:
 
 
 def best_error(rows: Rows, statistic: str, unit: str, epsilon: float) -> float:
-    """Return the smallest expected error of one range and one clipping bound."""
+    """Return the smallest expected error of one range and one clipping bound, without cancellation.
+
+    Losses above and below the range, and those of clipping, count in full: a range whose losses
+    cancel is accurate on this table only.
+    """
     name = statistic.split()[0]
     group = rows.group if statistic.endswith("by") else np.zeros_like(rows.group)
     groups, truth = int(group.max()) + 1, true_values(rows, statistic)
+    rows_per_group = np.bincount(group, minlength=groups)
     block = {
         "record": np.arange(group.size),
         "element": rows.who * rows.groups + rows.group,
         "user": rows.who,
     }[unit]
     block = np.unique(block, return_inverse=True)[1]
+    pairs, pair = np.unique(block * groups + group, return_inverse=True)
     best = math.inf
     counts = name == "count"
     numbers: dict[str, Any] = {} if counts else {"value": "x", "bounds": (0.0, 1.0)}
@@ -301,6 +307,7 @@ def best_error(rows: Rows, statistic: str, unit: str, epsilon: float) -> float:
         if high <= low:
             continue
         within = np.clip(values, low, high)
+        beyond = [np.bincount(group, np.abs(part), groups) for part in _beyond(values, low, high)]
         if degree:
             u = (within - low) / (high - low)
             weights = [
@@ -310,40 +317,58 @@ def best_error(rows: Rows, statistic: str, unit: str, epsilon: float) -> float:
             # Sums are in units of the largest magnitude.
             high = max(high, -low)
             weights = [within / high]
-        pairs, pair = np.unique(block * groups + group, return_inverse=True)
         sums = np.stack([np.bincount(pair, w) for w in weights], axis=1)
         size = np.abs(sums).sum(axis=1) if l1 else (sums**2).sum(axis=1)
         norm = np.bincount(pairs // groups, size)
         norm = norm if l1 else np.sqrt(norm)
-        clips = (1.0,) if unit == "record" else CLIPS
-        for clip in clips:
-            scale = np.minimum(1.0, clip / np.maximum(norm, 1e-12))[pairs // groups]
-            masses = np.stack(
-                [np.bincount(pairs % groups, scale * s, groups) for s in sums.T], axis=1
-            )
-            error = _expected(name, masses, clip * sd, low, high, truth)
+        for clip in (1.0,) if unit == "record" else CLIPS:
+            scale = np.minimum(1.0, clip / np.maximum(norm, 1e-12))[pairs // groups, None]
+            if degree:
+                whole, kept = (_masses(pairs, groups, s) for s in (sums, scale * sums))
+                before, _ = _estimate(whole, 0.0)
+                after, off = _estimate(kept, clip * sd)
+                outside = (
+                    np.maximum(*beyond) / rows_per_group
+                    if name == "mean"
+                    else np.abs((high - low) * before - truth)
+                )
+                bias = outside + (high - low) * np.abs(after - before)
+                error = bias**2 + ((high - low) * off) ** 2
+            else:
+                lost = high * (1 - scale[:, 0]) * sums[:, 0]
+                clipped = (np.bincount(pairs % groups, np.abs(p), groups) for p in _signs(lost))
+                bias = np.maximum(*(b + c for b, c in zip(beyond, clipped, strict=True)))
+                error = bias**2 + (clip * sd * high) ** 2
             best = min(best, math.sqrt(float(np.mean(error))))
     return best
 
 
-def _expected(
-    name: str, masses: np.ndarray, noise: float, low: float, high: float, truth: np.ndarray
-) -> np.ndarray:
-    """Return the expected squared error of each group."""
-    if name in ("sum", "count"):
-        return np.asarray((masses[:, 0] * high - truth) ** 2 + (noise * high) ** 2)
-    count, width = np.maximum(masses.sum(axis=1), 1e-9), high - low
-    if name == "mean":
+def _beyond(values: np.ndarray, low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the parts of values above and below a range."""
+    return np.maximum(values - high, 0), np.minimum(values - low, 0)
+
+
+def _signs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positive and the negative parts of values."""
+    return np.maximum(values, 0), np.minimum(values, 0)
+
+
+def _masses(pairs: np.ndarray, groups: int, sums: np.ndarray) -> np.ndarray:
+    """Return the total masses of each group, of shape (groups, masses)."""
+    return np.stack([np.bincount(pairs % groups, s, groups) for s in sums.T], axis=1)
+
+
+def _estimate(masses: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean or the standard deviation in a range of width 1, and the noise."""
+    count = np.maximum(masses.sum(axis=1), 1e-9)
+    if masses.shape[1] == 2:
         u = masses[:, 1] / count
-        slope = np.hypot(1 - u, u)
-        off = np.minimum(noise * slope / count, math.sqrt(1 / 12))
-        return np.asarray((low + width * u - truth) ** 2 + (width * off) ** 2)
+        return u, np.minimum(noise * np.hypot(1 - u, u) / count, math.sqrt(1 / 12))
     m, q = (masses[:, 1] / 2 + masses[:, 2]) / count, masses[:, 2] / count
     v = np.maximum(q - m**2, 1e-12)
     base = q - 2 * m**2
     slope = np.sqrt(base**2 + (-m - base) ** 2 + (1 - 2 * m - base) ** 2)
-    off = np.minimum(noise * slope / count / (2 * np.sqrt(v)), 0.25)
-    return np.asarray((width * np.sqrt(v) - truth) ** 2 + (width * off) ** 2)
+    return np.sqrt(v), np.minimum(noise * slope / count / (2 * np.sqrt(v)), 0.25)
 
 
 def main() -> None:

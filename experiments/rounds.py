@@ -213,7 +213,7 @@ def fitted(
     )
     fit = CentralFit.calibrate(config, config.promise, data.targets, rows.X.shape[1])
     told = array_guarantee(
-        config.promise, fit.event, fit.facts, private=False, users=rows.users, elements=elements
+        config.promise, fit.event, fit.facts, users=rows.users, elements=elements
     )
     # On public rows: no budget is charged.
     with Charge(told, random_source(seed)) as charge:

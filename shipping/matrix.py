@@ -106,7 +106,7 @@ def mechanical(file: Path, source: Path) -> list[Mechanical]:
                 isinstance(node, ast.Raise) or _validated(node) is not None,
             )
             bug = Mechanical(
-                f"{module}:{name}", "", "other", "module", old, new, at=first, checks=checks
+                f"{module}:{name}", "", "other", "module", "", old, new, at=first, checks=checks
             )
             found.append(bug)
     return found

@@ -42,9 +42,8 @@ from shipping import forked, probes
 ROOT = Path(__file__).parents[1]
 KINDS = ("promise", "number", "other")
 ORIGINS = ("module", "tests")
-# Keys of an entry of a file, in the order of the fields of a mutant; the last two are optional.
-_KEYS = ("function", "property", "kind", "origin", "old", "new")
-_OF_EVENTS = ("event", "seen_by")
+# Keys of an entry of a file, in the order of the fields of a mutant; ``event`` is optional.
+_KEYS = ("function", "property", "kind", "origin", "seen_by", "old", "new")
 
 # Tests that are not run: pages, golden releases, wording, other programs, and Spark, which takes
 # longer than the time limit of a mutant.
@@ -53,6 +52,8 @@ _BLIND = re.compile(
     r"|tests/claims/test_goldens|test_outlines|wording|test_words|test_printed|test_docstrings|test_mutants"
     r"|tests/test_(rooms|public_api|startup|later)|test_spark"
 )
+# A test in a file, with or without a case.
+_TEST = re.compile(r"tests/.+\.py(::\w+)+(\[.+\])?", re.DOTALL)
 # Wall-clock seconds per processor second, and for starting and collecting, before a run is killed.
 # Both are generous because other work may use the machine.
 _CLOCK, _GRACE = 4.0, 120.0
@@ -72,18 +73,19 @@ class EditError(ValueError):
 class Mutant:
     """A bug: a required property (``property`` in its file), and the edit that breaks it.
 
-    A bug that breaks the promise of an accounting event names the event, and a search or an audit
-    that detects the bug (``shipping/proof.py``).
+    ``seen_by`` is a test that kills the mutant and always runs. If the bug breaks the promise of an
+    accounting event, ``event`` names it, and the test is a search or an audit
+    (``shipping/proof.py``).
     """
 
     function: str
     holds: str
     kind: str
     origin: str
+    seen_by: str
     old: str
     new: str
     event: str = ""
-    seen_by: str = ""
 
     def __post_init__(self) -> None:
         for name, known in (("kind", KINDS), ("origin", ORIGINS)):
@@ -106,7 +108,7 @@ class Mutant:
     def place(self, text: str) -> tuple[int, int]:
         """Return the line before the function, and the offset of the edit in its file."""
         lines = text.splitlines(keepends=True)
-        first, last = _extent(_parsed(text)[0], self.function)
+        first, last = _extent(_parsed(text), self.function)
         source = "".join(lines[first - 1 : last])
         if source.count(self.old) != 1:
             count = source.count(self.old)
@@ -116,14 +118,16 @@ class Mutant:
     def edited(self, text: str) -> str:
         """Return the file with the bug."""
         at = self.place(text)[1]
-        bad = text[:at] + self.new + text[at + len(self.old) :]
+        # The statement of the module around the edit is parsed faster than the file.
+        start, end = next((a, b) for a, b in _statements_of(text) if a <= at < b)
+        bad = text[start:at] + self.new + text[at + len(self.old) : end]
         try:
-            same = ast.dump(ast.parse(bad)) == _parsed(text)[1]
+            same = ast.dump(ast.parse(bad)) == ast.dump(ast.parse(text[start:end]))
         except SyntaxError as error:
             raise EditError(f"{self.function}: the edit is no Python: {self.new}") from error
         if same:
             raise EditError(f"{self.function}: the edit changes nothing.")
-        return bad
+        return text[:start] + bad + text[end:]
 
     def lines(self, text: str) -> range:
         """Return the lines that the edit changes."""
@@ -142,10 +146,20 @@ def _alike(one: str, other: str) -> int:
 
 
 @lru_cache(maxsize=1)  # Bugs are sorted by file.
-def _parsed(text: str) -> tuple[ast.Module, str]:
-    """Return the content of a file without layout and comments: as a tree, and as text."""
-    tree = ast.parse(text)
-    return tree, ast.dump(tree)
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+@lru_cache(maxsize=1)
+def _statements_of(text: str) -> list[tuple[int, int]]:
+    """Return the first and last offset of each statement of a module, with its decorators."""
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    return [
+        (starts[_first_line(each) - 1], starts[each.end_lineno or each.lineno])
+        for each in _parsed(text).body
+    ]
 
 
 def _extent(tree: ast.AST, function: str) -> tuple[int, int]:
@@ -156,9 +170,14 @@ def _extent(tree: ast.AST, function: str) -> tuple[int, int]:
         if not inside:
             raise EditError(f"{function}: there is no such name.")
         node = inside[-1]
-    decorators = getattr(node, "decorator_list", [])
-    first = min(part.lineno for part in (node, *decorators))
+    first = _first_line(node)
     return first, node.end_lineno or first
+
+
+def _first_line(node: Any) -> int:
+    """The first line of a statement, or of its first decorator."""
+    lines: list[int] = [part.lineno for part in (node, *getattr(node, "decorator_list", []))]
+    return min(lines)
 
 
 def _statements(node: ast.AST) -> Iterator[ast.stmt]:
@@ -195,13 +214,13 @@ def read(folder: Path) -> list[Mutant]:
 
 
 def _mutant(path: Path, entry: dict[str, Any]) -> Mutant:
-    # An event is broken by a bug that a test is known to see; such a test may be named without one.
-    own = {key for key in _OF_EVENTS if key in entry}
-    wrong = (set(_KEYS) | own) ^ entry.keys() | ({"seen_by"} - own if "event" in own else set())
-    if wrong:
+    if wrong := set(_KEYS) ^ (entry.keys() - {"event"}):
         what = ", ".join(sorted(wrong))
-        raise EditError(f"{path.name}: an entry lacks, or has beside the others: {what}.")
-    return Mutant(*(entry[key] for key in _KEYS), **{key: entry[key] for key in own})
+        raise EditError(f"{path.name}: keys are missing from an entry, or unknown: {what}.")
+    mutant = Mutant(*(entry.get(key, "") for key in (*_KEYS, "event")))
+    if not _TEST.fullmatch(mutant.seen_by) or _BLIND.search(mutant.seen_by.partition("::")[0]):
+        raise EditError(f"{mutant.function}: seen_by must name a test that may kill a mutant.")
+    return mutant
 
 
 @contextmanager
@@ -726,8 +745,6 @@ def main(words: Sequence[str] | None = None) -> None:
         mutant.edited((ROOT / "src" / mutant.file).read_text(encoding="utf-8"))
     chosen = [m for m in every if re.search(asked.only, m.function) and _runs_here(m)]
     if asked.named:
-        print(f"{sum(not m.seen_by for m in chosen)} mutants name no test, and are not tried.")
-        chosen = [m for m in chosen if m.seen_by]
         tests = [Test(name, 1.0, 1.0, 0) for name in sorted({m.seen_by for m in chosen})]
         coverage: Coverage = Named(ROOT / "src", tests)
     else:

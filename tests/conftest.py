@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -9,17 +10,19 @@ import subprocess
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 from tests import effort as effort_of_runs
+from tests import reused_databases
 
 from dpgrain.cli import main
 from dpgrain.noise import SystemSource
 from dpgrain.publishing.guarantee import warn_large_epsilon
+from dpgrain.tables.engines import duckdb as engine_of_duckdb
 
 # Many tests use little noise for a weak guarantee; a separate process tests that this warns once.
 with warnings.catch_warnings():
@@ -28,6 +31,13 @@ with warnings.catch_warnings():
 
 # The advice to check CSV files has its own test.
 os.environ["DPGRAIN_QUIET"] = "1"
+
+# Tests of how a database is opened and closed.
+_OPENING = (
+    "tests/tables/test_table.py",
+    "tests/tables/engines/test_memory.py",
+    "tests/tables/sources/test_streams.py",
+)
 
 Command: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -62,6 +72,17 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Background jobs of a shell ignore interruptions, and so would processes started by tests.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector away from modules and tests: millions of objects that all stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -118,6 +139,13 @@ def draws(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     """Draw the same noise in each run of a test, unless everything runs."""
     if _level(request.config) is not None:
         monkeypatch.setattr(SystemSource, "words", effort_of_runs.same_draws(request.node.nodeid))
+
+
+@pytest.fixture(autouse=True)
+def reused_database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use databases again at effort 1, except in tests of connections, settings and spilling."""
+    if _level(request.config) == 1 and not request.node.nodeid.startswith(_OPENING):
+        monkeypatch.setattr(engine_of_duckdb, "connect", reused_databases.connect)
 
 
 @pytest.fixture(autouse=True)

@@ -61,6 +61,10 @@ class Effort:
         drawn = random.Random(self.name).sample(range(len(every)), min(count, len(every)))
         return [every[place] for place in sorted(drawn)]
 
+    def number(self, few: int, many: int) -> int:
+        """Return the smaller of two numbers at effort 1."""
+        return few if self.level == 1 else many
+
     @property
     def strength(self) -> int | None:
         """How many options meet in every combination: pairs, triples, or all."""
@@ -122,12 +126,11 @@ def spread(
 
 @cache
 def named_by_mutants(folder: Path = MUTANTS) -> dict[str, set[str]]:
-    """Return the tests in the ``seen_by`` of mutants, each with its listed cases."""
+    """Return the tests that mutants name in ``seen_by``, each with its listed cases."""
     found: dict[str, set[str]] = {}
     for file in folder.glob("*.toml"):
         for mutant in tomllib.loads(file.read_text(encoding="utf-8"))["mutant"]:
-            if "seen_by" in mutant:
-                found.setdefault(test_of(mutant["seen_by"]), set()).add(mutant["seen_by"])
+            found.setdefault(test_of(mutant["seen_by"]), set()).add(mutant["seen_by"])
     return found
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
 
+import dpgrain.publishing.draws  # noqa: F401 - its names are replaced
 from dpgrain.noise.exponential import permute_and_flip
 from dpgrain.noise.gumbel import gumbel_order
 from dpgrain.noise.noisy_sums import with_gaussian, with_laplace, with_truncated_geometric
@@ -63,7 +65,7 @@ class Draw:
 def recorded() -> Iterator[list[Draw]]:
     """Record the draws of a run, in their order.
 
-    Modules that a release loads must be loaded before: run it once.
+    Modules that bind a distribution must be loaded before; only ``publishing/draws.py`` does.
 
     >>> from dpgrain.noise import SystemSource
     >>> from dpgrain.noise.noisy_sums import add_gaussian_noise
@@ -123,14 +125,8 @@ def _drawn_by(give: Give) -> Iterator[None]:
         return draw
 
     made = {law: given(law) for law in _LAWS}
-    own = [module for path, module in list(sys.modules.items()) if path.startswith("dpgrain.")]
-    changed = [
-        (module, name, law)
-        for module in own
-        for name, value in list(vars(module).items())
-        for law in made
-        if value is law
-    ]
+    before = frozenset(sys.modules)
+    changed = _bound(before)
     for module, name, law in changed:
         setattr(module, name, made[law])
     try:
@@ -138,3 +134,16 @@ def _drawn_by(give: Give) -> Iterator[None]:
     finally:
         for module, name, law in changed:
             setattr(module, name, law)
+    assert not (late := _bound(frozenset(sys.modules) - before)), late
+
+
+def _bound(paths: Iterable[str]) -> list[tuple[ModuleType, str, Any]]:
+    """The names of distributions in modules of the package: module, name, distribution."""
+    own = [sys.modules[path] for path in paths if path.startswith("dpgrain.")]
+    return [
+        (module, name, law)
+        for module in own
+        for name, value in list(vars(module).items())
+        for law in _LAWS
+        if value is law
+    ]

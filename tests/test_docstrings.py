@@ -7,10 +7,9 @@ import dataclasses
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -29,18 +28,18 @@ _NAMES = re.compile(r"^    ((?:\*{0,2}\w+, )*\*{0,2}\w+): ", re.M)
 
 
 def _rooms() -> Iterator[ModuleType]:
-    """Yield the public modules, without the network package if its libraries are missing."""
+    """Yield the public modules without those of networks, which take seconds to import."""
     yield dg
     offered = [name for name in dg.__all__ if inspect.ismodule(getattr(dg, name))]
     for name in (*offered, *_BESIDE):
-        if name != "torch" or (find_spec("torch") and find_spec("transformers")):
+        if name != "torch":
             yield import_module(f"dpgrain.{name}")
 
 
-def _public() -> dict[str, Any]:
-    """Return the public classes and functions by their names, each once."""
+def public_names(rooms: Iterable[ModuleType]) -> dict[str, Any]:
+    """Return the public classes and functions of modules by their names, each once."""
     names: dict[Any, str] = {}
-    for room in _rooms():
+    for room in rooms:
         for name in room.__all__:
             value = getattr(room, name)
             if inspect.isclass(value) or inspect.isfunction(value):
@@ -48,7 +47,7 @@ def _public() -> dict[str, Any]:
     return {name: value for value, name in names.items()}
 
 
-PUBLIC = _public()
+PUBLIC = public_names(_rooms())
 
 
 def lacks(value: Any) -> list[str]:

@@ -103,28 +103,34 @@ def test_examples_grow_with_effort_and_are_equal_below_full(level: Level) -> Non
         settings.load_profile(now)
 
 
-def _collected(folder: Path, *options: str) -> Counter[str]:
-    words = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
-    words += ["--rootdir", str(folder), "-c", str(folder / "pytest.ini"), *options]
+def _collected(folder: Path, *runs: list[str]) -> list[Counter[str]]:
+    """The tests of runs with these options, by their names; one process imports the package."""
+    words = ["--collect-only", "-q", "-p", "no:cacheprovider"]
+    words += ["--rootdir", str(folder), "-c", str(folder / "pytest.ini")]
+    code = f"import pytest\nfor options in {runs!r}:\n    print('RUN', flush=True)\n"
+    code += f"    pytest.main([*{words!r}, *options])"
     # Options of the outer run, such as -v, would change what the inner one prints.
     plain = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     found = subprocess.run(
-        words, capture_output=True, text=True, cwd=folder, env=plain, check=False
-    )
-    names = [line for line in found.stdout.splitlines() if "::" in line]
-    return Counter(name.split("::", 1)[1].split("[")[0] for name in names)
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, env=plain,
+        check=False,
+    )  # fmt: skip
+    names = [
+        [line for line in part.splitlines() if "::" in line] for part in found.stdout.split("RUN")
+    ]
+    return [Counter(name.split("::", 1)[1].split("[")[0] for name in each) for each in names[1:]]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     here = Path(__file__).parent
     (tmp_path / "tests").mkdir()
-    for name in ("conftest.py", "effort.py"):
+    for name in ("conftest.py", "effort.py", "reused_databases.py"):
         (tmp_path / "tests" / name).write_text((here / name).read_text(encoding="utf-8"))
     (tmp_path / "tests" / "test_it.py").write_text(TESTS)
     (tmp_path / "tests" / "mutants").mkdir()
     (tmp_path / "tests" / "mutants" / "some.toml").write_text(
-        '[[mutant]]\nseen_by = "tests/test_it.py::test_kills_a_mutant[1]"\n[[mutant]]\n'
+        '[[mutant]]\nseen_by = "tests/test_it.py::test_kills_a_mutant[1]"\n'
     )
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\npythonpath = .\nmarkers =\n  proof: x\n  slow: x\n"
@@ -136,12 +142,18 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.slow(cases=1)
 def test_a_run_tries_the_cases_of_its_effort(folder: Path) -> None:
     always = {"test_of_a_proof": 1, "test_kills_a_mutant": 1, "test_plain": 2}
-    assert _collected(folder) == always | {
+    few, more, whole, by_name = _collected(
+        folder,
+        [],
+        ["--effort=3"],
+        ["--effort=full"],
+        ["tests/test_it.py::test_product", "tests/test_it.py::test_slow"],
+    )
+    assert few == always | {
         "test_product": 4,
         "test_contract": 2,
         "TestOne::test_in_class": 5,
     }
-    more = _collected(folder, "--effort=3")
     assert 8 <= more.pop("test_product") <= 12
     assert more == {
         "test_slow": 1,
@@ -151,11 +163,8 @@ def test_a_run_tries_the_cases_of_its_effort(folder: Path) -> None:
         "test_plain": 2,
         "TestOne::test_in_class": 5,
     }
-    assert _collected(folder, "--effort=full").total() == 16 + 1 + 3 + 3 + 9 + 3 + 5 + 5
-    assert _collected(folder, "tests/test_it.py::test_product", "tests/test_it.py::test_slow") == {
-        "test_product": 16,
-        "test_slow": 1,
-    }
+    assert whole.total() == 16 + 1 + 3 + 3 + 9 + 3 + 5 + 5
+    assert by_name == {"test_product": 16, "test_slow": 1}
 
 
 def test_case_named_by_a_mutant_is_tried() -> None:

@@ -16,6 +16,7 @@ from dpgrain.errors import (
     RefusedError,
     RunEnded,
     SchemaError,
+    raise_without_context,
     reraise_keyboard_interrupt,
 )
 
@@ -84,3 +85,15 @@ def test_messages_are_sentences_of_one_line() -> None:
     # A question suggests the likely remedy.
     assert [place for place, end in found.items() if not end.endswith((".", "?"))] == []
     assert [place for place, end in found.items() if "\n" in end] == []
+
+
+def test_error_without_context_does_not_quote_a_row() -> None:
+    def read(cell: str) -> None:
+        try:
+            float(cell)
+        except ValueError:
+            raise_without_context(ParameterError("X must be numbers.", name="X"))
+
+    with pytest.raises(ParameterError) as caught:
+        read("Ann, 17 May")
+    assert caught.value.__context__ is None

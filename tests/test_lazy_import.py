@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpgrain._lazy_import import lazy_import
+from dpgrain._lazy_import import lazy_import, loaded_types
 
 
 def test_a_module_is_loaded_at_its_first_use(
@@ -33,3 +33,8 @@ def test_missing_package_is_reported_as_usual() -> None:
 def test_inspection_imports_no_missing_package() -> None:
     module = lazy_import("no_module_of_this_name")
     assert inspect.unwrap(module) is module
+
+
+def test_no_value_has_a_type_of_an_unloaded_package() -> None:
+    package = loaded_types("a_package")
+    assert not isinstance(1, package.Series | package.Index)

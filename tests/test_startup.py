@@ -111,7 +111,6 @@ PACKAGES = (
     "dpgrain.publishing",
     "dpgrain.papers",
     "dpgrain.shuffle",
-    "dpgrain.statistics",
     "dpgrain.testing",
     pytest.param("dpgrain.torch", marks=NEEDS_TORCH),
 )
@@ -132,34 +131,57 @@ _NEED_AN_EXTRA = (
 )
 
 
-def printed_without(package: str, code: str) -> str:
-    """Run code in a process without an installed package, and return its output."""
-    missing = f"""import sys
+# Hides the packages whose names are put into ``missing``.
+_HIDE = """import sys
 from importlib.machinery import PathFinder
+missing = set()
 class Without(PathFinder):
     @classmethod
     def find_spec(cls, name, *args):
-        return None if name.partition(".")[0] == {package!r} else super().find_spec(name, *args)
+        if name.partition(".")[0] in missing:
+            return None
+        return super().find_spec(name, *args)
 sys.meta_path[sys.meta_path.index(PathFinder)] = Without
 """
-    call = [sys.executable, "-c", missing + code]
+
+
+def printed(code: str) -> str:
+    """Run code in a process that can hide packages, and return its output."""
+    call = [sys.executable, "-c", _HIDE + code]
     return subprocess.run(call, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def said_without() -> dict[str, list[str]]:
+    """Missing package → printed errors; one process imports the rest, and is forked for each."""
+    code = f"""import os
+import dpgrain, pyarrow, dpgrain.statistics.moments, dpgrain.tables.engines.duckdb
+for package, extra, calls in {_NEED_AN_EXTRA!r}:
+    assert package not in sys.modules
+    print("WITHOUT", package, flush=True)
+    if child := os.fork():
+        assert os.waitpid(child, 0)[1] == 0
+        continue
+    missing.add(package)
+    table = dpgrain.read(pyarrow.table({{"who": [1, 2]}}), user="who", n_users=2)
+    release = dpgrain.count(table, unit=dpgrain.User(), epsilon=1.0)
+    assert (release._repr_html_() is None) == (extra == "report")
+    for call in calls:
+        try:
+            eval(call)
+        except dpgrain.MissingPackageError as error:
+            print(error)
+    sys.stdout.flush()
+    os._exit(0)"""
+    parts = printed(code).split("WITHOUT ")[1:]
+    return {part.splitlines()[0]: part.splitlines()[1:] for part in parts}
 
 
 @pytest.mark.parametrize(("package", "extra", "calls"), _NEED_AN_EXTRA)
 def test_a_missing_package_is_reported_with_its_extra(
-    package: str, extra: str, calls: tuple[str, ...]
+    package: str, extra: str, calls: tuple[str, ...], said_without: dict[str, list[str]]
 ) -> None:
-    code = f"""import dpgrain, pyarrow
-table = dpgrain.read(pyarrow.table({{"who": [1, 2]}}), user="who", n_users=2)
-release = dpgrain.count(table, unit=dpgrain.User(), epsilon=1.0)
-assert (release._repr_html_() is None) == ({extra!r} == "report")
-for call in {calls!r}:
-    try:
-        eval(call)
-    except dpgrain.MissingPackageError as error:
-        print(error)"""
-    said = printed_without(package, code).splitlines()
+    said = said_without[package]
     assert len(said) == len(calls)
     for line in said:
         assert f"requires {package}, which is not installed" in line
@@ -167,7 +189,8 @@ for call in {calls!r}:
 
 
 def test_zoned_rows_need_pandas_before_any_charge() -> None:
-    code = """import dpgrain, numpy as np, pyarrow as pa
+    code = """missing.add("pandas")
+import dpgrain, numpy as np, pyarrow as pa
 with dpgrain.budget(1.0, 1e-6) as budget:
     for rows in (0, 2):
         users = pa.array([0] * rows, pa.timestamp("s", "UTC"))
@@ -180,7 +203,7 @@ with dpgrain.budget(1.0, 1e-6) as budget:
             except dpgrain.MissingPackageError as error:
                 print("missing")
     print(budget.left)"""
-    assert printed_without("pandas", code).split() == [*["missing"] * 4, "1.0"]
+    assert printed(code).split() == [*["missing"] * 4, "1.0"]
 
 
 def test_command_without_its_extra_prints_its_installation() -> None:

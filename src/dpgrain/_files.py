@@ -6,8 +6,9 @@ import hashlib
 import json
 import math
 import os
+import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -16,18 +17,26 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpgrain import _validate
 from dpgrain._lazy_import import lazy_import
-from dpgrain.errors import DataError, ParameterError
+from dpgrain.errors import DataError, ParameterError, RefusedError
 
 if TYPE_CHECKING:
+    import fcntl
+
     import pyarrow.csv as arrow_csv
     import pyarrow.parquet as arrow_parquet
 else:
+    # Windows lacks it.
+    fcntl = lazy_import("fcntl")
     arrow_csv, arrow_parquet = lazy_import("pyarrow.csv"), lazy_import("pyarrow.parquet")
 
 # Field of a guarantee file: the SHA-256 hash of the numbers that the guarantee covers.
 NUMBERS = "numbers"
 #: Field of a guarantee file with the guarantee of all releases of a run together.
 TOGETHER = "together"
+#: Free space that each output needs before a charge, in bytes: 4 MiB, more than most pages.
+SPACE = 4 * 2**20
+# Random part of the names of temporary files.
+_RANDOM = r"[a-z0-9_]{8}"
 # Maximum characters of a path in a message.
 _LONGEST_SHOWN = 300
 # File suffixes that an HTML page must not have.
@@ -36,11 +45,7 @@ _Known: TypeAlias = Path | tuple[int, int]
 
 
 def exists(path: Path) -> bool:
-    """Return whether a file or folder exists; False if the name is too long for the system.
-
-    >>> exists(Path(".")), exists(Path("x" * 5000))
-    (True, False)
-    """
+    """Return whether a file or folder exists; False if the name is too long."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -92,12 +97,10 @@ def check_page(path: str | Path | None, *, name: str = "path") -> None:
 
 @contextmanager
 def atomic_write(path: Path, *, promise: Mapping[str, Any] | None = None) -> Iterator[Path]:
-    """Yield a temporary path; its file replaces ``path`` when the block ends without an error.
+    """Yield a temporary path; its file replaces ``path`` when the block succeeds.
 
-    ``promise`` is written to a guarantee file with the hash of the numbers. If the process is
-    killed, the guarantee file never belongs to other numbers: both files are flushed under
-    temporary names first, the old guarantee is removed before the old numbers, and the new
-    guarantee is renamed before the new numbers.
+    If the process is killed, the guarantee file never belongs to other numbers: the old guarantee is
+    removed before the old numbers, and the new one, flushed, renamed before the new numbers.
     """
     _require_file(path)
     with _writing(path), ExitStack() as stack:
@@ -216,8 +219,96 @@ def check_writable(path: str | Path) -> None:
     """Raise DataError if ``path`` is not writable, before any budget is spent."""
     path = Path(path)
     _require_file(path)
-    with _writing(path), tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
-        pass
+    # The probe has no name, so that a killed process leaves none; a name can be too long.
+    longest = path.parent / f".{path.name}.{'x' * 8}{path.suffix}"
+    with _writing(path), tempfile.TemporaryFile(dir=path.parent) as file:
+        with suppress(FileNotFoundError):
+            longest.lstat()
+        _fill(file.fileno(), SPACE)
+
+
+def _fill(handle: int, size: int) -> None:
+    """Write zeros to a file."""
+    zeros = bytes(min(size, SPACE))
+    while size > 0:
+        size -= os.write(handle, zeros[:size])
+
+
+@contextmanager
+def reserved_space(folder: Path, name: str, size: int) -> Iterator[Callable[[int], None]]:
+    """Hold a locked file with this many bytes of space in a folder; yield a function that frees some.
+
+    Raises:
+        RefusedError: if another process publishes the release file ``name`` into the folder.
+        DataError: if the space is not free.
+    """
+    path = _lock_path(folder, name)
+    handle = _opened_alone(path)
+    if handle is None:
+        raise _busy(folder, name)
+    try:
+        with _writing(path):
+            os.ftruncate(handle, 0)
+            _fill(handle, size)
+            os.fsync(handle)
+        yield lambda freed: os.ftruncate(handle, max(os.fstat(handle).st_size - freed, 0))
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def reject_locked(folder: Path, name: str) -> None:
+    """Raise RefusedError if a process publishes the release file ``name`` into the folder."""
+    with suppress(FileNotFoundError), _lock_path(folder, name).open("rb") as file:
+        if not _lock(file.fileno()):
+            raise _busy(folder, name)
+
+
+def _lock_path(folder: Path, name: str) -> Path:
+    return folder / f".{name}.lock"
+
+
+def _busy(folder: Path, name: str) -> RefusedError:
+    return RefusedError(
+        f"another process is publishing {name!r} into {str(folder)!r}; wait until it has ended."
+    )
+
+
+def _opened_alone(path: Path) -> int | None:
+    """Return the handle of a new or abandoned file; None if another process has locked it."""
+    while True:
+        with _writing(path):
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        if not _lock(handle):
+            os.close(handle)
+            return None
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                return handle
+        # Its process ended in the meantime, and removed it.
+        os.close(handle)
+
+
+def _lock(handle: int) -> bool:
+    """Lock a file; return False if another process has, True also where there are no locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (OSError, ImportError):
+        return True
+    return True
+
+
+def remove_abandoned(outputs: Sequence[Path]) -> None:
+    """Remove the temporary files of killed processes that wrote these outputs."""
+    for path in outputs:
+        temporary = re.compile(
+            rf"{re.escape(f'.{path.name}.')}{_RANDOM}({re.escape(path.suffix)})?"
+        )
+        for file in path.parent.iterdir():
+            if temporary.fullmatch(file.name):
+                file.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -291,10 +382,7 @@ def _used_twice(path: Path) -> ParameterError:
 
 
 def data_folder(*names: str, stated: Path | None = None) -> Path:
-    """Return the folder of public tables, from the environment variable ``DPGRAIN_DATA``.
-
-    No other folder is searched.
-    """
+    """Return the folder of public tables, only from the variable ``DPGRAIN_DATA``."""
     variable = os.environ.get("DPGRAIN_DATA")
     if stated is None and not variable:
         tables = ", ".join(names) or "the public tables"

@@ -37,20 +37,12 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def rounded_up(value: float, digits: int = 4) -> str:
-    """Format a number with a few significant digits, rounded up.
-
-    >>> rounded_up(1.00001), rounded_up(0.25), rounded_up(1234.5)
-    ('1.001', '0.25', '1,235')
-    """
+    """Format a number with a few significant digits, rounded up."""
     return _rounded(value, digits, ROUND_CEILING)
 
 
 def rounded_down(value: float, digits: int = 4) -> str:
-    """Format a number with a few significant digits, rounded down.
-
-    >>> rounded_down(1.99999), rounded_down(0.25), rounded_down(1234.5)
-    ('1.999', '0.25', '1,234')
-    """
+    """Format a number with a few significant digits, rounded down."""
     return _rounded(value, digits, ROUND_FLOOR)
 
 
@@ -67,11 +59,7 @@ def _rounded(value: float, digits: int, rounding: str) -> str:
 
 
 def powers(value: float, *, up: bool = True) -> str:
-    """Format a small number such as 2·10⁻⁶, rounded up or down.
-
-    >>> powers(2e-6), powers(0.01), powers(0), powers(4.9999e-8, up=False)
-    ('2·10⁻⁶', '0.01', '0', '4.99·10⁻⁸')
-    """
+    """Format a small number such as 2·10⁻⁶, rounded up or down."""
     digits, rounding = (6, ROUND_CEILING) if up else (3, ROUND_FLOOR)
     exact = Context(prec=digits, rounding=rounding).create_decimal(repr(float(value)))
     if value == 0 or value >= 1e-3:
@@ -87,21 +75,13 @@ SUM_TOLERANCE = 1e-9
 
 
 def remaining_delta(leak: float) -> str:
-    """Format remaining delta mass: exactly the cap if nothing is spent.
-
-    >>> remaining_delta(1e-7 * (1 - 2 * SUM_TOLERANCE)), remaining_delta(4.9e-8)
-    ('10⁻⁷', '4.9·10⁻⁸')
-    """
+    """Format remaining delta mass: exactly the cap if nothing is spent."""
     # Undoes the reduction of the caps.
     return powers(leak * (1 + 4 * SUM_TOLERANCE), up=False)
 
 
 def short_repr(value: Any) -> str:
-    """Return a value in one line: the first numbers of an array, or the beginning of a long text.
-
-    >>> short_repr(np.array([0.5, 2 / 3, 1e-9, 4, 5])), short_repr(0.25), short_repr("x" * 99)[-3:]
-    ('(0.5, 0.6667, 1e-09, 4, …)', '0.25', 'xx…')
-    """
+    """Return a value in one line: first numbers of an array, or start of a text."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
         first = [f"{number:.4g}" for number in value.flat[:_SHOWN_NUMBERS]]
         return f"({', '.join([*first, '…'] if value.size > _SHOWN_NUMBERS else first)})"
@@ -112,52 +92,30 @@ def short_repr(value: Any) -> str:
 
 
 def approximate_percent(share: float) -> str:
-    """Format an estimated share as a percentage with about two digits.
-
-    >>> approximate_percent(0.1234), approximate_percent(0.012), approximate_percent(0.00001)
-    ('about 12%', 'about 1.2%', 'under 0.1%')
-    """
+    """Format an estimated share as a percentage with about two digits."""
     if share < 1e-3:
         return "under 0.1%"
     return f"about {100 * share:.{0 if share >= 0.0995 else 1}f}%"
 
 
 def percent(share: float, *, up: bool = True) -> str:
-    """Format a share of a budget as a percentage, rounded up or down.
-
-    >>> percent(0.12341), percent(0.12341, up=False), percent(-0.1)
-    ('12.4%', '12.3%', '0%')
-    """
+    """Format a share of a budget as a percentage, rounded up or down."""
     share = max(share, 0.0)
     return rounded_up(100 * share, 3) + "%" if up else f"{math.floor(1000 * share) / 10:g}%"
 
 
 def quote_user(user: str) -> str:
-    """Return the column of user ids in quotes; several columns of owners are quoted already.
-
-    >>> quote_user("reader"), quote_user("'sender' and 'receiver'")
-    ("'reader'", "'sender' and 'receiver'")
-    """
+    """Return the column of user ids in quotes; columns of owners are quoted already."""
     return user if user.startswith("'") and "' and '" in user else repr(user)
 
 
 def quantity(number: int, noun: str) -> str:
-    """Format a count with its noun in the singular or plural.
-
-    >>> quantity(1, "item"), quantity(1200, "item")
-    ('1 item', '1,200 items')
-    """
+    """Format a count with its noun in the singular or plural."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def suggest_columns(name: str, names: Sequence[str]) -> str:
-    """List the columns of a table without the requested one: all of a few, or the nearest.
-
-    >>> suggest_columns("amout", ["who", "amount"])
-    'it has who, amount'
-    >>> suggest_columns("AMOUT", [f"x{number}" for number in range(999)] + ["amount"])
-    'of its 1,000 columns the nearest is amount'
-    """
+    """List the columns of a table without the requested one: all or the nearest."""
     if len(names) <= _LISTED:
         return f"it has {_listed(names)}"
     # Capital letters do not distinguish names.
@@ -176,11 +134,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def first_duplicate(names: Iterable[str]) -> str | None:
-    """Return the first name that occurs twice; None without one.
-
-    >>> first_duplicate(["a", "b", "a", "b"]), first_duplicate("ab")
-    ('a', None)
-    """
+    """Return the first name that occurs twice; None without one."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -211,11 +165,7 @@ def shorten(text: str, letters: int) -> str:
 
 
 def abbreviate(texts: Sequence[str], letters: int) -> list[str]:
-    """Truncate texts in the middle, unless two different ones would become equal.
-
-    >>> abbreviate(["https://example.org/books/1", "https://example.org/books/2"], 12)
-    ['https:…oks/1', 'https:…oks/2']
-    """
+    """Truncate texts in the middle, unless two different ones would become equal."""
     short = {text: _without_middle(text, letters) for text in dict.fromkeys(texts)}
     alike = Counter(short.values())
     return [short[text] if alike[short[text]] == 1 else text for text in texts]
@@ -239,11 +189,7 @@ def _width(letter: str) -> int:
 
 
 def sentence(text: str) -> str:
-    """Return a text with a capital letter and a full stop; an empty text remains empty.
-
-    >>> sentence("noise was added"), sentence("")
-    ('Noise was added.', '')
-    """
+    """Return a text with a capital letter and a full stop; an empty one is unchanged."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
 
 
@@ -257,12 +203,7 @@ class Paragraphs(str):
 
 
 def format_facts(title: str, facts: Mapping[str, str]) -> Paragraphs:
-    """Return a title and a list of named facts as text, with the names in a column.
-
-    >>> print(format_facts("Mean", {"estimate": "the mean, plus noise"}))
-    Mean
-    estimate     The mean, plus noise.
-    """
+    """Return a title and a list of named facts as text, with the names in a column."""
     lines = [title]
     for name, fact in facts.items():
         lines += textwrap.wrap(
@@ -277,11 +218,7 @@ def format_facts(title: str, facts: Mapping[str, str]) -> Paragraphs:
 
 
 def align_columns(rows: Sequence[Sequence[str]], *, left: bool = False) -> list[str]:
-    """Return the lines of a table, with two spaces between columns.
-
-    >>> align_columns([["item", "count"], ["tea", "12"]])
-    ['item  count', ' tea     12']
-    """
+    """Return the lines of a table, with two spaces between columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = (
         "  ".join(
@@ -301,11 +238,7 @@ def useful_decimals(std_error: float) -> int | None:
 
 
 def format_number(value: float, decimals: int | None) -> str:
-    """Format a number with these decimals, or with six digits if None; NaN is blank.
-
-    >>> [format_number(value, 1) for value in (1234.56, -0.001, math.nan, math.inf)]
-    ['1,234.6', '0.0', '', '∞']
-    """
+    """Format a number with these decimals, or with six digits if None; NaN is blank."""
     if math.isnan(value):
         return ""
     if math.isinf(value):

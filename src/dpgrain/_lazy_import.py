@@ -77,24 +77,14 @@ class _Types(ModuleType):
 
 
 def lazy_import(name: str) -> Any:
-    """Return a placeholder that imports a module at its first use.
-
-    Callers also write the ordinary import under ``TYPE_CHECKING``, for types.
-
-    >>> lazy_import("fractions").Fraction(1, 2)
-    Fraction(1, 2)
-    """
+    """Return a placeholder that imports a module at its first use."""
+    # Callers also write the ordinary import under ``TYPE_CHECKING``, for types.
     return _LazyModule(name)
 
 
 def loaded_types(name: str) -> Any:
-    """Return a stand-in for a package, for comparing types without an import.
-
-    A value has one of its types only if the caller has imported the package.
-
-    >>> isinstance(1, loaded_types("a_package").Series | loaded_types("a_package").Index)
-    False
-    """
+    """Return a stand-in for a package, for comparing types without an import."""
+    # A value has one of its types only if the caller has imported the package.
     return _Types(name)
 
 
@@ -127,14 +117,10 @@ class _LazyPackage(ModuleType):
 
 def lazy_package(
     package: str,
-    names: Mapping[str, Sequence[str]],
-    homes: Mapping[str, str] | None = None,
+    names: Mapping[str, Sequence[str]],  # of each module; under the package itself, modules
+    homes: Mapping[str, str] | None = None,  # the module of each name
 ) -> None:
-    """Make a package import its public names at their first use.
-
-    ``names`` lists the names of each module, ``homes`` the module of each name. Names under the
-    package itself are modules.
-    """
+    """Make a package import its public names at their first use."""
     module = sys.modules[package]
     listed = {name: home for home, group in names.items() for name in group}
     module.__dict__["_homes"] = {**listed, **(homes or {})}

@@ -24,12 +24,6 @@ class Progress:
     """A line of named stages, shown after two seconds on a terminal or in a notebook.
 
     Nested work is shown as a step of the outer line.
-
-    >>> with Progress(1, show=False) as progress:
-    ...     progress.stage("Adding up")
-    ...     step("reading rows")
-    ...     progress.text
-    'Adding up: reading rows'
     """
 
     def __init__(self, stages: int, show: bool | None = None) -> None:

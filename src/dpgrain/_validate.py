@@ -80,10 +80,7 @@ def describe_item(value: object) -> str:
 
 
 def _may_contain_rows(value: object) -> bool:
-    """Return whether a value is or contains an array, a frame, a table or a list of records.
-
-    Rows passed by mistake must not appear in a message or log. Long values count as rows.
-    """
+    """Return whether a value may contain rows, which no message or log may show."""
     if isinstance(value, str | bytes):
         return False
     if isinstance(value, Mapping):
@@ -95,22 +92,14 @@ def _may_contain_rows(value: object) -> bool:
 
 
 def are_records(value: object) -> bool:
-    """Return whether a value is a list of mappings, which are rows.
-
-    >>> are_records([{"who": "ann"}]), are_records([]), are_records([1, {}])
-    (True, False, False)
-    """
+    """Return whether a value is a list of mappings, which are rows."""
     if not isinstance(value, Sequence | Set) or not value:
         return False
     return all(isinstance(part, Mapping) for part in value)
 
 
 def is_utf8(text: str) -> bool:
-    """Return whether a text can be encoded in UTF-8, unlike one with lone surrogates.
-
-    >>> is_utf8("größe"), is_utf8("half \\ud800")
-    (True, False)
-    """
+    """Return whether a text can be encoded in UTF-8, unlike one with lone surrogates."""
     return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
@@ -145,11 +134,8 @@ _LARGEST_INTEGER = 10**18
 
 
 def plain_numbers(instance: object) -> None:
-    """Convert the NumPy numbers of a frozen dataclass to Python's, which neither wrap nor round.
-
-    ``np.uint8(200) * 2`` is 144, and ``np.float16`` keeps three digits: bounds must not be computed in
-    such types.
-    """
+    """Convert the NumPy numbers of a frozen dataclass to Python's."""
+    # ``np.uint8(200) * 2`` is 144, and ``np.float16`` keeps three digits.
     for part in fields(instance):  # type: ignore[arg-type]
         value = getattr(instance, part.name)
         python = tuple(map(_plain, value)) if isinstance(value, tuple) else _plain(value)
@@ -183,10 +169,8 @@ def sequence(**parameter: object) -> list[object]:
 
 
 def integers(*, minimum: int, **parameter: object) -> list[int]:
-    """Return the parameter as a list, or raise unless it is a list of integers ≥ minimum.
-
-    The message does not quote the invalid item, because the list may be a column of rows.
-    """
+    """Return the parameter as a list; raise unless its items are integers ≥ minimum."""
+    # The message does not quote the invalid item, because the list may be a column of rows.
     name, value = _only(parameter)
     listed = sequence(**parameter)
     whole = [int(one) for one in listed if not isinstance(one, bool) and isinstance(one, Integral)]
@@ -199,10 +183,8 @@ def integers(*, minimum: int, **parameter: object) -> list[int]:
 
 
 def numbers(**parameter: object) -> list[float]:
-    """Return the parameter as a list, or raise unless it is a list of numbers.
-
-    The message does not quote the invalid item, because the list may be a column of rows.
-    """
+    """Return the parameter as a list; raise unless its items are numbers."""
+    # The message does not quote the invalid item, because the list may be a column of rows.
     name, value = _only(parameter)
     listed = sequence(**parameter)
     if any(isinstance(one, bool) or not isinstance(one, Real) for one in listed):
@@ -372,10 +354,9 @@ def _kinds(cls: Any) -> dict[str, Any]:
 
 
 def check_fields(instance: object) -> None:
-    """Check each field of a frozen dataclass by its declared type, and convert it to plain Python.
+    """Check the fields of a frozen dataclass by type, and make them plain Python.
 
-    NumPy's numbers become Python's, and lists become tuples. The class checks ranges. An error
-    message ends with the text under ``"remedy"`` in the metadata of the field.
+    The class checks ranges. An error message ends with ``"remedy"`` of the field's metadata.
     """
     kinds = _kinds(cast(Hashable, type(instance)))
     for part in fields(instance):  # type: ignore[arg-type]

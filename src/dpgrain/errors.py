@@ -209,29 +209,16 @@ class RunEnded(DpgrainError):  # noqa: N818 - it is no error: a run may end
 
 
 def reraise_keyboard_interrupt(error: BaseException) -> None:
-    """Raise a KeyboardInterrupt again; ignore any other exception.
-
-    A user's function may raise any exception on a record, including ``SystemExit`` and panics of
-    libraries, and each would reveal the record.
-    """
+    """Raise a KeyboardInterrupt again; ignore any other exception."""
+    # A user's function may raise any exception on a record, including ``SystemExit`` and panics of
+    # libraries, and each would reveal the record.
     if type(error) is KeyboardInterrupt:
         raise error
 
 
 def raise_without_context(error: DpgrainError) -> NoReturn:
-    """Raise an error without the context of the handled one, which may quote a row or an address.
-
-    ``from None`` only hides the context: tools that report errors still show it.
-
-    >>> try:
-    ...     try:
-    ...         float("Ann, 17 May")
-    ...     except ValueError:
-    ...         raise_without_context(ParameterError("X must be numbers.", name="X"))
-    ... except ParameterError as error:
-    ...     print(error, error.__context__)
-    X must be numbers. None
-    """
+    """Raise an error without the handled one, which may quote a row or an address."""
+    # ``from None`` only hides the context: tools that report errors still show it.
     try:
         raise error from None
     finally:

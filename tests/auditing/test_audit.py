@@ -14,6 +14,8 @@ from tests.refusals import refuses
 import dpgrain as dg
 from dpgrain.accounting import Contribution
 from dpgrain.auditing import Audit, AuditLine, audit
+from dpgrain.auditing.audit import _AuditRun
+from dpgrain.noise import SystemSource
 from dpgrain.publishing import draws
 from dpgrain.publishing.query import Query
 from dpgrain.tables.engines import kernel
@@ -50,7 +52,7 @@ def audited(name: str, draws: int = DRAWS, **how: Any) -> Audit:
                                      "random_state": 7, **how})  # fmt: skip
 
 
-@pytest.mark.slow(cases=2)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("name", QUERIES)
 def test_true_claims_are_confirmed(name: str) -> None:
     found = audited(name)
@@ -115,11 +117,23 @@ def test_text_cleaning_keys_are_audited() -> None:
     assert "not audited" not in [line.verdict for line in found.lines]
 
 
-@pytest.mark.slow
-def test_audit_detects_a_plan_above_the_promise(monkeypatch: pytest.MonkeyPatch) -> None:
-    query: Any = QUERIES["users"]()
+def richer_query(monkeypatch: pytest.MonkeyPatch) -> Query[Any]:
+    """A query that spends ε = 3 instead of 1."""
+    query: Query[Any] = QUERIES["users"]()
     richer: Any = query.with_promise(replace(query.promise, epsilon=3.0))
     monkeypatch.setattr(type(query), "events", richer.events)
+    return query
+
+
+def test_claim_is_at_most_the_requested_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _AuditRun(richer_query(monkeypatch), 1, 1, SystemSource(), None, 0.0, 0.0)
+    assert run._claim(1, "zero_out") == 1.0
+    assert run._claim(2, "zero_out") > 2.0
+
+
+@pytest.mark.slow
+def test_audit_detects_a_plan_above_the_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = richer_query(monkeypatch)
     found = audit(query, units=[1], draws=200_000, runs=20, seconds=1e4, random_state=7)
     removed = found.lines[0]
     assert removed.claim == 1.0

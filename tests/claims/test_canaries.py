@@ -148,7 +148,7 @@ def test_row_contents_appear_in_no_text_or_file(
     effort: Effort, tmp_path: Path, temporary: Path
 ) -> None:
     faults = []
-    for place, case in enumerate(cases(effort.strength)):
+    for place, case in enumerate([*cases(effort.strength)][:: effort.number(2, 1)]):
         (folder := tmp_path / str(place)).mkdir()
         faults += [f"{case}: {fault}" for fault in faults_of(case, folder)]
     assert not faults, "\n".join(faults)

@@ -28,7 +28,7 @@ _ROUNDING = 1e-6
 # Share of the bill that some neighbours reach at least, of some combination of each function.
 _LEAST = 0.7
 # Combinations of each function in a sample.
-_FEW = 4
+_FEW = 3
 OTHERS = People.of(0)
 HEAVY = 999
 
@@ -89,11 +89,10 @@ def _found(
     for left, right in neighbours(asked["unit"], asked["relation"]):
         one, two = publishers(left)[name], publishers(right)[name]
         try:
-            _publish(one, asked)
+            with recorded() as first:
+                result = _publish(one, asked)
         except ParameterError:
             return None
-        with recorded() as first:
-            result = _publish(one, asked)
         with replayed(first) as second:
             _publish(two, asked)
         guarantee = getattr(result, "guarantee_", None) or result.guarantee

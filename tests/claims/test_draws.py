@@ -142,7 +142,7 @@ def found(one: Array, two: Array, loss: Loss) -> list[float]:
     "audit", "Gaussian", "Laplace", "Selection", "TruncatedGeometric", "ExponentialMechanism",
     "BoundedRange", "ApproximateDP", "ZCDP", "RDP", "Participation", "AdaptiveSelection",
 )  # fmt: skip
-@pytest.mark.slow(cases=4)
+@pytest.mark.slow(cases=1)
 @pytest.mark.parametrize("name", AUDITED)
 def test_audit_of_draws(name: str) -> None:
     event, one, two, draw, tight, units = AUDITED[name]

@@ -232,7 +232,7 @@ def check(case: Case, folder: Path, *, brief: bool = False) -> str:
     return ""
 
 
-@pytest.mark.slow(cases=4)
+@pytest.mark.slow(cases=2)
 @every_way
 def test_malformed_row_has_no_effect_when_read_by_definition(
     system: str, way: str, effort: Effort, tmp_path: Path

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.claims.publishers import PROMISES, PUBLISHERS
+from tests.effort import Effort
 from tests.products import covering
 
 import dpgrain as dg
@@ -15,13 +16,13 @@ from dpgrain.publishing import Plan
 from dpgrain.publishing.release_plan import compose
 from dpgrain.units import PLAIN_UNITS
 
-# Valid combinations of options for each function.
-_COMBINATIONS = 12
+# Valid combinations of options for each function, at effort 1 and above.
+_COMBINATIONS = (4, 12)
 #: Functions with several parts for some options.
 _SEVERAL = {"dpgrain.mean_of_users", "dpgrain.select", "dpgrain.learn.minimise", "estimators"}
 
 
-def _plans(name: str) -> list[Plan]:
+def _plans(name: str, most: int) -> list[Plan]:
     publisher, plans = PUBLISHERS[name], list[Plan]()
     combinations: list[dict[str, Any]] = covering(publisher.product(PROMISES), 2)
     random.Random(name).shuffle(combinations)
@@ -33,14 +34,14 @@ def _plans(name: str) -> list[Plan]:
                 plans.append(publisher.query(**units, **promise, **options).settled().plan)
             except ParameterError:
                 continue
-        if len(plans) == _COMBINATIONS:
+        if len(plans) == most:
             break
     return plans
 
 
 @pytest.mark.parametrize("name", PUBLISHERS)
-def test_parts_of_a_plan_compose_to_its_event(name: str) -> None:
-    plans = _plans(name)
+def test_parts_of_a_plan_compose_to_its_event(name: str, effort: Effort) -> None:
+    plans = _plans(name, effort.number(*_COMBINATIONS))
     assert plans
     for plan in plans:
         guarantee = plan.guarantee

@@ -215,7 +215,7 @@ def holding(
     return np.asarray(inside.all(axis=1))
 
 
-@pytest.mark.slow(cases=8)
+@pytest.mark.slow(cases=5)
 @pytest.mark.parametrize("name", CLAIMS)
 def test_intervals_have_the_stated_coverage(name: str) -> None:
     claim = CLAIMS[name]

@@ -25,7 +25,7 @@ from dpgrain.errors import DataError, DpgrainError
 from dpgrain.ledger import LastingPromise
 
 # Releases of each function that a sample replays.
-_FEW = 4
+_FEW = 2
 # Options under which the number of draws or of candidates is not public; not replayed.
 _APART: dict[str, dict[str, tuple[Any, ...]]] = {
     # A winsorized mean chooses among occupied bins; tests/papers/winsorized/.
@@ -139,7 +139,6 @@ def _differs(
     None where nothing is published.
     """
     mine = change(FIRST[name])
-    _outcome(mine, asked, folder)
     with recorded() as draws:
         first, result = _outcome(mine, asked, folder, pages=pages)
     if result is None:

@@ -186,5 +186,5 @@ def test_non_numbers_are_null(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_error_leaves_the_document_empty(files: dict[str, Path], command: Command) -> None:
     done = command("count", files["VISITS"], *OF_USERS[1:], "--by", "nothing", "--json")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("Error: --by 'nothing' is not a column")

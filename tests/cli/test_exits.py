@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import IO
 
@@ -61,11 +64,13 @@ def test_run_exits_with_0_and_rejection_with_3(
 ) -> None:
     done = run(process, folder)
     assert (done.returncode, done.stderr) == (0, "")
-    for more, told in (((), "exists already"), (("--again",), "has no room for this release")):
+    before = "was charged before, in line 2 of the ledger"
+    for more, told in (((), before), (("--again",), "has no room for this release")):
         refused = run(command, folder, *more)
         assert refused.returncode == 3
         assert told in refused.stderr
         assert "stays charged" not in refused.stderr
+        assert refused.stderr.count("--again") == (not more)
     (folder / "visits.csv").unlink()
     (folder / "visits.csv.guarantee.json").unlink()
     refused = run(process, folder)
@@ -81,8 +86,9 @@ def test_run_exits_with_0_and_rejection_with_3(
     [
         ("visits.parquet", "none.parquet", 1),
         ("visits.parquet", "releases.toml", 2),
-        ('by = "topic"', 'by = "topik"', 1),
+        ('by = "topic"', 'by = "topik"', 2),
         ('"visits.csv"', '"none/visits.csv"', 1),
+        ('"visits.csv"\n', '"none/visits.csv"\nwhere = {dya = 1}\n', 2),
         ('"topic"', '"topic"\nitm = 3', 2),
         ("epsilon = 1.0", "epsilon = -1.0", 2),
         ("epsilon = 1.0", "epsilon = 9.0", 3),
@@ -121,6 +127,7 @@ from dpgrain.tables.engines.duckdb import DuckDB
 def opened(engine):
     {does}
 
+normal = DuckDB.__enter__
 DuckDB.__enter__ = opened
 sys.argv = ["dpgrain", *{words!r}]
 main()
@@ -131,10 +138,10 @@ main()
 @pytest.mark.parametrize(
     ("does", "code", "told"),
     [
-        ("raise DataError('The disk is on fire; call somebody.')", 1, "Error: The disk is on fire"),
+        ("raise DataError('The disk is on fire; call somebody.')", 5, "Error: The disk is on fire"),
         ("os.kill(os.getpid(), signal.SIGINT)", 130, "Interrupted."),
         ("os.kill(os.getpid(), signal.SIGTERM)", 143, ""),
-        ("raise RuntimeError", 1, ""),
+        ("raise RuntimeError", 5, "RuntimeError"),
     ],
 )
 def test_failure_after_the_charge_names_the_line(
@@ -151,6 +158,110 @@ def test_failure_after_the_charge_names_the_line(
     assert lines(folder) == 1
 
 
+def started(folder: Path, does: str, *more: str) -> subprocess.Popen[str]:
+    """A run that acts when rows are read, after the charge."""
+    words = ("run", str(folder / "releases.toml"), "--ledger", str(folder / "visits.ledger"), *more)
+    program = PROGRAM.format(does=does, words=words)
+    return subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 300
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_second_run_does_not_mistake_a_running_one_for_a_crash(
+    folder: Path, command: Command
+) -> None:
+    reading, go = folder / "reading", folder / "go"
+    os.mkfifo(go)
+    waits = f"open({str(reading)!r}, 'w').close(); open({str(go)!r}).close(); return normal(engine)"
+    first = started(folder, waits)
+    wait_for(reading)
+    for more in ((), ("--again",), ("--dry-run",)):
+        second = run(command, folder, *more)
+        assert second.returncode == 3, second.stderr
+        assert "another process is publishing 'releases.toml' into" in second.stderr
+        assert "--again" not in second.stderr
+        assert "stays charged" not in second.stderr
+    first.kill()
+    first.communicate()
+    # After a crash the lock is free, and the missing outputs are reported.
+    lost = run(command, folder)
+    assert lost.returncode == 5, lost.stderr
+    assert "Its missing outputs: " in lost.stderr
+    assert lines(folder) == 1
+
+
+@pytest.mark.slow
+def test_two_runs_at_once_end_with_0_and_3(folder: Path) -> None:
+    words = ("run", "releases.toml", "--ledger", "visits.ledger", "--folder", "out")
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-m", "dpgrain", *words],
+            cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    assert sorted(each.wait(timeout=300) for each in both) == [0, 3]
+    assert sorted(each.name for each in (folder / "out").iterdir()) == [
+        "visits.csv",
+        "visits.csv.guarantee.json",
+    ]
+
+
+@pytest.mark.slow
+def test_outputs_without_space_prevent_the_charge(folder: Path) -> None:
+    labels = ", ".join(f'"t{i}"' for i in range(9000))
+    cases.written(folder, FILE.replace('"t0", "t1", "t2"', labels))
+    count = ("count", "visits.parquet", *COUNT, "--output", "count.csv")
+    for words in (("run", "releases.toml"), count):
+        done = subprocess.run(
+            [sys.executable, "-m", "dpgrain", *words, "--ledger", "visits.ledger"],
+            cwd=folder,
+            # Enough for the ledger, and too little for the output.
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2**17, 2**17)),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1, done.stderr
+        assert "cannot be written; check the folder, its permissions and free space." in done.stderr
+        assert lines(folder) == 0
+    assert not list(folder.glob(".*"))
+
+
+@pytest.mark.slow
+def test_lost_output_after_the_charge_is_5_at_once(folder: Path) -> None:
+    out = str(folder / "out")
+    does = f"import shutil; shutil.rmtree({out!r}); return normal(engine)"
+    lost = started(folder, does, "--folder", out)
+    _, told = lost.communicate(timeout=300)
+    assert lost.returncode == 5, told
+    assert "cannot be written" in told
+    assert told.endswith(STAYS)
+
+
+@pytest.mark.slow
+def test_a_retry_removes_temporary_files_of_killed_runs(folder: Path, command: Command) -> None:
+    killed = started(folder, "os.kill(os.getpid(), signal.SIGKILL)")
+    killed.communicate(timeout=300)
+    assert killed.returncode == -signal.SIGKILL
+    assert [each.name for each in folder.glob(".*")] == [".releases.toml.lock"]
+    for name in ("visits.csv.guarantee.json.hzay454h", "visits.csv.qwerty_8.csv"):
+        (folder / f".{name}").write_text("killed before its name")
+    (folder / ".visits.csv.of-somebody-else").write_text("mine")
+    assert run(command, folder).returncode == 5
+    (folder / "visits.ledger").unlink()
+    promise = dg.LastingPromise.of(dg.User(), 1.1, 1.1e-6)
+    dg.Ledger.create(folder / "visits.ledger", name="visits", promises=[promise]).close()
+    assert run(command, folder).returncode == 0
+    assert [each.name for each in folder.glob(".*")] == [".visits.csv.of-somebody-else"]
+
+
 @pytest.mark.slow
 def test_full_output_is_reported_in_one_message(folder: Path) -> None:
     full = Path("/dev/full")
@@ -159,7 +270,7 @@ def test_full_output_is_reported_in_one_message(folder: Path) -> None:
     words = ("count", folder / "visits.parquet", *COUNT, "--ledger", folder / "visits.ledger")
     with full.open("w") as output:
         done = _into(output, *words, "--json")
-    assert done.returncode == 1
+    assert done.returncode == 5
     assert done.stderr == (
         "Error: Standard output cannot be written (No space left on device): the output not printed is "
         f"lost, and the published results still count; --output writes it to a file.\n{STAYS}"

@@ -128,7 +128,7 @@ def test_a_ledger_a_window_and_a_folder(file: Path, tmp_path: Path, command: Com
     assert "Only these records are read: topic t1." in done.stdout
     assert "line 2 of ledger 'visits'" in done.stdout
     assert (tmp_path / "t1" / "count.json").exists()
-    assert "exists already" in command(*words).stderr
+    assert "was charged before, in line 2 of the ledger" in command(*words).stderr
     for written in (tmp_path / "t1").iterdir():
         written.unlink()
     for dry in ((), ("--dry-run",)):
@@ -224,6 +224,35 @@ def test_a_run_states_the_share_beyond_stated_bounds(tmp_path: Path, command: Co
     assert "two: share beyond the stated bounds: at most 1" in said
     assert "two: warning: values outside of the bounds were clamped (at least " in said
     assert "not estimated" in (tmp_path / "one.csv").read_text(encoding="utf-8")
+
+
+def test_a_chosen_range_is_in_the_files_and_on_the_terminal(
+    tmp_path: Path, command: Command
+) -> None:
+    rows = {"who": np.arange(3000), "x": np.arange(3000) % 10 + 0.5}
+    pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
+    release = "statistic = 'sum'\nvalue = 'x'\nshare = 0.3\noutput = '{0}'\n"
+    endings = ("csv", "json", "parquet")
+    (tmp_path / "releases.toml").write_text(
+        "[table]\nsource = 'rows.parquet'\nuser = 'who'\n"
+        "[budget]\nunit = 'user'\nepsilon = 2.0\ndelta = 1e-6\n"
+        + "".join(f"[release.{end}]\n{release.format(f'x.{end}')}" for end in endings),
+        encoding="utf-8",
+    )
+    done = command("run", tmp_path / "releases.toml")
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stdout.split())
+    chosen = {
+        end: re.search(rf"{end}: numbers are clamped to (.*? to .*? privately)\.", said)
+        for end in endings
+    }
+    texts = {end: found[1] for end, found in chosen.items() if found is not None}
+    assert texts.keys() == set(endings)
+    assert texts["csv"] in (tmp_path / "x.csv").read_text(encoding="utf-8")
+    (row,) = json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))
+    assert row["clamped_to"] == texts["json"]
+    metadata = pq.read_table(tmp_path / "x.parquet").schema.metadata
+    assert metadata[b"clamped_to"].decode() == texts["parquet"]
 
 
 def test_check_counts_faults_of_each_release_without_publishing(

@@ -248,6 +248,20 @@ def test_bounds_may_be_listed_with_a_comma(
         assert "Mean of seconds clamped to [0, 90]" in done.stdout
 
 
+def test_number_that_may_have_groups_is_rejected(visits: Path, command: Command) -> None:
+    words = ("mean", visits, "--value", "seconds", "--unit", "user", "--decimal", ",", *PROMISE)
+    for text, number in (("5.000", "5"), ("5.125", "5.1250")):
+        done = command(*words, "--bounds", "0", text)
+        assert done.returncode == 2
+        grouped = text.replace(".", "")
+        assert f"--bounds must not be {text} with --decimal ," in done.stderr
+        assert f"write {grouped} or {number}." in " ".join(done.stderr.split())
+    assert "may mean 1500 or 1.5" in " ".join(command(*words, "--clip", "1.500").stderr.split())
+    for text in ("5000", "0.125", "12.5", "12.5000"):
+        done = command(*words, "--bounds", "0", text)
+        assert "--bounds must not be" not in done.stderr
+
+
 def test_help_covers_every_command(command: Command) -> None:
     shown = command("--help").stdout
     for name in ("histogram", "top", "count", "sum", "mean", "variance", "quantiles", "guarantee"):

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -170,12 +170,39 @@ def test_cron_line_ends_with_the_codes_of_the_page(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_spent_budget_states_a_fitting_release(folder: Path) -> None:
+def test_script_finds_the_program_and_secrets_without_the_environment(folder: Path) -> None:
+    """Cron starts a script with a short PATH, and without the variables of a login."""
+    home = folder / ".venv" / "bin"
+    home.mkdir(parents=True)
+    (folder / "dpgrain").rename(home / "program")
+    asks = f'#!/bin/sh\n[ "$PGPASSWORD" = secret ] && exec {home / "program"} "$@"\n'
+    (home / "dpgrain").write_text(asks)
+    (home / "dpgrain").chmod(0o755)
+    (folder / "visits.env").write_text("PGPASSWORD=secret\n")
+    done = subprocess.run(
+        ["sh", "-c", f"{folder / 'nightly.sh'} {DAY}"],
+        env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (folder / DAY / "pages.csv").exists()
+
+
+@pytest.mark.slow
+def test_lost_day_is_published_only_after_a_renewal(folder: Path) -> None:
     assert run(folder, f"./nightly.sh {DAY}").returncode == 0
-    done = run(folder, f"dpgrain run releases.toml --where day={DAY} --folder again --again "
-                       "--ledger visits.ledger")  # fmt: skip
+    (folder / DAY / "pages.csv").unlink()
+    again, show = re.findall(r"^(dpgrain run releases.toml .*--again)$", PAGE, re.M), "pages.csv"
+    (renew,) = re.findall(r"^(dpgrain ledger renew .*)$", PAGE, re.M)
+    (command,) = (each.replace("2026-11-28", DAY) for each in again)
+    done = run(folder, command)
     assert done.returncode == 3
-    assert not list((folder / "again").glob("*.csv"))
+    # The page states what is left of a day.
+    assert "A Gaussian release with ε ≤ 0.34" in done.stderr
+    assert not (folder / DAY / show).exists()
+    assert run(folder, renew).returncode == 0
+    done = run(folder, command)
+    assert done.returncode == 0, done.stderr
+    assert (folder / DAY / show).exists()
 
 
 @pytest.mark.slow
@@ -193,52 +220,77 @@ def test_container_has_its_start_command(folder: Path) -> None:
     twice(folder, command, folder / DAY / "pages.csv", **place)
 
 
-def task_of_airflow(begin: str, ds: str) -> dict[str, Any]:
-    """The task's options, as rendered for a run at 3:15 on 2 March.
+class SkipError(Exception):
+    """Stands for AirflowSkipException."""
+
+
+class FailError(Exception):
+    """Stands for AirflowFailException."""
+
+
+def task_of_airflow(begin: str, ds: str, folder: Path) -> tuple[str, Callable[[], None]]:
+    """The day of the task as rendered for a run at 3:15 on 2 March, and what the task does.
 
     Airflow is not here: ``ds`` and the beginning of the interval are as Airflow 2.10 and 3.3 set them.
     """
     made = dict[str, Any]()
-    modules = {
-        name: ModuleType(name)
-        for name in ("airflow", *map("airflow.providers".__add__, ("", ".standard")))
-    }
-    operators, bash = "airflow.providers.standard.operators", ModuleType("bash")
-    modules |= {operators: ModuleType(operators), f"{operators}.bash": bash}
-    bash.BashOperator = lambda **options: made.update(options)  # type: ignore[attr-defined]
-    modules["airflow"].DAG = lambda *_, **__: nullcontext()  # type: ignore[attr-defined]
+    operators = "airflow.providers.standard.operators"
+    names = ("airflow", "airflow.exceptions", "airflow.providers", "airflow.providers.standard")
+    modules = {name: ModuleType(name) for name in (*names, operators, f"{operators}.python")}
+    python: Any = modules[f"{operators}.python"]
+    python.PythonOperator = lambda **options: made.update(options)
+    airflow: Any = modules["airflow"]
+    airflow.DAG = lambda *_, **__: nullcontext()
+    exceptions: Any = modules["airflow.exceptions"]
+    exceptions.AirflowSkipException, exceptions.AirflowFailException = SkipError, FailError
+    text = (NIGHTLY / "airflow_dag.py").read_text()
     with pytest.MonkeyPatch.context() as patched:
         for name, module in modules.items():
             patched.setitem(sys.modules, name, module)
-        exec((NIGHTLY / "airflow_dag.py").read_text(), {})
+        exec(text.replace("/srv/visits", str(folder)), {})
     environment = jinja2.Environment()
     environment.filters["ds"] = lambda at: f"{at:%Y-%m-%d}"
     macros = SimpleNamespace(
         ds_add=lambda day, by: str(date.fromisoformat(day) + timedelta(days=by))
     )
-    rendered = environment.from_string(made["bash_command"]).render(
+    (day,) = made["op_args"]
+    rendered = environment.from_string(day).render(
         ds=ds,
         macros=macros,
         data_interval_start=datetime.fromisoformat(begin),
         data_interval_end=datetime(2026, 3, 2, 3, 15),
     )
-    return {**made, "bash_command": rendered}
+    return rendered, lambda: made["python_callable"](rendered)
 
 
 @pytest.mark.parametrize(
     ("begin", "ds"), [("2026-03-01T03:15", "2026-03-01"), ("2026-03-02T03:15", "2026-03-02")]
 )
-def test_airflow_publishes_the_day_before_the_run(begin: str, ds: str) -> None:
-    task = task_of_airflow(begin, ds)
-    assert f"--where day={DAY} --folder {DAY} " in task["bash_command"]
-    assert "--again" not in task["bash_command"]
-    assert task["skip_on_exit_code"] == 3
+def test_airflow_publishes_the_day_before_the_run(begin: str, ds: str, tmp_path: Path) -> None:
+    assert task_of_airflow(begin, ds, tmp_path)[0] == DAY
+    assert "--again" not in (NIGHTLY / "airflow_dag.py").read_text()
 
 
 @pytest.mark.slow
-def test_the_task_of_airflow_can_be_retried(folder: Path) -> None:
-    command = task_of_airflow(f"{DAY}T03:15", DAY)["bash_command"]
-    twice(folder, command.replace("/srv/visits", str(folder)), folder / DAY / "pages.csv")
+def test_the_task_of_airflow_retries_only_repairable_failures(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    _, publish = task_of_airflow(f"{DAY}T03:15", DAY, folder)
+    (folder / "visits").rename(folder / "late")
+    with pytest.raises(subprocess.CalledProcessError) as told:
+        publish()
+    assert told.value.returncode == 1
+    (folder / "late").rename(folder / "visits")
+    publish()
+    with pytest.raises(SkipError):
+        publish()
+    (folder / DAY / "pages.csv").unlink()
+    with pytest.raises(FailError):
+        publish()
+    (folder / "releases.toml").write_text("[table", encoding="utf-8")
+    with pytest.raises(FailError):
+        publish()
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from dpgrain.gradients import linear, tiles
 from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.tiles import LinearBlocks
-from dpgrain.optimize import Logistic, MarginLoss, Poisson, Softmax, Squared
+from dpgrain.optimize import Logistic, MarginLoss, PoissonLoss, Softmax, Squared
 
 Array = NDArray[Any]
 
@@ -246,7 +246,7 @@ def cancelling(
 
 def test_non_finite_rows_do_not_affect_the_sum() -> None:
     rng = np.random.default_rng(2)
-    for loss in (Logistic(), Squared(), Poisson(), Softmax(3)):
+    for loss in (Logistic(), Squared(), PoissonLoss(), Softmax(3)):
         for size in (1, 4):
             X = rng.normal(size=(20, 3))
             codes = np.arange(20) // size

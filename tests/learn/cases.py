@@ -37,11 +37,11 @@ SIDE = ROWS[:, 0] > 0
 
 
 def fit_tuned(
-    model: Model, X: Any, y: Any, *, users: Any = None, elements: Any = None, **tuned: Any
+    model: Model, X: Any, y: Any, *, users: Any = None, elements: Any = None, grid: Any
 ) -> Model:
-    config = model.config()
+    config = model.set_params(tune=grid).config()
     promise = replace(config.promise, unit=default_unit(config.unit, users, config.n_users))
-    query: Any = tuned_query(config, promise, ArrayRows.create(X, y, users, elements), **tuned)
+    query: Any = tuned_query(config, promise, ArrayRows.create(X, y, users, elements))
     fitted = publish(query)
     model.__dict__.update({name: vars(fitted)[name] for name in vars(fitted) if name.endswith("_")})
     return model

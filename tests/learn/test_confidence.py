@@ -29,10 +29,11 @@ from dpgrain.learn.rounds import History
 from dpgrain.means import clipped
 from dpgrain.noise import SeededSource
 from dpgrain.noise.noisy_sums import add_gaussian_noise
-from dpgrain.optimize import Logistic, MarginLoss, Poisson, Softmax, Squared
+from dpgrain.optimize import Logistic, MarginLoss, PoissonLoss, Softmax, Squared
 from dpgrain.publishing import draws
 from dpgrain.units import Element, Record, User
 from dpgrain.words.fit_text import COVERAGE
+from dpgrain.words.notes import note_text
 
 Array = NDArray[Any]
 
@@ -96,7 +97,7 @@ def released(
 @pytest.mark.slow
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize(
-    "loss", [Logistic(), Squared(), Poisson(), Softmax(3)], ids=lambda loss: type(loss).__name__
+    "loss", [Logistic(), Squared(), PoissonLoss(), Softmax(3)], ids=lambda loss: type(loss).__name__
 )
 def test_no_block_moves_the_evidence_by_more_than_one(loss: MarginLoss, whole: bool) -> None:
     rng, largest = np.random.default_rng(1), 0.0
@@ -412,7 +413,8 @@ def test_intervals_report_their_doubt() -> None:
     one = np.ones(1)
     sure = Intervals(("x",), one, one - 1, one + 1, one, 0.95)
     assert str(sure) == repr(sure) == f"{sure.to_pandas()}\n{COVERAGE}"
-    open_ended = replace(sure, low=-np.inf * one, high=np.inf * one, doubt="noise hides them")
-    told = f"{open_ended.to_pandas()}\nWarning: there are no intervals: noise hides them."
+    open_ended = replace(sure, low=-np.inf * one, high=np.inf * one, doubt="clipping-effect")
+    why = note_text(("clipping-effect",))
+    told = f"{open_ended.to_pandas()}\nWarning: there are no intervals: {why}."
     assert str(open_ended) == repr(open_ended) == told
     assert (sure.resolved, open_ended.resolved) == (True, False)

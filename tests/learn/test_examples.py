@@ -11,7 +11,7 @@ from scipy.special import expit
 
 from dpgrain.gradients.linear import LinearGradients
 from dpgrain.gradients.tiles import LinearBlocks
-from dpgrain.optimize import Logistic, MarginLoss, Poisson, Squared
+from dpgrain.optimize import Logistic, MarginLoss, PoissonLoss, Squared
 
 Array = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, Array], Array]
@@ -23,7 +23,7 @@ FAR = 5.0
 
 MODELS: dict[str, tuple[MarginLoss, Draw]] = {
     "logistic": (Logistic(), lambda g, z: (g.random(z.size) < expit(z)).astype(float)),
-    "poisson": (Poisson(), lambda g, z: g.poisson(np.exp(z)).astype(float)),
+    "poisson": (PoissonLoss(), lambda g, z: g.poisson(np.exp(z)).astype(float)),
     # Errors that grow with the margin: only the conditional mean needs to be right.
     "squared": (Squared(), lambda g, z: z + (1 + np.abs(z)) * g.standard_normal(z.size)),
 }

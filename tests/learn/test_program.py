@@ -16,12 +16,13 @@ import dpgrain as dg
 from dpgrain import papers
 from dpgrain.errors import CareWarning
 from dpgrain.learn import LogisticRegression, minimise
+from dpgrain.learn.program import start_warning
 from dpgrain.means.shuffled import Shuffled
 from dpgrain.optimize import Squared
 from dpgrain.papers import PanPrivate, Recipe, Task
 from dpgrain.publishing import Promise
 from dpgrain.units import Relation
-from dpgrain.words.fit_text import start_warning
+from dpgrain.words.notes import note_text
 
 
 @pytest.mark.parametrize("name", programs.RECIPES)
@@ -96,7 +97,7 @@ def test_plans_dominated_by_noise_warn_before_the_charge(n: int) -> None:
     query = minimise.query(Squared(), X, X[:, 0], [0.0] * 10, solver=recipe, **rows)
     model = LogisticRegression(algorithm=recipe, classes=[0, 1], n_users=n, delta=1e-6)
     for plan in (query.plan, model.query(X, X[:, 0], users=range(n)).plan):
-        found = [text for text in plan.care if text.startswith("the fit will probably not improve")]
+        found = [note for note in plan.care if note[0] == "start-of-recipe"]
         assert len(found) == (n == 1000)
 
 
@@ -118,5 +119,6 @@ def test_isotropic_records_have_mean_gradient_one_over_root() -> None:
     # The signs that agree most with one direction.
     mean = (X * np.sign(X[:, :1])).mean(axis=0)
     assert 0.7 < np.linalg.norm(mean) * np.sqrt(width) <= 1
-    assert not start_warning(0.09, width, 1.0, 1.0)
-    assert "norm 0.35," in start_warning(0.11, width, 1.0, 1.0)
+    assert not start_warning("start", 0.09, width, 1.0, 1.0)
+    (note,) = start_warning("start", 0.11, width, 1.0, 1.0)
+    assert "norm 0.35," in note_text(note)

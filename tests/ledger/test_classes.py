@@ -337,7 +337,7 @@ def play(world: World, seed: int, folder: Any, *, odd: bool) -> None:
 WORLDS = worlds()
 
 
-@pytest.mark.slow(cases=8)
+@pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("part", range(8))
 @pytest.mark.parametrize("name", WORLDS)
 def test_each_unit_has_its_charges(name: str, part: int, effort: Effort) -> None:

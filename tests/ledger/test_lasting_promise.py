@@ -134,6 +134,12 @@ def test_a_renewed_promise_is_to_the_same_units() -> None:
     assert isinstance(new.caps, Price)
 
 
+def test_renewal_with_a_non_numeric_delta_is_rejected() -> None:
+    delta: Any = "few"
+    with refuses("delta", "'few'"):
+        PROMISES[4].renewed(2.0, delta)
+
+
 def test_hours_with_part_of_a_block_pay_for_it() -> None:
     """If signs may differ, losing a part may move a block twice as far as its removal."""
     promise = LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyHours(720, "at"))

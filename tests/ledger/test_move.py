@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.effort import Effort
 from tests.ledger import cases
 from tests.refusals import refuses
 
@@ -125,10 +126,8 @@ def test_a_ledger_moves_to_one_empty_place_only(tmp_path: Path) -> None:
     assert other.charge(TINY).number == 2
 
 
-def test_a_copy_of_the_reserved_place_is_not_continued(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old, new, other = (tmp_path / name for name in ("a.ledger", "b.ledger", "c.ledger"))
+def interrupted_move(old: Path, new: Path, monkeypatch: pytest.MonkeyPatch) -> dg.Ledger:
+    """A ledger whose move ended before its lines were copied."""
     made = dg.Ledger.create(old, name="a", promises=[dg.LastingPromise.of(dg.User(), 5.0, 1e-5)])
 
     def killed(*_: object) -> None:
@@ -138,6 +137,25 @@ def test_a_copy_of_the_reserved_place_is_not_continued(
         patch.setattr(move, "copy", killed)
         with pytest.raises(KeyboardInterrupt):
             made.move(new)
+    return made
+
+
+def test_a_place_reserved_by_another_ledger_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = tmp_path / "a.ledger", tmp_path / "b.ledger"
+    interrupted_move(old, new, monkeypatch)
+    new.unlink()
+    move.reserve(store_at(new), "another")
+    with refuses(repr(str(old)), "and not to", kind=DataError):
+        dg.Ledger(old).move(new)
+
+
+def test_a_copy_of_the_reserved_place_is_not_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new, other = (tmp_path / name for name in ("a.ledger", "b.ledger", "c.ledger"))
+    made = interrupted_move(old, new, monkeypatch)
     shutil.copy(new, other)
     assert dg.Ledger(old).move(new).id == made.id
     with pytest.raises(dg.DataError, match="was moved to"):
@@ -181,9 +199,9 @@ def test_earlier_versions_reject_a_moved_ledger(tmp_path: Path) -> None:
 
 @pytest.mark.slow(cases=2)
 def test_killed_move_leaves_at_most_one_ledger(
-    places: tuple[str, str], tmp_path: Path, request: pytest.FixtureRequest
+    places: tuple[str, str], effort: Effort, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    for call in itertools.count():
+    for call in itertools.count(step=effort.number(3, 1)):
         source, target = (
             cases.schema_of(request.getfixturevalue("server"))
             if place.startswith("postgres")

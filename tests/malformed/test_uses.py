@@ -17,9 +17,9 @@ def test_every_statistic_is_used() -> None:
     # In a separate process: tests also register statistics.
     code = "\n".join(
         [
-            "from dpgrain import statistics",
+            "import dpgrain as dg",
             "from dpgrain.statistics.statistic import STATISTICS",
-            "public = [getattr(statistics, name) for name in statistics.__all__]",
+            "public = [getattr(dg, name) for name in dg.__all__]",
             "print(*STATISTICS, sep=chr(10))",
         ]
     )

@@ -14,6 +14,7 @@ from tests.refusals import refuses
 from dpgrain.accounting import BandedGaussian, SampledGaussian
 from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean, Contributions, Mean, Vectors, grid, mean_of_users
+from dpgrain.means.clipped import ratio, weights
 from dpgrain.noise import SeededSource, SystemSource
 from dpgrain.testing.mean_contract import BLOCKS, DIMENSION, USERS, Array, MeanContract
 from dpgrain.units import Element, Record, Relation, Unit, User
@@ -185,6 +186,18 @@ def test_error_of_a_mean_over_noisy_number_is_reported() -> None:
     off = np.array([one.value for one in found]) - truth
     told = float(np.mean([one.std_error for one in found]))
     assert math.sqrt(float((off**2).mean())) == pytest.approx(told, rel=0.1)
+
+
+@pytest.mark.parametrize("d", [1, 4, 64])
+def test_standard_error_of_a_ratio_includes_its_divisor(d: int) -> None:
+    """The root of the mean square over coordinates, of 2,000 draws of the noise."""
+    n, sd, rng = 300, 5.0, np.random.default_rng(d)
+    exact = n * np.append(np.full(d, 0.9 / math.sqrt(d)), weights(1.0, d).weight)
+    noisy = exact + sd * rng.normal(size=(2000, d + 1))
+    found = [ratio(sums, sd, 1.0, None) for sums in noisy]
+    off = np.array([one.value for one in found]) - exact[:-1] / n
+    told = float(np.mean([one.noise_sd for one in found]))
+    assert math.sqrt(float((off**2).mean())) == pytest.approx(told, rel=0.05)
 
 
 def test_users_cannot_be_drawn_without_owners() -> None:

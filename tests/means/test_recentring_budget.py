@@ -64,6 +64,20 @@ def test_queries_for_a_noisy_number_stay_within_the_charge(users: int, relation:
     )
 
 
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("users", [60, 400, 4000, 10**6])
+def test_iterations_for_a_noisy_weight_stay_within_the_charge(
+    users: int, relation: Relation
+) -> None:
+    problem = Problem(users, 3, Promise(User(), 1.0, 1e-6, relation), 10.0, None)
+    paid = recentring_budget.weighted_schedule(problem)
+    made, _ = recentring_budget.with_known_weight(problem, paid)
+    assert made.rounds <= paid.rounds
+    assert made.event.epsilon(1e-6, relation=relation) <= paid.event.epsilon(
+        1e-6, relation=relation
+    )
+
+
 def test_few_users_are_recognized_from_public_numbers() -> None:
     told = {
         cases.mean(X, n_users=100, epsilon=1.0).reason

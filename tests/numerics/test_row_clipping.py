@@ -26,6 +26,13 @@ def test_rows_of_any_size_are_shortened_to_the_bound(scale: float, clip: float) 
         assert np.allclose(short / clip, expected / clip, rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("clip", [1e-3, 0.5, 7.0])
+def test_row_slightly_above_the_bound_is_clipped(clip: float) -> None:
+    for excess in (1 + 2.0**-10, 1.4):
+        found = clipped(np.full((1, 4), excess * clip / 2), clip)
+        assert np.linalg.norm(found) == pytest.approx(clip, rel=1e-12)
+
+
 def test_a_row_does_not_depend_on_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_clipping, "_TILE_ENTRIES", 40)
     rng: Any = np.random.default_rng(1)

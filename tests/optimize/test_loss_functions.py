@@ -16,7 +16,7 @@ from dpgrain.optimize import (
     Huber,
     Logistic,
     MarginLoss,
-    Poisson,
+    PoissonLoss,
     Quantile,
     Regularised,
     Softmax,
@@ -25,7 +25,7 @@ from dpgrain.optimize import (
 
 Array = NDArray[Any]
 
-SMOOTH: list[MarginLoss] = [Logistic(), Softmax(4), Squared(), Huber(0.8), Poisson()]
+SMOOTH: list[MarginLoss] = [Logistic(), Softmax(4), Squared(), Huber(0.8), PoissonLoss()]
 KINKED: list[MarginLoss] = [Hinge(), Absolute(), Quantile(0.8)]
 ALL = SMOOTH + KINKED
 name = lambda loss: type(loss).__name__  # noqa: E731
@@ -36,7 +36,7 @@ def records(loss: MarginLoss, m: int = 30, d: int = 3, seed: int = 0) -> tuple[A
     theta, X = rng.normal(size=loss.outputs * d), rng.normal(size=(m, d))
     if isinstance(loss, Squared | Huber | Absolute | Quantile):
         return theta, X, rng.normal(size=m) * 2
-    if isinstance(loss, Poisson):
+    if isinstance(loss, PoissonLoss):
         return theta, X, rng.poisson(3.0, size=m)
     return theta, X, rng.integers(0, max(loss.outputs, 2), size=m)
 

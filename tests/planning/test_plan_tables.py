@@ -21,6 +21,7 @@ from dpgrain.planning.descent_error import plan_sco
 from dpgrain.planning.mean_error import plan_mean
 from dpgrain.planning.plan_tables import ErrorPlan, PlanRow, plan_table
 from dpgrain.units import Element, Unit, User
+from dpgrain.words.notes import note_texts
 
 VECTORS = Contribution(block="user", layout="shared", coordinates="signed")
 
@@ -126,7 +127,7 @@ def test_query_table_shows_warnings_with_the_query_name() -> None:
         unit=User(), epsilon=1.0, delta=1e-6, n_users=80, classes=[0, 1], intervals=0.2
     )
     query = model.query(np.zeros((80, 2)), np.arange(80) % 2, users=np.arange(80))
-    (warning,) = query.plan.care
+    (warning,) = note_texts(query.plan.care)
     result = plan_table({"model": query}, [1.0, 1.0])
     assert result.notes == (f"model: {warning}",)
     assert str(result).endswith(warning)

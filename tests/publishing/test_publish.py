@@ -72,6 +72,15 @@ def test_rejection_charges_and_reads_nothing() -> None:
         assert whole.guarantee is None
 
 
+def test_non_boolean_progress_is_rejected_before_the_charge() -> None:
+    progress: Any = "yes"
+    asked = {**cases.USER, "clip": 5.0, "noise": "gaussian", "progress": progress}
+    with dg.budget(1.0, 1e-6) as whole:
+        with refuses("progress", "'yes'"):
+            dg.count(cases.unread(), share=0.5, **asked)
+        assert whole.spent == Price()
+
+
 def test_failed_release_was_charged() -> None:
     guarantees = _guarantees(0.3, 0.4)
     with dg.budget(1.0, 1e-6) as whole:

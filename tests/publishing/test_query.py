@@ -161,6 +161,8 @@ def test_a_query_shows_no_rows() -> None:
     ):
         import_module(f"dpgrain.{module}")
     queries = _subclasses(Query) - {Query, Number}
+    # Other tests load programs with queries of their own.
+    queries = {query for query in queries if query.__module__.startswith("dpgrain.")}
     assert len(queries) > 8
     # A query shows only its fields, which may be rows.
     shown = [cls for cls in queries if {"__repr__", "__eq__", "__getstate__"} & vars(cls).keys()]

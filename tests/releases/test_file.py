@@ -270,6 +270,15 @@ def test_no_output_replaces_an_input(tmp_path: Path) -> None:
     assert "visits.parquet" in said
 
 
+def test_no_output_replaces_a_file_of_a_passed_table(tmp_path: Path) -> None:
+    cases.parquet(tmp_path)
+    table = dg.read(tmp_path / "visits.parquet", user="who", n_users=600)
+    output = '\noutput = "visits.parquet"'
+    path = cases.written(tmp_path, cases.BUDGET + cases.releases("share = 0.1", ["count"]) + output)
+    with pytest.raises(dg.DpgrainError, match=r"visits\.parquet' is already used"):
+        dg.plan_releases(path, table)
+
+
 def test_table_columns_filters_and_people_errors_show_positions(tmp_path: Path) -> None:
     rows = "who,at,paid\n1,2025-01-03 10:00,3\n2,2025-02-03 10:00,4\n"
     (tmp_path / "rows.csv").write_text(rows, encoding="utf-8")

@@ -83,6 +83,27 @@ def test_a_region_of_a_run_restricts_all_tables(tmp_path: Path) -> None:
     assert not scopes.pop().everything
 
 
+def test_region_errors_name_the_table_and_a_working_remedy(tmp_path: Path) -> None:
+    where = {"topic": "t1"}
+    joined = '[tables.people.join_public.topics]\nsource = "topics.csv"\non = "sex"\n'
+    (tmp_path / "topics.csv").write_text("sex,topic\nf,t1\nm,t2\n")
+    for more, told in (
+        ("", "[tables.people] lacks the column 'topic' of --where, which restricts every table; add "
+             "it to this table, or use where in [tables.NAME] of the tables that have it."),
+        (joined, "[tables.people] where must use columns of the source, but 'topic' is computed "
+                 "(topic of topics.csv by sex"),
+    ):  # fmt: skip
+        text = f"{TABLES}{more}{cases.BUDGET}{RELEASES}"
+        with pytest.raises(dg.DpgrainError) as raised:
+            dg.plan_releases(_written(tmp_path, text), where=where)
+        (line,) = str(raised.value).splitlines()[1:]
+        assert line.strip().startswith(told)
+    # The remedy works.
+    one = TABLES.replace("[tables.people]", 'where = {topic = "t1"}\n[tables.people]')
+    plan = dg.plan_releases(_written(tmp_path, f"{one}{cases.BUDGET}{RELEASES}"))
+    assert [each.guarantee.scope.everything for each in plan.releases] == [False, True]
+
+
 def test_the_report_names_all_tables(tmp_path: Path) -> None:
     dg.releases(_written(tmp_path, f'report = "r.html"\n{TABLES}{cases.BUDGET}{RELEASES}'))
     page = (tmp_path / "r.html").read_text(encoding="utf-8")

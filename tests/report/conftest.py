@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -29,11 +31,20 @@ def scores() -> dg.UserTable:
     return dg.read(pa.table(rows), user="who", n_users=800)
 
 
+class _Pages(dict[str, sums.Written]):
+    """The reports of protocols, each written when it is first used."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def __missing__(self, name: str) -> sums.Written:
+        protocol = sums.PROTOCOLS[name]
+        path = protocol.report(self._folder / f"{len(self)}.html")
+        self[name] = sums.Written(protocol, path.read_text(encoding="utf-8"))
+        return self[name]
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, sums.Written]:
-    folder = tmp_path_factory.mktemp("pages")
-    pages = {}
-    for place, (name, protocol) in enumerate(sums.PROTOCOLS.items()):
-        path = protocol.report(folder / f"{place}.html")
-        pages[name] = sums.Written(protocol, path.read_text(encoding="utf-8"))
-    return pages
+    return _Pages(tmp_path_factory.mktemp("pages"))

@@ -179,14 +179,13 @@ def test_partitions_of_several_columns(
     assert mine.compared(theirs, region) == expected
 
 
-def test_stated_partitions_are_known_by_their_fingerprint() -> None:
+def test_stated_partitions_are_distinguished_by_their_mark() -> None:
     one, two = (Partition((Rule("item", "stated", mark=mark, cells=4),)) for mark in ("#1", "#2"))
     assert one.compared(one) == Overlap(1)
     # With another mapping a cell may meet all of them, in part, and those without a value.
     assert one.compared(two) == Overlap(5, whole=False)
     assert one.compared(Partition((Rule("item"),))) == Overlap(1, whole=False)
     assert Partition((Rule("item"),)).compared(one) is None
-    assert len({one.fingerprint, two.fingerprint, Partition((Rule("item"),)).fingerprint}) == 3
 
 
 def test_missing_days_are_in_separate_cells() -> None:

@@ -21,7 +21,8 @@ from tests.shipping.sample import MODULE
 
 
 def mutant(function: str, old: str, new: str) -> Mutant:
-    return Mutant(f"dpgrain.room.sums:{function}", "It holds.", "number", "module", old, new)
+    test = "tests/room/test_sums.py::test_large"
+    return Mutant(f"dpgrain.room.sums:{function}", "It holds.", "number", "module", test, old, new)
 
 
 def names(coverage: Coverage, of: Mutant) -> list[str]:
@@ -143,15 +144,20 @@ def test_edit_changes_only_one_function() -> None:
 def test_entries_are_checked(tmp_path: Path) -> None:
     entry = (
         '[[mutant]]\nfunction = "dpgrain.room.sums:once"\nproperty = "It holds."\n'
-        "kind = \"number\"\norigin = \"tests\"\nold = '''y = x'''\nnew = '''y = 0'''\n"
+        'kind = "number"\norigin = "tests"\nseen_by = "tests/room/test_sums.py::test_large"\n'
+        "old = '''y = x'''\nnew = '''y = 0'''\n"
     )
     (tmp_path / "room.toml").write_text(entry)
     (found,) = read(tmp_path)
     assert (found.room, found.kind, found.old) == ("room", "number", "y = x")
+    assert found.seen_by == "tests/room/test_sums.py::test_large"
     for wrong in (
         entry.replace("number", "large"),
         entry.replace("property", "what"),
         entry.replace("dpgrain.room", "dpgrain.hall"),
+        entry.replace("seen_by", "# seen_by"),
+        entry.replace("::test_large", ""),
+        entry.replace("tests/room", "tests/docs"),
     ):
         (tmp_path / "room.toml").write_text(wrong)
         with pytest.raises(EditError):

@@ -108,7 +108,7 @@ def test_a_chain_is_read_off_the_tree(tmp_path: Path) -> None:
 
 EVENTS, TESTS = "src/dpgrain/accounting/events/additive.py", "tests/test_sums.py"
 BUGS = "tests/mutants/alone.toml"
-OF_EVENT = 'event = "Noise"\nseen_by = "tests/test_sums.py::test_search"\n'
+OF_EVENT = 'event = "Noise"\n'
 MISSING = {
     "theorem": (EVENTS, '"Composition" and "Scopes".', "None.", "no theorem"),
     "search": (TESTS, '@pytest.mark.proof("search", "Noise")', "", "no search"),

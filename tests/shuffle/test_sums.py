@@ -145,9 +145,10 @@ def claimed(protocol: VectorSum | PoissonSum, relation: Relation) -> float:
 @pytest.mark.parametrize("kind", [VectorSum, PoissonSum])
 def test_audit(kind: type[VectorSum | PoissonSum]) -> None:
     audited = kind(**SHAPE)
-    replaced = mu_below(views(audited, 1.0), views(audited, -1.0))
+    one = views(audited, 1.0)
+    replaced = mu_below(one, views(audited, -1.0))
     assert 0.68 * claimed(audited, "replace") < replaced <= claimed(audited, "replace")
-    removed = mu_below(views(audited, 1.0), views(audited, math.nan))
+    removed = mu_below(one, views(audited, math.nan))
     assert 0.55 * claimed(audited, "zero_out") < removed <= claimed(audited, "zero_out")
 
 

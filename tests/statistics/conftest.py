@@ -12,13 +12,18 @@ from dpgrain.statistics import sums_query as sums_module
 from dpgrain.statistics.plan import calibrate_sums
 from dpgrain.tables.engines.duckdb import DuckDB
 
+# Functions of public numbers, computed once in all tests that search for neighbours.
+_SUMS = functools.cache(calibrate_sums)
+_OF_TOP = {
+    name: functools.cache(getattr(cases.top_module, name))
+    for name in ("calibrate_truncated_geometric", "calibrate_gaussian", "plan_selection")
+}
+
 
 @pytest.fixture
 def cached_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    cached = functools.lru_cache(maxsize=None)(calibrate_sums)
-    monkeypatch.setattr(sums_module, "calibrate_sums", cached)
-    for name in ("calibrate_truncated_geometric", "calibrate_gaussian", "plan_selection"):
-        once = functools.lru_cache(maxsize=None)(getattr(cases.top_module, name))
+    monkeypatch.setattr(sums_module, "calibrate_sums", _SUMS)
+    for name, once in _OF_TOP.items():
         monkeypatch.setattr(cases.top_module, name, once)
 
 

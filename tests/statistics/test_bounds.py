@@ -25,7 +25,9 @@ from dpgrain.statistics.bounds import (
     RoughBounds,
     bound_of_ratios,
     choose_bounds,
+    clipped_at_least,
     group_scales,
+    likely_lost,
     pooled_bounds,
     rough_bounds,
 )
@@ -328,6 +330,16 @@ def test_bounds_of_groups_and_the_largest_one() -> None:
 
 
 @pytest.mark.slow
+def test_clipped_share_counts_bins_above_the_bound() -> None:
+    counts, edges = np.array([[100.0, 0.0, 900.0]]), np.array([1.0, 2, 4, 8])
+    assert round(clipped_at_least(counts, edges, 4.0, np.array([3.0])), 2) == 0.89
+
+
+def test_lost_share_of_norms_beyond_the_bound() -> None:
+    counts, edges = np.array([[900.0, 0.0, 100.0]]), np.array([1.0, 4, 16, 64])
+    assert likely_lost(counts, edges, 4.0, np.array([16.0])).round(2) == [0.34]
+
+
 def test_many_cells_are_quick() -> None:
     """400,000 cells, all visible: a ratio to sorting the same number of values, not a time."""
     counts = np.full((400_000, MANY.size - 1), 300.0)

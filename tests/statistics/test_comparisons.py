@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
+from datetime import date
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from tests.refusals import refuses
 
+import dpgrain as dg
 from dpgrain.statistics.comparisons import Comparison, difference, ratio
 
 
@@ -29,3 +34,44 @@ def test_errors_of_differences_add_in_squares() -> None:
 def test_a_comparison_without_an_estimate_prints_the_reason() -> None:
     blank = Comparison("ratio", ("a", "b"), "total", math.nan, math.nan, math.nan, math.nan)
     assert str(blank) == "Ratio of totals, a ÷ b: no estimate, because b is within the noise"
+
+
+def by(key: str | list[str], domain: Any) -> dg.Histogram:
+    rows = {
+        "who": range(4),
+        "day": pa.array([date(2024, 1, 1), date(2025, 2, 1)] * 2),
+        "shop": ["a", "a", "b", "b"],
+    }
+    return dg.count(
+        dg.read(pa.table(rows), user="who"), by=key, domain=domain, clip=1, unit=dg.User(),
+        epsilon=1, delta=1e-6, random_state=1,
+    )  # fmt: skip
+
+
+DAYS = [date(2024, 1, 1), date(2025, 2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("key", "domain", "groups"),
+    [
+        ("year(day)", [2024, 2025], [(2025, 2024), ("2025", "2024")]),
+        ("day", DAYS, [(DAYS[1], DAYS[0]), ("2025-02-01", "2024-01-01")]),
+        ("month(day)", ["2024-01-01", "2025-02-01"], [("2025-02", "2024-01"), (DAYS[1], DAYS[0])]),
+        (["shop", "year(day)"], {"shop": ["a"], "year(day)": [2024, 2025]},
+         [(("a", 2025), ("a", 2024)), (["a", 2025], ["a", "2024"])]),
+    ],
+)  # fmt: skip
+def test_groups_are_named_by_value_or_text(
+    key: str | list[str], domain: Any, groups: list[Any]
+) -> None:
+    release = by(key, domain)
+    assert len({str(release.difference(*pair)) for pair in groups}) == 1
+
+
+def test_unknown_group_is_rejected_with_examples() -> None:
+    release = by("year(day)", [2024, 2025])
+    with refuses("a", "such as 2024 or 2025, not '2030'"):
+        release.difference("2030", 2024)
+    pairs = by(["shop", "year(day)"], {"shop": ["a"], "year(day)": [2024, 2025]})
+    with refuses("a", "such as ('a', 2024) or ('a', 2025), not 2024"):
+        pairs.ratio(2024, ("a", 2024))

@@ -133,8 +133,6 @@ def test_reconciling_with_exact_levels() -> None:
         (lambda: shrink([10**400], [1.0]), "estimate must be an array of numbers"),
         (lambda: shrink([1.0], [1.0], [0.0]), "prior must be above 0"),
         (lambda: shrink([1.0], [1.0], [math.nan]), "prior must be finite"),
-        (lambda: shrink([1.0], [1.0], groups=[0.5]), "groups must be 1 integers"),
-        (lambda: shrink([1.0], [1.0], groups=[-1]), "groups must be at least 0, not -1"),
         (lambda: shrink([1.0], [1.0], noise="uniform"), "noise must be one of"),
         (lambda: consistent([1.0], [1.0], -1.0), "total must be finite and at least 0"),
         (lambda: consistent([1.0], [1.0], math.nan), "total must be finite and at least 0"),

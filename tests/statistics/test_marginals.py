@@ -58,6 +58,7 @@ def domain_of(sizes: Sequence[int]) -> dict[str, list[Any]]:
     return {f"c{i}": [*range(n)] if i % 2 else [*map(str, range(n))] for i, n in enumerate(sizes)}
 
 
+@pytest.mark.slow(cases=40)
 @pytest.mark.parametrize("seed", range(300))
 def test_marginals_agree_with_pandas_without_noise(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -84,6 +85,7 @@ def test_marginals_agree_with_pandas_without_noise(seed: int) -> None:
     assert release.marginal().value == pytest.approx(len(known), abs=0.02)
 
 
+@pytest.mark.slow(cases=10)
 @pytest.mark.parametrize("seed", range(40))
 def test_answers_agree_to_the_last_integer_step(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -191,7 +193,7 @@ def searched(
     return worst
 
 
-@pytest.mark.slow(cases=4)
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("workload", WORKLOADS, ids=str)
 @pytest.mark.parametrize("name", UNITS)
 @pytest.mark.proof("search", "Gaussian")

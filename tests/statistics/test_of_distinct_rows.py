@@ -47,7 +47,7 @@ def worst(ask: cases.Ask, form: str, relation: Relation, level: Level) -> float:
     return cases.worst_ratio(ask, iter(pairs), asked, cases.Outcome())
 
 
-@pytest.mark.slow(cases=6)
+@pytest.mark.slow(cases=3)
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("form", FORMS)

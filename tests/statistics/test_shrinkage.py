@@ -150,22 +150,6 @@ def test_a_wrong_prior_moves_nothing_far() -> None:
     assert (np.abs(better - np.maximum(noisy, 0)) <= 3 + 1e-9).all()
 
 
-def test_groups_have_separate_distributions() -> None:
-    generator = np.random.default_rng(7)
-    group = np.repeat([0, 1], 1000)
-    truth = np.where(group == 0, 0.0, generator.exponential(4, 2000))
-    noisy = truth + generator.normal(0, 1, 2000)
-    pooled, _ = shrink(noisy, np.ones(2000))
-    apart, _ = shrink(noisy, np.ones(2000), groups=group)
-    assert squared(apart, truth) < 0.95 * squared(pooled, truth)
-    # The one does not hear of the other, nor does the order of items count.
-    alone, _ = shrink(noisy[:1000], np.ones(1000))
-    assert apart[:1000] == pytest.approx(alone)
-    order = generator.permutation(2000)
-    shuffled, _ = shrink(noisy[order], np.ones(2000), groups=group[order])
-    assert shuffled == pytest.approx(apart[order])
-
-
 def test_default_groups_keep_equal_errors_together() -> None:
     sd = np.concatenate([np.repeat([1.0, 2.0, 3.0], [500, 10, 700]), np.linspace(4, 5, 250)])
     group = shrinking._like(np.random.default_rng(8).permutation(sd))

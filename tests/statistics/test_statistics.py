@@ -83,6 +83,7 @@ CRAFTED: list[Any] = [
 ]
 
 
+@pytest.mark.slow(cases=20)
 @pytest.mark.usefixtures("cached_plans")
 @pytest.mark.parametrize(("case", "asked", "least"), CRAFTED, ids=str)
 def test_crafted_neighbours_reach_the_charge(case: Any, asked: Any, least: float) -> None:

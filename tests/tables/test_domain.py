@@ -20,9 +20,11 @@ from tests.refusals import refuses
 import dpgrain as dg
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.labels import as_integer
+from dpgrain.scope.regions import Region, Side, days
 from dpgrain.statistics.sums_query import SumsQuery
 from dpgrain.tables.blocks import UnitBlocks
-from dpgrain.tables.domain import public_domain
+from dpgrain.tables.domain import public_domain, public_values
+from dpgrain.tables.engines.derived_columns import CompiledExpression
 from dpgrain.tables.groups import Groups
 
 
@@ -196,3 +198,10 @@ def test_bins_from_0_have_no_group_below_it(text: str, listed: list[str]) -> Non
     (rule,) = query.blocks.partition.rules
     # Rows below 0 are still a separate cell, as are rows without a value.
     assert rule.cells == 4
+
+
+def test_months_of_a_region_are_public_values() -> None:
+    derived = CompiledExpression.parse("month(day)", {"day": "DATE"})
+    spring = Region((Side("day", days("2024-03-01", "2024-04-30")),))
+    assert public_values(derived, spring) == (datetime.date(2024, 3, 1), datetime.date(2024, 4, 1))
+    assert public_values(derived, Region()) is None

@@ -48,8 +48,8 @@ ASKED = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
 """
 
 LAW = Toy(
-    3,
-    13,
+    4,
+    14,
     (
         ("units.py", 'Literal["gaussian", "laplace"', ', "twin"'),
         (
@@ -68,6 +68,7 @@ LAW = Toy(
         ),
         ("accounting/events/additive.py", "Additive: TypeAlias = Gaussian | Laplace", " | Twin"),
         ("accounting/events/additive.py", "for kind in (Gaussian, Laplace", ", Twin"),
+        ("words/event_sentences.py", '    "Laplace": _laplace,\n', '    "Twin": _laplace,\n'),
     ),
     f"""{ROWS}
 asked = {{**ASKED, "noise": "twin", "random_state": 1}}
@@ -159,14 +160,20 @@ domain = ["a", "b"]
 share = 0.5
 """
 STATISTIC = Toy(
-    2,
-    34,
+    3,
+    36,
     (
         ("statistics/squares.py", "", SQUARES),
         (
             "statistics/__init__.py",
             '    "top": "dpgrain.statistics.top",\n',
             '    "squares": "dpgrain.statistics.squares",\n',
+        ),
+        ("__init__.py", '    "std",\n', '    "squares",\n'),
+        (
+            "__init__.py",
+            "    from dpgrain.statistics.top import top\n",
+            "    from dpgrain.statistics.squares import squares\n",
         ),
     ),
     f"""{ROWS}
@@ -189,6 +196,55 @@ sys.argv = ["dpgrain", *words.split()]
 main()
 """,
     ("Histogram 1.0", "Sum of squares of x"),
+)
+
+RESPONSE = '''
+from dataclasses import dataclass
+
+from dpgrain.accounting.events.base import Event, Neighbours
+from dpgrain.accounting.losses.loss import Loss
+from dpgrain.units import Level
+
+
+@dataclass(frozen=True)
+class Response(Event):
+    """A random answer of each user."""
+
+    bound: float
+    level: Level = "user"
+
+    def cost(self, neighbours: Neighbours) -> Loss:
+        return Loss(pure=self.bound * neighbours.steps(self.level, "replace"))
+'''
+EVENT = Toy(
+    3,
+    21,
+    (
+        ("accounting/events/responses.py", "", RESPONSE),
+        ("accounting/__init__.py", '    "RDP",\n', '    "Response",\n'),
+        (
+            "accounting/__init__.py",
+            "    from dpgrain.accounting.events.region_events import Scoped\n",
+            "    from dpgrain.accounting.events.responses import Response\n",
+        ),
+        (
+            "accounting/__init__.py",
+            '        "dpgrain.accounting.events.region_events": ("Scoped",),\n',
+            '        "dpgrain.accounting.events.responses": ("Response",),\n',
+        ),
+        (
+            "words/event_sentences.py",
+            '    "SoftCore": _soft_core,\n',
+            '    "Response": lambda event: f"Random answers, ε = {event.bound:g}.",\n',
+        ),
+    ),
+    """
+from dpgrain.accounting import Event
+from dpgrain.words.event_sentences import sentences
+event = Event.from_dict({"event": "Response", "bound": 0.5})
+print(event.epsilon(), sentences(event + event))
+""",
+    "0.5 ['Random answers, ε = 0.5.'",
 )
 
 # One parameter, which Python, the command line and files of releases take.
@@ -351,6 +407,7 @@ TOYS = {
     "a noise law": LAW,
     "a source of rows": WAY_IN,
     "a statistic": STATISTIC,
+    "an event": EVENT,
     "a parameter": PARAMETER,
     "an option of a table": OPTION,
     "a command": COMMAND,

@@ -11,7 +11,7 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain.errors import ParameterError
-from dpgrain.torch.layers import RULES, by_record, find_rule
+from dpgrain.torch.layers import RULES, by_record, find_rule, within_table
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.privacy_engine import PrivacyEngine
 from dpgrain.torch.recorder import Recorder
@@ -214,3 +214,10 @@ def test_sharded_layers_are_rejected() -> None:
             Recorder(nn.Sequential(frozen, nn.Linear(2, 2)), (), lambda: BlockLayout((1,)))
     finally:
         group.destroy_process_group()
+
+
+def test_unknown_tokens_are_replaced_by_the_padding_or_0() -> None:
+    tokens = torch.tensor([[0, 2], [3, -1]])
+    assert within_table(nn.Embedding(3, 2), tokens).tolist() == [[0, 2], [0, 0]]
+    padded = nn.Embedding(3, 2, padding_idx=1)
+    assert within_table(padded, tokens).tolist() == [[0, 2], [1, 1]]

@@ -10,7 +10,7 @@ from tests.torch.library import torch
 
 # isort: split
 from dpgrain.torch import module_state
-from dpgrain.torch.module_state import WatchedModule, call_form, module_structure, stored_values
+from dpgrain.torch.module_state import WatchedModule, call_form, stored_values
 
 nn = torch.nn
 CALLED: Any = ((torch.ones(3, 2),), {})
@@ -84,7 +84,7 @@ def test_a_watched_module_detects_changes(name: str) -> None:
     assert watched.structure(CALLED) == structure
     {**CHANGES, **HIDDEN}[name](net)
     assert watched.structure(CALLED) != structure
-    assert watched.structure(CALLED) == module_structure(net, CALLED)
+    assert watched.structure(CALLED) == WatchedModule(net).structure(CALLED)
     assert watched.state(contents=False).values == stored_values(net)
     assert watched.state(contents=False).values is not values
 
@@ -177,19 +177,19 @@ def test_an_unchanged_module_is_walked_once(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("name", CHANGES)
 def test_changes_are_detected(name: str) -> None:
     net = network()
-    before = module_structure(net, CALLED)
-    assert module_structure(net, CALLED) == before
+    before = WatchedModule(net).structure(CALLED)
+    assert WatchedModule(net).structure(CALLED) == before
     CHANGES[name](net)
-    assert module_structure(net, CALLED) != before
+    assert WatchedModule(net).structure(CALLED) != before
 
 
 def test_trainable_modules_are_equal() -> None:
     net = network()
-    before = module_structure(net, CALLED)
+    before = WatchedModule(net).structure(CALLED)
     with torch.no_grad():
         net[0].weight.add_(1)
     net.kept["last"] = torch.ones(2)
-    assert module_structure(net, ((torch.zeros(9, 2),), {})) == before
+    assert WatchedModule(net).structure(((torch.zeros(9, 2),), {})) == before
 
 
 def test_a_call_by_name_is_the_same_call() -> None:

@@ -114,7 +114,8 @@ class Squeezed(torch.nn.Module):
         self.layer, self.two, self.squeeze = layer, nn.Linear(WIDTH, 2), squeeze
 
     def forward(self, x: Any) -> Any:
-        return self.two(x) + self.layer(self.squeeze(x)).detach().mean()
+        own = self.layer(self.squeeze(x)).detach()
+        return self.two(x) + (own.mean(1, keepdim=True) if own.dim() > 1 else own.mean())
 
 
 @pytest.mark.parametrize(
@@ -130,6 +131,24 @@ class Squeezed(torch.nn.Module):
 def test_a_layer_does_not_take_records_for_columns(layer: Any, squeeze: Any) -> None:
     with refuses("module"):
         summed(Squeezed(layer, squeeze), torch.randn(ROWS, WIDTH))
+
+
+def test_a_layer_does_not_take_records_for_columns_after_the_trial() -> None:
+    """The first run is tried with synthetic records, and later runs are not."""
+    late: list[bool] = []
+
+    def squeeze(x: Any) -> Any:
+        return x[:, 0].squeeze() if late else x[:, :1].expand(-1, ROWS)
+
+    module, x = Squeezed(nn.Linear(ROWS, ROWS), squeeze), torch.randn(ROWS, WIDTH)
+    recorder = Recorder(module, (), lambda: BlockLayout((1,) * ROWS))
+    try:
+        module(recorder.mark_batch(x, ROWS))
+        late.append(True)
+        with refuses("module", "squeeze"):
+            module(recorder.mark_batch(x, ROWS))
+    finally:
+        recorder.remove()
 
 
 def saved_in_one_scale(function: Callable[[], Any]) -> Any:

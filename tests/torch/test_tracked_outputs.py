@@ -18,7 +18,15 @@ from dpgrain.torch.clipping import clipped_sums
 from dpgrain.torch.layout import BlockLayout
 from dpgrain.torch.losses import record_losses
 from dpgrain.torch.recorder import Recorder
-from dpgrain.torch.tracked_outputs import _RULES_BY_NAME, RULES, Output, Pass, Reduction, _functions
+from dpgrain.torch.tracked_outputs import (
+    _RULES_BY_NAME,
+    RULES,
+    Output,
+    Pass,
+    Reduction,
+    _functions,
+    within_classes,
+)
 
 nn, functional = torch.nn, torch.nn.functional
 RECORDS, TOKENS, CLASSES = 5, 3, 4
@@ -541,6 +549,17 @@ def test_no_other_gradient_reaches_a_layer(name: str) -> None:
     assert bool(recorder.uses) == (name in used)
 
 
+@pytest.mark.parametrize("name", ["mT", "mH"])
+def test_an_attribute_does_not_swap_records_with_columns(name: str) -> None:
+    module = torch.nn.Linear(2, RECORDS)
+    recorder = recorded(module, "sum")
+    try:
+        with refuses("loss", "moves the dimension of records"):
+            getattr(module(torch.randn(RECORDS, 2)), name).softmax(-1).sum().backward()
+    finally:
+        recorder.remove()
+
+
 def test_changes_in_place_are_known_under_every_name() -> None:
     of = Pass(RECORDS, "mean")
     leaf = torch.randn(RECORDS, 2, requires_grad=True)
@@ -647,3 +666,8 @@ def test_invalid_class_label_adds_nothing(reduction: str, label: int) -> None:
         recorder.remove()
     assert torch.equal(*added)
     assert float(added[0].abs().sum()) > 0
+
+
+def test_unknown_labels_are_ignored() -> None:
+    labels = torch.tensor([0, 2, 3, -1, -100])
+    assert within_classes(labels, 3).tolist() == [0, 2, -100, -100, -100]

@@ -140,6 +140,35 @@ def test_line_reading_a_column_as_another_type_is_named(tmp_path: Path) -> None:
             count(days, page="a")
 
 
+def test_dates_in_another_format_are_named_with_the_remedy(tmp_path: Path) -> None:
+    """The text 01/02/2025 is 1 February in one format, and 2 January in the other."""
+    texts = pa.table({"who": range(100), "day": ["01/02/2025"] * 100})
+    promise = dg.LastingPromise.of(dg.Element("day"), 1.0, 1e-6)
+
+    def count(dates: str, day: str) -> None:
+        table = dg.read(texts, user="who", types={"day": "DATE"}, dates=dates).where(day=day)
+        dg.count(table, unit=dg.Element("day"), clip=2.0, epsilon=0.9, delta=1e-8)
+
+    with cases.made(tmp_path / "l", promise):
+        count("31/12/2025", "2025-02-01")
+        # Every row is in both regions, so the second release must not have another account.
+        with pytest.raises(dg.RefusedError) as told:
+            count("12/31/2025", "2025-01-02")
+    assert str(told.value).endswith(
+        " Line 2 reads 'day' as DATE written like 31/12/2025, and this release as DATE written like "
+        "12/31/2025, so the two regions are charged as if they overlapped, because one text can be "
+        "another date, or none, in each format: store dates as 2025-12-31 in all tables."
+    )
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-8])
+def test_gaussian_noise_is_advised_only_without_delta(delta: float, tmp_path: Path) -> None:
+    table = dg.read(pa.table({"who": range(100)}), user="who")
+    with cases.made(tmp_path / "l"), pytest.raises(dg.RefusedError) as told:
+        dg.count(table, unit=dg.User(), clip=2.0, epsilon=3.0, delta=delta)
+    assert ("Pass a δ, because Gaussian noise costs less." in str(told.value)) == (delta == 0)
+
+
 def test_text_days_are_charged_to_all_time_with_note(tmp_path: Path) -> None:
     rows = pa.table({"who": range(100), "day": [f"2026-03-0{1 + i % 5} 12" for i in range(100)]})
     promise = dg.LastingPromise.of(dg.User(), 1.0, 1e-6, window=dg.AnyDays(2, "day"))

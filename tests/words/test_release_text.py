@@ -19,7 +19,13 @@ from tests.statistics import releases
 
 import dpgrain as dg
 from dpgrain._formatting import POINTER
-from dpgrain.words.quantities import beyond_bounds, clipping_effect, format_limit, limit_text
+from dpgrain.words.quantities import (
+    beyond_bounds,
+    clipping_effect,
+    description,
+    format_limit,
+    limit_text,
+)
 from dpgrain.words.release_text import (
     column_meanings,
     format_rows,
@@ -474,7 +480,7 @@ def test_columns_of_one_table_have_names_of_their_own() -> None:
     assert columns.split() == release.to_arrow().column_names
     assert columns.split()[:3] == ["from", "below", "estimate"]
     rows = releases.shop().with_cells("clipped_share", "name", str)
-    counted = dg.count(rows, by="clipped_share", domain=["a"], **OPTIONS)
+    counted = dg.count(rows, by="clipped_share", domain=["item 1"], **OPTIONS)
     assert counted.to_arrow().column_names[0] == "key clipped_share"
 
 
@@ -765,6 +771,45 @@ def test_sums_of_both_signs_explain_the_missing_minimum() -> None:
     for text in (str(stated), stated.explain()):
         assert reason not in " ".join(text.split())
     assert stated.at_least is not None
+
+
+def test_lower_bound_requires_values_in_range() -> None:
+    rows = {"who": range(900), "paid": np.arange(900) % 500 - 60.0}
+    table = dg.read(pa.table(rows), user="who")
+    said = "he lower bound at_least holds for the total only if no value is below"
+    options = {**OPTIONS, "clip": 400.0}
+    stated = dg.sum(table, "paid", bounds=(0, 500), **options)
+    for text in (str(stated), stated.explain()):
+        assert f"{said} 0." in " ".join(f"{text}.".split())
+    assert f"{said} 5." in " ".join(notes(dg.sum(table, "paid", bounds=(5, 500), **options)))
+    people = table.per_user(visits="count()", paid="total(paid)")
+    visits = dg.sum(people, "visits", bounds=(0, 9), **{**options, "clip": 4.0})
+    assert said not in visits.explain()
+    assert said in dg.sum(people, "paid", bounds=(0, 900), **options).explain()
+    assert said not in dg.sum(table, "paid", bounds=(-60, 500), **options).explain()
+    assert said not in dg.count(table, **options).explain()
+
+
+def test_release_of_a_budget_prints_its_share() -> None:
+    with dg.budget(1.0, 1e-6) as budget:
+        release = dg.count(releases.shop(), unit=dg.User(), share=0.15, random_state=1)
+    assert "per user (share 0.15 of the budget; users" in " ".join(str(release).split())
+    assert "Share 0.15 of the budget: budget.guarantee covers" in release.explain()
+    assert budget.guarantee is not None
+    assert "share" not in budget.guarantee.summary
+    assert "of the budget;" not in str(dg.count(releases.shop(), **OPTIONS))
+
+
+def test_rows_outside_of_the_domain_are_dropped() -> None:
+    outside = "or with a group outside of the public list, are dropped"
+    public = dg.count(releases.shop(), by="name", domain=["a"], **OPTIONS)
+    assert outside in " ".join(public.explain().split())
+    assert outside in description(public.metadata)["bad values"]
+    for release in (
+        dg.count(releases.shop(), **OPTIONS),
+        dg.count(releases.shop(), by="name", **OPTIONS),
+    ):
+        assert "outside of the public list" not in " ".join(release.explain().split())
 
 
 def counts(keys: list[Any], std_error: float = 24.4) -> dg.Histogram:

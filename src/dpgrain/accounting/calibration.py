@@ -220,14 +220,11 @@ def gaussian_multipliers(
     epsilon: float,
     delta: float,
     contributions: Sequence[Contribution],
-    shares: Sequence[float],
+    shares: Sequence[float],  # proportions of μ²
     relation: Relation = "zero_out",
     unit: Unit | None = None,
 ) -> list[float]:
-    """Return noise multipliers of Gaussian releases, together (ε, δ)-DP for one unit.
-
-    ``shares`` are the proportions of μ² for each release.
-    """
+    """Return noise multipliers of Gaussian releases, together (ε, δ)-DP for one unit."""
     if len(shares) != len(contributions):
         raise ParameterError(
             "shares must have one value for each of "
@@ -243,15 +240,12 @@ def _multipliers(
     epsilon: float,
     delta: float,
     contributions: Sequence[Contribution],
-    shares: Sequence[float],
+    shares: Sequence[float],  # proportions of μ² of one repetition
     relation: Relation,
     unit: Unit | None,
     count: int = 1,
 ) -> list[float]:
-    """Return the noise multipliers of releases that are each repeated ``count`` times.
-
-    The shares of μ² are for one repetition of each release.
-    """
+    """Return noise multipliers of releases that are each repeated ``count`` times."""
     epsilon = _validate.positive(epsilon=epsilon)
     delta = _validate.delta(allow_zero=False, delta=delta)
     for contribution in contributions:

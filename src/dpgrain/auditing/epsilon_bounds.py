@@ -23,29 +23,17 @@ Points: TypeAlias = tuple[tuple[float, float], ...]
 
 
 def probability_lower_bound(count: int, draws: int, alpha: float) -> float:
-    """Return a Clopper-Pearson lower bound on a probability, with error ``alpha``.
-
-    >>> round(probability_lower_bound(90, 100, 0.025), 4)
-    0.8238
-    """
+    """Return a Clopper-Pearson lower bound on a probability, with error ``alpha``."""
     return float(stats.beta.ppf(alpha, count, draws - count + 1)) if count else 0.0
 
 
 def probability_upper_bound(count: int, draws: int, alpha: float) -> float:
-    """Return a Clopper-Pearson upper bound on a probability, with error ``alpha``.
-
-    >>> round(probability_upper_bound(90, 100, 0.025), 4)
-    0.951
-    """
+    """Return a Clopper-Pearson upper bound on a probability, with error ``alpha``."""
     return float(stats.beta.ppf(1 - alpha, count + 1, draws - count)) if count < draws else 1.0
 
 
 def event_epsilon(likely: float, unlikely: float, delta: float) -> float:
-    """Return the smallest ε ≥ 0 for which an event's two probabilities are (ε, δ)-close.
-
-    >>> round(event_epsilon(0.5, 0.1, 0.0), 3), event_epsilon(0.1, 0.5, 0.0)
-    (1.609, 0.0)
-    """
+    """Return the smallest ε ≥ 0 for which two probabilities are (ε, δ)-close."""
     if likely - delta <= unlikely:
         return 0.0
     return math.inf if unlikely == 0 else math.log((likely - delta) / unlikely)
@@ -53,10 +41,10 @@ def event_epsilon(likely: float, unlikely: float, delta: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ScoreCounts:
-    """Counts of scores by bin, (2, 2, bins): by neighbour, likelier first, and by half.
+    """Counts of scores by neighbour, likelier first, half and bin, (2, 2, bins).
 
-    The threshold with the largest bound is chosen from the first half of the draws. The bound is
-    then computed from the second half, so it needs no correction for this choice.
+    The threshold is chosen from the first half of the draws, and the bound computed from the second
+    half, so it needs no correction for this choice.
     """
 
     counts: IntArray
@@ -81,10 +69,7 @@ class ScoreCounts:
         return int(self.counts[0].sum())
 
     def bound(self, delta: float, alpha: float) -> float:
-        """Return a lower bound on ε, wrong with probability ``alpha``.
-
-        Both directions are tested at one threshold each, so four probabilities are bounded.
-        """
+        """Return a lower bound on ε, wrong with probability ``alpha``."""
         above = self.counts[:, :, ::-1].cumsum(axis=2)[:, :, ::-1]
         below = self.counts.cumsum(axis=2)
         return max(
@@ -117,14 +102,9 @@ def _bound_at_threshold(likely: IntArray, unlikely: IntArray, delta: float, alph
 
 
 def largest_noise(gaussian: Sequence[float], laplace: Sequence[float], alpha: float) -> float:
-    """Return an upper bound on the scale of noise with a named distribution.
-
-    Noise and bound are in units of the named scales: standard deviations of ``gaussian`` noise, and
-    scales of ``laplace`` noise.
-
-    >>> round(largest_noise([1.0, -1.0] * 5000, [], 0.01), 3)
-    1.019
-    """
+    """Return an upper bound on the scale of noise with a named distribution."""
+    # Noise and bound are in units of the named scales: standard deviations of ``gaussian`` noise,
+    # and scales of ``laplace`` noise.
     bounds = []
     if len(gaussian):
         squares = float((np.asarray(gaussian) ** 2).sum())
@@ -138,11 +118,7 @@ def largest_noise(gaussian: Sequence[float], laplace: Sequence[float], alpha: fl
 def named_epsilon(mu: float, pure: float, delta: float) -> float:
     """Return the ε of noise with a named distribution; 0 for a mixture of both.
 
-    ``mu`` is the distance in standard deviations of Gaussian noise, and ``pure`` in scales of
-    Laplace noise.
-
-    >>> named_epsilon(0.0, 2.0, 0.0), round(named_epsilon(1 / 3.7306, 0.0, 1e-5), 3)
-    (2.0, 1.0)
+    ``mu`` is the distance in standard deviations of Gaussian noise, ``pure`` in Laplace scales.
     """
     if mu and pure:
         return 0.0
@@ -153,18 +129,11 @@ def named_epsilon(mu: float, pure: float, delta: float) -> float:
 
 
 def one_run_epsilon(correct: int, guesses: int, canaries: int, delta: float, alpha: float) -> float:
-    """Return a lower bound on ε from guesses about the canaries in one run.
+    """Return a lower bound on ε from guesses about canaries of probability ½.
 
-    Each canary was included independently with probability ½, and some were guessed.
-
-    Guarantee: under (ε, δ)-DP for each canary, more correct guesses than this have probability at
-    most P(Bin(guesses, e^ε/(1+e^ε)) ≥ correct) + 2·canaries·δ·max_i P(correct > Bin ≥ correct −
-    i)/i, for any choice of the guesses. Source: Steinke, Nasr & Jagielski 2023, Theorem 5.2.
-
-    >>> one_run_epsilon(50, 100, 1000, 1e-6, 0.01)
-    0.0
-    >>> round(one_run_epsilon(95, 100, 1000, 1e-6, 0.01), 3)
-    1.936
+    Formal guarantee: under (ε, δ)-DP for each canary, ≥ ``correct`` right guesses have probability
+    ≤ P(Bin(guesses, e^ε/(1+e^ε)) ≥ correct) + 2·canaries·δ·max_i P(correct > Bin ≥ correct − i)/i,
+    for any choice of the guesses. Source: Steinke, Nasr & Jagielski 2023, Theorem 5.2.
     """
 
     def chance(epsilon: float) -> float:
@@ -184,15 +153,8 @@ def one_run_epsilon(correct: int, guesses: int, canaries: int, delta: float, alp
 
 
 def min_shift(present: FloatArray, absent: FloatArray, alpha: float) -> float:
-    """Return a lower bound on the distance of two normal distributions, in their sd.
-
-    ``there`` are samples of the right one. The bound inverts Student's t, which has a non-central t
-    distribution for that distance.
-
-    >>> low = min_shift(np.arange(100.0) + 50, np.arange(100.0), 0.01)
-    >>> 1.0 < low < 50 / 29
-    True
-    """
+    """Return a lower bound on the distance of two normal distributions, in their sd."""
+    # The bound inverts Student's t, which has a non-central t distribution for that distance.
     n, m = present.size, absent.size
     if min(n, m) < 2:
         return 0.0

@@ -80,8 +80,8 @@ def audit_mechanism(
 ) -> Audit:
     """Audit a mechanism by its draws, for every number of units and relation.
 
-    Guarantee: with probability ``confidence``, every bound is at most the ε of the numbers that
-    :meth:`Mechanism.draw` returns on the neighbours, if its runs are independent.
+    Formal guarantee: with probability ``confidence``, every bound is at most the ε of the numbers
+    that :meth:`Mechanism.draw` returns on the neighbours, if its runs are independent.
     """
     guarantee = mechanism.guarantee
     if not isinstance(guarantee, Guarantee):

@@ -30,14 +30,11 @@ _FAR = 9.0
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """Draw on two neighbours, restricted to the sums that differ.
-
-    ``stretch`` multiplies the distance of the sums.
-    """
+    """Draw on two neighbours, restricted to the sums that differ."""
 
     one: Ticket
     other: Ticket
-    stretch: float = 1.0
+    stretch: float = 1.0  # multiplies the distance of the sums
 
     @property
     def comparable(self) -> bool:
@@ -178,10 +175,7 @@ class Draw:
 
 
 def differing_draws(twins: NeighbourRuns, stretch: float = 1.0) -> list[Draw]:
-    """Return the draws of two runs in which neighbours differ.
-
-    ``stretch`` multiplies the distance of sums, which is equivalent to dividing the noise.
-    """
+    """Return the draws in which neighbours differ; ``stretch`` divides the noise."""
     draws = [Draw(one, other, stretch) for one, other in twins.draws]
     return [draw for draw in draws if draw.differs]
 

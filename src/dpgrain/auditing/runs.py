@@ -176,14 +176,11 @@ def _noiseless_answer(method: str, part: Any, sums: NDArray[Any], rest: tuple[An
 
 @dataclass(frozen=True, eq=False)
 class NeighbourRuns:
-    """Draws of two runs on neighbouring rows with the same history of answers.
-
-    ``has_hidden_draws`` is True if a mechanism draws its own, unrecorded noise.
-    """
+    """Draws of two runs on neighbouring rows with the same history of answers."""
 
     pair: NeighbourTables
     draws: tuple[tuple[Ticket, Ticket], ...]
-    has_hidden_draws: bool
+    has_hidden_draws: bool  # a mechanism draws its own, unrecorded noise
 
 
 def run_on_neighbours(

@@ -135,10 +135,7 @@ def one_run(
     confidence: float,
     source: RandomSource,
 ) -> tuple[Level, float, AuditLine]:
-    """Return the level, δ and both bounds of one run, without its detectable errors.
-
-    The parameters are those of :func:`audit_training`.
-    """
+    """Return the level, δ and both bounds of one run, without its detectable errors."""
     included = np.asarray(source.words(canaries) >> np.uint64(63) == 1)
     answer = train(_rows(included, records, elements))
     published, guarantee = _check_answer(answer, canaries)
@@ -211,10 +208,7 @@ def _bounds(
 def _detectable_factors(
     claim: float, canaries: int, delta: float, alpha: float, rng: np.random.Generator
 ) -> tuple[float, float]:
-    """Return the smallest detectable noise error of both bounds, from synthetic runs.
-
-    Scores are normal, with the distance that the claim allows, times the factor.
-    """
+    """Return the smallest detectable noise error of both bounds, from synthetic runs."""
     seen = [float("inf"), float("inf")]
     if not 0 < claim < float("inf") or delta <= 0:
         return seen[0], seen[1]

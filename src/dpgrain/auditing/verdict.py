@@ -44,14 +44,10 @@ _MEANINGS = {
 
 @dataclass(frozen=True)
 class Bound:
-    """Lower bound on ε; None if this type of bound is impossible.
-
-    ``seen`` is the smallest detectable noise error, as a factor; infinite if no tested factor is
-    detectable, None if it is not reported.
-    """
+    """Lower bound on ε; None if this type of bound is impossible."""
 
     epsilon: float | None
-    seen: float | None = None
+    seen: float | None = None  # smallest detectable noise error; infinite if none was
 
     def exceeds(self, claim: float) -> bool:
         """Return True if the bound refutes a claim."""

@@ -72,16 +72,13 @@ class NeighbourTables:
 
 @dataclass(frozen=True)
 class UnitContent:
-    """Content of each changed unit: a number and records in one or several groups.
-
-    If ``spread``, the records cycle through ``over`` groups; 0 for as many groups as there are.
-    """
+    """Content of each changed unit: a number and records in one or several groups."""
 
     number: float
     records: int
-    spread: bool
+    spread: bool  # records cycle through ``over`` groups
     first: int = 0
-    over: int = 0
+    over: int = 0  # 0 for all groups
 
     def group(self, record: int) -> int:
         """Return the index of a record's group."""
@@ -101,17 +98,12 @@ def neighbour_tables(
     query: Query[Any],
     units: int,
     relation: Relation,
-    others: int,
+    others: int,  # other users in each of the first groups
     *,
-    real: pa.Table | None = None,
-    like: str = "",
+    real: pa.Table | None = None,  # their rows if they are not synthetic
+    like: str = "",  # description of the only content to use
 ) -> Iterator[NeighbourTables]:
-    """Yield neighbouring tables that differ in units of a query; none if impossible.
-
-    ``others`` is the number of other users in each of the first groups, ``real`` their rows if they
-    are not synthetic, and ``like`` the description of the only content to use. Only public facts
-    are used: the schema, domain, bounds, partition and region.
-    """
+    """Yield neighbouring tables, by public facts, that differ in units of a query."""
     public = PublicFacts.create(query)
     if real is not None:
         public = public.with_unused_ids(real)
@@ -174,23 +166,18 @@ def _contents(
 
 @dataclass(frozen=True)
 class PublicFacts:
-    """Public facts about a query's rows, created by :meth:`of`.
-
-    ``keys`` are columns whose values can differ within a unit. ``cells`` are column values for each
-    element of a user, or None if elements are not protected. ``max_elements`` is the number of
-    retained elements to test, 0 if unlimited. ``names`` are user ids by number.
-    """
+    """Public facts about a query's rows, created by :meth:`of`."""
 
     schema: Mapping[str, str]
     user: str | None
     values: Mapping[str, Sequence[Any]]
     numbers: Sequence[float]
-    keys: frozenset[str]
-    cells: Sequence[Row] | None
+    keys: frozenset[str]  # columns whose values can differ within a unit
+    cells: Sequence[Row] | None  # column values by element; None if elements are unprotected
     single: bool
     users: bool
-    max_elements: int = 0
-    names: tuple[Any, ...] = ()
+    max_elements: int = 0  # retained elements to test, 0 if unlimited
+    names: tuple[Any, ...] = ()  # user ids by number
 
     @staticmethod
     def create(query: Query[Any]) -> PublicFacts:
@@ -333,10 +320,8 @@ def _key_values(request: Any) -> dict[str, list[Any]]:
 def _arguments(
     table: TableRows, schema: Mapping[str, str], values: dict[str, list[Any]]
 ) -> dict[str, list[Any]]:
-    """Add values of text columns from which keys are derived: the values of these keys.
-
-    An expression that cleans text, such as ``upper(trim(x))``, leaves its own results unchanged.
-    """
+    """Add values of text columns from which keys are derived: the keys themselves."""
+    # An expression that cleans text, such as ``upper(trim(x))``, leaves its own results unchanged.
     result = dict(values)
     for key, derived in table.derived.items():
         for column in columns_of(derived.node):
@@ -371,10 +356,7 @@ def _span_values(span: Span) -> list[Any]:
 
 
 def _partition(query: Query[Any]) -> tuple[str | None, str | None, Elements | None]:
-    """Return the column of cells, the time zone of its days, and their partition.
-
-    The zone is None if the column's own values are partitioned.
-    """
+    """Return the column of cells, the time zone of its days, and their partition."""
     blocks = getattr(getattr(query, "request", query), "blocks", None)
     column: str | None = getattr(blocks, "of", None)
     elements: Elements | None = getattr(blocks, "elements", None)

@@ -27,13 +27,7 @@ _PRINTED_DELTA = 1e-6
 
 @dataclass(frozen=True)
 class BestResult(Generic[Result]):
-    """Best result of several runs; ``score`` is None if there was no run.
-
-    >>> from dpgrain.accounting import PureDP
-    >>> print(str(BestResult("a model", 0.5, SelectBest(PureDP(0.1, level="user"), 5.0)))[:66])
-    the best of several runs, score 0.5: 'a model'.
-    User-level differe
-    """
+    """Best result of several runs; ``score`` is None if there was no run."""
 
     result: Result
     score: float | None

@@ -21,15 +21,8 @@ _LARGEST_TOTAL = 2**52
 class BlockLosses:
     """Rule from records' losses to one integer per block, from 0 to 2^24.
 
-    A record's loss is clamped to [lower, lower + bound] and truncated to a step; NaN is treated as
-    lower + bound. The loss of a block is the truncated mean over its records. All sums are integer
-    sums, so they are exact in any order.
-
-    >>> from dpgrain.inputs.array_blocks import arrange
-    >>> from dpgrain.units import User
-    >>> losses = BlockLosses(arrange(3, ["ann", "bob", "ann"], None, User()), 0.0, 1.0)
-    >>> (losses.of([0.5, float("nan"), 0.0]) / STEPS).tolist()
-    [0.25, 1.0]
+    A loss is clamped to [lower, lower + bound], NaN to the upper end, and truncated to a step; a
+    block has the truncated mean of its records. Sums of integers are exact in any order.
     """
 
     rows: ArrangedRows
@@ -52,9 +45,5 @@ class BlockLosses:
 
 
 def sum_losses(losses: IntArray) -> int:
-    """Return the sum over blocks, saturated at 2^52.
-
-    >>> sum_losses(np.array([1, 2]))
-    3
-    """
+    """Return the sum over blocks, saturated at 2^52."""
     return min(int(losses.sum()), _LARGEST_TOTAL)

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpgrain import _validate
-from dpgrain._formatting import POINTER, format_facts, rounded_up, short_repr
 from dpgrain._types import FloatArray
 from dpgrain.accounting import (
     ApproximateDP,
@@ -40,7 +39,7 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import compose, present
 from dpgrain.units import Level, Relation, Unit, User
-from dpgrain.words.odds import privacy_sections
+from dpgrain.words import choice_text as words
 
 Method: TypeAlias = Literal["auto", "permute_and_flip", "exponential", "repeat"]
 METHODS: tuple[Method, ...] = ("auto", "permute_and_flip", "exponential", "repeat")
@@ -83,52 +82,11 @@ class Choice(KeepsQuery):
     std_error: float | None = None
 
     def __str__(self) -> str:
-        pointer = POINTER.replace("columns", "numbers")
-        loss = f" {self._loss}" if self.loss is not None else ""
-        chosen = f"{self._chosen}{loss}"
-        return "\n".join([chosen, self._caution, self.guarantee.summary, pointer])
+        return words.summary(self)
 
     def explain(self) -> str:
         """Describe the choice, the mean loss and the guarantee."""
-        facts = {
-            "value": "the chosen candidate; index is its position in the list, from 0. Candidates "
-            "with a smaller mean loss are more likely, but the best one is not certain",
-            "loss": ""
-            if self.loss is None
-            else f"the mean over {self._unit_noun} of the mean loss of their records, plus noise",
-            "std_error": ""
-            if self.std_error is None
-            else "standard error of the noise in the loss, for one evaluation",
-            **privacy_sections(self.guarantee, self.shares),
-        }
-        known = {name: text for name, text in facts.items() if text}
-        return format_facts(self._chosen, known)
-
-    @property
-    def _chosen(self) -> str:
-        counts = [fact.numbers[0] for fact in self.guarantee.public if fact.kind == "candidates"]
-        of = f" of {counts[0]:,}" if len(counts) == 1 else ""
-        return f"Chosen: {short_repr(self.value)} (index {self.index:,}{of}, from 0)."
-
-    @property
-    def _loss(self) -> str:
-        error = self.std_error
-        after = "" if error is None else f", standard error {rounded_up(error, 2)} (noise only)"
-        return f"Its mean loss over {self._unit_noun}: {self.loss:.4g}{after}."
-
-    @property
-    def _caution(self) -> str:
-        ranges = {fact.numbers for fact in self.guarantee.public if fact.kind == "record-losses"}
-        low, high = ranges.pop() if len(ranges) == 1 else ("", "")
-        clipped = f" Each record's loss is clipped to [{low:g}, {high:g}]." if low != high else ""
-        return (
-            f"A smaller mean loss over {self._unit_noun} is more likely to be chosen, but another "
-            f"candidate may be better.{clipped}"
-        )
-
-    @property
-    def _unit_noun(self) -> str:
-        return f"{self.guarantee.level}s"
+        return words.explanation(self)
 
 
 @publishes
@@ -310,7 +268,6 @@ class SelectQuery(Query[Choice]):
                 Fact("record-losses", (self.lower, self.lower + self.bound)),
                 *self.mechanism.facts,
             ),
-            private=True,
             users=self.whose.users,
             elements=self.whose.elements,
         )
@@ -399,18 +356,14 @@ class _SingleChoice:
 
 @dataclass(frozen=True)
 class _RepeatedChoice:
-    """Plan to evaluate randomly drawn candidates with noise, and choose the best.
-
-    ``evaluation`` is None for the mean with Laplace noise; ``counted`` is True if units are counted
-    along with their losses.
-    """
+    """Plan to evaluate randomly drawn candidates with noise, and choose the best."""
 
     event: SelectBest
     one: Laplace | ApproximateDP
     count: int
     epsilon: float
-    evaluation: Evaluation | None
-    counted: bool = False
+    evaluation: Evaluation | None  # None for the mean with Laplace noise
+    counted: bool = False  # units are counted along with their losses
 
     @property
     def parts(self) -> dict[str, Event]:
@@ -546,11 +499,9 @@ def _plan_repeated_choice(
 
 
 def _unit_contribution(level: Level, n_users: int | None, score: bool) -> Contribution:
-    """Return the contribution of each unit: its loss in [0, 1] and, if needed, 1 − loss.
-
-    Their l1 norm is 1, so the number of units is free if a unit is removed. Replacing a unit
-    changes both by 2 in total.
-    """
+    """Return the contribution of a unit: its loss in [0, 1] and, if needed, 1 − loss."""
+    # Their l1 norm is 1, so the number of units is free if a unit is removed. Replacing a unit
+    # changes both by 2 in total.
     counted = score and n_users is None
     return Contribution(level, "shared", "nonnegative" if counted else "one", "l1")
 

@@ -15,7 +15,13 @@ from dpgrain import statistics
 from dpgrain.cli.command import group, help_all_option
 from dpgrain.cli.printing import say, say_error
 from dpgrain.cli.spelling import spelled_inside
-from dpgrain.errors import DpgrainError, ParameterError, RefusedError
+from dpgrain.errors import (
+    DpgrainError,
+    MissingPackageError,
+    ParameterError,
+    RefusedError,
+    SchemaError,
+)
 from dpgrain.publishing.receipt import collected_receipts
 
 app = group(
@@ -46,19 +52,27 @@ app = group(
 )
 
 
+# Exit codes of a failure after a charge: a retry can neither repair it nor publish.
+_AFTER_CHARGE = {1: 5, 2: 5}
+
+
 def main() -> None:
     """Run the command line; if it fails, print which ledger lines stay charged."""
     with collected_receipts() as receipts:
         try:
             _run()
         except BaseException as end:
-            if getattr(end, "code", True):
-                for receipt in receipts:
-                    say_error(
-                        f"Line {receipt.number:,} of the ledger {receipt.name!r} stays charged: its "
-                        "reservation counts as released."
-                    )
-            raise
+            code = getattr(end, "code", 1)
+            if not (code and receipts):
+                raise
+            if not isinstance(end, SystemExit):
+                sys.excepthook(*sys.exc_info())
+            for receipt in receipts:
+                say_error(
+                    f"Line {receipt.number:,} of the ledger {receipt.name!r} stays charged: its "
+                    "reservation counts as released."
+                )
+            raise SystemExit(_AFTER_CHARGE.get(code, code)) from None
 
 
 def _run() -> None:
@@ -90,7 +104,8 @@ def _code(error: DpgrainError) -> int:
     """Return the exit code of an error; docs/command-line.md lists them."""
     if isinstance(error, RefusedError):
         return 5 if error.missing else 3
-    return 2 if isinstance(error, ParameterError) else 1
+    permanent = (ParameterError, SchemaError, MissingPackageError)
+    return 2 if isinstance(error, permanent) else 1
 
 
 def _show_warning(message: Warning | str, *_: Any) -> None:

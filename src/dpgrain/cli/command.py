@@ -62,6 +62,8 @@ _NO_CHOICE = re.compile(r"(?:Value error, )?'(?P<value>.*)' is not one of (?P<ch
 _NO_NUMBER = re.compile(r"valid (?P<kind>number|float|integer)")
 _TOO_SMALL = re.compile(r"greater than or equal to (?P<least>\d+)$")
 _COMMA = re.compile(r"-?[0-9]+,[0-9]+")
+# A number such as 5.000, which is 5000 in a file with decimal commas.
+_GROUPED = re.compile(r"-?[1-9][0-9]{0,2}\.[0-9]{3}")
 # Limits and defaults that help omits because they are obvious.
 _OBVIOUS = re.compile(r"x>=\d+; |; x>=\d+|  \[(x>=\d+|default: 0\.0|default: 0)\]")
 
@@ -78,10 +80,13 @@ class GroupedCommand(TyperCommand):
             _suggest_word(error)
             _suggest_number(error, words)
             raise
-        _, _, options = self.make_parser(ctx).parse_args(list(words))
+        values, _, options = self.make_parser(ctx).parse_args(list(words))
         once = [one.opts[0] for one in options if not getattr(one, "multiple", False)]
         if (twice := first_duplicate(once)) is not None:
             raise ParameterError(f"{twice} is passed twice; pass it once.", name=twice)
+        if values.get("decimal") == ",":
+            for one in options:
+                _reject_ambiguous(one.opts[0], values[one.name])
         return rest
 
     def invoke(self, ctx: Any) -> Any:
@@ -158,6 +163,19 @@ def _with_pairs(words: Sequence[str], options: Sequence[Any]) -> list[str]:
     return result
 
 
+def _reject_ambiguous(flag: str, value: Any) -> None:
+    """Reject ``5.000`` next to ``--decimal ,``, which may mean 5 or 5000."""
+    texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
+    for text in (part for each in texts for part in str(each).split(",")):
+        if _GROUPED.fullmatch(text):
+            number, grouped = f"{float(text):.15g}", text.replace(".", "")
+            raise ParameterError(
+                f"{flag} must not be {text} with --decimal ,, because it may mean {grouped} or "
+                f"{number}; write {grouped} or {number if '.' not in number else number + '0'}.",
+                name=flag,
+            )
+
+
 def _is_pair(text: str) -> bool:
     parts = text.split(",")
     return len(parts) == 2 and all(map(_is_number, parts))
@@ -225,12 +243,7 @@ def _readable(name: str, text: str) -> tuple[str, str]:
 
 
 def broken(example: str, width: int) -> str:
-    """Break an example of a command into lines; an option stays with its values.
-
-    >>> print(broken("dpgrain count visits.parquet --by page --epsilon 1", 42))
-      dpgrain count visits.parquet --by page \\
-          --epsilon 1
-    """
+    """Break an example of a command into lines; an option stays with its values."""
     pieces = re.findall(r"(?:[^\s']|'[^']*')+", example)
     together = [pieces[0]]
     for piece in pieces[1:]:

@@ -189,18 +189,14 @@ _LARGER_DELTAS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 
 @dataclass(frozen=True)
 class EpsilonCurve:
-    """ε for numbers of units of one person, by relation.
-
-    ``user`` is the maximum number of elements of a user, with the user's ε by relation;
-    ``sufficient_delta`` a larger δ with an ε for the first number of units without one.
-    """
+    """ε for numbers of units of one person, by relation."""
 
     level: Level
     delta: float
     units: tuple[int, ...]
     epsilons: dict[Relation, list[float]]
-    user: tuple[int, dict[Relation, float]] | None = None
-    sufficient_delta: float | None = None
+    user: tuple[int, dict[Relation, float]] | None = None  # most elements of a user, and their ε
+    sufficient_delta: float | None = None  # larger δ with an ε for the first units without one
 
     @classmethod
     def create(

@@ -30,11 +30,7 @@ CELLS = tuple(one for one in OPTIONS if one.flag == "--cells")
 
 
 def seldom(group: str) -> str:
-    """Return the group of rarely needed options, which only ``--help-all`` explains.
-
-    >>> seldom(TABLE)
-    'The table (seldom)'
-    """
+    """Return the group of rarely needed options, which only ``--help-all`` explains."""
     return f"{group} (seldom)"
 
 
@@ -258,12 +254,9 @@ def level_of(
     level: Level | None,
     element: str | None,
     max_elements: int | None,
-    missing: Sequence[str] = (),
+    missing: Sequence[str] = (),  # other options named in the error about a missing level
 ) -> Level:
-    """Return the protected level, by ``--unit``, ``--element`` and ``--max-elements``.
-
-    ``missing`` are other options that the error about a missing level names.
-    """
+    """Return the protected level, by ``--unit``, ``--element`` and ``--max-elements``."""
     if level is None and element is None:
         also = f"; also pass {', and '.join(missing)}" if missing else ""
         raise ParameterError(
@@ -275,13 +268,7 @@ def level_of(
 
 
 def columns_of(texts: Sequence[str], known: Collection[str]) -> list[str]:
-    """Return the columns listed by texts such as ``a,b``; names and expressions may contain commas.
-
-    >>> columns_of(["a,b", "c, d", "if(a > 1, a, 0)"], ["a", "b", "c, d"])
-    ['a', 'b', 'c, d', 'if(a > 1, a, 0)']
-    >>> columns_of(["month(a), b,if(b = 'x,)', round(abs(min(a, 1)), 2), 0)"], ["a", "b"])
-    ['month(a)', 'b', "if(b = 'x,)', round(abs(min(a, 1)), 2), 0)"]
-    """
+    """Return the columns in texts such as ``a,b``, also of names with commas."""
     names: list[str] = []
     for text in texts:
         parts = [name.strip() for name in text.split(",")]

@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from dpgrain import planning, statistics
+import dpgrain as dg
+from dpgrain import planning
 from dpgrain import shuffle as sums
 from dpgrain._files import check_outputs
 from dpgrain._formatting import powers
@@ -137,7 +138,7 @@ def histogram(
 ) -> None:
     """Plan a `dpgrain histogram`: the noise of a count, and which items are selected."""
     unit = _protected(stated.pop("unit", None), stated.pop("max_elements", None)) or Element()
-    release = statistics.plan_histogram(**stated, unit=unit, cell_of_item=not shared)
+    release = dg.plan_histogram(**stated, unit=unit, cell_of_item=not shared)
     result = planning.plan_counts(release)
     _print(result)
     finish(result.to_dict)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import dpgrain as dg
+from dpgrain._files import reject_locked
 from dpgrain._formatting import quantity
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
@@ -27,15 +28,14 @@ from dpgrain.releases.table_options import sides_of
 if TYPE_CHECKING:
     from dpgrain.releases import run as running
     from dpgrain.tables.engines import check as checking
-    from dpgrain.words import fit_text, ledger_text, mean_text, quantities
+    from dpgrain.words import fit_text, ledger_text, mean_text, notes, quantities
     from dpgrain.words import release_text as formatting
 else:
     checking = lazy_import("dpgrain.tables.engines.check")
     formatting = lazy_import("dpgrain.words.release_text")
-    fit_text, mean_text = (
-        lazy_import("dpgrain.words.fit_text"),
-        lazy_import("dpgrain.words.mean_text"),
-    )
+    fit_text = lazy_import("dpgrain.words.fit_text")
+    mean_text = lazy_import("dpgrain.words.mean_text")
+    notes = lazy_import("dpgrain.words.notes")
     ledger_text = lazy_import("dpgrain.words.ledger_text")
     quantities = lazy_import("dpgrain.words.quantities")
     running = lazy_import("dpgrain.releases.run")
@@ -124,6 +124,8 @@ def _print(published: dg.Releases) -> None:
             continue
         if clipped := quantities.clipping_effect(release.metadata):
             say(f"{name}: {spelled_inside(clipped)}.")
+        if chosen := quantities.clamped_to(release.metadata):
+            say(f"{name}: numbers are clamped to {chosen}.")
         if beyond := quantities.beyond_bounds(release.metadata):
             say(f"{name}: share beyond the stated bounds: {beyond}.")
 
@@ -159,6 +161,7 @@ def _dry_run(plan: dg.PlannedReleases, ledger: dg.Ledger | None, *, again: bool)
         say(
             f"Promise: {promise}. At least {remaining} remains; these releases need at most {needed}."
         )
+    reject_locked(plan.file.folder, plan.file.path.name)
     if ledger is not None:
         with running.note_missing_outputs(plan):
             ledger.rehearse(*plan.guarantees, mark=plan.mark, again=again)
@@ -194,7 +197,7 @@ def _plan_as_json(plan: dg.PlannedReleases) -> list[dict[str, Any]]:
             "epsilon": each.guarantee.epsilon(),
             "delta": each.guarantee.delta,
             "error": None if each.expected is None else str(each.expected),
-            "care": list(each.care),
+            "care": list(notes.note_texts(each.care)),
         }
         for each in plan.releases
     ]

@@ -36,27 +36,14 @@ def flags_of(built: Any) -> dict[str, str]:
 
 
 def spelled(error: str) -> str:
-    """Return an error message with the options of the running command instead of parameters.
-
-    The first word is always a parameter, even if it is an ordinary word.
-
-    >>> token = options.set({"n_users": "--n-users", "bounds": "--bounds", "noise": "--noise"})
-    >>> spelled("bounds must be given beside n_users; or noise='laplace', or bounds= of your own.")
-    '--bounds must be given beside --n-users; or --noise laplace, or --bounds of your own.'
-    >>> options.reset(token)
-    """
+    """Return an error message with options of the running command, not parameters."""
+    # The first word is always a parameter, even if it is an ordinary word.
     first, space, rest = spelled_inside(error).partition(" ")
     return f"{options.get({}).get(first, first)}{space}{rest}"
 
 
 def spelled_inside(text: str) -> str:
-    """Return a text with options instead of words with an underscore or before an equals sign.
-
-    >>> token = options.set({"n_users": "--n-users", "noise": "--noise"})
-    >>> spelled_inside("noise hides them: give n_users, or noise='laplace'")
-    'noise hides them: give --n-users, or --noise laplace'
-    >>> options.reset(token)
-    """
+    """Return a text with options for words with an underscore or an equals sign."""
     known = options.get({})
     if "where" in known and "types" not in known:
         # A command with regions but without types of columns reads a release file.

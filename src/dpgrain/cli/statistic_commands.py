@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import dpgrain as dg
-from dpgrain import statistics
 from dpgrain._files import check_outputs, check_page, exists
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
@@ -27,6 +26,7 @@ from dpgrain.cli.parameter_options import options_of
 from dpgrain.cli.printing import check_picture, print_release, say, write_plot
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.publishing.parameters import docstring, parameters_of
+from dpgrain.statistics import OFFERED
 from dpgrain.units import Element, Record, Unit, User
 
 if TYPE_CHECKING:
@@ -101,16 +101,16 @@ _EXAMPLES: Mapping[str, tuple[str, ...]] = {
 
 def __getattr__(name: str) -> Command:
     """Return the command of a statistic."""
-    if name not in statistics.OFFERED:
+    if name not in OFFERED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = statistics.OFFERED[name]
+    module = OFFERED[name]
 
     def options() -> list[ParameterOption]:
         known = parameters_of(module, name).values()
         return options_of(one for one in known if one.name not in _ELSEWHERE)
 
     def run(given_options: StatisticOptions, stated: dict[str, Any]) -> None:
-        given_options.run(getattr(statistics, name), stated)
+        given_options.run(getattr(dg, name), stated)
 
     run.__annotations__["stated"] = Annotated[dict[str, Any], options]
     run.__doc__ = docstring(module, name).partition("Args:\n")[0].strip()
@@ -173,10 +173,7 @@ class StatisticOptions(PublishingOptions, PerUserOptions):
     def protected(
         self, table: dg.UserTable, keys: Sequence[str], missing: Sequence[str] = ()
     ) -> Unit:
-        """Return the privacy unit; ``--element`` is a column, or a file with the cells of keys.
-
-        ``missing`` are other options that the error about a missing unit names.
-        """
+        """Return the privacy unit; ``--element`` is a column or a file of cells."""
         if self.user is None:
             missing = [*missing, "--user COLUMN, unless you protect records"]
         level = level_of(self.unit, self.element, self.max_elements, missing)

@@ -75,18 +75,10 @@ _CERTAINLY_SHORT_SHARE = 0.999
 
 @dataclass(frozen=True, eq=False)
 class LinearGradients:
-    """Mean gradient of each block at one θ, formed only where necessary.
+    """Mean gradient of each block at one θ, (C·p,), formed only where necessary.
 
-    ``theta`` is (C·p,), flattened row by row from (C, p).
-
-    Formal guarantee: the vector that :meth:`clipped_sum` adds for a block has norm at most
-    ``clip``, up to the rounding of the sum: norms are accurate to 1e-5 in single precision (1e-12
-    in double), and the clipping bound is reduced by this amount. A test searches for larger norms.
-
-    >>> from dpgrain.optimize import Squared
-    >>> rows = LinearBlocks.arrange(np.eye(2), [1.0, 8.0], [0, 1], intercept=False)
-    >>> LinearGradients(rows, Squared(), np.zeros(2)).clipped_sum(2.0).round(9).tolist()
-    [-1.0, -2.0]
+    Formal guarantee: :meth:`clipped_sum` adds a vector of norm at most ``clip`` per block, up to
+    the rounding of the sum: the bound is reduced by the error of norms, 1e-5 (1e-12 in double).
     """
 
     rows: LinearBlocks
@@ -119,7 +111,7 @@ class LinearGradients:
         return total.ravel()
 
     def vectors(self, drawn: Drawn | None = None) -> FloatArray:
-        """Return the unclipped mean gradients of the (sampled) blocks, (blocks, dimension).
+        """Return the unclipped mean gradients of (sampled) blocks, (blocks, dimension).
 
         A vector does not depend on other blocks, to the last bit.
         """
@@ -287,11 +279,8 @@ def _added(sums: Any, sizes: Any, clip: float) -> Array:
 def parallel_map(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """Apply a function to all items in parallel, and return the results in order.
 
-    The number of threads is the number that BLAS may use. BLAS itself then uses one thread, because
-    its threads would wait for each other longer than they compute on small tiles.
-
-    >>> parallel_map(abs, [-1, 2])
-    [1, 2]
+    BLAS then uses one thread, because its threads would wait for each other longer than they
+    compute on small tiles.
     """
     blas = _blas()
     threads = max((library.num_threads for library in blas.lib_controllers), default=1)
@@ -344,13 +333,7 @@ def add_multi_output(
 def clipping_method(
     size: int, outputs: int, width: int, *, dense: bool
 ) -> Literal["gram", "slices", "formed"]:
-    """Choose the clipping method of multi-row blocks from public numbers and their size.
-
-    ``size`` is the number of rows, ``outputs`` is C, and ``width`` is p.
-
-    >>> [clipping_method(size, 10, 100, dense=True) for size in (2, 9, 40)]
-    ['gram', 'slices', 'formed']
-    """
+    """Choose the clipping method of multi-row blocks by their size and public numbers."""
     operations = size**2 * (width + outputs)
     # A cached Gram matrix needs s²(C + 8) numbers instead of s·p·C products; measured to be about
     # eight times faster.

@@ -64,9 +64,8 @@ class NormHistogram:
     def bound(self, worth: float, otherwise: float, *, gaps: bool = False) -> float:
         """Return the lowest edge, from the median up, with no significant norms beyond it.
 
-        ``worth`` is the number of norms beyond an edge that do not justify a higher bound;
-        ``otherwise`` is returned if the noise obscures all norms. With ``gaps``, norms far above
-        the median also count, for users with very many records.
+        ``worth`` norms beyond an edge justify no higher bound; ``otherwise`` is the result if noise
+        obscures all norms. ``gaps`` includes norms far above the median.
         """
         if not self.resolved:
             return otherwise
@@ -118,19 +117,10 @@ class NormHistogram:
 
 
 def release_norms(gradients: Contributions, event: Gaussian, source: RandomSource) -> NormHistogram:
-    """Publish a noisy histogram of the norms of blocks' gradients.
+    """Publish a noisy histogram of the norms of blocks' nonzero gradients.
 
-    Zero gradients are in no bin. The sensitivity of ``event`` is in blocks.
-
-    Formal guarantee: each block adds 1 to one bin, so the event's sensitivity in blocks is that of
+    Formal guarantee: each block adds 1 to one bin, so ``event``'s sensitivity in blocks is that of
     the histogram. Source: docs/theory, "Clipping bounds from norms".
-
-    >>> from dpgrain.means import Vectors
-    >>> from dpgrain.noise import SystemSource
-    >>> from dpgrain.accounting import Contribution, Gaussian
-    >>> event = Gaussian(0.01, Contribution(layout="shared"))
-    >>> release_norms(Vectors(np.full((99, 4), 1.0)), event, SystemSource()).middle
-    2.0
     """
     counts = (
         gradients.in_bins()

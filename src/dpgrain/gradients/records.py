@@ -34,8 +34,8 @@ class _Loss(Protocol):
 class RecordBlocks:
     """Records in the order of their blocks, created by :meth:`arrange`.
 
-    Block b has the rows from ``starts[b]`` to before ``starts[b + 1]``. The vector of a block with n
-    rows is weighted by min(n, max_records)/max_records.
+    Block b has the rows from ``starts[b]`` to before ``starts[b + 1]``. The vector of a block with
+    n rows is weighted by min(n, max_records)/max_records.
     """
 
     X: NDArray[Any]
@@ -69,12 +69,7 @@ class RecordBlocks:
         return len(self.starts) - 1
 
     def select(self, which: Drawn) -> RecordBlocks:
-        """Return the blocks with these indices, in order.
-
-        >>> blocks = RecordBlocks.arrange([[1.0], [2.0], [3.0]], [0.0, 0.0, 0.0], [0, 1, 1])
-        >>> blocks.select(np.array([1])).X.ravel().tolist()
-        [2.0, 3.0]
-        """
+        """Return the blocks with these indices, in order."""
         sizes = np.diff(self.starts)[which]
         rows = _rows(self.starts[which], sizes)
         ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -91,12 +86,7 @@ class RecordBlocks:
         """Return the mean gradient of each block at theta, (p,), as contributions.
 
         ``longest`` is the norm to which records' gradients are clipped; :data:`LONGEST` clipping
-        bounds keep rounding a small share of the bound, for any records.
-
-        >>> from dpgrain.optimize import Squared
-        >>> blocks = RecordBlocks.arrange([[1.0], [1.0], [2.0]], [1.0, 3.0, 0.0], [0, 0, 1])
-        >>> blocks.gradients(Squared(), np.zeros(1)).vectors().tolist()
-        [[-2.0], [0.0]]
+        bounds limit rounding to a small share of the bound, for any records.
         """
 
         def per_record(X: Any, y: Any) -> FloatArray:
@@ -133,15 +123,10 @@ class RecordBlocks:
     def steps(
         self, step: Callable[[FloatArray, Any, Any], FloatArray], theta: FloatArray, size: float
     ) -> BlockVectors:
-        """Return the direction (θ − θ⁺)/size of a step on each block's mean loss.
+        """Return the direction (θ − θ⁺)/size of a step on each block's loss; 0 if empty.
 
-        ``step`` maps (theta, X, y) of one block to θ⁺: a projected gradient step, or a step on any
-        convex model of the loss (see :mod:`dpgrain.optimize.models`). An empty block is exactly 0,
-        before any step. Source: element-level paper, Algorithm 1 (−Δ) and Appendix D.
-
-        >>> blocks = RecordBlocks.arrange([[1.0], [1.0]], [1.0, 3.0], [0, 2])
-        >>> blocks.steps(lambda theta, X, y: theta - 0.5 * y, np.zeros(1), 0.5).vectors().tolist()
-        [[1.0], [0.0], [3.0]]
+        ``step`` maps (theta, X, y) of one block to θ⁺. Source: element-level paper, Algorithm 1
+        (−Δ) and Appendix D.
         """
 
         def displacements(X: Any, y: Any, sizes: NDArray[np.int64]) -> FloatArray:
@@ -177,12 +162,9 @@ class MeanGradients:
 
 @dataclass(frozen=True, eq=False)
 class ModelSteps:
-    """Directions of steps on a loss model, for blocks of any records.
+    """Directions of steps on a loss model, for blocks of any records."""
 
-    ``step`` maps (loss, theta, X, y, size, domain) of one block to θ⁺.
-    """
-
-    step: Callable[..., FloatArray]
+    step: Callable[..., FloatArray]  # (loss, theta, X, y, size, domain) of one block to θ⁺
     loss: _Loss
     theta: FloatArray
     size: float
@@ -199,14 +181,11 @@ class ModelSteps:
 
 @dataclass(frozen=True)
 class BlockVectors:
-    """Vector of each block, formed on demand in bounded batches.
-
-    ``form`` maps the features and targets of some blocks, and their sizes, to their vectors.
-    """
+    """Vector of each block, formed on demand in bounded batches."""
 
     records: RecordBlocks
     dimension: int
-    form: Callable[[Any, Any, NDArray[np.int64]], FloatArray]
+    form: Callable[[Any, Any, NDArray[np.int64]], FloatArray]  # features, targets, sizes → vectors
 
     @property
     def blocks(self) -> int:
@@ -264,10 +243,6 @@ def _in_slices(
 
 
 def _rows(starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the row indices of blocks, one block after the other.
-
-    >>> _rows(np.array([5, 0]), np.array([2, 3])).tolist()
-    [5, 6, 0, 1, 2]
-    """
+    """Return the row indices of blocks, one block after the other."""
     before = np.cumsum(sizes) - sizes
     return np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()))

@@ -40,19 +40,14 @@ Places: TypeAlias = "slice | IntArray"
 
 @dataclass(frozen=True, eq=False)
 class LinearBlocks:
-    """Rows of features, (m, p), and targets by block; created by :meth:`arrange`.
-
-    ``sizes`` are the ascending sizes of nonempty blocks, (g,), and ``names`` their codes.
-    ``blocks`` includes empty blocks. The last feature can be the intercept. With ``max_records``, a
-    block with fewer rows has less weight, as if the rest of its rows had no gradient.
-    """
+    """Rows of features, (m, p), and targets by block; created by :meth:`arrange`."""
 
     X: Any
     y: Array
-    sizes: IntArray
-    names: IntArray
-    blocks: int
-    max_records: int = 1
+    sizes: IntArray  # ascending sizes of nonempty blocks, (g,)
+    names: IntArray  # their codes, (g,)
+    blocks: int  # with empty ones
+    max_records: int = 1  # blocks with fewer rows have less weight
 
     @staticmethod
     def arrange(
@@ -66,15 +61,10 @@ class LinearBlocks:
         read: Callable[[Any], Any] | None = None,
         max_records: int = 1,
     ) -> LinearBlocks:
-        """Sort rows by the size of their block.
+        """Sort rows of ``X``, (m, d), by the size of their block.
 
-        ``X`` is (m, d), dense or CSR; non-finite features are treated as 0, and rows with a
-        non-finite target are dropped. ``codes`` are the blocks of the ``kept`` rows. ``read``
-        transforms some rows, each separately.
-
-        >>> rows = LinearBlocks.arrange(np.eye(3), [1.0, 8.0, 2.0], [0, 0, 1], intercept=False)
-        >>> rows.sizes.tolist(), rows.names.tolist(), rows.y.tolist()
-        ([1, 2], [1, 0], [2.0, 1.0, 8.0])
+        Non-finite features are treated as 0, and rows with a non-finite target are dropped.
+        ``read`` transforms some rows, each separately.
         """
         features = X.tocsr() if sparse.issparse(X) else np.asarray(X)
         targets, block_of = np.asarray(y), np.asarray(codes, dtype=np.int64)
@@ -409,11 +399,7 @@ def block_gradient(X: Any, slopes: Array) -> FloatArray:
 
 
 def clipped_vector(vector: FloatArray, clip: float) -> FloatArray:
-    """Clip a vector to norm ``clip``; return 0 if it is not finite.
-
-    >>> clipped_vector(np.array([3.0, 4.0]), 1.0).round(3).tolist()
-    [0.6, 0.8]
-    """
+    """Clip a vector to norm ``clip``; return 0 if it is not finite."""
     norm = float(np.linalg.norm(vector))
     if not np.isfinite(norm):
         return np.zeros_like(vector)
@@ -424,9 +410,6 @@ def factors(norms: Array, sizes: Any, clip: float) -> Array:
     """Return the factors min(1, clip·s/norm)/s of blocks' sums, with norms rounded up.
 
     ``norms``, (n,), are overwritten; a non-finite norm has factor 0.
-
-    >>> factors(np.array([1.0, 8.0]), 2, 1.0).round(3).tolist()
-    [0.5, 0.125]
     """
     norms *= norms.dtype.type((1 + _ROUNDOFFS * np.finfo(norms.dtype).eps) / clip)
     wrong = None if np.isfinite(norms.sum()) else ~np.isfinite(norms)

@@ -22,25 +22,15 @@ from dpgrain.units import Element, Record, Unit, User, unit_level
 
 @dataclass(frozen=True)
 class ArrangedRows:
-    """Valid rows with their blocks, (rows kept,), and the blocks' users, (G,).
+    """Valid rows with their blocks, (rows kept,), and the blocks' users, (G,)."""
 
-    ``indices`` are row indices, and ``users`` is the number of distinct users in all rows.
-    """
-
-    indices: IndexArray
+    indices: IndexArray  # of rows
     blocks: IndexArray
     owners: IndexArray
-    users: int
+    users: int  # number of distinct users in all rows
 
     def by_value(self, X: Any, y: NDArray[Any]) -> ArrangedRows:
-        """Sort the rows of each block by value, so that sums do not depend on their order.
-
-        ``X`` and ``y`` contain all rows, including invalid ones; sparse matrices are not sorted.
-
-        >>> rows = arrange(3, ["ann", "ann", "bob"], None, User())
-        >>> rows.by_value(np.array([[2.0], [1.0], [0.0]]), np.zeros(3)).blocks.tolist()
-        [1, 0, 0]
-        """
+        """Sort the rows of each block by value, so that sums do not depend on their order."""
         if len(self.indices) == len(self.owners) or not isinstance(X, np.ndarray):
             return self
         values = np.column_stack([X[self.indices], y[self.indices]]).astype(np.float64)
@@ -55,17 +45,7 @@ def check_same_order(columns: Mapping[str, Any]) -> None:
     """Reject frames and series with the same index labels in different orders.
 
     Rows are matched by position, so another order would assign rows to other users. The order of an
-    index is chosen by the caller and assumed public. Errors quote no labels.
-
-    >>> import pandas as pd
-    >>> X, users = pd.DataFrame({"x": [1, 2]}), pd.Series(["ann", "bob"])
-    >>> check_same_order({"X": X, "users": users})
-    >>> try:
-    ...     check_same_order({"X": X, "users": users[::-1]})
-    ... except ParameterError as error:
-    ...     print(error)
-    users must have the same index order as X, because rows are matched by position; take both \
-from one data frame, or pass arrays.
+    index is assumed public. Errors quote no labels.
     """
     indexes = {name: each.index for name, each in columns.items() if _is_pandas(each)}
     for (one, first), (two, second) in itertools.combinations(indexes.items(), 2):
@@ -97,11 +77,7 @@ def _is_reordered(one: Any, two: Any) -> bool:
 
 
 def default_unit(unit: Unit | None, users: Any, n_users: int | None = None) -> Unit:
-    """Return the privacy unit: by default users if they are passed, otherwise records.
-
-    >>> default_unit(None, ["ann", "bob"]).level, default_unit(None, None).level
-    ('user', 'record')
-    """
+    """Return the privacy unit: by default users if they are passed, otherwise records."""
     if unit is None and users is None and n_users is not None:
         raise ParameterError(
             "n_users must be passed with users=, because without them each row counts as one "
@@ -124,28 +100,21 @@ def arrange(
 ) -> ArrangedRows:
     """Group rows into blocks, one per privacy unit.
 
-    ``users`` and ``elements`` are (rows,) labels, compared by :mod:`dpgrain.inputs.labels`. Rows
-    with a null user are dropped; a null element is a separate cell. ``User(max_elements=M)``
-    retains the first M elements of each user in a public order, by hash of their names.
-
-    >>> arrange(4, ["ann", "bob", "ann", None], ["x", "x", "y", "x"], Element()).owners.tolist()
-    [0, 0, 1]
+    Rows with a null user are dropped; a null element is a separate cell. ``User(max_elements=M)``
+    uses a user's first M elements in a public order, by hash of their names.
     """
     return LabelledRows.create(rows, users, elements, unit, places=places).arranged()
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledRows:
-    """Rows with unread labels of users and elements, created by :meth:`of`.
-
-    If ``places``, users are indices in a stated population.
-    """
+    """Rows with unread labels of users and elements, created by :meth:`of`."""
 
     rows: int
     users: Any
     elements: Any
     unit: Unit
-    places: bool = False
+    places: bool = False  # users are indices in a stated population
 
     @staticmethod
     def create(

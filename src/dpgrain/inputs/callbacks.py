@@ -32,19 +32,8 @@ def map_records(
 ) -> FloatArray:
     """Call a function on all records; NaN for records that it fails on.
 
-    ``call`` takes the first record and the end, and returns their results, each of ``shape``. The
-    result of a record must depend only on that record.
-
-    An exception would reveal that such a record exists, and so would missing results of other
-    records. A failed call is therefore repeated on each half of its records, down to the record
-    that fails.
-
-    >>> def root(first, last):
-    ...     if first <= 2 < last:
-    ...         raise ValueError("somebody's record")
-    ...     return np.arange(first, last) ** 0.5
-    >>> map_records(root, 5).tolist()
-    [0.0, 1.0, nan, 1.7320508075688772, 2.0]
+    An exception, or missing results of other records, would reveal that such a record exists. A
+    failed call is therefore repeated on each half of its records.
     """
     results = np.full((records, *shape), np.nan)
     left = [(0, records)] if records else []
@@ -72,12 +61,7 @@ def check_callback(
 ) -> None:
     """Reject a function that fails on public records: two of zeros, or an empty batch.
 
-    ``parts`` are records, used only for their types and shapes; ``wanted`` describes the required
-    result.
-
-    >>> check_callback(lambda x: x.mean(), (np.ones(7),), (), "loss", "one number for each record")
-    Traceback (most recent call last):
-    dpgrain.errors.ParameterError: loss must return one number for each record, not shape () for two.
+    ``parts`` are records, used only for their types and shapes.
     """
     zeros = [_zeros(part) for part in parts]
     records = [part for part in zeros if part is not None]
@@ -106,11 +90,7 @@ def check_callback(
 
 
 def slice_records(records: Any, first: int, last: int) -> Any:
-    """Return the records from ``first`` to before ``last``, as the same type.
-
-    >>> slice_records([1, 2, 3], 1, 3)
-    [2, 3]
-    """
+    """Return the records from ``first`` to before ``last``, as the same type."""
     if hasattr(records, "iloc"):
         return records.iloc[first:last]
     if hasattr(records, "slice") and hasattr(records, "column_names"):

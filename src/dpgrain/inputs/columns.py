@@ -150,7 +150,7 @@ def _plain(column: Any) -> NDArray[Any]:
 
 
 def require_packages(column: Any) -> None:
-    """Raise by type if a column of Arrow or Polars needs pandas: NumPy has no time zones."""
+    """Raise if a column of Arrow or Polars needs pandas: NumPy has no time zones."""
     kind = getattr(column, "type", None)
     if isinstance(kind, pa.DataType):
         kind = kind.value_type if kinds.is_dictionary(kind) else kind
@@ -199,7 +199,7 @@ def _plain_arrow(column: pa.Array) -> NDArray[Any]:
 
 
 def _unit(kind: pa.DataType) -> np.dtype[Any] | None:
-    """Return the NumPy type with the unit of an Arrow type of times; None if there is none."""
+    """Return the NumPy type of an Arrow type of times, with its unit, or None."""
     if kinds.is_date32(kind):
         return np.dtype("M8[D]")
     if kinds.is_date64(kind):
@@ -210,7 +210,7 @@ def _unit(kind: pa.DataType) -> np.dtype[Any] | None:
 
 
 def _moment(count: int | None, unit: Any) -> Any:
-    """Return a timestamp in UTC from its count since 1970; None if pandas cannot represent it."""
+    """Return a timestamp in UTC from its count since 1970; None if beyond pandas."""
     try:
         return (
             None
@@ -223,7 +223,7 @@ def _moment(count: int | None, unit: Any) -> Any:
 
 
 def _python(cell: Any) -> Any:
-    """Convert one cell: bytes if it is text that is not UTF-8, None if Python lacks its value."""
+    """Convert one cell: bytes if it is not UTF-8 text, None if Python lacks its value."""
     try:
         return cell.as_py()
     except UnicodeDecodeError:
@@ -244,9 +244,6 @@ def objects(cells: Any) -> NDArray[Any]:
     """Return an array with the cells as objects; a list among them is one cell.
 
     NumPy would convert booleans to text if other cells are text, and pad all text to the longest.
-
-    >>> objects([True, "a", [1, 2]]).tolist()
-    [True, 'a', [1, 2]]
     """
     out = np.empty(len(cells), dtype=object)
     for place, cell in enumerate(cells):
@@ -255,7 +252,7 @@ def objects(cells: Any) -> NDArray[Any]:
 
 
 def is_distributed(rows: Any) -> bool:
-    """Return whether rows are on a cluster, without loading its library.
+    """Return True if rows are on a cluster, without loading its library.
 
     Rows on a cluster are a Spark frame, or an object with the attribute ``distributed = True``.
 

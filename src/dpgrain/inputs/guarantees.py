@@ -23,11 +23,7 @@ _FULL_USERS, _LEAST_RATE = 50_000, 0.2
 def block_sampling_rate(
     sampling: Sampling, sampling_rate: float | None, n_users: int | None
 ) -> float:
-    """Return the public probability that a round includes a block, or a user.
-
-    >>> [block_sampling_rate("pairs", None, n_users) for n_users in (None, 1000, 100_000)]
-    [1.0, 1.0, 0.5]
-    """
+    """Return the public probability that a round includes a block, or a user."""
     if sampling == "full":
         if sampling_rate not in (None, 1, 1.0):
             raise ParameterError(
@@ -55,16 +51,11 @@ def array_guarantee(
     event: Event,
     public: Sequence[Fact | str],
     *,
-    private: bool,
     users: Any,
     elements: Any,
     rows: ArrayOrigin | None = None,
 ) -> Guarantee:
-    """Build the guarantee of a fit, which composes for the same users and elements.
-
-    ``private`` is True if the noise is unpredictable. ``rows`` is the origin of the rows, by
-    default from :func:`~dpgrain.publishing.origins.array_origin` in this thread.
-    """
+    """Build the guarantee of a fit, which composes for the same users and elements."""
     rows = current_origin() if rows is None else rows
     partition = whose = ""
     known = [*public, *rows.facts]
@@ -83,7 +74,7 @@ def array_guarantee(
         promise.delta,
         event,
         unique_facts(known),
-        private,
+        True,
         whose,
         rows.scope,
         None if elements is None else rows.partition,

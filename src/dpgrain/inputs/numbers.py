@@ -38,11 +38,7 @@ _PLAIN = frozenset(
 
 
 def numbers(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Read each cell of an array as a number; NaN if it is not numeric.
-
-    >>> numbers(np.array([1, "2", None, "abc"], dtype=object)).tolist()
-    [1.0, 2.0, nan, nan]
-    """
+    """Read each cell of an array as a number; NaN if it is not numeric."""
     if values.dtype.kind in "fiub":
         with np.errstate(all="ignore"):
             return values.astype(np.float64)
@@ -69,18 +65,10 @@ def numbers(values: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def numeric_table(X: Any, width: int | None = None, *, name: str = "X") -> Any:
-    """Read each cell of a table as a number; NaN, later treated as 0, if it is not numeric.
+    """Read each cell of a table as a number; NaN, later treated as 0, if not numeric.
 
-    ``X`` is an array, a data frame, an Arrow table, a sparse matrix, or a list of rows; ``width``
-    is the public number of cells in a row of a list. Returns an array, a pandas data frame or a
-    sparse matrix.
-
-    One invalid cell can turn a table into objects, or an array into text or complex numbers. It
-    must neither raise an error nor change how other cells are read. A row of a list without exactly
-    ``width`` cells is NaN.
-
-    >>> numeric_table([[True, 2], [1j, "4"], None, [5]], 2).tolist()
-    [[1.0, 2.0], [nan, 4.0], [nan, nan], [nan, nan]]
+    One invalid cell can turn a table into objects, or an array into text. It must neither raise nor
+    change how other cells are read. A list's row without ``width`` cells is NaN.
     """
     if isinstance(X, pa.Table) or _is_polars(X):
         X = _framed(X, name)
@@ -113,7 +101,7 @@ def numeric_table(X: Any, width: int | None = None, *, name: str = "X") -> Any:
 
 
 def required_width(width: int | None) -> int:
-    """Return the stated width, or raise: one row could change a width derived from the rows."""
+    """Return the stated width, or raise: one row could change a width read from rows."""
     if width is None:
         raise ParameterError(
             "n_features must be passed for a list of rows, such as n_features=2, because rows "
@@ -124,11 +112,7 @@ def required_width(width: int | None) -> int:
 
 
 def numeric_array(X: Any, width: int | None = None, *, name: str = "X") -> NDArray[Any]:
-    """Read a table as an array of numbers, as :func:`numeric_table` does.
-
-    >>> numeric_array(pd.DataFrame({"a": ["2", None]})).tolist()
-    [[2.0], [nan]]
-    """
+    """Read a table as an array of numbers, as :func:`numeric_table` does."""
     table = numeric_table(X, width, name=name)
     if isinstance(table, pd.DataFrame) and len({*table.dtypes}) > 1:
         # NumPy would convert columns of booleans and numbers to objects.
@@ -149,13 +133,7 @@ def collect_rows(make: Callable[[], Any]) -> Any:
 def table_and_shape(
     X: Any, width: int | None = None, *, name: str = "X"
 ) -> tuple[Any, tuple[int, ...]]:
-    """Return a table, and the shape of its :func:`numeric_array`, without reading a cell.
-
-    Objects without a shape, such as a range or a lazy frame, are converted to an array or a frame.
-
-    >>> table_and_shape([[1.0, "2"], None], 2)[1], table_and_shape(pd.DataFrame({"a": [1, 2, 3]}))[1]
-    ((2, 2), (3, 1))
-    """
+    """Return a table and its :func:`numeric_array`'s shape, without reading a cell."""
     if isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and _contains_rows(X, width)):
         assert width is not None  # noqa: S101 - it is stated for a list
         return X, (len(X), width)
@@ -179,13 +157,7 @@ def table_and_shape(
 
 
 def vector(values: Any) -> NDArray[Any]:
-    """Read each cell of a column as a number; NaN if it is not numeric.
-
-    Each item of a list is one cell, even if it is a list.
-
-    >>> vector([1, "2", [3.0], None]).tolist()
-    [1.0, 2.0, nan, nan]
-    """
+    """Read each cell of a column as a number; NaN if it is not numeric."""
     if isinstance(values, list | tuple):
         return numbers(columns.objects(values))
     array = _array(values)
@@ -228,7 +200,7 @@ def _rows(values: Sequence[Any] | NDArray[Any], width: int) -> NDArray[np.float6
 
 
 def _contains_rows(X: NDArray[Any], width: int | None) -> bool:
-    """Return True if an array is a list of rows: a column of objects, each with several numbers."""
+    """Return True if an array is a column of objects, each with several numbers."""
     return X.dtype == object and X.ndim == 1 and width is not None and width > 1
 
 
@@ -248,7 +220,7 @@ def _framed(X: Any, name: str) -> pd.DataFrame:
 
 
 def _no_times(name: str, names: Iterable[Any], kinds: Iterable[Any]) -> None:
-    """Reject a schema with times, because their numbers would depend on how they are stored."""
+    """Reject a schema with times, because their numbers would depend on storage."""
     for column, kind in zip(names, kinds, strict=False):
         if is_time(kind):
             raise ParameterError(
@@ -265,5 +237,5 @@ def _is_polars(X: Any) -> bool:
 
 
 def _is_wide(kind: Any) -> bool:
-    """Return True if a column contains float64, integers or booleans, which need no conversion."""
+    """Return True if a column contains float64, integers or booleans: no conversion."""
     return isinstance(kind, np.dtype) and (kind == np.float64 or kind.kind in "iub")

@@ -35,17 +35,8 @@ _LARGEST_USERS = 2**53
 class Population:
     """Number of users, if it is stated; ``event`` is its release otherwise.
 
-    Formal guarantee: :attr:`event`, a Gaussian mechanism. The number of users with records changes
-    by at most one if records of one user are removed or replaced, for every unit and relation, and
-    by g for g users. Source: docs/theory, "The number of users".
-
-    >>> from dpgrain import User
-    >>> promise = Promise(User(), 1.0, 1e-6, "zero_out")
-    >>> str(Population.create(1000, promise).facts[0])
-    '1,000 enrolled users'
-    >>> population = Population.create(None, promise)
-    >>> round(population.noise_sd, 1)
-    24.4
+    Formal guarantee: :attr:`event`. One user changes the number of users with records by at most 1,
+    for every unit and relation. Source: docs/theory, "The number of users".
     """
 
     stated: int | None
@@ -109,8 +100,7 @@ def population_indices(users: Any, owners: IndexArray, what: str) -> NDArray[np.
     """Return the population index of each block's user, (blocks,); −1 if invalid.
 
     ``users`` are (rows,) integers from 0 to n−1, so that an index does not depend on which other
-    users have records. ``owners`` are the users from :func:`dpgrain.inputs.array_blocks.arrange` with
-    ``places=True``. ``what`` names the feature that requires indices.
+    users have records. ``what`` names the feature that requires indices.
     """
     if users is None or column(users) is None:
         raise ParameterError(

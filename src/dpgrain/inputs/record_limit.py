@@ -42,16 +42,8 @@ _ALIGNED = 0.25
 class RecordLimit:
     """Largest number of records, if it is stated; ``event`` is its choice otherwise.
 
-    Formal guarantee: :attr:`event`, a Gaussian mechanism. Each user adds 1 to the bin of their
-    number of records, so a removed user changes the counts by 1, and replacing anything of a user
-    by at most √2. Source: docs/theory, "Users weighted by records".
-
-    >>> from dpgrain import User
-    >>> promise = Promise(User(), 1.0, 1e-6, "zero_out")
-    >>> RecordLimit.create("users", None, promise) is None
-    True
-    >>> str(RecordLimit.create("records", 200, promise).facts[0])
-    'users weighted by their number of records, of which at most 200 count'
+    Formal guarantee: :attr:`event`. A removed user changes the counts by 1, and a replaced one by
+    at most √2. Source: docs/theory, "Users weighted by records".
     """
 
     stated: int | None
@@ -59,11 +51,7 @@ class RecordLimit:
 
     @staticmethod
     def create(weights: Weights, max_records: int | None, promise: Promise) -> RecordLimit | None:
-        """Use a stated number, or plan its choice; None for equal weights.
-
-        Raises:
-            ParameterError: if a value is out of range, or a number is stated for equal weights.
-        """
+        """Use a stated number, or plan its choice; None for equal weights."""
         check_weights(weights, max_records)
         if weights == "users":
             return None
@@ -81,14 +69,7 @@ class RecordLimit:
     def choose(
         self, sizes: NDArray[Any], noise: float, dimension: int, source: RandomSource | None
     ) -> RecordCounts:
-        """Return the stated number, or a number that few users exceed.
-
-        Args:
-            sizes: (users,) the numbers of records of users.
-            noise: the noise multiplier of the sum of all weighted vectors.
-            dimension: the number of coordinates of a vector.
-            source: the source of noise; None for a stated number.
-        """
+        """Return the stated number, or one that few users' ``sizes``, (users,), exceed."""
         if self.stated is not None:
             return RecordCounts(self.stated)
         assert self.event is not None  # noqa: S101 - one of the two
@@ -104,7 +85,7 @@ class RecordLimit:
 
 @dataclass(frozen=True, eq=False)
 class RecordCounts:
-    """Chosen largest number of records, with the noisy counts that determined it, (bins,)."""
+    """Chosen largest number of records, with the noisy counts that set it, (bins,)."""
 
     most: int
     counts: FloatArray | None = None
@@ -152,14 +133,8 @@ def require_users(unit: Unit) -> None:
 def chosen(counts: FloatArray, sd: float, tolerated: float) -> int:
     """Choose the smallest number, from the median up, that few users exceed.
 
-    ``counts`` are noisy numbers of users per bin, with noise of standard deviation ``sd``;
-    ``tolerated`` users beyond a number do not justify a higher one. The number is 1 if the noise
-    obscures all users.
-
-    >>> counts = np.zeros(len(_LIMITS) + 1)
-    >>> counts[[0, 15]] = 5000.0, 5000.0
-    >>> chosen(counts, 10.0, 50.0), chosen(counts, 10.0, 6000.0), chosen(counts, 1e4, 50.0)
-    (256, 1, 1)
+    ``counts`` are noisy numbers of users per bin. ``tolerated`` users beyond a number justify no
+    higher one. The number is 1 if noise obscures all users.
     """
     total = float(np.cumsum(counts)[-1])
     if total <= _CERTAIN * sd * math.sqrt(len(counts)):

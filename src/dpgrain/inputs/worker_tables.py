@@ -24,10 +24,6 @@ def worker_tables(batches: Batches, *, users: bool) -> Iterator[pa.Table]:
     """Yield a worker's rows in tables, with all rows of a user in one table.
 
     The rows of a user can come in several batches; without ``users``, each row is a user.
-
-    >>> rows = pa.record_batch({"who": [1, 2]})
-    >>> [[len(table) for table in worker_tables([rows, rows], users=users)] for users in (True, False)]
-    [[4], [2, 2]]
     """
     if not users:
         # Rows are independent, so only one batch is in memory.

@@ -18,9 +18,6 @@ from dpgrain.learn.scoring import (
     MISS_PROBABILITY,
     Score,
     ScoreQuery,
-    format_guarantee,
-    format_interval,
-    format_units,
     scored_rows,
     sums,
 )
@@ -33,6 +30,7 @@ from dpgrain.publishing.publish import publishes
 from dpgrain.statistics.intervals import ratio_interval
 from dpgrain.statistics.plan import noise_sd
 from dpgrain.units import Relation, Unit
+from dpgrain.words.score_text import accuracy_text
 
 # Share of ε for the base rate, which needs less because the most common class is rarely close.
 _BASE_SHARE = 1 / 3
@@ -71,12 +69,7 @@ class Accuracy(Score):
     guarantee: Guarantee
 
     def __str__(self) -> str:
-        level, own = self.guarantee.level, format_interval(self.value, self.low, self.high)
-        base = format_interval(self.base, self.base_low, self.base_high)
-        return (
-            f"Accuracy for the average {level}: {own}; always predicting the most common class: "
-            f"{base}. {format_units(self.units, level)}\n{format_guarantee(self.guarantee)}"
-        )
+        return accuracy_text(self)
 
 
 @publishes
@@ -178,11 +171,8 @@ def _with_remainder(shares: list[IntArray]) -> list[IntArray]:
 
 
 def _share(parts: FloatArray, sums: FloatArray, noise: Laplace) -> tuple[float, float, float]:
-    """Return the largest share of a part in the sums, and its 95% interval.
-
-    All noisy ``sums``, (S,), include the ``parts``, (C,). The intervals of all parts are valid
-    simultaneously, so their largest ends bound the largest share.
-    """
+    """Return the largest share of (C,) parts in (S,) noisy sums, and its 95% interval."""
+    # All intervals are valid simultaneously, so their largest ends bound the largest share.
     whole = sums.sum()
     within = noise.law.quantile(1 - MISS_PROBABILITY / 2 / parts.size) * noise_sd(noise)
     low, high = ratio_interval(parts, whole - parts, np.array(within), 1, sums.size - 1)

@@ -18,10 +18,6 @@ from dpgrain.learn.scoring import (
     MISS_PROBABILITY,
     Score,
     ScoreQuery,
-    format_guarantee,
-    format_interval,
-    format_units,
-    format_weights,
     require_numbers,
     scored_rows,
     sums,
@@ -35,6 +31,7 @@ from dpgrain.publishing.publish import publishes
 from dpgrain.statistics.intervals import ratio_interval
 from dpgrain.statistics.plan import noise_sd
 from dpgrain.units import Relation, Unit
+from dpgrain.words.score_text import auc_text
 
 # Bin edges of ranks: hundredths of the probability, and finer for rare events.
 _TAIL = (0.0005, 0.001, 0.002, 0.005)
@@ -68,13 +65,6 @@ class Band:
     positive: float
     low: float
     high: float
-
-
-def _positive(band: Band) -> str:
-    """Describe the share of positive rows; empty if any share is possible."""
-    if band.low <= 0 and band.high >= 1:
-        return "not known"
-    return format_interval(band.positive, band.low, band.high)
 
 
 @dataclass(frozen=True)
@@ -118,23 +108,7 @@ class Auc(Score):
     guarantee: Guarantee
 
     def __str__(self) -> str:
-        level, own = self.guarantee.level, format_interval(self.value, self.low, self.high)
-        base = format_interval(self.positive, self.positive_low, self.positive_high)
-        bands = "\n".join(
-            f"  {band.from_:.1f} to {band.to:.1f}: {_positive(band)} "
-            f"({max(band.share, 0.0):.1%} of rows)"
-            for band in self.calibration
-        )
-        privacy, same = (
-            format_guarantee(self.guarantee),
-            "" if level == "record" else "same weights; ",
-        )
-        return (
-            f"AUC of rows{format_weights(level)}: {own}; guessing has 0.5. Share of positive rows: "
-            f"{base}. {format_units(self.units, level)}\n"
-            f"Share of positive rows by predicted probability ({same}each 95% interval separately):\n"
-            f"{bands}\n{privacy}"
-        )
+        return auc_text(self)
 
 
 @publishes
@@ -248,12 +222,9 @@ class AucQuery(ScoreQuery[Auc]):
 def auc_interval(
     positive: FloatArray, negative: FloatArray, sd: float, within: float
 ) -> tuple[float, float, float]:
-    """Return the AUC from noisy counts by probability, (B,), and its interval.
-
-    ``sd`` is the noise of each count, and ``within`` the half-width of one count's interval.
-    Fieller's interval contains all areas u for which Σ P_b N_c (w_bc − u) is within its noise,
-    where w is 1 for a negative row below a positive one, and 1/2 for a tie.
-    """
+    """Return the AUC from noisy counts by probability, (B,), and its interval."""
+    # Fieller's interval contains all areas u for which Σ P_b N_c (w_bc − u) is within its noise,
+    # where w is 1 for a negative row below a positive one, and 1/2 for a tie.
     p, n, bins = positive.sum(), negative.sum(), len(positive)
     below = np.cumsum(negative) - negative / 2
     above = p - np.cumsum(positive) + positive / 2

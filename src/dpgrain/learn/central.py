@@ -29,6 +29,7 @@ from dpgrain.learn.classes import (
 from dpgrain.learn.confidence import check_curvature, interval_warnings, release_evidence
 from dpgrain.learn.fit_config import FitConfig
 from dpgrain.learn.fit_data import Classes, FitData, FitResult, LoadedRows
+from dpgrain.learn.program import start_warning
 from dpgrain.learn.reading import record_blocks, ridge_strengths
 from dpgrain.learn.rounds import History, resolve_users, round_facts, train
 from dpgrain.means import ClippedMean
@@ -38,7 +39,7 @@ from dpgrain.publishing.draws import CountedSource
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 from dpgrain.publishing.release_plan import compose, present
-from dpgrain.words.fit_text import start_warning
+from dpgrain.words.notes import Note
 
 # Rounds with all blocks; with sampling, the number of passes. With an explicit bound no rounds find
 # the scale of the solution, and coin betting, which does not need the scale, uses more rounds.
@@ -60,11 +61,7 @@ _ALIGNED = 0.25
 
 @dataclass(frozen=True, eq=False)
 class CentralFit:
-    """Noise of a fit: its mean for clipping bound 1, norm histograms and other releases.
-
-    The last histogram is near the solution; if there is a warm-up, the first is at the start.
-    ``targets`` are those of no rows, and ``width`` is the number of features, both public.
-    """
+    """Noise of a fit: its mean for clipping bound 1, norm histograms and the rest."""
 
     config: FitConfig
     mean: ClippedMean
@@ -142,16 +139,15 @@ class CentralFit:
         return (*self.roster.facts, *self.targets.public, *labels, *weights, *self.round_facts)
 
     @property
-    def care(self) -> tuple[str, ...]:
-        """Warnings based on public numbers, as sentences."""
+    def care(self) -> tuple[Note, ...]:
+        """Warnings based on public numbers, each a kind and its numbers."""
         if self.config.n_users is None or self.labels is not None:
             return ()
         parameters = self.check_loss(self.targets.classes)
         # The mean has clipping bound 1, so 1 is the largest norm of a gradient.
         noise = self.mean.noise_sd / math.sqrt(self.mean.rounds)
-        start = start_warning(noise, parameters, 1.0, _START_NOISE)
         return (
-            *([f"{start}."] if start else []),
+            *start_warning("start", noise, parameters, 1.0, _START_NOISE),
             *interval_warnings(self.evidence, parameters, self.config.n_users),
         )
 
@@ -330,10 +326,8 @@ class _CentralRun:
 
 
 def _tolerated_blocks(mean: ClippedMean, parameters: int) -> float:
-    """Return the number of blocks beyond the bound that do not justify a higher bound.
-
-    Raising the bound by 1 adds 1 of this noise to the sum of gradients over all rounds, and
-    recovers a norm of 1 for each block beyond it.
-    """
+    """Return the number of blocks beyond the bound that do not justify a higher bound."""
+    # Raising the bound by 1 adds 1 of this noise to the sum of gradients over all rounds, and
+    # recovers a norm of 1 for each block beyond it.
     noise = mean.noise_multiplier * math.sqrt(parameters / mean.rounds) / mean.sampling_rate
     return noise / _ALIGNED

@@ -41,16 +41,12 @@ SELECTION_SHARE, SELECTION_DELTA = 0.03, 0.1
 
 @dataclass(frozen=True)
 class Targets:
-    """Targets of rows as the loss uses them, (m,), or label codes before selection.
-
-    NaN is a dropped row. ``labels`` are the keys of codes to select, otherwise None; ``classes``
-    are public labels.
-    """
+    """Targets of rows as the loss uses them, (m,), or label codes before selection."""
 
     values: FloatArray
     public: tuple[Fact, ...] = ()
-    labels: tuple[Key, ...] | None = None
-    classes: NDArray[Any] | None = None
+    labels: tuple[Key, ...] | None = None  # keys of the codes to select; None after selection
+    classes: NDArray[Any] | None = None  # public labels
 
 
 #: Targets of no rows, without labels.
@@ -59,11 +55,7 @@ NO_TARGETS = Targets(np.zeros(0))
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Rule from labels to indices of public labels; it is sent to workers.
-
-    >>> Labels(np.array(["a", "b"]))(np.array(["b", None, "c"], dtype=object)).tolist()
-    [1.0, nan, nan]
-    """
+    """Rule from labels to indices of public labels, NaN for others; sent to workers."""
 
     classes: NDArray[Any]
 
@@ -89,18 +81,10 @@ class Labels:
 
 @dataclass(frozen=True)
 class NumericTargets:
-    """Rule from targets to numbers; it is sent to workers.
+    """Rule from targets to numbers; sent to workers."""
 
-    Numbers below ``lower`` are raised to it, and clipped to ±``bound`` and divided by it.
-
-    >>> NumericTargets(0.0)(np.array([-1.0, 2.0])).tolist()
-    [0.0, 2.0]
-    >>> NumericTargets(bound=100.0)(np.array([-50.0, 200.0])).tolist()
-    [-0.5, 1.0]
-    """
-
-    lower: float = -math.inf
-    bound: float | None = None
+    lower: float = -math.inf  # smaller numbers are raised to it
+    bound: float | None = None  # numbers are clipped to ±bound and divided by it
 
     def __call__(self, y: NDArray[Any]) -> FloatArray:
         """Return the numbers, (m,); NaN for invalid values."""
@@ -118,11 +102,7 @@ TargetRule: TypeAlias = "Labels | NumericTargets"
 
 
 def unselected_targets(y: NDArray[Any]) -> Targets:
-    """Return the labels in the targets, (m,), for private selection; nulls are dropped.
-
-    >>> unselected_targets(np.array(["b", None, "a"], dtype=object)).labels
-    (('text', 'b'), ('text', 'a'))
-    """
+    """Return the labels of the targets, (m,), for private selection, without nulls."""
     result, keys = codes(y)
     return Targets(np.where(result < 0, np.nan, result), labels=tuple(keys))
 
@@ -137,11 +117,7 @@ def block_contribution(
 
 
 def plan_selection(promise: Promise) -> Selection:
-    """Return the selection of labels with its share of the budget.
-
-    >>> round(plan_selection(Promise(User(), 1.0, 1e-6, "zero_out")).threshold)
-    128
-    """
+    """Return the selection of labels with its share of the budget."""
     unit, relation = promise.unit, promise.relation
     contribution = block_contribution(unit, "nonnegative")
     whole = gaussian_mu(promise.epsilon, (1 - SELECTION_DELTA) * promise.delta)
@@ -168,10 +144,7 @@ def selection_fact(event: Selection) -> Fact:
 def select_labels(
     targets: Targets, rows: ArrangedRows, event: Selection, source: RandomSource
 ) -> tuple[NDArray[Any], FloatArray]:
-    """Return the labels selected privately, (C,), and each row's index among them, (m,).
-
-    NaN is a dropped row. ParameterError is raised, after charging, if fewer than two labels are
-    selected; it reveals nothing else.
+    """Return the privately selected labels, (C,), and each row's index or NaN, (m,).
 
     Formal guarantee: ``event``. Each block votes for the label of one randomly drawn row, so a
     block adds 1 to one count. Source: docs/theory, "Unstated labels".

@@ -32,17 +32,13 @@ from dpgrain.units import Unit
 
 @dataclass(frozen=True, eq=False)
 class ColumnRows(FitRows):
-    """Columns of a table with features, targets and cells; nothing is read.
-
-    ``element`` is the column of cells, or None. ``frame`` is True for a caller's Spark frame, whose
-    columns are not part of the model.
-    """
+    """Columns of a table with features, targets and cells; nothing is read."""
 
     table: UserTable
     encoding: FeatureEncoding
     target: str
-    element: str | None = None
-    frame: bool = False
+    element: str | None = None  # the column of cells
+    frame: bool = False  # a caller's Spark frame, with columns that are not part of the model
 
     def __post_init__(self) -> None:
         if not isinstance(self.table, UserTable):
@@ -50,10 +46,7 @@ class ColumnRows(FitRows):
 
     @staticmethod
     def from_frame(X: Any, y: Any, users: Any, elements: Any) -> ColumnRows:
-        """Return the rows of a Spark frame; the other arguments name columns.
-
-        All other columns are features. ``users`` is None for one user per row.
-        """
+        """Return the rows of a Spark frame; columns not named by an argument are features."""
         named = {"y": y, "users": users, "elements": elements}
         for name, column in named.items():
             if (name == "y" or column is not None) and not isinstance(column, str):

@@ -24,7 +24,8 @@ from dpgrain.learn.rounds import History
 from dpgrain.means import clipped
 from dpgrain.optimize import MarginLoss
 from dpgrain.publishing.draws import CountedSource
-from dpgrain.words.fit_text import COVERAGE, NO_INTERVALS
+from dpgrain.words.fit_text import COVERAGE, no_intervals
+from dpgrain.words.notes import Note
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,11 +44,6 @@ _NORMS = 1.25 * 2.0 ** np.arange(10)
 _CURVATURES = 2.0 ** np.arange(-6, 9, 0.5)
 # Maximum number p of parameters with intervals, because p² numbers are published.
 _MAX_PARAMETERS = 300
-# Remedy for a matrix that noise makes singular.
-_REMEDY = (
-    "fewer features, all divided by public numbers so that each varies by about 1, and none nearly a "
-    "combination of others"
-)
 # Entries of outer products in memory.
 _ENTRIES = 1 << 21
 
@@ -89,7 +85,8 @@ class Intervals:
         high: the upper ends; ∞ in case of doubt.
         std_error: the standard errors from noise and sampling; ∞ in case of doubt.
         level: the nominal coverage.
-        doubt: the reasons why the errors are unknown; empty if they are known.
+        doubt: why the errors are unknown: the ``"curvature"`` or the ``"clipping-effect"`` does not
+            stand out from noise, or rounds have ``"not-converged"``; empty if they are known.
         estimand: the average that they describe, if users do not have equal weight.
 
     >>> from dpgrain.learn import LinearRegression
@@ -122,7 +119,7 @@ class Intervals:
         return pd.DataFrame(columns, index=pd.Index(self.names, name="coefficient"))
 
     def __str__(self) -> str:
-        note = f"Warning: {NO_INTERVALS}: {self.doubt}." if self.doubt else COVERAGE
+        note = f"Warning: {no_intervals(self.doubt)}" if self.doubt else COVERAGE
         return "\n".join(filter(None, (str(self.to_pandas()), self.estimand, note)))
 
     def __repr__(self) -> str:
@@ -130,14 +127,7 @@ class Intervals:
 
 
 def score_sensitivity(longest: float, moved: float) -> float:
-    """Return the largest Frobenius change of vv' if v, of norm ≤ C, changes by r.
-
-    ``longest`` is C, and ``moved`` is r. The exact result is the larger of r(2C − r), or C² if r >
-    C, and r√(2C² − r²/2), or √2·C² if r > √2·C.
-
-    >>> round(score_sensitivity(1.0, 2.0), 6)
-    1.414214
-    """
+    """Return the largest Frobenius change of vv' if v, of norm ≤ C, changes by r."""
     line = moved * (2 * longest - moved) if moved <= longest else longest**2
     turn = min(moved, math.sqrt(2) * longest)
     return max(line, turn * math.sqrt(2 * longest**2 - turn**2 / 2))
@@ -145,26 +135,21 @@ def score_sensitivity(longest: float, moved: float) -> float:
 
 def release_evidence(
     records: RecordBlocks,
-    owners: NDArray[Any],
+    owners: NDArray[Any],  # (blocks,) users
     loss: MarginLoss,
-    theta: FloatArray,
+    theta: FloatArray,  # (p,)
     *,
     clip: float,
     n_users: int,
     blocks_per_user: float,
-    whole: bool,
+    whole: bool,  # a block is all of a user's data
     event: Gaussian,
     source: CountedSource,
 ) -> Evidence:
     """Publish second moments of gradients and the mean curvature at a parameter.
 
-    ``theta`` is (p,), ``owners`` are the users of blocks, (blocks,), and ``whole`` is True if a
-    block is all of a user's data. Removing a block changes the normalized release of ``event`` by
-    at most 1.
-
-    Formal guarantee: the noise of each part is the multiplier over √(its share), times its
-    sensitivity to removing one block. One block therefore changes all parts together by at most 1,
-    as in the event. Source: docs/theory, "Intervals".
+    Formal guarantee: the noise of a part is its sensitivity to one block times the multiplier of
+    ``event`` over √(its share): a block changes all by at most 1. Source: docs/theory, "Intervals".
     """
     moments = _BlockMoments(records, loss, theta, clip)
     sums = moments.users(owners)
@@ -302,21 +287,17 @@ def intervals(
     evidence: Evidence,
     history: History,
     published: FloatArray,
-    ridge: FloatArray,
-    contrasts: FloatArray,
+    ridge: FloatArray,  # (p,), public and removed
+    contrasts: FloatArray,  # (c, p) functions
     names: tuple[str, ...],
     level: float,
     *,
-    sampled: bool,
-    bias: float = 0.0,
-    hidden: bool = False,
+    sampled: bool,  # adds the variance of sampled blocks
+    bias: float = 0.0,  # estimated effect of clipping on the mean gradient
+    hidden: bool = False,  # the effect of clipping is unknown
     estimand: str = "",
 ) -> Intervals:
     """Return intervals for linear functions of the parameter, by post-processing.
-
-    ``contrasts`` are the functions, (c, p), and ``ridge``, (p,), is public and removed. Only the
-    second half of the rounds counts. ``sampled`` adds the variance of sampled blocks. ``bias`` is
-    the estimated effect of clipping on the mean gradient, and ``hidden`` is True if it is unknown.
 
     Source: docs/theory, "Intervals", (5) and (8); element-level paper, Theorem 1 and Proposition 3.
     """
@@ -359,13 +340,9 @@ def intervals(
     # The error of a Newton step longer than the interval can be equally large.
     drift = np.abs(contrasts @ (centre - points.mean(axis=0)))
     doubts = {
-        f"the curvature does not stand out from its noise ({_REMEDY}, or more budget would help)": (
-            not resolved
-        ),
-        "noise hides how much clipping changes gradients (more users or budget would help)": hidden,
-        f"the rounds have not converged ({_REMEDY}, more rounds or a smaller ridge would help)": (
-            (drift > half).any()
-        ),
+        "curvature": not resolved,
+        "clipping-effect": hidden,
+        "not-converged": (drift > half).any(),
     }
     # One reason suffices: the remedies overlap.
     doubt = next((why for why, true in doubts.items() if true), "")
@@ -394,17 +371,11 @@ def _with_floor(evidence: Evidence) -> tuple[FloatArray, bool]:
     return repaired, bool(sd * np.linalg.norm(1 / np.maximum(values, sd)) <= _UNCERTAINTY)
 
 
-def interval_warnings(event: Gaussian | None, width: int, n_users: int) -> tuple[str, ...]:
-    """Warn in advance if intervals, for which ``event`` pays, will probably be unbounded.
+def interval_warnings(event: Gaussian | None, width: int, n_users: int) -> tuple[Note, ...]:
+    """Warn in advance if intervals will probably be unbounded; raise if they must be.
 
-    ParameterError is raised if noise exceeds the curvature for all data. Otherwise the norm of a
-    record's curvature is assumed to be 2p times the smallest eigenvalue of the mean curvature.
-    Source: docs/theory, "Intervals", (9).
-
-    >>> interval_warnings(Gaussian(10.0), 3, 20_000)
-    ()
-    >>> interval_warnings(Gaussian(10.0), 12, 500)[0].partition(":")[0]
-    'intervals will probably have no ends'
+    The norm of a record's curvature is assumed to be 2p times the smallest eigenvalue of the mean
+    curvature. Source: docs/theory, "Intervals", (9).
     """
     if event is None:
         return ()
@@ -420,11 +391,7 @@ def interval_warnings(event: Gaussian | None, width: int, n_users: int) -> tuple
     if n_users >= needed:
         return ()
     most = int((n_users / noise / 2) ** (2 / 3))
-    return (
-        f"intervals will probably have no ends: the curvature of {width} coefficients needs about "
-        f"{needed:,.0f} users, not {n_users:,}. Use a larger epsilon, a larger share (intervals=), or "
-        f"at most {max(most, 1)} coefficients.",
-    )
+    return (("few-users", width, needed, n_users, max(most, 1)),)
 
 
 def check_share(intervals: float) -> None:

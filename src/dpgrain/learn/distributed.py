@@ -283,16 +283,12 @@ class CachedRows:
 
 @dataclass(frozen=True, eq=False)
 class ClusterSums:
-    """Sums of blocks on a cluster; implements ``DistributedGradients``.
-
-    ``blocks`` is not the number of blocks, which remains on the cluster: rounds without sampling
-    need a number.
-    """
+    """Sums of blocks on a cluster; implements ``DistributedGradients``."""
 
     cached: CachedBlocks
     contributions: BlockContributions
     dimension: int
-    blocks: int = 0
+    blocks: int = 0  # rounds without sampling need a number; the true one remains there
 
     def in_steps(self, clip: float, step: float, centre: FloatArray | None = None) -> IntArray:
         """Add up the clipped blocks, each truncated to a grid."""

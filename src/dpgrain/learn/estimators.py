@@ -36,7 +36,7 @@ from dpgrain.optimize import (
     Huber,
     Logistic,
     MarginLoss,
-    Poisson,
+    PoissonLoss,
     Quantile,
     Softmax,
     Squared,
@@ -408,7 +408,7 @@ class PoissonRegressor(_Regressor):
 
     def loss(self, classes: Classes) -> MarginLoss:  # noqa: ARG002 - numbers have no labels
         """Return the loss of counts."""
-        return Poisson()
+        return PoissonLoss()
 
     @property
     def adds_to(self) -> str:

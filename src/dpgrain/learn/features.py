@@ -26,10 +26,7 @@ from dpgrain.tables.table import UserTable
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """Numeric column as one feature; with ``bounds``, clamped and scaled to [0, 1].
-
-    Non-finite values are treated as 0, on the scale of the feature.
-    """
+    """Numeric column as one feature, 0 if not finite; ``bounds`` scale it to [0, 1]."""
 
     column: str
     bounds: tuple[float, float] | None = None
@@ -99,11 +96,7 @@ class CategoryColumn:
 
 @dataclass(frozen=True)
 class FeatureEncoding:
-    """Rule from columns to features.
-
-    >>> FeatureEncoding((NumberColumn("age", (0.0, 100.0)), CategoryColumn("sex", ("f", "m")))).names
-    ['age', 'sex=f', 'sex=m']
-    """
+    """Rule from columns to features."""
 
     columns: tuple[NumberColumn | CategoryColumn, ...]
 
@@ -184,13 +177,9 @@ def load_rows(
     labels: bool = False,
     element: str | None = None,
     keep: Sequence[str] = (),
-    named: bool = False,
+    named: bool = False,  # users as population indices, not numbered by appearance
 ) -> ArrayRows:
-    """Read the columns of a model, including the user column if there is one.
-
-    ``named`` returns users by name, as indices in a population; otherwise they are numbered in
-    order of appearance, which is faster, with NaN for a missing user id.
-    """
+    """Read the columns of a model, including the user column if there is one."""
     forms = required_columns(table, encoding, target, labels, element, keep)
     with right.open(table) as engine, Progress(1) as progress:
         progress.stage("Reading rows of features")

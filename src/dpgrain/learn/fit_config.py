@@ -43,11 +43,7 @@ _MAX_AXES = 100
 
 @dataclass(frozen=True, eq=False)
 class FitConfig:
-    """Copy of an estimator's parameters, documented in :class:`~dpgrain.learn.LinearModel`.
-
-    ``kind`` is the class of the estimator, ``options`` are the parameters of its loss, and
-    ``copied`` is True if scikit-learn cloned it.
-    """
+    """Copy of an estimator's parameters; see :class:`~dpgrain.learn.LinearModel`."""
 
     kind: type[LinearModel]
     unit: Unit | None
@@ -215,11 +211,7 @@ class FitConfig:
         return self.algorithm
 
     def after_warming_up(self, moved: FloatArray, noise: float) -> Solver[Any]:
-        """Return the solver for the rounds after the warm-up.
-
-        ``moved`` is the distance from the start, (p,), and ``noise`` the standard deviation of a
-        coordinate's noise in all remaining gradients together.
-        """
+        """Return the solver for the rounds after the warm-up."""
         if len(moved) > _MAX_AXES:
             return self.solver
         # The median is robust against a distant constant, or noise in one coordinate.

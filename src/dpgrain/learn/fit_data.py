@@ -51,13 +51,10 @@ class FitData:
         rows: ArrayRows,
         unit: Unit,
         *,
-        classes: Classes = None,
+        classes: Classes = None,  # public labels
         places: bool = False,
     ) -> FitData:
-        """Read rows as numbers in blocks; the model learns the names of their features.
-
-        ``classes`` are the public labels.
-        """
+        """Read rows as numbers in blocks; the model learns the names of their features."""
         with silent():
             # Warnings about the form were issued before the charge.
             X, targets = model.read(rows.X, rows.y)
@@ -102,10 +99,7 @@ class FitData:
 
 
 class LoadedRows(Protocol):
-    """Rows of a fit while they are read, in memory or on a cluster.
-
-    Selecting labels and computing intervals require the rows of :class:`FitData`.
-    """
+    """Rows of a fit while they are read, in memory or on a cluster."""
 
     @property
     def targets(self) -> Targets:
@@ -125,34 +119,26 @@ class LoadedRows(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class FitResult:
-    """Published result of all rounds of a fit, as stored in a model file.
+    """Published result of all rounds of a fit, as stored in a model file."""
 
-    ``theta`` is (outputs·p,), on the scale of the fitted rows. ``rounds`` exclude the ``warm_up``.
-    ``norms`` are noisy histograms of gradient norms, of which the last determines the bound. Older
-    files have no ``n_users``. ``mean_weight`` is the estimated weight of a user, for weights by
-    records.
-    """
-
-    theta: FloatArray
+    theta: FloatArray  # (outputs·p,), on the scale of the fitted rows
     outputs: int
     history: History
-    rounds: int
-    n_users: int | None
+    rounds: int  # without the warm-up
+    n_users: int | None  # None in older files
     sampled: bool = False
     classes: Classes = None
     evidence: Evidence | None = None
+    # Noisy histograms of gradient norms; the last determines the bound.
     norms: tuple[NormHistogram, ...] = ()
     warm_up: int = 0
     max_records: int | None = None
-    mean_weight: float | None = None
+    mean_weight: float | None = None  # estimated weight of a user, for weights by records
 
     def coefficients(
         self, features: int, bound: float | None, *, intercept: bool
     ) -> tuple[FloatArray, FloatArray]:
-        """Return coefficients (outputs, d) and intercepts (outputs,) on the features' scale.
-
-        ``bound`` is the divisor of rows, or None.
-        """
+        """Return coefficients (outputs, d) and intercepts (outputs,), unscaled."""
         theta = self.theta.reshape(self.outputs, -1)
         intercepts = theta[:, features] if intercept else np.zeros(self.outputs)
         return theta[:, :features] / (bound or 1.0), intercepts

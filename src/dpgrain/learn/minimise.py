@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpgrain import _validate
-from dpgrain._formatting import quantity
 from dpgrain._lazy_import import lazy_import
 from dpgrain._types import FloatArray
 from dpgrain.accounting import Event, Gaussian
@@ -76,7 +75,8 @@ from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import compose, present
 from dpgrain.units import Relation, Unit, User
-from dpgrain.words.fit_text import describe_step, describe_weights, ended_text
+from dpgrain.words.fit_text import describe_weights, minimum_text
+from dpgrain.words.notes import Note
 
 if TYPE_CHECKING:
     from dpgrain.learn import distributed
@@ -85,8 +85,6 @@ else:
     distributed = lazy_import("dpgrain.learn.distributed")
 
 
-# Maximum number of printed coordinates of a parameter.
-_SHOWN = 10
 _SHAPES = "X and y must be (m, d) and (m,): a row, and a target, for each record."
 
 
@@ -157,21 +155,7 @@ class Minimum(KeepsQuery):
         )
 
     def __str__(self) -> str:
-        shown = ", ".join(f"{value:.4g}" for value in self.theta[:_SHOWN])
-        more = f", … ({self.theta.size:,} in all)" if self.theta.size > _SHOWN else ""
-        rounds = quantity(len(self.history.points), "noisy gradient")
-        noise = f"noise {self.history.noise_sd:.2g} in each coordinate of the last"
-        ended = f"Warning: {ended_text(self.history)}." if self.history.ended else ""
-        facts = f"θ = ({shown}{more})\n{rounds} of {self.n_users:,} users, {noise}"
-        step = describe_step(self.max_records, self.mean_weight, self.n_users)
-        errors = (
-            "No standard errors." if self.evidence is None else str(self.confidence_intervals())
-        )
-        # The table of intervals has the estimand of weighted users.
-        shared = self.evidence is not None and self.max_records is not None
-        estimand = "" if shared else self.estimand
-        texts = (facts, ended, estimand, step, errors, str(self.guarantee))
-        return "\n".join(filter(None, texts))
+        return minimum_text(self)
 
     __repr__ = __str__
 
@@ -407,7 +391,7 @@ class MinimumQuery(Query[Minimum]):
     def plan(self) -> Plan:
         """The noise of all rounds, and of the number of users where it is not stated."""
         facts: tuple[Fact, ...]
-        roster, care = self.roster, tuple[str, ...]()
+        roster, care = self.roster, tuple[Note, ...]()
         if isinstance(self.solver, Recipe):
             parts, facts = {"rounds": self.program.event}, self.program.facts
             care = self.program.care(len(self.start))
@@ -427,7 +411,6 @@ class MinimumQuery(Query[Minimum]):
             self.promise,
             compose(parts),
             (*roster.facts, *facts),
-            private=True,
             users=self.rows.users,
             elements=self.rows.elements,
         )

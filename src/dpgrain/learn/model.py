@@ -287,7 +287,7 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
             the corrected averages with their intervals. They are free post-processing of the
             published fit. If noise obscures the curvature, for example for a feature on a small
             scale, or rounds have not converged, the errors are unknown: intervals are then
-            unbounded, and ``doubt`` gives the reason.
+            unbounded, and printing them shows the reason.
 
         Raises:
             ParameterError: if the fit has no budget for intervals (``intervals=0.2`` reserves a
@@ -555,11 +555,9 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _row_by_row(X: Any, coef: FloatArray) -> FloatArray:
-    """Multiply rows by coefficients, with rounding independent of other rows.
-
-    The rounding of a matrix product depends on the number of rows, and tuning computes scores from
-    margins.
-    """
+    """Multiply rows by coefficients, with rounding independent of other rows."""
+    # The rounding of a matrix product depends on the number of rows, and tuning computes scores
+    # from margins.
     if sparse.issparse(X):
         return np.asarray(X @ coef.T)
     result = products(np.ascontiguousarray(X, dtype=np.float64), np.atleast_2d(coef))

@@ -17,7 +17,7 @@ from dpgrain.optimize.smoothing import RandomizedBall
 from dpgrain.publishing import Promise
 from dpgrain.publishing.facts import Fact
 from dpgrain.units import Relation, Trust, User
-from dpgrain.words.fit_text import start_warning
+from dpgrain.words.notes import Note
 
 #: Smoothing of kinks by random perturbation, or by the Moreau envelope with this curvature.
 Smoothing: TypeAlias = RandomizedBall | float
@@ -283,7 +283,7 @@ class Program:
         """Number of noisy gradients in all phases."""
         return sum(stage.mean.rounds for stage in self.stages)
 
-    def care(self, dimension: int) -> tuple[str, ...]:
+    def care(self, dimension: int) -> tuple[Note, ...]:
         """Warn if the plan will probably not improve on its start.
 
         Args:
@@ -292,8 +292,20 @@ class Program:
         mean = self.stages[0].mean
         largest = mean.reach if self.known is None else self.known.lipschitz
         noise = mean.noise_sd / math.sqrt(mean.rounds)
-        warning = start_warning(noise, dimension, largest, _RECIPE_NOISE)
-        return (f"{warning}, or algorithm='auto'.",) if warning else ()
+        return start_warning("start-of-recipe", noise, dimension, largest, _RECIPE_NOISE)
+
+
+def start_warning(
+    kind: str, noise: float, dimension: int, largest: float, ratio: float
+) -> tuple[Note, ...]:
+    """Warn if noise exceeds ``ratio`` times the mean gradient of isotropic records.
+
+    ``noise`` is the standard deviation of a coordinate of the mean of all gradients, and
+    ``largest`` the largest norm of a gradient. Records of isotropic features have a mean gradient
+    of norm at most ``largest``/√d, because E|⟨x, v⟩| ≤ ‖x‖/√d.
+    """
+    total, signal = noise * math.sqrt(dimension), largest / math.sqrt(dimension)
+    return ((kind, total, dimension, signal),) if total > ratio * signal else ()
 
 
 @runtime_checkable
@@ -327,10 +339,7 @@ def clamp_rounds(rounds: float) -> int:
 
 
 def gradient_norm(known: Known, n_users: int, rounds: int, noise: float) -> float:
-    """Return the gradient norm for step sizes, including noise and overfitting.
-
-    ``noise`` is the RMS error of a round's mean.
-    """
+    """Return the gradient norm for step sizes, including noise and overfitting."""
     share = 2 * rounds / (n_users * known.records)
     return math.hypot(known.lipschitz * math.sqrt(1 + share), noise)
 

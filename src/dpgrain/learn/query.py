@@ -35,7 +35,8 @@ from dpgrain.publishing import Charge, Plan, Promise, Query, annotate_interrupt
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.release_plan import compose
-from dpgrain.words.fit_text import clipping_bias, dropped_rows, slope_warning
+from dpgrain.words.fit_text import clipping_bias, dropped_rows
+from dpgrain.words.notes import Note
 
 if TYPE_CHECKING:
     from dpgrain.learn import column_rows, distributed
@@ -46,18 +47,14 @@ else:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FitQuery(Query["LinearModel"]):
-    """Query for a fit, created by :meth:`LinearModel.query`.
-
-    ``targets`` are those of no rows, and ``width`` is the number of features, both public. ``lot``
-    is the public random number of recipes that return a random iterate.
-    """
+    """Query for a fit, created by :meth:`LinearModel.query`."""
 
     promise: Promise
     config: FitConfig
     rows: FitRows
-    targets: Targets
-    width: int
-    lot: int | None = None
+    targets: Targets  # of no rows, public
+    width: int  # public number of features
+    lot: int | None = None  # public random number of recipes that return a random iterate
 
     @classmethod
     def of(cls, config: FitConfig, promise: Promise, rows: FitRows, **more: Any) -> Self:
@@ -102,14 +99,13 @@ class FitQuery(Query["LinearModel"]):
         parts: Mapping[str, Event],
         facts: Sequence[Fact],
         elements: Any,
-        care: tuple[str, ...] = (),
+        care: tuple[Note, ...] = (),
     ) -> Plan:
         """Return the plan with the guarantee for these rows."""
         guarantee = array_guarantee(
             self.promise,
             compose(parts),
             facts,
-            private=True,
             users=self.rows.users,
             elements=elements,
             rows=self.rows.origin,
@@ -213,14 +209,14 @@ class RecipeFit:
         return (*roster, *self.targets.public, *self.program.facts, *self.config.facts)
 
     @property
-    def care(self) -> tuple[str, ...]:
+    def care(self) -> tuple[Note, ...]:
         """Warnings based on public numbers only."""
         loss = self.config.loss(self.targets.classes)
         start = self.program.care(loss.outputs * (self.width + self.config.fit_intercept))
         clip, half = self.config.clip, loss.lipschitz / 2
         if not isinstance(clip, float | int) or math.isinf(half) or clip > half:
             return start
-        return (*start, slope_warning(clip, loss.lipschitz))
+        return (*start, ("steep-slope", clip, loss.lipschitz))
 
     def run(self, data: FitData, charge: Charge, progress: bool | None = None) -> FitResult:
         """Run the whole release within its charge."""

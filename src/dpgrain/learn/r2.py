@@ -19,10 +19,6 @@ from dpgrain.learn.scoring import (
     MISS_PROBABILITY,
     Score,
     ScoreQuery,
-    format_guarantee,
-    format_interval,
-    format_units,
-    format_weights,
     require_numbers,
     scored_rows,
     sums,
@@ -35,6 +31,7 @@ from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.publish import publishes
 from dpgrain.statistics.plan import noise_sd
 from dpgrain.units import Relation, Unit
+from dpgrain.words.score_text import r2_text
 
 # Share of ε for the variance of targets, which contributes less to the error than squared errors.
 _VARIANCE_SHARE = 1 / 3
@@ -72,12 +69,7 @@ class R2(Score):
     guarantee: Guarantee
 
     def __str__(self) -> str:
-        level, own = self.guarantee.level, format_interval(self.value, self.low, self.high)
-        return (
-            f"R² of rows{format_weights(level)}: {own}; predicting the mean has 0. Targets and "
-            f"predictions are clamped to [{self.lower:g}, {self.upper:g}]. "
-            f"{format_units(self.units, level)}\n{format_guarantee(self.guarantee)}"
-        )
+        return r2_text(self)
 
 
 @publishes
@@ -175,11 +167,9 @@ class R2Query(ScoreQuery[R2]):
         return R2(*interval, self.lower, self.upper, float(corners.sum()), charge.guarantee)
 
     def _sums(self) -> tuple[IntArray, IntArray]:
-        """Sums over units in steps: mean squared errors, and corners of targets.
-
-        A target z, scaled to [0, 1], has the corners (1 − z)², 2z(1 − z) and z², which sum to one
-        and determine its mean and its square.
-        """
+        """Return sums over units in steps: mean squared errors, and corners of targets."""
+        # The corners (1 − z)², 2z(1 − z) and z² of a target z in [0, 1] sum to 1, and determine its
+        # mean and its square.
         rows, target = self.blocks(), self.numbers(self.rows.y)
         known = np.isfinite(target)
         z, predicted = (self._scaled(of) for of in (target, self.numbers(self.rows.X)))
@@ -196,12 +186,9 @@ class R2Query(ScoreQuery[R2]):
 def r2_interval(
     error: float, corners: FloatArray, of_errors: Laplace, of_moments: Laplace
 ) -> tuple[float, float, float]:
-    """Return R² from noisy sums, and its 95% interval.
-
-    Fieller's interval for the ratio θ of squared errors to squares about the mean contains all θ at
-    which their difference is within its noise. The noisy mean also has an error, which adds its
-    square.
-    """
+    """Return R² from noisy sums, and its 95% interval."""
+    # Fieller's interval for the ratio θ of squared errors to squares about the mean contains all θ
+    # at which their difference is within its noise. The error of the noisy mean adds its square.
     units = corners.sum()
     sd, other = noise_sd(of_errors), noise_sd(of_moments)
     within = of_errors.law.quantile(1 - MISS_PROBABILITY / 2)

@@ -95,10 +95,8 @@ def feature_table(X: Any, features: int | None) -> Any:
 
 
 def _check_types(X: Any) -> None:
-    """Reject a frame with columns of text type, which would be 0 in every row.
-
-    Columns of objects are accepted, because a single malformed cell can convert a numeric column.
-    """
+    """Reject a frame with columns of text type, which would be 0 in every row."""
+    # Columns of objects are accepted, because a single malformed cell can convert a numeric column.
     named = column_types(X)
     text = [repr(name) for name, kind in named if is_text(kind)]
     if text:

@@ -84,22 +84,18 @@ class History:
 
 
 def train(
-    at: GradientFunction,
+    at: GradientFunction,  # from θ to the blocks' mean gradients
     mean: Mean,
     solver: Solver[Any],
-    start: FloatArray,
+    start: FloatArray,  # public, (p,)
     source: RandomSource,
     *,
+    # The gradient of data-independent terms, added after the noise.
     public: Callable[[FloatArray], FloatArray] | None = None,
-    owners: NDArray[Any] | None = None,
+    owners: NDArray[Any] | None = None,  # (blocks,)
     progress: Progress | None = None,
 ) -> tuple[FloatArray, History]:
-    """Run a solver over the rounds of a mean; return solution and history.
-
-    ``at`` maps θ to the blocks' mean gradients, and ``start`` is public, (p,). ``public`` is the
-    gradient of data-independent terms, such as a ridge, and is added after the noise. ``owners``
-    are the users of blocks, (blocks,). The history ends early if the mean ends the run.
-    """
+    """Run a solver over the rounds of a mean; return solution and history."""
     rounds = mean.start(source, owners)
     points, gradients = np.empty((2, mean.rounds, len(start)))
     done = 0
@@ -125,10 +121,7 @@ def train(
 
 @dataclass(frozen=True)
 class _WithFastSums:
-    """Contributions with a faster method for clipped sums over all blocks.
-
-    ``at`` computes each record separately; ``fast_sums`` needs no vector per block.
-    """
+    """Contributions with a faster method for clipped sums over all blocks."""
 
     at: GradientFunction
     fast_sums: GradientFunction
@@ -165,22 +158,17 @@ class _RoundContributions:
 
 def run_program(
     program: Program,
-    records: RecordBlocks,
-    roster: NDArray[Any],
+    records: RecordBlocks,  # one block per user
+    roster: NDArray[Any],  # (blocks,) population indices
     loss: LossFunction,
-    start: FloatArray,
+    start: FloatArray,  # public, (p,)
     source: CountedSource,
     *,
-    ridge: FloatArray | float = 0.0,
-    fast_sums: GradientFunction | None = None,
+    ridge: FloatArray | float = 0.0,  # public, (p,) or a number
+    fast_sums: GradientFunction | None = None,  # clipped sums of all users
     progress: bool | None = None,
 ) -> tuple[FloatArray, History]:
-    """Run a program phase by phase; return solution and history.
-
-    ``records`` have one block per user, and ``roster`` their population indices, (blocks,).
-    ``start`` is public, (p,), and so is ``ridge``, (p,) or a number. ``fast_sums`` computes clipped
-    sums of all users faster. The history is of all phases, with the noise of the last.
-    """
+    """Run a program phase by phase; return solution and history."""
     solution, ends = start, []
     with Progress(sum(stage.mean.rounds for stage in program.stages), progress) as bar:
         for phase, stage in zip(program.localisation.phases(), program.stages, strict=True):
@@ -230,12 +218,7 @@ def run_program(
 
 
 def round_facts(mean: ClippedMean, clip: float | None) -> tuple[Fact, ...]:
-    """List what a run of noisy gradients takes as public.
-
-    Args:
-        mean: the public numbers of the run.
-        clip: the clipping bound that the caller states; None where it was chosen inside the budget.
-    """
+    """List the public facts of a run of noisy gradients."""
     drawn = "block-rounds" if mean.sampling == "pairs" else "user-rounds"
     facts = [
         Fact(drawn, (mean.rounds, mean.sampling_rate))
@@ -267,10 +250,8 @@ def check_program(program: Program, users: Any, loss: LossFunction) -> None:
 def population_index(program: Program, users: Any, rows: ArrangedRows) -> NDArray[np.int64]:
     """Return the population index of each user for the program's phases, (blocks,).
 
-    Several phases, or rounds with different users, require integer labels from 0 to n−1, so that an
-    index does not depend on which other users have records. The index of other labels is −1; these
-    users do not participate. ParameterError is raised, after charging, if users are compared and
-    exceed the stated number.
+    If rounds compare users, labels must be integers from 0 to n−1, independent of which other users
+    have records; other users get −1 and do not participate.
     """
     if not program.uses_index:
         mean = program.stages[0].mean

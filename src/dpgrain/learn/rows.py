@@ -37,11 +37,7 @@ def collect_lazy(values: Any) -> Any:
 
 
 def as_sequence(values: Any) -> Any:
-    """Return cells as a list if they are iterable only once; None unchanged.
-
-    >>> as_sequence(iter([1, 2]))
-    [1, 2]
-    """
+    """Return cells as a list if they are iterable only once; None unchanged."""
     values = collect_lazy(values)
     if hasattr(values, "shape") or (hasattr(values, "__len__") and hasattr(values, "__getitem__")):
         return values
@@ -49,11 +45,7 @@ def as_sequence(values: Any) -> Any:
 
 
 def count_rows(values: Any) -> int:
-    """Return the number of rows; 0 without a length.
-
-    >>> count_rows([1, 2]), count_rows(np.ones((3, 2))), count_rows(None)
-    (2, 3, 0)
-    """
+    """Return the number of rows; 0 without a length."""
     shape = getattr(values, "shape", None)
     if shape is None:
         return len(values) if hasattr(values, "__len__") else 0
@@ -61,11 +53,7 @@ def count_rows(values: Any) -> int:
 
 
 def empty_like(values: Any) -> Any:
-    """Return an empty selection of the rows, which has the same form for validation.
-
-    >>> empty_like(np.ones((3, 2))).shape, empty_like([1.0, 2.0])
-    ((0, 2), [])
-    """
+    """Return an empty selection of the rows, which has the same form for validation."""
     try:
         return slice_records(values, 0, 0)
     except (TypeError, IndexError, KeyError):
@@ -74,13 +62,7 @@ def empty_like(values: Any) -> Any:
 
 
 def empty_features(X: Any, width: int | None = None) -> Any:
-    """Return an empty selection of the features' rows, in the same form.
-
-    ``width`` is the public number of cells in a row of a list.
-
-    >>> empty_features([[1.0, 2.0], [3.0, 4.0]], 2).shape
-    (0, 2)
-    """
+    """Return an empty selection of the features' rows, in the same form."""
     if sparse.issparse(X):
         form = X.shape
         return sparse.csr_array((0, form[1]), dtype=X.dtype) if len(form) == 2 else X
@@ -117,11 +99,7 @@ class FitRows(ABC):
 
     @abstractmethod
     def empty(self, width: int | None, *, labels: bool) -> tuple[Any, Any]:
-        """Return features and targets of no rows, in the same form.
-
-        ``width`` is the public number of cells in a row of a list, and ``labels`` is True for a
-        classifier.
-        """
+        """Return features and targets of no rows, in the same form; ``labels`` for classifiers."""
 
     @abstractmethod
     def check(self, unit: Unit, *, places: bool = False) -> None:
@@ -134,16 +112,13 @@ class FitRows(ABC):
 
 @dataclass(frozen=True, eq=False)
 class ArrayRows(FitRows):
-    """Rows in memory: features (m, d), targets (m,) and labels (m,).
-
-    ``kept`` are other columns of a table.
-    """
+    """Rows in memory: features (m, d), targets (m,) and labels (m,)."""
 
     X: Any
     y: Any
     users: Any = None
     elements: Any = None
-    kept: Any = None
+    kept: Any = None  # other columns of a table
 
     @staticmethod
     def create(X: Any, y: Any, users: Any = None, elements: Any = None) -> ArrayRows:

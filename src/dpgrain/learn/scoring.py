@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpgrain._formatting import quantity
 from dpgrain._types import IntArray
 from dpgrain.accounting import Contribution, Laplace
 from dpgrain.choices.scores import BlockLosses, sum_losses
@@ -111,7 +110,6 @@ class ScoreQuery(Query[Scored], Generic[Scored]):
                 self.promise,
                 compose(self.parts),
                 self.public,
-                private=True,
                 users=self.rows.users,
                 elements=self.rows.elements,
             ),
@@ -154,14 +152,11 @@ def require_numbers(name: str, form: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Predictions of a copy of a model, computed when they are read, each from its own row only.
-
-    They are labels or numbers; or, if ``positive``, the probabilities of the second label.
-    """
+    """Predictions of a copy of a model, computed when read, each from its own row."""
 
     model: Any
     X: Any
-    positive: bool = False
+    positive: bool = False  # probabilities of the second label
 
     @staticmethod
     def create(model: Any, X: Any, *, positive: bool = False) -> Predictions:
@@ -197,38 +192,3 @@ class Predictions:
             self.model.predict_proba(X)[:, 1] if self.positive else self.model.predict(X)
         )
         return predicted
-
-
-def format_interval(value: float, low: float, high: float) -> str:
-    """Describe a number and its interval.
-
-    >>> format_interval(0.81234, 0.8, 0.9)
-    '0.8123, 95% from 0.8 to 0.9'
-    """
-    return f"{value:.4g}, 95% from {low:.4g} to {high:.4g}"
-
-
-def format_guarantee(guarantee: Guarantee) -> str:
-    """Return the last lines of a printed score: the guarantee in short, and where it is in full."""
-    return f"{guarantee.summary}\nFull guarantee: print(.guarantee)"
-
-
-def format_units(units: float, level: str) -> str:
-    """Describe the number of units of a score, and what its intervals do not cover.
-
-    >>> format_units(-2.0, "user")
-    'From about 0 users; intervals cover the noise, and not which users happened to have rows.'
-    """
-    return (
-        f"From about {quantity(max(round(units), 0), level)}; intervals cover the noise, and not which "
-        f"{level}s happened to have rows."
-    )
-
-
-def format_weights(level: str) -> str:
-    """Describe the weights of rows, after a comma; empty for equal weights.
-
-    >>> format_weights("user")
-    ", each weighted by 1 ÷ its user's number of rows"
-    """
-    return "" if level == "record" else f", each weighted by 1 ÷ its {level}'s number of rows"

@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 from dpgrain.publishing.guarantee import Guarantee, check_guarantee
 
 Setting: TypeAlias = dict[str, Any]
-Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 
 # Mean number of runs per setting, and the share of a run's μ² for scoring.
 _MEAN_RUNS, _SCORE_SHARE = 3.0, 0.1
+# Records' losses are clamped to this value for scoring; a low one prefers overconfident fits.
+_LOSS_BOUND = 4.0
 # Parameters that cannot be tuned, because they define the guarantee or the estimate.
 _FIXED = frozenset(
     (
@@ -58,11 +59,7 @@ _FIXED = frozenset(
 
 
 def parse_grid(grid: Any, known: Sequence[str]) -> list[Setting]:
-    """Return the settings of a grid, or a list of settings, in a public order.
-
-    >>> parse_grid({"clip": [0.1, 1.0], "l2": [0.0]}, ["clip", "l2"])
-    [{'clip': 0.1, 'l2': 0.0}, {'clip': 1.0, 'l2': 0.0}]
-    """
+    """Return the settings of a grid, or a list of settings, in a public order."""
     if isinstance(grid, Mapping):
         for name, values in grid.items():
             if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
@@ -94,40 +91,15 @@ def parse_grid(grid: Any, known: Sequence[str]) -> list[Setting]:
     return result
 
 
-def tuned_query(
-    config: FitConfig,
-    promise: Promise,
-    rows: FitRows,
-    *,
-    grid: Grid | None = None,
-    runs: float | None = None,
-    bound: float = 4.0,
-) -> TunedQuery:
-    """Return a query for the best of several fits within the model's (ε, δ); nothing is read.
+def tuned_query(config: FitConfig, promise: Promise, rows: FitRows) -> TunedQuery:
+    """Return a query for the best of several fits within the model's (ε, δ).
 
-    A run draws a random setting, fits a copy of the model, and scores the fit by its noisy loss on
-    the same data, with records' losses clamped to ``bound``; a low bound prefers overconfident
-    fits. The number of runs is random. It must stay secret, and so must their duration.
-    ``parameters_`` are the winner's, and ``guarantee_`` covers all runs.
-
-    Formal guarantee: (ε, δ)-DP for the unit and relation: the event is
-    :class:`dpgrain.accounting.SelectBest` of one run, its fit and its score. Source: Papernot &
-    Steinke 2022, Theorem 2, with the curve of docs/theory, "Repeating and keeping the best";
-    "Tuning".
-
-    >>> from dpgrain.learn import LogisticRegression
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(2000, 2)); y = X[:, 0] > 0
-    >>> grid = {"clip": [1.0, 1000.0]}
-    >>> model = LogisticRegression(epsilon=2.0, rounds=20, tune=grid, random_state=1).fit(X, y)
-    >>> model.tuned_, 1.99 < model.guarantee_.epsilon() <= 2.0
-    ({'clip': 1.0}, True)
+    Formal guarantee: the event :class:`dpgrain.accounting.SelectBest` of one run, its fit and its
+    score. Source: Papernot & Steinke 2022, Theorem 2; docs/theory, "Tuning". The number of runs
+    and their duration must stay secret.
     """
-    stated = config.tune if grid is None else grid
-    settings = tuple(parse_grid(stated, list(config.parameters)))
-    mean = _MEAN_RUNS * len(settings) if runs is None else _validate.positive(runs=runs)
-    bound = _validate.positive(bound=bound)
-    query = TunedQuery.of(config, promise, rows, settings=settings, runs=mean, bound=bound)
+    settings = tuple(parse_grid(config.tune, list(config.parameters)))
+    query = TunedQuery.of(config, promise, rows, settings=settings)
     targets = query.targets
     if targets.labels is not None:
         raise ParameterError("classes is required with tune; pass all labels as classes=[…].")
@@ -144,8 +116,6 @@ class TunedQuery(FitQuery):
     """Query for a tuned fit, created by :func:`tuned_query`."""
 
     settings: tuple[Setting, ...] = ()
-    runs: float = _MEAN_RUNS
-    bound: float = 4.0
 
     @cached_property
     def candidates(self) -> tuple[FitConfig, ...]:
@@ -155,7 +125,7 @@ class TunedQuery(FitQuery):
     @cached_property
     def runs_noise(self) -> _Noise:
         """Noise of all runs."""
-        return _calibrate_fits(self.promise, self.candidates, self.runs)
+        return _calibrate_fits(self.promise, self.candidates, _MEAN_RUNS * len(self.settings))
 
     @property
     def plan(self) -> Plan:
@@ -166,7 +136,7 @@ class TunedQuery(FitQuery):
             *_fit_noise(fits[0], self.promise, noise.epsilon).roster.facts,
             *self.targets.public,
             *_fit_facts(fits, self.promise),
-            *_facts(self.settings, noise.event, self.bound),
+            *_facts(self.settings, noise.event),
         )
         return self.plan_of({"fits": noise.event}, facts, self.rows.elements)
 
@@ -174,11 +144,8 @@ class TunedQuery(FitQuery):
         """Run all fits, and return the best."""
         noise, model = self.runs_noise, self.config.model()
         with annotate_interrupt("the fits"), self.opened(model, charge) as rows:
-            blocks, loss = (
-                BlockLosses(rows.rows, 0.0, self.bound),
-                self.config.loss(self.targets.classes),
-            )
-            data = _TuningData(rows, blocks, loss)
+            blocks = BlockLosses(rows.rows, 0.0, _LOSS_BOUND)
+            data = _TuningData(rows, blocks, self.config.loss(self.targets.classes))
             one_of = partial(self._once, data=data)
             result, setting = charge.best_of(noise.event, len(self.settings), one_of)
         return self.fitted(model, result, charge.guarantee, setting)
@@ -263,10 +230,7 @@ def _calibrate_fits(promise: Promise, candidates: Sequence[FitConfig], mean: flo
 def _event(
     promise: Promise, candidates: Sequence[FitConfig], epsilon: float, mean: float
 ) -> SelectBest:
-    """Return the event of all runs, if fits have this ε.
-
-    A run draws its setting independently of the data, and costs as much as the worst setting.
-    """
+    """Return the event of all runs; each costs as much as the worst setting."""
     fits = (_fit_noise(candidate, promise, epsilon) for candidate in candidates)
     events: tuple[Event, ...] = tuple(dict.fromkeys(fit.event for fit in fits))
     fit = events[0] if len(events) == 1 else Parallel(events)
@@ -310,10 +274,12 @@ def _fit_facts(candidates: Sequence[FitConfig], promise: Promise) -> tuple[Fact,
     return (*shared, *(Fact("setting", (fact.kind, *fact.numbers)) for fact in own))
 
 
-def _facts(settings: Sequence[Setting], event: SelectBest, bound: float) -> tuple[Fact, ...]:
+def _facts(settings: Sequence[Setting], event: SelectBest) -> tuple[Fact, ...]:
     """List the facts that tuning assumes to be public."""
     names = ", ".join(dict.fromkeys(itertools.chain(*settings)))
-    return Fact("settings", (len(settings), names, event.mean)), Fact("scored-losses", (bound,))
+    return Fact("settings", (len(settings), names, event.mean)), Fact(
+        "scored-losses", (_LOSS_BOUND,)
+    )
 
 
 def cross_validated(guarantee: Guarantee, folds: int) -> Guarantee:

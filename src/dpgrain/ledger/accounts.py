@@ -31,19 +31,13 @@ _MISSING = START
 
 @dataclass(frozen=True)
 class Charged:
-    """Charge of a release to one promise; its fields are stored in the ledger.
+    """Charge of a release to one promise; its fields are stored in the ledger."""
 
-    ``promise`` is the promise's line, ``price`` the price per affected unit and ``region`` the
-    region of their cells. ``planned`` is the index of the release in the promise's plan, which
-    costs nothing; None if it is charged. ``meeting`` selects the windows charged among those that
-    overlap the region.
-    """
-
-    promise: int
-    price: Price
-    region: Region = EVERYTHING
-    planned: int | None = None
-    meeting: Meeting = "any"
+    promise: int  # its line
+    price: Price  # per affected unit
+    region: Region = EVERYTHING  # of the cells of the units
+    planned: int | None = None  # index in the promise's plan, which costs nothing
+    meeting: Meeting = "any"  # windows charged among those that overlap the region
 
     def to_dict(self) -> dict[str, Any]:
         """Return the charge as JSON values, the last three fields only if they are set."""
@@ -64,7 +58,7 @@ class Charged:
 
 
 class BudgetExceededError(DpgrainError):
-    """A charge that exceeds a promise; ``spent`` and ``region`` are of the fullest affected account."""
+    """A charge above a promise; ``spent`` and ``region`` are of the fullest account before it."""
 
     def __init__(self, charged: Charged, spent: Units, region: Region) -> None:
         super().__init__("The charge exceeds the promise.")
@@ -84,9 +78,7 @@ def activate(page: Transaction, number: int, renews: int | None) -> None:
 
 
 def charge(page: Transaction, promise: LastingPromise, charged: Charged) -> None:
-    """Charge all units of a promise that a release affects, or none; or mark a planned release as
-    used.
-    """
+    """Charge all affected units of a promise, or none; or use a planned release."""
     if charged.planned is not None:
         _use_planned(page, promise, charged)
         return
@@ -186,12 +178,9 @@ def _first_axis(region: Region, window: TimeWindow | None) -> Axis | None:
 def divided(
     region: Region, axis: Axis | None, window: TimeWindow | None, meeting: Meeting = "any"
 ) -> tuple[Region, list[tuple[int, int]]]:
-    """Divide a region into intervals of the axis, and the rest of its sides.
-
-    Returns the region of the other columns, and (first, end) of each interval. A side that reads
-    the column in another way than the axis (dates instead of timestamps: a record can have another
-    day) is dropped, so that more is charged.
-    """
+    """Return the region of the other columns, and (first, end) intervals of the axis."""
+    # A side that reads the column in another way than the axis (dates instead of timestamps: a
+    # record can have another day) is dropped, so that more is charged.
     everywhere = [(START, END)]
     side = None if axis is None else region.side(axis.column)
     if axis is None and window is not None:

@@ -38,29 +38,17 @@ class _ForPeople:
 
 
 def registry_entry(ledger: Ledger, *, decided_by: str = "") -> dict[str, Any]:
-    """Return the entry of a ledger for the public registry of deployments, as plain JSON values.
+    """Return the entry of a ledger in the public registry of deployments, as JSON.
 
-    Args:
-        ledger: the ledger.
-        decided_by: the name of the data curator; no ledger records it.
-
-    Returns:
-        The fields of the registry. Required ones that only people know have a placeholder, and
-        optional ones are missing. ε and δ cover the first promise in force and all promises that it
-        renews, rounded up; the details state the other promises. They are missing if a release had a
-        seed, because nothing is promised then.
+    ε and δ cover the first promise in force and all promises that it renews, rounded up. They are
+    missing if a release had a seed, because nothing is promised then.
     """
     plain: dict[str, Any] = _plain(_fields(ledger, decided_by))
     return plain
 
 
 def registry_yaml(ledger: Ledger, *, decided_by: str = "") -> str:
-    """Return the entry of :func:`registry_entry` as YAML, with a comment for each missing field.
-
-    Args:
-        ledger: the ledger.
-        decided_by: the name of the data curator; no ledger records it.
-    """
+    """Return the registry entry as YAML, with a comment for each missing field."""
     return _HEAD + "".join(f"{line}\n" for line in _lines(_fields(ledger, decided_by)))
 
 

@@ -41,11 +41,7 @@ from dpgrain.units import (
 def plan_loss(
     plan: tuple[Guarantee, ...], level: Level, cells: Partition | None, relation: Relation
 ) -> Loss:
-    """Return the privacy loss of all planned releases together for one promised unit.
-
-    Every unit is assumed to be affected by all of them. ``cells`` is the partition into promised
-    elements; None for records and users.
-    """
+    """Return the loss of all planned releases for a promised unit that all affect."""
     return sum((_loss(each, level, cells, relation) for each in plan), Loss())
 
 
@@ -82,8 +78,8 @@ def split_planned(
 ) -> tuple[dict[int, Guarantee], list[Guarantee]]:
     """Split releases into planned ones, by index in the plan, and charged ones.
 
-    ``taken`` are the indices of releases that were already published. A release is planned if its
-    event, units, users, partition, relation and region equal an unused release of the plan.
+    A release is planned if its event, units, users, partition, relation and region equal an unused
+    release of the plan, whose index is not ``taken``.
     """
     free = defaultdict[Any, list[int]](list)
     for place in reversed(range(len(plan))):

@@ -302,7 +302,13 @@ class Ledger(LedgerReportMixin):
         except (_PromiseRenewed, AlreadyReleasedError):
             return self._charge_line(guarantees, mark, again=again, durable=durable)
         except BudgetExceededError as error:
-            text = refusal_text(self.name, promises[error.charged.promise], error, self.entries)
+            text = refusal_text(
+                self.name,
+                promises[error.charged.promise],
+                error,
+                self.entries,
+                without_delta=any(each.delta == 0 for each in guarantees),
+            )
             raise RefusedError(text) from None
 
     def add(self, promise: LastingPromise) -> LedgerEntry:
@@ -663,8 +669,7 @@ class Ledger(LedgerReportMixin):
         seeded = "" if line is None else seed_note([self._entry(line)])
         text = (
             f"{mark!r} was charged before, in line {number:,} of the ledger, whether or not "
-            "it was published; pass again=True (--again) to publish again, which is charged "
-            "again."
+            "it was published; pass again=True (--again) to publish it again at the same cost."
         )
         return RefusedError(f"{text} {seeded}".rstrip(), line=number)
 

@@ -31,16 +31,7 @@ class StoredLine:
 
     @staticmethod
     def after(last: StoredLine | None, at: str, kind: str, **noted: Any) -> StoredLine:
-        """Create the line after ``last``, or the first line if it is None.
-
-        ``at`` is the time on this machine's clock, for information only. The other fields are
-        stored in the body.
-
-        >>> first = StoredLine.after(None, "2026-01-01T00:00:00Z", "ledger", name="visits")
-        >>> second = StoredLine.after(first, "2026-01-02T00:00:00Z", "release")
-        >>> second.number, second.values["before"] == first.hash
-        (1, True)
-        """
+        """Create the line after ``last``; ``at``, this machine's time, is not checked."""
         number = 0 if last is None else last.number + 1
         values = {"number": number, "before": "" if last is None else last.hash, "at": at}
         body = json.dumps(
@@ -69,9 +60,7 @@ class StoredLine:
         return self.values[name]
 
     def list_field(self, name: str) -> list[Any]:
-        """Return a field that contains a list, empty if it is missing; raise DataError for other
-        types.
-        """
+        """Return a field that contains a list, empty if missing; reject other types."""
         value = self.values.get(name, [])
         if not isinstance(value, list):
             raise _broken(self.number, f"has no list in its field {name!r}")

@@ -30,11 +30,7 @@ class Units:
 
     @staticmethod
     def create(price: Price, caps: Price) -> Units:
-        """Return a price in units of the caps, rounded up.
-
-        >>> Units.create(Price(mu=0.1), Price(mu=0.2)).mu == WHOLE // 4
-        True
-        """
+        """Return a price in units of the caps, rounded up."""
         check_price(price)
         return Units(
             _units(price.pure, caps.pure, 1),

@@ -50,14 +50,8 @@ _FARTHEST = 40
 class AdaptiveClip:
     """Mean of clipped vectors with a clipping bound that follows their norms.
 
-    Each user contributes a vector of norm at most 1: the vector divided by the bound and clipped to
-    1, with weight √0.9, and a 1 in the coordinate of its norm's class, with weight √0.1. The noisy
-    shares of the classes determine the bound of the next round. It rises if clipping costs more
-    than the noise of a higher bound, and falls if almost no vector exceeds a lower bound.
-
-    Formal guarantee: :attr:`event`, the event of the inner mean: the bound of a round is a function
-    of published results, and for each bound a user contributes one vector of norm at most 1.
-    Source: docs/theory, "Shuffled gradients"; after Andrew, Thakkar, McMahan and Ramaswamy 2021.
+    Formal guarantee: :attr:`event`: a round's bound depends only on published results, and a user
+    adds one vector of norm at most 1 for each. Source: docs/theory, "Shuffled gradients".
     """
 
     mean: Mean
@@ -150,13 +144,7 @@ class AdaptiveRounds:
         elif self._beyond[_AT_BOUND] - _LIKELY * self._errors[_AT_BOUND] > 0.5:
             # The noisy counts of the last round are published, so this warning reveals nothing
             # more.
-            warn_unreliable_result(
-                [
-                    "more than half of the users were clipped in the last round, to "
-                    f"{self.radius:.3g}, which biases the result. Pass a larger clip, scale the "
-                    "data, or use more rounds."
-                ]
-            )
+            warn_unreliable_result([("half-clipped", self.radius)])
         return vector
 
     @property

@@ -34,9 +34,6 @@ class Bands:
     """Column of the matrix that correlates noise, from the diagonal down, (bands,).
 
     Its norm is at most 1, and its first entry is positive.
-
-    >>> round(Bands((0.6, 0.8)).prefix_error(2), 3)
-    1.712
     """
 
     column: tuple[float, ...]
@@ -51,13 +48,10 @@ class Bands:
 
     @staticmethod
     def best(bands: int, rounds: int) -> Bands:
-        """Return the column with the least noise in sums of the first t rounds, over all t.
+        """Return the column with the least noise in sums of the first t rounds, for all t.
 
         Source: McKenna 2024, "Scaling up the Banded Matrix Factorization Mechanism for
         Differentially Private ML", section 4.
-
-        >>> [round(entry, 3) for entry in Bands.best(3, 100).column]
-        [0.719, 0.532, 0.447]
         """
         bands = _validate.integer(minimum=1, bands=bands)
         return _best(bands, _validate.integer(minimum=1, rounds=rounds))
@@ -73,10 +67,7 @@ class Bands:
         return result
 
     def prefix_error(self, rounds: int) -> float:
-        """Return the RMS noise of sums of the first t rounds, t from 1 to ``rounds``.
-
-        Independent noise of sd 1 in each round has √((rounds + 1)/2).
-        """
+        """Return the RMS noise of sums of the first t rounds, t from 1 to ``rounds``."""
         result, weights = np.cumsum(_inverse(np.array(self.column), rounds)), _weights(rounds)
         return math.sqrt(float(weights @ (result * result)) / rounds)
 
@@ -162,10 +153,7 @@ MAX_BANDS = 256
 
 
 def band_candidates(*, most: int = MAX_BANDS, **promise: Any) -> list[ClippedMean]:
-    """Return clipped means under one guarantee, for powers of 2 as numbers of bands.
-
-    ``promise`` are the arguments of :meth:`ClippedMean.calibrate` except ``bands``.
-    """
+    """Return clipped means under one guarantee, for powers of 2 as numbers of bands."""
     result = [ClippedMean.calibrate(**promise)]
     rate, bands = result[0].sampling_rate, 2
     while bands * rate <= 1 and bands <= min(result[0].rounds, most):

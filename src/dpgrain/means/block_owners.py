@@ -28,10 +28,8 @@ class BlockOwners:
 
     @staticmethod
     def from_indices(owners: NDArray[Any] | None) -> BlockOwners:
-        """Create the population of blocks from their users' indices, (blocks,).
-
-        A user's index must not depend on which other users have data.
-        """
+        """Create the population of blocks from their users' indices, (blocks,)."""
+        # A user's index must not depend on which other users have data.
         places = np.asarray(owners)
         if places.ndim != 1 or (places.size and places.dtype.kind not in "iu"):
             raise ParameterError(
@@ -42,10 +40,8 @@ class BlockOwners:
         return BlockOwners(places, np.argsort(places, kind="stable"))
 
     def vectors(self, contributions: Contributions, first: int, end: int) -> Iterator[FloatArray]:
-        """Yield vectors of users with indices in [``first``, ``end``), in bounded batches.
-
-        Blocks of the same user are added; users without blocks have no row.
-        """
+        """Yield vectors of users with indices in [``first``, ``end``), in bounded batches."""
+        # Blocks of the same user are added; users without blocks have no row.
         if contributions.blocks != len(self.owners):
             raise ParameterError("owners must have one user per block.", name="owners")
         bounds = np.searchsorted(self.owners, [first, end], sorter=self.order)

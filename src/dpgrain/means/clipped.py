@@ -257,18 +257,7 @@ class ClippedMean(Central):
 
 
 class ClippedRounds(CountedRounds):
-    """One run of a :class:`ClippedMean`.
-
-    >>> from dpgrain.means import Vectors
-    >>> from dpgrain.noise import SeededSource
-    >>> users = Vectors(np.full((1000, 2), 0.5))
-    >>> run = ClippedMean(1.0, 2.0, n_users=1000, rounds=3, sampling_rate=0.5).start(SeededSource(1))
-    >>> [run.estimate(users).round(1).tolist() for _ in range(2)]
-    [[0.5, 0.5], [0.5, 0.5]]
-    >>> drawn = run.draw(1000)
-    >>> bool(400 < len(drawn) < 600)
-    True
-    """
+    """One run of a :class:`ClippedMean`."""
 
     def __init__(
         self, mean: ClippedMean, source: RandomSource, owners: NDArray[Any] | None = None
@@ -282,10 +271,7 @@ class ClippedRounds(CountedRounds):
 
     @property
     def parts(self) -> NDArray[np.intp] | None:
-        """Part of each user; None if there is a single part.
-
-        It is drawn on first use, because a resumed run has its own parts.
-        """
+        """Part of each user, drawn on first use; None if there is a single part."""
         if self._parts is None and self.owners is not None and self.mean.bands > 1:
             self._parts = self._parted(self.owners)
         return self._parts
@@ -311,10 +297,8 @@ class ClippedRounds(CountedRounds):
         return noisy / self.mean.divisor
 
     def draw(self, blocks: int) -> Drawn | None:
-        """Draw the sample of the next round: the sorted indices of blocks, or None for all.
-
-        With several parts, one participates per round, and is sampled at b times the rate.
-        """
+        """Draw the sorted indices of the next round's blocks; None for all."""
+        # With several parts, one participates per round, and is sampled at b times the rate.
         parts, chosen = self.parts, self._chosen(blocks)
         self.draws += 1
         if parts is None or self.owners is None:
@@ -368,10 +352,7 @@ _ONE_SQUARED = 0.5
 
 
 def around_zero(problem: Problem, mean: ClippedMean) -> Candidate:
-    """Offer a mean of users with records: a noisy sum, divided by their noisy number.
-
-    ``mean`` is a clipped mean with population 1, so that it publishes sums.
-    """
+    """Offer a mean of users with records: noisy sum (population 1) ÷ noisy number."""
     # Assumes a mean of half the bound, and records of the whole stated population.
     weight = weights(problem.bound, problem.d).weight
     number_sd = 0.0 if problem.stated else mean.noise_sd / weight
@@ -386,7 +367,7 @@ def around_zero(problem: Problem, mean: ClippedMean) -> Candidate:
 
 
 def weights(bound: float, dimension: int) -> WeightedClip:
-    """Return the rule that clips users' vectors and adds a coordinate that counts users.
+    """Return the rule that clips vectors and adds a coordinate that counts users.
 
     Formal guarantee: a user adds a vector of norm at most ``norm``. Source: docs/theory, "The
     number beside the sum".

@@ -32,11 +32,7 @@ _SAMPLE_ROWS, _FEW_OF_ROWS = 64, 8
 def on_grid(vectors: FloatArray, step: float) -> IntArray:
     """Return vectors, (n, d), in integer steps rounded to nearest; 0 if not finite.
 
-    Formal guarantee: each row depends only on the same row. Coordinates saturate at 2^60
-    steps.
-
-    >>> on_grid(np.array([[0.3, -1.0], [np.nan, 1.0]]), 0.25).tolist()
-    [[1, -4], [0, 0]]
+    Formal guarantee: each row depends only on the same row.
     """
     finite = np.isfinite(vectors).all(axis=1, keepdims=True)
     with np.errstate(over="ignore"):
@@ -46,18 +42,10 @@ def on_grid(vectors: FloatArray, step: float) -> IntArray:
 
 
 def close(vectors: FloatArray, step: float, squared: Sequence[int]) -> IntArray:
-    """Count the vectors within each distance of each vector, itself included.
+    """Count vectors within each distance of each vector, (number of distances, n).
 
-    ``vectors`` are (n, d), and ``squared`` are squared distances in steps, integers of at most
-    2^51. The result is (number of distances, n).
-
-    Formal guarantee: every count is exact for the rounded vectors: it does not depend on the order
-    of rows, and depends on another row only through whether it is close. Requires O(n²d) time and
-    O(n) memory in addition to the vectors and a few tiles. Source: docs/theory, "Choosing by a
-    threshold".
-
-    >>> close(np.array([[0.0], [1.0], [3.0], [1e300]]), 0.5, [4, 16]).tolist()
-    [[2, 2, 1, 1], [2, 3, 2, 1]]
+    Formal guarantee: counts are exact for the rounded vectors, in any order of rows, and depend on
+    other rows only through whether they are close. ``squared`` are in steps, at most 2^51.
     """
     counts = np.zeros((len(squared), len(vectors)), dtype=np.int64)
     left = np.arange(len(vectors))

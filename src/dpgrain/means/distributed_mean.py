@@ -127,16 +127,12 @@ def require_sums(method: Method) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ClusterVectors:
-    """Users' vectors on a cluster: :class:`~dpgrain.means.mean_protocol.DistributedVectors`.
-
-    ``rules`` are rules to apply before summing. ``blocks`` is not the number of vectors, which
-    remains on the cluster: rounds without sampling need a number.
-    """
+    """Vectors on a cluster: :class:`~dpgrain.means.mean_protocol.DistributedVectors`."""
 
     cached: CachedBlocks
     width: int
-    rules: tuple[Rule, ...] = ()
-    blocks: int = 0
+    rules: tuple[Rule, ...] = ()  # applied before summing
+    blocks: int = 0  # rounds without sampling need a number; the true one remains there
 
     def count(self) -> int:
         """Return the number of users with records, which is private."""
@@ -173,14 +169,11 @@ def _apply_rules(vectors: FloatArray, rules: tuple[Rule, ...]) -> FloatArray:
 
 @dataclass(frozen=True)
 class UserVectors:
-    """Computation of users' vectors on a worker with all rows of these users.
-
-    If ``users``, the last column contains the user ids.
-    """
+    """Computation of users' vectors on a worker with all rows of these users."""
 
     dimension: int
     bound: float
-    users: bool
+    users: bool  # the last column contains the user ids
 
     def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Yield the vectors in the schema :data:`VECTORS`."""

@@ -28,28 +28,17 @@ _EXACT_BELOW = 2**53
 
 def exactly_noised(
     contributions: Contributions,
-    clip: float,
+    clip: float,  # bounds the l2 distance to the centre
     part: GaussianNoise,
     source: RandomSource,
     *,
     drawn: Drawn | None = None,
-    centre: FloatArray | None = None,
+    centre: FloatArray | None = None,  # (d,), public
 ) -> FloatArray:
-    """Add clipped blocks and Gaussian noise, without floating-point rounding in between.
+    """Add clipped blocks and Gaussian noise, without floating-point rounding between.
 
-    ``clip`` bounds the l2 distance of a block to the public ``centre``, (d,), by default 0, and
-    ``part`` is the event of the sum.
-
-    Formal guarantee: a Gaussian mechanism with the multiplier of the part, for any blocks in any order:
-    each block is truncated to a grid, on which its norm is at most the bound, and integers are
-    added.
-
-    >>> from dpgrain.accounting import Gaussian
-    >>> from dpgrain.means.mean_protocol import Vectors
-    >>> from dpgrain.noise import SeededSource
-    >>> user, part = Vectors([[3.0, 4.0]], dimension=2), Gaussian(1e-3)
-    >>> exactly_noised(user, 1.0, part, SeededSource(1)).round(1).tolist()
-    [0.6, 0.8]
+    Formal guarantee: a Gaussian mechanism with the multiplier of the part, for any blocks: they are
+    truncated to a grid, where their norm is at most the bound, and integers are added.
     """
     step = grid_step(clip, part.noise_multiplier)
     if isinstance(contributions, Distributed):
@@ -80,11 +69,7 @@ def added_in_steps(
 
 
 def grid_step(clip: float, noise_multiplier: float) -> float:
-    """Return the step of the grid for a clipping bound and a noise multiplier.
-
-    >>> grid_step(1.0, 2.0) == 2.0**-24
-    True
-    """
+    """Return the step of the grid for a clipping bound and a noise multiplier."""
     finest = min(_STEPS_PER_CLIP, _LARGEST_NOISE_STEPS / noise_multiplier)
     return 2.0 ** math.floor(math.log2(clip / finest))
 

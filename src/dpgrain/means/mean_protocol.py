@@ -68,11 +68,7 @@ class Distributed(Protocol):
     """Interface of contributions on many machines, which return integer sums."""
 
     def in_steps(self, clip: float, step: float, centre: FloatArray | None = None) -> IntArray:
-        """Add up the clipped vectors of all blocks, each truncated to a grid, (dimension,).
-
-        ``clip`` bounds the l2 distance of a block to the public ``centre``, (dimension,), by
-        default 0.
-        """
+        """Add vectors of all blocks, clipped around ``centre``, on a grid, (dimension,)."""
 
 
 @runtime_checkable
@@ -91,10 +87,7 @@ class DistributedVectors(Distributed, Protocol):
         """Apply a rule with public numbers to the vectors, which stay in their place."""
 
     def count_by_radius(self, centre: FloatArray, radii: FloatArray) -> IntArray:
-        """Count vectors by the first ascending radius that contains them, (radii + 1,).
-
-        The last count is for vectors outside all radii.
-        """
+        """Count vectors by the first ascending radius that contains them, (radii + 1,)."""
 
 
 class Rounds(Protocol):

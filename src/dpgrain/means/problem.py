@@ -251,10 +251,6 @@ METHODS = {
 
 
 def get_method(name: str) -> Method:
-    """Return the method with a name in :data:`METHODS`.
-
-    >>> [name for name in METHODS if get_method(name).make_without_n]
-    ['clip', 'recentred']
-    """
+    """Return the method with a name in :data:`METHODS`."""
     result: Method = lazy_import(METHODS[name]).METHOD
     return result

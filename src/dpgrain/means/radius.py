@@ -186,11 +186,7 @@ class Radius:
 
 
 def score(counts: IntArray, top: int) -> int:
-    """Add the ``top`` largest counts, clamped to ``top``; missing vectors count as 1.
-
-    >>> score(np.array([3, 3, 1, 2]), 2), score(np.array([2, 2]), 4)
-    (4, 6)
-    """
+    """Add the ``top`` largest counts, clamped to ``top``; missing vectors count as 1."""
     # A user without a vector counts as isolated, so that removing a vector has the same effect as
     # moving it far away.
     capped = np.minimum(np.concatenate([counts, np.ones(top, dtype=np.int64)]), top)
@@ -219,11 +215,7 @@ def _radii(smallest: float, largest: float) -> tuple[float, ...]:
 
 
 def min_gap(chance: float, one: float, two: float) -> int:
-    """Find the least gap g ≥ 1 with P(Z + ν ≥ g) ≤ ``chance``, for scales of Z and ν.
-
-    >>> min_gap(1e-6, 6.0, 6.0)
-    93
-    """
+    """Find the least gap g ≥ 1 with P(Z + ν ≥ g) ≤ ``chance``, for scales of Z and ν."""
     # Start from the gap of only the wider noise, then bisect.
     wide = max(one, two)
     low, step = max(0, math.floor(wide * math.log(0.25 / chance))), max(1, math.ceil(wide / 2))

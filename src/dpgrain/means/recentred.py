@@ -420,15 +420,9 @@ def _map_vectors(contributions: Contributions, rule: Rule) -> Contributions:
 
 
 def radius_scores(first: NDArray[np.int64], n_users: int, beyond: float) -> NDArray[np.int64]:
-    """Score radii, (radii,), in 1/1024 of a user.
+    """Score radii by numbers of users by first radius, (radii + 1,), in 1/1024 of a user.
 
-    ``first`` is (radii + 1,): the number of users by the first radius that contains them, and last
-    the number outside all radii. Removing a user raises each score by 0 to 1024.
-
-    >>> far = np.zeros(61, dtype=np.int64)
-    >>> far[30] = 1000
-    >>> [int(radius_scores(far, 1000, beyond).argmax()) for beyond in (0.5, 0.1, 0.01)]
-    [30, 35, 41]
+    Removing a user raises each score by 0 to 1024.
     """
     radii = len(first) - 1
     steps = np.arange(-_REACH_RADII, _REACH_RADII + 1)

@@ -67,10 +67,7 @@ def max_schedule(problem: Problem) -> Recentred:
 
 
 def candidate_without_n(problem: Problem, *, or_mean: bool = False) -> Candidate:
-    """Return the longest schedule, which is shortened after the number of users is released.
-
-    If ``or_mean``, one mean of clipped vectors may be published instead.
-    """
+    """Return the longest schedule, shortened after the number of users is released."""
     spent = max_schedule(problem)
     fact = Fact("iterations-or-mean" if or_mean else "iterations-at-most", (spent.rounds,))
     return Candidate(
@@ -84,11 +81,9 @@ def candidate_without_n(problem: Problem, *, or_mean: bool = False) -> Candidate
 
 
 def with_known_count(problem: Problem, spent: Recentred) -> Candidate:
-    """Plan the iterations for the released number of users within the charged budget.
-
-    The sums of the new mean have the same total of μ², in other parts; it has no more choices of
-    radii, each with the same noise.
-    """
+    """Plan the iterations for the released number of users within the charged budget."""
+    # The sums of the new mean have the same total of μ², in other parts; it has no more choices of
+    # radii, each with the same noise.
     try:
         parts = shares(problem)
     except ParameterError:
@@ -112,11 +107,8 @@ def weighted_schedule(problem: Problem) -> Recentred:
 
 
 def with_known_weight(problem: Problem, spent: Recentred) -> tuple[Recentred, bool]:
-    """Plan weighted iterations for the released sum of weights, which is the problem's n.
-
-    The iterations share their charged budget, and the last round has its own. The second result is
-    True if the sum of weights is large enough to estimate a centre.
-    """
+    """Plan weighted iterations for the released sum of weights; True if it suffices."""
+    # The iterations share their charged budget, and the last round has its own.
     try:
         first, recommended = shares(problem)[:-1], True
     except ParameterError:

@@ -20,15 +20,7 @@ from dpgrain.numerics.row_clipping import clipped, zero_nonfinite_rows
 def count_by_radius(
     contributions: Contributions, centre: FloatArray, radii: FloatArray
 ) -> IntArray:
-    """Count vectors by the first ascending radius around a centre that contains them.
-
-    The last count is for vectors outside all radii.
-
-    >>> from dpgrain.means.mean_protocol import Vectors
-    >>> vectors = Vectors([[3.0, 4.0], [1.0, 0.0]], dimension=2)
-    >>> count_by_radius(vectors, np.zeros(2), np.array([1.0, 2.0])).tolist()
-    [1, 0, 1]
-    """
+    """Count vectors by the first ascending radius that contains them, (radii + 1,)."""
     counts = np.zeros(len(radii) + 1, dtype=np.int64)
     for vectors in tiles(contributions):
         counts += np.bincount(
@@ -39,11 +31,7 @@ def count_by_radius(
 
 @dataclass(frozen=True)
 class WeightedClip:
-    """Rule that clips vectors, and appends a public weight as a coordinate.
-
-    >>> WeightedClip(1.0, 0.5)(np.array([[3.0], [0.5]])).tolist()
-    [[1.0, 0.5], [0.5, 0.5]]
-    """
+    """Rule that clips vectors, and appends a public weight as a coordinate."""
 
     bound: float
     weight: float
@@ -63,15 +51,8 @@ class WeightedClip:
 class ExcessVector:
     """Rule for the clipped-off part of a vector, with a public weight.
 
-    The centre has norm at most ``bound``.
-
-    Formal guarantee: a vector within the bound, minus its clipped difference to the centre, is on
-    the segment between the centre and the vector (or equals the centre), so its norm is at most the
-    bound.
-
-    >>> rule = ExcessVector(np.zeros(2), 2.0, 9.0, 0.5)
-    >>> rule(np.array([[3.0, 4.0], [1.0, 0.0]])).round(1).tolist()
-    [[1.8, 2.4, 0.5], [0.0, 0.0, 0.5]]
+    Formal guarantee: for a vector within the bound, the part is on the segment between centre and
+    vector (or is the centre), so its norm is at most the bound if the centre's is.
     """
 
     centre: FloatArray
@@ -91,11 +72,7 @@ class ExcessVector:
 
 @dataclass(frozen=True)
 class RecordShares:
-    """Rule from numbers of records, in the last coordinate, to shares of the largest number.
-
-    >>> RecordShares(200)(np.array([[3.0, 50.0], [0.5, 900.0]])).tolist()
-    [[3.0, 0.25], [0.5, 1.0]]
-    """
+    """Rule from record counts, the last coordinate, to shares of the largest number."""
 
     most: int
 
@@ -106,14 +83,10 @@ class RecordShares:
 
 @dataclass(frozen=True, eq=False)
 class WeightedDifference:
-    """Rule for differences from a centre times shares, next to weighted shares, clipped together.
+    """Rule for differences from a centre times shares, next to weighted shares.
 
     Formal guarantee: a vector x with share a becomes (a(x − centre), a·weight), clipped to the norm
     of ``clip``; a clipped vector has the same centre and less weight.
-
-    >>> rule = WeightedDifference(np.zeros(1), WeightedClip(3.0, 4.0))
-    >>> rule(np.array([[3.0, 0.5], [30.0, 0.1]])).round(6).tolist()
-    [[1.5, 2.0], [3.0, 0.4]]
     """
 
     centre: FloatArray
@@ -130,17 +103,10 @@ class WeightedDifference:
 
 @dataclass(frozen=True, eq=False)
 class WeightedExcess:
-    """Rule for the weight that :class:`WeightedDifference` clips off, times the vectors.
+    """Rule for the weight that :class:`WeightedDifference` clips off, times vectors.
 
-    The centre is in the ball with the radius ``bound.bound``.
-
-    Formal guarantee: for a vector x in this ball, with share a and the part f of its weight that
-    remains, the result is a((1 − f)x + f·centre), of norm at most a·bound.
-
-    >>> around = WeightedDifference(np.zeros(1), WeightedClip(3.0, 4.0))
-    >>> WeightedExcess(around, WeightedClip(30.0, 9.0))(np.array([[3.0, 1.0], [12.0, 1.0]])).round(3)
-    array([[0.   , 9.   ],
-           [7.257, 9.   ]])
+    Formal guarantee: for a vector x in the ball, with share a and the part f of its weight that
+    remains, the result is a((1 − f)x + f·centre), of norm at most a·bound, with ‖centre‖ ≤ bound.
     """
 
     around: WeightedDifference
@@ -159,15 +125,7 @@ class WeightedExcess:
 def share_by_radius(
     contributions: Contributions, centre: FloatArray, radii: FloatArray, parts: int
 ) -> IntArray:
-    """Add shares, in 1/``parts`` rounded down, by the first radius that contains share·distance.
-
-    The last sum is for vectors outside all radii.
-
-    >>> from dpgrain.means.mean_protocol import Vectors
-    >>> vectors = Vectors([[4.0, 0.25], [9.0, 1.0]], dimension=2)
-    >>> share_by_radius(vectors, np.zeros(1), np.array([1.0, 2.0]), 8).tolist()
-    [2, 0, 8]
-    """
+    """Add shares, in 1/``parts``, by the first radius ≥ share·distance, (radii + 1,)."""
     sums = np.zeros(len(radii) + 1, dtype=np.int64)
     for vectors in tiles(contributions):
         shares = vectors[:, -1]

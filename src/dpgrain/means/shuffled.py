@@ -216,17 +216,7 @@ class Shuffled:
 
 
 class ShuffledRounds(CountedRounds):
-    """One run of a :class:`Shuffled` mean, with all participants in one process.
-
-    >>> import numpy as np
-    >>> from dpgrain.means import Vectors
-    >>> from dpgrain.noise import SeededSource
-    >>> mean = Shuffled.calibrate(epsilon=2.0, delta=1e-6, n_users=600, rounds=2, dimension=1)
-    >>> run = mean.start(SeededSource(1), np.arange(600))
-    >>> users = Vectors([[0.2]] * 300 + [[0.8]] * 300, dimension=1)
-    >>> [run.estimate(users).round(1).tolist() for _ in range(2)]
-    [[0.2], [0.8]]
-    """
+    """One run of a :class:`Shuffled` mean, with all participants in one process."""
 
     def __init__(self, mean: Shuffled, source: RandomSource, roster: BlockOwners | None) -> None:
         super().__init__(mean)

@@ -22,19 +22,12 @@ _CLEAR_SDS = 2.0
 
 @dataclass(frozen=True)
 class UserCount:
-    """Number of users with records, estimated from a noisy count.
-
-    ``sd`` is 0 for an exact number. No error depends on ``stated``, the stated number of users or
-    None. With weights, the number is their sum, which is ``least`` or more.
-
-    >>> [UserCount(noisy, 25.0, stated=1000).divisor for noisy in (700.0, 960.0, 1040.0, 1300.0)]
-    [700, 1000, 1000, 1300]
-    """
+    """Number of users with records, or the sum of their weights, from a noisy count."""
 
     noisy: float
-    sd: float
-    stated: int | None = None
-    least: float = 1.0
+    sd: float  # 0 for an exact number
+    stated: int | None = None  # no error depends on it
+    least: float = 1.0  # lower bound on a sum of weights
 
     @property
     def divisor(self) -> int:
@@ -56,9 +49,7 @@ class UserCount:
         return max(self.noisy - within, self.least), max(self.noisy + within, self.least)
 
     def clipped_norm(self, rest: FloatArray, centre: FloatArray, sd: float) -> float:
-        """Return an upper bound on the norm of the clipped-off part of a sum.
-
-        ``rest`` is the noisy sum, (d,), of the removed vectors and of the public centre per user.
+        """Bound the norm of the clipped-off part of a sum by the noisy sum ``rest``, (d,).
 
         Formal guarantee: if the true number of users is in :attr:`range`, the bound fails with
         probability at most 0.833%. Source: docs/theory, "The error of a mean of users".
@@ -70,25 +61,16 @@ class UserCount:
 
     def error(
         self,
-        moved: float,
-        noise: float,
+        moved: float,  # l2 distance of the mean from the centre of sums
+        noise: float,  # sd of a coordinate of the noisy sum
         dimension: int,
-        clipped_norm: float = 0.0,
-        divisor: float | None = None,
+        clipped_norm: float = 0.0,  # bound on the norm of the removed sum
+        divisor: float | None = None,  # of the sum; by default :attr:`divisor`
     ) -> float:
         """Return the largest error of a mean, with probability :data:`CONFIDENCE`.
 
-        ``moved`` is the l2 distance of the published mean from the centre of sums, ``noise`` the sd
-        of each coordinate of the noisy sum, and ``clipped_norm`` a bound on the norm of the removed
-        sum. ``divisor`` is the divisor of the sum if it is another one.
-
-        Formal guarantee: for any data and any stated number of users. With n users, noise Z of the
-        sum, and removed sum R, the error of the mean is (1 − m/n)·moved + (Z − R)/n, where m is the
-        divisor. ‖Z‖ exceeds its median, at most √(d − ½) sds, by no more than a normal number does.
-        Source: docs/theory, "The error of a mean of users".
-
-        >>> round(UserCount(1000.0, 0.0).error(5.0, 4.0, dimension=1), 4)
-        0.0107
+        Formal guarantee: for any data and any stated number of users. Source: docs/theory, "The
+        error of a mean of users".
         """
         least, most = self.range
         by = self.divisor if divisor is None else divisor

@@ -298,10 +298,8 @@ class UserMeanQuery(Query[MeanOfUsers]):
 
     @cached_property
     def roster(self) -> Population:
-        """Release of the number of users with records, if the method releases it first.
-
-        A stated population does not reveal how many of its users have records.
-        """
+        """Release of the number of users with records, if the method releases it first."""
+        # A stated population does not reveal how many of its users have records.
         return Population.create(None, self.promise)
 
     @cached_property
@@ -352,7 +350,6 @@ class UserMeanQuery(Query[MeanOfUsers]):
                 Fact("record-bound", (self.bound,)),
                 *candidate.facts,
             ),
-            private=True,
             users=self.records.labels,
             elements=None,
             rows=self.records.origin,
@@ -412,7 +409,7 @@ class UserMeanQuery(Query[MeanOfUsers]):
             candidate.run(shares, source, number), self.bound, charge.guarantee, candidate
         )
         if not mean.resolved:
-            warn_unreliable_result([words.NOT_RESOLVED])
+            warn_unreliable_result([("unclear-weights",)])
         return replace(mean, names=self.records.names, max_records=most)
 
 

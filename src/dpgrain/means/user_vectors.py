@@ -25,16 +25,7 @@ from dpgrain.units import User
 
 
 def by_user(records: FloatArray, users: Any) -> ArrangedRows:
-    """Group records, (m, d), by user, and sort each user's records by value.
-
-    A user's contribution then does not depend on the order of the rows.
-
-    >>> listed = np.array([[2.0], [1.0], [2.0]])
-    >>> both = (listed, np.sort(listed, axis=0))
-    >>> orders = [X[by_user(X, ["ann"] * 3).indices].tolist() for X in both]
-    >>> orders[0] == orders[1]
-    True
-    """
+    """Group records, (m, d), by user, and sort them by value: row order has no effect."""
     return _in_order(arrange(len(records), users, None, User()), records)
 
 
@@ -75,10 +66,7 @@ class Records(ABC):
     def user_vectors(
         self, charge: Charge, bound: float, *, sizes: bool = False
     ) -> AbstractContextManager[tuple[Vectors, Callable[[], int]]]:
-        """Provide users' vectors and a function that counts them while they are used.
-
-        With ``sizes``, a last coordinate is the number of the user's records.
-        """
+        """Provide users' vectors, and a function that counts them, while they are used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,10 +79,7 @@ class LocalRecords(Records):
 
     @staticmethod
     def from_arrays(X: Any, labels: Any, dimension: int | None = None) -> LocalRecords:
-        """Return records with their users; checks only shapes.
-
-        ``X`` is (m, d) or (m,), and ``labels`` are (m,), or None for one user per record.
-        """
+        """Return records, (m, d) or (m,), with their users; checks only shapes."""
         if dimension is not None:
             dimension = _validate.integer(minimum=1, dimension=dimension)
         elif isinstance(X, list | tuple):
@@ -159,13 +144,7 @@ def check_dimension(stated: int | None, actual: int) -> None:
 
 
 def user_means(records: FloatArray, codes: NDArray[Any], users: int, bound: float) -> FloatArray:
-    """Return the mean of each user's records clipped to a bound, (users, d).
-
-    ``records`` are (m, d), and ``codes`` are users from 0, (m,).
-
-    >>> user_means(np.array([[3.0], [1.0], [9.0]]), np.array([1, 1, 0]), 2, 4.0).tolist()
-    [[4.0], [2.0]]
-    """
+    """Return the mean of each user's records clipped to a bound, (users, d)."""
     order = np.argsort(codes, kind="stable")
     starts = np.searchsorted(codes[order], np.arange(users))
     sizes = np.bincount(codes, minlength=users)

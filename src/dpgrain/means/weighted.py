@@ -60,11 +60,7 @@ def clip_candidate(problem: Problem) -> Candidate:
 
 
 def recentred_candidate(problem: Problem, *, or_clip: bool = False) -> Candidate:
-    """Offer a weighted mean around a released centre, after the release of the sum of weights.
-
-    If ``or_clip``, vectors are clipped to the bound around 0 if the sum of weights is too small to
-    estimate a centre.
-    """
+    """Offer a weighted mean around a released centre and sum of weights."""
     problem = replace(problem, number=compose_events(problem.number, problem.limit))
     spent = recentring_budget.weighted_schedule(problem)
     last = spent.rounds - 1

@@ -31,24 +31,19 @@ Integrals = tuple[FloatArray, FloatArray, FloatArray]
 
 @dataclass(frozen=True)
 class AdditiveNoise:
-    """Symmetric noise distribution; quantiles and densities in standard deviations.
-
-    ``sd`` is the standard deviation at scale 1, and ``norm`` the norm of the sensitivity that the
-    scale is fitted to. ``pure`` distributions give δ = 0. ``draw`` samples in floating point, for
-    simulation only. ``tail`` is for the sum of several draws, and ``partial`` integrates f, vf and
-    v²f over v < u.
-    """
+    """Symmetric noise distribution; quantiles and densities in standard deviations."""
 
     name: str
-    norm: Literal["l1", "l2"]
-    pure: bool
-    sd: float
+    norm: Literal["l1", "l2"]  # of the sensitivity that the scale is fitted to
+    pure: bool  # gives δ = 0
+    sd: float  # at scale 1
     add_noise: Callable[..., NDArray[Any]]
+    # In floating point, for simulation only.
     draw: Callable[[np.random.Generator, tuple[int, ...]], FloatArray]
     quantile: Callable[[float], float]
-    tail: Callable[[FloatArray, int], FloatArray]
+    tail: Callable[[FloatArray, int], FloatArray]  # of the sum of several draws
     density: Callable[[FloatArray], FloatArray]
-    partial: Callable[[FloatArray], Integrals]
+    partial: Callable[[FloatArray], Integrals]  # integrals of f, vf and v²f over v < u
 
 
 def noise_by_name(noise: str) -> AdditiveNoise:

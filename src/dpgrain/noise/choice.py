@@ -29,14 +29,11 @@ _BATCH_WEIGHTS = 1 << 20
 
 
 def choose_scores(sizes: IntArray, rate: float, *, source: RandomSource | None = None) -> IntArray:
-    """Draw a score per row exactly, with probability ∝ sizes[row, score]·e^{−rate·score}.
+    """Draw a score per row exactly, with P ∝ sizes[row, score]·e^{−rate·score}.
 
-    ``sizes`` has shape (rows, scores) and contains the numbers of outcomes with scores 0, 1, 2, …;
-    they are integers, and the sum of each row is in [1, 2^52].
-
-    Formal guarantee: the distribution is exact (total-variation distance 0), provided that NumPy's
-    exp is within 2^-48 of its value. With a uniform choice among the outcomes of the score it is
-    the exponential mechanism. Source: docs/theory, "A range for each coordinate".
+    Formal guarantee: the distribution is exact if NumPy's exp is within 2^-48 of its value; with a
+    uniform choice among the outcomes of a score, it is the exponential mechanism. Source:
+    docs/theory, "A range for each coordinate".
     """
     sizes = np.asarray(sizes)
     if sizes.ndim != 2 or sizes.dtype.kind not in "iu":

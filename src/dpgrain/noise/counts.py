@@ -323,10 +323,8 @@ def _from_anchor(law: CountDistribution, k: int) -> int:
 
 @lru_cache(maxsize=8)
 def _anchors(law: CountDistribution) -> tuple[int, list[int], list[int]]:
-    """Return a table's first count, and P(X ≤ k) and P(k) at the start of each block.
-
-    The probabilities are integer multiples of 2^-_ANCHOR_BITS.
-    """
+    """Return a table's first count, and P(X ≤ k) and P(k) at the start of each block."""
+    # The probabilities are integer multiples of 2^-_ANCHOR_BITS.
     first, table = _table(law)
     total = _directly(law, first, _ANCHOR_BITS)
     mp = arithmetic(_ANCHOR_BITS + 64)

@@ -30,11 +30,7 @@ def draws_itself(device: Any) -> bool:
 
 
 class NormalStream:
-    """Standard normal numbers on a device: a function of key, stream and position.
-
-    ``key`` has 4 words of 64 bits. ``numbers`` is the total that will be taken, so that small
-    tensors share the computation.
-    """
+    """Standard normal numbers on a device: a function of key, stream and position."""
 
     def __init__(self, key: Sequence[int], stream: int, device: Any, numbers: int) -> None:
         self._key = [half for word in key for half in (word & 0xFFFFFFFF, word >> 32)]
@@ -82,11 +78,11 @@ def chacha(key: Sequence[int], blocks: Any, stream: int = 0, *, rounds: int = _R
 
 
 def normals(words: Any) -> Any:
-    """Return (2, …) standard normal numbers from (…, 5, n) words, by Box and Muller's transform.
+    """Return (2, …) standard normals from (…, 5, n) words, by the Box-Muller transform.
 
-    Formal guarantee: for uniform words, the exact transform of a uniform number rounded to a
-    multiple of 2^-96, and of an angle rounded to 2^-64 of the circle, up to double precision; no
-    number exceeds 11.6. Source: docs/theory, "Noise on a device".
+    Formal guarantee: for uniform words, the exact transform of a uniform number rounded to 2^-96
+    and an angle rounded to 2^-64 of the circle, in double precision, so no number exceeds 11.6.
+    Source: docs/theory, "Noise on a device".
     """
     top, middle, low, of_angle, rest = words.unbind(-2)
     tail = (_unsigned(low) + 0.5).div_(_WORD).add_(_unsigned(middle)).div_(_WORD)

@@ -154,14 +154,10 @@ class _DiscreteLaplace:
 def rounded_gaussian(
     scale: ArrayLike, size: int | None = None, *, source: RandomSource | None = None
 ) -> IntArray:
-    """Draw rounded normal numbers with sd ``scale`` in grid steps, exactly.
-
-    Scales are in [2^-30, 2^40], one number or one per sample.
+    """Draw rounded normal numbers exactly, with sd ``scale`` in [2^-30, 2^40] steps.
 
     Formal guarantee: f + round(Z) = round(f + Z) for an integer vector f, so releasing it is
-    post-processing of the continuous Gaussian mechanism, and its exact curve applies in any
-    dimension. The distribution is exact (total-variation distance 0): see
-    :mod:`dpgrain.noise.distributions`.
+    post-processing of the Gaussian mechanism, with its exact curve in any dimension.
     """
     return sample(_RoundedGaussian(), _scales(scale, size), resolve_source(source))
 

@@ -26,12 +26,11 @@ _LARGEST_SCORE = 2**52
 
 
 def permute_and_flip(scores: IntArray, scale: float, *, source: RandomSource | None = None) -> int:
-    """Draw the index of the largest of (n,) integer scores + exponential noise, exactly.
+    """Draw the index of the largest of (n,) integer scores + exponential noise.
 
-    Formal guarantee: the choice is Δ/scale-DP if one unit changes each score by at most Δ and all
-    of them in the same direction, else 2Δ/scale-DP. The distribution is exact. Source: McKenna &
-    Sheldon 2020, Algorithm 1; Ding et al. 2021 for the noise; docs/theory, "Choosing among
-    hypotheses".
+    Formal guarantee: Δ/scale-DP if one unit changes each score by at most Δ and all in the same
+    direction, else 2Δ/scale-DP. Source: McKenna & Sheldon 2020, Algorithm 1; docs/theory,
+    "Choosing among hypotheses".
     """
     return int(permutes_and_flips(scores, scale, 1, source=source)[0])
 

@@ -35,9 +35,8 @@ def gumbel_order(
 ) -> IntArray:
     """Draw the ordered indices of the ``count`` largest (n,) scores + Gumbel noise.
 
-    Formal guarantee: the distribution is exactly that of ``count`` successive choices without
-    replacement, each of index j with probability ∝ exp(scoreⱼ/scale). Source: Durfee & Rogers 2019,
-    Lemma 4.2; docs/theory, "Choosing the best items".
+    Formal guarantee: exactly ``count`` choices without replacement, index j with P ∝ exp(scoreⱼ/scale).
+    Source: Durfee & Rogers 2019, Lemma 4.2; docs/theory, "Choosing the best items".
     """
     order: IntArray = gumbel_orders(scores, scale, count, 1, source=source)[0]
     return order

@@ -28,9 +28,7 @@ _LARGEST = 2.0**62
 
 
 def with_gaussian(sums: NDArray[Any], scale: ArrayLike, *, source: RandomSource) -> NDArray[Any]:
-    """Add rounded normal noise to sums of int64 or of Python integers.
-
-    Sums in int64 are added modulo 2^64.
+    """Add rounded normal noise to sums of int64, modulo 2^64, or of Python integers.
 
     Formal guarantee: see :func:`dpgrain.noise.distributions.rounded_gaussian`.
     """
@@ -60,11 +58,8 @@ def add_gaussian_noise(
 ) -> FloatArray:
     """Release a floating-point sum of shape (d,) with Gaussian noise on a grid.
 
-    Non-finite sums are treated as 0, and ``noise_multiplier`` is the noise sd ÷ l2 sensitivity.
-
-    Formal guarantee: a Gaussian mechanism with the given multiplier, for a sum with at most the
-    given sensitivity. Rounding to the grid adds at most √d steps to it, and the noise is increased
-    accordingly.
+    Formal guarantee: a Gaussian mechanism with the multiplier (sd ÷ l2 sensitivity): the noise is
+    increased for the √d steps that rounding adds at most. Non-finite sums are treated as 0.
     """
     step = 2.0 ** math.floor(math.log2(noise_multiplier * sensitivity / _STEPS_PER_SD))
     finite = np.nan_to_num(total, nan=0.0, posinf=0.0, neginf=0.0)

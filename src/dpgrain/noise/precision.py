@@ -45,10 +45,8 @@ def arithmetic(bits: int) -> Any:
 
 @cache
 def _prepared_constants(bits: int) -> None:
-    """Compute ln 2 and π once to the given number of bits.
-
-    mpmath stores a constant and its number of bits in two steps, and a thread that reads between
-    them gets a wrong pair. A constant stored with more bits than any request is only read.
-    """
+    """Compute ln 2 and π once to the given number of bits."""
+    # mpmath stores a constant and its number of bits in two steps, and a thread that reads between
+    # them gets a wrong pair. A constant stored with more bits than any request is only read.
     mpmath.libmp.ln2_fixed(bits)
     mpmath.libmp.pi_fixed(bits)

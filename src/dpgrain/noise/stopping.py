@@ -15,9 +15,8 @@ _GUARD_BITS = 96
 
 
 def negative_binomial(eta: float, gamma: float, *, source: RandomSource | None = None) -> int:
-    """Draw from P(k) ∝ (1−γ)^k·η(η+1)…(η+k−1)/k! on 1, 2, …, exactly; at η = 0 ∝ (1−γ)^k/k.
+    """Draw from P(k) ∝ (1−γ)^k·η(η+1)…(η+k−1)/k!, k ≥ 1; at η = 0 ∝ (1−γ)^k/k.
 
-    The distribution is exact for the given floating-point numbers: total-variation distance 0.
     Source: Papernot & Steinke 2022, Definition 1.
     """
     gamma = _validate.fraction(gamma=gamma)
@@ -27,20 +26,7 @@ def negative_binomial(eta: float, gamma: float, *, source: RandomSource | None =
 
 
 def poisson(mean: float, *, source: RandomSource | None = None) -> int:
-    """Draw one number from the Poisson distribution, exactly.
-
-    Args:
-        mean: the mean of the distribution, above 0.
-        source: random bits; by default the operating system's.
-
-    Raises:
-        ParameterError: if the mean is out of range.
-
-    The distribution is exact: total-variation distance 0.
-
-    >>> poisson(3.0) >= 0
-    True
-    """
+    """Draw one number from the Poisson distribution, exactly."""
     mean = _validate.positive(mean=mean)
     return _inverted(lambda mp: _poisson(mean, mp), 0, resolve_source(source))
 

@@ -68,11 +68,7 @@ def _shortened(vectors: FloatArray, clip: float) -> FloatArray:
 
 
 def zero_nonfinite_rows(vectors: FloatArray) -> FloatArray:
-    """Replace non-finite rows by 0; return the same array if all rows are finite.
-
-    >>> zero_nonfinite_rows(np.array([[1.0, 2.0], [np.nan, 1.0]])).tolist()
-    [[1.0, 2.0], [0.0, 0.0]]
-    """
+    """Replace non-finite rows by 0; return the same array if all rows are finite."""
     with np.errstate(all="ignore"):
         if np.isfinite(vectors.sum()):
             # A finite sum has finite terms.

@@ -24,34 +24,20 @@ _TRIALS, _OFFSETS = 32, 8
 
 
 def squares(rows: Array, kind: Any = None) -> Array:
-    """Return (m,) the squared norm of each row.
-
-    >>> squares(np.array([[3.0, 4.0], [0.0, 1.0]])).tolist()
-    [25.0, 1.0]
-    """
+    """Return (m,) the squared norm of each row."""
     return _added("ij,ij->i", rows, rows, kind)
 
 
 def products(rows: Array, weights: Array) -> Array:
-    """Return (m, C) the products of rows with weights, each summed separately.
-
-    >>> products(np.array([[3.0, 4.0]]), np.eye(2)).tolist()
-    [[3.0, 4.0]]
-    """
+    """Return (m, C) the products of rows with weights, each summed separately."""
     return _added("ij,kj->ik", rows, weights)
 
 
 def grouped_products(rows: Array, weights: Array) -> Array:
-    """Return the same products with other rounding, in a fraction of the time.
-
-    Groups of rows, of a size that depends only on the row length, are multiplied separately, and
-    the last one is padded with zeros, so that each BLAS call has the same shape. A test on
-    synthetic rows shows once whether the index of a row in its group affects its rounding; if so,
-    outputs are computed separately, or by :func:`products`. Requires one BLAS thread.
-
-    >>> grouped_products(np.array([[3.0, 4.0]]), np.eye(2)).tolist()
-    [[3.0, 4.0]]
-    """
+    """Return the same products with other rounding, in a fraction of the time."""
+    # Each BLAS call has the same shape: groups whose size depends only on the row length, padded
+    # with zeros. If a synthetic test shows rounding by index, rows are separate. Requires one BLAS
+    # thread.
     (m, p), outputs = rows.shape, len(weights)
     size = rows_per_group(p)
     if not size or not _rounds_equally(size, p, outputs, rows.dtype.str):
@@ -73,11 +59,7 @@ def grouped_products(rows: Array, weights: Array) -> Array:
 
 
 def rows_per_group(columns: int) -> int:
-    """Return the number of rows of one multiplication; 0 without columns.
-
-    >>> [rows_per_group(columns) for columns in (0, 2, 100, 5000)]
-    [0, 256, 64, 32]
-    """
+    """Return the number of rows of one multiplication; 0 without columns."""
     if not columns:
         return 0
     fitting = 1 << max(_GROUP_NUMBERS // columns, 1).bit_length() - 1

@@ -16,19 +16,15 @@ _LATE_MORE = Weighted(3.0)
 
 @dataclass(frozen=True)
 class Bets:
-    """State of a run of :class:`CoinBetting`; all arrays have shape (p,).
-
-    ``largest``, ``sum`` and ``absolute`` are the largest absolute gradient, the sum of gradients
-    and the sum of absolute gradients so far; ``reward`` are the winnings so far.
-    """
+    """State of a run of :class:`CoinBetting`; all arrays have shape (p,)."""
 
     theta: FloatArray
     average: FloatArray
     done: int
-    largest: FloatArray
-    sum: FloatArray
-    absolute: FloatArray
-    reward: FloatArray
+    largest: FloatArray  # absolute gradient
+    sum: FloatArray  # of gradients
+    absolute: FloatArray  # sum of absolute gradients
+    reward: FloatArray  # winnings so far
     start: FloatArray
 
 

@@ -20,15 +20,12 @@ _LATE_MORE = Weighted(3.0)
 
 @dataclass(frozen=True)
 class Steps:
-    """State of a run of steps; arrays have shape (p,).
-
-    ``average`` is the average of the iterates after each step so far. ``squares`` is the sum of
-    squared gradients, for adaptive steps only.
-    """
+    """State of a run of steps; arrays have shape (p,)."""
 
     theta: FloatArray
-    average: FloatArray
+    average: FloatArray  # of the iterates after each step so far
     done: int = 0
+    # Sum of squared gradients, for adaptive steps only.
     squares: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def moved(self, theta: FloatArray, average: Average, **changed: Any) -> Steps:

@@ -22,21 +22,16 @@ _CAUTION = 3.0
 
 @dataclass(frozen=True)
 class Axes:
-    """State of a run of :class:`FullMatrixAdagrad`; vectors have shape (p,).
-
-    ``axes`` are the principal axes of all gradients so far, (r, p) with orthonormal rows;
-    ``lengths`` (r,) are the norms of all gradients along each axis; ``won`` is the sum of gradient
-    ⊗ (start − iterate) in these axes, (r, r).
-    """
+    """State of a run of :class:`FullMatrixAdagrad`; vectors have shape (p,)."""
 
     theta: FloatArray
     average: FloatArray
     done: int
     start: FloatArray
-    axes: FloatArray
-    lengths: FloatArray
+    axes: FloatArray  # (r, p) orthonormal principal axes of all gradients so far
+    lengths: FloatArray  # (r,) norms of all gradients along each axis
     sum: FloatArray
-    won: FloatArray
+    won: FloatArray  # (r, r) sum of gradient ⊗ (start − iterate) in these axes
 
     def turned(self, gradient: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the axes, lengths and winnings with one more gradient.

@@ -167,10 +167,10 @@ class Logistic(MarginLoss):
 
 
 @dataclass(frozen=True)
-class Poisson(MarginLoss):
+class PoissonLoss(MarginLoss):
     """The Poisson loss e^z − y·z, for counts y ≥ 0; z saturates at 30.
 
-    >>> Poisson().slope(np.array([0.0]), np.array([3.0])).tolist()
+    >>> PoissonLoss().slope(np.array([0.0]), np.array([3.0])).tolist()
     [-2.0]
     """
 

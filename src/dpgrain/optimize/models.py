@@ -12,9 +12,8 @@ proximal point methods*, SIAM J. Optim. 2019.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -92,7 +91,7 @@ class Truncated:
 
     Args:
         lower: a lower bound on the loss of every record; 0 is valid for all losses here except
-            ``Poisson``.
+            ``PoissonLoss``.
 
     Raises:
         ParameterError: if the lower bound is not finite.
@@ -212,10 +211,8 @@ def _split(
     size: float,
     domain: Domain,
 ) -> FloatArray:
-    """Return (p,) the end of the proximal step of a block, by splitting.
-
-    It minimises mean loss(r) + ‖v − θ‖²/(2·size) + [w in the domain] over r = X·v, w = v.
-    """
+    """Return (p,) the end of the proximal step of a block, by splitting."""
+    # It minimises mean loss(r) + ‖v − θ‖²/(2·size) + [w in the domain] over r = X·v, w = v.
     rows, outputs = len(X), loss.outputs
     _, scales, across = np.linalg.svd(X, full_matrices=False)
     # This must be a NumPy scalar, because Python numbers raise if a power overflows.
@@ -269,30 +266,3 @@ def _split(
 def _balance(off: float, change: float) -> float:
     """Return the factor of a penalty that balances the two residuals."""
     return float(np.sqrt(np.clip((off + 1e-300) / (change + 1e-300), 1e-2, 1e2)))
-
-
-def update(
-    model: Model,
-    loss: LossFunction,
-    theta: FloatArray,
-    X: Array,
-    y: Array,
-    size: float,
-    domain: Domain = EVERYWHERE,
-) -> FloatArray:
-    """Return (p,) the direction (θ⁺ − θ)/size of a model's step, or 0 if not finite.
-
-    ``theta`` is (p,), ``X`` (m, d) and ``y`` (m,). The norm is at most the norm of the gradient at
-    θ, because all models have the loss's slope there.
-    """
-    with np.errstate(all="ignore"):
-        direction = (model.step(loss, theta, X, y, size, domain) - theta) / size
-    return direction if np.isfinite(direction).all() else np.zeros_like(direction)
-
-
-def contribution(
-    model: Model, loss: LossFunction, size: float, domain: Domain = EVERYWHERE
-) -> Callable[[FloatArray, Any, Any], FloatArray]:
-    """Return the step of a model as a function of (θ, X, y) of one block."""
-    size = _validate.positive(size=size)
-    return lambda theta, X, y: model.step(loss, theta, X, y, size, domain)

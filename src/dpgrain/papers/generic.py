@@ -199,11 +199,9 @@ class ReleaseQuery(Query[MeanRelease]):
 
     @property
     def event(self) -> Gaussian | Laplace:
-        """The noise of the sum, relative to the largest change by one element.
-
-        Elements of one person may add up. A replacement counts as two removals if only those are
-        bounded.
-        """
+        """The noise of the sum, relative to the largest change by one element."""
+        # Elements of one person may add up. A replacement counts as two removals if only those are
+        # bounded.
         promise, relation = self.promise, self.promise.relation
         norm: Norm = "l1" if self.noise == "laplace" else "l2"
         coordinates: Literal["signed", "stated"] = "signed" if relation == "zero_out" else "stated"

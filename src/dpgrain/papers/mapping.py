@@ -49,15 +49,11 @@ def gradient_mapping(
 
 @dataclass(frozen=True)
 class Mapped:
-    """State of a search for a stationary point.
-
-    ``iterate`` (p,) is the chosen iterate, or the last one before it; ``norm`` is the l2 norm of the
-    last gradient mapping, which is as noisy as the gradient.
-    """
+    """State of a search for a stationary point."""
 
     theta: FloatArray
-    iterate: FloatArray
-    norm: float = np.inf
+    iterate: FloatArray  # (p,) the chosen iterate, or the last one before it
+    norm: float = np.inf  # l2 norm of the last gradient mapping, as noisy as the gradient
     done: int = 0
 
 

@@ -288,10 +288,8 @@ def integer_weights(counts: IntArray, users: int, core: int) -> IntArray:
 
 
 def weighted_sum(steps: IntArray, weights: IntArray) -> list[int]:
-    """Return Σ w·x exactly, for vectors within 2^18 steps of each other.
-
-    Vectors with positive weight are that close, because any two of them share a close one.
-    """
+    """Return Σ w·x exactly, for vectors within 2^18 steps of each other."""
+    # Vectors with positive weight are that close, because any two of them share a close one.
     # 2^18 steps, 10^6 users and weights below 10^6 stay below 2^63.
     first = steps[0]
     rest = weights @ (steps - first)
@@ -373,11 +371,9 @@ _mu = functools.lru_cache(maxsize=4096)(gaussian_mu)
 
 
 def _around(centre: _Point, width: float) -> Iterator[_Point]:
-    """Yield points of the open unit cube around one of them.
-
-    A point contains the share of ε for the test, the share of that for the threshold, and the share
-    of δ for the tail.
-    """
+    """Yield points of the open unit cube around one of them."""
+    # A point contains the share of ε for the test, the share of that for the threshold, and the
+    # share of δ for the tail.
     steps = [sorted({min(max(x + width * s, 0.01), 0.99) for s in _CUTS}) for x in centre]
     yield from itertools.product(*steps)
 

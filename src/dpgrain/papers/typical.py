@@ -120,7 +120,6 @@ class TypicalQuery(Query[TypicalRecords]):
             self.promise,
             event,
             (*enrolled, Fact("most-records", (self.largest,))),
-            private=True,
             users=self.whose.users,
             elements=None,
         )

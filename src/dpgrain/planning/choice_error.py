@@ -15,6 +15,7 @@ from dpgrain.papers.floors import (
 )
 from dpgrain.planning.plan_tables import FLOOR, ErrorPlan, PlanRow, planned_promise, promise_text
 from dpgrain.units import Relation, User
+from dpgrain.words.notes import Note
 
 _FINITE = "user-level learning paper, Thm. 8"
 
@@ -99,16 +100,11 @@ def plan_select(
         f"Choice among {hypotheses:,} hypotheses by {n:,} users with {records:,} "
         f"record{'s' if records > 1 else ''} each, {promise_text(promise)}"
     )
-    notes = [
-        "The errors assume independent, identically distributed records; the guarantee does not.",
-    ]
+    notes: list[Note] = [("identical-records",)]
     if records > 1:
-        notes.append(
-            f"A factor of √{records} in the noise's order needs users with similar mean losses; the "
-            "choice above does not use this."
-        )
+        notes.append(("similar-users", records))
     if delta > 0:
-        notes.append("The order is for δ = 0.")
+        notes.append(("pure-order",))
     return ErrorPlan(title, epsilon, delta, event, tuple(rows), tuple(notes))
 
 

@@ -8,7 +8,7 @@ compares schedules before the first day.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, Literal, TypeAlias
@@ -21,6 +21,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.planning.plan_tables import PlanTable, Section, planned_promise, three_digits
 from dpgrain.publishing import Promise
 from dpgrain.units import User
+from dpgrain.words.notes import Note, note_text, note_texts
 
 #: How people are counted: once per release, or once for each period with a visit.
 Counting: TypeAlias = Literal["people", "visits"]
@@ -82,7 +83,8 @@ class RecurrentPlan(PlanTable):
         periods: the number of periods.
         within: the number of consecutive periods of the sliding promise; None without one.
         schedules: the schedules, ordered by promise.
-        notes: sentences on the assumptions of the numbers.
+        savings: the returns from which windows need less noise, each a kind and its numbers.
+        assumptions: the assumptions of the numbers, in the same form.
 
     >>> plan = plan_recurrent(1.0, 1e-6, periods=28, returns=5, every=[7])
     >>> plan.columns[1:]
@@ -103,23 +105,21 @@ class RecurrentPlan(PlanTable):
     periods: int
     within: int | None
     schedules: tuple[ReleaseSchedule, ...]
-    notes: tuple[str, ...] = ()
+    savings: tuple[Note, ...] = ()
+    assumptions: tuple[Note, ...] = ()
 
     columns = ("", "releases", "noise sd", "of total", "ε, period", "ε, person")
 
-    def _heading(self, promised: Promised) -> str:
-        match promised:
-            case "period":
-                return "Promised for one period of a person:"
-            case "within":
-                return f"Promised for any {self.within:,} periods in a row of a person:"
-            case "person":
-                return f"Promised for a person who comes in at most {self.returns:,} periods:"
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on savings and on the assumptions of the numbers."""
+        return (*filter(None, [" ".join(note_texts(self.savings))]), *super().notes)
 
     def tables(self) -> list[Section]:
         """Return a table for each promise, with its heading: a row of text per schedule."""
+        numbers = {"within": self.within or 0, "person": self.returns}
         return [
-            (self._heading(promised), [_row(each) for each in schedules])
+            (note_text((promised, numbers.get(promised, 0))), [_row(each) for each in schedules])
             for promised, schedules in groupby(self.schedules, lambda each: each.promised)
         ]
 
@@ -206,7 +206,8 @@ def plan_recurrent(
         periods,
         within,
         schedules,
-        (*filter(None, [_savings(person, lengths, within)]), *_notes(counting)),
+        tuple(_savings(person, lengths, within)),
+        (("schedule-columns",), (f"total-of-{counting}",), ("returns",)),
     )
 
 
@@ -234,9 +235,8 @@ def _schedule(
     )
 
 
-def _savings(person: _Person, lengths: Sequence[int], within: int | None) -> str:
-    """Return a note on the number of returns from which windows need less noise."""
-    result = []
+def _savings(person: _Person, lengths: Sequence[int], within: int | None) -> Iterator[Note]:
+    """Yield the number of returns from which windows need less noise."""
     for length in lengths:
         if person.counting == "visits" or length in (1, person.periods):
             continue
@@ -246,26 +246,8 @@ def _savings(person: _Person, lengths: Sequence[int], within: int | None) -> str
                  if person.moved(length, False, span, n) < person.moved(1, False, span, n)),
                 None,
             )  # fmt: skip
-            whose = "a whole person" if span == person.periods else f"any {span:,} periods in a row"
-            saves = "never saves" if least is None else f"saves from {least:,} returns on"
-            result.append(f"For {whose}, a release every {length:,} periods {saves}.")
-    return " ".join(result)
-
-
-def _notes(counting: Counting) -> tuple[str, ...]:
-    added = (
-        "The total of windows counts a person once per window; only the last running total, or one "
-        "window over all periods, counts people once."
-        if counting == "people"
-        else "The total of windows is their sum and costs nothing extra."
-    )
-    return (
-        "Columns state the noise of one release and of the total of all windows, and ε for one period "
-        "and for all periods of such a person, wherever they are.",
-        added,
-        "Guarantees for a period, or for periods in a row, assume no limit on returns; a guarantee for "
-        "a whole person holds only up to that limit.",
-    )
+            kind = f"saves-of-{'person' if span == person.periods else 'span'}"
+            yield (kind if least else f"no-{kind}", length, span, least or 0)
 
 
 @dataclass(frozen=True)

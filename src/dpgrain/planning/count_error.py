@@ -33,6 +33,7 @@ from dpgrain.publishing import Promise
 from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.plan import SumsNoise, noise_sd, plan_histogram
 from dpgrain.units import PLAIN_UNITS, Level, Relation, User
+from dpgrain.words.notes import Note
 
 # Clipping bounds per octave to try, up to this number of standard deviations of the logarithm.
 _STEPS_PER_OCTAVE, _FARTHEST_DEVIATIONS = 8, 9.0
@@ -91,7 +92,7 @@ class UnitsPlan(PlanTable, PlanReportMixin):
         epsilon: the promised ε, separately for each unit.
         delta: the promised δ.
         units: the errors, unit by unit.
-        notes: sentences on the assumptions of the numbers.
+        assumptions: the assumptions of the numbers, each a kind and its numbers.
         data: the other arguments of :func:`plan_units`, by name.
 
     >>> plan = plan_units(1.0, 1e-6, n_users=10_000, records=90, elements=5, cells=40)
@@ -107,7 +108,7 @@ class UnitsPlan(PlanTable, PlanReportMixin):
     epsilon: float
     delta: float
     units: tuple[UnitErrors, ...]
-    notes: tuple[str, ...] = ()
+    assumptions: tuple[Note, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     def at(self, epsilon: float) -> UnitsPlan:
@@ -232,12 +233,7 @@ def plan_units(
         f"{records:g} records in {elements:g} of them on average, {relation}, ε = {epsilon:g}, "
         f"δ = {powers(delta)}"
     )
-    notes = (
-        f"A user's mean amount is {skew:g} times the median (2 to 3 in logs).",
-        "Clipping bounds are optimal for such data, and cells are public. Privately chosen bounds have "
-        "errors 10 to 30% larger, or two to three times with fewer than ten cells and heavy tails.",
-        "Each guarantee holds for all data; the errors are for data like these.",
-    )
+    notes = (("skew", skew), ("best-bounds",), ("data-like-these",))
     data_arguments = {
         "n_users": n_users,
         "records": records,
@@ -343,8 +339,8 @@ def plan_counts(plan: SumsNoise) -> ErrorPlan:
     if isinstance(plan.select, Selection):
         rows += _selection_rows(plan.select, promise)
     title = f"Histogram, {promise_text(promise)}"
-    note = "Clipping adds a bias that depends on the data and is unknown in advance."
-    return ErrorPlan(title, plan.epsilon, plan.delta, plan.event, tuple(rows), (note,))
+    notes = (("unknown-bias",),)
+    return ErrorPlan(title, plan.epsilon, plan.delta, plan.event, tuple(rows), notes)
 
 
 def _selection_rows(select: Selection, promise: Promise) -> list[PlanRow]:

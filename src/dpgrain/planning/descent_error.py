@@ -26,6 +26,7 @@ from dpgrain.planning.plan_tables import (
     vectors_per_unit,
 )
 from dpgrain.units import Element, Relation, Unit, User, unit_level
+from dpgrain.words.notes import Note
 
 _CONVEX = "user-level learning paper, Thm. 6"
 _STRONG = "user-level SCO paper, Thm. 4.11"
@@ -127,11 +128,9 @@ def plan_gradient(
         f"Gradient run, {quantity(rounds, 'round')} over {n:,} gradients of dimension {dimension:,}, "
         f"{promise_text(promise)}"
     )
-    notes = ["G is the clipping bound, R the distance from the first point to the optimum."]
+    notes: list[Note] = [("gradient-units",)]
     if rate == 1 and rounds > 1:
-        notes.append(
-            "The noise's part is the same for any number of rounds; the other part decreases."
-        )
+        notes.append(("any-rounds",))
     return ErrorPlan(title, epsilon, delta, event, tuple(rows), tuple(notes))
 
 
@@ -232,13 +231,8 @@ def plan_sco(
         f"Convex losses of {n:,} users with {records:,} record{'s' if records > 1 else ''} each, "
         f"dimension {dimension:,}, {promise_text(promise)}"
     )
-    notes = [
-        "The errors assume independent, identically distributed records; the guarantee does not.",
-        "Optimization adds at most R·G/√T after T rounds (2G²/(μT), strongly convex).",
-        "Clipping around an estimated centre: for Gaussian gradients of covariance G²/d; the estimate "
-        "adds to this.",
-    ]
-    return ErrorPlan(title, epsilon, delta, mean.event, tuple(rows), tuple(notes))
+    notes = (("identical-records",), ("optimization",), ("estimated-centre",))
+    return ErrorPlan(title, epsilon, delta, mean.event, tuple(rows), notes)
 
 
 def _strength(strength: float, distance: float, lipschitz: float) -> float:
@@ -257,17 +251,14 @@ def _min_risk(
     epsilon: float,
     delta: float,
     n: int,
-    records: int | None,
+    records: int | None,  # None for any number
     dimension: int,
     relation: Relation,
     distance: float,
     lipschitz: float,
     strength: float | None,
 ) -> float:
-    """Return a floor under the excess risk, by linear or squared losses.
-
-    It is valid for any number of records if ``records`` is None.
-    """
+    """Return a floor under the excess risk, by linear or squared losses."""
     if strength is None:
         if records is None:
             left = 2 * min_error_of_worlds(epsilon, delta, n, relation=relation, penalty="absolute")

@@ -25,6 +25,7 @@ from dpgrain.planning.plan_tables import (
     vectors_per_unit,
 )
 from dpgrain.units import Relation, Unit, User, unit_level
+from dpgrain.words.notes import Note
 
 _MEANS = "user-level learning paper, Cor. 1 and App. C.4"
 
@@ -136,26 +137,12 @@ def plan_mean(
     if error is not None:
         rows += _needed(_validate.positive(error=error), total, order, floor, reach)
     title = f"Mean of {n:,} vectors of dimension {dimension:,}, {promise_text(promise)}"
-    return ErrorPlan(title, epsilon, delta, mean.event, tuple(rows), _mean_notes(records, relation))
-
-
-def _mean_notes(records: int, relation: Relation) -> tuple[str, ...]:
-    notes = [
-        "C is the clipping bound; the bias of clipping adds to these errors.",
-        f"Such records: each vector is the mean of {records:,} independent, identically distributed "
-        "records of norm at most C; for clipped sums they are Gaussian with covariance C²/d, clipped "
-        "around any centre. Only errors assume this, not the guarantee.",
-    ]
+    notes: list[Note] = [("mean-units",), ("such-records", records)]
     if records > 1:
-        notes.append(
-            f"A factor of √{records} in the order needs {records} independent records per vector: "
-            "clipping to a fixed bound does not reach it, clipping around an estimated centre may."
-        )
+        notes.append(("records-of-a-vector", records))
     if relation == "zero_out":
-        notes.append(
-            "The orders are for replace; under zero_out up to a factor of 2 less may be possible."
-        )
-    return tuple(notes)
+        notes.append(("replace-order",))
+    return ErrorPlan(title, epsilon, delta, mean.event, tuple(rows), tuple(notes))
 
 
 def _needed(

@@ -19,6 +19,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.publishing import Promise, Query
 from dpgrain.publishing.release_plan import Plan
 from dpgrain.units import Relation, Unit, User
+from dpgrain.words.notes import Note, note_texts
 
 Kind: TypeAlias = Literal["number", "floor", "order"]
 #: Rows of text, the first cell of each is a name; with a heading, which may be empty.
@@ -42,8 +43,13 @@ class PlanTable(ABC):
             """The headings of the columns."""
 
         @property
-        def notes(self) -> tuple[str, ...]:
-            """Sentences on the sources and the assumptions of the numbers."""
+        def assumptions(self) -> tuple[Note, ...]:
+            """Assumptions of the numbers, each a kind and its numbers."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on the assumptions of the numbers."""
+        return note_texts(self.assumptions)
 
     @abstractmethod
     def tables(self) -> list[Section]:
@@ -118,7 +124,7 @@ class ErrorPlan(PlanTable):
         delta: the promised δ.
         event: the planned event.
         rows: the numbers.
-        assumptions: sentences on the assumptions of the numbers.
+        assumptions: the assumptions of the numbers, each a kind and its numbers.
 
     >>> from dpgrain.planning import plan_mean
     >>> plan = plan_mean(1.0, 1e-6, n=10_000)
@@ -136,7 +142,7 @@ class ErrorPlan(PlanTable):
     delta: float
     event: Event
     rows: tuple[PlanRow, ...]
-    assumptions: tuple[str, ...] = ()
+    assumptions: tuple[Note, ...] = ()
 
     columns = ("", "value", "in")
 
@@ -162,7 +168,7 @@ class ErrorPlan(PlanTable):
     def notes(self) -> tuple[str, ...]:
         """The numbered sources, and the assumptions of the numbers."""
         sources = (f"[{number}] {source}" for number, source in enumerate(self._sources, 1))
-        return (*sources, *self.assumptions)
+        return (*sources, *super().notes)
 
     def tables(self) -> list[Section]:
         """Return the one table, with the numbers of sources after the names."""
@@ -183,7 +189,7 @@ class ErrorPlan(PlanTable):
             "delta": self.delta,
             "event": self.event.to_dict(),
             "rows": [asdict(row) for row in self.rows],
-            "notes": list(self.assumptions),
+            "notes": list(super().notes),
         }
 
 
@@ -218,7 +224,8 @@ class QueryTable(PlanTable):
     def notes(self) -> tuple[str, ...]:
         """Warnings of unreliable results, each with the name of its query."""
         named = ((name, plan) for name, plans in self.plans.items() for plan in plans)
-        return tuple(dict.fromkeys(f"{name}: {care}" for name, plan in named for care in plan.care))
+        texts = (f"{name}: {text}" for name, plan in named for text in note_texts(plan.care))
+        return tuple(dict.fromkeys(texts))
 
     def tables(self) -> list[Section]:
         """Return the one table: ε, and the expected error of each query."""

@@ -24,16 +24,12 @@ _USERS = (1, 2, 5, 10)
 
 @dataclass(frozen=True)
 class Honest:
-    """The guarantee if only a share of the devices follows the protocol.
-
-    ``promised`` is True for the share that the protocol is designed for; ``epsilon`` is at the
-    promised δ, and infinite without a guarantee.
-    """
+    """The guarantee if only a share of the devices follows the protocol."""
 
     fraction: float
     devices: int
-    epsilon: float
-    promised: bool = False
+    epsilon: float  # at the promised δ; infinite without a guarantee
+    promised: bool = False  # the share that the protocol is designed for
 
     @property
     def share(self) -> str:
@@ -49,8 +45,7 @@ class Honest:
 def honest_curve(protocol: ShuffledSum) -> tuple[Honest, ...]:
     """Return ε for shares of honest devices, from all to one in a hundred.
 
-    Shares with the same number of devices are one line; the share of the protocol's design is
-    included. Formal guarantee: each line is that of ``protocol.guarantee_with``.
+    Formal guarantee: each line is that of ``protocol.guarantee_with``.
     """
     shares = {protocol.device_count(fraction): fraction for fraction in reversed(_FRACTIONS)}
     shares[protocol.honest] = protocol.honest_fraction
@@ -77,8 +72,8 @@ def user_curve(guarantee: Guarantee) -> tuple[tuple[int, ...], dict[Relation, li
 def honest_shares(guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
     """Return shares of honest devices, and the ε of a guarantee with only these.
 
-    There are no pairs if no noise comes from devices. Formal guarantee: each ε is an upper bound,
-    because whole devices add at least this many random bits.
+    Formal guarantee: each ε is an upper bound, because whole devices add at least this many random
+    bits.
     """
     if not any(isinstance(part, Binomial | Poisson) for part in guarantee.event.parts):
         return ()
@@ -102,8 +97,7 @@ def _with_share(event: Event, share: float) -> Event:
 def central_sd(protocol: ShuffledSum) -> float:
     """Return the noise sd of a coordinate of one round's sum, with a trusted curator.
 
-    The curator uses the Gaussian mechanism with the same promise. Source: Balle & Wang 2018,
-    "Improving the Gaussian mechanism for differential privacy".
+    Source: Balle & Wang 2018, "Improving the Gaussian mechanism for differential privacy".
     """
     mu = gaussian_mu_for(protocol.epsilon, protocol.delta, protocol.relation, protocol.beside)
     return user_sensitivity(protocol) * math.sqrt(protocol.rounds) / mu
@@ -184,5 +178,5 @@ def deployment(protocol: ShuffledSum) -> ErrorPlan:
         protocol.delta,
         protocol.event,
         deployment_rows(protocol),
-        (f"It assumes {'; '.join(map(str, protocol.facts))}.",),
+        (("protocol", "; ".join(map(str, protocol.facts))),),
     )

@@ -455,18 +455,14 @@ def open_budget() -> Budget | None:
 
 def charge(
     guarantee: Guarantee,
-    budget: Budget | None = None,
+    budget: Budget | None = None,  # must still be open
     share: float | None = None,
     *,
-    parts: Sequence[Guarantee] = (),
+    parts: Sequence[Guarantee] = (),  # of each region, which a ledger charges separately
     mark: str = "",
     again: bool = True,
 ) -> Guarantee:
-    """Charge a release to the open budget and the open ledger, and return the guarantee to publish.
-
-    ``budget`` must still be open if a share of it was requested; a ledger charges ``parts`` to each
-    region separately.
-    """
+    """Charge a release to the open budget and ledger; return the guarantee to publish."""
     current = _slot.budget
     check_process(_slot.pid)
     if budget is not None and budget is not current:

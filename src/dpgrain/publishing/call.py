@@ -142,10 +142,7 @@ class KeepsQuery:
 
 
 def keep_query(release: Release, call: Call | None, shares: Mapping[str, float]) -> Release:
-    """Return the release with ``shares``, and ``query``, the public part of its query.
-
-    The attributes of a model are ``shares_`` and ``query_``.
-    """
+    """Return the release with ``shares``, and ``query``, the public part of its query."""
     is_result = isinstance(release, KeepsQuery)
     if is_result:
         vars(release)["shares"] = shares

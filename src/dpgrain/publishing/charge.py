@@ -157,14 +157,7 @@ class Charge(Draws):
 
 
 class Curator:
-    """The right to open rows without a charge, and without noise or a release.
-
-    >>> import pyarrow as pa
-    >>> from dpgrain import read
-    >>> with Curator().open(read(pa.table({"x": [1.5]}))) as engine:
-    ...     print(engine.columns([("x", "number")]).column(0).to_pylist())
-    [1.5]
-    """
+    """The right to open rows without a charge, and without noise or a release."""
 
     def open(self, rows: Openable[Opened]) -> AbstractContextManager[Opened]:
         """Open rows for reading, such as a table."""

@@ -158,15 +158,10 @@ class Draws(ABC):
 
 
 class CountedSource(Draws):
-    """The draws of one mechanism, such as a run of many rounds.
+    """Draws of one mechanism; more than :attr:`event` contains raise RuntimeError.
 
-    Every noisy result takes a draw of :attr:`event`, and RuntimeError is raised once none is left.
-    Gaussians with the same contribution share Σ1/multiplier², which is all that their cost depends
-    on, so a draw with less noise than charged takes more. Randomness that is not noise has a name,
-    and each name is used at most once per charged draw.
-
-    A custom mean may draw :meth:`words` itself, also through the functions of :mod:`dpgrain.noise`.
-    Neither their scale nor their number is checked, so such a mean is responsible for its event.
+    Gaussians with equal contributions share Σ1/multiplier², so a draw with less noise takes more.
+    Neither scale nor number of :meth:`words` is checked: a custom mean must draw as its event states.
     """
 
     def __init__(
@@ -209,10 +204,10 @@ class CountedSource(Draws):
     def group(
         self, first: int, end: int, part: Event | None = None, *, times: int = 1
     ) -> CountedSource:
-        """Return the draws for the users ``first`` to ``end`` − 1, who are in no earlier group.
+        """Return draws for users ``first`` to ``end`` − 1, who are in no earlier group.
 
-        ``part`` is the event of the group: one of several in parallel, or by default the only one.
-        It is drawn ``times`` times if only the first draw meets data without noise.
+        ``part``, by default the only one, is drawn ``times`` times if only the first draw meets data
+        without noise.
         """
         if self._end < 0:
             # The groups share the draws of the event.
@@ -249,7 +244,7 @@ class CountedSource(Draws):
     def choose(
         self, sizes: IntArray, rate: float, *, pure: bool = False
     ) -> tuple[IntArray, IntArray]:
-        """Choose an outcome per row of (rows, scores) numbers of outcomes, with P ∝ e^{−rate·score}.
+        """Choose an outcome per row of (rows, scores) sizes, with P ∝ e^{−rate·score}.
 
         Charged is :func:`range_event` or, if ``pure``, ε = rate per row. The result is the (rows,)
         scores and the outcomes' indices among those with the same score.
@@ -318,7 +313,7 @@ class Normals:
     def tensors(
         self, like: Sequence[Any], mixes: Sequence[Callable[[Any], Any]] | None = None
     ) -> Iterator[Any]:
-        """Draw a tensor in double precision for each of ``like``, on its device.
+        """Draw a double-precision tensor for each of ``like``, on its device.
 
         ``mixes`` combine each tensor, in sds, with those of earlier draws.
         """
@@ -396,12 +391,7 @@ def _repeated(event: Event) -> list[str]:
 
 @lru_cache(maxsize=256)
 def tickets(event: Event) -> Counter[Event]:
-    """Return the number of draws of each part of an event, at any depth of composition.
-
-    >>> from dpgrain.accounting import Gaussian, Laplace
-    >>> tickets(Gaussian(1.0, count=2) + Laplace(2.0) + Gaussian(1.0))[Gaussian(1.0)]
-    3
-    """
+    """Return the number of draws of each part of an event, at any depth."""
     if event.parts != (event,):
         return sum((tickets(part) for part in event.parts), Counter())
     draws = math.prod(getattr(event, name) for name in _repeated(event))
@@ -411,10 +401,7 @@ def tickets(event: Event) -> Counter[Event]:
 
 
 def range_event(rate: float, choices: int) -> Gaussian:
-    """Return the accountant's event for some choices of bounded range.
-
-    ``rate`` is the range of one choice if a user is removed; it is twice that if the data are
-    replaced.
+    """Return the event of choices of bounded range ``rate``, if a user is removed.
 
     Formal guarantee: a choice of η-bounded range is √(π/8)·η-GDP, for any dependence on earlier
     choices; that is tight as η → 0. Source: docs/theory, "A range for each coordinate".
@@ -465,10 +452,8 @@ Result = TypeVar("Result")
 def best_run(
     run: Callable[[RandomSource], tuple[float, Result]], event: SelectBest, source: RandomSource
 ) -> tuple[float, Result] | None:
-    """Return score and result of the best of a random number of runs; None without any run.
-
-    The first of equal scores wins, and NaN is the smallest score.
-    """
+    """Return score and result of the best of a random number of runs, if there is one."""
+    # The first of equal scores wins, and NaN is the smallest score.
     best: tuple[float, Result] | None = None
     for _ in range(draw_run_count(event, source)):
         score, result = run(source)

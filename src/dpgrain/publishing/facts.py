@@ -107,13 +107,7 @@ def _fitted(form: str, value: int | float | str) -> int | float | str:
 
 
 def unique_facts(facts: Iterable[Fact | str]) -> tuple[Fact, ...]:
-    """Remove repeated facts; a text becomes a stated fact.
-
-    A stated fact is also a repetition if another kind has the same sentence.
-
-    >>> [fact.kind for fact in unique_facts([Fact("bins"), "the bins", "my tariffs"])]
-    ['bins', 'stated']
-    """
+    """Remove repeated facts, and stated texts with the sentence of another fact."""
     known = [Fact("stated", (fact,)) if isinstance(fact, str) else fact for fact in facts]
     sentences = {str(fact) for fact in known if fact.kind != "stated"}
     unique = (fact for fact in known if fact.kind != "stated" or str(fact) not in sentences)

@@ -27,6 +27,7 @@ from dpgrain.scope.provenance import StatedProvenance, combine
 from dpgrain.scope.regions import EVERYTHING, Region
 from dpgrain.units import PLAIN_UNITS, Level, Relation, Unit
 from dpgrain.words import guarantee_text as words
+from dpgrain.words.notes import Note, note_texts
 
 if TYPE_CHECKING:
     from dpgrain.publishing import old_facts
@@ -394,10 +395,7 @@ def check_guarantee(guarantee: object) -> None:
 
 
 def warn_large_delta(delta: float, level: Level, n_users: int | None, cells: int) -> None:
-    """Warn of a δ that allows publishing a unit's data outright with a substantial probability.
-
-    ``cells`` is the largest number of elements of a user, or 1 if it is unknown.
-    """
+    """Warn of a δ that allows publishing a unit's data with a substantial probability."""
     if n_users is None or level == "record":
         return
     cells = cells if level == "element" else 1
@@ -419,9 +417,9 @@ def warn_large_epsilon(epsilon: float) -> None:
         _warn_once()
 
 
-def warn_unreliable_result(care: Sequence[str]) -> None:
-    """Warn of results that will probably be unreliable, with the sentences of a plan."""
-    for sentence in care:
+def warn_unreliable_result(care: Sequence[Note]) -> None:
+    """Warn of results that will probably be unreliable."""
+    for sentence in note_texts(care):
         warnings.warn(sentence, CareWarning, stacklevel=_callers_level())
 
 

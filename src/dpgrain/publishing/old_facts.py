@@ -135,11 +135,7 @@ _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 
 
 def parse_fact(sentence: str) -> Fact:
-    """Return the fact of a sentence of version 0.1, or a stated fact if its kind is unknown.
-
-    >>> parse_fact("a roster of 1,000 users"), parse_fact("our tariffs")
-    (Fact(kind='enrolled-users', numbers=(1000,)), Fact(kind='stated', numbers=('our tariffs',)))
-    """
+    """Return the fact of a sentence of version 0.1; a stated fact if it is unknown."""
     if (known := _known(sentence)) is not None:
         return known
     inner = _known(sentence.removeprefix(_SETTING)) if sentence.startswith(_SETTING) else None

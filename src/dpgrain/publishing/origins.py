@@ -24,15 +24,10 @@ from dpgrain.scope.regions import EVERYTHING, Region
 
 @dataclass(frozen=True)
 class ArrayOrigin:
-    """The public facts about the rows of arrays.
-
-    Args:
-        partition: the partition into elements; None if unknown.
-        provenance: the origin of the rows; "as given" unless they were read from a table.
-    """
+    """The public facts about the rows of arrays."""
 
     scope: Region = EVERYTHING
-    partition: Partition | None = None
+    partition: Partition | None = None  # into elements
     provenance: Provenance = "as given"
     facts: tuple[Fact, ...] = ()
 
@@ -47,12 +42,7 @@ def current_origin() -> ArrayOrigin:
 
 @contextmanager
 def array_origin(facts: ArrayOrigin) -> Iterator[None]:
-    """Set the origin of the rows in arrays for the guarantees of releases inside.
-
-    >>> with array_origin(ArrayOrigin(provenance="table")):
-    ...     current_origin().provenance
-    'table'
-    """
+    """Set the origin of the rows in arrays for the guarantees of releases inside."""
     token = _origin.set(facts)
     try:
         yield
@@ -67,20 +57,11 @@ _REMEDY = (
 
 @dataclass(frozen=True)
 class PickleOrigin:
-    """The process of the original, with its open budget and ledger.
-
-    Args:
-        ledger: a hash of the address of the open ledger, because an address may contain a password;
-            None without a ledger.
-
-    >>> PickleOrigin.current() is None
-    True
-    >>> PickleOrigin(os.getpid(), budget=True, ledger=None).check()
-    """
+    """The process of the original, with its open budget and ledger."""
 
     process: int
     budget: bool
-    ledger: str | None
+    ledger: str | None  # hash of the address, which may contain a password
 
     @staticmethod
     def current(before: PickleOrigin | None = None) -> PickleOrigin | None:

@@ -65,11 +65,7 @@ class Parameter:
 
     @property
     def help(self) -> str:
-        """The first sentence of the description, as plain text.
-
-        >>> Parameter("k", int, None, "the number of items, ``k``; all without it. See there.").help
-        'The number of items, k; all without it.'
-        """
+        """The first sentence of the description, as plain text."""
         return re.split(r"(?<=\.) ", self.full_help, maxsplit=1)[0]
 
     @property
@@ -80,12 +76,7 @@ class Parameter:
 
 
 def parameters_of(module: str, name: str) -> dict[str, Parameter]:
-    """Return the parameters of a function, a method or a dataclass, base classes first.
-
-    >>> count = parameters_of("dpgrain.statistics.histogram", "count")
-    >>> count["by"].help, count["max_items"].default
-    ('Column or columns to group by; if omitted, one answer for all rows.', 1000)
-    """
+    """Return the parameters of a function, method or dataclass, base classes first."""
     node = _node(module, name)
     if isinstance(node, ast.ClassDef):
         return _fields(module, node)
@@ -105,11 +96,7 @@ def docstring(module: str, name: str) -> str:
 
 
 def arguments(docstring: str) -> dict[str, str]:
-    """Return the descriptions of the arguments in a docstring, by name.
-
-    >>> arguments("Count.\\n\\nArgs:\\n    a: one\\n        thing.\\n    b: two.\\n\\nMore: of it.")
-    {'a': 'one thing.', 'b': 'two.'}
-    """
+    """Return the descriptions of the arguments in a docstring, by name."""
     texts: dict[str, str] = {}
     for name, lines in argument_lines(docstring.splitlines()).items():
         texts[name] = " ".join(line.strip() for line in lines).partition(": ")[2]

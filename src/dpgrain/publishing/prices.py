@@ -145,13 +145,9 @@ def price(
 
 @dataclass(frozen=True)
 class _Part:
-    """One event of a release.
+    """One event of a release."""
 
-    Args:
-        prices: its prices in closed form; empty if only a curve is known.
-    """
-
-    prices: tuple[Price, ...]
+    prices: tuple[Price, ...]  # in closed form; empty if only a curve is known
     loss: Loss
 
     @staticmethod
@@ -244,15 +240,10 @@ def _as_pure(others: Price, curve: _Curve, caps: Price) -> Price:
 
 @dataclass(frozen=True, eq=False)
 class _Curve:
-    """Points of a privacy curve, which is convex in e^ε and so below their chords.
+    """Points of a privacy curve, which is convex in e^ε and so below their chords."""
 
-    Args:
-        epsilons: (n,) ε, increasing from 0.
-        deltas: (n,) δ at each ε, nonincreasing.
-    """
-
-    epsilons: FloatArray
-    deltas: FloatArray
+    epsilons: FloatArray  # (n,) increasing from 0
+    deltas: FloatArray  # (n,) nonincreasing
 
     @staticmethod
     def create(loss: Loss, leak: float) -> _Curve:
@@ -308,36 +299,15 @@ _ACCOUNTS_PER_REPLACED_RECORD = 2
 def price_for_unit(
     guarantee: Guarantee,
     level: Level,
-    cells: Partition | None,
+    cells: Partition | None,  # promised elements, or a user's records in any window
     relation: Relation,
     caps: Price,
-    room: Price | None = None,
+    room: Price | None = None,  # available for this release; by default, all of ``caps``
 ) -> Price:
     """Return the price that a release charges to each promised unit it affects.
 
-    Args:
-        cells: the partition that defines promised elements; None for records and users. A user's
-            records within any window of days form one element of such a partition.
-        room: the price still available for this release; by default, all of ``caps``.
-
     Formal guarantee: for data that differ in one promised unit, H_γ ≤ H_γ(N(m, 1) ⊗ RR_e) + ℓ for
-    every γ ≥ 0, in both orders. In units of ρ²/σ² of a Gaussian sum, b whole blocks cost b on disjoint
-    coordinates and b² on shared ones. Parts of b blocks cost s² times as much, where s² = 1 for a
-    single number, 2 for several non-negative numbers and 4 for signed numbers; with enforced bounds
-    they cost max(2, s²)·b. A record that may leave the region costs twice that. Source: docs/theory,
-    "Scopes".
-
-    >>> from dpgrain.accounting import Contribution, Gaussian
-    >>> from dpgrain.scope.partitions import Rule
-    >>> weeks, days = (Partition((Rule("day", kind),)) for kind in ("week", "day"))
-    >>> weekly = Guarantee(
-    ...     "element", "weeks", "zero_out", 1e-6, Gaussian(10.0, Contribution()), partition=weeks
-    ... )
-    >>> caps = Price(mu=0.25)
-    >>> round(price_for_unit(weekly, "element", weeks, "zero_out", caps).mu, 6)
-    0.1
-    >>> round(price_for_unit(weekly, "element", days, "zero_out", caps).mu / 0.1, 6)
-    1.414214
+    every γ ≥ 0, in both orders. Source: docs/theory, "Scopes".
     """
     neighbours = neighbours_for_unit(guarantee, level, cells, relation)
     accounts = _accounts(guarantee, level, relation)
@@ -355,14 +325,7 @@ def price_for_unit(
 def neighbours_for_unit(
     guarantee: Guarantee, level: Level, cells: Partition | None, relation: Relation
 ) -> Neighbours:
-    """Translate one promised unit into the equivalent change of the release's own units.
-
-    Args:
-        cells: the partition that defines promised elements; None for records and users.
-
-    Returns:
-        The neighbours under the release's event: how many of its units change, and how.
-    """
+    """Translate one promised unit into the change of the release's own units."""
     neighbours = Neighbours(1, relation, PLAIN_UNITS[level], None)
     if level == "element" and cells is not None:
         if cells.cells_in(guarantee.scope) == 1:

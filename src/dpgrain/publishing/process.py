@@ -22,13 +22,7 @@ _MARK_VARIABLE = "DPGRAIN_BUDGET_OPEN"
 
 
 class _Process:
-    """The state of this process.
-
-    Attributes:
-        open: the number of open budgets, one or none.
-        forked: True if this process was forked while a budget was open.
-        marks: the marks set by this process.
-    """
+    """The state of this process."""
 
     def __init__(self) -> None:
         self.open = 0
@@ -56,10 +50,7 @@ def mark_closed(mark: str) -> None:
 
 
 def check_process(opened_by: int | None) -> None:
-    """Raise ParameterError in a process forked or started while a budget was open in another one.
-
-    ``opened_by`` is the process that opened the current budget; None without one.
-    """
+    """Reject a process forked or started while a budget was open in another one."""
     mark = os.environ.get(_MARK_VARIABLE)
     copied = _process.forked or (opened_by is not None and opened_by != os.getpid())
     if copied or (mark is not None and mark not in _process.marks):
@@ -103,8 +94,8 @@ class OpenLedger(Protocol):
     def charge(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> Receipt:
         """Charge releases durably, or raise RefusedError."""
 
-    def rehearse(self, *guarantees: Guarantee) -> None:
-        """Raise the error that a charge would raise now."""
+    def rehearse(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> None:
+        """Raise the errors that a charge would raise now."""
 
     def contains(self, receipt: Receipt) -> bool:
         """Return whether a receipt is of this ledger."""

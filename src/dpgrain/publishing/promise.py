@@ -37,11 +37,7 @@ _SMALLEST_EPSILON_FACTOR = 1e-3
 
 @dataclass(frozen=True)
 class BudgetShare:
-    """A share of a budget, for one release.
-
-    Args:
-        part: the share, in (0, 1].
-    """
+    """A share of a budget, in (0, 1], for one release."""
 
     part: float
     budget: Budget
@@ -79,12 +75,7 @@ class BudgetShare:
     def settled(
         self, event_of: Callable[[float], Event], epsilon: float, relation: Relation, unit: Unit
     ) -> float:
-        """Return an ε at which a release uses nearly all of the share.
-
-        Args:
-            event_of: the function from ε to the event of the release; it uses public numbers only.
-            epsilon: the first ε to try: the ε of Gaussian noise that uses the share.
-        """
+        """Return an ε at which a release uses nearly all of the share."""
         caps = self.budget.caps.price
         room = caps.part(self.part)
         fits, too_much = 0.0, math.inf
@@ -115,10 +106,7 @@ class BudgetShare:
 def epsilon_for_share(
     share: BudgetShare, query: Callable[[float, float], Query[Any]]
 ) -> tuple[float, float]:
-    """Return the ε and δ of a release for its share; nothing is read or charged.
-
-    ``query`` returns the query for an ε and a δ.
-    """
+    """Return the ε and δ of a release for its share; nothing is read or charged."""
 
     @cache
     def guaranteed(epsilon: float, delta: float) -> Guarantee:

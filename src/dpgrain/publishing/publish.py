@@ -37,12 +37,7 @@ Published = TypeVar("Published", covariant=True)
 
 
 class Reservation:
-    """Releases charged together; each can be published once, without another charge.
-
-    Args:
-        charged: the guarantee of all releases, with the receipts of ledgers.
-        guarantees: the guarantee of each release, fixed in advance.
-    """
+    """Releases charged together; each can be published once, without another charge."""
 
     def __init__(self, charged: Guarantee, guarantees: Sequence[Guarantee]) -> None:
         self._creator = os.getpid()
@@ -57,13 +52,7 @@ class Reservation:
         return self._charged
 
     def publish(self, query: Query[Released]) -> Released:
-        """Publish one of the releases.
-
-        Raises:
-            ParameterError: if no such release remains, it protects another unit, or this is a copy in
-                another process.
-            DataError: if the source cannot be read.
-        """
+        """Publish one of the releases."""
         with array_origin(ArrayOrigin()):
             plan, source = query.plan, random_source(query.random_state)
             guarantee = replace(plan.guarantee, private=source.private)
@@ -72,12 +61,7 @@ class Reservation:
                 return keep_query(query.run(charge), query.call, plan.shares)
 
     def take(self, guarantee: Guarantee) -> Guarantee:
-        """Use up the reserved charge of a release, and return its guarantee with the receipts.
-
-        Raises:
-            ParameterError: if no such release remains, it protects another unit, or this is a copy in
-                another process.
-        """
+        """Use up the reserved charge of a release; return its guarantee with the receipts."""
         check_creator(self._creator)
         # The sum raises unless both protect the same unit of the same users.
         _ = self._like + guarantee
@@ -192,17 +176,8 @@ def before_publishing(
 
 
 def before_resuming(guarantee: Guarantee, *, n_users: int | None = None) -> Guarantee:
-    """Charge a resumed release, unless the open ledger has charged it.
-
-    Args:
-        guarantee: the guarantee of the release, with its receipts from the start.
-        n_users: the stated number of users; None if unknown.
-
-    Returns:
-        The guarantee to publish, with the receipt of the open ledger.
-
-    An open budget is charged for the whole release, because it cannot know an earlier budget.
-    """
+    """Charge a resumed release, unless the open ledger has charged it."""
+    # An open budget is charged for the whole release, because it cannot know an earlier budget.
     ledger = open_ledger()
     if ledger is None or not any(ledger.contains(receipt) for receipt in guarantee.receipts):
         return before_publishing(guarantee, n_users=n_users)
@@ -218,11 +193,7 @@ def reserve(
     mark: str = "",
     again: bool = True,
 ) -> Reservation:
-    """Charge several releases as one, before any of them reads data.
-
-    The reservation can publish each of them once, and stays charged if it does not. ``together`` is
-    their composed guarantee. Source: docs/theory, "Budgets".
-    """
+    """Charge several releases as one, used or not, before any of them reads data."""
     charged = before_publishing(together, n_users=n_users, parts=guarantees, mark=mark, again=again)
     return Reservation(charged, guarantees)
 

@@ -11,22 +11,12 @@ from dpgrain import _validate
 
 @dataclass(frozen=True)
 class Receipt:
-    """The line of a ledger with the charge of a release.
+    """The line of a ledger with the charge of a release."""
 
-    Args:
-        ledger: the id of the ledger, which does not change with the file name.
-        name: the name of the ledger.
-        number: the number of the line.
-        hash: the hash of the line, which covers all earlier lines.
-
-    >>> print(Receipt("5f2c…", "visits", 12, "9a41…"))
-    line 12 of ledger 'visits' (id 5f2c…, hash 9a41…)
-    """
-
-    ledger: str
+    ledger: str  # id, which does not change with the file name
     name: str
-    number: int
-    hash: str
+    number: int  # of the line
+    hash: str  # of the line; covers all earlier lines
 
     def __post_init__(self) -> None:
         _validate.check_fields(self)
@@ -48,13 +38,7 @@ def record_receipt(receipt: Receipt) -> None:
 
 @contextmanager
 def collected_receipts() -> Iterator[list[Receipt]]:
-    """Yield a list that receives the receipts of all charges inside.
-
-    >>> with collected_receipts() as receipts:
-    ...     record_receipt(Receipt("5f2c…", "visits", 12, "9a41…"))
-    >>> receipts[0].number
-    12
-    """
+    """Yield a list that receives the receipts of all charges inside."""
     receipts: list[Receipt] = []
     _collections.append(receipts)
     try:

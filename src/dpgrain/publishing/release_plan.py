@@ -10,6 +10,7 @@ from dpgrain.accounting import Event
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.units import PLAIN_UNITS
 from dpgrain.words import plan_text as words
+from dpgrain.words.notes import Note
 
 Part = TypeVar("Part", bound=Event)
 Times = Literal["", "bounds", "range", "records", "ranks"]
@@ -17,24 +18,12 @@ Times = Literal["", "bounds", "range", "records", "ranks"]
 
 @dataclass(frozen=True)
 class Expected:
-    """The expected noise of each number of a release, without the effect of clipping.
+    """Expected noise of each number of a release, without the effect of clipping."""
 
-    Args:
-        std_error: standard error of the noise of one number, in multiples of ``times``.
-        times: factors and divisors that are unknown before the release.
-        threshold: noisy count from which an item is published; None if items are public.
-        unit: unit of the sum, such as records or euros; empty if it is not shown.
-
-    >>> print(Expected(4.0, ("bounds",), threshold=18.2))
-    ±4 × clipping bound (chosen privately); published from a noisy count of 18.2
-    >>> print(Expected(800.0, ("range", "records")))
-    ±8% of the range of the numbers for 10,000 records; proportional to 1 ÷ records
-    """
-
-    std_error: float
-    times: tuple[Times, ...] = ()
-    threshold: float | None = None
-    unit: str = ""
+    std_error: float  # of one number, in multiples of ``times``
+    times: tuple[Times, ...] = ()  # factors and divisors unknown before the release
+    threshold: float | None = None  # noisy count from which an item is published
+    unit: str = ""  # of the sum, such as euros; empty if it is not shown
 
     def __str__(self) -> str:
         return words.expected_text(self)
@@ -62,7 +51,7 @@ class Plan:
         n_users: the stated number of users; None if unknown.
         cells: the public number of cells, or 1 if it is unknown.
         expected: the expected error; None if public numbers do not determine it.
-        care: warnings of unreliable results, shown before the charge.
+        care: warnings of unreliable results, shown before the charge, each a kind and its numbers.
         parts: the parts of the event by name, whose composition it is.
 
     >>> import pyarrow as pa
@@ -78,7 +67,7 @@ class Plan:
     n_users: int | None = None
     cells: int = 1
     expected: Expected | None = None
-    care: tuple[str, ...] = ()
+    care: tuple[Note, ...] = ()
     parts: Mapping[str, Event] = field(default_factory=dict)
 
     @property

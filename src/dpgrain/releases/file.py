@@ -14,7 +14,7 @@ from typing import Any
 
 from dpgrain import _validate
 from dpgrain._files import check_folder, check_outputs, check_page, guarantee_path, record_input
-from dpgrain.errors import DataError, DpgrainError, ParameterError
+from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
 from dpgrain.publishing import Query
 from dpgrain.publishing.parameters import COLUMNS, Parameter, parameters_of
 from dpgrain.releases.functions import (
@@ -230,7 +230,7 @@ def read_file(
     }
     budget = _section(stated, "budget", errors)
     rows = {
-        name: Tables(path.parent, errors).inside("", each, where or {})
+        name: _inside(each, where or {}, name, path.parent, errors)
         for name, each in opened.items()
         if each is not None
     }
@@ -259,6 +259,23 @@ def read_file(
     result = File(path, outputs, mark, rows, checked, whole, tuple(entries), report)
     _check_outputs(result, errors)
     return result
+
+
+def _inside(
+    rows: UserTable, where: Mapping[str, Any], name: str, folder: Path, errors: ValidationErrors
+) -> UserTable:
+    """Return the rows of the region of a run; errors name the table if there are several."""
+    place = f"[tables.{name}]" if name else ""
+    missing = [column for column in where if name and column not in rows.schema]
+    for column in missing:
+        errors.add(
+            place,
+            f"lacks the column {column!r} of --where, which restricts every table; add it to this "
+            "table, or use where in [tables.NAME] of the tables that have it.",
+            SchemaError,
+        )
+    sides = {column: side for column, side in where.items() if column not in missing}
+    return Tables(folder, errors).inside(place, rows, sides)
 
 
 def _table_sections(

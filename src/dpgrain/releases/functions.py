@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgrain import statistics
 from dpgrain._lazy_import import lazy_import
 from dpgrain.errors import ParameterError
 from dpgrain.learn.estimator_names import ESTIMATORS
 from dpgrain.publishing.parameters import Parameter, parameters_of
 from dpgrain.releases.keys import keys_of, naming
+from dpgrain.statistics import OFFERED
 from dpgrain.units import Record, Unit, User
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _COLUMNS = "dpgrain.releases.table_queries"
 #: Functions and classes whose parameters are the keys, by the key for the name and the name.
 FUNCTIONS: Mapping[str, Mapping[str, Sequence[tuple[str, str]]]] = {
     "statistic": {
-        **{name: [(module, name)] for name, module in statistics.OFFERED.items()},
+        **{name: [(module, name)] for name, module in OFFERED.items()},
         "mean_of_users": [
             (_COLUMNS, "mean_of_columns"),
             ("dpgrain.means.user_mean", "mean_of_users"),
@@ -90,7 +91,7 @@ def query_of(
     if "domain" in own:
         with naming("domain"):
             own = {**own, "domain": _domain(own, folder, table)}
-    made: Query[Any] = getattr(statistics, name).query(
+    made: Query[Any] = getattr(import_module(OFFERED[name]), name).query(
         table, **own, unit=unit, progress=False, **promise
     )
     return made

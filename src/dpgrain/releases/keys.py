@@ -39,27 +39,20 @@ def naming(key: str) -> Iterator[None]:
 
 
 def wrong(hint: Any, value: object) -> str:
-    """Return the end of the error about a value of a wrong type; empty for a valid value.
-
-    >>> wrong(float | Literal["auto"], True)
-    "must be a number or 'auto', not True."
-    """
+    """Return the end of the error about a wrong type; empty for a valid value."""
     if _fits(hint, value):
         return ""
     return f"must be {' or '.join(_value_names(hint))}, not {describe(value)}."
 
 
 def check_keys(
-    place: str,
+    place: str,  # the name of the table in brackets
     stated: Mapping[str, Any],
     keys: Mapping[str, Parameter],
     errors: ValidationErrors,
-    noun: str = "",
+    noun: str = "",  # its text in errors
 ) -> dict[str, Any]:
-    """Return the valid values of a table, and collect invalid, unknown and missing keys.
-
-    ``place`` is the name of the table in brackets, and ``noun`` its text in errors.
-    """
+    """Return valid values of a table, and collect invalid, unknown and missing keys."""
     right = {}
     for name, value in stated.items():
         if name not in keys:

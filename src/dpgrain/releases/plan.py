@@ -24,6 +24,7 @@ from dpgrain.releases.file import File, ReleaseEntry, read_file
 from dpgrain.releases.validation_errors import ValidationErrors
 from dpgrain.tables.table import UserTable
 from dpgrain.units import PLAIN_UNITS
+from dpgrain.words.notes import Note, note_texts
 
 if TYPE_CHECKING:
     from dpgrain.releases import run as running
@@ -51,7 +52,8 @@ class PlannedRelease:
         delta: its δ.
         guarantee: its guarantee.
         expected: the expected error; None if public numbers do not determine it.
-        care: warnings of unreliable results.
+        care: warnings of unreliable results, each a kind and its numbers.
+        cells: the public number of groups; 1 if it is unknown.
     """
 
     entry: ReleaseEntry
@@ -59,7 +61,8 @@ class PlannedRelease:
     delta: float
     guarantee: Guarantee
     expected: Expected | None
-    care: tuple[str, ...] = ()
+    care: tuple[Note, ...] = ()
+    cells: int = 1
 
 
 @dataclass(frozen=True)
@@ -213,7 +216,8 @@ class PlannedReleases:
     @property
     def care(self) -> list[str]:
         """Warnings of unreliable results, with the name of the release."""
-        return [f"{each.entry.name}: {text}" for each in self.releases for text in each.care]
+        named = ((each.entry.name, note_texts(each.care)) for each in self.releases)
+        return [f"{name}: {text}" for name, texts in named for text in texts]
 
 
 def plan_releases(
@@ -442,4 +446,6 @@ class _Budgeted:
 def _release(file: File, entry: ReleaseEntry, epsilon: float, delta: float) -> PlannedRelease:
     """Return a release with the guarantee of its plan."""
     plan = file.query(entry, epsilon, delta).plan
-    return PlannedRelease(entry, epsilon, delta, plan.guarantee, plan.expected, plan.care)
+    return PlannedRelease(
+        entry, epsilon, delta, plan.guarantee, plan.expected, plan.care, plan.cells
+    )

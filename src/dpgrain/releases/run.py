@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,12 +10,15 @@ from typing import Any
 
 from dpgrain import _validate
 from dpgrain._files import (
+    SPACE,
     TOGETHER,
     atomic_write,
     check_outputs,
     exclusive_files,
     exists,
     make_folder,
+    remove_abandoned,
+    reserved_space,
 )
 from dpgrain._progress import Progress
 from dpgrain._report_mixins import ReleasesReportMixin
@@ -24,12 +27,15 @@ from dpgrain.publishing.budget import composed
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.fitting_epsilon import with_fitting_epsilon
 from dpgrain.publishing.guarantee import Guarantee
+from dpgrain.publishing.process import open_ledger
 from dpgrain.publishing.publish import Reservation, reserve
 from dpgrain.releases.outputs import write
 from dpgrain.releases.plan import PlannedRelease, PlannedReleases, plan_releases
 from dpgrain.tables.table import UserTable
 
 _WITH_EACH = Fact("with-each")
+# Space for the row of a public group in an output, in bytes.
+_ROW = 1024
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,11 +128,12 @@ def releases(
 
     Raises:
         ParameterError: with all errors in the file, one per line; a SchemaError if all of them are
-            missing columns, and a DataError if a file that it refers to cannot be used. Nothing is
-            read or charged.
-        RefusedError: if the releases do not fit into the open budget or ledger, or were made before.
-            Nothing is read or charged.
-        DataError: if the table cannot be read, or an output cannot be written. The charge remains.
+            missing columns, and a DataError if all are files that cannot be used. Nothing is read or
+            charged.
+        RefusedError: if the releases do not fit into the open budget or ledger, were made before, or
+            another process is publishing them. Nothing is read or charged.
+        DataError: if an output cannot be written, and nothing is charged; or if the table cannot be
+            read, or an output fails after the charge, which remains.
 
     Formal guarantee: :attr:`Releases.guarantee`, for every table: all numbers that determine the noise
     are fixed before data are read. An open budget is charged for all releases as one, before the first.
@@ -158,18 +165,42 @@ def run(
     plan: PlannedReleases, *, again: bool, random_state: Any, progress: bool | None
 ) -> Releases:
     """Charge all releases of a plan, then publish and write them; see :meth:`PlannedReleases.run`."""
-    if not _validate.boolean(again=again):
-        _require_no_outputs(plan)
+    again = _validate.boolean(again=again)
     make_folder(plan.file.folder)
-    with exclusive_files():
+    with exclusive_files(), _held_outputs(plan) as free:
+        if not again:
+            _require_no_outputs(plan)
         check_outputs(plan.file.outputs)
-        return _charged(plan, again=again, random_state=random_state, progress=progress)
+        return _charged(plan, free, again=again, random_state=random_state, progress=progress)
+
+
+@contextmanager
+def _held_outputs(plan: PlannedReleases) -> Iterator[Callable[[int], None]]:
+    """Hold the outputs of a plan with their space, and yield a function that frees some of it."""
+    file = plan.file
+    if not file.outputs:
+        yield lambda _: None
+        return
+    size = sum(map(_space, plan.releases)) + (0 if file.report is None else SPACE)
+    with reserved_space(file.folder, file.path.name, size) as free:
+        remove_abandoned(file.outputs)
+        yield free
+
+
+def _space(each: PlannedRelease) -> int:
+    """Return the space of the output of a release, from public numbers."""
+    return 0 if each.entry.output is None else SPACE + each.cells * _ROW
 
 
 def _charged(
-    plan: PlannedReleases, *, again: bool, random_state: Any, progress: bool | None
+    plan: PlannedReleases,
+    free: Callable[[int], None],
+    *,
+    again: bool,
+    random_state: Any,
+    progress: bool | None,
 ) -> Releases:
-    """Charge all releases of a plan, then publish and write them."""
+    """Charge all releases of a plan, then publish and write them; ``free`` frees held space."""
     file, made = plan.file, dict[str, Any]()
     with note_missing_outputs(plan), Progress(len(plan.releases) + 1, progress) as shown:
         sizes = [table.n_users for table in file.tables.values() if table.n_users is not None]
@@ -182,10 +213,11 @@ def _charged(
         )
         for each in plan.releases:
             shown.stage(f"{each.entry.name}: {each.entry.function}")
-            made[each.entry.name] = _published(plan, each, reservation, random_state)
+            made[each.entry.name] = _published(plan, each, reservation, free, random_state)
         together = _together(plan, reservation.charged, made)
         if file.report is not None:
             shown.stage("Writing the report")
+            free(SPACE)
             together.report(file.report)
     return together
 
@@ -193,13 +225,18 @@ def _charged(
 def _require_no_outputs(plan: PlannedReleases) -> None:
     """Raise RefusedError if outputs of an earlier run exist."""
     existing = [path for path in plan.file.outputs if exists(path)]
-    if existing:
-        raise _refusal(
-            f"{str(existing[0])!r} exists already, so an earlier run was probably charged (only the "
-            "file shows it); pass again=True (--again) to publish again, which is charged again "
-            "and replaces it, or choose other outputs.",
-            plan,
-        )
+    if not existing:
+        return
+    if (ledger := open_ledger()) is not None:
+        # Names the line that charged them.
+        with note_missing_outputs(plan):
+            ledger.rehearse(*plan.guarantees, mark=plan.mark, again=False)
+    raise _refusal(
+        f"{str(existing[0])!r} exists already, so an earlier run was probably charged (only the "
+        "file shows it); pass again=True (--again) to replace it at the same cost, or choose other "
+        "outputs.",
+        plan,
+    )
 
 
 @contextmanager
@@ -235,7 +272,11 @@ def _refusal(message: str, plan: PlannedReleases, line: int | None = None) -> Re
 
 
 def _published(
-    plan: PlannedReleases, each: PlannedRelease, reservation: Reservation, random_state: Any
+    plan: PlannedReleases,
+    each: PlannedRelease,
+    reservation: Reservation,
+    free: Callable[[int], None],
+    random_state: Any,
 ) -> Any:
     """Publish a release, and write it with its guarantee."""
     entry = each.entry
@@ -243,6 +284,7 @@ def _published(
         query = plan.file.query(entry, each.epsilon, each.delta, random_state)
         release = reservation.publish(query)
     if entry.output is not None:
+        free(_space(each))
         guarantee = guarantee_of(release)
         together = replace(reservation.charged, private=guarantee.private)
         about = {**guarantee.to_dict(), TOGETHER: together.to_dict()}

@@ -114,29 +114,19 @@ _OWN_OF_JOINS = ("on", "key", "columns", "pairs")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TableOption:
-    """An option that changes a table.
+    """An option that changes a table."""
 
-    Args:
-        key: the key of ``[table]``.
-        hint: the type of its value.
-        flag: the option of commands, which may be repeated.
-        text: the help of the option.
-        read: returns names and values from the texts of an option and the table.
-        apply: returns the table changed by one name and value.
-        place: the table of the file in errors; ``{}`` is replaced by the name.
-        metavar: the placeholder for values in help.
-        parts: returns the keys of each value, if values are tables.
-    """
-
-    key: str
-    hint: Any
-    flag: str
-    text: str
+    key: str  # of ``[table]``
+    hint: Any  # type of its value
+    flag: str  # option of commands, which may be repeated
+    text: str  # help of the option
+    # Names and values from the texts of an option and the table.
     read: Callable[[Sequence[str], UserTable], Iterable[tuple[str, Any]]]
+    # The table changed by one name and value.
     apply: Callable[[UserTable, str, Any, Tables], UserTable]
-    place: str
-    metavar: str | None = None
-    parts: Callable[[], Mapping[str, Parameter]] = dict
+    place: str  # table of the file in errors; ``{}`` is the name
+    metavar: str | None = None  # placeholder for values in help
+    parts: Callable[[], Mapping[str, Parameter]] = dict  # keys of each value, if values are tables
 
     @property
     def name(self) -> str:

@@ -18,15 +18,7 @@ _BARE = re.compile(r"\b([a-z_]+)=(?=[\s,;.]|$)")
 
 
 def toml_spelling(sentence: str) -> str:
-    """Replace parameters and options in a message by the keys of a release file.
-
-    >>> print(toml_spelling("declare types={'paid': 'DOUBLE'} in dg.read or --type paid=double."))
-    declare types = {'paid' = 'DOUBLE'} in [table].
-    >>> print(toml_spelling("list its values in categories= or --categories."))
-    list its values in categories.
-    >>> print(toml_spelling("pass clip= or a larger epsilon=."))
-    pass clip or a larger epsilon.
-    """
+    """Replace parameters and options in a message by the keys of a release file."""
     plain = _OPTION.sub("", _DAYS.sub("", _READ.sub(_key, sentence)))
     return _BARE.sub(r"\1", plain)
 

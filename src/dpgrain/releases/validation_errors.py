@@ -97,7 +97,8 @@ class ValidationErrors:
         """Raise all errors as one, a line each."""
         if not self.lines:
             return
-        kind = next(k for k in (ParameterError, DataError, SchemaError) if k in self.kinds)
+        # A retry repairs nothing if one mistake of several is permanent.
+        kind = next(iter(self.kinds)) if len(self.kinds) == 1 else ParameterError
         had = (
             "cannot be run" if kind is DataError else f"has {quantity(len(self.lines), 'mistake')}"
         )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import matplotlib.dates
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.markers import CARETDOWNBASE, CARETLEFTBASE, CARETRIGHTBASE, CARETUPBASE
 from matplotlib.ticker import (
     Formatter,
     FuncFormatter,
@@ -47,6 +48,13 @@ _LETTERS_PER_INCH = 4.0
 _MOST_LETTERS = 36
 # An axis starts at 0 if the values then cover at least this share of it.
 _SEEN_SHARE = 0.5
+# Intervals end on the axis up to this number of usual lengths beyond the estimates.
+_SEEN_LENGTHS = 3.0
+# Triangles at the lower and the upper end of an interval, by axis; their base covers a cap.
+_ARROWS: dict[str, tuple[Any, Any]] = {
+    "x": (CARETLEFTBASE, CARETRIGHTBASE),
+    "y": (CARETDOWNBASE, CARETUPBASE),
+}
 # matplotlib.dates has no types.
 _dates: Any = matplotlib.dates
 
@@ -220,10 +228,31 @@ def value_axis(ax: Axes, axis: Any, low: FloatArray, high: FloatArray, *, zero: 
 def within_sight(
     estimate: FloatArray, low: FloatArray, high: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Shorten intervals that extend far beyond all estimates; an end may be infinite."""
+    """End intervals at the axis if they are infinite or much longer than most; see ``open_ends``."""
     least, most = float(np.nanmin(estimate)), float(np.nanmax(estimate))
-    margin = (most - least) or max(abs(most), 1.0)
+    lengths = high - low
+    usual = float(np.median(lengths[np.isfinite(lengths)])) if np.isfinite(lengths).any() else 0.0
+    margin = max(most - least, _SEEN_LENGTHS * usual) or max(abs(most), 1.0)
     return np.maximum(low, least - margin), np.minimum(high, most + margin)
+
+
+def open_ends(
+    ax: Axes,
+    axis: Literal["x", "y"],
+    at: Any,
+    drawn: tuple[FloatArray, FloatArray],
+    ends: tuple[FloatArray, FloatArray],
+    colour: str = BLUE,
+) -> str:
+    """Draw an arrow at each end of an interval that continues; return a note if there is one."""
+    note = ""
+    for marker, shown, end in zip(_ARROWS[axis], drawn, ends, strict=True):
+        if (beyond := (shown > end) | (shown < end)).any():
+            note = "\narrows: the interval continues beyond the axis"
+            places = shown[beyond], np.asarray(at)[beyond]
+            x, y = places if axis == "x" else places[::-1]
+            ax.plot(x, y, linestyle="", marker=marker, color=colour, markersize=6, clip_on=False)
+    return note
 
 
 def seen_from_zero(low: FloatArray, high: FloatArray) -> bool:

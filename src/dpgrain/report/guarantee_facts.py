@@ -59,10 +59,7 @@ class GranularityRow:
 
 
 def granularity_rows(guarantee: Guarantee, shares: Mapping[int, str]) -> tuple[GranularityRow, ...]:
-    """List the guarantee of each granularity, at its own δ, the promised one first.
-
-    ``shares`` maps a number of elements to the known share of users with at most that many.
-    """
+    """List the guarantee of each granularity, at its own δ, the promised one first."""
 
     def row(name: str, unit: Unit) -> GranularityRow:
         odds = tuple(
@@ -101,16 +98,12 @@ class CurveRow:
 
 @dataclass(frozen=True)
 class CurveTable:
-    """The granularity curve of a guarantee, under its own relation.
-
-    ``deltas`` are the δ of the columns, the largest first, and ``own`` is the column of the
-    guarantee's own δ. ``rows`` have increasing numbers of units.
-    """
+    """The granularity curve of a guarantee, under its own relation."""
 
     level: Level
-    deltas: tuple[float, ...]
-    own: int
-    rows: tuple[CurveRow, ...]
+    deltas: tuple[float, ...]  # of the columns, the largest first
+    own: int  # column of the guarantee's own δ
+    rows: tuple[CurveRow, ...]  # by increasing number of units
 
     @property
     def what(self) -> str:

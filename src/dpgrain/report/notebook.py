@@ -15,6 +15,7 @@ from dpgrain.report.figures import svg
 from dpgrain.report.plots import plot_curve, plot_estimates
 from dpgrain.report.plots.estimates import drawn
 from dpgrain.statistics.release import Release
+from dpgrain.words.guarantee_text import summary
 from dpgrain.words.headings import is_one, release_wording, text
 from dpgrain.words.release_text import (
     format_rows,
@@ -44,7 +45,7 @@ def release_html(release: Release) -> str:
         draw = partial(plot_estimates, release, top=_ROWS)
         height = 90 + 22 * max(row_count, 2) if row_count else 280
         parts.append(_picture(draw, height, f"the estimates, with intervals: {of}"))
-    lines = [*notes(release), release.guarantee.summary, POINTER]
+    lines = [*notes(release), summary(release.guarantee, release.query), POINTER]
     parts += [_table(release)] if len(release) else []
     parts += [Markup("<p>{}</p>").format(text(line, _SENTENCE_LETTERS)) for line in lines]
     return str(Markup("<div>{}</div>").format(Markup("\n").join(parts)))

@@ -53,33 +53,19 @@ _EVENT_LETTERS = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class PageFacts:
-    """The common facts of reports; templates call them ``page``.
+    """The common facts of reports; templates call them ``page``."""
 
-    Args:
-        of: the type of the report, which decides a few words.
-        guarantee: the guarantee.
-        distorted: the sources of error of the numbers, as text.
-        settings: the request, as names and values.
-        budget: the use of the budget by parts, as text.
-        noun: the word for a group, in the singular.
-        selected: True if the groups were selected with noise.
-        contributions: the contribution distribution as text, if known.
-        holdings: the contribution distribution to draw with the curve.
-        hashes: names, hashes and how to compute them; the guarantee is always included.
-        today: the time of writing, in UTC.
-    """
-
-    of: Literal["release", "fit", "sum"]
+    of: Literal["release", "fit", "sum"]  # type of the report, which decides a few words
     guarantee: Guarantee
-    distorted: str
-    settings: tuple[tuple[str, str], ...] = ()
-    budget: str = ""
-    noun: str = "item"
-    selected: bool = False
-    contributions: ContributionText | None = None
-    holdings: Holdings | None = None
-    hashes: tuple[Check, ...] = ()
-    today: datetime = field(default_factory=partial(datetime.now, UTC))
+    distorted: str  # sources of error of the numbers, as text
+    settings: tuple[tuple[str, str], ...] = ()  # the request, as names and values
+    budget: str = ""  # use by parts, as text
+    noun: str = "item"  # for a group, in the singular
+    selected: bool = False  # the groups were selected with noise
+    contributions: ContributionText | None = None  # contribution distribution as text, if known
+    holdings: Holdings | None = None  # contribution distribution to draw with the curve
+    hashes: tuple[Check, ...] = ()  # names, hashes and how to compute them, with the guarantee
+    today: datetime = field(default_factory=partial(datetime.now, UTC))  # time of writing, in UTC
 
     @property
     def level(self) -> Level:

@@ -26,6 +26,7 @@ from dpgrain.words.headings import (
     Wording,
     count_groups,
     is_one,
+    lines_caption,
     ranks,
     release_wording,
     text,
@@ -269,15 +270,8 @@ def _over_time(release: Release) -> str:
     lines = lines_over_time(release)
     if lines is None:
         return ""
-    of = (
-        " of the clipped sums"
-        if isinstance(release, Histogram) and release.metadata.is_clipped
-        else ""
-    )
-    total, line_count = lines.total, len(lines.lines)
-    some = f" Largest {line_count} of {total:,} lines." if total > line_count else ""
-    gaps = " Lines are interrupted where nothing was published." if lines.gaps else ""
-    return f"Estimates by {text(lines.key, 60)} with 95% intervals{of}.{some}{gaps}"
+    clipped = isinstance(release, Histogram) and release.metadata.is_clipped
+    return lines_caption(lines.key, len(lines.lines), lines.total, clipped=clipped, gaps=lines.gaps)
 
 
 def _notes(facts: _ReleaseFacts) -> list[str]:

@@ -36,7 +36,7 @@ from dpgrain.report.plots.coefficients import largest
 from dpgrain.report.release import release_check, release_part
 from dpgrain.statistics.release import Release
 from dpgrain.words import mean_text
-from dpgrain.words.fit_text import Coefficient, Coefficients, coefficients
+from dpgrain.words.fit_text import Coefficient, Coefficients, coefficients, describe_model
 from dpgrain.words.guarantee_text import elements_text
 from dpgrain.words.headings import text
 from dpgrain.words.odds import Odds, contributions
@@ -64,16 +64,6 @@ _TRUST = {
     "shuffle": "no one: devices add noise, and a trusted shuffler mixes their messages",
     "pan": "the curator, user by user; the state between two users may be seen once",
 }
-_LOSSES = {
-    "LogisticRegression": "The score of a label is a weighted sum of the features; its exponential is "
-    "proportional to the label's probability.",
-    "LinearRegression": "The prediction is a weighted sum of the features.",
-    "HuberRegressor": "The prediction is a weighted sum of the features; errors "
-    "beyond a threshold have a linear loss.",
-    "QuantileRegressor": "A quantile of the target is a weighted sum of the features.",
-    "LinearSVC": "The label is the sign of a weighted sum of the features.",
-    "PoissonRegressor": "The logarithm of the expected count is a weighted sum of the features.",
-}
 
 
 def fit_page(model: LinearModel) -> str:
@@ -91,7 +81,7 @@ def fit_page(model: LinearModel) -> str:
     return page.html(
         "fit.html",
         title=_TITLES[type(model).__name__],
-        lead=_lead(model),
+        lead=describe_model(model),
         name=_target(model),
         trust=model.config_.trust,
         honest=[
@@ -181,16 +171,11 @@ def _trained(model: LinearModel) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class _Limits:
-    """The noise of a fit and its lower bounds, in clipping bounds.
+    """The noise of a fit and its lower bounds, in clipping bounds."""
 
-    Args:
-        users: the public number of users.
-        noise: the rms noise of the mean of all rounds' gradients.
-        rows: records per user, order of the lower bound, least error, and noise ÷ least error.
-    """
-
-    users: str
-    noise: str
+    users: str  # public number
+    noise: str  # rms noise of the mean of all rounds' gradients
+    # Records per user, order of the lower bound, least error, and noise ÷ least error.
     rows: list[tuple[str, str, str, str]]
 
 
@@ -243,16 +228,6 @@ def _ratio(history: History) -> str:
     last = history.norms[-max(1, len(history.norms) // 10) :]
     ratio = float(np.median(last)) / max(history.noise_norm, 1e-300)
     return f"{ratio:.3g}" if math.isfinite(ratio) else ""
-
-
-def _lead(model: LinearModel) -> str:
-    """Describe the model."""
-    kind = type(model).__name__
-    if kind == "LogisticRegression" and len(model.classes_) == 2:
-        return (
-            f"The log-odds of {text(model.classes_[1], 60)!r} are a weighted sum of the features."
-        )
-    return _LOSSES[kind]
 
 
 def _rounds(model: LinearModel) -> str:

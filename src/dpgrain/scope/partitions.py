@@ -7,9 +7,7 @@ consists of at most 31 whole days.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import math
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -53,35 +51,17 @@ _CELLS_WITHOUT_A_DAY = 3
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule from one column to the cell of a record.
-
-    Args:
-        column: the name of the column.
-        kind: the kind of its cells.
-        zone: the zone of periods, such as ``"UTC"``; empty for times without a zone.
-        edges: the increasing lower ends of bins, integers; one more bin is below the first.
-        mark: the fingerprint of a mapping or function.
-        cells: the number of cells of a mapping, if it is finite.
-        days: the length of any window of consecutive days. Windows overlap and form no partition,
-            but each one can be a promised unit.
-        hours: the length of any window of consecutive hours, which may start at any time.
-        read: the type of the column for one cell per value and for days of times without a zone,
-            and the date format unless it is like 2025-12-31; empty for other columns of dates, and
-            in a promise, which refers to the type in all releases.
-
-    Raises:
-        ParameterError: if a value is out of range.
-    """
+    """The rule from one column to the cell of a record."""
 
     column: str
-    kind: Kind = "label"
-    zone: str = ""
-    edges: tuple[int, ...] = ()
-    mark: str = ""
-    cells: int | None = None
-    days: int | None = None
-    hours: int | None = None
-    read: str = ""
+    kind: Kind = "label"  # of its cells
+    zone: str = ""  # of periods, such as ``"UTC"``; empty for times without a zone
+    edges: tuple[int, ...] = ()  # increasing lower ends of bins, integers; one more bin is below
+    mark: str = ""  # fingerprint of a mapping or function
+    cells: int | None = None  # number of cells of a mapping, if it is finite
+    days: int | None = None  # length of any window of consecutive days; windows overlap
+    hours: int | None = None  # length of any window of consecutive hours, from any time
+    read: str = ""  # declared type and date format; empty for the default
 
     def __post_init__(self) -> None:
         _validate.check_fields(self)
@@ -107,7 +87,7 @@ class Rule:
             _validate.integer(minimum=1, cells=self.cells)
 
     def overlap(self, promised: Rule) -> Overlap | None:
-        """Return the overlap of a promised rule's cell with this rule's cells; None if unbounded."""
+        """Return a promised rule's overlap with this rule's cells; None if unbounded."""
         if self == promised:
             return Overlap(1)
         if self.kind == promised.kind == "label":
@@ -204,7 +184,7 @@ class Rule:
         return values.axis in axes and self.kind in (*PERIODS, "any")
 
     def _periods_in(self, values: Span) -> int | None:
-        """Count the periods that overlap an interval of times; None outside the supported years."""
+        """Count the periods that overlap an interval; None outside the supported years."""
         first, last = clock_days(values, self.zone)
         if first is None or last is None:
             return None
@@ -277,18 +257,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Overlap:
-    """The overlap of one cell of a promised partition with the cells of another.
+    """The overlap of one cell of a promised partition with the cells of another."""
 
-    Args:
-        cells: the maximum number of overlapping cells.
-        whole: True if it is a union of whole cells, False if it may contain parts of cells.
-
-    >>> Overlap(7) * Overlap(1, whole=False)
-    Overlap(cells=7, whole=False)
-    """
-
-    cells: int
-    whole: bool = True
+    cells: int  # maximum number of overlapping cells
+    whole: bool = True  # a union of whole cells, not of parts of cells
 
     def __mul__(self, other: Overlap) -> Overlap:
         return Overlap(self.cells * other.cells, self.whole and other.whole)
@@ -296,21 +268,9 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Partition:
-    """A public partition of records into cells, by one rule for each of some columns.
+    """A public partition of records into cells, by one rule for each of some columns."""
 
-    Args:
-        rules: the rules, stored in the order of column names; a cell is a combination of their
-            cells.
-
-    Raises:
-        ParameterError: if there is no rule, or a column has two.
-
-    >>> weeks, days = Partition((Rule("day", "week"),)), Partition((Rule("day", "day"),))
-    >>> weeks.compared(days), days.compared(weeks)
-    (Overlap(cells=1, whole=False), Overlap(cells=7, whole=True))
-    """
-
-    rules: tuple[Rule, ...]
+    rules: tuple[Rule, ...]  # in the order of column names; a cell combines their cells
 
     def __post_init__(self) -> None:
         _validate.check_fields(self)
@@ -336,22 +296,10 @@ class Partition:
         ]
         return {"rules": rules}
 
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of the partition, a hash."""
-        described = json.dumps(self.to_dict(), sort_keys=True)
-        return hashlib.sha256(described.encode()).hexdigest()[:16]
-
     def compared(self, promised: Partition, region: Region = EVERYTHING) -> Overlap | None:
-        """Return the overlap of one cell of a promised partition with the cells of this one.
+        """Return how many of this partition's cells overlap a promised cell, in a region.
 
-        Args:
-            promised: the partition into promised units.
-            region: the region of the release.
-
-        Returns:
-            The maximum number of this partition's cells that overlap a promised cell, and whether
-            the latter is a union of whole cells; None if the number is unbounded.
+        The overlap is None if the number is unbounded.
         """
         result = Overlap(1)
         for rule in promised.rules:
@@ -396,12 +344,7 @@ class Partition:
 
     @property
     def brief(self) -> str:
-        """Short text, for the last line of a printed release.
-
-        >>> titles = Partition((Rule("title", "stated", mark="9f", cells=12),))
-        >>> titles.brief, titles.cell
-        ("12 public cells #9f of 'title'", "cell of 'title'")
-        """
+        """Short text, for the last line of a printed release."""
         return " and ".join(rule.brief for rule in self.rules)
 
     def __str__(self) -> str:
@@ -409,12 +352,12 @@ class Partition:
 
 
 def partition_name(text: str) -> str:
-    """Return the name of a partition, which earlier versions described as "the column 'topic'"."""
+    """Return a partition's name, once described as "the column 'topic'"."""
     return text.removeprefix("the column ") if text.startswith(_QUOTED_COLUMN) else text
 
 
 def clock_days(times: Span, zone: str) -> tuple[date | None, date | None]:
-    """Return the first and the last local day in an interval of times; None if unbounded or unknown.
+    """Return the first and last local day in an interval of times; None if unbounded.
 
     When clocks are put back past midnight, as in St. John's until 2011, the end of a day is
     repeated after the next day has begun.
@@ -444,7 +387,7 @@ def _time(moment: int, zone: str) -> datetime | None:
 
 
 def _put_back(low: int, high: int, zone: str) -> tuple[datetime, datetime] | None:
-    """Return the local times before and after clocks are put back between two timestamps of a day."""
+    """Return the local times before and after clocks are put back in a part of a day."""
     before, after = _time(low, zone), _time(high, zone)
     if before is None or after is None or not _offset(after) < _offset(before):
         return None
@@ -462,11 +405,7 @@ def _offset(time: datetime) -> timedelta:
 
 
 def period_of(day: date, kind: str) -> tuple[date, date]:
-    """Return the first day of a day's period, and the first day after the period.
-
-    >>> [str(end) for end in period_of(date(2026, 2, 28), "month")]
-    ['2026-02-01', '2026-03-01']
-    """
+    """Return the first day of a day's period, and the first day after the period."""
     longest = timedelta(days={"day": 1, "week": 7, "month": 31, "year": 366}[kind])
     begin = _begin(day, kind)
     return begin, _begin(begin + longest, kind)

@@ -42,20 +42,11 @@ _MOST_ATOMS = 20_000
 
 @dataclass(frozen=True)
 class Span:
-    """An interval of an axis, closed below and open above.
+    """An interval of an axis, closed below and open above."""
 
-    Args:
-        axis: the unit: integers, or microseconds since 1970.
-        low: the smallest value inside; None if there is none.
-        high: the smallest value above; None if there is none.
-
-    >>> bool(Span("whole", 1, 3)), bool(Span("whole", 3, 3))
-    (True, False)
-    """
-
-    axis: Axis
-    low: int | None = None
-    high: int | None = None
+    axis: Axis  # integers, or microseconds since 1970
+    low: int | None = None  # smallest value inside; None if there is none
+    high: int | None = None  # smallest value above; None if there is none
 
     def __post_init__(self) -> None:
         _validate.one_of(get_args(Axis), axis=self.axis)
@@ -93,18 +84,10 @@ class Span:
 
 @dataclass(frozen=True)
 class LabelSet:
-    """A finite set of labels, or its complement.
+    """A finite set of labels, or its complement."""
 
-    Args:
-        labels: texts, or integers; stored sorted and without duplicates.
-        but: True for all other labels.
-
-    >>> LabelSet(("b", "a", "b")).labels
-    ('a', 'b')
-    """
-
-    labels: tuple[int | str, ...] = ()
-    but: bool = False
+    labels: tuple[int | str, ...] = ()  # texts, or integers; stored sorted and without duplicates
+    but: bool = False  # all other labels
 
     def __post_init__(self) -> None:
         _validate.boolean(but=self.but)
@@ -216,19 +199,12 @@ def _without(span: Span, labels: Sequence[int | str]) -> tuple[Values, ...]:
 
 @dataclass(frozen=True)
 class Side:
-    """The values of one column inside a region.
+    """The values of one column inside a region."""
 
-    Args:
-        column: the name of the column; for a column of cells, also its partition.
-        missing: True if records without a value are inside.
-        kind: the SQL type of the column, which determines its unreadable values; empty for the
-            default type of the values.
-    """
-
-    column: str
+    column: str  # name; for a column of cells, with its partition
     values: Values
-    missing: bool = False
-    kind: str = ""
+    missing: bool = False  # records without a value are inside
+    kind: str = ""  # SQL type, which determines unreadable values; empty for the default
 
     def __post_init__(self) -> None:
         _validate.check_fields(self)
@@ -261,7 +237,7 @@ class Side:
         return len(axes) <= 1 and self.read_as == other.read_as
 
     def both(self, other: Side) -> tuple[Side, ...]:
-        """Return the disjoint parts of the intersection with a comparable side of the column."""
+        """Return disjoint parts of the intersection with a comparable side of the column."""
         parts = _pieces_in_both(self.values, other.values)
         return self._sides(parts, missing=self.missing and other.missing)
 
@@ -306,11 +282,7 @@ class Side:
 
     @staticmethod
     def from_dict(values: Any) -> Side:
-        """Read the side described by :meth:`to_dict`.
-
-        Raises:
-            ParameterError: if a field is missing, unknown or wrong.
-        """
+        """Read the side described by :meth:`to_dict`."""
         if not isinstance(values, dict) or "column" not in values:
             raise ParameterError("a side of a region must have the fields written by to_dict.")
         rest = ("column", "missing", "kind")
@@ -327,21 +299,9 @@ class Side:
 
 @dataclass(frozen=True)
 class Region:
-    """A public set of records: those with values inside all sides; ``Region()`` contains all.
+    """A public set of records with values inside all sides; ``Region()`` contains all."""
 
-    Args:
-        sides: at most one side per column, stored in the order of column names; sides with all
-            values are dropped.
-
-    Raises:
-        ParameterError: if a column has two sides, or a side is empty.
-
-    >>> january = Region((Side("day", days("2026-01-01", "2026-01-31")),))
-    >>> print(january.both(Region((Side("country", LabelSet(("FR",))),)))[0])
-    country FR, day from 2026-01-01 to 2026-01-31
-    """
-
-    sides: tuple[Side, ...] = ()
+    sides: tuple[Side, ...] = ()  # at most one per column, in the order of names
 
     def __post_init__(self) -> None:
         _validate.check_fields(self)
@@ -451,7 +411,7 @@ EVERYTHING = Region()
 
 
 def atoms(regions: Sequence[Region]) -> dict[Region, frozenset[int]]:
-    """Return the disjoint classes of records of some regions, with the indices of their regions."""
+    """Return the disjoint classes of records of regions, with the regions' indices."""
     result: dict[Region, frozenset[int]] = {}
     for place, region in enumerate(comparable_regions(regions)):
         rest = [region]
@@ -488,11 +448,7 @@ def comparable_regions(regions: Sequence[Region]) -> list[Region]:
 
 
 def days(first: str, last: str) -> Span:
-    """Return the interval of dates from the first to the last day, inclusive.
-
-    >>> days("1970-01-01", "1970-01-02").high == 2 * 24 * 60 * 60 * 10**6
-    True
-    """
+    """Return the interval of dates from the first to the last day, inclusive."""
     ends = [microseconds(datetime.fromisoformat(day)) for day in (first, last)]
     return Span("date", ends[0], ends[1] + DAY)
 
@@ -516,7 +472,7 @@ def _describe(values: Values) -> str:
 
 
 def _describe_ends(span: Span) -> tuple[str, str]:
-    """Return the text of the first and the last value: dates for whole days, otherwise times."""
+    """Return the text of the first and last value: dates for whole days, else times."""
     ends = [end for end in (span.low, span.high) if end is not None]
     daily = span.axis != "whole" and all(end % DAY == 0 for end in ends)
 

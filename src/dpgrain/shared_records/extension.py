@@ -41,12 +41,7 @@ def two_owner_flow(
 ) -> IntArray:
     """Return twice the share of each person in the largest clipped sum, (P,).
 
-    ``first`` and ``second`` are the distinct owners of each row, (R,), ``amount`` are integers of
-    at least 0, (R,), and ``bound`` integers of at most 2^62, (P,).
-
-    >>> pairs, ones = np.array([[0, 1, 2], [1, 2, 0]]), np.ones(3, dtype=np.int64)
-    >>> two_owner_flow(*pairs, 2 * ones, 3 * ones)
-    array([3, 3, 3])
+    The (R,) rows have two distinct owners and an amount ≥ 0; ``bound`` is (P,), at most 2^62.
     """
     people = bound.size
     # Merge parallel rows; sums of amounts may exceed 64 bits, but clipped sums do not.
@@ -67,18 +62,10 @@ def two_owner_flow(
 def maximum_flow(
     tail: IntArray, head: IntArray, capacity: IntArray, source: int, sink: int
 ) -> IntArray:
-    """Return an exact maximum flow for capacities up to 2^62, (A,).
-
-    ``tail`` and ``head`` are the ends of each arc, (A,); two nodes are joined by at most one arc.
-
-    Capacities beyond 32 bits are solved on coarser scales first: the residual capacities of a flow
-    with steps of a power of two, in both directions, are the next problem, until no flow of step 1
-    remains.
-
-    >>> one = np.array([0, 1]), np.array([1, 2])
-    >>> maximum_flow(*one, np.array([2**33, 2**62]), 0, 2)
-    array([8589934592, 8589934592])
-    """
+    """Return an exact maximum flow for (A,) arcs with capacities up to 2^62."""
+    # Two nodes are joined by at most one arc. Capacities beyond 32 bits are solved on coarser
+    # scales first: the residual capacities of a flow in steps of a power of two are the next
+    # problem.
     flow = np.zeros(capacity.size, dtype=np.int64)
     if not capacity.any():
         return flow
@@ -114,16 +101,10 @@ _MOST_ROUNDS = 40
 
 
 def extension(sharing: SharedAmounts) -> IntArray:
-    """Return twice the largest clipped sum of each cell, (K,), for rows of at most two owners.
+    """Return twice the largest clipped sum of each cell, (K,), with ≤ 2 owners a row.
 
     Formal guarantee: removing or replacing the rows that a person owns in a cell changes the result
     by at most twice the bound of the cell. Source: docs/theory, "Records with several owners".
-
-    >>> import numpy as np
-    >>> pairs = np.repeat(np.arange(3), 2), np.array([0, 1, 1, 2, 2, 0])
-    >>> extension(SharedAmounts.create(np.array([1, 1, 1]), *pairs, 1)), extension(
-    ...     SharedAmounts.create(np.array([1, 1, 1]), *pairs, 2))
-    (array([3]), array([6]))
     """
     taken, rest = presolve(sharing)
     taken = 2 * taken
@@ -136,22 +117,10 @@ def extension(sharing: SharedAmounts) -> IntArray:
 
 
 def presolve(sharing: SharedAmounts) -> tuple[IntArray, SharedAmounts]:
-    """Return the sum of rows with known weights in each cell, (K,), and the remaining problem.
-
-    People with a total of at most their bound impose no constraint. Rows without constrained owners
-    have weight 1. A row with exactly one constrained owner precedes the rows that this owner shares
-    with other constrained owners: it adds as much to the sum, and uses no other bound. Each step
-    can remove other constraints, so both are repeated. The remaining rows have several constrained
-    owners.
+    """Return the sum of rows with known weights in each cell, (K,), and the rest.
 
     Formal guarantee: the largest sum of all rows is the returned sum plus the largest sum of the
     rest. Source: docs/theory, "Records with several owners".
-
-    >>> row, person = np.array([0, 1, 1, 2]), np.array([0, 0, 1, 1])
-    >>> rows = SharedAmounts.create(np.array([4, 3, 9]), row, person, 5)
-    >>> taken, rest = presolve(rows)
-    >>> taken, rest.amount.size
-    (array([9]), 0)
     """
     taken = np.zeros(sharing.cells, dtype=np.int64)
     cell_of = sharing.person_cells()
@@ -195,20 +164,14 @@ _RAISED = 3.0
 class BoundSearch:
     """Search for the bound of each cell, given by public numbers.
 
-    ``low`` is the lowest bound and ``doublings`` the maximum number of doublings. The target is a q
-    below ``people``; the threshold is higher by three times its noise scale. ``threshold_scale``
-    and ``query_scale`` are the noise scales of the threshold, in people, and of each q.
-
-    >>> search = BoundSearch.create(0.15, 1.0, 2.0**20, level="user", relation="replace")
-    >>> round(search.event.epsilon(relation="replace"), 6), round(search.query_scale)
-    (0.15, 107)
+    The target is a q below ``people``; the threshold is higher by three times its noise scale.
     """
 
-    low: float
-    doublings: int
+    low: float  # the lowest bound
+    doublings: int  # at most
     people: float
-    threshold_scale: float
-    query_scale: float
+    threshold_scale: float  # noise scale of the threshold, in people
+    query_scale: float  # noise scale of each q
     level: Level
     relation: Relation
 

@@ -15,19 +15,14 @@ _LARGEST = 2.0**53
 
 @dataclass(frozen=True, eq=False)
 class OwnedRows:
-    """Rows with at least one owner; a person with rows in two cells counts as two.
+    """Rows with at least one owner; a person with rows in two cells counts as two."""
 
-    ``row`` and ``person`` are the distinct pairs of a row and an owner, (E,), sorted by row.
-    ``cell_of`` is the cell of each person, (P,), and ``cell`` that of each row, (R,). ``number`` is
-    the finite number of each row, (R,); None for counts.
-    """
-
-    row: IntArray
-    person: IntArray
-    cell_of: IntArray
-    cell: IntArray
+    row: IntArray  # (E,) sorted; distinct pairs with ``person``
+    person: IntArray  # (E,)
+    cell_of: IntArray  # (P,) cell of each person
+    cell: IntArray  # (R,) cell of each row
     cells: int
-    number: FloatArray | None
+    number: FloatArray | None  # (R,) finite; None for counts
 
     @staticmethod
     def create(
@@ -38,11 +33,7 @@ class OwnedRows:
         cells: int,
         number: FloatArray | None,
     ) -> OwnedRows:
-        """Select the valid rows with an owner.
-
-        ``row`` and ``person`` are pairs in any order, possibly repeated, (E,); ``held`` marks valid
-        rows, (R,).
-        """
+        """Select the valid rows with an owner, from pairs in any order, possibly repeated."""
         mine = owned[row]
         row, person = row[mine], person[mine]
         people = int(person.max(initial=-1)) + 1
@@ -56,11 +47,7 @@ class OwnedRows:
         return OwnedRows(row, person, inside % cells, cell, cells, numbers)
 
     def within(self, bound: IntArray, step: FloatArray) -> SharedAmounts:
-        """Return the rows with integer amounts and bounds.
-
-        ``bound`` is the bound of each cell in steps, (K,), and ``step`` a power of two, (K,).
-        Numbers are rounded down to steps and clamped to [0, bound].
-        """
+        """Return the rows with integer amounts, rounded down and clamped to [0, bound]."""
         ones = np.ones(self.cell.size) if self.number is None else np.maximum(self.number, 0.0)
         with np.errstate(over="ignore"):
             steps = np.floor(ones / step[self.cell])

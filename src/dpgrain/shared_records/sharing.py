@@ -16,25 +16,15 @@ _LARGEST = 2**63 - 1
 class SharedAmounts:
     """Rows with amounts, their owners, and a bound for each person.
 
-    The clipped sum of the rows is the largest Σ w·amount with 0 ≤ w ≤ 1 such that the weighted rows
-    of each person add up to at most the person's bound. A person with rows in two cells counts as
-    two.
-
-    ``amount`` are integers of at least 0, (R,). ``row`` and ``person`` are the distinct pairs of a
-    row and an owner, (E,), sorted by row; a row without owners is unbounded. ``bound`` are integers
-    between 0 and 2^62, (P,). ``cell`` is the cell of each row, (R,); its owners have no rows in
-    other cells.
-
-    >>> two = SharedAmounts.create(np.array([5, 5]), np.array([0, 0, 1]), np.array([0, 1, 1]), 9)
-    >>> two.load()
-    array([ 5, 10])
+    The clipped sum is the largest Σ w·amount, 0 ≤ w ≤ 1, such that the weighted rows of each person
+    add up to at most the bound. A person with rows in two cells counts as two.
     """
 
-    amount: IntArray
-    row: IntArray
-    person: IntArray
-    bound: IntArray
-    cell: IntArray
+    amount: IntArray  # (R,) at least 0
+    row: IntArray  # (E,) sorted; distinct pairs with ``person``
+    person: IntArray  # (E,)
+    bound: IntArray  # (P,) from 0 to 2^62
+    cell: IntArray  # (R,); its owners have no rows in other cells
     cells: int
 
     @staticmethod
@@ -73,21 +63,13 @@ class SharedAmounts:
 
 
 def sums_at(place: IntArray, amount: IntArray, size: int) -> IntArray:
-    """Return the sum of the amounts at each index, (size,), modulo 2^64.
-
-    >>> sums_at(np.array([0, 2, 2]), np.array([1, 2, 2**60]), 3)
-    array([                  1,                   0, 1152921504606846978])
-    """
+    """Return the sum of the amounts at each index, (size,), modulo 2^64."""
     sums = np.zeros(size, dtype=np.int64)
     np.add.at(sums, place, amount)
     return sums
 
 
 def saturating_sums(place: IntArray, amount: IntArray, size: int) -> IntArray:
-    """Return the sum of non-negative amounts at each index, (size,), at most the 64-bit maximum.
-
-    >>> saturating_sums(np.array([0, 1, 1]), np.array([5, 2**62, 2**62]), 2)
-    array([                  5, 9223372036854775807])
-    """
+    """Return the sum of amounts ≥ 0 at each index, (size,), or the 64-bit maximum."""
     rough = np.bincount(place, weights=amount, minlength=size)
     return np.where(rough < 1.5 * 2.0**62, sums_at(place, amount, size), _LARGEST)

@@ -39,15 +39,11 @@ _KINDS: dict[Kind, type[BinomialNoise] | type[PoissonNoise]] = {
 
 @dataclass(frozen=True)
 class Design:
-    """The numbers of a protocol.
+    """The numbers of a protocol."""
 
-    ``grid`` is g, the number of steps of a device's count, ``noise`` the share of the noise that a
-    device adds, and ``leak`` δ₀, the delta mass for each coordinate and round.
-    """
-
-    grid: int
-    noise: DeviceNoise
-    leak: float
+    grid: int  # g, the steps of a device's count
+    noise: DeviceNoise  # share of the noise that a device adds
+    leak: float  # δ₀, delta mass for each coordinate and round
 
 
 @lru_cache(maxsize=256)

@@ -41,21 +41,17 @@ Device: TypeAlias = str | bytes | int | None
 
 @dataclass(frozen=True)
 class VectorEncoding:
-    """Unbiased randomised rounding of vectors of bounded norm to integers from 0 to g.
+    """Unbiased randomised rounding of clipped vectors to integers from 0 to g.
 
-    Vectors are clipped to l2 norm ``bound`` B. If ``centred``, coordinates are in [−B, B] and 0
-    becomes g/2, for an even g; otherwise they are in [0, B] and 0 becomes 0.
-
-    Formal guarantee: with the uniforms of the rounding fixed, the codes of two vectors differ by at
-    most ⌈|s_j|⌉ in coordinate j and by at most g + √d in l2 norm, ‖s‖₂ ≤ g. If centred, the codes
-    of a vector and of no data differ by at most half of g instead of g. Source: Cheu et al. 2022,
-    Algorithms 1 and 2, with the bound of docs/theory, "Shuffled sums".
+    Formal guarantee: with fixed uniforms, the codes of two vectors differ by ≤ ⌈|s_j|⌉ in coordinate
+    j and by ≤ g + √d in l2 norm, ‖s‖₂ ≤ g; to no data by half of g instead of g, if centred.
+    Source: Cheu et al. 2022, Algorithms 1 and 2; docs/theory, "Shuffled sums".
     """
 
     bound: float
     grid: int
     dim: int
-    centred: bool = True
+    centred: bool = True  # coordinates may be negative; 0 becomes g/2, for an even g
 
     def __post_init__(self) -> None:
         if self.grid % 2 or not 2 <= self.grid < _MOST_STEPS:
@@ -73,11 +69,7 @@ class VectorEncoding:
         return self.grid // 2 if self.centred else 0
 
     def vectors(self, values: ArrayLike) -> FloatArray:
-        """Read (k, d) vectors, or (k,) numbers, as rows (k, d).
-
-        Non-numeric cells become NaN. A vector that is not finite belongs to a user without data; in
-        a list, so does None or a vector of another length.
-        """
+        """Read vectors as rows (k, d); those that are not finite are users without data."""
         array = _read(values, self.dim)
         self._rows(array.shape)
         return array.reshape(-1, self.dim)
@@ -108,10 +100,7 @@ class VectorEncoding:
         return rounded(own, self.grid, source)
 
     def total(self, tiles: Iterable[FloatArray], source: RandomSource) -> tuple[IntArray, int]:
-        """Return (d,) the sum of the codes of (k, d) tiles, and the number of users.
-
-        Several threads draw from a secret source.
-        """
+        """Return (d,) the sum of the codes of (k, d) tiles, and the number of users."""
         total, users = np.zeros(self.dim, dtype=np.int64), 0
 
         def coded(part: FloatArray) -> IntArray:
@@ -173,10 +162,7 @@ def device_bytes(device: Device) -> bytes:
 
 
 def device_tag(tag: bytes, device: Device) -> bytes:
-    """Return a device's tag: the round's tag, hashed with the device's identifier.
-
-    The tag of a report copied under another identifier therefore does not match.
-    """
+    """Return a device's tag, which does not match a report copied under another id."""
     if device is None:
         return tag
     return hashlib.sha256(tag + device_bytes(device)).digest()[: len(tag)]

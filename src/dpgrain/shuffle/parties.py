@@ -343,10 +343,7 @@ class Shuffler:
         return Bag(self._ones.copy(), self._reports, self._dropped, self._packing.tag)
 
     def _counts(self, identity: bytes | None, device: Device) -> bool:
-        """Decide if a report counts; if so, none of the same identity or device will.
-
-        ``identity`` are bytes that are unique to the report, or None for a malformed one.
-        """
+        """Decide if a report counts; if so, no other of the identity or device will."""
         self._check_open()
         if self._sequential and device is None:
             raise ParameterError(

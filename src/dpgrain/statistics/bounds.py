@@ -161,19 +161,12 @@ class AutoClip:
 
 @dataclass(frozen=True, eq=False)
 class RoughBounds:
-    """Rough clipping bound per cell, and the pools of cells that share the second query.
+    """Rough clipping bound per cell, and the pools of cells for the second query."""
 
-    Args:
-        bounds: (K,) rough clipping bounds, in the units of the norms.
-        seen: (K,) True for cells with blocks above the noise.
-        pool: (K,) pool of each cell, 0 … pools − 1.
-        weight: (K,) weight of a block of the cell in its pool's counts, in 2^-10ths, 1 to 1024.
-    """
-
-    bounds: FloatArray
-    seen: BoolArray
-    pool: IntArray
-    weight: IntArray
+    bounds: FloatArray  # (K,), in the units of the norms
+    seen: BoolArray  # (K,) True for cells with blocks above the noise
+    pool: IntArray  # (K,) 0 … pools − 1
+    weight: IntArray  # (K,) weight of a block in its pool's counts, in 2^-10ths, 1 to 1024
 
     @property
     def pools(self) -> int:
@@ -183,19 +176,12 @@ class RoughBounds:
 
 @dataclass(frozen=True, eq=False)
 class ChosenBounds:
-    """Clipping bounds of a release.
+    """Clipping bounds of a release."""
 
-    Args:
-        bounds: (K,) clipping bounds, in the units of the norms.
-        seen: (K,) True for cells with blocks above the noise.
-        clipped: 95% lower limit on the share of blocks above their bound; 0 if unknown.
-        lost: (K,) likely share of the norms of all blocks that is beyond their bounds.
-    """
-
-    bounds: FloatArray
-    seen: BoolArray
-    clipped: float = 0.0
-    lost: FloatArray = field(default_factory=lambda: np.zeros(0))
+    bounds: FloatArray  # (K,), in the units of the norms
+    seen: BoolArray  # (K,) True for cells with blocks above the noise
+    clipped: float = 0.0  # 95% lower limit on the share of blocks above their bound; 0 if unknown
+    lost: FloatArray = field(default_factory=lambda: np.zeros(0))  # (K,) share of the norms beyond
 
     def at_most(self, high: float) -> ChosenBounds:
         """Return these bounds limited to ``high``."""
@@ -218,25 +204,10 @@ def choose_bounds(
     noise_multiplier: float,
     law: Law = "gaussian",
 ) -> ChosenBounds:
-    """Return the clipping bound of each cell from its own noisy counts, for few cells.
+    """Return the clipping bound of each cell from its own noisy counts, (K, bins).
 
-    Args:
-        noisy_counts: (K, bins) noisy numbers of blocks.
-        edges: (bins + 1,) a geometric sequence.
-        count_sd: standard deviation of the noise of a count.
-        coordinates: (K,) number of items in each cell.
-        noise_multiplier: noise sd of the sums ÷ clipping bound.
-
-    For blocks of norms x_i in m coordinates, clipping at r loses at most T(r) = Σ(x_i − r)₊ and
-    adds noise of energy m(r·noise_multiplier)². The bound minimises T² + m(r·noise_multiplier)²,
-    with T estimated from the bins up to the highest credible one (:func:`_top_bins`), negative
-    counts as 0, plus a tail. From bin to bin, the tail falls by ratio^-2 or, if that is less, by
-    the limit from the next count; more slowly if the cells together show a heavier tail. Without a
-    credible bin, the bound is the lowest edge, and ``seen`` is False.
-
-    >>> choose_bounds(np.array([[0.0, 900.0, 0.0]]), np.array([1.0, 2, 4, 8]), 4.0,
-    ...               np.array([1]), 4.0).bounds.round(2)
-    array([3.67])
+    It minimises T(r)² + coordinates·(r·noise_multiplier)², for the likely loss T(r) = Σ(norm − r)₊;
+    without a credible bin, it is the lowest edge, and ``seen`` is False.
     """
     top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0], law)
     bounds = np.full(top.size, edges[0])
@@ -249,23 +220,10 @@ def choose_bounds(
 
 
 def group_scales(noisy_sums: FloatArray, edges: FloatArray, sd: float) -> FloatArray:
-    """Return the scale of each group of users' vectors, (V,): powers of two, the largest 1.
+    """Return the scale of each group of users' vectors, (V,): powers of two up to 1.
 
-    Args:
-        noisy_sums: (V, B) noisy sums of users' vectors, each scaled to norm 1 and added to the bin
-            of its norm.
-        edges: (B + 1,) edges of the norms, with ratio 2.
-        sd: standard deviation of the noise of a sum.
-
-    The scale is proportional to √q, where q estimates Σ‖x‖·x_g over users' vectors x. If users have
-    one group each, of magnitude r_g, it is r_g·√(users of g); if all have the same groups, it is
-    √x_g, which minimises the noise energy for one bound: Σw²·Σ(x/w)² is smallest for w = √x. Sums
-    within the noise count as their mean over such groups, plus its standard error.
-
-    >>> sums = np.zeros((3, 4))
-    >>> sums[:, 1], sums[0, 3] = 900.0, 900.0
-    >>> group_scales(sums, 2.0 ** np.arange(5.0), 4.0)
-    array([1.  , 0.25, 0.25])
+    From noisy sums, (V, B), of vectors x of norm 1 by bin of their norm. Proportional to √q, for
+    the estimate q of Σ‖x‖·x_g: this minimises the noise energy for one bound, Σw²·Σ(x/w)².
     """
     top = _top_bins(noisy_sums, sd, edges[1] / edges[0], "gaussian")
     bins = np.arange(noisy_sums.shape[1])
@@ -283,20 +241,7 @@ def group_scales(noisy_sums: FloatArray, edges: FloatArray, sd: float) -> FloatA
 def clipped_at_least(
     noisy_counts: FloatArray, edges: FloatArray, count_sd: float, bounds: FloatArray
 ) -> float:
-    """Return a 95% lower limit on the share of blocks of all cells above their bounds.
-
-    Args:
-        noisy_counts: (K, B) noisy numbers of blocks.
-        edges: (B + 1,) edges of the norms.
-        count_sd: standard deviation of the noise of a count.
-        bounds: (K,) clipping bounds.
-
-    Blocks in bins that are entirely above the bound were clipped; those in other bins may be below.
-
-    >>> counts, edges = np.array([[100.0, 0.0, 900.0]]), np.array([1.0, 2, 4, 8])
-    >>> round(clipped_at_least(counts, edges, 4.0, np.array([3.0])), 2)
-    0.89
-    """
+    """Return a 95% lower limit on the share of blocks of all cells above their bounds."""
     above = edges[:-1] >= bounds[:, None]
     parts = noisy_counts[above], noisy_counts[~above]
     # No smaller than the quantile of sums of Laplace noise.
@@ -313,19 +258,7 @@ def likely_lost(
     bounds: FloatArray,
     law: Law = "gaussian",
 ) -> FloatArray:
-    """Return the likely share of the norms of visible blocks beyond the bound of each cell, (K,).
-
-    Args:
-        noisy_counts: (K, B) noisy numbers of blocks.
-        edges: (B + 1,) a geometric sequence of norms.
-        count_sd: standard deviation of the noise of a count.
-        bounds: (K,) clipping bounds.
-        law: noise distribution of the counts.
-
-    >>> counts, edges = np.array([[900.0, 0.0, 100.0]]), np.array([1.0, 4, 16, 64])
-    >>> likely_lost(counts, edges, 4.0, np.array([16.0])).round(2)
-    array([0.34])
-    """
+    """Return the likely share of the norms of visible blocks beyond each bound, (K,)."""
     top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0], law)
     seen = np.arange(noisy_counts.shape[1]) <= top[:, None]
     points, mass = _spread(np.where(seen, np.maximum(noisy_counts, 0.0), 0.0), edges)
@@ -348,30 +281,10 @@ def bound_of_ratios(
     law: Law = "gaussian",
     record: float = 0.0,
 ) -> ChosenBounds:
-    """Return the common clipping bound of group sums that are divided by the group's count.
+    """Return the common clipping bound of group sums divided by the group's count.
 
-    Args:
-        noisy_counts: (1, B) noisy numbers of blocks, by norm.
-        edges: (B + 1,) a geometric sequence.
-        count_sd: standard deviation of the noise of a count.
-        shares: (G,) approximate share of each group in all records, above 0.
-        noise_multiplier: noise sd of a group's sum ÷ clipping bound.
-        bias: rough change of a ratio if all blocks are clipped to equal size.
-        record: largest norm of one record's contribution, the smallest bound.
-
-    For a bound r, N(r) = Σ min(x, r) of the block norms x remains, of which group g has its share
-    s_g. The noise of its ratio has sd r·noise_multiplier/(s_g·N(r)), and the bias is bias·(1 −
-    N(r)/N(∞)). The bound minimises the geometric mean over groups of the sum of both squares, so a
-    group matters by the factor by which a bound changes its error. The variance of a group is
-    limited to that of a uniform number in the range, because a noisier ratio has no information: a
-    tiny group, which no bound would help, lowers no bound. Blocks below ``record`` count as one
-    record: a lower bound would clip people with one record each, by different factors.
-
-    >>> counts, edges = np.array([[0.0, 9000.0, 900.0]]), np.array([1.0, 4, 16, 64])
-    >>> two, fifty, tiny = np.full(2, 0.5), np.full(50, 0.02), np.array([0.5, 0.499, 0.001])
-    >>> [bound_of_ratios(counts, edges, 4.0, shares, 4.0, 0.05).bounds.round(1).item()
-    ...  for shares in (two, fifty, tiny)]
-    [38.1, 9.5, 38.1]
+    It minimises the geometric mean over groups of squared bias plus noise variance, so that a tiny
+    group lowers no bound. It is at least ``record``, the largest norm of one record.
     """
     top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0], law)
     if top[0] < 0:
@@ -396,18 +309,7 @@ def rough_bounds(
     noise_multiplier: float,
     law: Law = "gaussian",
 ) -> RoughBounds:
-    """Return a rough bound per cell from its own noisy counts, and pools of similar cells.
-
-    Visible and invisible cells have separate pools, in the order of their rough bounds. Invisible
-    cells start at a common bound: the lowest edge, or a higher one if they are similar. Blocks of
-    cells with many items have weight 1/√items in their pool, because the best bound of such a cell
-    leaves more blocks above it in this proportion.
-
-    >>> counts = np.repeat([[0.0, 900.0, 0.0], [0.0, 0.0, 900.0]], 10, axis=0)
-    >>> rough = rough_bounds(counts, np.array([1.0, 4, 16, 64]), 4.0, np.ones(20, int), 4.0)
-    >>> rough.bounds.round(1)[[0, -1]], rough.pools
-    (array([13.4, 53.5]), 1)
-    """
+    """Return a rough bound per cell from its noisy counts, and pools of similar cells."""
     top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0], law)
     seen = top >= 0
     energy = np.asarray(coordinates * noise_multiplier**2, dtype=np.float64)
@@ -434,27 +336,10 @@ def pooled_bounds(
     noise_multiplier: float,
     low: float,
 ) -> ChosenBounds:
-    """Return a clipping bound per cell from its rough bound and the noisy row of its pool.
+    """Return a clipping bound per cell from its rough bound and its pool's noisy row.
 
-    Args:
-        rough: the rough bounds.
-        noisy_rows: (pools, bins) noisy weighted numbers of blocks, by norm ÷ rough bound, with the
-            edges ``POOLED_EDGES``; larger norms count in the last bin.
-        coordinates: (K,) number of items in each cell.
-        noise_multiplier: noise sd of the sums ÷ clipping bound.
-        low: the smallest bound.
-
-    A common factor a per pool minimises the loss of the mean cell, T(a)² + m(a·noise_multiplier)²,
-    in units of its rough bound. A distant block counts as one block of 8 rough bounds among all
-    cells of the pool, and factors are limited to [1/4, 8], so a distant block or a false count has
-    limited influence.
-
-    >>> rough = RoughBounds(np.full(20, 10.0), np.ones(20, bool), np.zeros(20, int),
-    ...                     np.full(20, 1024))
-    >>> row = np.array([[0, 0, 900.0, 900, 0, 0, 0, 0, 0, 0]])
-    >>> chosen = pooled_bounds(rough, row, 10.0, np.ones(20, int), 4.0, 1.0)
-    >>> float(chosen.bounds[0].round(1))
-    8.8
+    ``noisy_rows``, (pools, bins), counts weighted blocks by norm ÷ rough bound (``POOLED_EDGES``).
+    One factor in [1/4, 8] per pool limits the influence of a distant block or a false count.
     """
     cells = np.bincount(rough.pool, minlength=rough.pools)
     weight = rough.weight / 1024
@@ -476,12 +361,8 @@ def pooled_bounds(
 def _top_bins(noisy_counts: FloatArray, count_sd: float, ratio: float, law: Law) -> IntArray:
     """Return the highest credible bin of each cell, (K,); −1 for none.
 
-    Bins are tested in increasing order, each with the best of several windows of adjacent bins that
-    end there, exclude earlier credible bins, and have more than one standard deviation in the last
-    bin. Cells are accepted by Benjamini and Hochberg: the k best, for the largest k whose k-th
-    level is at most _FALSE_SHARE·k/K. A bin j bins beyond the last credible one, or beyond the most
-    frequent bin of all cells, needs a level smaller by ratio^(-2j): a false bin there causes
-    ratio^j times the noise, so all bins contribute equally to the mean square.
+    Benjamini-Hochberg over cells at ``_FALSE_SHARE``. A bin j bins beyond the last credible one
+    needs a level smaller by ratio^(-2j), because a false bin there causes ratio^j times the noise.
     """
     cells, bins = noisy_counts.shape
     top = np.full(cells, -1, dtype=np.int64)
@@ -515,11 +396,7 @@ def _usual_bin(noisy_counts: FloatArray, count_sd: float, law: Law) -> int:
 def _rough(
     noisy_counts: FloatArray, top: IntArray, edges: FloatArray, count_sd: float, energy: FloatArray
 ) -> FloatArray:
-    """Return the best bounds by coarse counts, (K,); the lowest edge if no bin is credible.
-
-    The bin after the highest one counts with its excess over two standard deviations, limited to
-    the count of the highest bin, because tails rarely end where they become invisible.
-    """
+    """Return the best bounds by coarse counts, (K,); else the lowest edge."""
     bounds = np.full(top.size, edges[0])
     for rows in _chunks(top >= 0):
         counts = _continued(
@@ -532,20 +409,7 @@ def _rough(
 def _start(
     noisy_counts: FloatArray, edges: FloatArray, count_sd: float, energy: FloatArray, law: Law
 ) -> float:
-    """Return the initial bound of invisible cells.
-
-    The counts of all of them together may be visible. If they are uneven, the best bound of the
-    mean cell is too high for most cells, and the lowest edge is used. If the standard deviation
-    between cells is at most half of the mean, the bound is optimal for a cell one such deviation
-    below the mean.
-
-    >>> alike, edges = np.tile([0.0, 0.0, 9.0], (100, 1)), np.array([1.0, 4, 16, 64])
-    >>> noisy = alike + np.random.default_rng(0).normal(scale=8, size=(100, 3))
-    >>> round(_start(noisy, edges, 8.0, np.full(100, 30.0), "gaussian"))
-    17
-    >>> _start(noisy * (np.arange(100) < 10)[:, None], edges, 8.0, np.full(100, 30.0), "gaussian")
-    1.0
-    """
+    """Return the initial bound of invisible cells; the lowest edge for uneven counts."""
     cells, bins = noisy_counts.shape
     if cells < POOL_LEAST:
         return float(edges[0])
@@ -571,7 +435,7 @@ def _start(
 
 
 def _pools(bounds: FloatArray, seen: BoolArray) -> IntArray:
-    """Return the pool of each cell, (K,): at most POOL_SIZE cells in the order of their bounds."""
+    """Return the pool of each cell, (K,): up to POOL_SIZE cells in the order of bounds."""
     order = np.argsort(bounds, kind="stable")
     pool = np.empty(order.size, dtype=np.int64)
     before = 0
@@ -599,16 +463,10 @@ def _continued(
     falls: bool = True,
     least: float = 0.0,
 ) -> FloatArray:
-    """Return the counts up to the top bins, negative ones as 0, and a geometric tail.
+    """Return the counts up to the top bins, at least 0, and a tail of ``bins`` bins.
 
-    Args:
-        noisy_counts: (rows, B) noisy counts.
-        top: (rows,) highest credible bin; −1 for none.
-        count_sd: standard deviation of the noise of a count.
-        edges: (B + 1,) a geometric sequence.
-        allowance: the next bin is at most its count plus this number of standard deviations.
-        bins: number of bins of the tail.
-        falls: True to limit a bin to ratio^-2 of the previous one, False to limit it to that one.
+    A bin is at most its count plus ``allowance`` standard deviations, and at most the previous one
+    or, if it ``falls``, ratio^-2 of that.
     """
     row, last = np.arange(top.size), np.maximum(top, 0)
     index = np.arange(noisy_counts.shape[1])
@@ -626,11 +484,7 @@ def _continued(
 def _heavy_tail(
     noisy_counts: FloatArray, top: IntArray, count_sd: float, edges: FloatArray
 ) -> float:
-    """Return the common fall of counts from bin to bin beyond the top bins of several cells.
-
-    It is 0 unless both next bins are significant, and at most ratio^-1.2, close to infinite mean
-    norms. A single cell has too few blocks in its tail.
-    """
+    """Return the common fall of counts beyond several cells' top bins; 0 if unclear."""
     cells, bins = noisy_counts.shape
     if cells < 2:
         return 0.0
@@ -644,10 +498,7 @@ def _heavy_tail(
 
 
 def _spread(counts: FloatArray, edges: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return points in decreasing order, 2^(1/8) to 2^(1/2) apart, and their masses.
-
-    The mass of a bin is uniform in log scale on its points.
-    """
+    """Return points in decreasing order, 2^(1/8) to 2^(1/2) apart, and their masses."""
     bins = counts.shape[1]
     parts = max(4, round(2 * math.log2(edges[1] / edges[0])))
     middle = (np.arange(bins * parts) + 0.5) / (bins * parts)
@@ -656,7 +507,7 @@ def _spread(counts: FloatArray, edges: FloatArray) -> tuple[FloatArray, FloatArr
 
 
 def _best(points: FloatArray, mass: FloatArray, energy: FloatArray) -> FloatArray:
-    """Return the minimiser r of T(r)² + energy·r² of each row, where T(r) = Σ mass·(points − r)₊.
+    """Return the minimiser r of T(r)² + energy·r² for T(r) = Σ mass·(points − r)₊.
 
     T is the maximum of the lines A_j − r·S_j (sum and number of the points from e_j up), so the
     objective is convex, and its minimiser is max_j min(e_j, A_j S_j/(S_j² + energy)).

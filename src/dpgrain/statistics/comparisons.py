@@ -5,71 +5,47 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from dpgrain import _validate
-from dpgrain._formatting import format_number, useful_decimals
+from dpgrain._formatting import shorten
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.intervals import half_width
 from dpgrain.words.quantities import format_limit
-from dpgrain.words.release_text import format_keys
+from dpgrain.words.release_text import comparison_text, format_keys
 
 if TYPE_CHECKING:
     from dpgrain.statistics.group_estimates import Histogram
 
+# Characters of a group in an error message.
+_EXAMPLE = 60
 # Longest printed key without an abbreviation, in characters.
 _WHOLE = 1 << 20
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Difference or ratio of two groups, with a 95% interval for the noise-free quantity.
-
-    Args:
-        operation: ``"difference"`` or ``"ratio"``.
-        groups: the names of both groups.
-        covers: the compared quantity, such as "clipped total".
-        estimate: the estimate; NaN for a ratio if the second number is within the noise.
-        std_error: its standard error due to noise.
-        low: the lower end of the interval.
-        high: the upper end of the interval.
-
-    >>> print(Comparison("ratio", ("2025", "2024"), "clipped total", 1.12, 0.03, 1.06, 1.18))
-    Ratio of clipped totals, 2025 ÷ 2024: 1.120 ± 0.030 (95% interval 1.060 to 1.180)
-    """
+    """Difference or ratio of two groups, with a 95% interval without noise."""
 
     operation: Literal["difference", "ratio"]
     groups: tuple[str, str]
-    covers: str
-    estimate: float
-    std_error: float
+    covers: str  # such as "clipped total"
+    estimate: float  # NaN for a ratio if the second number is within the noise
+    std_error: float  # due to noise
     low: float
     high: float
 
     def __str__(self) -> str:
-        sign = "−" if self.operation == "difference" else "÷"
-        compared = f" {sign} ".join(self.groups)
-        title = f"{self.operation.capitalize()} of {self.covers}s, {compared}"
-        if math.isnan(self.estimate):
-            return f"{title}: no estimate, because {self.groups[1]} is within the noise"
-        decimals = useful_decimals(self.std_error)
-        estimate, error, low, high = (
-            format_number(number, decimals)
-            for number in (self.estimate, self.std_error, self.low, self.high)
-        )
-        return f"{title}: {estimate} ± {error} (95% interval {low} to {high})"
+        return comparison_text(self)
 
 
 def difference(
     numbers: tuple[float, float], errors: tuple[float, float], quantile: float
 ) -> tuple[float, float, float, float]:
-    """Return the difference of independent noisy numbers, its standard error and its interval.
-
-    >>> difference((120.0, 100.0), (3.0, 4.0), 2.0)
-    (20.0, 5.0, 10.0, 30.0)
-    """
+    """Return the difference of noisy numbers, its standard error and interval."""
     estimate, error = numbers[0] - numbers[1], math.hypot(*errors)
     return estimate, error, estimate - quantile * error, estimate + quantile * error
 
@@ -77,15 +53,10 @@ def difference(
 def ratio(
     numbers: tuple[float, float], errors: tuple[float, float], quantile: float
 ) -> tuple[float, float, float, float]:
-    """Return the ratio A/B of independent noisy numbers, its standard error and Fieller's interval.
+    """Return the ratio A/B of noisy numbers, its standard error and interval.
 
-    r is in the interval if |A − rB| ≤ quantile·√(a² + r²b²), for the errors a and b. All are NaN
-    unless B is above the noise, because the interval is then unbounded.
-
-    >>> [round(number, 3) for number in ratio((50.0, 100.0), (3.0, 4.0), 2.0)]
-    [0.5, 0.036, 0.431, 0.576]
-    >>> ratio((50.0, 7.0), (3.0, 4.0), 2.0)
-    (nan, nan, nan, nan)
+    Fieller's interval: |A − rB| ≤ quantile·√(a² + r²b²), for the errors a and b. It is unbounded,
+    and all numbers are NaN, unless B is above the noise.
     """
     (above, below), (one, two) = numbers, errors
     first = below**2 - (quantile * two) ** 2
@@ -126,18 +97,27 @@ def compare(
 
 def _place(release: Histogram, name: str, group: Any) -> int:
     """Return the index of a group."""
-    keys = group if isinstance(group, tuple) else (group,)
+    keys = tuple(group) if isinstance(group, tuple | list) else (group,)
     columns = (column.to_pylist() for column in release.groups.columns)
-    known = [list(zip(*columns, strict=True))]
-    if release.metadata.months:
-        # Months may also be stated as they are printed.
-        known.append(format_keys(release, np.arange(len(release)), letters=_WHOLE))
-    for rows in known:
+    known = list(zip(*columns, strict=True))
+    # Keys may also be stated as text, and months and other keys as they are printed.
+    texts = [tuple(map(str, row)) for row in known]
+    printed = format_keys(release, np.arange(len(release)), letters=_WHOLE)
+    for rows, stated in ((known, keys), (texts, _texts(keys)), (printed, _texts(keys))):
         # An unlisted group; or an array, which has no truth value.
         with suppress(ValueError):
-            return rows.index(keys)
+            if rows.count(stated) == 1:
+                return rows.index(stated)
     listed = ", ".join(release.groups.names) or "no key"
+    one = (repr(row[0] if len(row) == 1 else row) for row in known[:2])
+    examples = f", such as {' or '.join(shorten(example, _EXAMPLE) for example in one)}"
     raise ParameterError(
-        f"{name} must be a group of this release, by {listed}, not {_validate.describe(group)}.",
+        f"{name} must be a group of this release, by {listed}{examples if known else ''}, not "
+        f"{_validate.describe(group)}.",
         name=name,
     )
+
+
+def _texts(keys: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return dates and numbers as text, as in tables; other values unchanged."""
+    return tuple(str(key) if isinstance(key, date | int | float) else key for key in keys)

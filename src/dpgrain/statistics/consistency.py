@@ -12,7 +12,7 @@ from dpgrain.errors import ParameterError, raise_without_context
 
 
 def values_and_sds(name: str, values: Any, sd_name: str, sds: Any) -> tuple[FloatArray, FloatArray]:
-    """Check values and their standard deviations; one standard deviation may serve all values."""
+    """Check values and their standard deviations, one each or one for all values."""
     x = finite_values(name, values, None)
     spread = np.asarray(sds)
     if spread.ndim == 0:
@@ -21,7 +21,7 @@ def values_and_sds(name: str, values: Any, sd_name: str, sds: Any) -> tuple[Floa
 
 
 def finite_values(name: str, values: Any, size: int | None, *, sign: str = "") -> FloatArray:
-    """Return finite numbers of the given length, (V,); non-negative if ``sign`` is given."""
+    """Return finite numbers of a length, (V,); non-negative if ``sign`` is passed."""
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -38,40 +38,14 @@ def finite_values(name: str, values: Any, size: int | None, *, sign: str = "") -
     return array
 
 
-def group_codes(groups: Any, size: int) -> IntArray:
-    """Return non-negative integers, (V,)."""
-    array = np.asarray(groups)
-    if array.shape != (size,) or (size and not np.issubdtype(array.dtype, np.integer)):
-        raise ParameterError(
-            f"groups must be {size} integers, not {array.dtype} of shape {array.shape}."
-        )
-    if size and array.min() < 0:
-        raise ParameterError(f"groups must be at least 0, not {array.min()}.")
-    return np.asarray(array, dtype=np.int64)
-
-
 def consistent(estimate: Any, std_error: Any, total: Any = None, groups: Any = None) -> FloatArray:
-    """Return the nearest non-negative counts with public totals.
+    """Return the nearest non-negative counts with public totals, one per group, (G,).
 
-    Args:
-        estimate: (V,) noisy counts.
-        std_error: (V,) standard deviation of their noise; a count with 0 is exact and unchanged.
-        total: public number ≥ 0, or (G,) one per group; by default the sum of the noisy counts, or
-            0 if that is negative.
-        groups: (V,) group of each count, 0 … G − 1; by default all are one group.
-
-    Returns:
-        (V,) the x ≥ 0 with Σx = total, in each group, that minimise Σ(x − estimate)²/std_error².
-
-    x = max(0, estimate + λ·std_error²), with one λ per group, from Newton's method on a convex,
-    piecewise linear function, which is exact after finitely many steps. Source: Michelot, *A finite
-    algorithm for finding the projection of a point onto the canonical simplex*, 1986.
-
-    >>> consistent([5.0, 3.0, -2.0], [1.0, 1.0, 1.0], total=10.0)
-    array([6., 4., 0.])
+    They minimise Σ(x − estimate)²/std_error²: x = max(0, estimate + λ·std_error²), one λ per group
+    (Michelot, *Projection of a point onto the canonical simplex*, 1986); an error of 0 is exact.
     """
     x, sd = values_and_sds("estimate", estimate, "std_error", std_error)
-    group = np.zeros(x.size, dtype=np.int64) if groups is None else group_codes(groups, x.size)
+    group = np.zeros(x.size, np.int64) if groups is None else np.asarray(groups, np.int64)
     if total is None:
         goal = np.maximum(np.bincount(group, x, minlength=1), 0.0)
     else:
@@ -102,29 +76,14 @@ def consistent(estimate: Any, std_error: Any, total: Any = None, groups: Any = N
 def reconcile(
     parts: Any, parts_sd: Any, totals: Any, totals_sd: Any, groups: Any
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Combine noisy parts with their noisy totals, so that they add up.
+    """Return parts, their sd, totals and their sd, so that parts add up to totals.
 
-    Args:
-        parts: (V,) noisy values.
-        parts_sd: (V,) standard deviation of their independent noise.
-        totals: (G,) noisy totals of the groups, with independent noise.
-        totals_sd: (G,) standard deviation of the noise of totals.
-        groups: (V,) group of each part, 0 … G − 1.
-
-    Returns:
-        parts, their sd, totals, their sd: the best linear unbiased estimates. The parts of a group
-            add up
-        to its total (up to rounding), and no sd is larger than before. Errors are now correlated.
-
-    A gap D = total − Σparts has variance W = Σv + V. Every part receives v/W of it, and the total
-    V/W; the variances become v − v²/W and V·Σv/W (generalised least squares).
-
-    >>> [a.round(2).tolist() for a in reconcile([4.0, 6.0], [1.0, 1.0], [13.0], [1.0], [0, 0])]
-    [[5.0, 7.0], [0.82, 0.82], [12.0], [0.82]]
+    Best linear unbiased estimates: a gap of variance W = Σv + V is shared as v/W and V/W, and the
+    variances become v − v²/W and V·Σv/W. Errors are then correlated.
     """
     x, sd = values_and_sds("parts", parts, "parts_sd", parts_sd)
     whole, whole_sd = values_and_sds("totals", totals, "totals_sd", totals_sd)
-    group = group_codes(groups, x.size)
+    group = np.asarray(groups, np.int64)
     if group.size and group.max() >= whole.size:
         raise ParameterError(
             f"totals must have one number per group, {group.max() + 1}, not {whole.size}."

@@ -149,16 +149,12 @@ def elements_per_user(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HoldingsQuery(Query[Holdings]):
-    """Query for the number of users by number of elements and of records.
-
-    ``blocks`` are the protected blocks, as other statistics name them; other fields are parameters of
-    :func:`elements_per_user`.
-    """
+    """Query for the number of users by number of elements and of records."""
 
     promise: Promise
     table: UserTable
     column: str
-    blocks: UnitBlocks
+    blocks: UnitBlocks  # the protected blocks
     edges: tuple[int, ...]
     noise: Law
     random_state: RandomState = None

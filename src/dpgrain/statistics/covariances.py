@@ -284,10 +284,7 @@ def paired_column(
 def _with_distance(
     table: UserTable, columns: tuple[str, str], ranges: list[tuple[float, float]]
 ) -> tuple[UserTable, str]:
-    """Return a table with a column that is 0 for pairs within both ranges, and above it for others.
-
-    Pairs without two finite numbers have none.
-    """
+    """Return a table with a column that is 0 within both ranges, and above it outside."""
     first, second = (
         CallNode("abs", (CallNode("-", (ColumnNode(column), _clamped(column, *ends))),))
         for column, ends in zip(columns, ranges, strict=True)
@@ -310,7 +307,7 @@ def _clamped(column: str, low: float, high: float) -> Node:
 
 
 def _place(column: str, low: float, high: float) -> Node:
-    """Return the expression of a number's position in its range, an integer from 0 to 2^26 − 1."""
+    """Return the expression of a number's position in its range, from 0 to 2^26 − 1."""
     # Clamp first, because a number divided by a narrow range may overflow.
     within = _clamped(column, low, high)
     share = CallNode("/", (CallNode("-", (within, ConstantNode(low))), ConstantNode(high - low)))
@@ -319,21 +316,13 @@ def _place(column: str, low: float, high: float) -> Node:
 
 @dataclass(frozen=True, eq=False)
 class _SecondMoments:
-    """Second moments of two numbers in [0, 1], with the effect of the noise of each mass.
+    """Second moments of two numbers in [0, 1], with the effect of each mass's noise."""
 
-    Args:
-        count: (V,) noisy counts.
-        known: (V,) True for counts that are large enough to divide by.
-        covariance: (V,) covariances.
-        variances: (2, V) both variances, at least 0.
-        by_mass: (3, V, 9) derivatives of the covariance and both variances by each mass.
-    """
-
-    count: FloatArray
-    known: FloatArray
-    covariance: FloatArray
-    variances: FloatArray
-    by_mass: FloatArray
+    count: FloatArray  # (V,) noisy
+    known: FloatArray  # (V,) True for counts large enough to divide by
+    covariance: FloatArray  # (V,)
+    variances: FloatArray  # (2, V), at least 0
+    by_mass: FloatArray  # (3, V, 9) derivatives of the covariance and both variances
 
     @staticmethod
     def create(measured: NoisySums) -> _SecondMoments:

@@ -186,17 +186,12 @@ class BinsQuery(SumsQuery[Histogram]):
 
 @dataclass(frozen=True)
 class EdgeCounts(Measure):
-    """Number of records in each of several bins.
-
-    Args:
-        edges: public edges; None for round edges in a privately chosen range.
-        whole: True for numbers that are integers.
-    """
+    """Number of records in each of several bins."""
 
     bias: float = 0.5
     ratio: bool = True
-    edges: tuple[float, ...] | None = None
-    whole: bool = False
+    edges: tuple[float, ...] | None = None  # public; None for round edges
+    whole: bool = False  # integers only
 
     @staticmethod
     def create(edges: tuple[float, ...] | None, table: UserTable, value: str) -> EdgeCounts:
@@ -214,19 +209,12 @@ class EdgeCounts(Measure):
 
 @dataclass(frozen=True, eq=False)
 class BinCounts:
-    """Noisy counts of bins; with a stated number of people, missing people are in that of 0.
+    """Noisy counts of bins; people missing from a stated number are in that of 0."""
 
-    Args:
-        edges: (E,) edges between the bins.
-        masses: (V, E + 1) counts.
-        sd: (V, 1) standard deviation of the noise of one count.
-        nothing: bin of 0 for a stated number of people; else None.
-    """
-
-    edges: FloatArray
-    masses: FloatArray
-    sd: FloatArray
-    nothing: int | None
+    edges: FloatArray  # (E,)
+    masses: FloatArray  # (V, E + 1)
+    sd: FloatArray  # (V, 1), of one count
+    nothing: int | None  # bin of 0 for a stated number of people
 
     @staticmethod
     def create(measured: NoisySums) -> BinCounts:
@@ -262,7 +250,7 @@ class BinCounts:
 
 
 def _shares(counts: BinCounts, law: Law) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the shares at or above each edge with their bands, (V, E) each: post-processing."""
+    """Return the shares at or above each edge with their bands, (V, E) each."""
     above, whole = _above(counts.masses), counts.masses.sum(axis=1, keepdims=True)
     radius, edge = _band(counts.bins, counts.nothing, law) * counts.sd, np.arange(1.0, counts.bins)
     if counts.nothing is None:
@@ -295,21 +283,16 @@ def _nearest(counts: BinCounts) -> FloatArray:
 
 
 def _terms(bins: int, nothing: int) -> FloatArray:
-    """Return the number of noisy counts in the number of people above each edge, (E,).
-
-    Above 0, these are the counts above the edge; below 0, those below it are subtracted from the
-    total.
-    """
+    """Return the number of noisy counts in the number of people above each edge, (E,)."""
     edge = np.arange(1.0, bins)
     return np.where(edge > nothing, bins - edge, edge)
 
 
 @lru_cache
 def _band(bins: int, nothing: int | None, law: Law) -> float:
-    """Return the 95% quantile of the largest error of counts above edges, in standard deviations.
+    """Return the 95% quantile of the largest error of counts above edges, in sds.
 
-    With a stated number of people, one count above or below an edge determines its share; otherwise
-    both do, by Cauchy's inequality, for any share.
+    Proof: docs/theory/sums.md, "The band of a distribution".
     """
     rng, shape = np.random.default_rng(0), (min(_DRAWN // bins, 40_000), bins)
     kind = noise_by_name(law)
@@ -335,13 +318,7 @@ def _pointwise(share: FloatArray, counts: BinCounts) -> FloatArray:
 
 
 def round_edges(low: float, high: float, whole: bool) -> tuple[float, ...]:
-    """Return round numbers in a range, from near 0 to its ends: 1, 2, 5, 10, 20, 50 and so on.
-
-    >>> round_edges(0.0, 64.0, whole=True)
-    (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
-    >>> round_edges(1024.0, 1536.0, whole=False)[:4]
-    (1050.0, 1100.0, 1150.0, 1200.0)
-    """
+    """Return round numbers in a range, from near 0 to its ends: 1, 2, 5, 10, 20, …"""
     largest = max(abs(low), abs(high))
     least = largest * (_SMALLEST_WHOLE if whole else _SMALLEST)
     if low < 0 < high:

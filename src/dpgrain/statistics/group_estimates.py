@@ -27,18 +27,7 @@ from dpgrain.words.quantities import format_limit
 def misordered_pairs(truth: FloatArray, estimate: FloatArray, gamma: float) -> int:
     """Count the pairs with a true gap of at least γ (and above 0) in the wrong order.
 
-    Args:
-        truth: (V,) true frequencies p.
-        estimate: (V,) numbers that order the items.
-        gamma: smallest counted gap.
-
-    Returns:
-        #{(j, l): p_j − p_l ≥ γ, p_j > p_l, estimate_j < estimate_l}; in O(V log V).
-
     Source: element-level paper, eq. (8), which is printed with its second inequality reversed.
-
-    >>> misordered_pairs(np.array([0.5, 0.3, 0.2]), np.array([5.0, 1.0, 2.0]), gamma=0.05)
-    1
     """
     descending = np.argsort(-truth, kind="stable")
     p = truth[descending]
@@ -278,7 +267,8 @@ class Histogram(Release):
         """Return the noisy number of group ``a`` minus that of ``b``: free post-processing.
 
         Args:
-            a: the group's value; for several keys, a tuple of values in their order.
+            a: the group's value, also as it is printed; for several keys, a tuple of values in their
+                order.
             b: the other group's value.
 
         Raises:
@@ -303,7 +293,7 @@ class Histogram(Release):
         """Return the noisy number of group ``a`` divided by that of ``b``: free post-processing.
 
         Args:
-            a: the group's value; for several keys, a tuple of values in their order.
+            a: the group's value, as in :meth:`difference`.
             b: the group of the divisor.
 
         Raises:

@@ -340,19 +340,16 @@ def _checked_estimate(estimate_clipping: bool, table: Any) -> bool:
     return wanted
 
 
-def estimates_clipping(
-    estimate_clipping: Any, bounds: tuple[float, float] | AutoRange
-) -> bool | None:
-    """Return True if values outside of stated bounds are to be counted, else None."""
-    if not _validate.boolean(estimate_clipping=estimate_clipping):
-        return None
-    if not isinstance(bounds, tuple):
+def estimates_clipping(wanted: Any, bounds: tuple[float, float] | AutoRange) -> bool:
+    """Return True if values outside of stated bounds are to be counted."""
+    counted: bool = _validate.boolean(estimate_clipping=wanted)
+    if counted and not isinstance(bounds, tuple):
         raise ParameterError(
             "estimate_clipping requires bounds, because a privately chosen range states the share "
             "outside; pass bounds=, or omit estimate_clipping.",
             name="estimate_clipping",
         )
-    return True
+    return counted
 
 
 def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:
@@ -379,7 +376,7 @@ def checked_bounds(bounds: Any) -> tuple[float, float] | AutoRange:
 
 
 def _from_zero(bounds: Any) -> tuple[float, float]:
-    """Return the range of numbers of records with several owners, which are not negative."""
+    """Return the non-negative range of numbers of records with several owners."""
     stated = checked_bounds(bounds)
     if not isinstance(stated, tuple) or stated[0] < 0:
         raise ParameterError(

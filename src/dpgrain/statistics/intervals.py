@@ -13,24 +13,12 @@ from dpgrain.units import Law
 
 
 def quantile_of(noise: str, level: float) -> float:
-    """Return the quantile of a noise distribution, in standard deviations.
-
-    Args:
-        noise: ``"gaussian"`` or ``"laplace"``.
-        level: the probability of a smaller value, in (0, 1).
-
-    >>> round(quantile_of("gaussian", 0.95), 3), round(quantile_of("laplace", 0.95), 3)
-    (1.645, 1.628)
-    """
+    """Return the quantile of a noise distribution, in standard deviations."""
     return noise_by_name(noise).quantile(level)
 
 
 def tail_of(noise: Law, deviations: Any, terms: int = 1) -> FloatArray:
-    """Return the probability of noise beyond a number of standard deviations, for ``terms`` draws.
-
-    >>> tail_of("gaussian", [0.0, 3.0]).round(5), tail_of("laplace", [0.0, 3.0]).round(5)
-    (array([0.5    , 0.00135]), array([0.5    , 0.00718]))
-    """
+    """Return the probability that a sum of ``terms`` draws exceeds some of its sds."""
     return noise_by_name(noise).tail(np.asarray(deviations, dtype=np.float64), terms)
 
 
@@ -40,11 +28,7 @@ def half_width(noise: str) -> float:
 
 
 def radius(noise: str, std_error: FloatArray) -> FloatArray:
-    """Return the half-widths of 95% intervals, (V,); ``"geometric"`` is two-sided geometric noise.
-
-    >>> radius("geometric", np.array([1.357, 100.0])), radius("laplace", np.array([100.0])).round(1)
-    (array([  3., 212.]), array([211.8]))
-    """
+    """Return the half-widths of 95% intervals, (V,)."""
     if noise != "geometric":
         return half_width(noise) * std_error
     # The variance is 2d/(1−d)², and more than t has probability 2dᵗ⁺¹/(1+d).
@@ -55,14 +39,9 @@ def radius(noise: str, std_error: FloatArray) -> FloatArray:
 
 
 def at_least(estimate: FloatArray, std_error: FloatArray, noise: str) -> FloatArray:
-    """Return 95% lower bounds on unclipped totals, (V,), from noisy sums of clipped contributions.
+    """Return 95% lower bounds on unclipped totals of non-negative numbers, (V,).
 
-    Contributions must not be negative: clipping then only lowers a sum, and a lower bound on the
-    clipped sum is also one on the total, for any data. An upper bound is impossible, because one
-    unit may have any amount that no private release shows (docs/theory, "What clipping leaves").
-
-    >>> at_least(np.array([100.0, 3.0]), np.array([10.0, 10.0]), "gaussian").round(1)
-    array([83.6,  0. ])
+    Proof: docs/theory/sums.md, "What clipping leaves".
     """
     return np.maximum(estimate - quantile_of(noise, 0.95) * std_error, 0.0)
 
@@ -76,13 +55,7 @@ def ratio_interval(
 ) -> tuple[FloatArray, FloatArray]:
     """Return Fieller's interval for A/(A+B) in [0, 1], from independent noisy A and B.
 
-    Args:
-        radius: half-width of an interval of one noisy term.
-        upper_terms: number of noisy terms in A.
-        lower_terms: number of noisy terms in B.
-
-    u is in the interval if |(1−u)A − uB| ≤ radius·√(a(1−u)² + bu²), for a and b terms: a quadratic
-    inequality in u. If the count is within the noise, every share is possible.
+    u is in the interval if |(1−u)A − uB| ≤ radius·√(a(1−u)² + bu²), for a and b noisy terms.
     """
     total, spread = upper + lower, radius**2
     first = total**2 - (upper_terms + lower_terms) * spread
@@ -102,17 +75,9 @@ def root_interval(
     lower_moves: FloatArray,
     radius: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return Fieller's interval for A/G in [−1, 1], for A and G > 0 with common noise.
+    """Return Fieller's interval for A/G in [−1, 1], where A and G share noise, (V,).
 
-    Args:
-        upper: (V,) A.
-        lower: (V,) G.
-        upper_moves: (V, C) derivatives of A by C noisy numbers of one distribution.
-        lower_moves: (V, C) derivatives of G.
-        radius: (V,) half-width of an interval of one of these numbers.
-
-    r is in the interval if |A − rG| ≤ radius·‖∂A − r∂G‖: a quadratic inequality in r. If G is
-    within the noise, every r is possible.
+    r is in the interval if |A − rG| ≤ radius·‖∂A − r∂G‖, for derivatives (V, C) by C noisy numbers.
     """
     spread = radius**2
     first = lower**2 - spread * (lower_moves**2).sum(axis=1)
@@ -131,7 +96,7 @@ def blank(size: int) -> FloatArray:
 
 
 def as_column(values: FloatArray) -> Any:
-    """Return an Arrow column with nulls for unknown and infinite numbers, which files leave blank."""
+    """Return an Arrow column with nulls for unknown and infinite numbers."""
     import pyarrow as pa
 
     return pa.array(np.where(np.isinf(values), np.nan, values), from_pandas=True)
@@ -146,22 +111,12 @@ _LEVEL, _PROBABLE = 0.95, 0.9
 
 @dataclass(frozen=True, eq=False)
 class ClippedUnits:
-    """Noisy numbers of the units with data in each group, of weight 1/√k for k groups.
+    """Noisy numbers of the units with data in each group, of weight 1/√k for k groups."""
 
-    Args:
-        complete: (V,) noisy numbers of unclipped units.
-        clipped: (V,) noisy numbers of clipped units.
-        noise: the noise distribution; the weight is 1/k with Laplace noise.
-
-    >>> units = ClippedUnits(np.array([990.0, 0.0]), np.array([5.0, 160.0]), 4.0)
-    >>> units.low.round(3), units.high.round(3), units.is_small
-    (array([0.  , 0.96]), array([0.012, 1.   ]), array([ True, False]))
-    """
-
-    complete: FloatArray
-    clipped: FloatArray
+    complete: FloatArray  # (V,) unclipped units
+    clipped: FloatArray  # (V,)
     std_error: float
-    noise: Law = "gaussian"
+    noise: Law = "gaussian"  # with Laplace noise, the weight is 1/k
 
     @property
     def _limits(self) -> tuple[FloatArray, FloatArray]:

@@ -26,7 +26,7 @@ from dpgrain.statistics.bounds import AutoClip, choose_bounds
 from dpgrain.statistics.group_estimates import Histogram
 from dpgrain.statistics.intervals import ClippedUnits, at_least
 from dpgrain.statistics.plan import clip_rule, guarantee_of
-from dpgrain.statistics.release_metadata import Caution, Clip, ReleaseMetadata
+from dpgrain.statistics.release_metadata import Clip, ReleaseMetadata
 from dpgrain.statistics.residuals import Columns, Residuals
 from dpgrain.statistics.statistic import Statistic, register
 from dpgrain.statistics.sums_query import By, key_columns
@@ -38,6 +38,7 @@ from dpgrain.tables.marginal_sums import IntPair, UnitRows, read_unit_rows
 from dpgrain.tables.shared_table import reject_table
 from dpgrain.tables.table import UserTable
 from dpgrain.units import Relation, Unit
+from dpgrain.words.notes import Note
 
 # Most cells of all marginals, columns of a marginal, and measured residuals.
 _MOST_CELLS, _MOST_COLUMNS, _MOST_RESIDUALS = 10_000_000, 8, 10_000
@@ -46,7 +47,7 @@ _MOST_CELLS, _MOST_COLUMNS, _MOST_RESIDUALS = 10_000_000, 8, 10_000
 _ALIGN_SHARE, _BOUND_SHARE, _CLIPPED_SHARE = 0.02, 0.06, 0.01
 # Parts that are sums of records.
 _SUMS = ("alignment", "sums")
-_UNSEEN: Caution = ("no-bound",)
+_UNSEEN: Note = ("no-bound",)
 
 MARGINALS = register(
     Statistic(
@@ -348,7 +349,7 @@ def _whole_domain(
 def _parse_marginals(
     workload: Any, keys: tuple[str, ...], values: Mapping[str, pa.Array]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return the columns of each marginal of a workload, each in the order of the columns."""
+    """Return the columns of each marginal of a workload, in the order of the columns."""
     words = workload if isinstance(workload, list | tuple) else [workload]
     if len(words) == 1 and isinstance(words[0], str) and words[0] == "pairs":
         wanted = list(itertools.combinations(keys, min(2, len(keys))))
@@ -412,17 +413,13 @@ def _parse_marginal(stated: Any, keys: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MarginalsQuery(Query[Marginals]):
-    """Query for marginals that agree.
-
-    ``workload`` has the columns of each marginal, and ``rule`` is the clipping bound, or the rule that
-    chooses it; other fields are parameters of :func:`marginals`.
-    """
+    """Query for marginals that agree."""
 
     promise: Promise
     table: UserTable
     keys: tuple[str, ...]
     domain: GroupDomain
-    workload: tuple[tuple[str, ...], ...]
+    workload: tuple[tuple[str, ...], ...]  # columns of each marginal
     blocks: UnitBlocks
     rule: float | AutoClip
     random_state: RandomState = None
@@ -543,7 +540,7 @@ class MarginalsQuery(Query[Marginals]):
         return Fact("chosen-bounds", (self.rule.low, self.rule.high, share))
 
     def run(self, charge: Charge) -> Marginals:
-        """Arrange the rows by unit, choose the bound, clip, add noise and compute the answers."""
+        """Arrange rows by unit, choose the bound, clip, add noise and compute answers."""
         with charge.open(self.table) as engine, Progress(4, self.progress) as progress:
             progress.stage("Reading rows")
             rows = read_unit_rows(engine, self.promise.unit, self.blocks.cell_column, self.values)
@@ -560,7 +557,7 @@ class MarginalsQuery(Query[Marginals]):
     def _noisy(
         self, part: str, rows: UnitRows, squares: IntPair, bound: float, charge: Charge
     ) -> tuple[FloatArray, BoolArray]:
-        """Return the noisy contrasts of clipped units, (d,), and whether each unit is clipped."""
+        """Return the noisy contrasts of clipped units, (d,), and a mask of clipped units."""
         residuals, event = self.residuals, self.events[part]
         bits = residuals.weight_bits(bound, event.noise_multiplier)
         weights = rows.weights(squares, bound, bits, residuals.norm_bits)
@@ -571,7 +568,7 @@ class MarginalsQuery(Query[Marginals]):
 
     def _bound(
         self, rows: UnitRows, squares: IntPair, charge: Charge
-    ) -> tuple[float, tuple[Caution, ...]]:
+    ) -> tuple[float, tuple[Note, ...]]:
         """Return the clipping bound, chosen from noisy counts of norms, with any warning."""
         rule, residuals, events = self.rule, self.residuals, self.events
         if not isinstance(rule, AutoClip):
@@ -611,7 +608,7 @@ class MarginalsQuery(Query[Marginals]):
         self,
         noisy: FloatArray,
         bound: float,
-        care: tuple[Caution, ...],
+        care: tuple[Note, ...],
         clipped: float | None,
         charge: Charge,
     ) -> Marginals:
@@ -655,7 +652,7 @@ class MarginalsQuery(Query[Marginals]):
 
 
 def stacked_groups(values: Mapping[str, pa.Array], workload: Sequence[Sequence[str]]) -> Groups:
-    """Return the cells of all marginals, one after the other, with null keys for other columns."""
+    """Return the cells of all marginals in turn, with null keys for other columns."""
     tables = [Groups.product(one, [values[key] for key in one]) for one in workload]
     columns = [
         pa.concat_arrays(

@@ -339,19 +339,12 @@ class StdQuery(VarianceQuery):
 
 @dataclass(frozen=True, eq=False)
 class _Totals:
-    """Masses of all rows that an estimate covers: records, or a stated number of people.
+    """Masses of all covered rows: records, or a stated number of people."""
 
-    Args:
-        masses: (V, C) masses, including those of people without records if these count 0.
-        count: (V,) their sum.
-        count_error: (V,) its standard error; 0 for a stated number.
-        nothing: (C,) contribution of a person without records; None if they do not count.
-    """
-
-    masses: FloatArray
-    count: FloatArray
-    count_error: FloatArray
-    nothing: FloatArray | None
+    masses: FloatArray  # (V, C), with people without records if these count 0
+    count: FloatArray  # (V,) their sum
+    count_error: FloatArray  # (V,); 0 for a stated number
+    nothing: FloatArray | None  # (C,) of a person without records, if they count
 
     @staticmethod
     def create(measured: NoisySums) -> _Totals:
@@ -367,19 +360,14 @@ class _Totals:
         return _Totals(masses + missing[:, None] * nothing, stated, np.zeros(count.size), nothing)
 
     def slopes(self, ratio: FloatArray, by_corner: FloatArray) -> FloatArray:
-        """Return the derivatives of an estimate by each corner's noise, times the count, (C, V).
-
-        Args:
-            ratio: (V,) its derivative by the count, which is subtracted.
-            by_corner: (C,) or (C, V) its derivatives by the masses of the corners.
-        """
+        """Return an estimate's slope in each corner's noise, times the count, (C, V)."""
         corners = by_corner if by_corner.ndim > 1 else by_corner[:, None]
         # Noise of a corner changes a noisy count, or the number of people without records.
         return corners - (ratio if self.nothing is None else self.nothing @ corners)
 
 
 def _clamped(measured: NoisySums) -> tuple[FloatArray, FloatArray]:
-    """Return the likely effects of clamping below and above the range on each estimate, (V,)."""
+    """Return the likely effects of clamping on both sides on each estimate, (V,)."""
     if measured.clamped is None:
         return np.zeros(len(measured.groups)), np.zeros(len(measured.groups))
     rows = np.ones(len(measured.groups))

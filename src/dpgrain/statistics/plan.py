@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from dpgrain import _validate
 from dpgrain._formatting import powers
@@ -82,11 +82,11 @@ class SumsNoise:
         relation: the neighbouring relation.
         epsilon: the guaranteed ε.
         delta: the guaranteed δ.
+        sums: the noisy sums.
         select: the selection of items, if any: unknown items by a threshold, known items by Gumbel
             noise.
         again: the second round of the selection, if any.
         bounds: the noisy norms from which clipping bounds are chosen, if any.
-        sums: the noisy sums.
         clip: the clipping bound; None if it is chosen privately.
         items: the public number of coordinates, if known.
         ranges: the noisy counts from which the range of the numbers is chosen, if any.
@@ -117,9 +117,9 @@ class SumsNoise:
     relation: Relation
     epsilon: float
     delta: float
-    select: Selection | ItemChoice | None
-    bounds: Additive | None
     sums: Additive
+    select: Selection | ItemChoice | None = None
+    bounds: Additive | None = None
     clip: float | None = None
     items: int | None = None
     ranges: Additive | None = None
@@ -219,53 +219,33 @@ def noise_sd(event: Additive) -> float:
 
 
 def one_bound(contribution: Contribution) -> bool:
-    """Return True if all blocks share one bound: one cell, or cells not determined by the item."""
+    """Return True if blocks share one bound: one cell, or cells independent of items."""
     in_cells = contribution.block == "element" and contribution.layout == "disjoint"
     return not in_cells or contribution.cells == 1
 
 
 @dataclass(frozen=True)
 class SumsDesign:
-    """Parts of a release of sums, before their noise is calibrated to a guarantee.
+    """Parts of a release of sums, before their noise is calibrated to a guarantee."""
 
-    Args:
-        contribution: the contribution of a block to the sums.
-        noise: ``"gaussian"`` or ``"laplace"``.
-        clip: a fixed bound, or the rule that chooses bounds.
-        select: the contribution of a block to the selection counts; None for a public domain.
-        select_items: the maximum number of groups of one block in the selection; None for the
-            number that the first round can distinguish.
-        adaptive: True for a selection in two rounds.
-        ranges: the contribution of a block to the counts for the range, if it is chosen privately.
-        outside: the contribution of a block to the counts of values inside and outside of stated
-            bounds, if they are counted.
-        items: the public number of coordinates, if known.
-        record_value: the largest norm of one record's contribution, if known.
-        align_from: the number of coordinates from which blocks are also added at equal size.
-        count_clipped: True to count complete and clipped units.
-    """
-
-    contribution: Contribution
+    contribution: Contribution  # of a block to the sums
     noise: str
-    clip: float | AutoClip
-    select: Contribution | None = None
-    select_items: int | None = 1
-    adaptive: bool = False
-    ranges: Contribution | None = None
+    clip: float | AutoClip  # a fixed bound, or the rule that chooses bounds
+    select: Contribution | None = None  # to the selection counts; None for a public domain
+    select_items: int | None = 1  # most groups of a block; None: all that round one can distinguish
+    adaptive: bool = False  # selection in two rounds
+    ranges: Contribution | None = None  # of a block to the counts for a privately chosen range
     range_share: float = 0.0
-    outside: Contribution | None = None
-    items: int | None = None
-    record_value: float | None = None
+    outside: Contribution | None = None  # of a block to the counts of values within stated bounds
+    items: int | None = None  # public number of coordinates, if known
+    record_value: float | None = None  # largest norm of one record, if known
     select_share: float = SELECTION_SHARE
-    align_from: int = MANY_COORDINATES
-    count_clipped: bool = False
+    align_from: int = MANY_COORDINATES  # coordinates from which blocks are also added at equal size
+    count_clipped: bool = False  # count complete and clipped units
 
     @property
     def scales_groups(self) -> bool:
-        """True for sums of users by several groups with one privately chosen bound.
-
-        Laplace noise would be larger with scales of groups (experiments/statistics.md).
-        """
+        """True for sums of users by several groups with one privately chosen bound."""
         several = self.items is None or self.items >= SCALED_LEAST
         whole = self.contribution.block == "user" and isinstance(self.clip, AutoClip)
         return whole and several and self.count_clipped and not noise_by_name(self.noise).pure
@@ -274,7 +254,7 @@ class SumsDesign:
 def calibrate_sums(design: SumsDesign, promise: Promise) -> SumsNoise:
     """Split one budget between the parts of a release, and calibrate the noise of each."""
     contribution, items = design.contribution, design.items
-    unit, relation, law = promise.plain_unit, promise.relation, noise_by_name(design.noise)
+    law = noise_by_name(design.noise)
     # Any record may change the bin of a block, which is one of several coordinates.
     binned = replace(contribution, coordinates="nonnegative", record_size=math.inf)
     auto, bound = (design.clip, None) if isinstance(design.clip, AutoClip) else (None, design.clip)
@@ -310,29 +290,12 @@ def calibrate_sums(design: SumsDesign, promise: Promise) -> SumsNoise:
     if design.select is not None:
         # Any record may change the selected groups of a block.
         parts["select"] = replace(design.select, record_size=math.inf)
-    if design.ranges is not None:
-        parts["ranges"] = replace(design.ranges, coordinates="nonnegative", record_size=math.inf)
-    if design.outside is not None:
-        parts["outside"] = replace(design.outside, coordinates="nonnegative", record_size=math.inf)
-    named = [name for name in _PARTS if shares[name] > 0]
-    events: dict[str, Additive]
-    leak = 0.0
-    if law.pure:
-        events = _pure_events(design.noise, parts, named, shares, promise.epsilon, relation, unit)
-    else:
-        leak = selection_delta(promise.level) * promise.delta if design.select else 0.0
-        multipliers = gaussian_multipliers(
-            promise.epsilon,
-            promise.delta - leak,
-            [parts[name] for name in named],
-            [shares[name] for name in named],
-            relation,
-            unit,
-        )
-        events = {
-            name: ADDITIVE[design.noise](multiplier, parts[name])
-            for name, multiplier in zip(named, multipliers, strict=True)
-        }
+    for name, counts in (("ranges", design.ranges), ("outside", design.outside)):
+        if counts is not None:
+            parts[name] = replace(counts, coordinates="nonnegative", record_size=math.inf)
+    selects = design.select is not None and not law.pure
+    leak = selection_delta(promise.level) * promise.delta if selects else 0.0
+    events = _calibrated(design.noise, promise, leak, parts, shares)
     for name in events.keys() - _COUNTS:
         grid_bits(events[name].noise_multiplier)
     chosen, again = None, None
@@ -347,25 +310,9 @@ def calibrate_sums(design: SumsDesign, promise: Promise) -> SumsNoise:
             adaptive=design.adaptive,
         )
     sums = _with_record_size(events["sums"], design.record_value, bound, items)
-    return SumsNoise(
-        promise.level,
-        relation,
-        promise.epsilon,
-        promise.delta,
-        chosen,
-        events.get("bounds"),
-        sums,
-        bound,
-        items,
-        events.get("ranges"),
-        events.get("align"),
-        events.get("pool"),
-        again,
-        events.get("clipped"),
-        events.get("outside"),
-        events.get("scales"),
-        events.get("scaled"),
-    )
+    drawn: dict[str, Any] = {**events, "sums": sums, "select": chosen, "again": again}
+    public = (promise.level, promise.relation, promise.epsilon, promise.delta)
+    return SumsNoise(*public, clip=bound, items=items, **drawn)
 
 
 def _max_pooled(contribution: Contribution) -> int:
@@ -378,16 +325,15 @@ def _max_pooled(contribution: Contribution) -> int:
 
 
 def selection_delta(level: Level) -> float:
-    """Return the share of δ for the selection: small if the privacy of k elements matters."""
+    """Return the share of δ for selection: small if privacy of k elements matters."""
     return 0.5 if level == "user" else SELECTION_DELTA
 
 
 def grid_bits(noise_multiplier: float) -> int:
-    """Return the bits of a clipping bound on the grid, for noise of about 2^32 grid steps.
+    """Return a clipping bound's bits on the grid, for noise of about 2^32 steps.
 
-    Fine enough that truncating the blocks of 10^6 users biases a total by less than 0.1% of the
-    noise, for noise of at least 4 clipping bounds (the bias grows with users ÷ noise); coarse
-    enough that exact sampling stays fast.
+    Truncating the blocks of 10^6 users then biases a total by less than 0.1% of the noise, if that
+    is at least 4 clipping bounds; exact sampling stays fast.
     """
     if noise_multiplier < 2.0**-50:
         raise ParameterError(
@@ -405,7 +351,7 @@ def grid_bits(noise_multiplier: float) -> int:
 def _with_record_size(
     event: Additive, value: float | None, clip: float | None, items: int | None
 ) -> Additive:
-    """Add the largest change by one record, if known: its value plus truncation to the grid."""
+    """Add one record's largest change, if known: its value plus truncation to the grid."""
     if value is None or clip is None or items is None:
         return event
     # Truncation and the correction of rounding change each coordinate of a block by less than two
@@ -415,25 +361,28 @@ def _with_record_size(
     return replace(event, contribution=replace(event.contribution, record_size=size))
 
 
-def _pure_events(
+def _calibrated(
     noise: str,
+    promise: Promise,
+    leak: float,
     parts: dict[str, Contribution],
-    named: list[str],
     shares: dict[str, float],
-    epsilon: float,
-    relation: Relation,
-    unit: Unit,
 ) -> dict[str, Additive]:
+    """Return the noise of each part with a share of the budget, except ``leak`` of δ."""
+    named = [name for name in _PARTS if shares[name] > 0]
+    kind, relation, unit = ADDITIVE[noise], promise.relation, promise.plain_unit
+    used = [parts[name] for name in named]
+    if not noise_by_name(noise).pure:
+        budget = (promise.epsilon, promise.delta - leak)
+        multipliers = gaussian_multipliers(
+            *budget, used, [shares[name] for name in named], relation, unit
+        )
+        return dict(zip(named, map(kind, multipliers, used), strict=True))
     # Rounding must not push the sum of the parts above ε.
-    safe = epsilon * (1 - 1e-12) if len(named) > 1 else epsilon
+    safe = promise.epsilon * (1 - 1e-12) if len(named) > 1 else promise.epsilon
     return {
         name: calibrate_additive(
-            ADDITIVE[noise],
-            safe * shares[name],
-            0.0,
-            contribution=parts[name],
-            relation=relation,
-            unit=unit,
+            kind, safe * shares[name], 0.0, contribution=parts[name], relation=relation, unit=unit
         )
         for name in named
     }
@@ -465,7 +414,7 @@ def select_by_threshold(
     relation: Relation,
     unit: Unit,
 ) -> Selection:
-    """Return the selection with the smallest threshold that spends at most ``leak`` of δ."""
+    """Return the selection with the smallest threshold for at most ``leak`` of δ."""
 
     def event(threshold: float) -> Selection:
         return Selection(noise_multiplier, threshold, max_items, contribution)

@@ -252,21 +252,9 @@ def read_ranks(
     ends: tuple[float, float] | None = None,
     seen: tuple[float, float] | None = None,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return quantiles and their 95% intervals from noisy counts of tree nodes: post-processing.
+    """Return quantiles, (V, R), and ends of their 95% intervals from noisy tree nodes.
 
-    Args:
-        masses: (V, nodes) noisy counts, level by level.
-        radius: (V,) half-width of the 95% interval of a count of each group.
-        ranks: (R,) ranks, in [0, 1].
-        everyone: public number of people; people outside of the tree count 0.
-        ends: limits of numbers outside of a privately chosen range, which end intervals at the ends
-            of the tree.
-        seen: smallest and largest visible number in a range of all magnitudes; intervals that extend
-            beyond them have these limits as well.
-
-    Returns:
-        (V, R) estimates, lower and upper ends. There is no estimate if the interval is the whole
-        range.
+    ``masses``, (V, nodes), is level by level. Without an estimate, the interval is the whole range.
     """
     nothing = None if everyone is None else int(tree.leaf(np.zeros(1))[0])
     below = _cumulated(_with_nothing(consistent_leaves(masses, tree), nothing, everyone or 0))
@@ -314,7 +302,7 @@ def read_ranks(
 
 
 def _visible_ends(masses: FloatArray, sd: FloatArray, tree: Tree) -> tuple[float, float] | None:
-    """Return the ends of the visible numbers of all groups in a tree of all magnitudes, else None."""
+    """Return the ends of visible numbers in a tree of all magnitudes, or None."""
     if tree.near is None:
         return None
     error = np.array([math.sqrt(float((sd**2).sum()))])
@@ -330,9 +318,8 @@ def _passed(
 ) -> tuple[FloatArray, FloatArray]:
     """Return edge indices that quantiles pass with at most 2.5% probability, (V, R).
 
-    Without noise, counts below an edge minus the rank's share increase from edge to edge and are 0
-    at the quantile. So a quantile outside requires an error at one edge. Sums that are made
-    monotone first have larger errors with more empty bins.
+    A quantile outside requires an error at one edge, because counts minus the rank's share are
+    monotone without noise. Monotone sums would have larger errors with more empty bins.
     """
     first, last = np.empty_like(spread), np.empty_like(spread)
     edges = below.shape[1]
@@ -353,7 +340,7 @@ def _with_nothing(leaves: FloatArray, nothing: int | None, everyone: int) -> Flo
 
 
 def _inverse(steps: FloatArray, wanted: FloatArray) -> FloatArray:
-    """Return the positions of values in an increasing interpolant; the middle of a plateau."""
+    """Return positions of values in an increasing interpolant; the middle of a plateau."""
     left = np.searchsorted(steps, wanted, side="left")
     right = np.searchsorted(steps, wanted, side="right")
     last = steps.size - 1

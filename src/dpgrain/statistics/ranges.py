@@ -46,25 +46,18 @@ _MANY_LEAVES = 24
 
 @dataclass(frozen=True)
 class Clamped:
-    """Likely effect of clamping on a mean or a variance, extrapolated from noisy counts and doubled.
-
-    Args:
-        size: the mean magnitude of clamped numbers, or their variance.
-    """
+    """Likely effect of clamping on a mean or a variance, extrapolated and doubled."""
 
     below: float
     above: float
-    size: float
+    size: float  # mean magnitude of clamped numbers, or their variance
     mean: float
 
     @staticmethod
     def of(
         values: FloatArray, counts: FloatArray, bounds: tuple[float, float], power: int
     ) -> Clamped:
-        """Return the effect of clamping some values, (n,), of likely counts, (n,).
-
-        The power is 1 for means and sums, and 2 for variances.
-        """
+        """Return the effect of clamping some values, (n,), of likely counts, (n,)."""
         kept, weight = np.clip(values, *bounds), counts / counts.sum()
         mean = float(weight @ kept)
         centre = mean if power > 1 else 0.0
@@ -210,7 +203,7 @@ class AutoRange:
         return np.where(believed, noisy, 0.0)
 
     def _together(self, noisy: FloatArray, sd: float, law: Law) -> IndexArray:
-        """Return the indices of adjacent bins of one sign that are jointly significant, if any."""
+        """Return the indices of adjacent, jointly significant bins of one sign, if any."""
         best, level = np.arange(0), _FALSE_RANGE / len(_TOGETHER)
         sides = (np.arange(self._zero)[::-1], np.arange(self._zero + 1, noisy.size))
         for side in sides:
@@ -328,7 +321,7 @@ class AutoRange:
     def _likely_counts(
         self, noisy: FloatArray, sd: float, law: Law, *, careful: bool = False
     ) -> FloatArray:
-        """Return the counts of visible bins, with a guess beyond them on either side, (bins,)."""
+        """Return the counts of visible bins, with a guess beyond on both sides, (bins,)."""
         counts, middle = np.maximum(self.credible_counts(noisy, sd, law), 0.0), self._zero
         for side in (slice(middle + 1, None), slice(middle - 1, None, -1) if middle else None):
             if side is not None:
@@ -343,18 +336,10 @@ class AutoRange:
 
 @dataclass(frozen=True)
 class AutoTree(AutoRange):
-    """Choose the range from noisy counts of a tree of bins of all magnitudes.
-
-    Args:
-        spacing: the spacing of the leaves of the tree, by the type of the column.
-        fine: True if the leaves may also be counted for the release: the range is then all
-            magnitudes if numbers are in many leaves, so that finer leaves would add little.
-
-    A leaf is credible if its count and the counts of the nodes above it are significant.
-    """
+    """Rule that chooses the range from noisy counts of a tree of all magnitudes."""
 
     spacing: Spacing = "geometric"
-    fine: bool = True
+    fine: bool = True  # use the widest range if numbers are in many leaves
 
     @staticmethod
     def like(rule: AutoRange, spacing: Spacing, height: int = 2) -> AutoTree:
@@ -391,10 +376,7 @@ class AutoTree(AutoRange):
         return self.tree
 
     def credible_counts(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> FloatArray:  # noqa: ARG002
-        """Return the counts of credible leaves, and 0 for the others, (bins,).
-
-        Sums of several noises are approximately normal for any noise distribution.
-        """
+        """Return the counts of credible leaves, and 0 for the others, (bins,)."""
         leaves: FloatArray = trees.believed_leaves(noisy[None], self.tree, np.array([sd]))[0]
         return leaves
 
@@ -456,16 +438,8 @@ class AutoTree(AutoRange):
 def _tail(seen: FloatArray, noisy: FloatArray, sd: float, *, careful: bool = False) -> FloatArray:
     """Return counts of bins with a guess beyond the last visible one, (B,).
 
-    Args:
-        seen: (B,) counts of bins of increasing magnitude, 0 for invisible ones.
-        noisy: (B,) noisy counts.
-        careful: True for a guess that also allows slower falls.
-
-    The guess falls by 4 from bin to bin, as for a power law, or faster, and increasingly so, if the
-    last three counts clearly fall faster, and the first of them is beyond the fullest bin. It is
-    limited by the noisy count of each bin, and continues with the fall that this requires. A
-    careful guess falls more slowly if the last counts clearly do, and requires a larger fall before
-    it is increasing.
+    The guess falls by 4 per bin, as for a power law, or faster if the last three counts clearly do;
+    more slowly if it is ``careful`` and they clearly do. Noisy counts limit it.
     """
     top = int(np.flatnonzero(seen > 0)[-1]) if (seen > 0).any() else 0
     # Last three counts; an invisible one has an error that hides any fall.
@@ -494,13 +468,7 @@ def _tail(seen: FloatArray, noisy: FloatArray, sd: float, *, careful: bool = Fal
 
 
 def _best_end(counts: FloatArray, edges: FloatArray, noise: float, power: int) -> float:
-    """Return the edge with the smallest sum of squares of the clamped part and the noise.
-
-    Args:
-        counts: (B,) counts of bins of positive numbers.
-        edges: (B + 1,) their edges.
-        noise: standard deviation of the noise ÷ edge^power.
-    """
+    """Return the edge with the smallest squared clamped part plus squared noise."""
     middles, ends = (np.sqrt(edges[:-1]) * np.sqrt(edges[1:])) ** power, edges[1:] ** power
     cut = np.maximum(middles - ends[:, None], 0.0) @ counts
     return float(edges[1:][np.argmin(np.hypot(noise * ends, cut))])

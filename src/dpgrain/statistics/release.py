@@ -53,7 +53,7 @@ _METADATA = b"dpgrain"
 COLUMNS = (
     "estimate", "std_error", "low", "high", "at_least", "count", "count_error", "clipped_share"
 )  # fmt: skip
-_TEXTS = ("covers", "beyond_bounds", "take care")
+_TEXTS = ("covers", "beyond_bounds", "clamped_to", "take care")
 _RESERVED = (
     *COLUMNS, *_TEXTS, "lower", "upper", "clip", "complete_units", "clipped_units", "clamped_below",
     "clamped_above",
@@ -162,17 +162,24 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         """Return keys, ``estimate``, ``std_error``, ``low``, ``high`` and the columns of ``more``.
 
         Unknown numbers are null. A last column ``take care`` has the warnings of each row, if there
-        are any. The metadata field ``covers`` is :attr:`covers`, and ``beyond_bounds`` the share of
-        values outside of stated bounds, if there are any.
+        are any. The metadata field ``covers`` is :attr:`covers`, ``beyond_bounds`` the share of
+        values outside of stated bounds, and ``clamped_to`` the privately chosen range, if any.
         """
         own = zip(COLUMNS, (self.estimate, self.std_error, self.low, self.high), strict=False)
         columns = {name: as_column(column) for name, column in (*own, *self.more.items())}
         keys = dict(zip(self.key_names, self.groups.columns, strict=True))
-        outside = quantities.beyond_bounds(self.metadata)
-        facts = {"covers": self.covers, **({"beyond_bounds": outside} if outside else {})}
         if any(warnings := self.row_warnings):
             columns["take care"] = pa.array([text or None for text in warnings])
-        return pa.table({**keys, **columns}, metadata=facts)
+        return pa.table({**keys, **columns}, metadata=self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        """Return the facts that a file has about all estimates, by name."""
+        texts = {
+            "beyond_bounds": quantities.beyond_bounds(self.metadata),
+            "clamped_to": quantities.clamped_to(self.metadata),
+            "covers": self.covers,
+        }
+        return {name: text for name, text in texts.items() if text}
 
     @property
     def row_warnings(self) -> list[str]:
@@ -306,10 +313,11 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         """Write the table of :meth:`to_arrow` as Parquet, CSV or JSON, by the path's ending.
 
         In CSV and JSON, :attr:`covers` is the last column, after ``beyond_bounds`` for stated
-        bounds; in Parquet, both are fields of the metadata. CSV numbers are rounded to two digits
-        of their error: ``low`` and ``at_least`` down, ``high`` and errors up, but no estimates of
-        :meth:`reconciled` or other post-processing, which would no longer add up, and months are
-        written as 2025-01. JSON and Parquet have all digits and the first days of months.
+        bounds or ``clamped_to`` for a chosen range; in Parquet, they are fields of the metadata.
+        CSV numbers are rounded to two digits of their error: ``low`` and ``at_least`` down,
+        ``high`` and errors up, but no estimates of :meth:`reconciled` or other post-processing,
+        which would no longer add up, and months are written as 2025-01. JSON and Parquet have all
+        digits and the first days of months.
 
         Raises:
             ParameterError: if the path has another ending.
@@ -318,10 +326,8 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         path = check_format(path)
         table = self.to_arrow()
         if path.suffix != ".parquet":
-            if quantities.beyond_bounds(self.metadata):
-                outside = pa.repeat(quantities.beyond_bounds(self.metadata), len(table))
-                table = table.append_column("beyond_bounds", outside)
-            table = table.append_column("covers", pa.repeat(self.covers, len(table)))
+            for name, text in self._facts().items():
+                table = table.append_column(name, pa.repeat(text, len(table)))
         with atomic_write(path) as part:
             if path.suffix == ".parquet":
                 _write_parquet(table, part)
@@ -474,7 +480,7 @@ def _metadata(about: dict[str, Any]) -> ReleaseMetadata:
 
 
 def check_format(path: str | Path) -> Path:
-    """Return the path, or raise if its ending is not a format of :meth:`Histogram.write`."""
+    """Return the path, or raise if its ending is unknown to :meth:`Histogram.write`."""
     path = _validate.path(output=path)
     if path.suffix not in _FORMATS:
         raise ParameterError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpgrain import _validate
 from dpgrain._formatting import quote_user
@@ -12,6 +12,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.scope.partitions import partition_name
 from dpgrain.statistics.statistic import HISTOGRAM, Statistic, statistic_by_name
 from dpgrain.units import Level, Relation
+from dpgrain.words.notes import Note
 
 if TYPE_CHECKING:
     from dpgrain.publishing.promise import Promise
@@ -21,23 +22,15 @@ if TYPE_CHECKING:
 Each = Literal["record", "holder", "share", "user"]
 #: The rows that estimates cover: records, people with records, or all enrolled people.
 Over = Literal["records", "people", "everyone"]
-#: A warning: its kind and its numbers; ``"stated"`` and the sentence of an older file.
-Caution: TypeAlias = tuple[str | float, ...]
 
 
 @dataclass(frozen=True)
 class Clip:
-    """Clipping of contributions.
+    """Clipping of contributions."""
 
-    Args:
-        bound: the public bound; None for privately chosen bounds.
-        over: the parts with separate bounds.
-        takes: False if no contribution can exceed the bound.
-    """
-
-    bound: float | None
-    over: Literal["release", "cell", "item", "group"] = "release"
-    takes: bool = True
+    bound: float | None  # public; None for privately chosen bounds
+    over: Literal["release", "cell", "item", "group"] = "release"  # parts with separate bounds
+    takes: bool = True  # False if no contribution can exceed the bound
 
     def __post_init__(self) -> None:
         _validate.check_fields(self)
@@ -69,84 +62,44 @@ _FORMER = ("above", "lost", "lost_of")
 
 @dataclass(frozen=True)
 class ReleaseMetadata:
-    """Public facts of a release.
-
-    Args:
-        statistic: published statistic.
-        title: name of the table; empty if not shown.
-        by: keys; none for one number over all records.
-        value: numeric column; None if other things are counted.
-        each: thing that counts 1 without a numeric column.
-        bounds: public range of the numbers; None if chosen privately or not needed.
-        found: privately chosen range.
-        beyond: 95% upper bound on the share outside of it, or of ``bounds``; None if unknown.
-        outside: noisy share of numbers outside of ``bounds``; None if it was not estimated.
-        widened: True if intervals include twice the likely effect of clamping to that range.
-        public_items: number of public items; None if items were selected, or there are none.
-        selected: keys with privately selected values.
-        selected_groups: number of selected groups, if the release contains only the largest of them.
-        clip: clipping of contributions; None if nothing is clipped.
-        unit: privacy unit.
-        elements: description of the partition into elements; empty if there is none.
-        cell: text for one cell of the partition; empty if there is none, or it is unknown.
-        cells: number of public cells of items; None if it is unknown, or each item is a cell.
-        max_elements: maximum number of elements of a user; None for all.
-        max_items: maximum number of items of a unit in a selection with counts; None for all.
-        relation: neighbouring relation.
-        epsilon: requested ε.
-        delta: requested δ.
-        noise: noise distribution.
-        user: column of user ids.
-        n_users: public number of enrolled users.
-        bound: privately chosen clipping bound; None if it is unknown, or each cell has one.
-        clipped: 95% upper limit on the share of clipped units over all groups; None if unknown.
-        counts_clipped: True if the release has limits on the share of clipped units.
-        care: warnings for readers, each a kind and its numbers; computed from noisy numbers only.
-        processed: post-processing of the estimates.
-        told: description in a file of a version without facts.
-        over: rows that estimates cover; a person is a row of all their records.
-        meanings: columns of people, each with its aggregate function, column, condition, order and
-            grouping columns; or with the words for its values in older files.
-        months: keys with months, which are their first days in tables, JSON and Parquet.
-        pair: both numeric columns, each with its public range; empty for other statistics.
-    """
+    """Public facts of a release."""
 
     statistic: Statistic = HISTOGRAM
     title: str = ""
-    by: tuple[str, ...] = ()
-    value: str | None = None
-    each: Each = "record"
-    bounds: tuple[float, ...] | None = None
-    found: tuple[float, ...] | None = None
-    beyond: float | None = None
-    outside: float | None = None
-    widened: bool = False
-    public_items: int | None = None
-    selected: tuple[str, ...] = ()
-    selected_groups: int | None = None
-    clip: Clip | None = None
+    by: tuple[str, ...] = ()  # keys; none for one number over all records
+    value: str | None = None  # None if other things are counted
+    each: Each = "record"  # thing that counts 1 without a numeric column
+    bounds: tuple[float, ...] | None = None  # public; None if chosen privately or not needed
+    found: tuple[float, ...] | None = None  # privately chosen range
+    beyond: float | None = None  # 95% upper bound on the share outside of the range
+    outside: float | None = None  # noisy share of numbers outside of ``bounds``
+    widened: bool = False  # intervals include twice the likely effect of clamping
+    public_items: int | None = None  # number; None if items were selected
+    selected: tuple[str, ...] = ()  # keys with privately selected values
+    selected_groups: int | None = None  # number, if only the largest groups are released
+    clip: Clip | None = None  # None if nothing is clipped
     unit: Level | None = None
-    elements: str = ""
-    cell: str = ""
-    cells: int | None = None
-    max_elements: int | None = None
-    max_items: int | None = None
+    elements: str = ""  # the partition into elements; empty if there is none
+    cell: str = ""  # one cell of the partition, as text
+    cells: int | None = None  # number of public cells; None if unknown, or each item is a cell
+    max_elements: int | None = None  # per user; None for all
+    max_items: int | None = None  # per unit in a selection with counts; None for all
     relation: Relation | None = None
-    epsilon: float | None = None
-    delta: float | None = None
+    epsilon: float | None = None  # requested ε
+    delta: float | None = None  # requested δ
     noise: str = ""
     user: str | None = None
     n_users: int | None = None
-    bound: float | None = None
-    clipped: float | None = None
-    counts_clipped: bool = False
-    care: tuple[Caution, ...] = ()
-    processed: tuple[str, ...] = ()
-    told: tuple[tuple[str, str], ...] = ()
-    over: Over = "records"
-    meanings: tuple[tuple[str, ...], ...] = ()
-    months: tuple[str, ...] = ()
-    pair: tuple[str | float, ...] = ()
+    bound: float | None = None  # privately chosen; None if unknown, or one per cell
+    clipped: float | None = None  # 95% upper limit on the share of clipped units
+    counts_clipped: bool = False  # the release has limits on that share
+    care: tuple[Note, ...] = ()  # warnings, each a kind and its numbers, from noisy numbers only
+    processed: tuple[str, ...] = ()  # post-processing of the estimates
+    told: tuple[tuple[str, str], ...] = ()  # text of files without facts
+    over: Over = "records"  # a person is a row of all their records
+    meanings: tuple[tuple[str, ...], ...] = ()  # derived columns of people, as defined
+    months: tuple[str, ...] = ()  # keys that are first days of months in tables, JSON and Parquet
+    pair: tuple[str | float, ...] = ()  # two columns, each with its public range
 
     def __post_init__(self) -> None:
         _validate.check_fields(self)
@@ -201,7 +154,7 @@ class ReleaseMetadata:
 
     @property
     def is_limited(self) -> bool:
-        """True if contributions are clipped, or numbers are clamped to privately chosen limits."""
+        """True if contributions are clipped, or numbers clamped to privately chosen limits."""
         ends = self.found is not None and not self.statistic.in_order
         return self.is_clipped or ends
 
@@ -256,7 +209,7 @@ class ReleaseMetadata:
 
     @staticmethod
     def from_text(words: Mapping[str, str]) -> ReleaseMetadata:
-        """Read the description in an older file, whose sentences are stored but never parsed."""
+        """Read the description in an older file; its sentences are never parsed."""
         if not isinstance(words, Mapping):
             raise ParameterError(f"words must be a mapping of lines, not {type(words).__name__}.")
         counts = words.get("weight", "1 for each record")

@@ -39,13 +39,7 @@ def subsets(columns: Columns) -> list[Columns]:
 
 
 def closure(workload: Sequence[Columns], sizes: Sequence[int]) -> list[Columns]:
-    """Return all subsets of marginals with a residual, smaller ones first.
-
-    Columns of one value have none.
-
-    >>> closure([(0, 1), (1, 2)], [2, 3, 1])
-    [(), (0,), (1,), (0, 1)]
-    """
+    """Return all subsets of marginals with a residual, smaller ones first."""
     every = {part for marginal in workload for part in subsets(marginal)}
     return sorted(
         (part for part in every if all(sizes[i] > 1 for i in part)),
@@ -55,7 +49,7 @@ def closure(workload: Sequence[Columns], sizes: Sequence[int]) -> list[Columns]:
 
 @dataclass(frozen=True)
 class _Contrasts:
-    """Orthogonal integer contrasts of n values, which with the total determine all values.
+    """Orthogonal integer contrasts of n values; with the total they determine all.
 
     Contrast i has ``left`` at positions first … middle − 1, and −``right`` at middle … last − 1.
     """
@@ -98,13 +92,7 @@ class _Contrasts:
 
 @cache
 def contrasts(values: int) -> _Contrasts:
-    """Return the contrasts of a number of values: a tree of splits of small coefficients.
-
-    An even number of values is split in halves; others, with smallest factor f, at 1/f.
-
-    >>> contrasts(3).left.tolist(), contrasts(3).right.tolist(), contrasts(3).squares.tolist()
-    ([2, 1], [1, 1], [6, 2])
-    """
+    """Return the contrasts of a number of values, a tree of splits."""
     rows, parts = [], [(0, values)]
     while parts:
         first, last = parts.pop()
@@ -122,17 +110,11 @@ def contrasts(values: int) -> _Contrasts:
 
 @dataclass(frozen=True)
 class Residuals:
-    """Measured residuals of a workload of marginals, from public sizes only; built by :meth:`of`.
+    """Measured residuals of a workload of marginals, from public sizes only."""
 
-    Args:
-        sizes: the number of values of each column.
-        precisions: residual → 1/variance of its noise, in units of the clipping bound. A record
-            has norm 1.
-    """
-
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...]  # number of values of each column
     workload: tuple[Columns, ...]
-    precisions: Mapping[Columns, Fraction]
+    precisions: Mapping[Columns, Fraction]  # 1/variance in clipping bounds; a record has norm 1
 
     @staticmethod
     def create(
@@ -141,12 +123,7 @@ class Residuals:
         *,
         nonnegative: bool = False,
     ) -> Residuals:
-        """Return the residuals with the least total variance of all answers for their norm.
-
-        Args:
-            sizes: the number of values of each column.
-            nonnegative: True for non-negative inner products of all records, at some loss of accuracy.
-        """
+        """Return the residuals with the least total variance of answers for their norm."""
         shared = _shares(workload, sizes)
         weights = {}
         for part in shared:
@@ -165,7 +142,7 @@ class Residuals:
 
     @cached_property
     def kernel(self) -> Mapping[Columns, Fraction]:
-        """Coefficients κ: records r, r′ have inner product Σ κ_B over all B where they agree."""
+        """Coefficients κ: records have inner product Σ κ_B over all B where they agree."""
         return _kernel(self.precisions, self.sizes)
 
     @property
@@ -196,7 +173,7 @@ class Residuals:
         return np.concatenate(parts) * (1 + 2.0**-40)
 
     def weight_bits(self, bound: float, noise_multiplier: float) -> int:
-        """Return the bits of the weight 1 of a unit, so that no noise scale is above its limit."""
+        """Return the bits of a unit's weight 1, so that no noise scale exceeds its limit."""
         most = float(self._scales.max()) * bound * noise_multiplier
         return min(_WEIGHT_BITS, math.floor(math.log2(_LARGEST_SCALE / most)))
 
@@ -205,7 +182,7 @@ class Residuals:
         return _LARGEST_SCALE / 2.0**_LEAST_BITS / noise_multiplier / float(self._scales.max())
 
     def radius(self, bound: float, bits: int) -> FloatArray:
-        """Return the radius of the noise of each contrast, (d,), for a bound in weights 2^−bits."""
+        """Return each contrast's noise radius, (d,), for a bound in weights 2^−bits."""
         return self._scales * bound * 2.0**bits
 
     def measure(self, tables: Mapping[Columns, IntArray]) -> IntArray:
@@ -247,7 +224,7 @@ class Residuals:
         return self.covariance(marginal, marginal, marginal)
 
     def covariance(self, one: Columns, two: Columns, equal: Columns) -> float:
-        """Return the covariance of cells of two marginals that agree in the columns ``equal``."""
+        """Return the covariance of two marginals' cells that agree in columns ``equal``."""
         total = 0.0
         for part in subsets(tuple(i for i in one if i in two)):
             if part in self.precisions:
@@ -264,10 +241,7 @@ class Residuals:
         return _shares(self.workload, self.sizes)
 
     def noise_energy(self) -> FloatArray:
-        """Return the mean and the standard deviation of the squared noise of all answers, (2,).
-
-        The noise is that of one clipping bound.
-        """
+        """Return the mean and sd of all answers' squared noise for bound 1, (2,)."""
         each = np.array([one / float(self.precisions[part]) for part, one in self.shares.items()])
         free = np.array([math.prod(self.sizes[i] - 1 for i in part) for part in self.shares])
         return np.array([each @ free, math.sqrt(2 * (each**2 @ free))])

@@ -39,7 +39,7 @@ from dpgrain.statistics.plan import (
     noise_sd,
 )
 from dpgrain.statistics.ranges import AutoRange, AutoTree, Clamped
-from dpgrain.statistics.release_metadata import Caution, Clip, ReleaseMetadata
+from dpgrain.statistics.release_metadata import Clip, ReleaseMetadata
 from dpgrain.statistics.values import INTEGERS, Outside, SignParts
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes
@@ -47,13 +47,14 @@ from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.split import Split
 from dpgrain.tables.user_sums import UserContributions, candidate_groups
+from dpgrain.words.notes import Note
 
 if TYPE_CHECKING:
     from dpgrain.statistics.sums_query import SumsQuery
 
 # Standard deviations below which a count may be noise.
 _STANDS_OUT = 3.0
-# Share of clipped contributions from which a mean is flagged.
+# Minimum share of clipped contributions to flag a mean.
 _MOSTLY_CLIPPED = 0.5
 # Twice the likely clamped part ÷ result from which this is flagged: for a mean or a sum half of the
 # result is likely outside, and for a variance a quarter, because a few invisible values decide it.
@@ -70,48 +71,26 @@ _SCALED_MOST = 1.1
 
 @dataclass(frozen=True, eq=False)
 class NoisySums:
-    """Noisy sums of one release; all fields are public.
+    """Noisy sums of one release; all fields are public."""
 
-    Args:
-        groups: (V,) groups, in the order of the public domain; selected ones sorted.
-        masses: (V, C) noisy sums of clipped contributions.
-        sd: (V,) standard deviation of the noise of each coordinate.
-        clip: (V,) clipping bound of the group's cell.
-        metadata: public facts of the query, with the outcome of private choices.
-        chosen: privately chosen bounds, by group; None for a stated bound.
-        clipped: noisy numbers of complete and of clipped units, if counted.
-        everyone: public number of people, if people without records count 0; else None.
-        seen: False if a range was to be chosen and no number exceeded the noise, so the sums over
-            the widest range have no information.
-        clamped: likely effect of clamping to a privately chosen range; None if it is not estimated.
-        shifted: (V,) likely effect of clipping on a mean in a privately chosen range, in ranges, or on
-            a variance, in squared ranges.
-    """
-
-    groups: Groups
-    masses: FloatArray
-    sd: FloatArray
-    clip: FloatArray
+    groups: Groups  # (V,), in the order of the public domain; selected ones sorted
+    masses: FloatArray  # (V, C) sums of clipped contributions
+    sd: FloatArray  # (V,) of the noise of each coordinate
+    clip: FloatArray  # (V,) bound of the group's cell
     split: Split | None
     guarantee: Guarantee
     metadata: ReleaseMetadata
-    chosen: ChosenBounds | None = None
+    chosen: ChosenBounds | None = None  # by group; None for a stated bound
     clipped: ClippedUnits | None = None
-    everyone: int | None = None
-    seen: bool = True
-    clamped: Clamped | None = None
-    shifted: FloatArray | None = None
+    everyone: int | None = None  # public number, if people without records count 0
+    seen: bool = True  # False if no number exceeded the noise in a private range
+    clamped: Clamped | None = None  # likely effect of clamping to a private range
+    shifted: FloatArray | None = None  # (V,) likely effect of clipping, in ranges
 
     def as_histogram(
         self, *, scale: float = 1.0, sign: float = 1.0, signed: bool = False
     ) -> Histogram:
-        """Return the release of sums of one coordinate.
-
-        Args:
-            scale: the number represented by a sum of 1.
-            sign: −1 for magnitudes of negative numbers.
-            signed: True for numbers of both signs.
-        """
+        """Return the release of sums of one coordinate, each times ``scale`` and ``sign``."""
         estimate, sd = sign * scale * self.masses[:, 0], scale * self.sd
         noise, least, below, above = self.metadata.noise, None, None, None
         if self.clamped is not None and self.clamped.side:
@@ -150,14 +129,7 @@ class NoisySums:
         groups: Groups | None = None,
         coordinates: int | None = None,
     ) -> Estimates:
-        """Return the release of estimates computed from the sums.
-
-        Args:
-            estimate, std_error, low, high, count, count_error: (V,) columns of the release.
-            groups: (V,) groups; by default those of the sums.
-            coordinates: number of first coordinates that add up to the count of a group; by default
-                all.
-        """
+        """Return the release of estimates computed from the sums."""
         return Estimates(
             self.groups if groups is None else groups,
             estimate,
@@ -173,8 +145,7 @@ class NoisySums:
     def _metadata_with_caution(self, coordinates: int) -> ReleaseMetadata:
         """Return the metadata, with a warning if almost no numbers were visible.
 
-        The decision uses published noisy numbers only. Counts within the noise indicate a
-        non-numeric column, or another decimal mark.
+        The decision uses published noisy numbers only.
         """
         count = float(self.masses[:, :coordinates].sum())
         noise = math.sqrt(coordinates * float((self.sd**2).sum()))
@@ -188,7 +159,7 @@ class NoisySums:
 
 def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
     """Run a query: select groups, choose bounds, compute sums and add noise."""
-    events, care, result = query.events, list[Caution](), None
+    events, care, result = query.events, list[Note](), None
     table = query.selection_blocks[0] if query.domain.selected else query.table
     if isinstance(query.bounds, AutoRange) or query.counts_outside:
         table = query.blocks.for_keys((), table)[0]
@@ -233,7 +204,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         grid = Grid(clip, grid_bits(events.sums.noise_multiplier), query.norm)
         counts = _clipped_units(data, grid, query, charge)
         progress.stage("Adding up")
-        sums = query.netted(data.sums(grid, indicator=query.indicator))
+        sums = query.netted(data.sums(grid, indicator=query.statistic.holders))
         progress.stage("Adding noise")
         known = data.dictionary
         row = known.cell_rows(clip.size)
@@ -284,7 +255,7 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
 def _selected(
     engine: Engine, query: SumsQuery[Any], charge: Charge
 ) -> tuple[Groups, UserContributions | None]:
-    """Return the selected groups by key, and the contributions if the sums need the same rows."""
+    """Return selected groups by key, and contributions if the sums need the same rows."""
     event = query.events.select
     assert isinstance(event, Selection)  # noqa: S101 - a plan with selected keys has it
     _, blocks = query.selection_blocks
@@ -337,11 +308,9 @@ def select_and_count(
     charge: Charge,
     again: AdaptiveSelection | None = None,
 ) -> tuple[FloatArray, BoolArray]:
-    """Select groups by noisy weighted counts, in one round or two.
+    """Return groups' first-round noisy counts, and which groups are selected, (V,).
 
-    Returns:
-        (V,) noisy counts of the only or the first round, which are public for selected groups, and
-        whether each group is selected.
+    The counts of other groups are private.
     """
     grid = Grid(np.ones(1), grid_bits(event.noise_multiplier))
     radius, step = float(grid.radius[0]), float(grid.step[0])
@@ -366,29 +335,20 @@ def select_and_count(
 
 @dataclass(frozen=True)
 class _Range:
-    """Private range of numbers.
-
-    Args:
-        bounds: the range (low, high).
-        seen: True if any number was visible.
-        everything: True for the range of all magnitudes, chosen so that nothing is clamped.
-        spread: standard deviation of the visible numbers ÷ width of the range; None if unknown.
-        beyond: 95% upper bound on the share outside; None if it is counted separately, or unknown.
-        clamped: likely effect of clamping; None if it is not estimated.
-    """
+    """Private range of numbers."""
 
     bounds: tuple[float, float]
-    seen: bool = False
-    everything: bool = False
-    spread: float | None = None
-    beyond: float | None = None
-    clamped: Clamped | None = None
+    seen: bool = False  # any number was visible
+    everything: bool = False  # range of all magnitudes, so nothing is clamped
+    spread: float | None = None  # sd of visible numbers ÷ width of the range
+    beyond: float | None = None  # 95% upper bound on the share outside, if not counted separately
+    clamped: Clamped | None = None  # likely effect of clamping
 
 
 def _range(
     engine: Engine, query: SumsQuery[Any], rule: AutoRange, groups: Groups, charge: Charge
 ) -> _Range:
-    """Choose the range of the numbers of all groups from noisy counts of their magnitudes."""
+    """Choose the range of all groups' numbers from noisy counts of their magnitudes."""
     event = query.events.ranges
     assert event is not None  # noqa: S101 - a plan without bounds has it
     _, blocks = query.range_blocks
@@ -440,7 +400,7 @@ def _value_counts(
     bound: float,
     charge: Charge,
 ) -> FloatArray:
-    """Return the noisy numbers of values of all groups by corner, for blocks of norm ``bound``."""
+    """Return noisy numbers of groups' values by corner, for blocks of norm ``bound``."""
     _, blocks = query.range_blocks
     cells = blocks.cells(groups, public=True)
     data = UserContributions(engine, blocks, groups, cells, value, split, joined=True)
@@ -456,7 +416,7 @@ def _outside(
     groups: Groups,
     charge: Charge,
 ) -> tuple[float, float, float] | None:
-    """Return the share of values outside of the bounds, with 95% limits; None if not counted."""
+    """Return the share of values outside of bounds, with 95% limits; None if unknown."""
     event = query.events.outside
     if event is None:
         return None
@@ -476,20 +436,13 @@ def _outside(
 def _choose(
     data: UserContributions, query: SumsQuery[Any], spread: float | None, charge: Charge
 ) -> ChosenBounds:
-    """Choose the clipping bound of each cell from noisy counts of block norms.
-
-    Args:
-        spread: standard deviation of the numbers ÷ width of their range; None if unknown.
-
-    With several cells, each cell gets a rough bound first, and cells with similar rough bounds
-    share a second, finer query that corrects them.
-    """
+    """Choose the clipping bound of each cell from noisy counts of block norms."""
     events, rule = query.events, query.rule
     event = events.bounds
     assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
     assert event is not None  # noqa: S101 - a plan has it then
     edges = _edges(rule, query, 1 if events.one_bound else data.dictionary.cell_sizes.size)
-    counts = data.norm_counts(edges[1:], query.norm, indicator=query.indicator)
+    counts = data.norm_counts(edges[1:], query.norm, indicator=query.statistic.holders)
     noisy = charge.noisy(event, counts).astype(np.float64)
     bias = query.measure.spread_bias(spread)
     if query.measure.ratio and events.one_bound and len(data.dictionary.groups):
@@ -538,11 +491,7 @@ def _choose_for_sums(
 def _choose_with_scales(
     data: UserContributions, query: SumsQuery[Any], charge: Charge
 ) -> tuple[ChosenBounds, FloatArray]:
-    """Choose one bound of users' vectors, and the scale of each group in it, (groups,).
-
-    Norms are counted with and without the scales, which are used if the noise is then smaller.
-    Without scales, both counts are of the same norms.
-    """
+    """Choose one bound of users' vectors, and the scale of each group, (groups,)."""
     events, rule = query.events, query.rule
     assert isinstance(rule, AutoClip)  # noqa: S101 - called only then
     assert events.bounds is not None  # noqa: S101 - a plan with scales has both
@@ -580,7 +529,7 @@ def _choose_with_scales(
 def _group_scales(
     data: UserContributions, edges: FloatArray, query: SumsQuery[Any], charge: Charge
 ) -> FloatArray:
-    """Choose the scale of each group from the noisy directions of users' vectors, (groups,)."""
+    """Choose each group's scale from the noisy directions of users' vectors, (groups,)."""
     event = query.events.scales
     assert event is not None  # noqa: S101 - called only then
     units = Grid(np.ones(1), grid_bits(event.noise_multiplier), query.norm)
@@ -594,7 +543,7 @@ def _group_scales(
 def _edges(rule: AutoClip, query: SumsQuery[Any], cells: int) -> FloatArray:
     """Return the edges of the bins in which norms are counted."""
     edges = rule.edges(cells=cells)
-    if query.value is None and not query.indicator and query.events.pool is None:
+    if query.value is None and not query.statistic.holders and query.events.pool is None:
         # A bin of the smallest norm of counts only, at which a bound clips no single record.
         edges = np.insert(edges, 0, edges[0] ** 2 / edges[1])
     return edges
@@ -603,18 +552,18 @@ def _edges(rule: AutoClip, query: SumsQuery[Any], cells: int) -> FloatArray:
 def _clipped_units(
     data: UserContributions, clip: Grid, query: SumsQuery[Any], charge: Charge
 ) -> ClippedUnits | None:
-    """Return the noisy numbers of complete and clipped units by group; None without that part."""
+    """Return noisy numbers of complete and clipped units by group, or None."""
     event = query.events.clipped
     if event is None:
         return None
     units = Grid(np.ones(1), grid_bits(event.noise_multiplier), query.norm)
-    counts = data.clipped_units(clip, units, indicator=query.indicator)
+    counts = data.clipped_units(clip, units, indicator=query.statistic.holders)
     noisy = charge.noisy(event, counts, float(units.radius[0])) * float(units.step[0])
     return ClippedUnits(noisy[:, 0], noisy[:, 1], noise_sd(event), query.noise)
 
 
 def _record_norm(query: SumsQuery[Any]) -> float:
-    """Return the smallest bound of ratios of moments, one record; 0 for other statistics."""
+    """Return the smallest bound of ratios, one record; 0 for other statistics."""
     known = query.record_norm
     # Other rules start at one record or higher.
     below = isinstance(query.rule, AutoClip) and known is not None and query.rule.low < known
@@ -632,7 +581,7 @@ def _pooled_rows(
     most = event.contribution.per_coordinate
     assert most is not None  # noqa: S101 - the contribution of a pooled look has it
     pools = Pools(POOLED_EDGES, rough.pool, rough.bounds, rough.weight, rough.pools, most)
-    counts = data.pooled_counts(pools, query.norm, indicator=query.indicator)
+    counts = data.pooled_counts(pools, query.norm, indicator=query.statistic.holders)
     noisy = charge.noisy(event, counts, 2.0**WEIGHT_BITS)
     return np.asarray(noisy / 2**WEIGHT_BITS, dtype=np.float64)
 
@@ -672,10 +621,10 @@ def _alignment(
     blocks: float,
     charge: Charge,
 ) -> float:
-    """Return the norm of the sum of equal-sized blocks ÷ the norm for identical blocks.
+    """Return the norm of the sum of equal-sized blocks ÷ that of identical blocks.
 
-    The clipped parts of all blocks have about this share of the norm that they would have on one
-    coordinate. It is overestimated by one standard deviation.
+    Overestimated by one standard deviation. Use: docs/theory/sums.md, "The combined effect of
+    bounds".
     """
     noisy = _at_one_size(data, event, query, charge).ravel()
     variance = noise_sd(event) ** 2
@@ -690,6 +639,6 @@ def _at_one_size(
     """Return the noisy sum of blocks clipped to the smallest size, in this unit, (V, C)."""
     assert isinstance(query.rule, AutoClip)  # noqa: S101 - called only then
     grid = Grid(np.array([query.rule.low]), grid_bits(event.noise_multiplier), query.norm)
-    sums = query.netted(data.sums(grid, indicator=query.indicator))
+    sums = query.netted(data.sums(grid, indicator=query.statistic.holders))
     noisy = charge.noisy(event, sums, float(grid.radius[0]))
     return np.asarray(noisy / float(grid.radius[0]), dtype=np.float64)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
@@ -45,32 +45,22 @@ _SEARCH_SHARE = 0.4
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SharedQuery(Query[Histogram]):
-    """Query for counts or sums of records with several owners.
-
-    Args:
-        blocks: the bounded blocks of a person: cells, or all records.
-        value: the numeric column; None if all records count 1.
-        counted: True if each record with a number counts 1.
-        limits: the public range (low, high) of numbers, with low at least 0; the bound is in units
-            of high. None for numbers without limits.
-        rule: the bound on a person's records, or the rule that chooses it.
-        each: (K,) separate stated bounds of groups; the rule is then their norm, or the largest for
-            elements.
-        nonnegative: True to set negative estimates to 0.
-    """
+    """Query for counts or sums of records with several owners."""
 
     statistic: Statistic
     table: SharedTable
     promise: Promise
-    blocks: UnitBlocks
+    blocks: UnitBlocks  # bounded blocks of a person: cells, or all records
     domain: GroupDomain
-    value: str | None
-    counted: bool
-    limits: tuple[float, float] | None
-    rule: float | AutoClip
-    each: tuple[float, ...] | None
+    rule: float | AutoClip  # bound on a person's records, or the rule that chooses it
+    each: tuple[float, ...] | None  # (K,) stated bounds of groups; the rule is then their norm
     noise: Law
-    nonnegative: bool = False
+    value: str | None = None  # None if all records count 1
+    counted: bool = False  # each record with a number counts 1
+    limits: tuple[float, float] | None = (
+        None  # public range, low ≥ 0; the bound is in units of high
+    )
+    nonnegative: bool = False  # set negative estimates to 0
     random_state: RandomState = None
     progress: bool | None = None
 
@@ -85,13 +75,9 @@ class SharedQuery(Query[Histogram]):
         noise: Law | Literal["auto"],
         domain: Any,
         value: str | None = None,
-        counted: bool = False,
-        limits: tuple[float, float] | None = None,
-        nonnegative: bool = False,
-        random_state: RandomState = None,
-        progress: bool | None = None,
+        **options: Any,
     ) -> SharedQuery:
-        """Check all parameters and the schema, without reading rows."""
+        """Check all parameters and the schema, without reading rows; ``options`` are other fields."""
         if isinstance(promise.unit, Record):
             raise ParameterError(
                 "unit must be User() or Element(by) for records of several owners, because "
@@ -136,8 +122,7 @@ class SharedQuery(Query[Histogram]):
             if own is not None and blocks.block == "user":
                 bound = math.fsum(own) if noise_by_name(law).norm == "l1" else math.hypot(*own)
             return SharedQuery(
-                statistic, table, promise.under(law), blocks, cells, value, counted, limits, bound, own,
-                law, nonnegative, random_state, progress,
+                statistic, table, promise.under(law), blocks, cells, bound, own, law, value, **options
             )  # fmt: skip
 
         if noise != "auto":
@@ -151,9 +136,6 @@ class SharedQuery(Query[Histogram]):
         count = len(cells.groups())
         less = count**0.25 * noise_sd(laplace.sums) < noise_sd(gaussian.sums)
         return laplace if less else gaussian
-
-    def _with(self, promise: Promise) -> Self:
-        return replace(self, promise=promise)
 
     # -- public numbers --
 
@@ -203,16 +185,11 @@ class SharedQuery(Query[Histogram]):
 
     @cached_property
     def contribution(self) -> Contribution:
-        """Contribution of a unit to the sums: one number per cell, for removal and replacement."""
+        """Contribution of a unit to the sums: one number per cell, if removed or replaced."""
         norm = noise_by_name(self.noise).norm
         if self.blocks.block == "element":
             return Contribution("element", "disjoint", "one", norm, cells=len(self.groups))
         return Contribution("user", "shared", "one", norm)
-
-    @property
-    def event(self) -> Event:
-        """Composition of all parts, for the accountant."""
-        return compose(self.parts)
 
     @property
     def parts(self) -> dict[str, Event]:
@@ -260,7 +237,8 @@ class SharedQuery(Query[Histogram]):
         else:
             epsilon = self.search.event.epsilon(relation=promise.relation)
             facts.append(Fact("doubled-bound", (self.search.low, self.search.doublings, epsilon)))
-        return guarantee_of(promise, self.blocks, table.rows, self.event, facts, user=table.user)
+        event = compose(self.parts)
+        return guarantee_of(promise, self.blocks, table.rows, event, facts, user=table.user)
 
     def _metadata(self) -> ReleaseMetadata:
         element = self.blocks.block == "element"
@@ -327,17 +305,11 @@ class SharedQuery(Query[Histogram]):
 
 @dataclass(frozen=True, eq=False)
 class _IntegerBounds:
-    """Bounds in integer steps.
+    """Bounds in integer steps."""
 
-    Args:
-        step: (K,) step of each cell.
-        bound: (K,) bound in steps, rounded down.
-        radius: (K,) largest change by one unit, in half steps.
-    """
-
-    step: FloatArray
-    bound: IntArray
-    radius: FloatArray
+    step: FloatArray  # (K,)
+    bound: IntArray  # (K,) in steps, rounded down
+    radius: FloatArray  # (K,) largest change by one unit, in half steps
 
     @staticmethod
     def create(bounds: FloatArray, sums: Additive, *, together: bool) -> _IntegerBounds:

@@ -11,7 +11,7 @@ import numpy as np
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.noise.additive_noise import AdditiveNoise, noise_by_name
-from dpgrain.statistics.consistency import finite_values, group_codes, values_and_sds
+from dpgrain.statistics.consistency import finite_values, values_and_sds
 
 # Minimum number of items with one prior distribution, and maximum number of groups.
 _GROUP = 300
@@ -35,40 +35,13 @@ def shrink(
     estimate: Any,
     std_error: Any,
     prior: Any = None,
-    groups: Any = None,
     *,
     noise: str = "gaussian",
 ) -> tuple[FloatArray, FloatArray]:
-    """Return empirical-Bayes estimates of true values ≥ 0: post-processing of noisy ones.
+    """Return empirical-Bayes estimates of values ≥ 0, (V,), and their errors, (V,).
 
-    Args:
-        estimate: (V,) noisy values.
-        std_error: (V,) standard deviation of the noise; a value with 0 is exact and unchanged.
-        prior: (V,) positive public values to which the true ones may be proportional.
-        groups: (V,) integers: items of one group share a prior distribution; by default items with
-            similar ``std_error``, at least 300 each.
-        noise: ``"gaussian"`` or ``"laplace"``.
-
-    Returns:
-        (V,) estimates ≥ 0 and (V,) their root mean square errors *if* true values follow the fitted
-        distribution: approximate, not valid for one selected item, and not standard errors of the
-            noise.
-
-    In each group, true value ÷ ``std_error`` follows an unknown decreasing distribution: an atom at
-    0 and uniform distributions on [0, a], with a in steps of √2, fitted by maximum likelihood (EM).
-    The result is p·m + (1 − p)·max(estimate, 0), with the posterior mean m and the posterior
-    probability p of a true value below one standard error: probable noise is shrunk, and the rest
-    is unchanged, because clipping has reduced it already. With a prior, true value ÷ prior follows
-    such a distribution with bumps (uniform distributions between consecutive a). The result is then
-    the posterior mean, with a change of at most three standard errors; its scale is fitted.
-
-    Source: Stephens, *False discovery rates: a new deal*, Biostatistics 2017 (mixtures of uniform
-    laws); Efron and Morris 1972 (limited translation).
-
-    >>> noisy = np.r_[np.random.default_rng(0).normal(0, 1, 1000), 50.0]
-    >>> better, error = shrink(noisy, np.ones(1001))
-    >>> float(np.abs(better[:-1]).max().round(1)), float(better[-1])
-    (0.1, 50.0)
+    Errors hold if values follow the fitted distribution; not standard errors of the noise.
+    Source: Stephens, *False discovery rates: a new deal*, 2017; Efron and Morris 1972.
     """
     x, sd = values_and_sds("estimate", estimate, "std_error", std_error)
     law = noise_by_name(noise)
@@ -78,7 +51,7 @@ def shrink(
             f"prior must be above 0 everywhere, not {scale.min():g}; use a small positive number "
             "for items that were never observed."
         )
-    group = _like(sd) if groups is None else group_codes(groups, x.size)
+    group = _like(sd)
     better, error = np.maximum(x, 0.0), sd.copy()
     noisy = np.flatnonzero(sd > 0)
     # Sort by group to split without a search.
@@ -99,23 +72,17 @@ def shrink(
 
 @dataclass(frozen=True)
 class _Truths:
-    """Distribution of true values ÷ unit: an atom at 0 and a piecewise constant density.
+    """Distribution of true values: an atom at 0 and a piecewise constant density."""
 
-    Args:
-        edges: (K + 1,) increasing from 0.
-        atom: probability of 0.
-        heights: (K,) density between consecutive edges.
-    """
-
-    edges: FloatArray
-    atom: float
-    heights: FloatArray
+    edges: FloatArray  # (K + 1,) increasing from 0
+    atom: float  # probability of 0
+    heights: FloatArray  # (K,) density between edges
 
 
 def _shrunk(
     z: FloatArray, unit: FloatArray | None, law: AdditiveNoise
 ) -> tuple[FloatArray, FloatArray]:
-    """Return estimates and errors of one group, in standard errors; ``unit`` is the log prior."""
+    """Return one group's estimates and errors in standard errors; ``unit``: log prior."""
     q = np.ones(z.size)
     if unit is not None:
         # The fitted distribution of true value ÷ prior absorbs the scale of the prior.
@@ -159,14 +126,14 @@ def _fitted(z: FloatArray, q: FloatArray, law: AdditiveNoise, *, bumps: bool) ->
 
 
 def _edges(unit: float, largest: float) -> FloatArray:
-    """Return 0 and a geometric sequence from a quarter of ``unit`` to beyond ``largest``."""
+    """Return 0 and a geometric sequence from ``unit``/4 to beyond ``largest``."""
     first = _FIRST * unit
     steps = math.ceil(math.log(largest / first) / math.log(_STEP)) + 1
     return np.concatenate([[0.0], first * _STEP ** np.arange(steps + 1.0)])
 
 
 def _likeliest(likelihood: FloatArray, count: IntArray) -> FloatArray:
-    """Fit weights of a mixture by EM, (K,), with a ``count`` for each row of ``likelihood``."""
+    """Fit weights of a mixture by EM, (K,), with a ``count`` per row of ``likelihood``."""
     weight = np.full(likelihood.shape[1], 1 / likelihood.shape[1])
     share = count / count.sum()
     for _ in range(_ITERATIONS):
@@ -177,7 +144,7 @@ def _likeliest(likelihood: FloatArray, count: IntArray) -> FloatArray:
 def _posterior(
     z: FloatArray, q: FloatArray, truths: _Truths, law: AdditiveNoise
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return mean and variance of true values in standard errors, and their probability below 1."""
+    """Return true values' mean and variance in standard errors, and P(value < 1)."""
     below = [-np.diff(part, axis=1) for part in law.partial(z[:, None] - q[:, None] * truths.edges)]
     mass, first, second = (part @ truths.heights / q for part in below)
     atom = truths.atom * law.density(z)

@@ -33,21 +33,10 @@ _SLOWEST = 0.8
 
 @dataclass(frozen=True, eq=False)
 class SmallIntegers:
-    """Noisy numbers of records with each integer from −1 to 64.
+    """Noisy numbers of records with each integer from −1 to 64."""
 
-    Args:
-        counts: (66,) noisy numbers of records.
-        others: noisy number of records with numbers that are not integers.
-
-    >>> counts = np.zeros(66)
-    >>> counts[2:7] = 300.0, 500.0, 800.0, 900.0, 500.0
-    >>> stars = SmallIntegers(counts, 3.0, 20.0)
-    >>> stars.are_all(3000.0), stars.ends(noise=5.0)
-    (True, (1.0, 5.0))
-    """
-
-    counts: FloatArray
-    others: float
+    counts: FloatArray  # (66,)
+    others: float  # records with other numbers
     sd: float
     law: Law = "gaussian"
 
@@ -62,7 +51,7 @@ class SmallIntegers:
         return self._continued(self._credible > 0, _FALSE_LIKELY)
 
     def _continued(self, seen: BoolArray, level: float) -> FloatArray:
-        """Return the counts of some integers and adjacent ones with false-positive probability."""
+        """Return counts of integers and adjacent ones, with false-positive probability."""
         near = tail_of(self.law, self.counts / self.sd) <= level
         # Most columns without visible negative numbers have none.
         near[INTEGERS < 0] = False
@@ -72,24 +61,15 @@ class SmallIntegers:
         return np.where(seen, self.counts, 0.0)
 
     def are_all(self, records: float) -> bool:
-        """Return True if nearly all records have credible integers, and no others are visible.
-
-        Args:
-            records: noisy number of all records.
-        """
+        """Return True if nearly all records have credible integers, and no others visibly."""
         nearly = float(self._credible.sum()) >= _NEARLY_ALL * max(records, self.sd)
         return nearly and float(tail_of(self.law, self.others / self.sd)) > _FALSE_OTHERS
 
     def ends(self, noise: float, *, from_zero: bool = False) -> tuple[float, float]:
         """Return the smallest and largest integer of interest.
 
-        Args:
-            noise: standard deviation of the noise of the sum ÷ width of the range.
-            from_zero: True if noise grows with the largest magnitude, so the range includes 0.
-
-        Each end is the last credible integer if the counts end there: the next count is far below
-        their continuation. Otherwise counts continue by the last fraction, limited by their likely
-        size, and the end minimises the noise and the clamped part.
+        An end is the last credible integer if counts stop there; else it minimises noise and
+        clamped part. With ``from_zero``, noise grows with magnitude, so the range includes 0.
         """
         seen = np.flatnonzero(self._credible)
         first, last = int(seen[0]), int(seen[-1])

@@ -18,65 +18,33 @@ Noun = Literal["item", "group", "bin"]
 
 @dataclass(frozen=True)
 class Statistic:
-    """Type of a statistic, with the texts and traits for reports and plots.
+    """Type of a statistic, with the texts and traits for reports and plots."""
 
-    Args:
-        name: the name, as in saved files.
-        lead: the sentence below a heading, without a full stop.
-        title: the text before its subject, such as "mean of"; by default the name and "of".
-        of: its subject, with ``{value}`` for the numeric column.
-        estimate: the name of one estimate; by default the title and the subject.
-        noun: the noun for a group, in the singular; bins are numbers of elements or records.
-        plural: True for a title without an article.
-        ranked: True if the last key of a release is the rank of a quantile.
-        stepped: True if the last key of a release is the threshold of a share.
-        binned: True if the last keys of a release are the ends of a bin of numbers.
-        holders: True if units are counted, once in each of their groups.
-        weighted: True if its numbers are weights, with negative ones treated as 0.
-        signed: True if summed numbers may be negative.
-        ratio: True if its numbers describe the average record, with a division by a count of
-            records.
-        paired: True if its numbers are pairs of two columns with stated bounds.
-        stacked: True for marginals of several columns, whose keys are null in marginals without their
-            column, with clipping in the norm of their noise.
-        quantity: the quantity of an interval; by default "total", or the name of a ratio.
-        amount: the name of the size of an estimate.
-        method: sentences on the computation of estimates that are not sums, with ``{each}`` for "The"
-            or "Each".
-
-    >>> str(MEAN), MEAN.estimate_name("score"), COUNT.estimate_name(None)
-    ('mean', 'mean of score', 'records')
-    """
-
-    name: str
-    lead: str = "Estimates from the records of a table"
-    title: str = ""
-    of: str = "{value}"
-    estimate: str = ""
-    noun: Noun = "group"
-    plural: bool = False
-    ranked: bool = False
-    stepped: bool = False
-    binned: bool = False
-    holders: bool = False
-    weighted: bool = False
-    signed: bool = False
-    ratio: bool = False
-    paired: bool = False
-    stacked: bool = False
-    quantity: str = ""
-    amount: str = "count"
-    method: str = ""
+    name: str  # as in saved files
+    lead: str = "Estimates from the records of a table"  # below a heading
+    title: str = ""  # text before its subject; by default the name and "of"
+    of: str = "{value}"  # subject, with ``{value}`` for the numeric column
+    estimate: str = ""  # by default the title and the subject
+    noun: Noun = "group"  # for a group, in the singular
+    plural: bool = False  # title without an article
+    ranked: bool = False  # last key is the rank of a quantile
+    stepped: bool = False  # last key is the threshold of a share
+    binned: bool = False  # last keys are the ends of a bin
+    holders: bool = False  # units count once in each of their groups
+    weighted: bool = False  # numbers are weights, negative ones treated as 0
+    signed: bool = False  # summed numbers may be negative
+    ratio: bool = False  # divided by a count of records: describes the average record
+    paired: bool = False  # two columns with stated bounds
+    stacked: bool = False  # marginals, whose keys are null where a column is absent
+    quantity: str = ""  # of an interval; by default "total", or the name of a ratio
+    amount: str = "count"  # size of an estimate
+    method: str = ""  # computation, as sentences with ``{each}`` for "The" or "Each"
 
     def __str__(self) -> str:
         return self.name
 
     def describe_method(self, one: bool) -> str:
-        """Describe the computation of the estimates, in sentences.
-
-        Args:
-            one: True for a single estimate.
-        """
+        """Describe the computation of the estimates, in sentences."""
         return self.method.replace("{each}", "The" if one else "Each")
 
     @property
@@ -115,29 +83,16 @@ class Statistic:
         return self.ranked or self.stepped
 
     def keys(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the keys of groups, without a rank or threshold.
-
-        Args:
-            names: the names of all keys of a release.
-        """
+        """Return the keys of groups, without a rank or threshold."""
         known = tuple(names)
         return known[:-1] if self.pointwise else known
 
     def value_of(self, value: str | None) -> str:
-        """Return the subject: records, or numbers in a column.
-
-        Args:
-            value: the column; None for counts of records.
-        """
+        """Return the subject: records, or numbers in a column."""
         return "records" if value is None else _filled(self.of, value)
 
     def estimate_name(self, value: str | None, rows: str = "records") -> str:
-        """Return the name of one estimate.
-
-        Args:
-            value: the numeric column; None if other things are counted.
-            rows: the noun for rows, in the plural.
-        """
+        """Return the name of one estimate."""
         words = (self.estimate or f"{self.heading} {self.of}").replace("records", rows)
         if value is not None:
             return _filled(words, value)
@@ -281,17 +236,7 @@ STATISTICS: dict[str, Statistic] = {
 
 
 def register(statistic: Statistic) -> Statistic:
-    """Register a statistic, so that its saved releases can be read.
-
-    Args:
-        statistic: the statistic.
-
-    Returns:
-        The statistic.
-
-    Raises:
-        ParameterError: if another statistic has its name.
-    """
+    """Register a statistic, so that its saved releases can be read."""
     if STATISTICS.setdefault(statistic.name, statistic) != statistic:
         raise ParameterError(
             f"name {statistic.name!r} is already used by another statistic; choose another name."
@@ -300,12 +245,5 @@ def register(statistic: Statistic) -> Statistic:
 
 
 def statistic_by_name(name: str) -> Statistic:
-    """Return the statistic of a name, or a plain one if the name is not registered.
-
-    Args:
-        name: the name, as in saved files.
-
-    >>> statistic_by_name("mean") is MEAN, statistic_by_name("mode").heading
-    (True, 'mode of')
-    """
+    """Return the statistic of a name, or a plain one if the name is not registered."""
     return STATISTICS.get(name) or Statistic(name)

@@ -62,44 +62,24 @@ Published = TypeVar("Published", bound=Release)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SumsQuery(Query[Published]):
-    """Query for a statistic of noisy sums; built by :meth:`of`.
-
-    A statistic is a subclass with a method :meth:`release`, and its options are fields.
-
-    Args:
-        keys: the columns that define a record's group; none for one number in total.
-        value: the numeric column; None for counts of records.
-        bounds: the range of the numbers, or the rule that chooses it; None if not needed.
-        promise: the unit, relation, ε and δ, or the budget share that defines them.
-        blocks: the blocks, which are clipped as a whole.
-        rule: the clipping bound, or the rule that chooses bounds.
-        max_items: the maximum number of groups of one unit in the selection; None, in two rounds,
-            for the number that the first can distinguish.
-        indicator: True if a unit counts at most 1 per group.
-        best: the number of public groups selected by one-shot Gumbel noise; None for all.
-        adaptive: True for a selection of unknown items in two rounds.
-        estimate_clipping: True to count clipped units of a stated bound, and values outside of
-            stated bounds; both are always counted for privately chosen ones.
-        distance: for pairs of numbers, the column that is 0 within both stated ranges.
-    """
+    """Query for a statistic of noisy sums; a subclass per statistic, with its options."""
 
     statistic: Statistic
     table: UserTable
-    keys: tuple[str, ...]
-    value: str | None
+    keys: tuple[str, ...]  # columns of a record's group; none for one number in total
+    value: str | None  # None for counts of records
     measure: Measure
-    bounds: tuple[float, float] | AutoRange | None
+    bounds: tuple[float, float] | AutoRange | None  # None if not needed
     promise: Promise
-    blocks: UnitBlocks
+    blocks: UnitBlocks  # clipped as a whole
     domain: GroupDomain
-    rule: float | AutoClip
+    rule: float | AutoClip  # bound, or the rule that chooses bounds
     noise: Law
-    max_items: int | None
-    indicator: bool = False
-    best: int | None = None
-    adaptive: bool = False
-    estimate_clipping: bool | None = None
-    distance: str | None = None
+    max_items: int | None  # of a unit in the selection; None, in two rounds, as the first shows
+    best: int | None = None  # number of public groups selected by one-shot Gumbel noise
+    adaptive: bool = False  # selection in two rounds
+    estimate_clipping: bool = False  # also counts values outside of bounds
+    distance: str | None = None  # for pairs, the column that is 0 within both ranges
     random_state: RandomState = None
     progress: bool | None = None
 
@@ -121,10 +101,9 @@ class SumsQuery(Query[Published]):
         measure: Measure | None = None,
         bounds: Any = None,
         max_items: int = 1000,
-        indicator: bool = False,
         **options: Any,
     ) -> Self:
-        """Check all parameters and the schema, without reading rows; ``options`` are other fields."""
+        """Check parameters and schema without reading rows; ``options``: other fields."""
         if not isinstance(table, UserTable):
             reject_table(table, statistic.name)
         max_items = _validate.integer(minimum=1, max_items=max_items)
@@ -142,7 +121,7 @@ class SumsQuery(Query[Published]):
             if isinstance(bounds, AutoRange) and people is not None and people.is_count(value):
                 bounds = replace(bounds, smallest=max(bounds.smallest, 1.0), signed=False)
         blocks = UnitBlocks.for_unit(unit, table, keys)
-        if indicator and blocks.alone and clip == "auto":
+        if statistic.holders and blocks.alone and clip == "auto":
             # One count of 1.
             rule = 1.0
         query = cls(
@@ -159,7 +138,6 @@ class SumsQuery(Query[Published]):
             "gaussian",
             # Who has one row has one item.
             1 if blocks.one_row else max_items,
-            indicator,
             **options,
         )
         if isinstance(noise, str) and noise == "auto":
@@ -199,12 +177,8 @@ class SumsQuery(Query[Published]):
     def _with_better_noise(self) -> Self:
         """Return the query with the noise distribution of smaller worst-case disadvantage.
 
-        The l1 norm of a block on C coordinates is 1 to √C times its l2 norm. Laplace noise is
-        calibrated to the l1 norm and Gaussian noise to the l2 norm, so the smaller noise depends on
-        the data. The choice minimises the worst-case loss against the other: Laplace noise if C^¼
-        times its standard deviation is below the Gaussian one. Elements use Gaussian noise, which
-        has a much better curve over k, and so do unknown groups and budgets, whose shares are
-        shares of μ².
+        Proof: docs/theory/sums.md, "The choice of noise". Elements, unknown groups and budgets use
+        Gaussian noise, because of its better curve over k, and because shares are shares of μ².
         """
         if self.promise.delta == 0:
             return self._with_noise("laplace")
@@ -240,10 +214,7 @@ class SumsQuery(Query[Published]):
 
     @property
     def everyone(self) -> int | None:
-        """Public number of people, if people without records count 0.
-
-        They do for a total over all people of a value that is 0 without rows.
-        """
+        """Public number of people, if people without records count 0."""
         return None if self.keys else known_user_count(self.table, self.value)
 
     @property
@@ -270,7 +241,7 @@ class SumsQuery(Query[Published]):
     def is_clipped(self) -> bool:
         """True if clipping may have an effect: blocks may exceed the bound."""
         longest: float | None = None
-        if self.indicator and self.blocks.alone:
+        if self.statistic.holders and self.blocks.alone:
             longest = 1.0
         elif self.blocks.has_one_row:
             longest = self.record_norm
@@ -279,17 +250,17 @@ class SumsQuery(Query[Published]):
     @property
     def counts_clipped(self) -> bool:
         """True if part of the budget counts clipped units."""
-        wanted = bool(self.estimate_clipping) or isinstance(self.rule, AutoClip)
+        wanted = self.estimate_clipping or isinstance(self.rule, AutoClip)
         return self.shows_clipping and self.is_clipped and wanted
 
     @property
     def counts_outside(self) -> bool:
-        """True if part of the budget counts values outside of stated bounds, or of a chosen range."""
+        """True if part of the budget counts values outside of the bounds or range."""
         if isinstance(self.bounds, AutoRange):
             # Other ranges clamp nothing, or are chosen from the counts of a tree.
             return self.measure.power is not None
         stated = self.bounds is not None or self.distance is not None
-        return bool(self.estimate_clipping) and stated
+        return self.estimate_clipping and stated
 
     @cached_property
     def public(self) -> tuple[Groups, GroupCells] | None:
@@ -368,14 +339,10 @@ class SumsQuery(Query[Published]):
             select = blocks.contribution(
                 items=None, cells=None, single=blocks.alone, norm=self.norm
             )
-        ranges = None
-        if isinstance(self.bounds, AutoRange):
+        chosen, rows = isinstance(self.bounds, AutoRange), None
+        if chosen or self.counts_outside:
             _, blocks = self.range_blocks
-            ranges = blocks.contribution(items=None, cells=None, single=False, norm=self.norm)
-        outside = None
-        if self.counts_outside:
-            _, blocks = self.range_blocks
-            outside = blocks.contribution(items=None, cells=None, single=False, norm=self.norm)
+            rows = blocks.contribution(items=None, cells=None, single=False, norm=self.norm)
         items = None
         if self.public is not None:
             items = self.best or int((self.public[1].codes >= 0).sum()) * self.measure.corners
@@ -390,12 +357,12 @@ class SumsQuery(Query[Published]):
             select=select,
             select_items=1 if alone else self.max_items,
             adaptive=self.adaptive,
-            ranges=ranges,
+            ranges=rows if chosen else None,
             range_share=self.bounds.share if isinstance(self.bounds, AutoRange) else 0.0,
-            outside=outside,
+            outside=rows if self.counts_outside else None,
             items=items,
             record_value=known,
-            select_share=TOP_SHARE if self.indicator else SELECTION_SHARE,
+            select_share=TOP_SHARE if self.statistic.holders else SELECTION_SHARE,
             # Ratios need the sizes of groups.
             align_from=2 * self.measure.corners if self.measure.ratio else MANY_COORDINATES,
             count_clipped=self.counts_clipped,
@@ -422,7 +389,7 @@ class SumsQuery(Query[Published]):
     @property
     def _counted(self) -> str:
         """Noun for the summed things: numbers in a column, units, or rows."""
-        if self.indicator:
+        if self.statistic.holders:
             return "holders"
         summed = self.statistic.weighted or self.statistic.signed
         if summed and self.value is not None:
@@ -501,7 +468,7 @@ class SumsQuery(Query[Published]):
     @property
     def metadata(self) -> ReleaseMetadata:
         """Public facts of the query that its release stores."""
-        each: Each = "holder" if self.indicator else "record"
+        each: Each = "holder" if self.statistic.holders else "record"
         over: Literal["release", "cell"] = "release" if self.events.one_bound else "cell"
         public, people = self.public is not None, per_user_source(self.table)
         return ReleaseMetadata.of(

@@ -146,7 +146,7 @@ def top(
     query = TopQuery.of(
         TOP, table, item, promise=promise, clip=clip,
         noise="laplace" if laplace else "gaussian", domain=domain,
-        max_items=_MAX_ITEMS if max_items is None else max_items, indicator=True, k=k,
+        max_items=_MAX_ITEMS if max_items is None else max_items, k=k,
         random_state=random_state, progress=progress,
     )  # fmt: skip
     if not query.keys:
@@ -215,12 +215,12 @@ def _known(query: TopQuery, method: Method, counts: bool) -> TopQuery:
 
 
 def _may_choose_noise(method: Method) -> bool:
-    """Return True outside of budgets, which need Gaussian noise: their shares are shares of μ²."""
+    """Return True outside of budgets, which need Gaussian noise for shares of μ²."""
     return method == "auto" and not in_budget()
 
 
 def _one_count(query: TopQuery) -> bool:
-    """Return True if each block is one count: both norms are then equal, and its bound is 1."""
+    """Return True if each block is one count, with equal norms and bound 1."""
     return query.contribution.coordinates == "one" or query.contribution.block == "record"
 
 
@@ -277,7 +277,7 @@ def _truncated_event(query: TopQuery) -> TruncatedGeometric:
 
 
 def _weighted(query: TopQuery) -> tuple[Selection, AdaptiveSelection | None]:
-    """Return the selection by weighted counts with the whole budget, in one round or two."""
+    """Return the selection by weighted counts with the whole budget, in 1 or 2 rounds."""
     contribution, promise = _holder_contribution(query), query.promise
     leak = selection_delta(promise.level) * promise.delta
     noise = calibrate_gaussian(

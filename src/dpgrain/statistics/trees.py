@@ -17,12 +17,9 @@ MOSTLY_EMPTY, MOSTLY_FULL = (3.0, 1.5), (2.0, 0.0)
 
 
 def consistent_leaves(masses: FloatArray, tree: Tree) -> FloatArray:
-    """Return the least-squares estimate of the leaves, (V, bins), from noisy counts of all nodes.
+    """Return the least-squares leaves, (V, bins), for all noisy nodes, (V, nodes).
 
-    Args:
-        masses: (V, nodes) noisy counts, level by level, with equal variance.
-
-    The two passes of Hay et al. 2010, "Boosting the accuracy of differentially private histograms".
+    Source: Hay et al. 2010, "Boosting the accuracy of differentially private histograms".
     """
     b, (own, _) = tree.branching, _from_below(masses, tree)
     # Downwards: divide the excess of a parent over its children equally among them.
@@ -37,16 +34,10 @@ def consistent_leaves(masses: FloatArray, tree: Tree) -> FloatArray:
 def believed_leaves(
     masses: FloatArray, tree: Tree, sd: FloatArray, least: Sequence[float] = MOSTLY_EMPTY
 ) -> FloatArray:
-    """Return non-negative counts of leaves, (V, bins), with 0 for leaves that are not credible.
+    """Return non-negative counts of leaves, (V, bins), 0 for those within the noise.
 
-    Args:
-        masses: (V, nodes) noisy counts, level by level.
-        sd: (V,) standard deviation of the noise of each count.
-        least: minimum standard deviations of a node below the root, and of a node below a credible
-            one.
-
-    The noise of empty leaves adds up to a large rank. So nodes within the noise are dropped from
-    the top down, and the others share the count of their parent.
+    The noise of empty leaves adds up to a large rank. So nodes are dropped from the top down, and
+    the others share the count of their parent.
     """
     b, (levels, variances) = tree.branching, _from_below(masses, tree)
     known = np.zeros((len(masses), 1))

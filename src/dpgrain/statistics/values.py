@@ -35,46 +35,27 @@ _UNIT = 2.0**-30
 
 @dataclass(frozen=True)
 class Measure:
-    """Measure of a record, before the range of its number is known; by default, a record counts 1.
+    """Measure of a record before its number's range is known; by default it counts 1."""
 
-    Args:
-        corners: number of coordinates of each group.
-        clip: rule for clipping bounds chosen privately.
-        ones: number of coordinates to which a record adds at most 1; None if it may add more.
-        net: True to subtract the second corner from the first before noise is added.
-        presence: split that counts records with a number, for the selection of groups.
-        bias: rough fraction of the clipped part that affects the result: 1 for sums, but small for
-            ratios, because the remaining part is similar to the clipped one
-            (:meth:`spread_bias`).
-        noisy: rough number of coordinates that add noise to the result of one group.
-        ratio: True if results are divided by the group's count: clipping then affects all groups,
-            and noise is larger in small groups.
-        counting: number of a group's first corners that add up to the count of its records.
-        power: power of the added numbers for a private range with the smallest error; None for a
-            fixed clamped share.
-        of_ranks: True if the noise of one record changes a rank, for any range.
-        pair: two columns with their public ranges, if records are pairs of numbers.
-    """
-
-    corners: int = 1
-    clip: AutoClip = AutoClip()
-    ones: int | None = 1
-    net: bool = False
-    presence: Split = Present()
-    bias: float = 1.0
-    noisy: int = 1
-    ratio: bool = False
-    counting: int = 1
-    power: int | None = None
-    of_ranks: bool = False
-    pair: tuple[str | float, ...] = ()
+    corners: int = 1  # coordinates of each group
+    clip: AutoClip = AutoClip()  # rule for clipping bounds chosen privately
+    ones: int | None = 1  # coordinates to which a record adds at most 1; None if it may add more
+    net: bool = False  # subtract the second corner from the first before noise is added
+    presence: Split = Present()  # counts records with a number, for the selection of groups
+    bias: float = 1.0  # rough fraction of the clipped part that affects the result
+    noisy: int = 1  # rough number of coordinates that add noise to one result
+    ratio: bool = False  # divided by the group's count
+    counting: int = 1  # first corners that add up to the count of records
+    power: int | None = None  # of the added numbers, for a private range; None: fixed share
+    of_ranks: bool = False  # the noise of one record changes a rank, for any range
+    pair: tuple[str | float, ...] = ()  # two columns with their public ranges
 
     def split(self, low: float, high: float) -> Split:
         """Return the split of numbers in a range."""
         return Present()
 
     def unit_value(self, low: float, high: float) -> float:
-        """Return the number represented by 1; for ratios, about the largest effect of one record."""
+        """Return the number for 1; for ratios, about one record's largest effect."""
         return 1.0
 
     def spread_bias(self, spread: float | None) -> float:
@@ -90,17 +71,11 @@ class Measure:
 
 @dataclass(frozen=True)
 class SignParts:
-    """Positive and negative part of a number, in units of the largest magnitude within bounds.
-
-    Args:
-        low: lower bound, to which smaller numbers are clamped.
-        high: upper bound, to which larger numbers are clamped.
-        corners: 2 (positive, negative); 1 if the bounds allow one sign only.
-    """
+    """Positive and negative part of a number, in units of the largest magnitude."""
 
     low: float
     high: float
-    corners: int = 2
+    corners: int = 2  # 1 if the bounds allow one sign only
     unit: float = _UNIT
 
     @property
@@ -117,20 +92,15 @@ class SignParts:
 
 @dataclass(frozen=True)
 class Powers:
-    """Bernstein corners C(d, j) uʲ(1−u)^(d−j) for j = 0..d, u the position within bounds.
+    """Bernstein corners C(d, j) uʲ(1−u)^(d−j), j = 0..d, of the position u in bounds.
 
     They are non-negative and add up to 1, so their sum is the number of records, and every moment
     up to the degree is linear in them.
-
-    Args:
-        low: lower bound, to which smaller numbers are clamped.
-        high: upper bound, to which larger numbers are clamped.
-        degree: 1 for means, 2 for variances.
     """
 
     low: float
     high: float
-    degree: int
+    degree: int  # 1 for means, 2 for variances
     unit: float = _UNIT
 
     @property
@@ -171,10 +141,9 @@ PAIRED = 2**26 - 1
 
 @dataclass(frozen=True)
 class PairMoments:
-    """Products of :class:`Powers` of degree 2 of two numbers, which are encoded in one number.
+    """Products of :class:`Powers` of degree 2 of two numbers, encoded in one number.
 
-    The number is (2^26)·i + j, for the positions i and j of both in their ranges, from 0 to 2^26 −
-    1.
+    The number is (2^26)·i + j, for the positions i and j of both in their ranges, 0 to 2^26 − 1.
     """
 
     unit: float = _UNIT
@@ -182,7 +151,7 @@ class PairMoments:
 
     @staticmethod
     def places() -> tuple[FloatArray, FloatArray]:
-        """Return the weights of the corners in the sums of the first and second numbers, (9,)."""
+        """Return the corners' weights in the sums of the first and second numbers, (9,)."""
         places = np.array([0.0, 0.5, 1.0])
         return np.repeat(places, 3), np.tile(places, 3)
 
@@ -215,27 +184,15 @@ _LARGEST_WHOLE = 2.0**53
 
 @dataclass(frozen=True)
 class Tree:
-    """Tree of bins: a record counts 1 in its bin and in each node above it, except the root.
-
-    Args:
-        low: lower bound, to which smaller numbers are clamped.
-        high: upper bound, to which larger numbers are clamped.
-        height: number of levels of nodes below the root.
-        branching: number of children of each node.
-        spacing: spacing of the edges of the leaves. Integers have one leaf each if there are
-            enough; else leaves of larger integers contain several.
-        near: magnitude below which geometric leaves are approximately even; by default a fraction
-            of the largest. A tree with a stated value covers all magnitudes of interest, with
-            mostly empty leaves.
-    """
+    """Tree of bins: a record counts 1 in its bin and in its nodes below the root."""
 
     low: float
     high: float
-    height: int
+    height: int  # levels of nodes below the root
     branching: int = 16
     unit: float = 1.0
-    spacing: Spacing = "even"
-    near: float | None = None
+    spacing: Spacing = "even"  # integers have one leaf each if there are enough
+    near: float | None = None  # magnitude below which geometric leaves are about even
 
     @property
     def corners(self) -> int:
@@ -284,10 +241,7 @@ class Tree:
         return np.clip(result, 0, self.bins - 1).astype(np.int64)
 
     def at(self, place: FloatArray) -> FloatArray:
-        """Return the number at a position among the edges; 2.5 is the middle of the third leaf.
-
-        For integers, it is an integer; at an edge, one of the leaf before it.
-        """
+        """Return the number at a position among the edges; 2.5 is inside the third leaf."""
         if not self.whole:
             return np.interp(np.round(place, 6), np.arange(self.bins + 1), self.edges)
         leaf = np.clip(np.ceil(place) - 1, 0, self.bins - 1).astype(np.int64)
@@ -316,7 +270,7 @@ class Tree:
 
 
 def _wholes(low: float, high: float) -> tuple[int, int] | None:
-    """Return the smallest and largest integer within bounds; None without exact integers."""
+    """Return the smallest and largest integer within bounds; None if not exact."""
     if max(abs(low), abs(high)) > _LARGEST_WHOLE or math.ceil(low) > math.floor(high):
         return None
     return math.ceil(low), math.floor(high)
@@ -333,16 +287,10 @@ def _geometric(low: float, high: float, bins: int, near: float) -> FloatArray:
 
 @dataclass(frozen=True)
 class Bins:
-    """Bins of numbers; a record counts 1 in its bin.
+    """Bins of numbers; a record counts 1 in its bin."""
 
-    Args:
-        edges: increasing edges; a bin contains its upper edge but not its lower one, and the outer
-            bins are open.
-        corners: number of counted bins; bins without edges stay empty.
-    """
-
-    edges: tuple[float, ...]
-    corners: int
+    edges: tuple[float, ...]  # increasing; a bin contains its upper edge, not its lower one
+    corners: int  # number of counted bins; bins without edges stay empty
     unit: float = 1.0
 
     def of(self, values: FloatArray) -> IntArray:
@@ -357,12 +305,7 @@ class Bins:
 
 @dataclass(frozen=True)
 class Outside:
-    """A record counts 1 as a number inside of bounds, or outside.
-
-    Args:
-        low: the lower bound, inside.
-        high: the upper bound, inside.
-    """
+    """A record counts 1 as a number inside of bounds, ends included, or outside."""
 
     low: float
     high: float
@@ -471,11 +414,7 @@ class Moments(Measure):
 
 @dataclass(frozen=True)
 class SecondMoments(Measure):
-    """Number of records and all moments of two numbers up to the second.
-
-    Args:
-        scale: covariance that is 1 for two ranges of width 1.
-    """
+    """Number of records and all moments of two numbers up to the second."""
 
     corners: int = PairMoments.corners
     clip: AutoClip = AutoClip(low=0.5)
@@ -483,7 +422,7 @@ class SecondMoments(Measure):
     noisy: int = 2
     ratio: bool = True
     counting: int = PairMoments.corners
-    scale: float = 1.0
+    scale: float = 1.0  # covariance that is 1 for two ranges of width 1
 
     def split(self, low: float, high: float) -> Split:
         return PairMoments()
@@ -494,19 +433,14 @@ class SecondMoments(Measure):
 
 @dataclass(frozen=True)
 class Ranks(Measure):
-    """Number of records in 16^height bins, and in the nodes above.
-
-    Args:
-        everything: range of all magnitudes, and the magnitude below which its geometric bins are
-            approximately even; None for stated bounds.
-    """
+    """Number of records in 16^height bins, and in the nodes above."""
 
     ones: int = 1
     bias: float = 0.5
     ratio: bool = True
     of_ranks: bool = True
     spacing: Spacing = "even"
-    everything: AutoTree | None = None
+    everything: AutoTree | None = None  # range and magnitude of even bins; None for stated bounds
 
     @staticmethod
     def of(height: int, spacing: Spacing, everything: AutoTree | None = None) -> Ranks:

@@ -18,11 +18,7 @@ _KINDS = {"i8": pa.int64(), "f8": pa.float64()}
 
 
 def number_array(values: NDArray[Any], null: NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return an Arrow array of int64 or float64 numbers, (n,), with shared memory.
-
-    >>> number_array(np.arange(3), np.arange(3) == 1).to_pylist()
-    [0, None, 2]
-    """
+    """Return an Arrow array of int64 or float64 numbers, (n,), with shared memory."""
     values = np.ascontiguousarray(values)
     valid = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
     return pa.Array.from_buffers(
@@ -31,31 +27,19 @@ def number_array(values: NDArray[Any], null: NDArray[np.bool_] | None = None) ->
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array.
-
-    >>> one_array(pa.chunked_array([[1], [2]])).to_pylist()
-    [1, 2]
-    """
+    """Return a column as one array."""
     combined = column.combine_chunks()
     return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def boolean_array(values: NDArray[np.bool_]) -> pa.Array:
-    """Return an Arrow array of booleans.
-
-    >>> boolean_array(np.array([True, False])).to_pylist()
-    [True, False]
-    """
+    """Return an Arrow array of booleans."""
     bits = pa.py_buffer(np.packbits(values, bitorder="little"))
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
 
 
 def text_array(values: Sequence[str]) -> pa.Array:
-    """Return an Arrow array of texts.
-
-    >>> text_array(["a", "é"]).to_pylist()
-    ['a', 'é']
-    """
+    """Return an Arrow array of texts."""
     joined = "".join(values)
     # In ASCII a character is a byte, so lengths are known without encoding each text.
     parts = values if joined.isascii() else [value.encode() for value in values]

@@ -117,7 +117,7 @@ class UnitBlocks:
 
     @property
     def has_one_row(self) -> bool:
-        """True if a block has at most one row, so that the norm of its contribution is known."""
+        """True if a block has at most one row, so that its contribution's norm is known."""
         return self.block == "record" or self.one_row
 
     def cells(self, groups: Groups, *, public: bool) -> GroupCells:
@@ -178,7 +178,7 @@ class UnitBlocks:
 
 
 def _partition_column(name: str, table: TableRows) -> tuple[str, Elements | None, str]:
-    """Return the column, the partition of its values, and the description of a partition by name.
+    """Return the column, the partition of its values, and its description by name.
 
     The description names the column, because one mapping of two columns is two partitions.
     """
@@ -232,8 +232,8 @@ def partition_rule(column: str | None, elements: Elements | None, table: TableRo
 def _derived_rule(column: str, period: str | None, table: TableRows) -> Rule:
     """Return the rule of a derived column, in terms of the data.
 
-    Names of derived columns are no identity, because another table may derive the same name
-    differently; nor are names of data columns without the type that they are read as.
+    Names of derived columns do not identify them, because another table may derive the same name
+    differently; nor do names of data columns without the type that they are read as.
     """
     node = _expanded(ColumnNode(column), table)
     if period is not None:

@@ -47,7 +47,7 @@ class GroupDomain:
         return tuple(key for key in self.keys if key not in self.public)
 
     def groups(self, selected: Groups | None = None) -> Groups:
-        """Return all groups: the listed ones, or the product of public values and selected groups."""
+        """Return all groups: the listed ones, or public values times selected groups."""
         if self.listed is not None:
             return self.listed
         if selected is None:
@@ -169,10 +169,7 @@ def _known_values(table: TableRows, key: str) -> pa.Array | None:
 
 
 def _listed_values(derived: CompiledExpression) -> tuple[Any, ...] | None:
-    """Return all values of a derived column; for bins from 0, the group below 0 is not listed.
-
-    Rows below 0 are then outside the domain, and dropped like all others outside of it.
-    """
+    """Return all values of a derived column, without the group below bins from 0."""
     node, values = derived.node, derived.values
     if values is None or not isinstance(node, CallNode) or node.function != "bins":
         return values
@@ -181,14 +178,7 @@ def _listed_values(derived: CompiledExpression) -> tuple[Any, ...] | None:
 
 
 def public_values(derived: CompiledExpression, region: Region) -> tuple[Any, ...] | None:
-    """Return all values of a derived column over a region if they are public and few.
-
-    >>> from dpgrain.scope.regions import Side, Span
-    >>> spring = Region((Side("day", Span("date", 19_783 * 86_400_000_000, 19_844 * 86_400_000_000)),))
-    >>> derived = CompiledExpression.parse("month(day)", {"day": "DATE"})
-    >>> [str(first) for first in public_values(derived, spring)]
-    ['2024-03-01', '2024-04-01']
-    """
+    """Return all values of a derived column over a region if they are public and few."""
     if derived.period is None:
         return _listed_values(derived)
     period, zone = derived.period

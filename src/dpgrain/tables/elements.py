@@ -294,7 +294,7 @@ def _mark(content: str) -> str:
 
 
 def _identity(function: Callable[[Any], Hashable]) -> str:
-    """Return a token of one function object, because no text describes a function completely."""
+    """Return a token of a function object, because no text fully describes a function."""
     try:
         return _identities.setdefault(function, secrets.token_hex(8))
     except TypeError:
@@ -303,7 +303,7 @@ def _identity(function: Callable[[Any], Hashable]) -> str:
 
 
 def as_elements(by: Any) -> Elements:
-    """Return the ``Elements`` of any partition that ``Element(by)`` accepts except a column name."""
+    """Return the ``Elements`` of any ``Element(by)`` except a column name."""
     if isinstance(by, Elements):
         return by
     if callable(by):
@@ -348,7 +348,7 @@ def _two_columns(source: Any) -> dict[Any, Hashable]:
 
 
 def _one_cell_each(items: list[Any], cells: list[Hashable]) -> dict[Any, Hashable]:
-    """Return a mapping from items to cells; raise ParameterError if an item has two cells."""
+    """Return a mapping from items to cells; reject two cells of one item."""
     mapping = dict(zip(items, cells, strict=True))
     if len(mapping) == len(items):
         return mapping
@@ -514,7 +514,7 @@ def cell_labels(elements: Elements, items: list[Any]) -> list[str | None]:
 
 
 def label_table(elements: Elements, values: pa.Array) -> pa.Table:
-    """Return the columns ``value`` and ``label``: distinct values of a column and their cells."""
+    """Return columns ``value`` and ``label``: a column's values and their cells."""
     labels = cell_labels(elements, values.to_pylist())
     return pa.table({"value": values, "label": pa.array(labels, pa.string())})
 
@@ -530,7 +530,7 @@ def _label(cell: Any) -> str:
 
 
 def _name(cell: Any) -> str:
-    """Return one name for all values that are equal in Python, such as 1, 1.0 and True, but not '1'."""
+    """Return one name for values equal in Python, such as 1, 1.0 and True, not '1'."""
     if type(cell) is int and abs(cell) < 2**63:
         return str(cell)
     if isinstance(cell, np.generic):

@@ -54,11 +54,7 @@ _INSTEAD = {"&": "; write and", "|": "; write or", "!": "; write not", "%": "; u
 
 
 def backquoted_hint(text: str, names: Iterable[str]) -> str:
-    """Return the advice to put a column's name in backquotes; empty if the text has no such name.
-
-    >>> backquoted_hint("paid in > 3", ["paid in"])
-    "put the column's name in backquotes: `paid in`"
-    """
+    """Return the advice to put a column's name in backquotes; empty if not needed."""
     for name in names:
         if _NAME.fullmatch(name) is None and name in text and f"`{name}`" not in text:
             return f"put the column's name in backquotes: `{name}`"
@@ -125,11 +121,7 @@ def _operand(node: Node) -> str:
 
 
 def parsed(text: str) -> Node:
-    """Parse an expression; raise ParameterError with the position of an error.
-
-    >>> print(parsed("bins(amount, 0, 10)  "), "|", parsed("a + b*2 > 3 and not kind in ('x')"))
-    bins(amount, 0, 10) | ((a + (b * 2)) > 3) and (not (kind in ('x')))
-    """
+    """Parse an expression; raise ParameterError with the position of an error."""
     if not isinstance(text, str) or not text.strip():
         raise ParameterError(
             "an expression must be text such as 'month(at)' or 'a + b', not "
@@ -147,11 +139,7 @@ def stated(text: str) -> str:
 
 
 def is_expression(text: str) -> bool:
-    """Return whether a text is an expression other than a column name.
-
-    >>> is_expression("month(at)"), is_expression("month"), is_expression("month of at")
-    (True, False, False)
-    """
+    """Return True if a text is an expression other than a column name."""
     try:
         return isinstance(parsed(text), CallNode)
     except ParameterError:
@@ -159,11 +147,7 @@ def is_expression(text: str) -> bool:
 
 
 def columns_of(node: Node) -> Iterator[str]:
-    """Yield the names of columns in an expression, with repetitions.
-
-    >>> list(columns_of(parsed("a + lower(b) * 2")))
-    ['a', 'b']
-    """
+    """Yield the names of columns in an expression, with repetitions."""
     if isinstance(node, ColumnNode):
         yield node.name
     elif isinstance(node, CallNode):
@@ -208,7 +192,7 @@ class _Parser:
         return ParameterError(f"the expression {stated(self.text)} cannot be read: {why}.")
 
     def takes(self, *tokens: str) -> str:
-        """Return the token and advance if it is one of these; otherwise return an empty text."""
+        """Return the token and advance if it is one of these; else return an empty text."""
         word = self.token.lower() if self.kind == "name" else self.token
         if self.kind in ("sign", "name") and word in tokens:
             self.next()

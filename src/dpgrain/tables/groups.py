@@ -22,11 +22,7 @@ from dpgrain.tables.engines.kernel import KeyLayout
 
 @dataclass(frozen=True)
 class Groups:
-    """Keys of groups: items, pairs of an item and a month, or the one group of everything.
-
-    >>> Groups.product(("shop", "year"), [pa.array(["a", "b"]), pa.array([2024])]).size
-    2
-    """
+    """Keys of groups: items, pairs of an item and a month, or one group of everything."""
 
     # The key columns, none for the group of everything.
     names: tuple[str, ...]
@@ -95,7 +91,7 @@ class Groups:
 
     @property
     def long_label_prefix(self) -> int | None:
-        """Number of characters before the hash in labels of long texts; None without such labels."""
+        """Characters before the hash in labels of long texts; None without such labels."""
         texts = (key for column in self.columns for key in column.unique().to_pylist())
         found = any(isinstance(text, str) and is_replacement(text) for text in texts)
         return SHOWN if found else None
@@ -169,7 +165,7 @@ class Dictionary:
         return Dictionary(known, layout, sizes, order, corners)
 
     def cell_rows(self, rows: int) -> IntArray:
-        """Return the row of each group's cell, (V,), in an array with one row per cell or in total."""
+        """Return the row of each group's cell, (V,), in an array of cells or of one row."""
         if rows == 1 or self.layout.cell_of is None:
             return np.zeros(len(self.groups), dtype=np.int64)
         return self.layout.cell_of[:: self.corners]
@@ -178,8 +174,8 @@ class Dictionary:
 def public_order(groups: Groups, cells: GroupCells, digests: Digests) -> IntArray:
     """Return the indices of the groups with a cell, (V,), in the order of all engines.
 
-    The order compares hashes of the names of cells and keys, a public function of each group: a
-    bound on contributions must not make one group's selection depend on other groups.
+    It compares hashes of the names of cells and keys, a public function of each group: a bound on
+    contributions must not make one group's selection depend on other groups.
     """
     included = np.flatnonzero(cells.codes >= 0)
     codes = cells.codes[included]

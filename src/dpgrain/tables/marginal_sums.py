@@ -37,20 +37,14 @@ MOST_ROWS = 1 << _HALF
 
 @dataclass(frozen=True, eq=False)
 class UnitRows:
-    """Rows of units, with public values only.
+    """Rows of units, with public values only."""
 
-    Args:
-        codes: the codes of each column, each (rows,), by unit.
-        lengths: (units,) the number of rows of each unit, at least 1.
-        threads: the number of threads.
-    """
-
-    codes: tuple[IntArray, ...]
-    lengths: IntArray
+    codes: tuple[IntArray, ...]  # of each column, each (rows,), by unit
+    lengths: IntArray  # (units,) number of rows of each unit, at least 1
     threads: int | None = None
 
     def squared_norms(self, coefficients: Mapping[Columns, int], sizes: Sequence[int]) -> IntPair:
-        """Return upper bounds on squared norms, two integers per unit: see :class:`IntPair`.
+        """Return upper bounds on squared norms, an :class:`IntPair` per unit.
 
         A unit with c rows in a cell of columns B adds ``coefficients[B]``·c² for it.
         """
@@ -72,7 +66,7 @@ class UnitRows:
         return IntPair(high, low)
 
     def weights(self, squares: IntPair, bound: float, bits: int, norm_bits: int) -> IntArray:
-        """Return the largest weights, (units,), at most 2^bits, with weight · norm ≤ bound · 2^bits.
+        """Return the largest weights ≤ 2^bits with weight·norm ≤ bound·2^bits, (units,).
 
         ``squares`` are squared norms in units of 2^−norm_bits. All comparisons are of integers.
         """
@@ -178,8 +172,8 @@ def read_unit_rows(
 ) -> UnitRows:
     """Read the rows with all values in the domain, arranged by privacy unit.
 
-    Rows without a user are dropped, and rows without a value of ``element``, the column of the
-    elements, are one element. Of more than ``max_elements``, the first in a public order are used.
+    Rows without a user are dropped; rows without a value of ``element`` are one element. Of more
+    than ``max_elements``, the first in a public order are used.
     """
     table = engine.table
     names = [
@@ -239,7 +233,7 @@ def _cells(table: TableRows, name: str, values: pa.Array) -> pa.Array:
 
 
 def _looked_up(at: IntArray, place: IntArray, size: int, valid: BoolArray) -> IntArray:
-    """Return the codes of rows in a domain, in the smallest type; marks other rows as invalid."""
+    """Return rows' codes in a domain, in the smallest type; mark other rows as invalid."""
     at = np.append(at, -1)
     valid &= (at >= 0)[place]
     return at.astype(np.min_scalar_type(size))[place]

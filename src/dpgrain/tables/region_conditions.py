@@ -59,7 +59,7 @@ class TableColumns(Protocol):
         """Raise unless the column has a key type."""
 
     def is_integer(self, column: str) -> bool:
-        """Return whether keys of this column are integers."""
+        """Return True if keys of this column are integers."""
 
     def read_as(self, column: str) -> str:
         """Return the type that a column is read as."""
@@ -83,7 +83,7 @@ def parse_region(table: TableColumns, stated: Mapping[str, Any]) -> Region:
 
 
 def intersect(region: Region, more: Region) -> Region:
-    """Return the intersection of two regions of one table; raise ParameterError if it is empty."""
+    """Return the intersection of two regions of one table; reject an empty one."""
     result = region.both(more) if region.comparable(more) else ()
     if len(result) != 1:
         raise ParameterError(
@@ -102,8 +102,8 @@ def _side(table: TableColumns, column: str, value: Any) -> Side:
         )
     if column in table.derived:
         raise ParameterError(
-            f"where must use columns of the data, not {_validate.describe(column)}, which is "
-            f"{table.derived[column].text}; pass the region of the original columns, or use "
+            f"where must use columns of the source, but {_validate.describe(column)} is computed "
+            f"({table.derived[column].text}); pass the region of the original columns, or use "
             "filter(…)."
         )
     if column in table.days:
@@ -138,7 +138,7 @@ def _warn_about_periods(column: str, labels: Sequence[int | str]) -> None:
 
 
 def _date_side(table: TableColumns, column: str, value: Any) -> Side:
-    """Return the timestamps of dates, from the first midnight to the midnight after the last date."""
+    """Return the timestamps of dates, from first midnight to that after the last date."""
     stated, day = _parts(value), table.days[column]
     ends = [_interval(part) for part in stated if part is not None]
     days, kind = _times(DAY, column, ends), table.schema[day.of]

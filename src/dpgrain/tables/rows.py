@@ -142,7 +142,7 @@ class TableRows:
         return replace(self, **parts, provenance=after_derivation(self.provenance))
 
     def resolve_partition(self, of: str, by: Any) -> Elements:
-        """Return the partition of a column's values, from any argument of :meth:`with_cells`."""
+        """Return the partition of a column's values, for any argument of ``with_cells``."""
         elements, kind = as_elements(by), self.schema[of]
         if elements.period is not None and kind != DAY:
             raise SchemaError(
@@ -442,7 +442,7 @@ class TableRows:
         return self.replaced(source=RegionSource(all_rows(self.source), region, self.schema, {}))
 
     def has(self, name: str) -> bool:
-        """Return whether a column has the name, ignoring case as queries do."""
+        """Return True if a column has the name, ignoring case as queries do."""
         return name.casefold() in map(str.casefold, self.schema)
 
     def require(self, column: str, role: str) -> None:
@@ -490,19 +490,19 @@ class TableRows:
         return LABEL if column in self.labels else self.schema[column]
 
     def is_integer(self, column: str) -> bool:
-        """Return whether keys of this column are integers; otherwise they are text."""
+        """Return True if keys of this column are integers; otherwise they are text."""
         return self.schema[column] in INTEGERS
 
     def is_whole(self, column: str) -> bool:
-        """Return whether a column has an integer type."""
+        """Return True if a column has an integer type."""
         return isinstance(column, str) and self.schema.get(column) in ALL_INTEGERS
 
     def drops(self, column: str) -> bool:
-        """Return whether records without a cell in this column of cells are dropped."""
+        """Return True if records without a cell in this column of cells are dropped."""
         return column in self.cells and self.cells[column].elements.missing == "drop"
 
     def is_month(self, column: str) -> bool:
-        """Return whether the values of a column are first days of months."""
+        """Return True if the values of a column are first days of months."""
         if column in self.cells:
             return self.cells[column].elements.period == "month"
         period = calendar_period(self.derived[column].node) if column in self.derived else None
@@ -532,7 +532,7 @@ class TableRows:
         return result
 
     def are_keys(self, labels: Sequence[Any], column: str) -> bool:
-        """Return whether all public labels are certainly keys of the column without conversion."""
+        """Return True if all public labels are surely keys of the column, unconverted."""
         kinds = set(map(type, labels))
         if self.is_integer(column):
             return kinds == {int} and _fit_a_column(labels)
@@ -541,13 +541,13 @@ class TableRows:
         return column in self.cells or not any_long(labels)
 
     def keys_of(self, labels: list[Any], column: str, role: str) -> list[Any]:
-        """Return the keys of a column for public labels, the same list if all are keys already."""
+        """Return a column's keys for public labels; the same list if all are keys already."""
         if self.are_keys(labels, column):
             return labels
         return [self.label_key(label, column, role) for label in labels]
 
     def label_key(self, label: Any, column: str, role: str) -> int | str:
-        """Return the key of a column for a public label: for a long text, its shortened label."""
+        """Return a column's key for a public label; a long text's is its shortened label."""
         result = self.label_value(label, column, role)
         if isinstance(result, int) or column in self.cells:
             return result
@@ -659,7 +659,7 @@ def _key_form(kind: str) -> _KeyForm | None:
 
 
 def _fit_a_column(numbers: Sequence[int]) -> bool:
-    """Return whether all numbers are 64-bit integers."""
+    """Return True if all numbers are 64-bit integers."""
     return min(numbers) >= -(2**63) and max(numbers) < 2**63
 
 

@@ -29,12 +29,12 @@ class Split(Protocol):
         """Value of one count, a power of two."""
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
-        """Return the keys of coordinates, and the additions to them, from keys and numbers, (r,)."""
+        """Return coordinates' keys and additions, from keys and numbers, (r,)."""
 
 
 @dataclass(frozen=True)
 class Weight:
-    """Each record adds its number if it is positive, truncated to a multiple of ``unit``."""
+    """Each record adds its positive number, truncated to a multiple of ``unit``."""
 
     unit: float
     corners: int = 1
@@ -65,15 +65,10 @@ class Present:
 
 @dataclass(frozen=True)
 class OfAllGroups:
-    """The additions of another split to one set of coordinates, for records of any group.
-
-    Args:
-        split: the other split.
-        item_bits: number of bits of a coordinate in the keys.
-    """
+    """Additions of another split to one set of coordinates, for records of any group."""
 
     split: Split
-    item_bits: int
+    item_bits: int  # bits of a coordinate in the keys
 
     @property
     def corners(self) -> int:

@@ -115,14 +115,14 @@ class UserContributions:
         return self._clipped(kernel.clipped_units, clip, shape, indicator=indicator, **how)
 
     def first_sums(self, grid: Grid, *, max_items: int) -> IntArray:
-        """Return the sums of a first round of indicators, (coordinates,), before :meth:`routed`."""
+        """Return a first round's sums of indicators, (coordinates,), before :meth:`routed`."""
         sums, self._mark = self._marked(
             kernel.clipped_sum, grid, indicator=True, max_items=max_items
         )
         return sums
 
     def routed(self, routes: Routes, grid: Grid, *, max_items: int) -> IntArray:
-        """Return the sums of whole users' contributions to their chosen items, (coordinates,)."""
+        """Return the sums of users' contributions to their chosen items, (coordinates,)."""
         sums, mark = self._marked(kernel.routed_sum, routes, grid=grid, max_items=max_items)
         if mark != self._mark:
             # A new holder of an item would reveal whether another user contributed to it before.
@@ -152,7 +152,7 @@ class UserContributions:
     def norm_counts(
         self, edges: FloatArray, norm: Literal["l2", "l1"], *, indicator: bool = False
     ) -> IntArray:
-        """Count the blocks by bins of their norm, (cells, bins); one row if cells are a column."""
+        """Count blocks by bins of their norm, (cells, bins); one row if cells are a column."""
         unit = self._unit
         shape = (self.dictionary.cell_sizes.size, edges.size)
         if self._blocks.block == "record":
@@ -180,7 +180,7 @@ class UserContributions:
     def pooled_counts(
         self, pools: Pools, norm: Literal["l2", "l1"], *, indicator: bool = False
     ) -> IntArray:
-        """Count the weighted blocks by pool and bin of norm, (pools, bins), in units of 2^-10."""
+        """Count weighted blocks by pool and bin of norm, (pools, bins), in units of 2^-10."""
         return self._clipped(
             kernel.pooled_counts,
             pools,
@@ -217,7 +217,7 @@ class UserContributions:
         return self._read_users
 
     def _narrowed(self, other: Dictionary) -> Users | None:
-        """Return users' records of some of these groups from memory; None if that is not possible."""
+        """Return users' records of some groups from memory; None if that is impossible."""
         mine, theirs = self.dictionary.groups.columns, other.groups.columns
         if self._read_users is None or self._cell_column is not None or len(mine) != 1:
             return None

@@ -18,17 +18,13 @@ import pyarrow as pa
 from dpgrain._types import IntArray
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.long_labels import text_label
-from dpgrain.statistics import (
-    count,
-    distribution,
-    elements_per_user,
-    histogram,
-    mean,
-    quantiles,
-    top,
-    variance,
-)
-from dpgrain.statistics import sum as total
+from dpgrain.statistics.contribution_counts import elements_per_user
+from dpgrain.statistics.distribution import distribution
+from dpgrain.statistics.histogram import count, histogram
+from dpgrain.statistics.histogram import sum as total
+from dpgrain.statistics.moments import mean, variance
+from dpgrain.statistics.quantiles import quantiles
+from dpgrain.statistics.top import top
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.elements import Elements
 from dpgrain.tables.engines.kernel import WEIGHT_BITS, Grid, Pools, Routes

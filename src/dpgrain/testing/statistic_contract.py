@@ -48,11 +48,7 @@ _REFUSED: tuple[dict[str, Any], ...] = (
 
 
 def table_of(rows: Sequence[Row]) -> UserTable:
-    """Return the table of some rows.
-
-    Args:
-        rows: the values who, item, cell and x of each row.
-    """
+    """Return the table of rows (who, item, cell, x)."""
     who, item, cell, x = zip(*rows, strict=True) if rows else ((),) * 4
     columns = {
         "who": pa.array(who, pa.int64()),
@@ -198,13 +194,7 @@ def _without_noise() -> AbstractContextManager[Any]:
 
 
 def neighbours(unit: Unit, relation: Relation, rng: np.random.Generator) -> Iterator[Pair]:
-    """Yield pairs of tables that differ in one unit: worst cases of the proofs, and random pairs.
-
-    Args:
-        unit: the unit in which they differ.
-        relation: ``"zero_out"`` removes the unit, ``"replace"`` replaces it.
-        rng: the source of random rows.
-    """
+    """Yield pairs of tables that differ in one unit: worst and random cases."""
     yield _changed(unit, relation, [], _heavy(HIGH), _heavy(LOW))
     yield _changed(unit, relation, _some_rows(), _heavy(LOW), _heavy(HIGH))
     mine, new = (_random_rows(rng, 0) for _ in range(2))

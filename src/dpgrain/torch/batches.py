@@ -14,16 +14,12 @@ from dpgrain.torch.layout import BlockLayout
 
 @dataclass(frozen=True)
 class PhysicalBatch:
-    """Rows that the network reads together: whole blocks, or a part of one block.
+    """Rows that the network reads together: whole blocks, or a part of one block."""
 
-    ``rows`` are indices in the data set, grouped by block. If ``part``, the rows belong to a single
-    block, and ``records`` is the block's total number of rows in its last part, otherwise 0.
-    """
-
-    rows: IndexArray
+    rows: IndexArray  # indices in the data set, grouped by block
     layout: BlockLayout
     part: bool = False
-    records: int = 0
+    records: int = 0  # the block's total number of rows in its last ``part``, otherwise 0
     last: bool = False
 
 
@@ -59,12 +55,7 @@ class BlockRows:
         single: bool = False,
         max_blocks: int | None = None,
     ) -> Iterator[PhysicalBatch]:
-        """Yield the batches of one step; split blocks with more than ``max_rows`` rows.
-
-        >>> blocks = BlockRows(np.arange(6), np.array([0, 4, 5, 6]))
-        >>> [batch.rows.tolist() for batch in blocks.batches(np.arange(3), 3)]
-        [[4, 5], [0, 1, 2], [3]]
-        """
+        """Yield the batches of one step; split blocks with more than ``max_rows`` rows."""
         drawn = self.by_size(drawn)
         sizes = np.diff(self.starts)[drawn]
         limit = max(int(sizes.max(initial=1)), int(sizes.sum())) if max_rows is None else max_rows

@@ -28,7 +28,7 @@ _SLICE_ENTRIES = 1 << 25
 
 
 class FlatVectors:
-    """Vectors of parameters side by side, (…, entries), and each parameter's part of them."""
+    """Vectors of parameters side by side, (…, entries), and each parameter's part."""
 
     def __init__(self, parameters: Sequence[Any], values: Any) -> None:
         self.values = values
@@ -49,10 +49,7 @@ class FlatVectors:
 
 
 class BufferedUses(Uses):
-    """Contributions of blocks to all parameters in one buffer, (blocks, entries).
-
-    Contributions to biases and scales are added up over blocks at the end, all at once.
-    """
+    """Contributions of blocks to all parameters in one buffer, (blocks, entries)."""
 
     def __init__(self, layout: BlockLayout, parameters: Sequence[Any]) -> None:
         super().__init__()
@@ -108,9 +105,8 @@ class BufferedUses(Uses):
     ) -> FlatVectors:
         """Return the sum of the blocks' mean gradients in double precision, each clipped.
 
-        Formal guarantee: each block adds a vector of norm at most ``bound / (1 + SUM_ERROR)``
-        before summation. A block with non-finite numbers adds nothing, and its norm is 0. Source:
-        docs/theory, "Gradient steps of networks".
+        Formal guarantee: before summation, a block's vector has norm at most ``bound / (1 +
+        SUM_ERROR)``; 0 if not finite. Source: docs/theory, "Gradient steps of networks".
         """
         values = self.finished().values
         slices = values.split(max(1, _SLICE_ENTRIES // self.layout.blocks), dim=1)

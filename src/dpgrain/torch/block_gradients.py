@@ -63,8 +63,7 @@ class Use(ABC):
     def magnitudes(self) -> Any:
         """Return upper limits of the inputs, and of gradients and products, (2, blocks).
 
-        They depend only on the block's own rows, however its sum is computed. The second limit is
-        proportional to gradients.
+        They depend only on the block's own rows. The second limit is proportional to gradients.
         """
 
     @abstractmethod
@@ -90,8 +89,7 @@ class Use(ABC):
     def with_sums(self, sums: Any) -> StoredGradients:
         """Return the use with stored sums, (blocks, …), computed for all blocks together.
 
-        If terms cancel, the last digits of a sum are significant and depend on other blocks, so
-        such a sum is recomputed.
+        If terms cancel, the last digits of a sum depend on other blocks, so it is recomputed.
         """
         cancelled = self.term_norms() > _MAX_TERM_RATIO * _squared_norms(sums).sqrt()
         for block in torch.nonzero(cancelled).flatten().tolist():
@@ -163,7 +161,7 @@ class StoredGradients(Use):
 
 
 class RowGradients(StoredGradients):
-    """Use with a gradient at each position, (rows, positions, …), added up over each block."""
+    """Use with a gradient per position, (rows, positions, …), added up over blocks."""
 
     def __init__(self, layout: BlockLayout, rows: Any) -> None:
         super().__init__(layout, None)
@@ -196,8 +194,7 @@ class Outer(Use):
     """Use of the weight of a linear map: the sum over rows of b xᵀ.
 
     ``x`` is the input, (rows, positions, inputs), and ``b`` the gradient of the output, (rows,
-    positions, outputs). Factors may have half precision to save memory; computations use single
-    precision or better.
+    positions, outputs), both possibly in half precision to save memory.
     """
 
     def __init__(self, layout: BlockLayout, x: Any, b: Any) -> None:
@@ -342,8 +339,8 @@ class Lookup(Use):
 class Filters(Use):
     """Use of a convolution's weight, with block sums by the library's kernel.
 
-    ``x`` is the input, (rows, channels, …), already padded; ``b`` is the gradient of the output,
-    (rows, filters, …). ``padding`` is the number of zeros at each side, by dimension.
+    ``x`` is the padded input, (rows, channels, …), and ``b`` the gradient of the output, (rows,
+    filters, …). ``padding`` is the number of zeros at each side, by dimension.
     """
 
     def __init__(
@@ -542,8 +539,8 @@ def to_single(tensor: Any) -> Any:
 def inner_products(linear: Outer | StoredGradients, lookup: Lookup) -> Any:
     """Return inner products of blocks' contributions in a map and a lookup, (blocks,).
 
-    This is for language models with a tied head. For the map's sum bᵀx and a row g added at index
-    p, the product is Σ b_p (x·g), which needs no gradient.
+    For language models with a tied head: for the map's sum bᵀx and a row g added at index p, the
+    product is Σ b_p (x·g), which needs no gradient.
     """
     layout = lookup.layout
     if isinstance(linear, StoredGradients):
@@ -563,10 +560,7 @@ def inner_products(linear: Outer | StoredGradients, lookup: Lookup) -> Any:
 
 
 def norms(tensor: Any) -> Any:
-    """Return norms along the last dimension, with squares in double precision.
-
-    Squares in single precision could underflow or overflow.
-    """
+    """Return norms along the last dimension, with squares in double precision."""
     flat = tensor.flatten(0, -2)
     few = max(1, _slice_entries(tensor) // max(1, tensor.shape[-1]))
     parts = [

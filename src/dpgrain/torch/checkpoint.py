@@ -29,11 +29,7 @@ _FORMAT = 2
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Public numbers of a run, with the key of the hash of its labels (hexadecimal).
-
-    The journal contains the hash itself. ``users`` and ``elements`` are names of labels: empty for
-    unnamed labels, None if there are no labels.
-    """
+    """Public numbers of a run, with the key of the hash of its labels (hexadecimal)."""
 
     run: str
     level: Level
@@ -42,7 +38,7 @@ class RunPlan:
     rule: AdaptiveNorm | None
     loss_reduction: Literal["mean", "sum"]
     guarantee: Guarantee
-    users: str | None
+    users: str | None  # names of labels: empty if unnamed, None without labels
     elements: str | None
     key: str
 

@@ -58,12 +58,8 @@ Counts: TypeAlias = Callable[[FloatArray], FloatArray]
 def overshoot(precision: Any) -> float:
     """Return the relative amount by which rounding can push a block above its bound.
 
-    Formal guarantee: the error of the norm and the error of the added block are each at most one
-    product's, :data:`PRODUCT_ERROR` times 64 bounds; the rounding of the weight is far smaller than
-    the margin added here.
-
-    >>> overshoot(torch.float32) < 0.001
-    True
+    Formal guarantee: the errors of the norm and of the added block are each at most
+    :data:`PRODUCT_ERROR` times 64 bounds; the weight's rounding is far below the added margin.
     """
     return 2 * _MAX_TERM_BOUNDS * PRODUCT_ERROR[precision] * (1 + 2.0**-10)
 
@@ -76,11 +72,8 @@ def clipped_sums(
 ) -> Sums:
     """Return the sum of the blocks' mean gradients, each clipped to a bound.
 
-    ``on_norms`` receives the norms of the mean gradients before clipping, (blocks,).
-
-    Formal guarantee: each block adds a vector of norm at most ``bound·(1 + overshoot)``. A block
-    with NaN or with numbers above :data:`LARGEST_NUMBER` adds nothing, and its norm is 0. Source:
-    element-level paper, Algorithm 1; docs/theory, "Gradient steps of networks".
+    Formal guarantee: a block adds a vector of norm at most ``bound·(1 + overshoot)``; 0 for NaN or
+    numbers above :data:`LARGEST_NUMBER`. Source: docs/theory, "Gradient steps of networks".
     """
     if isinstance(uses, BufferedUses):
         with without_autocast():

@@ -24,11 +24,7 @@ _Row: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class ReadableDataset:
-    """Data set with a marker instead of each unreadable record.
-
-    >>> ReadableDataset([3, 4])[1], ReadableDataset([3])[7] is UNREADABLE
-    (4, True)
-    """
+    """Data set with a marker instead of each unreadable record."""
 
     dataset: Any
 
@@ -45,10 +41,7 @@ class ReadableDataset:
 
 
 def synthetic_record(dataset: Any) -> dict[str, Any] | None:
-    """Return a synthetic record from a data set's schema; None without a schema.
-
-    A data set with a custom transform has an unknown schema.
-    """
+    """Return a synthetic record from a data set's schema; None without a known schema."""
     features = getattr(dataset, "features", None)
     if not isinstance(features, Mapping) or dataset.format["type"] == "custom":
         return None
@@ -87,11 +80,6 @@ class RecordCollator:
 
     Without a mask (``masks``), a model would read the padding. ``most`` limits the tokens of a
     record, and ``template`` is a row that matches the schema, or None.
-
-    >>> collator = RecordCollator(lambda rows: {"input_ids": torch.tensor([rows[0]])}, 0)
-    >>> batch = collator([[5, 6], UNREADABLE])
-    >>> batch["input_ids"].tolist(), batch["attention_mask"].tolist()
-    ([[5, 6], [0, 0]], [[1, 1], [1, 0]])
     """
 
     collator: Callable[[list[Any]], Any]
@@ -215,12 +203,8 @@ def padded_batch(
 ) -> dict[str, Any]:
     """Return a batch of records, each of them a batch of one; ``length`` is in tokens.
 
-    Each row, including its type, depends only on its own record: tokens and masks are integers,
-    others are real. Only the amount of padding depends on other records.
-
-    >>> rows = [{"input_ids": torch.ones(1, 2)}, {"input_ids": torch.ones(1, 3)}]
-    >>> padded_batch(rows, 7)["input_ids"].tolist()
-    [[1, 1, 7], [1, 1, 1]]
+    Each row, including its type, depends only on its own record; only the amount of padding depends
+    on other records.
     """
     names = list(records[0])
     for record in records:

@@ -19,7 +19,7 @@ def is_gpu(tensor: Any) -> bool:
 
 
 def is_quick_in_double(tensor: Any) -> bool:
-    """Return True if products in double precision cost at most twice as much as in single."""
+    """Return True if double-precision products cost at most twice as much as single."""
     if tensor.device.type == "cpu":
         return True
     return torch.cuda.get_device_capability(tensor.device) in _QUICK_IN_DOUBLE
@@ -33,7 +33,7 @@ def has_grouped_products(tensor: Any) -> bool:
 
 
 def buffer_bytes(tensor: Any) -> int:
-    """Return the maximum size of the gradients of all blocks: a quarter of a GPU's memory.
+    """Return the maximum size of all blocks' gradients: a quarter of a GPU's memory.
 
     On a CPU it is 0, because sums without these gradients are faster.
     """

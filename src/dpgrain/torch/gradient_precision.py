@@ -64,11 +64,7 @@ def _on_processors() -> list[Any]:
 
 
 def is_half(kind: Any) -> bool:
-    """Return True if a dtype has fewer digits than single precision.
-
-    >>> is_half(torch.bfloat16), is_half(torch.float32), is_half(torch.int8)
-    (True, False, False)
-    """
+    """Return True if a dtype has fewer digits than single precision."""
     return bool(kind.is_floating_point) and kind not in (torch.float32, torch.float64)
 
 
@@ -94,11 +90,7 @@ def half_mean(what: str) -> ParameterError:
 
 
 def check_precise() -> None:
-    """Reject precision settings that dpgrain cannot override, before charging.
-
-    PyTorch's newer precision settings are incompatible with the interface that older versions
-    share.
-    """
+    """Reject precision settings that dpgrain cannot override, before charging."""
     try:
         with precisely():
             pass

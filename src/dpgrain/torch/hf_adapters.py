@@ -25,11 +25,7 @@ _BYTES = 16
 
 @dataclass(frozen=True, eq=False)
 class DatasetColumn:
-    """Column of a data set, with one label for each record.
-
-    >>> list(DatasetColumn({"author": ["ann", None]}, "author"))
-    ['ann', None]
-    """
+    """Column of a data set, with one label for each record."""
 
     dataset: Any
     name: str
@@ -57,12 +53,8 @@ class DatasetColumn:
 class RecordHashes:
     """Hash of each record as its label, which distinguishes the records of a user.
 
-    It is a public partition: a record's label does not depend on other records, and equal records
-    have equal labels. Transforms of the data set are not applied, because they may draw random
-    numbers.
-
-    >>> len(set(RecordHashes([{"text": "a"}, {"text": "b"}, {"text": "a"}])))
-    2
+    It is a public partition: a label does not depend on other records. Transforms of the data set
+    are not applied, because they may draw random numbers.
     """
 
     dataset: Any
@@ -103,13 +95,8 @@ _ROW = np.dtype([("holder", np.int64), ("index", np.int64)])
 def shares_rows(one: Any, other: Any) -> bool:
     """Return True if two data sets share rows; copied rows are not recognized.
 
-    Lists and ``datasets.Dataset`` are supported, as well as selected, shuffled, filtered,
-    concatenated or extended ones. Contents are not compared, so copies, such as by ``map``, remain
-    undetected.
-
-    >>> rows = [{"x": 1}, {"x": 2}, {"x": 3}]
-    >>> shares_rows(rows, rows[1:]), shares_rows(rows[:1], rows[1:])
-    (True, False)
+    Lists and selected, shuffled, filtered, concatenated or extended ``datasets.Dataset`` are
+    supported.
     """
     names = [set(table.column_names) for part in (one, other) for table in _tables(part)]
     common = sorted(set.intersection(*names)) if names else []

@@ -64,9 +64,8 @@ def record_loss(model: Any, stated: Any) -> Any:
 def split_labels(model: Any, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     """Separate the labels from the other inputs of a model; None if there are none.
 
-    Labels remain among the inputs if no loss is known for the model's class. The model then
-    computes a single number, which allows no backward pass. The number of tokens of a batch is
-    never passed on.
+    Labels remain inputs if no loss is known for the model's class. The number of tokens of a batch
+    is never passed on.
     """
     remaining = dict(keywords)
     labels, loss = remaining.get("labels"), class_loss(model)
@@ -119,11 +118,6 @@ def losses_on(
     """Return the loss of each record in evaluation mode, (records,).
 
     NaN is treated as the largest loss; unreadable records have no loss.
-
-    >>> from dpgrain.torch.library import torch
-    >>> data, net = [[1.0], [3.0], [2.0]], torch.nn.Identity()
-    >>> losses_on(data, torch.tensor, lambda batch: net(batch).sum(1), 2, net).tolist()
-    [1.0, 3.0, 2.0]
     """
     result = np.zeros(len(dataset))
     with evaluating(module):

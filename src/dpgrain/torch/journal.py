@@ -49,14 +49,7 @@ class Journal:
 
     @staticmethod
     def create(path: Path, run: str, steps_started: int, people: str = "") -> Journal:
-        """Create the journal of a run durably.
-
-        >>> import tempfile
-        >>> place = Path(tempfile.mkdtemp()) / "7f3a.steps"
-        >>> journal = Journal.create(place, "7f3a", 2)
-        >>> journal.note(), Journal(place, "7f3a").steps_started
-        (3, 3)
-        """
+        """Create the journal of a run durably."""
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE)
             with os.fdopen(descriptor, "wb") as file:

@@ -41,7 +41,7 @@ _FROZEN_DIMS: Mapping[type, int] = {
 
 @dataclass(frozen=True, eq=False)
 class LayerCall:
-    """One call of one layer; only the backward pass of ``batch_pass`` may bring gradients."""
+    """One call of one layer; only ``batch_pass``'s backward pass may bring gradients."""
 
     name: str
     layer: Any

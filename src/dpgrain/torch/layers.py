@@ -228,7 +228,7 @@ def _computes(layer: Any, shapes: Mapping[str, Any], of_inputs: int, formula: An
     x, twin = results.pop("x"), copy.copy(layer)
     try:
         with precisely(), seeded_randomness(0):
-            result = torch.func.functional_call(_Bare(twin), _prefixed("layer", results), (x,))
+            result = torch.func.functional_call(_Bare(twin), _of_layer(results), (x,))
             wanted = formula(layer, x, results["weight"], results.get("bias"))
             return bool(torch.allclose(result, wanted, rtol=1e-4, atol=1e-4))
     except Exception:
@@ -236,8 +236,9 @@ def _computes(layer: Any, shapes: Mapping[str, Any], of_inputs: int, formula: An
         return False
 
 
-def _prefixed(prefix: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"{prefix}.{name}": value for name, value in parameters.items()}
+def _of_layer(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters by their names in :class:`_Bare`."""
+    return {f"layer.{name}": value for name, value in parameters.items()}
 
 
 def by_record(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, Use]:
@@ -246,7 +247,7 @@ def by_record(layer: Any, x: Any, b: Any, layout: BlockLayout) -> Mapping[str, U
     bare = _Bare(layer)
 
     def weighted(own: Mapping[str, Any], x: Any, b: Any) -> Any:
-        return (torch.func.functional_call(bare, _prefixed("layer", own), (x,)) * b).sum()
+        return (torch.func.functional_call(bare, _of_layer(own), (x,)) * b).sum()
 
     derivative = torch.func.vmap(torch.func.grad(weighted), in_dims=(None, 0, 0))
     try:
@@ -328,20 +329,13 @@ def within_table(layer: Any, places: Any) -> Any:
     """Replace out-of-range indices of an embedding table by its padding, or else by 0.
 
     Otherwise, a record with an unknown token would stop the training, and reveal its presence.
-
-    >>> within_table(nn.Embedding(3, 2), torch.tensor([[0, 2], [3, -1]])).tolist()
-    [[0, 2], [0, 0]]
     """
     fill = 0 if layer.padding_idx is None else layer.padding_idx
     return torch.where((places < 0) | (places >= layer.num_embeddings), fill, places)
 
 
 def is_frozen_norm(layer: Any) -> bool:
-    """Return True for a batch norm in evaluation mode with its own statistics.
-
-    >>> is_frozen_norm(nn.BatchNorm1d(3)), is_frozen_norm(nn.BatchNorm1d(3).eval())
-    (False, True)
-    """
+    """Return True for a batch norm in evaluation mode with its own statistics."""
     return type(layer) in _BATCH_NORMS and not layer.training and layer.running_mean is not None
 
 
@@ -356,11 +350,7 @@ def is_four_bit(layer: Any) -> bool:
 
 
 def own_parameters(layer: Any) -> dict[str, Any]:
-    """Return the trained parameters of the layer itself, by name.
-
-    >>> list(own_parameters(nn.Sequential(nn.Linear(2, 2)))), list(own_parameters(nn.PReLU()))
-    ([], ['weight'])
-    """
+    """Return the trained parameters of the layer itself, by name."""
     return {name: p for name, p in layer.named_parameters(recurse=False) if p.requires_grad}
 
 

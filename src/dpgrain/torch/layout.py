@@ -17,9 +17,6 @@ class BlockLayout:
     """Sizes of a batch's blocks in the order of its rows, ascending and at least 1.
 
     Blocks of the same size are adjacent, so that views need no copies.
-
-    >>> BlockLayout((1, 1, 3)).classes
-    [(1, 0, 2), (3, 2, 1)]
     """
 
     sizes: tuple[int, ...]

@@ -16,12 +16,6 @@ class MultiheadAttention(torch.nn.Module):
     """``torch.nn.MultiheadAttention`` built from linear maps, for clipping by block.
 
     The parameters are shared with the original layer, so its optimizer remains valid.
-
-    >>> import torch
-    >>> layer = torch.nn.MultiheadAttention(8, 2, batch_first=True)
-    >>> x = torch.randn(3, 5, 8)
-    >>> torch.allclose(MultiheadAttention(layer)(x, x, x)[0], layer(x, x, x)[0], atol=1e-6)
-    True
     """
 
     in_proj_bias = None  # prevents torch.nn.TransformerEncoderLayer from bypassing the maps
@@ -86,7 +80,7 @@ class MultiheadAttention(torch.nn.Module):
         return self.out_proj(seen.transpose(1, 2).flatten(2))
 
     def _mask(self, q: Any, k: Any, attn_mask: Any, padding: Any) -> Any:
-        """Return the mask to add to scores, broadcastable to (rows, heads, targets, sources)."""
+        """Return the mask to add to scores, broadcast to (rows, heads, targets, sources)."""
         parts = []
         if attn_mask is not None:
             each = attn_mask.dim() == 3
@@ -150,16 +144,10 @@ CELLS: Mapping[str, Cell] = {
 
 
 class Recurrent(torch.nn.Module):
-    """``torch.nn.LSTM``, ``GRU`` or ``RNN`` built from linear maps.
+    """``torch.nn.LSTM``, ``GRU`` or ``RNN`` from linear maps, with shared parameters.
 
-    The parameters are shared with the original layer, so its optimizer remains valid. The initial
-    state is zero: a state passed from batch to batch would store information about records.
-
-    >>> import torch
-    >>> layer = torch.nn.LSTM(3, 4, num_layers=2, batch_first=True, bidirectional=True)
-    >>> x = torch.randn(2, 5, 3)
-    >>> torch.allclose(Recurrent(layer)(x)[0], layer(x)[0], atol=1e-6)
-    True
+    The initial state is zero: a state passed from batch to batch would store information about
+    records.
     """
 
     def __init__(self, layer: Any) -> None:

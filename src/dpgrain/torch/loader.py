@@ -9,7 +9,7 @@ from typing import Any
 from dpgrain import _validate
 from dpgrain.torch.batches import BlockRows, PhysicalBatch
 from dpgrain.torch.library import torch
-from dpgrain.torch.steps import Draws
+from dpgrain.torch.steps import BlockSampler
 from dpgrain.torch.training_run import Run
 
 
@@ -56,7 +56,7 @@ class PrivateLoader:
         run: Run,
         dataset: Any,
         blocks: BlockRows,
-        draws: Draws,
+        draws: BlockSampler,
         max_rows: int | None,
         collate: Callable[[list[Any]], Any] | None,
     ) -> None:

@@ -33,14 +33,7 @@ _RECORDS_READ = 256
 
 @dataclass(frozen=True, eq=False)
 class LocalData:
-    """Records of one process, their labels, and their blocks.
-
-    >>> own = BlockRows(np.arange(2), np.arange(3))
-    >>> names = (["ann", "bob"], ["bob", "ann"])
-    >>> one, other = (LocalData(range(2), users, None, own) for users in names)
-    >>> one.hash(bytes(32)) == other.hash(bytes(32))
-    False
-    """
+    """Records of one process, their labels, and their blocks."""
 
     dataset: Any
     users: Any
@@ -115,11 +108,7 @@ def _index_bytes(places: IndexArray) -> bytes:
 
 
 def record_bytes(record: Any) -> Iterator[bytes]:
-    """Yield the parts of a record as bytes; only the type of unsupported objects.
-
-    >>> list(record_bytes({"text": "a", "label": 1}))
-    [b"'a'", b'1']
-    """
+    """Yield the parts of a record as bytes; only the type of unsupported objects."""
     for leaf in tree_leaves(record):
         if isinstance(leaf, torch.Tensor):
             tensor = leaf.detach().cpu().contiguous()

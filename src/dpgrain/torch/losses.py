@@ -20,13 +20,7 @@ Loss = Callable[[Any, Any], Any]
 
 
 def inputs_and_target(batch: Any) -> tuple[tuple[Any, ...], Any]:
-    """Split a batch into the inputs of the network and the target.
-
-    A tensor is its own target; otherwise the last item is the target.
-
-    >>> inputs_and_target((torch.ones(2, 3), torch.zeros(2)))[1].shape
-    torch.Size([2])
-    """
+    """Split a batch into the inputs and the target: the last item, or the batch."""
     parts = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
     if not parts or not all(isinstance(part, torch.Tensor) for part in parts):
         raise ParameterError(

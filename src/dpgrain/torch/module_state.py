@@ -35,22 +35,6 @@ class _Identity:
         return id(self.thing)
 
 
-def module_structure(module: Any, inputs: Any) -> Any:
-    """Return a structure that stays equal until a module or its inputs' form changes.
-
-    It contains layers, modes, hooks, functions, parametrizations, numbers and text; for tensors
-    only their presence, and for objects their identity.
-
-    >>> net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.1))
-    >>> called = ((torch.ones(3, 2),), {})
-    >>> before = module_structure(net, called)
-    >>> net[1].p = 0.2
-    >>> before == module_structure(net, called), before == before
-    (False, True)
-    """
-    return _structure(module), halves_inputs(), call_form(module, inputs)
-
-
 def _structure(module: Any) -> Any:
     """Return the structure of a module and of the hooks around all modules."""
     parts = [
@@ -91,15 +75,7 @@ def _attributes(part: Any) -> Any:
 
 
 def stored_values(module: Any) -> dict[tuple[str, str], Any]:
-    """Return the attributes of a module's layers other than parameters and buffers.
-
-    The result stays equal until a number, text, list, object or tensor in it changes.
-
-    >>> net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.1))
-    >>> before, net[0].seen = stored_values(net), torch.ones(2)
-    >>> [name for name, value in stored_values(net).items() if before.get(name) != value]
-    [('0', 'seen')]
-    """
+    """Return the attributes of a module's layers other than parameters and buffers."""
     return {
         (name, attribute): _plain(value, own=True)
         for name, part in module.named_modules()
@@ -138,7 +114,7 @@ def _tensor_bytes(tensor: Any) -> Any:
 
 
 def _is_scalar(value: Any) -> bool:
-    """Return True if a module's attribute is a number or text; see :func:`stored_values`."""
+    """Return True if an attribute in :func:`stored_values` is a number or text."""
     return isinstance(value, tuple) and value[0] in (bool, int, float, str)
 
 
@@ -175,7 +151,11 @@ class WatchedModule:
         self._last: _Walk | None = None
 
     def structure(self, inputs: Any) -> Any:
-        """Return the result of :func:`module_structure`."""
+        """Return a structure that stays equal until the module or the inputs' form changes.
+
+        It contains layers, modes, hooks, functions, parametrizations, numbers and text; for tensors
+        only their presence, and for objects their identity.
+        """
         return self._walk().structure, halves_inputs(), call_form(self._module, inputs)
 
     def state(self, *, contents: bool) -> ModuleState:
@@ -208,10 +188,9 @@ class WatchedModule:
 
 
 class _Walk:
-    """What one walk over a module has seen, current until something is replaced.
+    """Objects seen in one walk over a module, current until something is replaced.
 
-    References to all seen objects make their identities unique. Comparing them needs few steps of
-    Python for each layer.
+    References to all seen objects make their identities unique.
     """
 
     def __init__(self, module: Any) -> None:
@@ -237,7 +216,7 @@ class _Walk:
 
     @cached_property
     def structure(self) -> Any:
-        """Part of :func:`module_structure` that does not depend on the inputs."""
+        """Structure of the module, without the form of the inputs."""
         return _structure(self._module)
 
     @cached_property

@@ -163,13 +163,7 @@ class Observer:
 
 
 def named_measures(result: Any, evaluate: Evaluate) -> dict[str, float]:
-    """Return an evaluation's results by name; a single number has the function's name.
-
-    >>> def accuracy(network):
-    ...     return 0.5
-    >>> named_measures(accuracy(None), accuracy)
-    {'accuracy': 0.5}
-    """
+    """Return an evaluation's results by name; a single number has the function's name."""
     if not isinstance(result, Mapping):
         name = getattr(evaluate, "__name__", "")
         result = {name if name.isidentifier() else "measure": result}

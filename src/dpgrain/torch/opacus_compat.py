@@ -43,11 +43,7 @@ NAMES: Mapping[str, str] = {
 
 
 def unknown_attribute(name: str) -> AttributeError:
-    """Return the error about an unknown attribute of an engine.
-
-    >>> str(unknown_attribute("is_compatible"))
-    "'PrivacyEngine' has no 'is_compatible': make_private rejects layers that mix records, by name."
-    """
+    """Return the error about an unknown attribute of an engine."""
     text = f"'PrivacyEngine' has no {name!r}"
     return AttributeError(f"{text}: {NAMES[name]}." if name in NAMES else f"{text}.")
 

@@ -322,7 +322,7 @@ class PerRecordMode(TorchFunctionMode):
 
 @contextmanager
 def _outside(level: int) -> Iterator[None]:
-    """Leave the vmap of a level and all inside it, as PyTorch does for a custom batching rule."""
+    """Leave the vmap of a level and all inside, as PyTorch's custom batching rules do."""
     with ExitStack() as left:
         while (layer := torch._C._functorch.peek_interpreter_stack()) and layer.level() >= level:
             left.enter_context(temporarily_pop_interpreter_stack())
@@ -336,11 +336,9 @@ def run_per_record(
     records: int,
     recording: Recording,
 ) -> tuple[Any, list[Any], PerRecordMode]:
-    """Call a network with each record as a batch of one.
+    """Return a network's outputs, which of them belong to records, and the pass.
 
-    Returns:
-        the outputs of the network, in which tensors of records are plain (records, …) tensors; for
-        each leaf, whether it belongs to records; and the pass.
+    The network is called with each record as a batch of one; outputs are (records, …) tensors.
     """
     leaves, form = tree_flatten(inputs)
     own = [leaf for leaf, is_rows in zip(leaves, are_rows, strict=True) if is_rows]

@@ -42,12 +42,7 @@ _ROUNDING_IN_HALF = 0.05
 
 
 def synthetic_inputs(inputs: Any, whole: int = 2) -> Any:
-    """Return synthetic inputs shaped like a batch; integers are below ``whole``.
-
-    >>> import torch
-    >>> synthetic_inputs((torch.zeros(9, 3), torch.zeros(9, dtype=torch.int64), "words"))[0].shape
-    torch.Size([9, 3])
-    """
+    """Return synthetic inputs shaped like a batch; integers are below ``whole``."""
     generator = torch.Generator().manual_seed(1)
 
     def synthetic(leaf: Any) -> Any:
@@ -81,9 +76,8 @@ def check_separation(
 ) -> set[int]:
     """Reject a network with different results for records separately and together.
 
-    ``together`` runs the network on all records, in its own mode (True) or in evaluation mode, and
-    returns tensors and whether it drew random numbers. Returns the indices of tensors that differ,
-    such as a mean over the batch.
+    ``together`` runs it on all records, in its own mode (True) or evaluation mode. Returns the
+    indices of tensors that differ, such as a mean over the batch.
     """
     wanted, draws = together(True)
     _check_numbers(wanted)

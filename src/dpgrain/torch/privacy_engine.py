@@ -24,7 +24,7 @@ from dpgrain.torch.local_data import LocalData
 from dpgrain.torch.opacus_compat import explain_parameters, unknown_attribute
 from dpgrain.torch.optimizer import PrivateOptimizer
 from dpgrain.torch.processes import Processes
-from dpgrain.torch.steps import Draws, check_vectors
+from dpgrain.torch.steps import BlockSampler, check_vectors
 from dpgrain.torch.training_query import (
     ClippedOptions,
     RunQuery,
@@ -91,7 +91,7 @@ class PrivacyEngine:
         self._guarantee: Guarantee | None = None
         self._run: Run | None = None
         self._plan: RunPlan | None = None
-        self._draws: Draws
+        self._draws: BlockSampler
         self._source: CountedSource
         self._data: LocalData
         self._extra: Mapping[str, Any] = {}
@@ -258,7 +258,7 @@ class PrivacyEngine:
         run: Run,
         guarantee: Guarantee,
         data: LocalData,
-        draws: Draws,
+        draws: BlockSampler,
         source: CountedSource,
         plan: RunPlan | None,
     ) -> None:

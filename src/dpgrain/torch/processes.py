@@ -20,12 +20,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Processes:
-    """Processes of a run; ``group`` is None for a single process.
-
-    >>> processes = Processes()
-    >>> processes.is_first, processes.from_first(lambda: "drawn")
-    (True, 'drawn')
-    """
+    """Processes of a run; ``group`` is None for a single process."""
 
     group: Any = None
     rank: int = 0
@@ -107,12 +102,7 @@ class Processes:
         return torch.device("cuda", torch.cuda.current_device())
 
     def share(self, values: IndexArray) -> IndexArray:
-        """Return this process's share of an array.
-
-        >>> import numpy as np
-        >>> [Processes(None, rank, 2).share(np.arange(5)).tolist() for rank in range(2)]
-        [[0, 2, 4], [1, 3]]
-        """
+        """Return this process's share of an array."""
         return values[self.rank :: self.count]
 
 

@@ -15,10 +15,7 @@ from dpgrain.torch.library import torch
 
 @contextmanager
 def seeded_randomness(seed: int) -> Iterator[Callable[[], bool]]:
-    """Seed all global generators, and restore them at the end.
-
-    Yields a function that returns True if any number has been drawn.
-    """
+    """Seed and later restore all global generators; yield a check for drawn numbers."""
     plain, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002 - what modules may use
     # PyTorch warns if there are several devices, unless they are listed.
     with torch.random.fork_rng(range(torch.cuda.device_count())):

@@ -69,7 +69,7 @@ _FROM_THE_LOOP = (
 
 @dataclass(frozen=True, eq=False)
 class _Inputs:
-    """Plain inputs of a network; ``batch_pass`` is None unless they come from the loader."""
+    """Plain inputs of a network; ``batch_pass`` is None unless the loader made them."""
 
     inputs: Any
     are_rows: tuple[bool, ...]
@@ -88,8 +88,8 @@ class _Inputs:
 class Recorder:
     """Recorder of the parameter uses of one module in a pass over a batch.
 
-    ``begin`` is called before each recorded forward pass; it returns the blocks of the batch, or
-    rejects the pass. ``uses`` contains the blocks' contributions after a backward pass.
+    ``begin`` returns the blocks of the batch before a forward pass, or rejects it; ``uses``
+    contains their contributions after a backward pass.
     """
 
     def __init__(
@@ -382,10 +382,7 @@ class Recorder:
         self._structure = self._watched.structure(call.inputs)
 
     def _check_on_shapes(self, call: _Inputs, records: int) -> Any:
-        """Return the synthetic records used to test the module.
-
-        They have the shapes of a batch, or are the example.
-        """
+        """Return the synthetic records, or the example, used to test the module."""
         if self._example is not None:
             inputs, are_rows, few = self._example
             if are_rows == call.are_rows and call_form(self.module, inputs) == call_form(
@@ -634,10 +631,7 @@ def _freeze(norm: Any, _inputs: Any) -> None:
 
 
 def _frozen_norms(module: Any) -> list[Any]:
-    """Return the batch norms in evaluation mode, whose statistics are fixed.
-
-    ParameterError is raised if the whole module is in evaluation mode.
-    """
+    """Return the batch norms in evaluation mode, unless the whole module is in it."""
     norms = [part for part in module.modules() if is_frozen_norm(part)]
     if norms and not module.training:
         raise ParameterError(

@@ -91,16 +91,13 @@ def _generator_states(source: SeededSource, draws: Any, people: str) -> dict[str
 
 
 def noise_source(checkpoint: Checkpoint) -> RandomSource:
-    """Return the source of future noise, which a private run never reads from a file.
-
-    A seeded run, which is not private, continues its own sequence.
-    """
+    """Return the source of future noise, which a private run never reads from a file."""
     seeded = checkpoint.seeded
     return SystemSource() if seeded is None else SeededSource.from_state(seeded["source"])
 
 
 def rounds_left(checkpoint: Checkpoint) -> int:
-    """Return the charged rounds left; a seeded run, not private, repeats incomplete steps."""
+    """Return the charged rounds left; a seeded run repeats incomplete steps."""
     begun = checkpoint.begun if checkpoint.seeded is None else checkpoint.done
     return max(checkpoint.plan.mean.rounds - begun, 0)
 

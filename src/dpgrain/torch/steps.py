@@ -74,10 +74,7 @@ class RunSteps(ABC):
 
     @abstractmethod
     def gradients(self, sums: Any) -> Iterator[tuple[Any, Any]]:
-        """Publish the sum once: yield each parameter and its double-precision gradient.
-
-        RunEnded is raised if the mean has published that it stops.
-        """
+        """Publish the sum once: yield each parameter and its double-precision gradient."""
 
     def publish(self, sums: Any) -> None:
         """Publish the sum once, as the gradients of all parameters."""
@@ -192,10 +189,7 @@ class ClippedSteps(RunSteps):
 
 
 class StepVectors:
-    """Mean gradients of the blocks of one step, read separately.
-
-    ``places`` are the indices of blocks in reading order, (blocks,).
-    """
+    """Mean gradients of one step's blocks, read separately in the order ``places``."""
 
     def __init__(self, parameters: Sequence[Any], places: IndexArray) -> None:
         self._parameters, self._places = parameters, places
@@ -255,14 +249,14 @@ def _not_resumable() -> ParameterError:
     )
 
 
-class Draws(Protocol):
+class BlockSampler(Protocol):
     """Interface of the sampler of each step's blocks."""
 
     def draw(self, blocks: int) -> Drawn | None:
         """Return sorted indices of the next step's blocks, below ``blocks``; None for all."""
 
 
-class FullBatchDraws:
+class FullBatchSampler:
     """Sampler of all blocks, for a mean that samples internally."""
 
     def draw(self, _blocks: int) -> None:
@@ -296,13 +290,13 @@ def create_steps(
     source: CountedSource,
     places: IndexArray,
     owners: IndexArray,
-) -> tuple[ClippedSteps | MeanSteps, Draws]:
+) -> tuple[ClippedSteps | MeanSteps, BlockSampler]:
     """Return the steps of a requested run, and the sampler of their blocks.
 
     ``places`` are the blocks in reading order and ``owners`` their users, both (blocks,).
     """
     if not isinstance(mean, ClippedMean):
-        return MeanSteps(mean, parameters, mean.start(source, owners), places), FullBatchDraws()
+        return MeanSteps(mean, parameters, mean.start(source, owners), places), FullBatchSampler()
     return ClippedSteps(mean, parameters, source, rule), mean.start(source, owners)
 
 

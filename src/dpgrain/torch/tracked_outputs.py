@@ -45,9 +45,8 @@ _READS_NODE = torch.Tensor.grad_fn.__get__
 class Pass:
     """One forward pass over a batch, for at most one backward pass.
 
-    ``around`` runs a backward pass, which can call layers again. If ``is_tracked``, the loader has
-    returned the batch, so the tensors with rows of its records are known; otherwise all tensors
-    with the same number of rows count. Layers accept gradients only while ``is_running``.
+    If ``is_tracked``, the tensors with rows of its records are known; otherwise all tensors with
+    the same number of rows count. Layers accept gradients only while ``is_running``.
     """
 
     records: int
@@ -102,21 +101,14 @@ Form: TypeAlias = Literal["rows", "sum", "mean", "neither"]
 
 @dataclass(frozen=True, eq=False)
 class OutputOrigin:
-    """Origin of an output: its pass, and how it depends on records.
-
-    ``form`` is ``"rows"`` if the first dimension has the same number of rows for each record, in
-    order; ``"sum"`` or ``"mean"`` over one number per record; or ``"neither"``. ``node`` detects a
-    custom ``torch.autograd.Function``, which replaces it and could mix gradients. A backward pass
-    starts from ``total``, the sum instead of the mean, because dividing by the number of records
-    would make the rounding of gradients depend on it.
-    """
+    """Origin of an output: its pass, and how it depends on records."""
 
     batch_pass: Pass
-    form: Form
+    form: Form  # rows per record in order, over one number each, or neither
     why: str
     version: int
-    node: Any
-    total: Any = None
+    node: Any  # detects a custom ``torch.autograd.Function``, which could mix gradients
+    total: Any = None  # the sum: the rounding of a mean depends on the number of records
 
 
 # Pass of copies, without records.
@@ -302,11 +294,7 @@ def is_rows(tensor: Any, records: int) -> bool:
 
 
 def within_classes(labels: Any, classes: int, left_out: int = IGNORED_LABEL) -> Any:
-    """Replace out-of-range labels, (records, …), by the ignored label.
-
-    >>> within_classes(torch.tensor([0, 2, 3, -1, -100]), 3).tolist()
-    [0, 2, -100, -100, -100]
-    """
+    """Replace out-of-range labels, (records, …), by the ignored label."""
     return torch.where((labels < 0) | (labels >= classes), left_out, labels)
 
 
@@ -450,10 +438,7 @@ def _added(batch_pass: Pass, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _along(place: int, default: Any = None) -> Rule:
-    """Return the rule of functions along dimensions other than the first.
-
-    ``place`` is the index of the argument with the dimensions, and ``default`` its default.
-    """
+    """Return the rule of functions along dimensions other than the first."""
 
     def rule(batch_pass: Pass, func: Any, args: Any, kwargs: Any) -> Any:
         x = _first_output(args)
@@ -586,9 +571,8 @@ def _elementwise_loss(batch_pass: Pass, func: Any, args: Any, kwargs: Any) -> An
 def _class_loss(batch_pass: Pass, func: Any, args: Any, kwargs: Any) -> Any:
     """Apply cross-entropy to outputs of shape (records, classes, …).
 
-    A mean over labels divides by the number or the weights of valid labels, which depends on other
-    records. With one label per record and no ignored label, it is a mean over records; a label of
-    −100 then has loss 0 but is included in the divisor.
+    A mean over labels divides by a number that depends on other records, except with one label per
+    record: then it is a mean over records, with loss 0 for the label −100.
     """
     x, target = _first_output(args), args[1]
     known = isinstance(target, Output) or not batch_pass.is_tracked

@@ -577,10 +577,7 @@ class Trainer(transformers.Trainer):  # type: ignore[misc, unused-ignore]
         return int(base_model(self.model).get_input_embeddings().num_embeddings)
 
     def _example(self) -> Any:
-        """Return the example, or synthetic texts.
-
-        Their length is ``max_length``, or one that the model has read before.
-        """
+        """Return the example, or synthetic texts of a length that the model can read."""
         length = self.privacy.max_length
         if self.privacy.example is not None or "input_ids" not in self._forward_parameters():
             return self.privacy.example

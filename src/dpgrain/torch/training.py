@@ -325,11 +325,7 @@ def _check_evaluation(evaluate: object, every: object) -> None:
 
 
 def _rate(blocks: float) -> float:
-    """Return the default sampling rate for a public number of blocks.
-
-    >>> [_rate(blocks) for blocks in (20, 200, 2_000, 200_000)]
-    [1.0, 0.32, 0.1, 0.01024]
-    """
+    """Return the default sampling rate for a public number of blocks."""
     return min(1.0, min(max(_SHARE, _FEWEST_BLOCKS / blocks), _MOST_BLOCKS / blocks))
 
 
@@ -372,10 +368,7 @@ def _check_example(
     example: Any,
     collate: Callable[[list[Any]], Any] | None,
 ) -> tuple[Any, ...] | None:
-    """Run network and loss on a synthetic record, before anything is charged or read.
-
-    Returns the inputs of the network; None if no synthetic record can be built.
-    """
+    """Run network and loss on a synthetic record first; return its inputs, or None."""
     check_dataset(dataset)
     if isinstance(dataset, tuple):
         raise ParameterError(

@@ -30,7 +30,7 @@ from dpgrain.torch.library import torch
 from dpgrain.torch.loader import PrivateLoader
 from dpgrain.torch.local_data import LocalData
 from dpgrain.torch.optimizer import PrivateOptimizer
-from dpgrain.torch.steps import Draws, block_users, create_steps
+from dpgrain.torch.steps import BlockSampler, block_users, create_steps
 from dpgrain.torch.training_run import Run
 from dpgrain.units import Level, User
 
@@ -46,12 +46,7 @@ class StepPlan:
     rule: AdaptiveNorm | None = None
 
     def facts(self, *, named: bool, collated: bool) -> tuple[Fact, ...]:
-        """Return the facts that the run assumes to be public, and what it rests on.
-
-        Args:
-            named: True if users' labels were passed.
-            collated: True if a function of the caller makes batches of records.
-        """
+        """Return the public facts that the run assumes, and its basis."""
         roster = Fact("enrolled-users", (self.mean.n_users,))
         alone = () if named else (Fact("records-only"),)
         follows = () if self.rule is None else (Fact("followed-bounds"),)
@@ -169,7 +164,7 @@ def _plan_of_mean(promise: Promise, mean: Mean) -> StepPlan:
 
 
 def _blocks(promise: Promise) -> tuple[Level, int | None]:
-    """Return the level of the clipped blocks, and their number per user if it is limited."""
+    """Return the level of the clipped blocks, and their number per user if limited."""
     max_elements = promise.unit.max_elements if isinstance(promise.unit, User) else None
     return promise.level if max_elements is None else "element", max_elements
 
@@ -198,7 +193,6 @@ class RunRecords:
             step_plan.facts(
                 named=self.labels.users is not None, collated=self.collate_fn is not None
             ),
-            private=True,
             users=self.labels.users,
             elements=self.labels.elements,
         )
@@ -214,7 +208,7 @@ class RunRecords:
         blocks = BlockRows.arrange(self.rows)
         return LocalData(self.dataset, self.labels.users, self.labels.elements, blocks)
 
-    def start_sampling(self, run: Run, step_plan: StepPlan, source: CountedSource) -> Draws:
+    def start_sampling(self, run: Run, step_plan: StepPlan, source: CountedSource) -> BlockSampler:
         """Read the labels, start a run, and return the sampler of each step's blocks."""
         owners = block_users(step_plan.mean, self.rows, self.labels.users)
         steps, draws = create_steps(
@@ -228,7 +222,7 @@ class RunRecords:
         run.start(steps)
         return draws
 
-    def loader(self, run: Run, draws: Draws) -> PrivateLoader:
+    def loader(self, run: Run, draws: BlockSampler) -> PrivateLoader:
         """Return the loader of a started run."""
         most = run.max_batch_rows(self.max_rows)
         return PrivateLoader(run, self.dataset, self.data.blocks, draws, most, self.collate_fn)
@@ -314,10 +308,7 @@ def _check_processes(run: Run, step_plan: StepPlan, data: LocalData) -> None:
 def charged_once(
     run: Run, step_plan: StepPlan, records: RunRecords, charge: Callable[[], Guarantee]
 ) -> Guarantee:
-    """Charge a run in the first process, and open budgets in the others.
-
-    If there are several processes, their records are read first, to compare them.
-    """
+    """Charge a run in the first process, and open budgets in the others."""
     processes = run.processes
     if not processes.is_single:
         _check_processes(run, step_plan, records.data)

@@ -118,7 +118,7 @@ class Run:
         return fit if max_rows is None else min(max_rows, fit)
 
     def max_batch_blocks(self, max_rows: int | None) -> int | None:
-        """Choose whether batches are added up in a buffer, and limit their blocks to its size.
+        """Choose whether batches are added up in a buffer, which limits their blocks.
 
         The choice must not depend on the drawn blocks, because both ways differ for every block.
         """
@@ -190,8 +190,7 @@ class Run:
         """Re-seed the generators, so that dropout and similar draws are unpredictable.
 
         From a known seed, the draws for a record would depend on its position in the batch, so a
-        missing record would change the contributions of all later ones. A seeded run is not private
-        and is left unchanged.
+        missing record would change the contributions of all later ones. Seeded runs keep theirs.
         """
         if self._private:
             reseed_from_os()
@@ -234,8 +233,7 @@ class Run:
     def between_steps(self) -> Iterator[None]:
         """Lock the run between two steps; no other thread can begin one.
 
-        A run within a step is rejected because its sums have no noise yet, and a forked copy of the
-        process is rejected.
+        A run within a step is rejected because its sums have no noise yet, and so is a forked copy.
         """
         self._check_process()
         with self._stepping:
@@ -309,10 +307,7 @@ class Run:
         self._vector = {}
 
     def publish(self) -> bool:
-        """Step with the noisy gradient of all added blocks, even if there are none.
-
-        Returns False if the mean has ended the run instead.
-        """
+        """Step with the noisy gradient of all blocks; False if the mean ended the run."""
         self.check_steps_left()
         self._check_unchanged()
         # Unclipped gradients belong to no step, wherever they are stored.

@@ -28,12 +28,7 @@ _MOST_PARTS = 50
 
 
 def sentences(event: Event) -> list[str]:
-    """Describe each part of an event in a few sentences.
-
-    >>> from dpgrain.accounting import Gaussian
-    >>> sentences(Gaussian(4.0))[0].partition(". ")[0]
-    'Gaussian noise was added to a sum, with a standard deviation of 4 clipping bounds'
-    """
+    """Describe each part of an event in a few sentences."""
     parts = event.parts
     described = [_describe(part) for part in parts[:_MOST_PARTS]]
     left = len(parts) - len(described)

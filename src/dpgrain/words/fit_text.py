@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpgrain._formatting import align_columns, one_line, sentence, shorten
+from dpgrain._formatting import align_columns, one_line, quantity, sentence, shorten
 from dpgrain.units import Element, Record, Unit
+from dpgrain.words.notes import note_text
 
 if TYPE_CHECKING:
     from dpgrain.gradients.norms import NormHistogram
+    from dpgrain.learn.minimise import Minimum
     from dpgrain.learn.model import LinearModel
     from dpgrain.learn.rounds import History
 
@@ -25,8 +27,6 @@ COVERAGE = (
     "95% intervals cover the noise and the sampling of users, but not an error of the model. They "
     "include an estimate of the bias of clipping, if the bound was chosen privately."
 )
-#: Message instead of intervals, before the reasons.
-NO_INTERVALS = "there are no intervals"
 _CORRECTED = (
     "Corrected average of the rounds, the centre of the interval; predictions use the value."
 )
@@ -39,8 +39,23 @@ _EXPECTED_SHARE, _SIGNIFICANCE = 0.5, 3.0
 # features have a scale of about 1 (between −1 and 1, it is at most √2), and the maximum share of
 # larger gradients.
 _LARGE_NORM, _LARGE_SHARE = 5.0, 0.1
+# Maximum number of printed parameters of a minimum.
+_SHOWN = 10
+# Meaning of the sum of features, by estimator.
+_LOSSES = {
+    "LogisticRegression": "The score of a label is a weighted sum of the features; its exponential is "
+    "proportional to the label's probability.",
+    "LinearRegression": "The prediction is a weighted sum of the features.",
+    "HuberRegressor": "The prediction is a weighted sum of the features; errors "
+    "beyond a threshold have a linear loss.",
+    "QuantileRegressor": "A quantile of the target is a weighted sum of the features.",
+    "LinearSVC": "The label is the sign of a weighted sum of the features.",
+    "PoissonRegressor": "The logarithm of the expected count is a weighted sum of the features.",
+}
 # Maximum number of listed labels.
 _MAX_LABELS = 10
+# Maximum number of characters of a label in a sentence.
+_LABEL_LENGTH = 60
 # Maximum share of users without rows of selected labels, before a warning.
 _DROPPED_SHARE = 0.1
 # Maximum share of clipped gradients, before a warning of bias.
@@ -71,18 +86,14 @@ class Coefficient:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """All coefficients of a model, label by label, including intercepts.
-
-    ``unsure`` is the reason for missing intervals; empty if the fit reserved budget for them.
-    ``explanations`` are by name, and ``clipping`` is the sentence on clipping.
-    """
+    """All coefficients of a model, label by label, including intercepts."""
 
     rows: tuple[Coefficient, ...]
     intervals: bool
-    unsure: str = ""
+    unsure: str = ""  # reason for missing intervals; empty if the fit reserved budget for them
     cautions: tuple[str, ...] = ()
-    explanations: Mapping[str, str] = field(default_factory=dict)
-    clipping: str = ""
+    explanations: Mapping[str, str] = field(default_factory=dict)  # by name
+    clipping: str = ""  # sentence on clipping
 
     @property
     def headings(self) -> tuple[str, ...]:
@@ -150,7 +161,7 @@ def coefficients(model: LinearModel) -> Coefficients:
         ends = np.column_stack([intervals.estimate, intervals.low, intervals.high]).tolist()
         explanations = {**explanations, "corrected": _CORRECTED, "Intervals": COVERAGE}
     elif intervals is not None:
-        cautions = (*cautions, f"{NO_INTERVALS}: {intervals.doubt}.")
+        cautions = (*cautions, no_intervals(intervals.doubt))
     rows = tuple(
         Coefficient(name, value, *own, intercept=intercept, per=step)
         for name, value, own, intercept, step in zip(
@@ -248,6 +259,16 @@ def _describe_coefficient(model: LinearModel) -> str:
     return f"A coefficient is the change in {model.adds_to} when its feature increases by {step}."
 
 
+def describe_model(model: LinearModel) -> str:
+    """Describe what the weighted sum of the features of a fitted model predicts."""
+    labels: Any = getattr(model, "classes_", ())
+    kind = type(model).__name__
+    if kind == "LogisticRegression" and len(labels) == 2:
+        label = shorten(one_line(labels[1]), _LABEL_LENGTH)
+        return f"The log-odds of {label!r} are a weighted sum of the features."
+    return _LOSSES[kind]
+
+
 def describe_model_weights(model: LinearModel) -> str:
     """Describe the average that the coefficients of a fitted model describe."""
     return describe_weights(model.config_.promise.unit, model.fitted_.max_records)
@@ -288,11 +309,7 @@ def _describe_model_step(model: LinearModel) -> str:
 
 
 def describe_population(unit: Unit) -> str:
-    """Describe the average unit of a fit's coefficients.
-
-    >>> describe_population(Record())
-    'Every record has the same weight: the coefficients describe the average record.'
-    """
+    """Describe the average unit of a fit's coefficients."""
     if isinstance(unit, Record):
         return "Every record has the same weight: the coefficients describe the average record."
     if isinstance(unit, Element) or unit.max_elements is not None:
@@ -399,30 +416,30 @@ def _scale_warning(model: LinearModel, norms: Sequence[NormHistogram]) -> tuple[
     return ()
 
 
-def start_warning(noise: float, dimension: int, largest: float, ratio: float) -> str:
-    """Warn if noise exceeds ``ratio`` times the mean gradient of isotropic records; else empty.
-
-    ``noise`` is the standard deviation of a coordinate of the mean of all gradients, and
-    ``largest`` the largest norm of a gradient. Records of isotropic features have a mean gradient
-    of norm at most ``largest``/√d, because E|⟨x, v⟩| ≤ ‖x‖/√d.
-    """
-    total, signal = noise * math.sqrt(dimension), largest / math.sqrt(dimension)
-    if total <= ratio * signal:
-        return ""
-    return (
-        f"the fit will probably not improve on its start: the noise of all rounds together has norm "
-        f"{total:.2g}, and the mean gradient of {dimension} independent features has norm "
-        f"{signal:.2g} at most; use more users, a larger epsilon, fewer features"
+def minimum_text(minimum: Minimum) -> str:
+    """Return a minimum as printed: parameters, rounds, average and errors."""
+    history, size = minimum.history, minimum.theta.size
+    shown = ", ".join(f"{value:.4g}" for value in minimum.theta[:_SHOWN])
+    more = f", … ({size:,} in all)" if size > _SHOWN else ""
+    rounds = quantity(len(history.points), "noisy gradient")
+    noise = f"noise {history.noise_sd:.2g} in each coordinate of the last"
+    exact = minimum.evidence is None
+    # The table of intervals has the estimand of weighted users.
+    shared = not exact and minimum.max_records is not None
+    texts = (
+        f"θ = ({shown}{more})\n{rounds} of {minimum.n_users:,} users, {noise}",
+        f"Warning: {ended_text(history)}." if history.ended else "",
+        "" if shared else minimum.estimand,
+        describe_step(minimum.max_records, minimum.mean_weight, minimum.n_users),
+        "No standard errors." if exact else str(minimum.confidence_intervals()),
+        str(minimum.guarantee),
     )
+    return "\n".join(filter(None, texts))
 
 
-def slope_warning(clip: float, slope: float) -> str:
-    """Return the warning of a clipping bound of at most half of the largest slope of a loss."""
-    return (
-        f"clip = {clip:g} is at most half of the largest slope of the loss, {slope:g}: only the "
-        "direction of the gradients of users with few records matters, which biases coefficients "
-        "for any number of users. Omit clip to choose it privately."
-    )
+def no_intervals(doubt: str) -> str:
+    """Describe why a fit has no intervals, by the kind of the reason."""
+    return f"there are no intervals: {note_text((doubt,))}."
 
 
 def ended_text(history: History) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from dpgrain._formatting import powers, quote_user, rounded_up
 from dpgrain.units import Level, Relation
@@ -86,8 +87,18 @@ def sentence(guarantee: Guarantee) -> str:
     )
 
 
-def summary(guarantee: Guarantee) -> str:
-    """Return the guarantee in one line, as printed below a release."""
+def share_text(query: Mapping[str, Any] | None) -> str:
+    """Return the share of a budget that a stored query requested; empty without one.
+
+    >>> share_text({"parameters": {"share": 0.15}})
+    'share 0.15 of the budget'
+    """
+    share = {} if query is None else query.get("parameters", {})
+    return "" if share.get("share") is None else f"share {share['share']:g} of the budget"
+
+
+def summary(guarantee: Guarantee, query: Mapping[str, Any] | None = None) -> str:
+    """Return the guarantee in one line, as printed below a release with this query."""
     external = guarantee.provenance == "as given"
     # Full texts of mappings are too long for one line.
     brief = "" if guarantee.partition is None else guarantee.partition.brief
@@ -98,6 +109,7 @@ def summary(guarantee: Guarantee) -> str:
         else "each row is one user" * external
     )
     facts = (
+        share_text(query),
         brief or elements_text(guarantee.elements),
         users if guarantee.level != "record" else "",
         guarantee.relation,

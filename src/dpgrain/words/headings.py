@@ -18,22 +18,15 @@ _TEXT_LETTERS = 500
 
 @dataclass(frozen=True)
 class Wording:
-    """Wording for a release.
+    """Wording for a release."""
 
-    Args:
-        name: the words before its subject: "mean of".
-        of: the subject: a column, or a few words.
-        noun: the word for a group, in the singular.
-        plural: True if the name has no article.
-    """
-
-    name: str
-    of: str
+    name: str  # words before its subject: "mean of"
+    of: str  # its subject: a column, or a few words
     by: str
     lead: str
-    noun: str
+    noun: str  # for a group, in the singular
     heads: tuple[str, ...]
-    plural: bool = False
+    plural: bool = False  # the name has no article
 
 
 def release_wording(release: Release) -> Wording:
@@ -95,3 +88,11 @@ def label(keys: Sequence[str], letters: int) -> str:
 def text(value: object, letters: int = _TEXT_LETTERS) -> str:
     """Write anything as one line of text of limited length."""
     return shorten(one_line(value), letters)
+
+
+def lines_caption(key: str, shown: int, total: int, *, clipped: bool, gaps: bool) -> str:
+    """Return the caption of lines over a key."""
+    of = " of the clipped sums" if clipped else ""
+    some = f" Largest {shown} of {total:,} lines." if total > shown else ""
+    missing = " Lines are interrupted where nothing was published." if gaps else ""
+    return f"Estimates by {text(key, 60)} with 95% intervals{of}.{some}{missing}"

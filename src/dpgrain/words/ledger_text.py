@@ -33,6 +33,8 @@ def refusal_text(
     promise: LastingPromise,
     error: BudgetExceededError,
     entries: Sequence[LedgerEntry] = (),
+    *,
+    without_delta: bool = False,
 ) -> str:
     """Return the error of a refused release: its cost, the remaining budget, and remedies."""
     refused = (
@@ -46,7 +48,7 @@ def refusal_text(
             f"{refused}: {_cost(promise, error)}",
             _fitting(promise, error.spent),
             _more_noise(promise, error),
-            _gaussian_noise(promise, error),
+            _gaussian_noise(promise, error) if without_delta else "",
             _every_window(promise, error.charged) or _read_otherwise(error.charged, entries),
         ]
     return f"{_sentences(reasons)} {seed_note(entries)}".rstrip()
@@ -74,10 +76,10 @@ def _where(region: Region) -> str:
 
 
 def _gaussian_noise(promise: LastingPromise, error: BudgetExceededError) -> str:
-    """Return the advice to use Gaussian noise; empty if the release certainly uses it."""
-    if error.charged.price.leak > 0 or error.spent.remaining(promise.caps).leak <= 0:
+    """Return the advice to use Gaussian noise; empty if the ledger has no δ for it."""
+    if error.spent.remaining(promise.caps).leak <= 0:
         return ""
-    return "If the release has δ = 0, pass a δ, because Gaussian noise costs less"
+    return "Pass a δ, because Gaussian noise costs less"
 
 
 def _every_window(promise: LastingPromise, charged: Charged) -> str:
@@ -104,9 +106,20 @@ def _read_otherwise(charged: Charged, entries: Iterable[LedgerEntry]) -> str:
                     return (
                         f"Line {entry.number:,} reads {side.column!r} as {other.read_as}, and "
                         f"this release as {side.read_as}, so the two regions are charged as if "
-                        "they overlapped: declare one type for all releases"
+                        f"they overlapped{_one_reading(side.read_as, other.read_as)}"
                     )
     return ""
+
+
+def _one_reading(one: str, other: str) -> str:
+    """Return how to read a column in the same way in all releases."""
+    kinds = {text.partition(" written like ")[0] for text in (one, other)}
+    if len(kinds) == 1:
+        return (
+            ", because one text can be another date, or none, in each format: store dates as "
+            "2025-12-31 in all tables"
+        )
+    return ": declare one type for all releases"
 
 
 def _selection_shortage(promise: LastingPromise, error: BudgetExceededError) -> str:

@@ -20,6 +20,8 @@ from dpgrain._formatting import (
     shorten,
     useful_decimals,
 )
+from dpgrain.words import guarantee_text
+from dpgrain.words.notes import note_text
 from dpgrain.words.odds import privacy_sections
 
 if TYPE_CHECKING:
@@ -53,10 +55,7 @@ _WEIGHTED_REASONS = {
     "clipped only to the bound",
 }
 #: Warning if the noise obscures the sum of weights.
-NOT_RESOLVED = (
-    "The noisy sum of weights does not stand out from its noise, so this is the released centre and "
-    "not the mean of records; use more users, a larger epsilon, or a smaller max_records."
-)
+NOT_RESOLVED = note_text(("unclear-weights",))
 _TITLE = "Mean over users of the mean of each user's records"
 # Coordinates that a printed mean shows, and letters of the name of each.
 _ROWS, _LETTERS = 5, 39
@@ -95,7 +94,9 @@ def summary(mean: MeanOfUsers) -> str:
     """Return a mean as printed: title, a few coordinates, notes and the short guarantee."""
     names = mean.names or [str(place) for place in range(1, len(mean.value) + 1)]
     pointer = POINTER.replace("columns", "numbers")
-    return "\n".join([*lines(mean, names, _ROWS), mean.guarantee.summary, pointer])
+    return "\n".join(
+        [*lines(mean, names, _ROWS), guarantee_text.summary(mean.guarantee, mean.query), pointer]
+    )
 
 
 def lines(mean: MeanOfUsers, names: Sequence[str], top: int) -> list[str]:
@@ -135,7 +136,7 @@ def explanation(mean: MeanOfUsers) -> str:
         "std_error": "standard error of the noise of each coordinate; it covers noise only",
         "Error": largest_error(mean),
         "Method": f"{mean.method}, {mean.reason}. {_outside(mean)}".strip(),
-        **privacy_sections(mean.guarantee, mean.shares),
+        **privacy_sections(mean.guarantee, mean.shares, mean.query),
     }
     if not mean.resolved and np.isfinite(mean.value).all():
         facts = {"Warning": NOT_RESOLVED, **facts}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpgrain._formatting import powers, rounded_up
 from dpgrain.accounting import Compose, Contribution, Event
 from dpgrain.units import Relation, Unit, User
-from dpgrain.words.guarantee_text import UNITS, elements_text
+from dpgrain.words.guarantee_text import UNITS, elements_text, share_text
 
 if TYPE_CHECKING:
     from dpgrain.publishing.guarantee import Guarantee
@@ -45,11 +45,7 @@ def risk_text(risk: Risk) -> str:
 
 
 def percent_up(share: float) -> str:
-    """Write a probability as a percentage, rounded up.
-
-    >>> percent_up(0.65866), percent_up(0.0123456), percent_up(1.0)
-    ('65.9%', '1.3%', '100%')
-    """
+    """Write a probability as a percentage, rounded up."""
     return f"{rounded_up(min(share, 1.0) * 100, 2 if share < 0.1 else 3)}%"
 
 
@@ -60,25 +56,23 @@ def _exact_percent(share: float) -> str:
 
 
 def risk_lines(guarantee: Guarantee) -> tuple[str, ...]:
-    """Describe the risk of one unit, and of a whole user, one line each.
-
-    >>> from dpgrain import Guarantee
-    >>> from dpgrain.accounting import Contribution, Gaussian
-    >>> event = Gaussian(2.0, Contribution(block="user"))
-    >>> risk_lines(Guarantee("user", "", "zero_out", 1e-6, event))[0]
-    '1 user: the best guess from even odds is right in at most 59.9% of cases; a test with 5% false \
-alarms detects at most 12.7% (exact).'
-    """
+    """Describe the risk of one unit, and of a whole user, one line each."""
     units = [PLAIN_UNITS[guarantee.level]]
     if guarantee.level != "user":
         units.append(User())
     return tuple(_line(guarantee.risk(unit=unit)) for unit in units)
 
 
-def privacy_sections(guarantee: Guarantee, shares: Mapping[str, float]) -> dict[str, str]:
+def privacy_sections(
+    guarantee: Guarantee, shares: Mapping[str, float], query: Mapping[str, Any] | None = None
+) -> dict[str, str]:
     """Return the last parts of an explanation: use of the budget, guarantee and risk."""
+    share = share_text(query)
+    together = f"{share}: budget.guarantee covers all its releases together" * bool(share)
+    parts = budget_text(shares)
+    budget = ". ".join(filter(None, (together, parts[:1].upper() + parts[1:])))
     risk = " ".join(risk_lines(guarantee))
-    sections = {"Budget": budget_text(shares), "Privacy": str(guarantee), "Risk": risk}
+    sections = {"Budget": budget, "Privacy": str(guarantee), "Risk": risk}
     return {name: text for name, text in sections.items() if text}
 
 
@@ -123,14 +117,11 @@ def covered_units(guarantee: Guarantee, most: int) -> int:
 
 @dataclass(frozen=True)
 class Odds:
-    """An (ε, δ), and the risk of the attacks that it limits.
-
-    ``risk`` follows from the trade-off curve; without it, only (ε, δ) limits attacks.
-    """
+    """An (ε, δ), and the risk of the attacks that it limits."""
 
     epsilon: float
     delta: float
-    risk: Risk | None = None
+    risk: Risk | None = None  # from the trade-off curve; if None, only (ε, δ) limits attacks
 
     @classmethod
     def from_guarantee(
@@ -195,29 +186,13 @@ class Odds:
 
 
 def guarantee_sentences(guarantee: Guarantee, *, of_devices: bool = False) -> tuple[str, ...]:
-    """Return the guarantee in four sentences: the unit, the bound, several units, and limits.
-
-    If ``of_devices``, the data are on the devices of users.
-
-    >>> from dpgrain import Guarantee
-    >>> from dpgrain.accounting import Contribution, Gaussian
-    >>> event = Gaussian(5.0, Contribution(block="user"))
-    >>> guarantee_sentences(Guarantee("user", "", "zero_out", 1e-6, event))[2]
-    'Several users are protected less: for 5 of them the factor is 133 (ε = 4.887).'
-    """
+    """Return four sentences on the guarantee: unit, bound, several units, limits."""
     who = _OF_DEVICES if of_devices else _unit_sentence(guarantee)
     return (who, _bound_sentence(guarantee), _group_sentence(guarantee), _limit_sentence(guarantee))
 
 
 def person_sentence(guarantee: Guarantee) -> str:
-    """Return the guarantee for a whole person, with all data of one id together.
-
-    >>> from dpgrain import Guarantee
-    >>> from dpgrain.accounting import Contribution, Gaussian
-    >>> event = Gaussian(5.0, Contribution(block="element"))
-    >>> person_sentence(Guarantee("element", "day", "zero_out", 1e-6, event))[:62]
-    'For a whole person, with all elements together, nothing is gua'
-    """
+    """Return the guarantee for a whole person, with all data of one id together."""
     if guarantee.level == "user":
         return "This guarantee covers a whole person: all data of one user together."
     odds = Odds.from_guarantee(guarantee, unit=User())

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from dpgrain.words.notes import note_texts
+
 if TYPE_CHECKING:
     from dpgrain.publishing.release_plan import Expected, Plan
 
@@ -54,7 +56,7 @@ def plan_text(plan: Plan) -> str:
         [
             f"Standard error of the noise: {error}",
             *([f"Shares of the budget: {shares}"] if shares else []),
-            *(f"Warning: {sentence}" for sentence in plan.care),
+            *(f"Warning: {sentence}" for sentence in note_texts(plan.care)),
             plan.guarantee.summary,
             "Full guarantee: print(.guarantee)",
         ]
@@ -62,11 +64,7 @@ def plan_text(plan: Plan) -> str:
 
 
 def budget_text(shares: Mapping[str, float]) -> str:
-    """Return the use of the budget by parts; empty for a single part, and if it is unknown.
-
-    >>> budget_text({"bounds": 0.15, "sums": 0.85})
-    'bounds 15%, sums 85%'
-    """
+    """Return the use of the budget by parts; empty for one part or if unknown."""
     return ", ".join(f"{name} {share:.0%}" for name, share in shares.items() if len(shares) > 1)
 
 

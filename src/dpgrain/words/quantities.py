@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dpgrain._formatting import powers, quantity, quote_user, rounded_up
+from dpgrain.words.notes import note_texts
 
 if TYPE_CHECKING:
     from dpgrain.statistics.release_metadata import Clip, ReleaseMetadata
@@ -17,27 +18,6 @@ _EACH = {
     "holder": "1 for each unit with the item",
     "share": "1/√(items of the unit) for each unit with the item",
     "user": "1 for each user",
-}
-# Warnings, by kind. Kinds are stored in files: none is renamed or gets another meaning.
-_CAUTIONS = {
-    "stated": "{}",
-    "no-number": "no number exceeded the noise: pass bounds= or a larger epsilon=, or check the "
-    "number format (--check)",
-    "no-bound": "the clipping bound is a guess, because noise hid all contributions: pass clip=",
-    "mostly-clipped": "at least {:,.0f}% of all contributions were clipped (95% confidence), so people "
-    "with many records count too little: publish a mean for each user (per_user), or pass a larger "
-    "clip= or epsilon=",
-    "clamped": "values outside of the bounds were clamped (at least {:,.2g}%, 95% "
-    "confidence), so the interval may miss the statistic of all values",
-    "far-numbers": "rare values outside of the chosen range may be a large part of the result, and a "
-    "larger epsilon= hardly shows them: publish quantiles, or pass bounds= that contain all values",
-    "hidden": "no estimate, because no contributions stood out from the noise",
-    "clipping": "clipping may matter: see clipped_share",
-    "no-estimate": "no estimate, because the noise allows almost any value",
-    "no-low": "no lower end, because smaller values may be invisible in the noise",
-    "no-high": "no upper end, because larger values may be invisible in the noise",
-    "few-numbers": "almost no numbers were found ({:,.0f} ± {:,.0f}): ask the curator to check the "
-    "column (--check)",
 }
 # Words for an aggregate of one user's rows, before the column.
 _AGGREGATES = {
@@ -52,6 +32,8 @@ _AGGREGATES = {
     "most": "most frequent",
     "median": "median of",
 }
+# Aggregates without negative values.
+_COUNTS = ("count", "size", "nunique")
 # First words of counted quantities.
 _COUNTED = ("records", "people", "users", "elements", "units")
 # Privately chosen limits of these sizes are rounded to integers.
@@ -64,8 +46,7 @@ def description(metadata: ReleaseMetadata) -> dict[str, str]:
     """Description line by line, as in saved files and reports."""
     words = dict(metadata.told) if metadata.told else _first_lines(metadata)
     if metadata.found is not None:
-        low, high = metadata.found
-        words["range of the numbers"] = f"{low:,.6g} to {high:,.6g}, chosen privately"
+        words["range of the numbers"] = clamped_to(metadata)
     if clamping_effect(metadata):
         words["outside of the range"] = clamping_effect(metadata)
     if clipping_effect(metadata):
@@ -143,10 +124,14 @@ def dropped_rows(metadata: ReleaseMetadata) -> str:
     if metadata.value is not None and not metadata.statistic.weighted:
         number = "both columns" if metadata.statistic.paired else repr(metadata.value)
         missing.append(f"a finite number in {number}")
-    rows = f"rows without {' or '.join(missing)} are dropped" if missing else ""
+    public = metadata.by and (
+        metadata.public_items is not None or 0 < len(metadata.selected) < len(metadata.by)
+    )
+    outside = ", or with a group outside of the public list," * bool(public)
+    rows = f"rows without {' or '.join(missing)}{outside} are dropped" if missing else ""
     if metadata.shared and metadata.user is not None:
         neither = "rows with neither " + metadata.user.replace("' and '", "' nor '")
-        also = f", or without {' or '.join(missing)}," if missing else ""
+        also = f", or without {' or '.join(missing)}{outside or ','}" if missing else ""
         rows = f"{neither}{also} are dropped"
     weighted = metadata.statistic.weighted and metadata.value is not None
     return f"{rows}; missing weights and weights below 0 count 0" if weighted else rows
@@ -256,6 +241,19 @@ def unclipped(metadata: ReleaseMetadata) -> str:
     clamped = " of clamped values" if limited and not metadata.statistic.has_edges else ""
     limit = "" if metadata.max_elements is None else " of kept elements"
     return f"{metadata.statistic.covers}{clamped}{limit}"
+
+
+def lower_bound_limit(metadata: ReleaseMetadata) -> str:
+    """Condition on values under which ``at_least`` bounds their total; empty without clamping."""
+    limits = metadata.bounds or metadata.found
+    functions = {name: meaning[0] for name, *meaning in metadata.meanings}
+    counted = metadata.value is None or functions.get(metadata.value) in _COUNTS
+    if counted or not limits or limits[0] < 0 or metadata.statistic.has_edges:
+        return ""
+    return (
+        "the lower bound at_least holds for the total only if no value is below "
+        f"{format_limit(limits[0])}"
+    )
 
 
 def _over(metadata: ReleaseMetadata) -> str:
@@ -427,9 +425,6 @@ def share_meaning(metadata: ReleaseMetadata) -> str:
 
 def clamping_effect(metadata: ReleaseMetadata, *, brief: bool = False) -> str:
     """Effect of a privately chosen range, or of stated bounds; empty if unknown."""
-    if metadata.statistic.has_edges:
-        # A privately chosen range only places edges; it clamps no values.
-        return ""
     if metadata.beyond is None and (metadata.bounds is not None or metadata.statistic.paired):
         return "share beyond the stated bounds: not estimated"
     limits = metadata.found or metadata.bounds
@@ -466,13 +461,7 @@ def clamping_effect(metadata: ReleaseMetadata, *, brief: bool = False) -> str:
 
 
 def bounds_effect(metadata: ReleaseMetadata) -> str:
-    """Effect of explicit bounds; empty if there are none.
-
-    >>> from dpgrain.statistics.release_metadata import ReleaseMetadata
-    >>> from dpgrain.statistics.statistic import MEAN
-    >>> bounds_effect(ReleaseMetadata(MEAN, value="score", bounds=(0.0, 100.0)))
-    'values are clamped to [0, 100]; intervals do not include the effect of this'
-    """
+    """Effect of explicit bounds; empty if there are none."""
     if metadata.bounds is not None:
         text = f"values are {_clamped(metadata.bounds)}"
     elif metadata.statistic.paired:
@@ -482,16 +471,16 @@ def bounds_effect(metadata: ReleaseMetadata) -> str:
     return f"{text}; intervals do not include the effect of this"
 
 
-def beyond_bounds(metadata: ReleaseMetadata) -> str:
-    """Share of values outside of stated bounds in files; empty if there are none.
+def clamped_to(metadata: ReleaseMetadata) -> str:
+    """Privately chosen range of the numbers in files; empty if there is none."""
+    if metadata.found is None:
+        return ""
+    low, high = metadata.found
+    return f"{low:,.6g} to {high:,.6g}, chosen privately"
 
-    >>> from dpgrain.statistics.release_metadata import ReleaseMetadata
-    >>> from dpgrain.statistics.statistic import MEAN
-    >>> beyond_bounds(ReleaseMetadata(MEAN, value="score", bounds=(0.0, 100.0)))
-    'not estimated'
-    >>> beyond_bounds(ReleaseMetadata(MEAN, bounds=(0.0, 1.0), outside=0.01, beyond=0.0312))
-    'at most 3.2% (95% confidence)'
-    """
+
+def beyond_bounds(metadata: ReleaseMetadata) -> str:
+    """Share of values outside of stated bounds in files; empty if there are none."""
     if metadata.bounds is None and not metadata.statistic.paired:
         return ""
     if metadata.beyond is None:
@@ -521,8 +510,7 @@ def quantity_name(metadata: ReleaseMetadata) -> str:
 
 def warnings(metadata: ReleaseMetadata, reason: str = "") -> str:
     """Warnings for readers of the estimates, and the reason of an empty cell, by its kind."""
-    care = (*metadata.care, *([(reason,)] if reason else []))
-    return "; ".join(_CAUTIONS[str(kind)].format(*numbers) for kind, *numbers in care)
+    return "; ".join(note_texts((*metadata.care, *([(reason,)] if reason else []))))
 
 
 def post_processing(metadata: ReleaseMetadata) -> str:
@@ -543,11 +531,7 @@ def _clamped(limits: Sequence[Any]) -> str:
 
 
 def format_limit(limit: float) -> str:
-    """Return a privately chosen limit with three digits, or as an integer.
-
-    >>> format_limit(0.0696492), format_limit(138.831), format_limit(1e20)
-    ('0.0696', '139', '1e+20')
-    """
+    """Return a privately chosen limit with three digits, or as an integer."""
     low, high = _AS_INTEGERS
     return f"{limit:,.0f}" if low <= abs(limit) < high else f"{limit:.3g}"
 

@@ -27,6 +27,7 @@ from dpgrain._formatting import (
     useful_decimals,
 )
 from dpgrain._types import FloatArray, IntArray
+from dpgrain.words import guarantee_text
 from dpgrain.words.guarantee_text import filters
 from dpgrain.words.odds import privacy_sections
 from dpgrain.words.quantities import (
@@ -40,6 +41,7 @@ from dpgrain.words.quantities import (
     estimand,
     format_limit,
     keys_text,
+    lower_bound_limit,
     post_processing,
     ranking_effect,
     share_meaning,
@@ -48,6 +50,7 @@ from dpgrain.words.quantities import (
 )
 
 if TYPE_CHECKING:
+    from dpgrain.statistics.comparisons import Comparison
     from dpgrain.statistics.intervals import ClippedUnits
     from dpgrain.statistics.release import Release
     from dpgrain.statistics.release_metadata import ReleaseMetadata
@@ -60,7 +63,9 @@ _CHOSEN = (
 )
 # Bins of other columns have a width.
 _ONE_INTEGER = "where std_error is 0, the interval is one integer, although others are possible"
-_NO_LEAST = "there is no at_least, because values may be negative: pass bounds= from 0 to get one"
+_NO_LEAST = (
+    "there is no at_least, because values may be negative; if none is below 0, pass bounds= from 0"
+)
 _COUNTS = ("count", "count_error")
 # Days and months are printed in chronological order …
 _MONTH = re.compile(r"(?<=-[0-9]{2})-01$")
@@ -152,10 +157,8 @@ def shown(release: Release, count: int) -> IntArray:
 
 
 def ranking(release: Release) -> FloatArray:
-    """Return the numbers by which rows are ranked: for ratios their counts.
-
-    The largest and smallest means are those with the most noise.
-    """
+    """Return the numbers by which rows are ranked: for ratios their counts."""
+    # The largest and smallest means are those with the most noise.
     return release.more["count"] if _is_ranked_by_count(release) else release.estimate
 
 
@@ -194,11 +197,7 @@ def _key_order(release: Release) -> IntArray | None:
 
 
 def has_order(keys: Sequence[Any]) -> bool:
-    """Return True if keys are integers without large gaps, such as ages or hours.
-
-    >>> has_order([18, 19, 20, 22]), has_order([7, 4096]), has_order(["a"]), has_order([3])
-    (True, False, False, False)
-    """
+    """Return True if keys are integers without large gaps, such as ages or hours."""
     known = set(keys)
     if len(known) < 2 or not all(type(key) is int for key in known):
         return False
@@ -219,11 +218,9 @@ def _lower_end(key: Any) -> float | None:
 
 
 def rounded(release: Release, table: pa.Table) -> pa.Table:
-    """Return the table of a release with numbers rounded to two digits of their error.
-
-    Lower ends and bounds are rounded down, upper ends, errors and shares up. Estimates that were
-    made to add up keep all digits.
-    """
+    """Return the table of a release with numbers rounded to two digits of their error."""
+    # Lower ends and bounds are rounded down, upper ends, errors and shares up. Estimates that were
+    # made to add up keep all digits.
     errors = dict.fromkeys(("estimate", "std_error", "low", "high", "at_least"), "std_error")
     errors |= dict.fromkeys(_COUNTS, "count_error")
     decimals = {
@@ -391,10 +388,7 @@ def _title(release: Release) -> str:
 
 
 def notes(release: Release) -> list[str]:
-    """Return at most two notes on this release: the quantity of the intervals, and warnings.
-
-    They fit in four lines. Facts that are true of every release are in :func:`explanation`.
-    """
+    """Return at most two notes (four lines): quantity of the intervals, warnings."""
     metadata = release.metadata
     if not len(release):
         return [
@@ -402,8 +396,8 @@ def notes(release: Release) -> list[str]:
             "values (--check), or pass domain= or a larger epsilon=."
         ]
     parts = [_intervals(release), clipping_effect(metadata), clamping_effect(metadata, brief=True)]
-    if lacks_lower_bounds(release) and not np.isnan(release.estimate).all():
-        parts.append(_NO_LEAST)
+    if not np.isnan(release.estimate).all():
+        parts.append(_lower_bounds(release))
     unseen = any(kind == "few-numbers" for kind, *_ in metadata.care)
     if np.isnan(release.estimate).any() and not unseen:
         parts.append("blank estimates did not stand out from the noise")
@@ -437,6 +431,13 @@ def _clipping_warning(release: Release) -> str:
     )
 
 
+def _lower_bounds(release: Release) -> str:
+    """Describe missing lower bounds of totals, or the values that they require."""
+    if lacks_lower_bounds(release):
+        return _NO_LEAST
+    return lower_bound_limit(release.metadata) if "at_least" in extra_columns(release) else ""
+
+
 def lacks_lower_bounds(release: Release) -> bool:
     """Return True for clipped sums without lower bounds, because their values may be negative."""
     least = getattr(release, "at_least", None)
@@ -445,7 +446,7 @@ def lacks_lower_bounds(release: Release) -> bool:
 
 def explanation(release: Release) -> Paragraphs:
     """Describe every column, the clipping, the noise and the guarantee."""
-    privacy = privacy_sections(release.guarantee, release.shares)
+    privacy = privacy_sections(release.guarantee, release.shares, release.query)
     return format_facts(title(release), {**column_meanings(release), **privacy})
 
 
@@ -454,7 +455,7 @@ def column_meanings(release: Release) -> dict[str, str]:
     metadata, statistic = release.metadata, release.statistic
     facts = {
         "clipping": _clipping(release),
-        "lower bound": _NO_LEAST if lacks_lower_bounds(release) else "",
+        "lower bound": _lower_bounds(release),
         "rows": dropped_rows(metadata),
         "values": "; ".join(filter(None, (bounds_effect(metadata), clamping_effect(metadata)))),
         "average": _average(release),
@@ -574,7 +575,8 @@ def _long_labels(release: Release) -> str:
 def summary(release: Release) -> str:
     """Return a release as printed: title, a few rows, notes and the short guarantee."""
     table = _table(release) if len(release) else []
-    return "\n".join([title(release), *table, *notes(release), release.guarantee.summary, POINTER])
+    promise = guarantee_text.summary(release.guarantee, release.query)
+    return "\n".join([title(release), *table, *notes(release), promise, POINTER])
 
 
 def _table(release: Release) -> list[str]:
@@ -597,3 +599,16 @@ def table_footer(release: Release, count: int) -> str:
     lines = [f"{len(release):,} rows, {count} {order} shown; all: .to_pandas()"]
     lines = lines if len(release) > count else []
     return "; ".join([*lines, *filter(None, [_long_labels(release)])])
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Return a difference or a ratio of two groups as printed."""
+    sign = "−" if comparison.operation == "difference" else "÷"
+    compared = f" {sign} ".join(comparison.groups)
+    title = f"{comparison.operation.capitalize()} of {comparison.covers}s, {compared}"
+    if np.isnan(comparison.estimate):
+        return f"{title}: no estimate, because {comparison.groups[1]} is within the noise"
+    decimals = useful_decimals(comparison.std_error)
+    numbers = (comparison.estimate, comparison.std_error, comparison.low, comparison.high)
+    estimate, error, low, high = (format_number(number, decimals) for number in numbers)
+    return f"{title}: {estimate} ± {error} (95% interval {low} to {high})"

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.markers import CARETDOWNBASE, CARETLEFTBASE, CARETRIGHTBASE, CARETUPBASE
 from tests.refusals import refuses
 from tests.report import cases
 
 import dpgrain as dg
 from dpgrain.report.axes import COLOURS
 from dpgrain.report.plots import plot_curve, plot_estimates
+from dpgrain.statistics.release_metadata import ReleaseMetadata
+from dpgrain.statistics.statistic import QUANTILES
 from dpgrain.tables.groups import Groups
 
 
@@ -121,18 +125,72 @@ def test_lower_bounds_of_totals_are_drawn_with_clipped_sums() -> None:
             assert not ax.get_xlim()[1] < np.nanmax(limit, initial=-np.inf)
 
 
-def test_open_interval_ends_at_the_edge_of_the_drawing() -> None:
-    numbers = np.exp(np.random.default_rng(2).normal(0, 2, 600))
-    for by in (None, "shop"):
-        release = dg.quantiles(
-            dg.read(pa.table({"x": numbers, "shop": ["a", "b"] * 300})), "x", [0.5, 0.99], by=by,
-            domain=None if by is None else ["a", "b"], unit=dg.Record(), epsilon=1.0, delta=1e-6,
-            random_state=1,
-        )  # fmt: skip
-        assert np.isinf(release.high).any()
+ARROWS = (CARETDOWNBASE, CARETLEFTBASE, CARETRIGHTBASE, CARETUPBASE)
+
+
+class TestEndsOfIntervals:
+    """Every interval is drawn to its end, or ends at the axis with an arrow."""
+
+    @staticmethod
+    def quantiles(low: list[float], high: list[float], **keys: list[Any]) -> dg.Estimates:
+        value, size = np.linspace(10.0, 14.0, len(low)), len(low)
+        groups = Groups.of(list(keys), [pa.array(column) for column in keys.values()])
+        parts = (np.ones(size), np.array(low), np.array(high), np.full(size, 900.0))
+        facts = ReleaseMetadata(QUANTILES, value="age", by=("shop",))
+        return dg.Estimates(groups, value, *parts, cases.histogram(["a"]).guarantee, facts)
+
+    @staticmethod
+    def ends(ax: Axes, along: int) -> set[float]:
+        """The ends of all drawn intervals."""
+        lines = [one for one in ax.collections if isinstance(one, LineCollection)]
+        segments = [np.asarray(part) for line in lines for part in line.get_segments()]
+        return {float(value) for part in segments for value in part[:, along]}
+
+    @staticmethod
+    def arrows(ax: Axes) -> list[Any]:
+        lines = [line for line in ax.lines if line.get_marker() in ARROWS]
+        return [(line.get_marker(), len(cases.x(line))) for line in lines]
+
+    KEYS: ClassVar[dict[str, tuple[dict[str, list[Any]], int]]] = {
+        "rows": ({"shop": ["a", "b", "c"], "quantile": [0.5] * 3}, 0),
+        "years": ({"year": [2022, 2023, 2024]}, 1),
+        "ranks": ({"shop": ["a"] * 3, "quantile": [0.2, 0.5, 0.9]}, 0),
+        "curve": ({"quantile": [0.2, 0.5, 0.9]}, 1),
+    }
+
+    @pytest.mark.parametrize("name", KEYS)
+    def test_long_interval_is_drawn_to_its_end(self, name: str) -> None:
+        keys, along = self.KEYS[name]
+        release = self.quantiles([2.0, 4.0, 6.0], [18.0, 20.0, 29.0], **keys)
         ax = plot_estimates(release, Figure().subplots())
-        most = ax.get_ylim()[1] if by is None else ax.get_xlim()[1]
-        assert release.estimate.max() < most < 10 * np.abs(release.estimate).max()
+        assert {*release.low, *release.high} <= self.ends(ax, along)
+        assert self.arrows(ax) == []
+        assert "arrows" not in ax.get_xlabel()
+
+    @pytest.mark.parametrize("name", KEYS)
+    @pytest.mark.parametrize("high", [4e11, np.inf])
+    def test_endless_interval_ends_in_an_arrow(self, name: str, high: float) -> None:
+        keys, along = self.KEYS[name]
+        release = self.quantiles([8.0, 10.0, 12.0], [12.0, 14.0, high], **keys)
+        ax = plot_estimates(release, Figure().subplots())
+        ends = self.ends(ax, along)
+        assert {8.0, 10.0, 12.0, 14.0} <= ends
+        assert 14.0 < max(ends) < 100.0
+        assert self.arrows(ax) == [(CARETRIGHTBASE if along == 0 else CARETUPBASE, 1)]
+        assert "arrows: the interval continues beyond the axis" in ax.get_xlabel()
+
+    def test_ends_of_open_quantiles_are_on_the_axis(self) -> None:
+        numbers = np.exp(np.random.default_rng(2).normal(0, 2, 600))
+        for by in (None, "shop"):
+            release = dg.quantiles(
+                dg.read(pa.table({"x": numbers, "shop": ["a", "b"] * 300})), "x", [0.5, 0.99],
+                by=by, domain=None if by is None else ["a", "b"], unit=dg.Record(), epsilon=1.0,
+                delta=1e-6, random_state=1,
+            )  # fmt: skip
+            assert np.isinf(release.high).any()
+            ax = plot_estimates(release, Figure().subplots())
+            most = ax.get_ylim()[1] if by is None else ax.get_xlim()[1]
+            assert release.estimate.max() < most < 50 * np.abs(release.estimate).max()
 
 
 @pytest.mark.parametrize("ask", [dg.mean, dg.sum, dg.quantiles, dg.distribution])

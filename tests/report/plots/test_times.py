@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.markers import CARETUPBASE
 from tests.report import cases
 
 import dpgrain as dg
@@ -130,6 +131,8 @@ def test_an_infinite_interval_and_a_missing_estimate_are_drawn() -> None:
     release = replace(release, upper=np.array([np.inf, np.nan, 7.0]))
     ax = _drawn(release)
     assert ax.get_ylim()[1] < 20
+    # The arrow of the infinite end only.
+    assert [cases.y(line) for line in ax.lines if line.get_marker() == CARETUPBASE] == [[12.0]]
 
 
 @pytest.mark.parametrize(

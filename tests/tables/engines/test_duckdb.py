@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+from tests.effort import Effort
 from tests.tables.engines.in_memory import InMemory
 
 from dpgrain.tables.engines.duckdb import _singly
@@ -12,6 +14,11 @@ from dpgrain.testing import EngineContract
 class TestDuckDB(EngineContract):
     engine = "duckdb"
     reference = InMemory
+
+    @pytest.fixture(autouse=True)
+    def _fewer(self, effort: Effort) -> None:
+        # Every unit, every key and both kinds of numbers, but not all of their combinations.
+        self.one_in, self.one_release_in = effort.number(3, 1), effort.number(2, 1)
 
 
 def test_counted_records_are_repeated_in_parts() -> None:

@@ -194,7 +194,7 @@ def bits(left: pd.DataFrame, right: pd.DataFrame, pairs: int, **options: Any) ->
 def test_rows_of_others_do_not_move_by_a_bit(effort: Effort) -> None:
     """Whatever one person has in either table, and whatever the order of reading."""
     rng = np.random.default_rng(0)
-    for _ in effort.some(range(40)):
+    for _ in effort.some(range(effort.number(20, 40))):
         left, right = (drawn(rng, 6, most) for most in (3, 9))
         pairs = int(rng.integers(1, 5))
         whole = bits(left, right, pairs)

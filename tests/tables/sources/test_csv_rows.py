@@ -18,7 +18,14 @@ from tests.refusals import refuses
 import dpgrain as dg
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.sources.csv_files import csv_reader
-from dpgrain.tables.sources.csv_rows import MAX_ROW_BYTES, QuoteNormalizer, RowSplitter
+from dpgrain.tables.sources.csv_rows import (
+    MAX_ROW_BYTES,
+    MalformedLines,
+    QuoteNormalizer,
+    RowSplitter,
+    drop_spans,
+    find_malformed,
+)
 
 #: Everything that determines the end of a row; and some text that does not.
 MATTERS, STRANGE = b'",\n\r x', b'",\n\0\xff'
@@ -265,3 +272,13 @@ def test_odd_quotes_are_seen_wherever_a_file_is_cut(effort: Effort) -> None:
             assert whole[1] > 0
             continue
         assert whole == (b"".join(row for row, _ in rows), sum(count for _, count in rows)), text
+
+
+def test_malformed_lines_are_long_rows_and_irregular_quotes() -> None:
+    long = [b"who,item\n1,", b'"' + b"2,a\n" * MAX_ROW_BYTES, b'"\n3,a\n']
+    assert find_malformed(long, ",") == MalformedLines(long_rows=((9, 33554446),))
+    assert find_malformed([b'who,item\n1,5" disk\n'], ",") == MalformedLines(irregular_quotes=True)
+
+
+def test_dropped_spans_may_cross_pieces() -> None:
+    assert b"".join(drop_spans([b"abc", b"def", b"ghi"], [(1, 2), (4, 8)])) == b"acdi"

@@ -119,16 +119,15 @@ def test_rows_without_a_value_are_all_used() -> None:
     assert rows_of(table(rows).distinct("day")) == Counter(rows[:1])
 
 
-def test_the_order_of_the_rows_decides_nothing() -> None:
+def test_the_order_of_the_rows_decides_nothing(effort: Effort) -> None:
     rng = np.random.default_rng(7)
     rows = random_rows(rng, 60)
     moved = [rows[place] for place in rng.permutation(len(rows))]
+    orders = [rows, moved, rows[::-1]][: effort.number(2, 3)]
     for engine in ENGINES.values():
         for columns in ("*", "case", ["case", "day"]):
-            found = [
-                rows_of(table(each, engine).distinct(columns)) for each in (rows, moved, rows[::-1])
-            ]
-            assert found[0] == found[1] == found[2]
+            first, *others = [rows_of(table(each, engine).distinct(columns)) for each in orders]
+            assert all(other == first for other in others)
 
 
 def in_day(row: Row) -> Any:

@@ -26,7 +26,12 @@ from dpgrain.errors import DataError, ParameterError, SchemaError
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.memory import load_rows
 from dpgrain.tables.sources import postgres
-from dpgrain.tables.sources.postgres import PostgresSession, PostgresSource, contains_password
+from dpgrain.tables.sources.postgres import (
+    Address,
+    PostgresSession,
+    PostgresSource,
+    contains_password,
+)
 from dpgrain.tables.table import UserTable
 from dpgrain.testing import EngineContract
 from dpgrain.testing.engine_contract import SCHEMA, EngineRow, item_topic
@@ -773,3 +778,7 @@ def _ledger(folder: Path) -> Path:
 )
 def test_secrets_of_an_address_are_seen(address: str, secret: bool) -> None:
     assert contains_password(address) is secret
+
+
+def test_an_address_is_not_shown() -> None:
+    assert repr(Address("postgresql://ann:pw@host/db")) == "Address(…)"

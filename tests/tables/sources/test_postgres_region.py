@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -116,8 +117,13 @@ def side_of(column: str, draw: random.Random) -> Side:
     return side if side else Side(column, LabelSet(), missing=True)
 
 
+@cache
+def reader() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(":memory:")
+
+
 def numbers_of(source: RowSource) -> list[int]:
-    with duckdb.connect(":memory:") as connection, transaction(source, connection):
+    with reader().cursor() as connection, transaction(source, connection):
         connection.execute("SET TimeZone = 'UTC'; SET VARIABLE memory = 1000000000")
         rows = connection.sql(f"SELECT n FROM {source.attach(connection, ['n'])} ORDER BY n")
         return [n for (n,) in rows.fetchall()]

@@ -85,11 +85,9 @@ class StatisticallyClose(Event):
 
 @lru_cache(maxsize=256)
 def _approximate_loss(ideal: Loss, variation: float) -> Loss:
-    """Return the loss with the curve of the smallest δ₁(x) + (1 + e^x)·η over x ≤ ε.
-
-    The minimum over all ε becomes delta mass, and the rest is a separate curve. Composed with other
-    parts, the two are at least the whole curve, and have finite moments.
-    """
+    """Return the loss with the smallest δ₁(x) + (1 + e^x)·η over x ≤ ε."""
+    # The minimum over all ε becomes delta mass, and the rest a curve: composed with other parts,
+    # the two are at least the whole curve, and have finite moments.
 
     def charged(epsilon: float) -> float:
         return _charged_delta(ideal, variation, epsilon)

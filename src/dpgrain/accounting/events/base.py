@@ -28,22 +28,6 @@ from dpgrain.errors import ParameterError
 from dpgrain.scope.regions import Region
 from dpgrain.units import LEVELS, PLAIN_UNITS, RELATIONS, Level, Relation, Unit, User, unit_level
 
-# Modules of the event types; each is imported when such an event is read.
-_HOMES = {
-    kind: f"dpgrain.accounting.events.{module}"
-    for module, kinds in {
-        "additive": ("Gaussian", "Laplace"),
-        "partition_selection": ("AdaptiveSelection", "Selection", "TruncatedGeometric"),
-        "opaque": ("ApproximateDP", "ZCDP", "RDP"),
-        "shuffling": ("Binomial", "Poisson"),
-        "subsampling": ("BandedGaussian", "Participation", "SampledGaussian"),
-        "best_of": ("SelectBest",),
-        "choices": ("AboveThreshold", "BoundedRange", "ExponentialMechanism", "SoftCore"),
-        "approximate": ("StatisticallyClose",),
-        "region_events": ("Scoped",),
-    }.items()
-    for kind in kinds
-}
 # Max nesting depth of events, because they are processed recursively.
 _MOST_LEVELS = 40
 _TOO_DEEP = f"events must be nested at most {_MOST_LEVELS} deep; compose them side by side."
@@ -401,16 +385,14 @@ class Event(ABC):
         if not isinstance(values, dict):
             raise ParameterError("the description is not an event; pass the output of to_dict.")
         name = values.get("event")
-        if isinstance(name, str) and name in _HOMES:
-            import_module(_HOMES[name])
-        if not isinstance(name, str) or name not in Event._kinds:
-            kinds = ", ".join(sorted({*Event._kinds, *_HOMES}))
+        if not isinstance(name, str) or name not in (kinds := event_kinds(name)):
             raise ParameterError(
-                f"event {_validate.describe(name)} is unknown; this version supports {kinds}."
+                f"event {_validate.describe(name)} is unknown; this version supports "
+                f"{', '.join(sorted(event_kinds()))}."
             )
         others = {key: value for key, value in values.items() if key != "event"}
         try:
-            return _validate.read_fields(Event._kinds[name], others, f"event {name}")
+            return _validate.read_fields(kinds[name], others, f"event {name}")
         except RecursionError as error:
             raise ParameterError(_TOO_DEEP) from error
 
@@ -516,3 +498,12 @@ class Parallel(Event):
         if steps == 1:
             return losses[0] if len(losses) == 1 else Loss.from_curve(WorstCurve(losses))
         return Loss.from_curve(GroupCurve(WorstCurve(losses), steps))
+
+
+def event_kinds(name: str | None = None) -> dict[str, type[Event]]:
+    """Return the types of events by name, after an import of this one, or of all."""
+    package = import_module("dpgrain.accounting")
+    for public in package.__all__:
+        if name in (None, public):
+            getattr(package, public)
+    return Event._kinds

@@ -71,10 +71,9 @@ class RunCount:
 
 @dataclass(frozen=True)
 class BestRunCurve:
-    """Curve of the best result, from a run's curve in both orders of the neighbours.
+    """Curve of the best result; the number of runs must not depend on the data.
 
-    The number of runs must be independent of the data. Proof: docs/theory, "Repeating and keeping
-    the best".
+    Proof: docs/theory, "Repeating and keeping the best".
     """
 
     run: Loss
@@ -145,10 +144,8 @@ class _Chord:
         return np.where(logs < self.logs[0], 1.0, inside)
 
     def _gained(self, most: FloatArray, logs: FloatArray) -> FloatArray:
-        """Bound P(A) − ρQ(A) over events A with P(A) ≤ ``most``, for given ln ρ.
-
-        For every γ ≥ ρ it is at most (1 − ρ/γ)·most + (ρ/γ)·H_γ.
-        """
+        """Bound P(A) − ρQ(A) over events A with P(A) ≤ ``most``, for given ln ρ."""
+        # For every γ ≥ ρ it is at most (1 − ρ/γ)·most + (ρ/γ)·H_γ.
         apart = self.logs[None, :] - logs[:, None]
         ratio = np.exp(-np.maximum(apart, 0.0))
         limited = most[:, None] * -np.expm1(-np.maximum(apart, 0.0)) + ratio * self.values[None, :]

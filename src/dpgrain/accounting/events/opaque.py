@@ -200,12 +200,9 @@ def _remaining_order(order: float, steps: float) -> float:
 
 
 def _group_divergence(known: Sequence[tuple[float, float]], order: float, steps: int) -> float:
-    """Return Σ_{j<k} α/(α−j)·D_{α−j} for k steps and an order α above k, rounded up.
-
-    ``known`` contains (order, bound on the divergence of one step) in increasing order, including
-    α.
-    """
+    """Return Σ_{j<k} α/(α−j)·D_{α−j} for k steps and an order α above k, rounded up."""
     total, below = 0.0, -math.inf
+    # The known bounds, (order, divergence of one step), are ordered and include α.
     for at, value in known:
         # The divergences of orders above the last known one, up to this one, are at most its own.
         last = min(steps, math.ceil(order - below)) if below > -math.inf else steps

@@ -194,14 +194,10 @@ class AdaptiveSelection(Event):
 
 @dataclass(frozen=True, eq=False)
 class _PassingBound:
-    """Concave bound, in its square, on the probability that a noisy weight passes.
+    """Concave bound, in its square, on the probability that a noisy weight passes."""
 
-    ``squares`` (n,) are squared weights as shares of the largest, and ``bounds`` (n,) the smallest
-    concave bounds of the probability there.
-    """
-
-    squares: FloatArray
-    bounds: FloatArray
+    squares: FloatArray  # (n,) squared weights, as shares of the largest
+    bounds: FloatArray  # (n,) bounds there
 
     @staticmethod
     @lru_cache(maxsize=64)
@@ -221,10 +217,8 @@ class _PassingBound:
         return _PassingBound(squares[hull], upper[hull])
 
     def most(self, items: float) -> float:
-        """Bound the expected number of passing items with squared shares of sum ≤ 1.
-
-        The bound is concave in the number of items, so it is also valid for an expected number.
-        """
+        """Bound the expected number of passing items with squared shares of sum ≤ 1."""
+        # The bound is concave in the number of items, so it is also valid for an expected number.
         if items <= 1:
             return items * float(self.bounds[-1])
         return items * float(np.interp(1 / items, self.squares, self.bounds))

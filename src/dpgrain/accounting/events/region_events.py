@@ -114,17 +114,12 @@ class Scoped(Event):
 
 @dataclass(frozen=True)
 class _Division:
-    """The division of a query about several units over regions.
-
-    ``slots`` bounds how often some unit is inside a region, before and after the change. ``capped``
-    is True if a region contains at most as many units of a person as its cells, and ``together`` if
-    all units are in the same regions.
-    """
+    """Division of a query about several units over regions."""
 
     neighbours: Neighbours
-    slots: int
-    capped: bool = False
-    together: bool = False
+    slots: int  # most memberships of a unit in regions, before and after the change
+    capped: bool = False  # a region has at most as many units of a person as cells
+    together: bool = False  # all units are in the same regions
 
     def of(self, units: int) -> Neighbours:
         """Return the query for some of the units."""
@@ -136,10 +131,7 @@ class _Division:
         return min([self.slots, *bounds])
 
     def evaluation_points(self, most: int | None) -> list[int]:
-        """Return the numbers of units where the loss of one event is evaluated.
-
-        Between two of them the larger loss is used, divided by the smaller number for the rate.
-        """
+        """Return the numbers of units where the loss of one event is evaluated."""
         if self.together:
             return [self.neighbours.units]
         last = self.neighbours.units
@@ -205,18 +197,13 @@ def _one_unit_loss(losses: Sequence[Loss], places: Sequence[Sequence[int]]) -> L
 
 
 def _worst_division(
-    losses: Sequence[Sequence[Loss]],
-    looks: Sequence[Sequence[int]],
-    places: Sequence[Sequence[int]],
-    room: Sequence[int],
+    losses: Sequence[Sequence[Loss]],  # of each event, at the evaluated numbers of units
+    looks: Sequence[Sequence[int]],  # the evaluated numbers of units
+    places: Sequence[Sequence[int]],  # sets of events that may charge one unit
+    room: Sequence[int],  # units that each set may contain
     slots: int,
 ) -> Loss:
-    """Return a loss that bounds every division of the units over the regions.
-
-    ``losses`` and ``looks`` contain, for each event, the losses at the evaluated numbers of units;
-    ``places`` contains the sets of events that one unit may be charged for, and ``room`` how many
-    units.
-    """
+    """Return a loss that bounds every division of the units over the regions."""
 
     def largest(value: Callable[[Loss], float]) -> float:
         """Bound the sum of a part of the losses over all events, for every division."""

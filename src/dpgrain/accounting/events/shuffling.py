@@ -79,10 +79,8 @@ def _shifts(reach: int) -> list[int]:
 
 
 def _scores(noise: CountDistribution, reach: int, leak: float) -> tuple[FloatArray, FloatArray]:
-    """Return Φ⁻¹ of 1 − P(X ≥ t)/(1−δ₀), rounded up, and P(X < t)/(1−δ₀), rounded down.
-
-    Both are at the same successive t; they are −∞ and ∞ if the quotient is at least 1.
-    """
+    """Return Φ⁻¹ of 1 − P(X ≥ t)/(1−δ₀), rounded up, and P(X < t)/(1−δ₀), down."""
+    # Both are at the same successive t; they are −∞ and ∞ if the quotient is at least 1.
     width = _width(noise, leak)
     first = max(math.floor(noise.mean - width) - reach, 0)
     last = int(min(math.ceil(noise.mean + width) + reach, noise.last))

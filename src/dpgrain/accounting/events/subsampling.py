@@ -180,18 +180,13 @@ class SampledGaussian(Event):
         return revealed.or_else(Loss(pairs=((sides, rounds),)))
 
     def _gridless_loss(self, moved: float, drawn: int, rounds: int) -> Loss:
-        """Bound the loss without a grid, for very large or very many changes.
-
-        A sampled run costs at most as much as one without sampling, and runs that sample none of
-        the changed blocks reveal nothing.
-        """
+        """Bound the loss without a grid, for very large or very many changes."""
+        # A sampled run costs at most as much as one without sampling, and runs that sample none of
+        # the changed blocks reveal nothing.
         return Loss(mu=math.sqrt(rounds) * moved).or_else(self._exposure_loss(drawn, rounds))
 
     def _or_exposure(self, loss: Loss, drawn: int, rounds: int) -> Loss:
-        """Return a loss, also bounded by the probability of sampling a changed block.
-
-        A grid greatly overestimates the cost of rare events that reveal everything.
-        """
+        """Bound a loss also by the probability of sampling a changed block."""
         seldom = rounds * drawn * self.sampling_rate <= _SELDOM
         return loss.or_else(self._exposure_loss(drawn, rounds)) if seldom else loss
 

@@ -64,35 +64,30 @@ class _Saddle:
                 object.__setattr__(self, name, worst)
 
     def expecting(self, delta: float) -> _Saddle:
-        """Return the location for an expected δ below the known bound.
-
-        Less mass then counts as infinite loss, but not too little: otherwise the rarest losses
-        would dominate the tilted sum.
-        """
+        """Return the location for an expected δ below the known bound."""
+        # Less mass then counts as infinite loss, but not too little: otherwise the rarest losses
+        # would dominate the tilted sum.
         if not delta > 0:
             return self
         return replace(self, log_delta=min(self.log_delta, math.log(delta) + _SPARE_LOG_DELTA))
 
 
 @fails_closed(1.0)
-def composed_delta(pairs: CountedPairs, epsilon: float, *, upper: bool = True) -> float:
-    """Bound δ(ε), ε ≥ 0, of pairs fixed in advance, from above or below."""
-
+def composed_delta(pairs: CountedPairs, epsilon: float) -> float:
+    """Bound δ(ε), ε ≥ 0, of pairs fixed in advance, from above."""
     answer = 0.0
     saddles = [(_at_epsilon(way, epsilon), way) for way in _both_orders(pairs)]
     for saddle, way in sorted(saddles, key=lambda one: -one[0].log_delta):
         # The initial estimate is also a bound, so skip orders that cannot give the larger δ.
         if math.exp(saddle.log_delta) > answer:
-            answer = max(answer, _delta_one_way(way, saddle, upper=upper))
+            answer = max(answer, _delta_one_way(way, saddle))
     return min(answer, 1.0)
 
 
 def composed_deltas(pairs: CountedPairs, epsilons: FloatArray) -> FloatArray:
-    """Bound δ at n values of ε ≥ 0 from above by one composition around ε = 0; shape (n,).
+    """Bound δ at n values of ε ≥ 0 from above by one composition; shape (n,).
 
-    The bound is valid at every ε. It is as close as :func:`composed_delta` down to about 1e-12, and
-    needs one transform for each order of the neighbours instead of one for each ε. If the transform
-    would be too long, the bounds come from Rényi divergences.
+    The bound is valid at every ε, and as close as :func:`composed_delta` down to about 1e-12.
     """
     deltas = np.zeros(epsilons.size)
     for way in _both_orders(pairs):
@@ -123,17 +118,17 @@ def _around_zero(way: CountedPairs) -> _Sum | None:
         return None
 
 
-def _delta_one_way(way: CountedPairs, saddle: _Saddle, *, upper: bool) -> float:
+def _delta_one_way(way: CountedPairs, saddle: _Saddle) -> float:
     """Bound δ at the ε of a location, for one order of the neighbours."""
-    answer = math.exp(saddle.log_delta) if upper else 0.0
+    answer = math.exp(saddle.log_delta)
     for _ in range(_MOST_TRANSFORMS):
-        summed = _Sum.create(way, saddle, upper)
+        summed = _Sum.create(way, saddle, upper=True)
         if summed is None:
             break
         tilted = or_worst(summed.delta(saddle.epsilon), 1.0)
-        answer = min(answer, tilted) if upper else max(answer, tilted)
+        answer = min(answer, tilted)
         nearer = saddle.expecting(tilted)
-        if not upper or nearer == saddle:
+        if nearer == saddle:
             break
         saddle = nearer
     return answer
@@ -178,11 +173,9 @@ def _epsilon_one_way(way: CountedPairs, saddle: _Saddle, delta: float, *, upper:
 def _bisect_tilts(
     way: CountedPairs, saddle: _Saddle, delta: float, answer: float, *, upper: bool
 ) -> float:
-    """Bound ε(δ) by the δ of several ε, if the initial tilt does not fit the answer.
-
-    This happens if losses much larger than ε are rare but not negligible: they dominate Rényi
-    divergences, but not δ. Every window gives a bound, wherever it is.
-    """
+    """Bound ε(δ) by the δ of several ε, if the initial tilt does not fit the answer."""
+    # This happens if losses much larger than ε are rare but not negligible: they dominate Rényi
+    # divergences, but not δ. Every window gives a bound, wherever it is.
     # The location of an estimate is not a bound: only answers are.
     low, high = 0.0, answer if upper else saddle.epsilon
     epsilon = min(high, saddle.epsilon) / 2
@@ -231,11 +224,7 @@ def _conversion(theta: float) -> float:
 
 
 def _smallest(value: Callable[[float], float]) -> float:
-    """Return an approximate minimiser θ > 0, by a grid and then a closer search.
-
-    The function falls up to the minimum and then grows to infinity or NaN. Each θ gives a bound, so
-    an inaccurate minimum only costs accuracy.
-    """
+    """Return an approximate minimiser θ > 0; each θ gives a valid bound."""
     grid = np.geomspace(1e-4, 1e10, 57)
     first, last = 0, grid.size - 1
     while first < last:
@@ -383,7 +372,7 @@ class _Sum:
 
     @cached_property
     def _beyond(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """For each grid point ℓ, Σ tilted·e^{−θ(ℓ'−ℓ)} over ℓ' > ℓ, with θ+1, and the error.
+        """Return Σ tilted·e^{−θ(ℓ'−ℓ)} over ℓ' > ℓ, with θ, with θ+1, and the error.
 
         δ(ε) = e^{log_scale − θℓ}·(first − e^{ε−ℓ}·second) for ε from ℓ to the next point.
         """
@@ -469,12 +458,9 @@ def _window(
     saddle: _Saddle,
     moment: float,
 ) -> tuple[int, int]:
-    """Return a window's first loss, in steps, and its transform's minimum length.
-
-    Chernoff's bound gives both. Losses above the window have too little mass to affect δ. The
-    transform wraps around; it is long enough that wrapped mass from far below or above is also
-    negligible beyond ε.
-    """
+    """Return a window's first loss, in steps, and its transform's minimum length."""
+    # Chernoff's bound gives both. Mass above the window, and mass that the transform wraps beyond ε
+    # from far below or above, is negligible for δ.
     step, theta = parts[0][0].step, saddle.theta
     deviation = max(saddle.deviation, step)
     cut = saddle.log_delta + _CUT_LOG_MASS

@@ -199,18 +199,14 @@ class OffsetCurve:
 class SampledRoundsCurve:
     """Gaussian rounds that reveal whether a person participates, at a public rate.
 
-    ``shift`` is the change of the sum in a round with the person, in noise standard deviations, and
-    ``mu`` the μ of a Gaussian part composed with the rounds.
-
-    Formal guarantee: δ(ε) = E[δ_G(ε; √(J·shift² + mu²))], J ~ Bin(rounds, rate). The curve is exact
-    for the revealed information, and valid for any sampling of the population that is independent
-    of data and earlier outputs and has this distribution of J.
+    Formal guarantee: δ(ε) = E[δ_G(ε; √(J·shift² + mu²))], J ~ Bin(rounds, rate), for any sampling
+    that is independent of data and earlier outputs and has this distribution of J.
     """
 
     rate: float
     rounds: int
-    shift: float
-    mu: float
+    shift: float  # change of a round's sum, in noise standard deviations
+    mu: float  # μ of a Gaussian part composed with the rounds
 
     def delta(self, epsilon: float) -> float:
         return self._delta(epsilon, 1e-300)
@@ -272,10 +268,8 @@ class SampledRoundsCurve:
 def participation_weights(
     rate: float, rounds: int, tail: float
 ) -> tuple[FloatArray, FloatArray, float]:
-    """Return weights and numbers of a person's rounds, and the omitted mass.
-
-    Many numbers are merged by rounding up, and those above the largest are omitted.
-    """
+    """Return weights and numbers of a person's rounds, and the omitted mass."""
+    # Many numbers are merged by rounding up, and those above the largest are omitted.
     mean = rate * rounds
     reach = math.sqrt(-2 * math.log(max(tail, 1e-300)))
     deviation = math.sqrt(mean * (1 - rate))

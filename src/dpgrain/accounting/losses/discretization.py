@@ -16,15 +16,11 @@ from dpgrain.accounting.losses.sequences import isotonic_fit
 
 @dataclass(frozen=True, eq=False)
 class LossDistribution:
-    """A distribution of the privacy loss, above the true one.
+    """A distribution of the privacy loss, above the true one."""
 
-    ``values`` are (n,) increasing losses and ``mass`` their (n,) masses, rounded up, so that their
-    sum may slightly exceed 1; ``infinite`` is the mass at infinite loss.
-    """
-
-    values: FloatArray
-    mass: FloatArray
-    infinite: float = 0.0
+    values: FloatArray  # (n,) increasing losses
+    mass: FloatArray  # (n,) rounded up, so that the sum may slightly exceed 1
+    infinite: float = 0.0  # mass at infinite loss
 
     def cut(self, tail: float) -> LossDistribution:
         """Move the largest losses, of mass at most ``tail``, to infinity."""
@@ -73,17 +69,13 @@ class LossDistribution:
 
 @dataclass(frozen=True, eq=False)
 class GridDistribution:
-    """A distribution of the privacy loss on the multiples of a step.
-
-    ``low`` is the index of the first of (n,) masses, with loss ``low * step``; ``slip`` bounds the
-    excess of a loss over its stated value, for the rounding of grid points.
-    """
+    """A distribution of the privacy loss on the multiples of a step."""
 
     step: float
-    low: int
+    low: int  # index of the first mass, with loss low·step
     mass: FloatArray
     infinite: float = 0.0
-    slip: float = 0.0
+    slip: float = 0.0  # bound on the excess of a loss over its stated value, by rounding
 
     @property
     def high(self) -> int:
@@ -100,11 +92,9 @@ class GridDistribution:
 def spread_masses(
     ends: FloatArray, p: FloatArray, p_error: FloatArray, q: FloatArray, q_error: FloatArray
 ) -> FloatArray:
-    """Return (n,) masses at interval ends, spread from p and q of n−1 intervals.
-
-    The share (p − e^{left}·q)/(1 − e^{−width}) goes to the right end, which preserves the masses
-    under P and under Q.
-    """
+    """Return (n,) masses at interval ends, spread from p and q of n−1 intervals."""
+    # The share (p − e^{left}·q)/(1 − e^{−width}) goes to the right end, which preserves the masses
+    # under P and under Q.
     p = p + p_error
     with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
         matched = np.exp(ends[:-1] + np.log(np.maximum(q - q_error, 0.0)))
@@ -139,12 +129,10 @@ def spread_onto_grid(
 
 
 def merge_masses(step: float, low: int, p: FloatArray, q: FloatArray) -> GridDistribution:
-    """Move masses p, q around low, low+1, … onto the grid, as a bound from below.
-
-    Between two points γ → H_γ is above the line P(T) − γQ(T) of any test T. The tests used are all
-    losses above the midpoint, all losses, or none, whichever line is best. The grid gets the
-    largest convex curve below those lines.
-    """
+    """Move masses p, q around low, low+1, … onto the grid, as a bound from below."""
+    # Between two points γ → H_γ is above the line P(T) − γQ(T) of any test T. The grid gets the
+    # largest convex curve below the best lines of three tests: losses above the midpoint, all,
+    # none.
     index = np.arange(low, low + p.size)
     ratio = np.exp(step * index)
     (left_p, right_p), (left_q, right_q) = _sides(p), _sides(q)

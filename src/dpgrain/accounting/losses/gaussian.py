@@ -162,8 +162,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 def pure_mu(epsilon: float) -> float:
     """Return the smallest μ such that ε-DP implies μ-GDP, rounded up.
 
-    It is 2Φ⁻¹(e^ε/(1+e^ε)), and also dominates mechanisms of 2ε-bounded range. Source: docs/theory,
-    "Budgets".
+    It also dominates mechanisms of 2ε-bounded range. Source: docs/theory, "Budgets".
     """
     _require_size(epsilon)
     # The function is concave with this slope at 0, where its closed form would cancel.

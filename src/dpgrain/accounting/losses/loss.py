@@ -487,10 +487,7 @@ def _subtract_down(whole: float, part: float) -> float:
 
 
 def _at(renyi: _Renyi, order: float) -> float:
-    """Return the value at the smallest known order that is not below ``order``.
-
-    It bounds the divergence at ``order``, because divergences grow with the order.
-    """
+    """Bound the divergence at an order by the value at the next known order."""
     if not renyi:
         return 0.0
     return min((value for at, value in renyi if at >= order), default=math.inf)

@@ -48,15 +48,13 @@ class IncreasingLoss(Protocol):
 
 @dataclass(frozen=True)
 class OneRoundCurve:
-    """The curve of one draw from a pair of mixtures, in both orders.
+    """Curve of one draw from a pair of mixtures, in both orders.
 
-    ``ways`` contains the pair and, if different, the pair in the other order; their losses
-    increase. δ(ε) = P(x > x*) − e^ε·Q(x > x*), where the loss is ε at x*. Parts of P and Q with the
-    same mean are subtracted before they are multiplied by tails, so that δ is accurate down to the
-    smallest numbers. Proof: docs/theory, "Losses on a grid".
+    δ(ε) = P(x > x*) − e^ε·Q(x > x*), where the loss is ε at x*. Parts with the same mean are
+    subtracted before the multiplication by tails. Proof: docs/theory, "Losses on a grid".
     """
 
-    ways: tuple[IncreasingLoss, ...]
+    ways: tuple[IncreasingLoss, ...]  # the pair, and the pair in the other order if different
 
     @fails_closed(1.0)
     def delta(self, epsilon: float) -> float:
@@ -118,10 +116,7 @@ def _losses(way: IncreasingLoss, x: FloatArray) -> tuple[FloatArray, FloatArray]
 
 
 def _places(way: IncreasingLoss, epsilon: float) -> tuple[float, float | None]:
-    """Return two nearby points, where the loss is certainly below and above ε.
-
-    The second is None if the loss is nowhere certainly above ε.
-    """
+    """Return nearby points with loss certainly below and above ε; None if missing."""
     ends = _ends(way)
 
     def above(x: FloatArray) -> BoolArray:

@@ -18,10 +18,8 @@ FUNCTION_ROUNDING = 16 * 2.0**-53
 
 
 def mirrored_points(losses: FloatArray, rate: float, shift: float) -> FloatArray:
-    """Return the (n,) points x where a mirrored mixture has given losses.
-
-    The loss is ln of (1−q)+q·e^{sx−s²/2} over (1−q)+q·e^{−sx−s²/2}.
-    """
+    """Return the (n,) points x where a mirrored mixture has given losses."""
+    # The loss is ln of (1−q)+q·e^{sx−s²/2} over (1−q)+q·e^{−sx−s²/2}.
     # The loss is odd in x; for γ ≥ 1 u = e^{sx} solves u² − c·u − γ = 0, c ≥ 0.
     size = np.abs(losses)
     with np.errstate(divide="ignore"):

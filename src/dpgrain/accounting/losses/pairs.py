@@ -145,10 +145,7 @@ class MixturePair(DominatingPair):
         return self.log_moment_beyond(theta, -math.inf)
 
     def log_moment_beyond(self, theta: float, first: float) -> float:
-        """Return ln E_P[(dP/dQ)^θ] over the points to the right of ``first``, rounded up.
-
-        The loss must increase from ``first``; −∞ means all points.
-        """
+        """Return ln E_P[(dP/dQ)^θ] over x > ``first``, from where the loss must increase."""
         # The distribution tilted by e^{θ·loss} is further to the right, so include points further
         # there.
         apart = max(m for _, m in self.p) - min(m for _, m in self.q)
@@ -349,13 +346,10 @@ class ResponsePair(DominatingPair):
 
 @dataclass(frozen=True)
 class RevealedPair(DominatingPair):
-    """A Gaussian sum that a person shifts with a public rate, and that reveals when.
-
-    ``shift`` is the change of the sum if the person participates, in noise standard deviations.
-    """
+    """A Gaussian sum that a person shifts with a public rate, and that reveals when."""
 
     rate: float
-    shift: float
+    shift: float  # in noise standard deviations
 
     @property
     def _mixed(self) -> MixedPair:
@@ -412,11 +406,9 @@ def _coarse_curve(pair: CurvePair) -> LossDistribution:
 
 
 def _curve_masses(curve: InvertibleCurve, positive: FloatArray) -> tuple[FloatArray, float]:
-    """Return masses at losses −x, …, x and at infinity, of a chord of H_γ.
-
-    The (2n−1,) masses are for n losses x ≥ 0 and their negatives: below ε = 0 the curve is H_γ = 1
-    − γ + γ·H_{1/γ} of the swapped pair, which has the same bound.
-    """
+    """Return masses at losses −x, …, x, (2n−1,), and at infinity, of a chord of H_γ."""
+    # Below ε = 0 the curve is H_γ = 1 − γ + γ·H_{1/γ} of the swapped pair, which has the same
+    # bound.
     deltas = np.array([curve.delta(float(x)) for x in positive]) * (1 + 1e-10)
     delta: FloatArray = np.minimum.accumulate(np.minimum(deltas, 1.0))
     ratio = np.exp(np.concatenate([-positive[:0:-1], positive]))
@@ -437,16 +429,14 @@ def _curve_masses(curve: InvertibleCurve, positive: FloatArray) -> tuple[FloatAr
 class GramPair(DominatingPair):
     """A person with several vectors, some changed, sampled with a public rate.
 
-    The pair is (1−q)N(0) + qN((middle, up)) against (1−q)N(0) + qN((middle, down)). ``middle`` > 0
-    is the norm of the unchanged part, ``up`` ≥ 0 of the vectors before the change, and ``down`` ≤ 0
-    after it, all in noise standard deviations. The first coordinate reveals how likely the person
-    participates. Proof: docs/theory, "Users are drawn".
+    The pair is (1−q)N(0) + qN((middle, up)) against (1−q)N(0) + qN((middle, down)), in noise sds;
+    the first coordinate reveals participation. Proof: docs/theory, "Users are drawn".
     """
 
     rate: float
-    middle: float
-    up: float
-    down: float
+    middle: float  # norm of the unchanged part, > 0
+    up: float  # norm of the vectors before the change, ≥ 0
+    down: float  # minus the norm after it, ≤ 0
 
     @property
     def swapped(self) -> DominatingPair:
@@ -497,13 +487,9 @@ def _sampled_mixture(rate: float, mean: float) -> tuple[tuple[float, float], ...
 def revealed_rates(
     rate: float, shift: float, ends: tuple[float, float], spacing: float, *, upper: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the rates revealed by x ~ (1−q)N(0) + qN(shift), and their probabilities.
-
-    ``ends`` are the two x between which rates are distinguished, and ``spacing`` is the distance of
-    neighbouring rates, in log odds. H_γ of the remaining pair is convex in its rate, so spreading
-    rates onto a grid with the same mean bounds it from above, and merging them bounds it from
-    below.
-    """
+    """Return the rates revealed by x ~ (1−q)N(0) + qN(shift), and their probabilities."""
+    # H_γ of the remaining pair is convex in its rate, so spreading rates onto a grid with the same
+    # mean bounds it from above, and merging them bounds it from below.
     odds = math.log(rate) - math.log1p(-rate)
     low, high = np.clip([odds + shift * (x - shift / 2) for x in ends], -45.0, 25.0)
     cells = max(math.ceil((high - low) / spacing), 2)

@@ -24,10 +24,7 @@ def or_worst(value: float, worst: float = math.inf) -> float:
 
 
 def fails_closed(worst: float) -> Callable[[Callable[Params, float]], Callable[Params, float]]:
-    """Make a function return the worst possible value if its arithmetic fails.
-
-    ``worst`` is infinity for an ε, and 1 for a δ.
-    """
+    """Return the worst value, ∞ for ε and 1 for δ, if the arithmetic fails."""
 
     def closed(function: Callable[Params, float]) -> Callable[Params, float]:
         @wraps(function)

@@ -13,12 +13,10 @@ _CHUNK_TERMS = 1 << 14
 
 
 def discounted_sums(terms: FloatArray, rate: float) -> FloatArray:
-    """Return (n,) sums over all later terms, each times e^{−rate·distance}.
+    """Return (n,) sums over all later terms ≥ 0, each times e^{−rate·distance}.
 
-    Terms are ≥ 0 and the rate > 0. Distances double, so a term meets about log₂ n factors and
-    additions. Each factor is e^{−rate} to a power of two, with an exactly representable exponent.
-    The relative error is therefore at most 3·2⁻⁵³·(log₂ n + log₂ of a chunk + 2), which is less
-    than 2e-14 up to n = 2^32.
+    Distances double, so a term meets about log₂ n factors. The relative error is at most
+    3·2⁻⁵³·(log₂ n + log₂ of a chunk + 2), which is less than 2e-14 up to n = 2^32.
     """
     if terms.size <= _CHUNK_TERMS:
         later = np.append(terms[1:], 0.0) * math.exp(-rate)
@@ -55,12 +53,8 @@ def _add_doubling(sums: FloatArray, rate: float) -> None:
 
 
 def isotonic_fit(values: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the non-decreasing sequence nearest in weighted squares.
-
-    ``weights`` are at least 0, and not both 0 for two neighbours. The sequence is computed by
-    pooling decreasing neighbours. Only they are visited individually; all other values are
-    unchanged, bit for bit.
-    """
+    """Return the nearest non-decreasing sequence, in squares weighted by ``weights``."""
+    # Decreasing neighbours are pooled; their weights are not both 0. Other values do not change.
     pools: list[tuple[int, int, float, float]] = []
     done = 0
     for fall in np.flatnonzero(values[1:] < values[:-1]).tolist():

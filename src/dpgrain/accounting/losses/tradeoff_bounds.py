@@ -48,11 +48,7 @@ _ROUNDING, _RELATIVE_ROUNDING = 1e-13, 1e-9
 
 
 class TradeoffLines:
-    """Lines below the trade-off curve of a loss, one pair for each ε.
-
-    Args:
-        epsilons: (n,) values of ε ≥ 0.
-    """
+    """Lines below the trade-off curve of a loss, one pair for each ε."""
 
     def __init__(self, loss: Loss, epsilons: FloatArray) -> None:
         self.loss = loss
@@ -85,10 +81,8 @@ class TradeoffLines:
         return finer
 
     def intercept(self, slope: float) -> float:
-        """Return a lower bound on the height at α = 0 of the tangent of f with slope −``slope``.
-
-        A line below f stays below it when mixed with another one, or when it falls faster.
-        """
+        """Bound the height at α = 0 of the tangent of f with slope −``slope`` from below."""
+        # A line below f stays below it when mixed with another one, or when it falls faster.
         slopes = np.concatenate([[0.0], np.exp(-self.epsilons), np.exp(self.epsilons)])
         room = 1 - self.deltas
         heights = np.concatenate([[0.0], np.exp(-self.epsilons) * room, room])
@@ -104,14 +98,7 @@ class TradeoffLines:
 
 
 def tradeoff(loss: Loss, alphas: FloatArray) -> FloatArray:
-    """Return lower bounds on the misses of any test, in both orders of the neighbours.
-
-    Args:
-        alphas: (n,) false alarms, in [0, 1].
-
-    >>> tradeoff(Loss(pure=math.log(3)), np.array([0.0, 0.1, 0.25])).round(6).tolist()
-    [1.0, 0.7, 0.25]
-    """
+    """Return lower bounds on the misses of any test at (n,) false alarms."""
     mu = gaussian_mu(loss)
     # G_μ(α) = Φ(Φ⁻¹(1−α) − μ), rounded down.
     gaussian: FloatArray = (
@@ -129,14 +116,7 @@ def tradeoff(loss: Loss, alphas: FloatArray) -> FloatArray:
 
 
 def detection(loss: Loss, alpha: float) -> float:
-    """Return an upper bound on the detections of any test, in both orders of the neighbours.
-
-    Args:
-        alpha: the false alarms, in (0, 1).
-
-    >>> round(detection(Loss(mu=1.0), 0.05), 4), f"{detection(Loss(mu=1.0), 1e-12):.3g}"
-    (0.2595, '7.97e-10')
-    """
+    """Return an upper bound on the detections of any test with false alarms ``alpha``."""
     mu = gaussian_mu(loss)
     # 1 − G_μ(α), without the difference from 1, which loses small values.
     most = float(ndtr(ndtri(alpha) + mu)) * (1 + _RELATIVE_ROUNDING) if math.isfinite(mu) else 1.0
@@ -146,14 +126,7 @@ def detection(loss: Loss, alpha: float) -> float:
 
 
 def best_guess(loss: Loss, prior: float) -> float:
-    """Return an upper bound on the probability that the best guess between two neighbours is right.
-
-    Args:
-        prior: the probability of one of the two before the release, in (0, 1).
-
-    >>> round(best_guess(Loss(pure=math.log(3)), 0.5), 6)
-    0.75
-    """
+    """Return an upper bound on the probability of guessing the right neighbour."""
     odds = (1 - prior) / prior
     turn = min(abs(math.log(odds)), _LARGEST_EPSILON)
     lines = TradeoffLines(loss, np.array([turn, math.nextafter(turn, math.inf)]))
@@ -186,11 +159,7 @@ def _corners(loss: Loss) -> FloatArray:
 
 
 def gaussian_mu(loss: Loss) -> float:
-    """Return the smallest proved μ with f ≥ G_μ; infinite if none is proved.
-
-    >>> gaussian_mu(Loss(mu=3.0) + Loss(mu=4.0)), gaussian_mu(Loss(mu=3.0, leak=1e-9))
-    (5.0, inf)
-    """
+    """Return the smallest proved μ with f ≥ G_μ; infinite if none is proved."""
     return min(_bound_mu(one) for one in loss.alternatives)
 
 

@@ -29,10 +29,8 @@ _EXPONENT_ROUNDING = 1e-15
 class TwoSidedPair(DominatingPair):
     """A pair with H_γ of one pair of mixtures for γ ≥ 1, and of another for γ < 1.
 
-    For γ ≥ 1 the pair is (1−q)N(0) + qN(up), (1−q)N(0) + qN(down), with ``rate`` q < 1 and
-    ``above`` = (up, down), up > down. For γ < 1 it is (1−q)N(0) + qN(down), (1−q)N(0) + qN(up) with
-    ``below`` = (up, down), which must have the same up − down. Losses above 0 are from the first
-    pair, losses below 0 from the second, and the rest of the mass has loss 0. Proof: docs/theory,
+    Each is (1−q)N(0) + qN(up) and (1−q)N(0) + qN(down), swapped for γ < 1, with equal up − down.
+    Losses above 0 are from the first, losses below 0 from the second. Proof: docs/theory,
     "Users are drawn".
     """
 
@@ -70,19 +68,14 @@ class TwoSidedPair(DominatingPair):
 
 @dataclass(frozen=True, eq=False)
 class _Cells:
-    """The positive losses of a side, cell by cell.
+    """The positive losses of a side, cell by cell."""
 
-    ``ends`` are (n,) increasing losses from 0. ``up`` and ``down`` are (n−1,) masses under the
-    higher and the lower distribution, with bounds on their rounding. ``rest`` are both masses to
-    the left and to the right of all cells, rounded up. ``slip`` bounds the excess of a loss over
-    its stated value.
-    """
-
-    ends: FloatArray
-    up: tuple[FloatArray, FloatArray]
-    down: tuple[FloatArray, FloatArray]
+    ends: FloatArray  # (n,) increasing losses from 0
+    up: tuple[FloatArray, FloatArray]  # (n−1,) masses under the higher distribution, with rounding
+    down: tuple[FloatArray, FloatArray]  # the same under the lower distribution
+    # Both masses to the left and to the right of all cells, rounded up.
     rest: tuple[tuple[float, float], tuple[float, float]]
-    slip: float
+    slip: float  # bound on the excess of a loss over its stated value
 
 
 @dataclass(frozen=True)

@@ -22,14 +22,7 @@ postgres = lazy_import("dpgrain.ledger.stores.postgres_store")
 
 
 def store_at(place: str | Path) -> Store:
-    """Return the store at a place, which may be empty.
-
-    ``place`` is a file, the address of a PostgreSQL database, or ``env:`` and the name of an
-    environment variable that contains one of them.
-
-    >>> store_at("visits.ledger").name
-    'visits.ledger'
-    """
+    """Return the store at a file or PostgreSQL address, or ``env:`` variable with one."""
     store: Store
     if isinstance(place, str) and place.startswith(_VARIABLE):
         name = place.removeprefix(_VARIABLE)

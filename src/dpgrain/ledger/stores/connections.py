@@ -24,10 +24,7 @@ Connection = TypeVar("Connection", bound=_Closed)
 
 
 class Connections(Generic[Connection]):
-    """Connection of this process, opened on first use and reopened if it is gone.
-
-    ``opened`` opens a connection; ``gone`` returns True if the other side closed one.
-    """
+    """Connection of this process, opened on first use and reopened if it is gone."""
 
     def __init__(
         self, opened: Callable[[], Connection], gone: Callable[[Connection], bool] = lambda _: False

@@ -41,8 +41,7 @@ _DURABLE = (
 class PostgresStore:
     """A PostgreSQL database; the search path selects the schema of the tables.
 
-    ``place`` is an address such as ``postgresql://user@host/database``. It may contain a password;
-    messages show only user, host, port, database and schema.
+    ``place`` is an address, which may contain a password; messages never show it.
     """
 
     def __init__(self, place: str) -> None:

@@ -46,9 +46,8 @@ _NEEDS_RECOVERY = (
 class SqliteStore:
     """A SQLite file, with a journal (``-journal``) next to it during writes.
 
-    The journal of a killed process is part of the ledger: the next process to open the file uses it
-    to roll back uncommitted writes. Ledgers of earlier versions have a write-ahead log (``-wal``,
-    ``-shm``) instead, until the next write.
+    The journal of a killed process is part of the ledger: the next process uses it to roll back.
+    Ledgers of earlier versions have a write-ahead log (``-wal``, ``-shm``) until the next write.
     """
 
     def __init__(self, place: str | Path) -> None:

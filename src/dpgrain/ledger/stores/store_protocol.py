@@ -20,14 +20,10 @@ MOVED = 1_000_000
 
 @dataclass(frozen=True)
 class Axis:
-    """Column with values that number the cells of a promise.
-
-    ``kind`` is the axis of its :class:`~dpgrain.scope.regions.Span`, followed by its type if that is
-    unusual.
-    """
+    """Column with values that number the cells of a promise."""
 
     column: str
-    kind: str
+    kind: str  # axis of :class:`~dpgrain.scope.regions.Span`, and its type if unusual
 
 
 @dataclass(frozen=True)
@@ -130,26 +126,13 @@ class Store(Protocol):
         """Address of the store for messages, without passwords."""
 
     def creating(self) -> AbstractContextManager[Transaction]:
-        """Enter a transaction that creates the tables of a ledger.
-
-        Raises:
-            ParameterError: if the place is not empty.
-            DataError: if it cannot be written.
-        """
+        """Enter a transaction that creates the tables of a ledger in an empty place."""
 
     def writing(self) -> AbstractContextManager[Transaction]:
-        """Enter an exclusive transaction: durable after a normal exit, rolled back after an error.
-
-        Raises:
-            DataError: if the place cannot be written, or is damaged.
-        """
+        """Enter an exclusive transaction, durable after a normal exit, else rolled back."""
 
     def reading(self) -> AbstractContextManager[Transaction]:
-        """Enter a read-only transaction with a consistent state.
-
-        Raises:
-            DataError: if the place cannot be read, or is damaged.
-        """
+        """Enter a read-only transaction with a consistent state."""
 
     def close(self) -> None:
         """Close the connection of this process."""

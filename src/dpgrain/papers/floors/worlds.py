@@ -125,10 +125,8 @@ def min_error_of_records(
 
 
 def _chain(epsilon: float, delta: float, steps: int) -> tuple[FloatArray, FloatArray]:
-    """Return the best test of two data sets: corners (π, 1 − largest attainable π).
-
-    One step takes a probability π to at most min(e^ε·π + δ, 1 − e^{−ε}(1 − π − δ)).
-    """
+    """Return the best test of two data sets: corners (π, 1 − largest attainable π)."""
+    # One step takes a probability π to at most min(e^ε·π + δ, 1 − e^{−ε}(1 − π − δ)).
     group = -(-steps // _MOST_STEPS)
     if group > 1:
         epsilon, delta = (

@@ -40,18 +40,13 @@ class _Choice:
 
 @dataclass(frozen=True)
 class FreshSteps:
-    """Accelerated steps on batches of fresh users, with any mean of users.
-
-    ``noise`` is the approximate rms error of the noisy sum of a batch of any size, ``make`` returns
-    the mean for a number of users and a number of rounds, and ``smoothed`` selects the Moreau
-    envelope.
-    """
+    """Accelerated steps on batches of fresh users, with any mean of users."""
 
     known: Known
     task: Task
-    noise: float
-    make: Callable[[int, int], Mean]
-    smoothed: bool
+    noise: float  # approximate rms error of a batch's noisy sum
+    make: Callable[[int, int], Mean]  # mean for a number of users and of rounds
+    smoothed: bool  # the Moreau envelope
     rounds: int | None
 
     def alone(self) -> Program:
@@ -113,18 +108,13 @@ class FreshSteps:
 
 
 def phased(
-    plan: Callable[[int], Localisation],
-    excess: Callable[[int, float], float],
-    count: int | None,
-    most: int,
+    plan: Callable[[int], Localisation],  # divides the users into phases
+    excess: Callable[[int, float], float],  # bound after a phase, from its users and distance
+    count: int | None,  # None for the smallest final bound
+    most: int,  # phases, at most
     known: Known,
 ) -> tuple[Localisation, list[float]]:
-    """Return the phases, and the distance that each has to cover.
-
-    If ``count`` is None, the number of phases up to ``most`` with the smallest final bound is
-    chosen. ``plan`` divides the users into phases, and ``excess`` bounds the excess of the loss
-    after a phase, from its number of users and its distance.
-    """
+    """Return the phases, and the distance that each has to cover."""
 
     def followed(count: int) -> tuple[float, Localisation, list[float]]:
         phases, distances, left = plan(count), [], math.inf

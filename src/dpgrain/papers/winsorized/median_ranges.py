@@ -24,15 +24,9 @@ _BATCH_ENTRIES = 1 << 20
 class PrivateRange:
     """A bin near the median, by the exponential mechanism.
 
-    Values are clipped to [−bound, bound]. An odd number of bins of this width cover the range, with
-    0 in the middle of one. Bin x is chosen with probability ∝ e^{−rate·c(x)}, c(x) = max(#{bins <
-    x}, #{bins > x}).
-
     Formal guarantee: bounded range of ``rate`` if a value is removed, of twice that if it is
-    replaced, for each coordinate; ``rate``-DP, and the guarantee of :meth:`event`. With n values a
-    bin with more than (1 − a)n of them strictly on one side is chosen with probability at most
-    bins·e^{−rate·n(½ − a)}. Source: Levy et al. 2021, Algorithm 6 (Feldman & Steinke 2017);
-    docs/theory, "A range for each coordinate".
+    replaced, for each coordinate; ``rate``-DP. Source: Levy et al. 2021, Algorithm 6 (Feldman &
+    Steinke 2017); docs/theory, "A range for each coordinate".
     """
 
     bound: float
@@ -89,13 +83,9 @@ class PrivateRange:
 def chosen_bins(
     ordered: IntArray, bins: int, rate: float, source: RandomSource, *, pure: bool = False
 ) -> IntArray:
-    """Choose one bin for each row, by the exponential mechanism.
-
-    ``ordered`` (rows, n) contains the sorted bins of the values. The bins with scores of at most t
-    are those from the (t+1)-th largest of the values to the (t+1)-th smallest, and all for t = n:
-    an interval, empty if its ends are reversed. The running time therefore does not depend on the
-    number of bins.
-    """
+    """Choose a bin for each row of sorted bins, (rows, n): the exponential mechanism."""
+    # Bins with scores ≤ t are an interval between the (t+1)-th largest and smallest values (all
+    # bins for t = n), so the running time does not depend on the number of bins.
     rows, n = ordered.shape
     low, high = np.zeros((rows, n + 1), np.int64), np.full((rows, n + 1), bins - 1, np.int64)
     low[:, :n], high[:, :n] = ordered[:, ::-1], ordered

@@ -26,8 +26,7 @@ def padded(dimension: int) -> int:
 def hadamard(columns: FloatArray) -> FloatArray:
     """Multiply (D, n) columns by the ±1 Hadamard matrix H, in place; D = 2^k.
 
-    Formal guarantee: each column's result depends only on that column, bit by bit: every number is
-    a sum or difference of two numbers of its column, in a fixed order. H·H = D·I.
+    Formal guarantee: each column's result depends only on that column, bit by bit. H·H = D·I.
     """
     size, count = columns.shape
     if size < 1 or size & (size - 1):
@@ -47,9 +46,8 @@ def hadamard(columns: FloatArray) -> FloatArray:
 class Rotation:
     """The public orthogonal map x ↦ H(w∘x)/√D with signs w, x padded to length D.
 
-    With probability 1 − β each coordinate of the image of a vector that does not depend on the
-    signs is within ‖x‖√(2 ln(2/β)/D) of 0 (Hoeffding). Source: Levy et al. 2021, Lemma 2, with
-    constant √2 instead of 10, and D instead of d.
+    With probability 1 − β a coordinate of the image of a vector independent of the signs is within
+    ‖x‖√(2 ln(2/β)/D) of 0 (Hoeffding). Source: Levy et al. 2021, Lemma 2, with constant √2.
     """
 
     signs: FloatArray

@@ -30,6 +30,7 @@ from dpgrain.report.axes import (
     label_rows,
     legend_above,
     log_ticks,
+    open_ends,
     within_sight,
     write_message,
 )
@@ -68,10 +69,8 @@ def in_steps(release: Release) -> bool:
 
 
 def draw_distribution(release: Release, ax: Axes, what: str) -> Axes:
-    """Draw the shares of the first five groups over the thresholds of a column.
-
-    Shares fall with the threshold, so the band also holds between two thresholds.
-    """
+    """Draw the shares of the first five groups over the thresholds of a column."""
+    # Shares fall with the threshold, so the band also holds between two thresholds.
     least = np.array(release.groups.columns[-1].unique().to_pylist(), dtype=np.float64)
     groups = min(len(release) // least.size, len(COLOURS))
     lines = []
@@ -289,7 +288,8 @@ def _draw_quantiles(release: Release, ax: Axes, top: int) -> Axes:
     # All ranks of a group are adjacent rows of a release.
     parts = (release.estimate, release.low, release.high)
     estimate, low, high = (v[: size * len(known)].reshape(size, -1) for v in parts)
-    rows, (low, high) = np.arange(size), within_sight(estimate, low, high)
+    rows, ends = np.arange(size), (low, high)
+    low, high = within_sight(estimate, low, high)
     if len(known) == 1:
         interval_bars(ax, rows, estimate[:, 0], low[:, 0], high[:, 0])
     else:
@@ -312,6 +312,9 @@ def _draw_quantiles(release: Release, ax: Axes, top: int) -> Axes:
     what = f"{quantity(release, ax)}: {_rank_labels(known)}"
     what += f"{gap}from left to right," if len(known) > 1 else ""
     label_rows(ax, labels, what, low, high, zero=False)
+    at = np.broadcast_to(rows[:, None], low.shape)
+    note = open_ends(ax, "x", at, (low, high), ends)
+    ax.set_xlabel(f"{ax.get_xlabel()}{note}")
     return ax
 
 
@@ -320,7 +323,8 @@ def _draw_quantile_curve(release: Release, ax: Axes) -> Axes:
     rank = np.array(release.groups.columns[-1].to_pylist(), dtype=np.float64)
     order = np.argsort(rank)
     x, y, low, high = (v[order] for v in (rank, release.estimate, release.low, release.high))
-    low, high = within_sight(y, low, high)
+    ends = low, high
+    low, high = within_sight(y, *ends)
     ax.fill_between(x, low, high, color=BLUE, alpha=0.18, linewidth=0)
     ax.errorbar(
         x,
@@ -333,14 +337,12 @@ def _draw_quantile_curve(release: Release, ax: Axes) -> Axes:
         elinewidth=1.4,
         capsize=2.5,
     )
-    ax.set_xlabel(f"share of {release.metadata.rows} below")
+    note = open_ends(ax, "y", x, (low, high), ends)
+    ax.set_xlabel(f"share of {release.metadata.rows} below{note}")
     ax.set_ylabel(quantity(release, ax))
     ax.set_xlim(-0.03, 1.03)
     ax.xaxis.set_major_formatter(in_percent())
     ax.yaxis.set_major_formatter(in_full(low, high))
-    if (low.min(), high.max()) != (release.low.min(), release.high.max()):
-        # Longer intervals end at the edge.
-        ax.set_ylim(low.min(), high.max())
     grid(ax)
     return ax
 

@@ -23,6 +23,7 @@ from dpgrain.report.axes import (
     fitting,
     grid,
     legend_above,
+    open_ends,
     value_axis,
     within_sight,
 )
@@ -44,25 +45,15 @@ _MANY_POINTS = 40
 
 @dataclass(frozen=True)
 class TimeSeries:
-    """The rows of a release as lines over time, or over integers without large gaps.
+    """Rows of a release as lines over time, or over integers without large gaps."""
 
-    Args:
-        key: the name of the time key.
-        lines: the rows of each drawn line, in the order of time; the largest line first.
-        total: the number of lines of the release.
-        times: (V,) days since 1970 of each row.
-        places: (V,) positions on a calendar with equal months if all times begin a month.
-        step: the usual distance of positions; larger ones are gaps.
-        dates: True for times; False for integers, such as ages.
-    """
-
-    key: str
-    lines: tuple[IntArray, ...]
-    total: int
-    times: FloatArray
-    places: FloatArray
-    step: float
-    dates: bool = True
+    key: str  # name of the time key
+    lines: tuple[IntArray, ...]  # rows of each drawn line by time, the largest line first
+    total: int  # number of lines of the release
+    times: FloatArray  # (V,) days since 1970 of each row
+    places: FloatArray  # (V,) positions; months are equal if all times begin one
+    step: float  # usual distance of positions; larger ones are gaps
+    dates: bool = True  # False for integers, such as ages
 
     @property
     def gaps(self) -> bool:
@@ -71,13 +62,7 @@ class TimeSeries:
 
 
 def parse_time(key: object) -> datetime | None:
-    """Return the time of a key, in UTC without a zone; None if it is not a date, month or timestamp.
-
-    >>> parse_time("2025-03"), parse_time("2025"), parse_time("2025-13")
-    (datetime.datetime(2025, 3, 1, 0, 0), None, None)
-    >>> parse_time("2025-03-01T10:30+01:00")
-    datetime.datetime(2025, 3, 1, 9, 30)
-    """
+    """Return the time of a key, in UTC without a zone; None if it is no date or time."""
     text = key.isoformat() if isinstance(key, date) else key
     if not isinstance(text, str) or not _TIME.fullmatch(text):
         return None
@@ -162,7 +147,7 @@ def draw_over_time(
     rows = np.concatenate(lines.lines)
     parts = (release.estimate, release.low, release.high)
     low, high = within_sight(*(part[rows] for part in parts))
-    few = len(lines.lines[0]) <= _MANY_POINTS
+    few, note = len(lines.lines[0]) <= _MANY_POINTS, ""
     one = len(lines.lines) == 1
     ends = [len(line) for line in lines.lines]
     for line, name, colour, end in zip(lines.lines, names, COLOURS, np.cumsum(ends), strict=False):
@@ -177,6 +162,8 @@ def draw_over_time(
             elinewidth=1.4 if few else 0.9,
             capsize=0,
         )
+        drawn, published = (low[part], high[part]), (release.low[line], release.high[line])
+        note = open_ends(ax, "y", lines.times[line], drawn, published, colour) or note
         times, values = _with_gaps(lines, line, estimate)
         ax.plot(times, values, color=colour, linewidth=1.3, label=name or "estimate")
     if (
@@ -193,7 +180,7 @@ def draw_over_time(
     else:
         ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     start = value_axis(ax, "y", low, high, zero=isinstance(release, Histogram))
-    ax.set_xlabel(f"{fitting(lines.key, ax)}{start}")
+    ax.set_xlabel(f"{fitting(lines.key, ax)}{start}{note}")
     ax.set_ylabel(f"{what}\nwith 95% interval")
     grid(ax)
     if not one or len(ax.get_legend_handles_labels()[0]) > 1:

@@ -75,11 +75,7 @@ def plot_tradeoff(audit: Audit, ax: Axes | None = None, *, units: int | None = N
 
 
 def claimed_power(alarms: FloatArray, claimed: tuple[tuple[float, float], ...]) -> FloatArray:
-    """Return the minimum share of misses that (δ, ε) pairs allow at these shares of false alarms.
-
-    >>> claimed_power(np.array([0.0, 0.5]), ((0.1, 0.0),)).round(2).tolist()
-    [0.9, 0.4]
-    """
+    """Return the least share of misses that (δ, ε) pairs allow at these false alarms."""
     least = np.zeros_like(alarms)
     for delta, epsilon in claimed:
         if np.isfinite(epsilon):

@@ -40,18 +40,12 @@ class WindowSpan:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The releases of a ledger by window, and the used share of a promise in each window.
+    """The releases of a ledger by window, and the used share of a promise in each."""
 
-    Args:
-        column: the column of the windows; empty if no release has one.
-        axis: the unit of the column: integers, or microseconds since 1970.
-        read: the timestamp of each release, and its window.
-        used: adjacent windows, each with the used share of a promise.
-    """
-
-    column: str
-    axis: Axis
-    read: tuple[tuple[datetime, WindowSpan], ...]
+    column: str  # of the windows; empty if no release has one
+    axis: Axis  # unit: integers, or microseconds since 1970
+    read: tuple[tuple[datetime, WindowSpan], ...]  # timestamp and window of each release
+    # Adjacent windows, each with the used share of a promise.
     used: tuple[tuple[WindowSpan, float], ...] = ()
 
     @property

@@ -28,23 +28,14 @@ _PART_KEYS = 1 << 20
 
 @dataclass(frozen=True)
 class Bucketing:
-    """Division of keys into buckets.
+    """Division of keys into buckets."""
 
-    Args:
-        bits: number of bits of a key within its bucket, from those below the user code to 32.
-        count: number of buckets.
-    """
-
-    bits: int
-    count: int
+    bits: int  # of a key within its bucket, from those below the user code to 32
+    count: int  # number of buckets
 
     @staticmethod
     def fit(users: int, shift: int) -> Bucketing | None:
-        """Choose buckets for user codes below ``users``; None if keys are too long.
-
-        >>> Bucketing.fit(400_000, 19), Bucketing.fit(2**40, 19)
-        (Bucketing(bits=32, count=49), None)
-        """
+        """Choose buckets for user codes below ``users``; None if keys are too long."""
         whole = (max(users, 1) << shift) - 1
         bits = min(_LOW_BITS, max(whole.bit_length() - _MIN_BUCKETS.bit_length() + 1, shift))
         count = (whole >> bits) + 1
@@ -52,12 +43,9 @@ class Bucketing:
 
 
 class Buckets:
-    """Keys in buckets of whole users; :meth:`flush` moves staged keys to their buckets.
+    """Keys in buckets of whole users; :meth:`flush` moves staged keys there.
 
-    Args:
-        capacity: max number of keys.
-        uneven: max number of keys if one bucket has more than an eighth of it, because sorting
-            copies a bucket; None for the capacity.
+    A bucket with an eighth of the keys lowers their maximum to ``uneven``: sorting copies it.
     """
 
     def __init__(self, bucketing: Bucketing, capacity: int, uneven: int | None = None) -> None:
@@ -155,7 +143,7 @@ class Buckets:
         self.size = int(self._sizes.sum())
 
     def has_more_than(self, most: int) -> bool:
-        """Return whether there are more than ``most`` distinct keys."""
+        """Return True if there are more than ``most`` distinct keys."""
         self.flush()
         result = 0
         for bucket in self.nonempty():

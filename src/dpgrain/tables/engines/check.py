@@ -53,11 +53,9 @@ def check(
     domain: Listed,
     zero: Sequence[str] = (),
 ) -> dict[str, int]:
-    """Count as :meth:`~dpgrain.UserTable.check_counts` does, with DuckDB for every engine.
+    """Count for :meth:`~dpgrain.UserTable.check_counts`, with DuckDB for all engines.
 
-    Args:
-        bounds: (low, high); numbers beyond them are counted.
-        zero: additional columns of numbers, whose invalid cells are treated as 0.
+    ``zero`` are additional columns of numbers, in which an invalid cell is treated as 0.
     """
     counts = _row_counts(table, items)
     weights = [] if weight is None else [weight]
@@ -131,10 +129,7 @@ def check_owners(table: TableRows, owners: Sequence[str]) -> dict[str, int]:
 
 
 def _unreadable_columns(table: TableRows, numbers: Sequence[str]) -> dict[str, int]:
-    """Count the cells of text columns, over all rows, in which no cell has the declared type.
-
-    ``numbers`` are columns that the release reads as numbers.
-    """
+    """Count the cells of text columns without any cell of the declared type."""
     source = base_source(table.source)
     typed = source if isinstance(source, TypedSource) else TypedSource(source, {})
     kinds, written = typed.source.columns(), typed.written

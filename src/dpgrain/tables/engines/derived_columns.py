@@ -32,31 +32,18 @@ _PERIODS = ("day", "week", "month", "quarter", "year")
 
 @dataclass(frozen=True)
 class CompiledExpression:
-    """Expression of a table's columns: a public, total function of one row.
-
-    Args:
-        clocks: (time column, zone) pairs that it reads.
-        values: all possible values in order, if they are public and few.
-
-    >>> CompiledExpression.parse("amount*2 > 3", {"amount": "DOUBLE"}).text
-    '(amount * 2) > 3'
-    """
+    """Expression of a table's columns: a public, total function of one row."""
 
     text: str
     kind: str
     sql: str
     node: Node
-    clocks: tuple[tuple[str, str], ...] = ()
-    values: tuple[Any, ...] | None = None
+    clocks: tuple[tuple[str, str], ...] = ()  # (time column, zone) pairs that it reads
+    values: tuple[Any, ...] | None = None  # all possible values in order, if public and few
 
     @staticmethod
     def parse(text: str, kinds: Mapping[str, str]) -> CompiledExpression:
-        """Parse and compile an expression of columns, given as column → type.
-
-        Raises:
-            ParameterError: if it is invalid.
-            SchemaError: if a column is missing or has an unsuitable type.
-        """
+        """Parse and compile an expression of columns, passed as column → type."""
         try:
             node = parsed(text)
         except ParameterError as error:
@@ -128,11 +115,7 @@ class CompiledExpression:
 
 
 def calendar_period(node: Node) -> tuple[str, str] | None:
-    """Return the period and zone of an expression that is a period of a time column; else None.
-
-    >>> calendar_period(parsed("month(day(at, 'UTC'))")), calendar_period(parsed("month(at)"))
-    (('month', 'UTC'), ('month', ''))
-    """
+    """Return the period and zone of an expression for a period of a time, or None."""
     if not isinstance(node, CallNode) or node.function not in _PERIODS:
         return None
     of, *zone = node.parts

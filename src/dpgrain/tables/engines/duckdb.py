@@ -48,9 +48,8 @@ _lookups = itertools.count()
 class DuckDB:
     """Private DuckDB connection for one release, with safe settings.
 
-    Spilled data are stored in a folder that only the current user can read and that is removed at
-    the end. They are encrypted with DuckDB's built-in cryptography, whose random keys are not
-    guaranteed to be secure. No extension is installed or loaded.
+    Spilled data are in a folder of the current user, deleted at the end. Their encryption uses
+    random keys that DuckDB does not guarantee to be secure. No extension is installed or loaded.
     """
 
     def __init__(self, table: TableRows) -> None:
@@ -103,10 +102,7 @@ class DuckDB:
         self._spill.remove()
 
     def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
-        """Return the distinct groups of users' rows; private.
-
-        Rows without a finite number in the column ``value`` are dropped.
-        """
+        """Return the distinct groups of users' rows with a finite ``value``; private."""
         step("finding groups")
         columns = [f"{self._valid_key(key)} AS k{i}" for i, key in enumerate(keys)]
         valid = self._valid_rows(keys, value)
@@ -170,10 +166,7 @@ class DuckDB:
         return words
 
     def _encode_cells(self, column: str, keys: Sequence[str]) -> int:
-        """Number the cells of a column in a public order, with 0 for null; return their number.
-
-        Columns in ``keys`` are read later and may be fetched together with it.
-        """
+        """Number a column's cells in a public order, 0 for null; return their number."""
         key = self._key(column)
         with translate_errors(self.table.source.name):
             self._fetch(self._with_counts([*keys, column]))
@@ -250,7 +243,7 @@ class DuckDB:
         return self._key(column) if form == "key" else f"CAST({self._key(column)} AS VARCHAR)"
 
     def _key(self, column: str, *, of: str = "") -> str:
-        """Return the SQL of a column as a key; labels of cells are public and remain unchanged."""
+        """Return the SQL of a column as a key; public labels of cells remain unchanged."""
         if column in self.table.cells:
             return f"{of}.{quoted(column)}" if of else quoted(column)
         return key_sql(column, self.table.key_type(column), of=of)
@@ -268,7 +261,7 @@ class DuckDB:
         return has_key_sql(column, self.table.key_type(column))
 
     def _user_codes(self, shift: int) -> tuple[str, int, str]:
-        """Return the SQL of the user code, an upper bound on the codes, and the required join."""
+        """Return the SQL of the user code, an upper bound on codes, and the required join."""
         if self.table.user is None:
             raise ParameterError("user must be passed to dg.read for this privacy unit.")
         key = self._key(self.table.user)
@@ -370,7 +363,7 @@ class DuckDB:
         return [*used, *([RECORDS] if self._has_counts else [])]
 
     def _fetch(self, used: Sequence[str]) -> None:
-        """Fetch columns together if the source stores rows; later queries read parts of them."""
+        """Fetch columns together if the source stores rows, for later queries of parts."""
         if self._has_counts or self._creates_tables:
             with translate_errors(self.table.source.name):
                 self._attach(used)

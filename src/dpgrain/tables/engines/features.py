@@ -48,19 +48,13 @@ _LARGEST_SUM = 2**63 - 1
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Aggregate of one user's rows.
-
-    Args:
-        of: the aggregated column; None to count rows.
-        where: the boolean column that selects rows; None for all rows.
-        order: the column that orders rows for first and last.
-    """
+    """Aggregate of one user's rows."""
 
     name: str
     function: Function
-    of: str | None = None
-    where: str | None = None
-    order: str | None = None
+    of: str | None = None  # aggregated column; None to count rows
+    where: str | None = None  # boolean column that selects rows; None for all rows
+    order: str | None = None  # column that orders rows for first and last
     text: str = ""
 
     @property
@@ -229,7 +223,7 @@ def _canonical_sql(column: str, rows: TableRows) -> str:
 
 
 def _is_exact(column: str, rows: TableRows) -> bool:
-    """Return whether a column contains integers, which add up exactly."""
+    """Return True if a column contains integers, which add up exactly."""
     return rows.schema[column] in (*INTEGERS, BOOLEAN)
 
 
@@ -238,7 +232,7 @@ def _whole_sum(argument: str) -> str:
 
 
 def _exact_sum(argument: str) -> str:
-    """Return the SQL of a sum in any order, from integer parts and fractions in units of 2^-62.
+    """Return the SQL of a sum in any order, from integers and 2^-62ths.
 
     Digits below 2^-62 are truncated, and numbers beyond 2^62 are clamped.
     """
@@ -279,15 +273,11 @@ def _parse_pair(name: str, request: Any) -> tuple[str, Any]:
 
 @dataclass(frozen=True)
 class Feature:
-    """Requested feature: aggregates of rows, and an expression of them.
-
-    Args:
-        expression: the expression of per-user columns; None if it is a single aggregate.
-    """
+    """Requested feature: aggregates of rows, and an expression of them."""
 
     name: str
     numbers: tuple[Aggregate, ...]
-    expression: Node | None = None
+    expression: Node | None = None  # of per-user columns; None for a single aggregate
     text: str = ""
 
 
@@ -296,12 +286,7 @@ _NAMES: Mapping[str, Function] = {"count": "size", "total": "sum", "distinct": "
 
 
 def parse_feature(name: str, request: Any) -> Feature:
-    """Parse an expression, ``"count"``, or a pair of a column and a function.
-
-    >>> each = parse_feature("per_visit", "total(paid) / count()")
-    >>> [number.name for number in each.numbers], str(each.expression)
-    (['total(paid)', 'count()'], '`total(paid)` / `count()`')
-    """
+    """Parse an expression, ``"count"``, or a pair of a column and a function."""
     if not isinstance(request, str) or not ("(" in request or is_expression(request)):
         return Feature(name, (_parse_pandas_name(name, request),))
     node = parsed(request)
@@ -313,7 +298,7 @@ def parse_feature(name: str, request: Any) -> Feature:
 
 
 def deduplicate(features: Sequence[Feature]) -> list[Feature]:
-    """Use the names of requested aggregates inside other features and compute each one once."""
+    """Use requested aggregates by name inside other features; compute each one once."""
     own = {
         number.meaning: number.name
         for one in features

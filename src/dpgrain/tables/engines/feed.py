@@ -57,7 +57,7 @@ class UserShare:
     part: int = 0
 
     def contains(self, users: IntArray) -> BoolArray:
-        """Return whether each user code belongs to the share, (n,)."""
+        """Return a mask of the user codes that belong to the share, (n,)."""
         mixed = users.copy()
         for shift in MIXING:
             mixed ^= users >> shift
@@ -65,7 +65,7 @@ class UserShare:
         return np.asarray(mixed == self.part)
 
     def contains_keys(self, keys: IntArray, shift: int) -> BoolArray:
-        """Return whether the user of each key belongs to the share, (n,)."""
+        """Return a mask of the keys of users in the share, (n,)."""
         return self.contains(keys >> shift)
 
     def halves(self) -> tuple[UserShare, UserShare]:
@@ -79,22 +79,16 @@ class Scan(Protocol):
     """An engine's stream of keys, which can be read repeatedly."""
 
     def __call__(self, share: UserShare) -> Iterator[Chunk]:
-        """Yield (keys, totals) of the share's users, in any order; totals are None for 1 each."""
+        """Yield (keys, totals) of the share's users, in any order; totals None for 1 each."""
 
 
 @dataclass(frozen=True)
 class CoordinateFilter:
-    """Select sorted keys of some coordinates and recode them.
+    """Select sorted keys of some coordinates and recode them."""
 
-    Args:
-        codes: (V,) the new code of each coordinate, in the same order; −1 for dropped coordinates.
-        old: the number of bits of a key below the user code.
-        new: the number of bits of a new key below the user code.
-    """
-
-    codes: NDArray[np.int32]
-    old: int
-    new: int
+    codes: NDArray[np.int32]  # (V,) new code of each coordinate, in the same order; −1 to drop it
+    old: int  # bits of a key below the user code
+    new: int  # bits of a new key below the user code
 
     def __call__(self, chunk: Chunk) -> Chunk:
         """Return the new keys of a chunk, still sorted, and their totals."""
@@ -115,14 +109,8 @@ class KeyBatch(Protocol):
 class Feed:
     """Sorted keys of whole users in batches, which can be iterated several times.
 
-    Args:
-        user_shift: number of bits of a key below the user code.
-        capacity: max keys in memory (a quarter of that with totals).
-        threads: number of threads that run the kernel.
-        counted: max keys without totals in buckets; None for the capacity.
-        call: keys per kernel call, unless one user has more.
-        sums: max numbers in the accumulators of all threads, if there is more than one.
-        users: upper bound on user codes if keys have no totals; None if unknown.
+    ``capacity``, ``counted`` and ``call`` limit keys in memory, keys without totals in buckets, and
+    keys per kernel call; ``sums`` limits the numbers in all threads' accumulators.
     """
 
     def __init__(
@@ -168,11 +156,7 @@ class Feed:
         return self._cached is not None
 
     def narrowed(self, codes: IntArray, shift: int) -> Feed | None:
-        """Return a feed of some coordinates of the same users; None if keys are not cached.
-
-        Keys must consist of user and coordinate only; ``codes`` (V,) are those of
-        :class:`CoordinateFilter`.
-        """
+        """Return a feed of some coordinates of these users; None if keys are not cached."""
         if not self.is_cached:
             return None
         feed = copy.copy(self)
@@ -183,7 +167,7 @@ class Feed:
         return self.chunks(sys.maxsize)
 
     def chunks(self, size: int) -> Iterator[Chunk]:
-        """Yield sorted keys of whole users, about ``size`` at a time unless one user has more."""
+        """Yield sorted keys of whole users, about ``size`` at a time or one user's."""
         for batch in self._batches():
             for piece in batch.pieces(self._shift, size):
                 yield from piece()
@@ -345,7 +329,7 @@ class _Bucketed:
 
 
 class _Buffer:
-    """Keys of a share of users: an unsorted part, and a merged part of pairs with totals."""
+    """Keys of a share of users: an unsorted part, and merged pairs with totals."""
 
     def __init__(
         self, capacity: int, shift: int, scanned: UserShare, share: UserShare | None = None
@@ -361,7 +345,7 @@ class _Buffer:
         self.deferred: list[UserShare] = []
 
     def fill_from(self, buckets: Buckets, merged: bool) -> None:
-        """Start with the keys of full buckets, which are the whole share; merge them on request."""
+        """Start with the keys of full buckets, the whole share; merge them on request."""
         if merged:
             self._pairs, self._sums = _merge_buckets(buckets)
             return
@@ -404,7 +388,7 @@ class _Buffer:
         return keys[own], None if totals is None else totals[own]
 
     def _make_room(self, at_most: int) -> None:
-        """Reduce the unsorted part to ``at_most`` keys by merging few pairs or deferring users."""
+        """Reduce the unsorted part to ``at_most`` keys: merge few pairs or defer users."""
         self._sort()
         while self._filled > at_most:
             if self._share.parts > _MAX_PARTS:
@@ -483,10 +467,7 @@ def _merge_buckets(buckets: Buckets) -> tuple[IntArray, FloatArray]:
 
 
 def _dense_totals(keys: IntArray, totals: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Merge equal keys without sorting if there are fewer possible keys than keys.
-
-    Totals are integers, so the order of additions below the saturation does not matter.
-    """
+    """Merge equal keys without sorting if there are fewer possible keys than keys."""
     low, high = (keys.min(), keys.max()) if keys.size else (0, 0)
     if high - low >= keys.size:
         return keys, totals

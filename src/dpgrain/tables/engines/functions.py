@@ -75,19 +75,13 @@ _TYPE_NAMES = {
 
 @dataclass(frozen=True)
 class TypedSql:
-    """Part of an expression, with its type and its SQL.
+    """Part of an expression, with its type and its SQL."""
 
-    Args:
-        kind: the type; the SQL of times is in microseconds since 1970.
-        values: all possible values in order, if they are public and few.
-        finite: False for numbers that may be NaN or infinite; they are null when used.
-    """
-
-    kind: str
+    kind: str  # times have SQL in microseconds since 1970
     sql: str
     constant: bool | int | float | str | None = None
-    values: tuple[Any, ...] | None = None
-    finite: bool = True
+    values: tuple[Any, ...] | None = None  # all possible values in order, if public and few
+    finite: bool = True  # False for numbers that may be NaN or infinite; null when used
 
     @property
     def finite_sql(self) -> str:
@@ -102,23 +96,14 @@ class TypedSql:
 
 @dataclass(frozen=True)
 class Translator:
-    """Translator of one expression to SQL.
-
-    Args:
-        clocks: (time column, zone) pairs that the expression reads; filled by the translation.
-    """
+    """Translator of one expression to SQL; ``clocks`` collects (time, zone) pairs."""
 
     kinds: Mapping[str, str]
     text: str
     clocks: dict[tuple[str, str], None] = field(default_factory=dict)
 
     def translate(self, node: Node) -> TypedSql:
-        """Return the SQL and type of a part.
-
-        >>> from dpgrain.tables.expression import parsed
-        >>> Translator({"a": "INTEGER"}, "a * 2").translate(parsed("a * 2")).kind
-        'BIGINT'
-        """
+        """Return the SQL and type of a part."""
         if isinstance(node, ConstantNode):
             return self._constant(node)
         if isinstance(node, ColumnNode):
@@ -207,7 +192,7 @@ class Translator:
         )
 
     def clock(self, column: str, zone: str) -> str:
-        """Return the SQL of a time column in a zone's local time, in microseconds since 1970."""
+        """Return the SQL of a time column in local time, in microseconds since 1970."""
         self.clocks[column, zone] = None
         return quoted(clock_column(column, zone))
 
@@ -225,7 +210,7 @@ class Translator:
 
 
 def clock_column(column: str, zone: str) -> str:
-    """Return the reserved name of a time column in a zone's local time, or in microseconds."""
+    """Return the reserved name of a time column in local time, or in microseconds."""
     return f"\x1f{zone}\x1f{column}"
 
 
@@ -300,7 +285,7 @@ def _logical(translator: Translator, node: CallNode, parts: list[TypedSql]) -> T
 
 
 def _time_remedy(node: CallNode, time: TypedSql) -> str:
-    """Return the remedy for a column of text in a function of times; empty for other parts."""
+    """Return the remedy for a text column in a function of times; empty for others."""
     of = node.parts[0]
     if time.kind != TEXT or not isinstance(of, ColumnNode):
         return ""
@@ -382,7 +367,7 @@ def _bins(translator: Translator, node: CallNode, parts: list[TypedSql]) -> Type
 
 
 def _number_function(sql: str, *, whole: bool = False) -> Translation:
-    """Return a function of a number, with integer results for integers; ``{0}`` is its SQL."""
+    """Return a function of a number with SQL ``{0}``; integer results for integers."""
 
     def translate(translator: Translator, node: CallNode, parts: list[TypedSql]) -> TypedSql:
         translator.require(node, parts, _NUMBERS)
@@ -455,8 +440,8 @@ def _either_value(
 ) -> TypedSql:
     """Return one of two values of a common type.
 
-    ``sql`` is a function and not a template, because text of the caller could contain
-    placeholders, and their replacements would be read as SQL.
+    ``sql`` is a function and not a template, because text of the caller could contain placeholders,
+    and their replacements would be read as SQL.
     """
     one, other = _common_type(translator, node, parts)
     kinds = {part.kind for part in parts}

@@ -45,20 +45,15 @@ _LOOKED_UP = "looked_up"
 
 @dataclass(frozen=True, eq=False)
 class PublicJoin(SourceWrapper):
-    """The rows of a source, each joined with the one row of a public table that has its key.
-
-    Args:
-        table: public table: ``key``, unique and without nulls, and the columns ``c0``, ``c1``, ….
-        kinds: column → type, in the order of ``c0``, ``c1``, ….
-    """
+    """Rows of a source, each joined with the row of a public table with its key."""
 
     row_wise = True
 
     source: RowSource
     on: str
     kind: str
-    table: pa.Table
-    kinds: Mapping[str, str]
+    table: pa.Table  # ``key``, unique and without nulls, and ``c0``, ``c1``, …
+    kinds: Mapping[str, str]  # column → type, in the order of ``c0``, ``c1``, …
 
     def columns(self) -> dict[str, str]:
         """Return column name → type."""
@@ -91,10 +86,7 @@ class PublicJoin(SourceWrapper):
 def join_public(
     rows: TableRows, public: TableRows, on: str, key: str
 ) -> tuple[PublicJoin, dict[str, CompiledExpression]]:
-    """Join rows with a public table, and describe each new column as a function of the key.
-
-    `on` is the key column of the rows, and `key` of the public table, which is read now.
-    """
+    """Join rows with a public table; each new column is a function of the key."""
     rows.require_key(on, "on")
     if on in rows.cells:
         raise SchemaError(
@@ -146,7 +138,7 @@ def join_public(
 
 
 def _public_key(key: str, kind: str, on: str, own: str) -> str:
-    """Return the SQL of a public key as the rows write it, before the replacement of long texts."""
+    """Return the SQL of a public key as rows write it, before replacing long texts."""
     if own in INTEGERS and kind == TEXT:
         return f"TRY_CAST({label_sql(quoted(key))} AS BIGINT)"
     if kind == TEXT:
@@ -163,7 +155,7 @@ def _public_key(key: str, kind: str, on: str, own: str) -> str:
 
 
 def _looked_up(name: str, on: str, kind: str, table: pa.Table, title: str) -> CompiledExpression:
-    """Return a public column as a function of the key, identified by a hash of its values."""
+    """Return a public column as a function of the key, known by a hash of its values."""
     pairs = repr([table.column(index).to_pylist() for index in (0, 2)])
     mark = sha256(pairs.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     node = CallNode(_LOOKED_UP, (ColumnNode(on), ConstantNode(name), ConstantNode(mark)))
@@ -185,17 +177,12 @@ def _fits(value: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class UserJoin:
-    """The rows of a table, each joined with rows of the same user in another table.
-
-    Args:
-        pairs: max rows per user of the other table: the first ones in the order of a hash of the
-            added columns.
-    """
+    """The rows of a table, each joined with rows of the same user in another table."""
 
     rows: TableRows
     others: TableRows
     taken: tuple[str, ...]
-    pairs: int
+    pairs: int  # max rows per user of the other table
 
     @staticmethod
     def create(rows: TableRows, others: Any, columns: Sequence[str] | None, pairs: int) -> UserJoin:
@@ -330,11 +317,10 @@ class UserJoin:
         )
 
     def _selected_rows(self, connection: duckdb.DuckDBPyConnection) -> str:
-        """Return the SQL of the other table's rows that are joined, up to `pairs` for each user.
+        """Return the SQL of the other table's joined rows, up to `pairs` for each user.
 
-        They are the first in the order of a hash of their values, which does not depend on the
-        engine's order. For a user with many rows only hashes are stored, and equal rows are
-        grouped.
+        They are the first by a hash of their values, independent of the engine's order. Only hashes
+        of a user's many rows are stored, and equal rows are grouped.
         """
         others = self.others
         assert others.user is not None  # noqa: S101 - as checked
@@ -399,5 +385,5 @@ class UserJoin:
 
 
 def _with_length(text: str) -> str:
-    """Return the SQL of a text with its length, so that concatenated texts are distinguishable."""
+    """Return the SQL of a text with its length, which keeps joined texts distinct."""
     return f"coalesce(concat(strlen({text}), ':', {text}), 'none')"

@@ -47,19 +47,12 @@ MAX_NEED = 1 << 14
 
 @dataclass(frozen=True)
 class KeyLayout:
-    """Packing of keys, and the cell of each item.
+    """Packing of keys, and the cell of each item."""
 
-    Args:
-        items: number of items V; codes are sorted by cell, so that blocks are contiguous.
-        cells: number of cells K.
-        cell_of: (V,) the cell of each item; None if a separate column contains the cell.
-        factors: (V,) factor on the totals of each item; None for 1 each.
-    """
-
-    items: int
-    cells: int
-    cell_of: IntArray | None
-    factors: FloatArray | None = None
+    items: int  # number V; codes are sorted by cell, so that blocks are contiguous
+    cells: int  # number K
+    cell_of: IntArray | None  # (V,); None if a separate column contains the cell
+    factors: FloatArray | None = None  # (V,) on the totals of each item; None for 1 each
 
     @property
     def item_bits(self) -> int:
@@ -79,15 +72,10 @@ class KeyLayout:
 
 @dataclass(frozen=True)
 class Grid:
-    """Clipping bounds and the grid to which contributions are truncated.
+    """Clipping bounds and the grid to which contributions are truncated."""
 
-    Args:
-        bounds: (K,) or (1,) clipping bounds ρ.
-        bits: the grid step is a power of two with 2^(bits−1) < ρ/step ≤ 2^bits.
-    """
-
-    bounds: FloatArray
-    bits: int
+    bounds: FloatArray  # (K,) or (1,) clipping bounds ρ
+    bits: int  # the step is a power of two with 2^(bits−1) < ρ/step ≤ 2^bits
     norm: Literal["l2", "l1"] = "l2"
 
     @cached_property
@@ -118,24 +106,14 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class Pools:
-    """Pools of cells whose blocks share a row of bins, with a scale and a weight for each cell.
+    """Pools of cells with a common row of bins, and a scale and weight per cell."""
 
-    Args:
-        edges: (B+1,) increasing; bin i contains norms ÷ scale in (edges[i], edges[i+1]]. Smaller
-            norms have no bin; the last bin has no upper end.
-        pool: (K,) the pool of each cell, from 0 to P−1.
-        scale: (K,) the scale of the norms in each cell.
-        weight: (K,) the weight of a block of each cell in multiples of 2^-10, from 1 to 1024.
-        count: the number of pools P.
-        max_blocks: the largest number of blocks of one user that a bin counts.
-    """
-
-    edges: FloatArray
-    pool: IntArray
-    scale: FloatArray
-    weight: IntArray
-    count: int
-    max_blocks: int
+    edges: FloatArray  # (B+1,) norm ÷ scale; bin i is (edges[i], edges[i+1]], the last one open
+    pool: IntArray  # (K,) from 0 to P−1
+    scale: FloatArray  # (K,) of the norms in each cell
+    weight: IntArray  # (K,) of a block, in multiples of 2^-10, from 1 to 1024
+    count: int  # number P
+    max_blocks: int  # max blocks of one user in a bin
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -145,33 +123,19 @@ class Pools:
 
 @dataclass(frozen=True, eq=False)
 class Routes:
-    """Items that receive users' weight in the second round of counts, with their needs.
+    """Items that receive users' weight in the second round, with their needs."""
 
-    Args:
-        rank: (V,) position of each item in the order of selection; −1 for items without a
-            position.
-        items: (n,) the items with a position, in that order.
-        needs: (n,) what each item needs from a user, from 1 to :data:`MAX_NEED`.
-        capacity: the largest sum of squared needs of a user with one item; t times that for t
-            items.
-    """
-
-    rank: IntArray
-    items: IntArray
-    needs: IntArray
-    capacity: int
+    rank: IntArray  # (V,) in the order of selection; −1 for items without a position
+    items: IntArray  # (n,) in that order
+    needs: IntArray  # (n,) from a user, from 1 to :data:`MAX_NEED`
+    capacity: int  # max sum of squared needs of a user with one item; t times that for t
 
     @staticmethod
     def after(first: IntArray, ahead: BoolArray, enough: float) -> Routes:
         """Compute routes from noisy counts; an item's need only depends on its own count.
 
-        Args:
-            first: (V,) noisy counts of the first round.
-            ahead: (V,) whether an item participates in the second round, which requires a positive
-                count.
-
         A user with t items contributed 1/√t to an item and now contributes enough ÷ count times as
-        much, starting from the largest count. The public order breaks ties.
+        much, from the largest count down. Items ``ahead`` must have a positive count.
         """
         items = np.flatnonzero(ahead)
         items = items[np.argsort(-first[items], kind="stable")]
@@ -217,15 +181,9 @@ def clipped_units(
     indicator: bool = False,
     max_elements: int | None = None,
 ) -> None:
-    """Count the blocks of whole users by group, apart if their norm exceeds the clipping bound.
+    """Count users' complete and clipped blocks by group, (groups, 2), in grid steps.
 
     A block adds a vector of norm at most 1, equal in each of its groups.
-
-    Args:
-        clip: the clipping bounds of the blocks, and the clipped norm.
-        out: (groups, 2) counts of complete and of clipped blocks, in steps of ``units``.
-        units: the bound 1 and its grid.
-        corners: the number of items of each group.
     """
     pairs, sums, blocks = _blocks(keys, totals, layout, max_elements)
     if indicator:
@@ -250,13 +208,7 @@ def directions(
     unit: float = 1.0,
     max_elements: int | None = None,
 ) -> None:
-    """Add the blocks of whole users by item and norm, each scaled to norm 1; empty ones add 0.
-
-    Args:
-        edges: (B,) increasing edges of norms, as in :func:`norm_histogram`.
-        out: (V, B) sums, in steps of ``units``.
-        units: the bound 1, its grid, and the norm.
-    """
+    """Add the blocks of whole users by item and norm, (V, B), each scaled to norm 1."""
     pairs, sums, blocks = _blocks(keys, totals, layout, max_elements)
     norms = blocks.norms(sums, units.norm)
     bins = np.minimum(np.searchsorted(edges, norms * unit), out.shape[1] - 1)
@@ -281,10 +233,6 @@ def routed_sum(
 
     A user selects items in the order of the routes while the capacity suffices, and at least one.
     The weights are proportional to the needs.
-
-    Args:
-        routes: the order of the items, and their needs.
-        grid: the bound 1 and its grid.
     """
     pairs, sums, blocks = _blocks(keys, None, layout, max_elements)
     pairs, sums, blocks = blocks.keep(blocks.among_first_items(max_items), pairs, sums)
@@ -308,10 +256,9 @@ def routed_sum(
 
 
 def set_fingerprint(keys: IntArray, layout: KeyLayout) -> int:
-    """Return a fingerprint of users' sets of items; fingerprints of several calls add up mod 2^64.
+    """Return a fingerprint of users' sets of items; several add up modulo 2^64.
 
-    It does not depend on the codes of users. Different sets have equal fingerprints only by
-    coincidence.
+    It does not depend on the codes of users. Different sets collide only by coincidence.
     """
     pairs = keys[_is_new(keys)]
     starts = np.flatnonzero(_is_new(pairs >> layout.user_shift))
@@ -339,12 +286,9 @@ def norm_histogram(
     indicator: bool = False,
     max_elements: int | None = None,
 ) -> None:
-    """Count the blocks of whole users by cell and norm; empty blocks have no bin.
+    """Count whole users' blocks by cell and norm, (rows, B), without empty ones.
 
-    Args:
-        edges: (B,) increasing; bin i contains norms in (edges[i−1], edges[i]]. The first bin
-            starts at 0, the last one has no upper end.
-        out: (rows, B) counts, with one row per cell or one for all.
+    Bin i contains norms in (edges[i−1], edges[i]]: the first one starts at 0, the last one is open.
     """
     _, sums, blocks = _blocks(keys, totals, layout, max_elements)
     if indicator:
@@ -370,14 +314,10 @@ def pooled_counts(
     indicator: bool = False,
     max_elements: int | None = None,
 ) -> None:
-    """Count the weighted blocks of whole users by pool and by norm ÷ scale.
+    """Count whole users' blocks by pool and norm ÷ scale, (P, B), in units of 2^-10.
 
-    No user adds more than ``pools.max_blocks`` to any bin. The limit applies to each bin
-    separately, in integers, so a block changes only its own bin, and by at most its weight.
-
-    Args:
-        layout: the packing of keys, in which the item determines the cell.
-        out: (P, B) counts in multiples of 2^-10 of a block.
+    Formal guarantee: a user adds at most ``pools.max_blocks`` to a bin. The limit applies to each
+    bin in integers, so a block changes only its own bin, by at most its weight.
     """
     _, sums, blocks = _blocks(keys, totals, layout, max_elements)
     if indicator:
@@ -397,13 +337,9 @@ def pooled_counts(
 def _add_limited(
     users: IntArray, rows: IntArray, weights: IntArray, most: int, out: IntArray
 ) -> None:
-    """Add each user's weights to counts, at most ``most`` per user and count.
+    """Add each user's weights, from 1 to 2^10, to counts, at most ``most`` per count.
 
-    Args:
-        users: (b,) sorted users, at most ``_POOLED_USERS`` of them.
-        rows: (b,) the index in ``out`` of each weight.
-        weights: (b,) weights from 1 to 2^10.
-        most: the largest sum that one user adds to one count.
+    ``users``, (b,), are sorted, and at most ``_POOLED_USERS``; ``rows``, (b,), index ``out``.
     """
     np.add.at(out.reshape(-1), rows, weights)
     rank, row_bits = np.cumsum(_is_new(users)) - 1, out.size.bit_length()
@@ -443,12 +379,9 @@ def blocks_per_item(
 def users_by_contribution(
     keys: IntArray, totals: FloatArray | None, layout: KeyLayout, edges: IntArray, out: IntArray
 ) -> None:
-    """Count users by their number of pairs and by their number of records.
+    """Count users by their number of pairs and by their number of records, (2, B).
 
-    Args:
-        totals: (r,) the number of records of each key; None for 1 each.
-        edges: (B,) the largest number in each bin, increasing; the last bin has no upper end.
-        out: (2, B) counts of users, by pairs and by records.
+    ``edges`` are the largest numbers in the bins; the last bin has no upper end.
     """
     pairs, sums = pair_totals(keys, totals)
     starts = np.flatnonzero(_is_new(pairs >> layout.user_shift))
@@ -460,13 +393,7 @@ def users_by_contribution(
 def record_sum(
     codes: IntArray, totals: FloatArray | None, grid: Grid, out: IntArray, *, unit: float = 1.0
 ) -> None:
-    """Add records, each clipped separately, to integer sums.
-
-    Args:
-        codes: (r,) item codes.
-        totals: (r,) integer values in multiples of ``unit``; None for 1 each.
-        grid: one bound and its grid.
-    """
+    """Add records, each clipped separately, to integer sums."""
     if not out.size:
         # Without selected items there is no bound.
         return
@@ -489,7 +416,7 @@ def clipped_records(
     corners: int,
     unit: float = 1.0,
 ) -> None:
-    """Count records by group, apart if they exceed the clipping bound, as :func:`clipped_units`."""
+    """Count complete and clipped records by group, as :func:`clipped_units` does."""
     if not out.size:
         return
     sizes = np.ones(codes.size) if totals is None else totals
@@ -499,11 +426,7 @@ def clipped_records(
 
 
 def pair_totals(keys: IntArray, totals: FloatArray | None) -> tuple[IntArray, FloatArray]:
-    """Merge equal sorted keys and add their totals, up to the saturation.
-
-    >>> pair_totals(np.array([3, 3, 5]), None)
-    (array([3, 5]), array([2., 1.]))
-    """
+    """Merge equal sorted keys and add their totals, up to the saturation."""
     new = _is_new(keys)
     starts = np.flatnonzero(new)
     if totals is None:
@@ -526,14 +449,14 @@ def _blocks(
 
 
 def _is_new(values: IntArray) -> BoolArray:
-    """Return whether each value differs from the previous one, (n,); true for the first."""
+    """Return a mask of the first value and those unequal to the previous one, (n,)."""
     new = np.ones(values.size, dtype=np.bool_)
     np.not_equal(values[1:], values[:-1], out=new[1:])
     return new
 
 
 def _sum_runs(values: NDArray[Any], starts: IntArray) -> NDArray[Any]:
-    """Return the sums of the runs from each start, (b,); unlike reduceat, supports zero runs."""
+    """Return the sums of the runs from each start, (b,); unlike reduceat, also no runs."""
     return np.add.reduceat(values, starts) if starts.size else values[:0]
 
 
@@ -567,20 +490,20 @@ class _Blocks:
         return np.diff(self.starts, append=self.size)
 
     def among_first_blocks(self, limit: int) -> BoolArray:
-        """Return whether each pair's block is one of the first ``limit`` of its user, (pairs,)."""
+        """Return a mask of pairs in their user's first ``limit`` blocks, (pairs,)."""
         new_user = np.flatnonzero(np.diff(self.user, prepend=-1))
         rank = np.arange(self.starts.size)
         rank -= np.repeat(new_user, np.diff(new_user, append=self.starts.size))
         return np.repeat(rank < limit, self.lengths)
 
     def among_first_items(self, limit: int) -> BoolArray:
-        """Return whether each pair is one of the first ``limit`` of its block, (pairs,)."""
+        """Return a mask of the first ``limit`` pairs of each block, (pairs,)."""
         return np.arange(self.size) - np.repeat(self.starts, self.lengths) < limit
 
     def keep(
         self, selected: BoolArray, pairs: IntArray, sums: FloatArray
     ) -> tuple[IntArray, FloatArray, _Blocks]:
-        """Return the selected pairs and their blocks; a block must be selected from its start."""
+        """Return selected pairs and their blocks; a block must be selected from its start."""
         if selected.all():
             return pairs, sums, self
         lengths = _sum_runs(selected.astype(np.int64), self.starts)
@@ -598,7 +521,7 @@ class _Blocks:
     def within(
         self, sums: FloatArray, grid: Grid, unit: float
     ) -> tuple[BoolArray, FloatArray, FloatArray, FloatArray]:
-        """Return whether each block is within its bound, its norm, bound and steps per unit."""
+        """Return a mask of blocks within their bounds, norms, bounds and steps per unit."""
         # A single bound broadcasts to all blocks.
         row = self.cell if grid.bounds.size > 1 else slice(None)
         radius, one = grid.radius[row], unit / grid.step[row]
@@ -606,7 +529,7 @@ class _Blocks:
         return norms * one <= radius, norms, radius, one
 
     def clip(self, sums: FloatArray, grid: Grid, unit: float) -> IntArray:
-        """Scale each block to its bound and truncate it to the grid, in grid steps, (pairs,)."""
+        """Scale each block to its bound and truncate it, in grid steps, (pairs,)."""
         within, norms, radius, one = self.within(sums, grid, unit)
         row = self.cell if grid.bounds.size > 1 else slice(None)
         with np.errstate(divide="ignore"):
@@ -621,7 +544,7 @@ class _Blocks:
         return integers
 
     def _shrink(self, integers: IntArray, limit: IntArray, norm: Literal["l2", "l1"]) -> None:
-        """Check the norm of every block in integers; shrink blocks that exceed it by rounding."""
+        """Check each block's norm in integers; shrink blocks that exceed it by rounding."""
         reached = _sum_runs(integers * integers if norm == "l2" else integers, self.starts)
         for block in np.flatnonzero(reached > limit):
             part = slice(self.starts[block], self.starts[block] + self.lengths[block])

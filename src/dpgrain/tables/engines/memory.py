@@ -51,25 +51,14 @@ _PAIRS_BYTES = 2
 
 @dataclass(frozen=True)
 class Memory:
-    """Parts of the memory of one release.
-
-    Args:
-        reading: number of threads of DuckDB.
-        counted: keys without totals that fit in buckets if no bucket is large.
-        call: keys per kernel call, unless one user has more.
-
-    >>> Memory.split(10**9, threads=4).keys
-    48333333
-    >>> Memory.split(10**9, threads=4).counted
-    71755823
-    """
+    """Parts of the memory of one release."""
 
     duckdb: int
-    reading: int
+    reading: int  # threads of DuckDB
     rows: int
     keys: int
-    counted: int
-    call: int
+    counted: int  # keys without totals that fit in buckets if none is large
+    call: int  # keys per kernel call, unless one user has more
     sums: int
 
     @staticmethod
@@ -175,6 +164,11 @@ def new_spill_folder() -> SpillFolder:
 
 def connect(memory: Memory, folder: str) -> duckdb.DuckDBPyConnection:
     """Open a private connection that spills to a folder, encrypted, and installs no extension."""
+    return prepare(open_database(memory, folder), memory)
+
+
+def open_database(memory: Memory, folder: str) -> duckdb.DuckDBPyConnection:
+    """Open a private database that spills to a folder."""
     settings: dict[str, Any] = {
         "threads": memory.reading,
         "memory_limit": f"{memory.duckdb // 1_000_000}MB",
@@ -185,7 +179,11 @@ def connect(memory: Memory, folder: str) -> duckdb.DuckDBPyConnection:
         "allow_community_extensions": False,
         "preserve_insertion_order": False,
     }
-    connection = duckdb.connect(":memory:", config=settings)
+    return duckdb.connect(":memory:", config=settings)
+
+
+def prepare(connection: duckdb.DuckDBPyConnection, memory: Memory) -> duckdb.DuckDBPyConnection:
+    """Change the settings of one connection to a database, and return it."""
     # A progress bar would print to standard output, and its pace reveals the size of the table.
     connection.execute("SET enable_progress_bar = false")
     # The memory limit in bytes; the setting itself is formatted text.
@@ -267,12 +265,7 @@ def _terminated(number: int, _: Any) -> None:
 
 
 def load_rows(source: RowSource) -> pa.Table:
-    """Load all rows of a source.
-
-    >>> from dpgrain.tables.sources.frames import ArrowSource
-    >>> load_rows(ArrowSource(pa.table({"who": [1, 2]}))).num_rows
-    2
-    """
+    """Load all rows of a source."""
     with (
         new_spill_folder() as folder,
         connect(Memory.split(_LOADING_BYTES, 1), folder.path) as connection,

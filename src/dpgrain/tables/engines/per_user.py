@@ -35,17 +35,12 @@ _MAX_PARTS = 16
 
 @dataclass(frozen=True, eq=False)
 class PerUser:
-    """Source with one row per user, or per user and group, derived from other rows.
-
-    Args:
-        by: grouping columns: a user has one row for each combination of values.
-        derived: columns computed from each row, in this order.
-    """
+    """Source with one row per user, or per user and group, derived from other rows."""
 
     rows: TableRows
-    by: tuple[str, ...]
+    by: tuple[str, ...]  # a user has one row for each combination of these columns' values
     numbers: tuple[Aggregate, ...]
-    derived: tuple[tuple[str, CompiledExpression], ...] = ()
+    derived: tuple[tuple[str, CompiledExpression], ...] = ()  # in order
     filters: tuple[CompiledExpression, ...] = ()
 
     creates_table: ClassVar[bool] = True
@@ -123,7 +118,7 @@ class PerUser:
         return not self.by
 
     def is_zero_without_rows(self, column: str) -> bool:
-        """Return whether a column is 0 for users without rows."""
+        """Return True if a column is 0 for users without rows."""
         if self.filters:
             # Users without a row may have failed a condition.
             return False
@@ -131,7 +126,7 @@ class PerUser:
         return self.one_row and column in own and own[column].is_zero_without_rows
 
     def is_count(self, column: str) -> bool:
-        """Return whether a column is a count."""
+        """Return True if a column is a count."""
         return any(each.name == column and each.is_count for each in self.numbers)
 
     def meanings(self, columns: Sequence[str | None]) -> tuple[tuple[str, ...], ...]:
@@ -178,10 +173,7 @@ class PerUser:
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Create a table with these columns on the connection, unless it exists; return its name.
-
-        Unused features are not computed.
-        """
+        """Create a table with the used columns on the connection, once; return its name."""
         # Two joined per-user tables may have the same depth or the same rows.
         prefix = f"people{id(self)}_"
         known = connection.execute(
@@ -208,7 +200,7 @@ class PerUser:
             engine.create_table_in_parts(name, queries, self._order, self.used)
 
     def _restricted(self, used: Collection[str] | None) -> PerUser:
-        """Return the source with the columns used and their inputs; all if rows are read once."""
+        """Return the source with the used columns and inputs; all if rows are read once."""
         if used is None or not self._is_stored:
             return self
         needed = set(used).union(*(condition.inputs for condition in self.filters))
@@ -284,7 +276,7 @@ class PerUser:
 
 
 def _with_expressions(rows: TableRows, number: Aggregate) -> tuple[TableRows, Aggregate]:
-    """Add a column for each expression in a number; return the rows and the updated number.
+    """Add a column per expression in a number; return the rows and the new number.
 
     Engines do not distinguish column names by case.
     """
@@ -308,10 +300,7 @@ def per_user_source(table: TableRows) -> PerUser | None:
 
 
 def whole_user_source(table: TableRows) -> PerUser | UserJoin | None:
-    """Return the source of rows that each depend on a whole user; None if rows are records.
-
-    Derived columns, filters and regions may have been applied to it.
-    """
+    """Return the source of rows that depend on whole users; None if rows are records."""
     innermost = _wrapped(table)[-1]
     return innermost if isinstance(innermost, PerUser | UserJoin) else None
 
@@ -331,7 +320,7 @@ def first_rows_source(table: TableRows) -> DistinctRows | None:
 
 
 def depends_on_users(table: TableRows) -> bool:
-    """Return whether a row depends on more than one row of its user."""
+    """Return True if a row depends on more than one row of its user."""
     return whole_user_source(table) is not None or first_rows_source(table) is not None
 
 
@@ -362,10 +351,7 @@ def derivation_facts(table: TableRows) -> list[Fact]:
 
 
 def known_user_count(table: TableRows, column: str | None) -> int | None:
-    """Return the public number of users if a column is 0 for users without rows; None otherwise.
-
-    ``column`` is None if rows are counted.
-    """
+    """Return the public number of users if ``column`` is 0 without rows, or None."""
     people = per_user_source(table)
     if column is None or people is None or not people.is_zero_without_rows(column):
         return None
@@ -373,7 +359,7 @@ def known_user_count(table: TableRows, column: str | None) -> int | None:
 
 
 def require_whole_users(table: TableRows, unit: Unit) -> None:
-    """Raise unless the unit protects whole users, if each row depends on all of a user's data.
+    """Raise if each row depends on all of a user's data, but not all is protected.
 
     Elements are allowed if each row is computed within one cell: see :func:`rows_in_cells`.
     """

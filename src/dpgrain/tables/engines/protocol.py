@@ -39,12 +39,10 @@ class Summed(Protocol):
     """Records that are added up in place, so that no list of them leaves the engine."""
 
     def accumulate(self, add: Add, shape: Sequence[int]) -> IntArray:
-        """Run a kernel over all records and return the integer sums, modulo 2^64.
+        """Run a kernel over all records and return integer sums of a shape, modulo 2^64.
 
-        Args:
-            add: called any number of times, in any order and on any machine, each time with sorted
-                keys of some whole users, or with codes of some records.
-            shape: the shape of ``out``. There may be several arrays, whose sum is returned.
+        ``add`` may be called any number of times, in any order and on any machine, with sorted keys
+        of whole users or codes of records. Several arrays may be returned, which add up.
         """
 
 
@@ -52,12 +50,10 @@ class Users(Summed, Protocol):
     """Whole users' records as sorted keys ``user | cell | item``, for repeated sums."""
 
     def narrowed(self, codes: IntArray, shift: int) -> Users | None:
-        """Return these users' records of some coordinates; None if rows must be read again.
+        """Return users' records of some coordinates; None if rows must be read again.
 
-        Args:
-            codes: (V,) the new code of each coordinate, in the same order; −1 for dropped
-                coordinates. Keys must consist of user and coordinate only.
-            shift: number of bits of a new key below the user code.
+        ``codes`` (V,) are new codes in the same order, −1 to drop. Keys are of user and coordinate
+        only, and new keys have ``shift`` bits below the user code.
         """
 
 
@@ -67,15 +63,11 @@ class CachedBlocks(Protocol):
     def sums(
         self, of: Callable[[Iterable[pa.RecordBatch]], IntArray], shape: Sequence[int]
     ) -> IntArray:
-        """Add up the integers that a function computes from each partition, modulo 2^64.
-
-        Args:
-            of: a function from the batches of one partition to integers of the shape.
-        """
+        """Add up the integers that a function computes from each partition, modulo 2^64."""
 
 
 class ClusterEngine(Protocol):
-    """Additional methods of a cluster's engine for fits: rows stay there and are added up there.
+    """Additional methods of a cluster's engine for fits, which add rows up there.
 
     Such a class has an attribute ``distributed`` that is True.
     """
@@ -86,12 +78,9 @@ class ClusterEngine(Protocol):
         make: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
         schema: pa.Schema,
     ) -> CachedBlocks:
-        """Cache what a function derives from columns, by partition; users are not split.
+        """Cache what ``make`` derives from columns c0, c1, …, by partition of whole users.
 
-        Args:
-            wanted: the columns, each with its form, named c0, c1 and so on.
-            make: a function of the batches of one partition; it may be called again after a
-                failure.
+        It may be called again after a failure.
         """
 
 
@@ -104,28 +93,18 @@ class Engine(AbstractContextManager["Engine"], Protocol):
         """Open connections and files; ``__exit__`` removes everything."""
 
     def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
-        """Return the distinct groups of users' rows, in any order.
-
-        Args:
-            keys: the columns of a record's group, at least one.
-            value: a column of numbers; rows without a finite one are dropped.
-        """
+        """Return the distinct groups (at least one key) of rows with a finite ``value``."""
 
     def extent(self, key: str) -> tuple[int, int, int] | None:
         """Return the minimum and maximum of an integer column, and the number of rows.
 
-        Rows without a user count as well. None if no row has a value.
+        Rows without a user also count. None if no row has a value.
         """
 
     def dictionary(
         self, groups: Groups, cells: GroupCells, *, cell_column: str | None = None, corners: int = 1
     ) -> Dictionary:
-        """Assign codes to groups and cells, in the public order: see :meth:`Dictionary.create`.
-
-        Args:
-            groups: (V,) distinct groups, with the types of the key columns.
-            corners: the number of coordinates of each group.
-        """
+        """Assign codes to groups, (V,), and cells: see :meth:`Dictionary.create`."""
 
     def users(
         self,
@@ -137,12 +116,7 @@ class Engine(AbstractContextManager["Engine"], Protocol):
     ) -> Users:
         """Return whole users' records in the groups last passed to :meth:`dictionary`.
 
-        Args:
-            dictionary: the result of :meth:`dictionary`.
-            value: the column of numbers to split; None to count rows.
-            split: the function from numbers to the values that each record adds to its group's
-                coordinates.
-            cell_column: the column of cells that was passed to :meth:`dictionary`.
+        ``split`` computes what a record's ``value``, or 1 if None, adds to its group's coordinates.
         """
 
     def records(
@@ -151,11 +125,7 @@ class Engine(AbstractContextManager["Engine"], Protocol):
         """Return single records of all users as codes of coordinates; arguments as above."""
 
     def columns(self, wanted: Sequence[tuple[str, Form]]) -> pa.Table:
-        """Return columns of all rows, in their order, named c0, c1 and so on.
-
-        Args:
-            wanted: the columns, each with its form; columns of cells are not supported.
-        """
+        """Return columns of all rows, in order, named c0, c1, …; no columns of cells."""
 
 
 #: Class of an engine, which opens the rows of one release.

@@ -17,7 +17,7 @@ ENGINES: dict[str, Opener] = {"duckdb": DuckDB, "spark": SparkOpener()}
 
 
 def resolve_engine(engine: Any) -> Opener:
-    """Return the class of an engine, from its name, a Spark session or address, or the class."""
+    """Return an engine's class, from its name, a Spark session or address, or itself."""
     if isinstance(engine, str) and engine in ENGINES:
         return ENGINES[engine]
     if is_session(engine) or (isinstance(engine, str) and ADDRESS.fullmatch(engine)):

@@ -288,7 +288,7 @@ class Spark:
         return self._session.map(moved, task, schema), schema
 
     def _joined(self, join: UserJoin, names: list[str]) -> tuple[sql.DataFrame, pa.Schema]:
-        """Join rows with another table's rows of the same user; columns are named c0, c1 and so on.
+        """Join rows with another table's rows of the same user, as columns c0, c1, ….
 
         Rows of both tables move to the task of their user.
         """
@@ -380,15 +380,11 @@ class Spark:
 
 @dataclass(frozen=True, eq=False)
 class SparkUsers:
-    """Whole users' keys, cached on the executors with each user in one partition.
-
-    Args:
-        shift: number of bits of a key below the user code.
-    """
+    """Whole users' keys, cached on the executors with each user in one partition."""
 
     engine: Spark
     keys: sql.DataFrame
-    shift: int
+    shift: int  # bits of a key below the user code
     narrow: CoordinateFilter | None = None
 
     def __post_init__(self) -> None:

@@ -71,7 +71,7 @@ class _SuppressLogs(logging.Filter):
     """Drop log records during the library's own calls of Spark."""
 
     def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002 - as filters are called
-        """Return whether to log a record."""
+        """Return True to log a record."""
         return not _asking.get()
 
 
@@ -105,13 +105,8 @@ def silenced() -> Iterator[None]:
 
 @contextmanager
 def planning() -> Iterator[None]:
-    """Plan a frame without computing it.
-
-    Spark nevertheless computes some frames of rows in the driver's memory.
-
-    Raises:
-        DataError: if Spark fails; its message may quote rows and is not shown.
-    """
+    """Plan a frame without computing it; replace Spark's errors, which may quote rows."""
+    # Spark nevertheless computes some frames of rows in the driver's memory.
     with silenced():
         try:
             yield
@@ -120,13 +115,13 @@ def planning() -> Iterator[None]:
 
 
 def is_session(value: Any) -> bool:
-    """Return whether a value is a Spark session, without importing Spark."""
+    """Return True if a value is a Spark session, without importing Spark."""
     of_spark = type(value).__module__.partition(".")[0] == "pyspark"
     return of_spark and type(value).__name__ == "SparkSession"
 
 
 def is_frame(value: Any) -> bool:
-    """Return whether a value is a Spark DataFrame, without importing Spark."""
+    """Return True if a value is a Spark DataFrame, without importing Spark."""
     of_spark = type(value).__module__.startswith("pyspark.sql.")
     return of_spark and hasattr(value, "mapInArrow")
 
@@ -268,10 +263,7 @@ class SparkRunner:
 
     @contextmanager
     def _interpreter(self) -> Iterator[None]:
-        """Run tasks with this Python interpreter, unless the environment sets another one.
-
-        Spark would use the first ``python3`` in its path.
-        """
+        """Run tasks with this Python interpreter, unless the environment sets another one."""
         if self.remote or "PYSPARK_PYTHON" in os.environ:
             yield
             return
@@ -301,7 +293,7 @@ class SparkRunner:
 
     @contextmanager
     def _tagged(self) -> Iterator[Callable[[], object]]:
-        """Yield a function that cancels, from any thread, this thread's jobs inside the block."""
+        """Yield a function that cancels this thread's jobs in the block, from any thread."""
         tag = f"dpgrain-{secrets.token_hex(4)}"
         if self.remote:
             self.spark.addTag(tag)
@@ -371,7 +363,7 @@ class SparkRunner:
 
 
 def _has_run(tracker: Any) -> bool:
-    """Return whether a job of the session has succeeded."""
+    """Return True if a job of the session has succeeded."""
     jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup())
     return any(job is not None and job.status == "SUCCEEDED" for job in jobs)
 
@@ -379,7 +371,7 @@ def _has_run(tracker: Any) -> bool:
 def show_stage(stages: list[tuple[int, int, int]]) -> None:
     """Show the progress of the latest stage in percent.
 
-    The number of tasks may depend on the number of rows and is not shown.
+    The number of tasks is not shown, because it may depend on the number of rows.
     """
     running = [stage for stage in stages if stage[1] < stage[2]]
     if running:
@@ -423,5 +415,5 @@ def _quoted(name: str) -> str:
 
 
 def _absolute(path: str) -> str:
-    """Return the absolute path of a local file, because Spark may run in another directory."""
+    """Return the absolute path of a local file: Spark may run in another directory."""
     return str(Path(path).absolute()) if glob.glob(path) else path  # noqa: PTH207 - may be a pattern

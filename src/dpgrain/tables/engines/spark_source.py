@@ -30,11 +30,7 @@ _UNKNOWN = "VARIANT"
 
 @dataclass(frozen=True, eq=False)
 class SparkSource:
-    """Spark DataFrame that has the same rows whenever it is read.
-
-    Args:
-        paths: the files, if it is read from files.
-    """
+    """Spark DataFrame with the same rows at each read; ``paths`` are its files."""
 
     frame: sql.DataFrame
     name: str = "The Spark DataFrame"
@@ -106,5 +102,5 @@ def _arrow_type(kind: Any) -> pa.DataType | None:
 
 
 def _deterministic(frame: Any) -> bool:
-    """Return whether Spark reports that a frame always has the same rows."""
+    """Return True if Spark reports that a frame always has the same rows."""
     return bool(frame._jdf.queryExecution().analyzed().deterministic())

@@ -77,15 +77,10 @@ class RowQuery(Protocol):
 
 @dataclass(eq=False)
 class PartitionStream:
-    """Stream of a partition's rows as a source for DuckDB.
+    """Stream of a partition's rows as a source for DuckDB."""
 
-    Args:
-        batches: the stream; None before rows arrive.
-        stored: store the rows, which otherwise can only be read once.
-    """
-
-    batches: pa.RecordBatchReader | None = None
-    stored: bool = True
+    batches: pa.RecordBatchReader | None = None  # None before rows arrive
+    stored: bool = True  # store the rows, which otherwise can only be read once
     name: str = "The partition"
     title: str = "rows of Spark"
     _attached: bool = False
@@ -134,17 +129,11 @@ def _with_source(known: Any, source: RowSource) -> RowSource:
 
 @dataclass(frozen=True, eq=False)
 class JoinSide(SourceWrapper):
-    """Rows of one of two joined tables.
+    """Rows of one of two joined tables."""
 
-    Args:
-        source: the rows of both tables, marked with the number of their table.
-        side: the number of the table.
-        names: column → its name in ``source``.
-    """
-
-    source: RowSource
-    side: int
-    names: Mapping[str, str]
+    source: RowSource  # rows of both tables, marked with their table's number
+    side: int  # number of the table
+    names: Mapping[str, str]  # column → its name in ``source``
 
     def attach(
         self,
@@ -163,15 +152,10 @@ class JoinSide(SourceWrapper):
 
 @dataclass(frozen=True)
 class MarkSide:
-    """Task that moves rows to the common schema of two joined tables.
+    """Task that moves rows to the common schema of two joined tables."""
 
-    Args:
-        side: the number of their table.
-        columns: the common name of each column; other columns are null.
-    """
-
-    side: int
-    columns: tuple[str, ...]
+    side: int  # number of their table
+    columns: tuple[str, ...]  # common names; other columns are null
     schema: pa.Schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -290,17 +274,12 @@ class ColumnQuery:
 
 @dataclass(frozen=True, eq=False)
 class RecordEncoding:
-    """Codes of groups and cells, and the value that a record adds.
-
-    Args:
-        split: the function from numbers to the values that each record adds.
-        cell_column: the separate column of cells, if there is one.
-    """
+    """Codes of groups and cells, and the value that a record adds."""
 
     dictionary: Dictionary
     value: str | None
-    split: Split | None
-    cell_column: str | None = None
+    split: Split | None  # computes the values that each record adds
+    cell_column: str | None = None  # separate column of cells, if there is one
     cells: pa.Table | None = None
 
 

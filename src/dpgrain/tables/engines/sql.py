@@ -46,10 +46,10 @@ def literal(value: str) -> str:
 
 
 def key_sql(column: str, kind: str, *, of: str = "") -> str:
-    """Return the SQL of a column as a key: integers remain integers, everything else is a label.
+    """Return the SQL of a column as a key: integers unchanged, all else as labels.
 
-    DuckDB only replaces long texts here (:mod:`~dpgrain.inputs.long_labels`). ``kind`` is the type
-    from :meth:`~dpgrain.tables.rows.TableRows.key_type`; ``of`` is the alias of the table.
+    DuckDB only replaces long texts here (:mod:`~dpgrain.inputs.long_labels`). ``of`` is the alias
+    of the table.
     """
     if kind != TEXT:
         return valid_key_sql(column, kind, of=of)
@@ -97,24 +97,14 @@ _GROUPED = r"^\s*[+-]?\d{{1,3}}({mark}\d{{3}})+({decimal}\d*)?\s*$"
 
 @dataclass(frozen=True)
 class TextFormat:
-    """Format of numbers and dates in text.
-
-    Args:
-        dates: the last day of 2025 in the date format.
-        thousands: mark between groups of three digits; empty for none, or for a point with a
-            decimal comma.
-    """
+    """Format of numbers and dates in text."""
 
     decimal: str = "."
-    dates: str = ISO
-    thousands: str = ""
+    dates: str = ISO  # last day of 2025 in the date format
+    thousands: str = ""  # mark of three digits; empty for none, or a point
 
     def describe(self, kind: str) -> str:
-        """Describe the format of a type, if it is not the default.
-
-        >>> TextFormat(",").describe("DOUBLE"), TextFormat(dates="31.12.2025").describe("DATE")
-        (' with a decimal comma', ' written like 31.12.2025')
-        """
+        """Describe the format of a type, if it is not the default."""
         if self._is_day(kind):
             return f" written like {self.dates}"
         if not is_number(read_as(kind)):
@@ -126,7 +116,7 @@ class TextFormat:
         return read_as(kind) in (DAY, *TIMES) and self.dates != ISO
 
     def cast(self, written: str, kind: str) -> str:
-        """Return the SQL that converts a text, given as SQL, to a type; invalid values are null."""
+        """Return the SQL that converts a text's SQL to a type; invalid values are null."""
         mark = self.thousands or ("." if self.decimal == "," else "")
         if mark and is_number(kind):
             signs = {"mark": re.escape(mark), "decimal": re.escape(self.decimal)}
@@ -149,7 +139,7 @@ class TextFormat:
 
 
 def cast_sql(column: str, kind: str, as_written: TextFormat = TextFormat()) -> str:
-    """Return the SQL that converts a text column to another type; invalid values are null.
+    """Return the SQL that converts a text column to a type; invalid values are null.
 
     DuckDB may push a plain cast of a column into the reader of a file, which then drops whole rows
     with invalid values; it does not push down an expression.

@@ -31,17 +31,13 @@ def require_names(names: Iterable[str], source: str) -> None:
 
 
 def column_hint(column: str, names: Sequence[str]) -> str:
-    """Return a hint about a missing column: similar names, or the delimiter to pass.
-
-    >>> column_hint("paid", ["who;paid"])
-    "its one column 'who;paid' looks like several: pass delimiter=';' in dg.read or --delimiter ';'"
-    """
+    """Return a hint about a missing column: similar names, or the delimiter to pass."""
     if len(names) == 1 and (remedy := delimiter_hint(names[0])):
         return f"its one column {shorten(names[0], COLUMN_LETTERS)!r} looks like several: {remedy}"
     return suggest_columns(column, names)
 
 
 def delimiter_hint(header: str) -> str:
-    """Return the delimiter to pass if one column name looks like several; else an empty text."""
+    """Return the delimiter to pass if one name looks like several; else an empty text."""
     mark = next((mark for mark in _MARKS if mark in header), None)
     return "" if mark is None else f"pass delimiter={mark!r} in dg.read or --delimiter {mark!r}"

@@ -50,16 +50,11 @@ _NULL = '"NULL"'
 
 @dataclass(frozen=True)
 class ColumnType:
-    """How to read columns of one type.
-
-    Args:
-        read: SQL of the column ``{0}`` as that type; null if unreadable.
-        exported: SQL to export the column ``{0}`` from the caller's DuckDB to Arrow.
-    """
+    """How to read columns of one type."""
 
     read_as: str
-    read: str = "{0}"
-    exported: str = "{0}"
+    read: str = "{0}"  # SQL of the column ``{0}`` as that type; null if unreadable
+    exported: str = "{0}"  # SQL to export the column ``{0}`` from the caller's DuckDB to Arrow
 
 
 def _time(read_as: str, time: str = "{0}") -> ColumnType:
@@ -69,7 +64,7 @@ def _time(read_as: str, time: str = "{0}") -> ColumnType:
 
 
 def _nanoseconds(read_as: str, make: str) -> ColumnType:
-    """Return the type of timestamps in nanoseconds, rounded down: a cast could round up a day.
+    """Return the type of timestamps in nanoseconds, rounded down to stay in the day.
 
     DuckDB's integer division rounds towards 0, also before 1970.
     """
@@ -79,7 +74,7 @@ def _nanoseconds(read_as: str, make: str) -> ColumnType:
 
 
 def _decimal(kind: str, digits: int, places: int) -> ColumnType:
-    """Return a decimal type with null for too many digits, because a cast would end a query.
+    """Return a decimal type with null for too many digits, where a cast would raise.
 
     Values are also clamped, because DuckDB casts dictionary values that no row selects.
     """
@@ -114,13 +109,7 @@ _TYPES = {
 
 
 def column_type(kind: str) -> ColumnType | None:
-    """Return the reading of a column type; None for a type that no release can use.
-
-    >>> column_type("TIMESTAMPTZ_NS").read_as, column_type("DOUBLE[2]")
-    ('TIMESTAMP WITH TIME ZONE', None)
-    >>> column_type("ENUM('a', 'b')").read_as
-    'VARCHAR'
-    """
+    """Return the reading of a column type; None for a type that no release can use."""
     if result := _DECIMAL.fullmatch(kind):
         return _decimal(kind, int(result[1]), int(result[2]))
     return _TYPES.get(_VALUES.sub("ENUM", kind))
@@ -151,29 +140,25 @@ def decimal_places(kind: str) -> int | None:
 
 
 def is_number(kind: str) -> bool:
-    """Return whether a type is numeric."""
+    """Return True if a type is numeric."""
     return kind in ALL_INTEGERS or kind in REALS or decimal_places(kind) is not None
 
 
 def is_key(kind: str) -> bool:
-    """Return whether values of a type can be keys: each has exactly one text."""
+    """Return True if values of a type can be keys: each has exactly one text."""
     return kind in (*ALL_INTEGERS, TEXT, BOOLEAN, DAY) or decimal_places(kind) is not None
 
 
 def is_readable(kind: str) -> bool:
-    """Return whether a release can use columns read as this type."""
+    """Return True if a release can use columns read as this type."""
     return is_number(kind) or is_key(kind) or kind in TIMES
 
 
 def widest(kinds: Sequence[str]) -> str:
     """Return the common type of a column in several files, from their schemas only.
 
-    Integers get the widest integer type, other numbers DOUBLE, and a mixture of types with one text
-    per value becomes text. Other mixtures have no usable type: 7, 7.0 and 7.00 are equal numbers
-    but would be three texts, and so would timestamps and booleans.
-
-    >>> widest(["INTEGER", "BIGINT"]), widest(["BIGINT", "DOUBLE"]), widest(["BIGINT", "VARCHAR"])
-    ('BIGINT', 'DOUBLE', 'VARCHAR')
+    Numbers and texts become text, but not mixtures with several texts per value: 7, 7.0 and 7.00
+    are equal numbers but would be three texts, and so would timestamps and booleans.
     """
     # A column of nulls in one file fits any type.
     stated = [kind for kind in kinds if kind != _NULL] or list(kinds[:1])

@@ -51,13 +51,9 @@ _BUFFER_BYTES = 2 * MAX_ROW_BYTES
 
 @dataclass(frozen=True)
 class CsvFaults:
-    """Malformed lines of CSV files, for internal use only.
+    """Malformed lines of CSV files, for internal use only."""
 
-    Args:
-        rejected: DuckDB's name of a fault → number of lines dropped because of it.
-    """
-
-    rejected: Mapping[str, int]
+    rejected: Mapping[str, int]  # DuckDB's name of a fault → dropped lines
     longer: int
     inside: int
     too_long: int
@@ -210,11 +206,10 @@ class CsvFiles(FileSource):
 def csv_reader(
     columns: Iterable[str], paths: Sequence[str], delimiter: str = ",", options: str = ""
 ) -> str:
-    """Return the SQL of DuckDB's CSV reader, which drops a malformed line and never fails on one.
+    """Return the SQL of DuckDB's CSV reader, which drops malformed lines.
 
-    One thread reads a file from its beginning: another that began in the middle would have to
-    guess whether it is inside quotes. A carriage return ends a line, with a line feed or without:
-    if line ends were guessed, a single one would cost the next row its first character.
+    One thread reads a file from its beginning, because the middle may be inside quotes. A carriage
+    return ends a line: guessed line ends could cost the next row its first character.
     """
     raw = ", ".join(f"{literal(column)}: 'VARCHAR'" for column in columns)
     return (

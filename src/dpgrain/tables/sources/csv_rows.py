@@ -90,28 +90,17 @@ def _read_bytes(path: str) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class MalformedLines:
-    """Lines of a file that DuckDB would misread.
+    """Lines of a file that DuckDB would misread."""
 
-    Args:
-        long_rows: first byte of each row longer than :data:`MAX_ROW_BYTES`, and of the next row.
-        irregular_quotes: True if some quotes are not regular.
-    """
-
-    long_rows: tuple[tuple[int, int], ...] = ()
-    irregular_quotes: bool = False
+    long_rows: tuple[tuple[int, int], ...] = ()  # (first byte, first byte of the next row)
+    irregular_quotes: bool = False  # some quotes are not regular
 
     def __bool__(self) -> bool:
         return bool(self.long_rows) or self.irregular_quotes
 
 
 def find_malformed(pieces: Iterable[bytes], delimiter: str) -> MalformedLines:
-    r"""Find long rows and irregular quotes in the pieces of a file.
-
-    >>> find_malformed([b"who,item\n1,", b'"' + b"2,a\n" * MAX_ROW_BYTES, b'"\n3,a\n'], ",")
-    MalformedLines(long_rows=((9, 33554446),), irregular_quotes=False)
-    >>> find_malformed([b'who,item\n1,5" disk\n'], ",")
-    MalformedLines(long_rows=(), irregular_quotes=True)
-    """
+    """Find long rows and irregular quotes in the pieces of a file."""
     long_rows: list[tuple[int, int]] = []
     splitter = RowSplitter(delimiter)
     start = read = 0
@@ -129,11 +118,7 @@ def find_malformed(pieces: Iterable[bytes], delimiter: str) -> MalformedLines:
 
 
 def drop_spans(pieces: Iterable[bytes], spans: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-    """Yield the bytes of a file without some spans in ascending order.
-
-    >>> b"".join(drop_spans([b"abc", b"def", b"ghi"], [(1, 2), (4, 8)]))
-    b'acdi'
-    """
+    """Yield the bytes of a file without some spans in ascending order."""
     read = 0
     for piece in pieces:
         at = 0
@@ -151,12 +136,6 @@ class QuoteNormalizer:
 
     A value with an ordinary quote is enclosed in quotes. A row with characters after the quotes of
     a value, or with an unclosed quote, is ambiguous and dropped.
-
-    >>> normalizer = QuoteNormalizer(",")
-    >>> b"".join(normalizer.rows([b'1,5" disk\n2,"a"b\n3,"c"\n']))
-    b'1,"5"" disk"\n3,"c"\n'
-    >>> normalizer.dropped
-    1
     """
 
     def __init__(self, delimiter: str) -> None:
@@ -250,7 +229,7 @@ class RowSplitter:
         return self._value_start == _BEGINNINGS[_INSIDE]
 
     def ends(self, piece: bytes) -> tuple[int, int]:
-        """Return the indices of the first and last row end in the next piece; −1 without one."""
+        """Return indices of the first and last row end in the next piece; −1 without one."""
         # Prefixed with the beginning of its first value, a piece begins outside quotes.
         whole = self._delimiter + self._value_start + piece
         ahead = len(whole) - len(piece)
@@ -292,7 +271,7 @@ class RowSplitter:
         return _prefix_parity(toggling), state
 
     def _bits(self, characters: _Bytes, character: int) -> _Words:
-        """Return one bit per character, set if it is this one, (n/64,), the first one lowest."""
+        """Return one bit per character, set if it is this one, (n/64,), lowest first."""
         size = -(-len(characters) // 64) * 64
         # Reuse the buffer: allocation would take longer than the rest.
         if len(self._same) < size:
@@ -311,7 +290,7 @@ class RowSplitter:
 
 
 def _first_and_last(whole: bytes) -> tuple[int, int]:
-    """Return the indices of the first and last row end in a text without quotes; −1 without one."""
+    """Return indices of the first and last row end in a text without quotes, or −1."""
     first = [index for index in (whole.find(b"\n"), whole.find(b"\r")) if index >= 0]
     return min(first, default=-1), max(whole.rfind(b"\n"), whole.rfind(b"\r"))
 

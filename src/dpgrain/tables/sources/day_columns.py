@@ -19,18 +19,14 @@ _FIRST = -9_223_372_022_400_000_000 + 3 * 24 * 60 * 60 * 10**6
 
 @dataclass(frozen=True)
 class DayColumnSource(SourceWrapper):
-    """The rows of a source with the day of a timestamp as an additional column.
-
-    Args:
-        zone: time zone; empty for timestamps without a zone.
-    """
+    """The rows of a source with the day of a timestamp as an additional column."""
 
     row_wise = True
 
     source: RowSource
     column: str
     of: str
-    zone: str = ""
+    zone: str = ""  # empty for timestamps without a zone
 
     def columns(self) -> dict[str, str]:
         """Return column name → type."""
@@ -59,7 +55,7 @@ class DayColumnSource(SourceWrapper):
 
 
 def in_known_years(ticks: str) -> str:
-    """Return the SQL of a timestamp with the same offset, in the years with listed offset changes."""
+    """Return the SQL of a timestamp with the same offset, in the listed years."""
     again = f"{RULE_BEGINS} + ({ticks} - {RULE_BEGINS}) % {RULE_LASTS}"
     return f"CASE WHEN {ticks} < {RULE_BEGINS} THEN {ticks} ELSE {again} END"
 

@@ -20,15 +20,11 @@ _DIGEST = quoted("\x1fdigest")
 
 @dataclass(frozen=True, eq=False)
 class DistinctRows(SourceWrapper):
-    """The first row for each value of some columns, or rows that differ in a column.
-
-    Args:
-        keys: the columns with the user's; empty for all columns.
-    """
+    """The first row for each value of some columns, or rows that differ in a column."""
 
     source: RowSource
     kinds: Mapping[str, str]
-    keys: tuple[str, ...]
+    keys: tuple[str, ...]  # with the user's; empty for all columns
 
     @property
     def counts_duplicates(self) -> bool:
@@ -88,7 +84,7 @@ class DistinctRows(SourceWrapper):
 
 
 def _canonical(column: str, kind: str) -> str:
-    """Return the SQL of a column with the same bits for values that are equal in every use."""
+    """Return the SQL of a column with equal bits for values that are equal in all uses."""
     name = quoted(column)
     if kind == TEXT:
         return label_sql(name)

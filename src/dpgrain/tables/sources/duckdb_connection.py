@@ -40,7 +40,7 @@ def memory_limit(connection: duckdb.DuckDBPyConnection) -> int:
 
 
 def run_interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], Answer]) -> Answer:
-    """Run work of DuckDB in another thread: DuckDB handles Ctrl-C only when it has finished."""
+    """Run DuckDB's work in another thread, because it handles Ctrl-C only at its end."""
     if threading.current_thread() is not threading.main_thread():
         return work()
     with ThreadPoolExecutor(1) as thread:
@@ -59,7 +59,7 @@ def schema_reader() -> duckdb.DuckDBPyConnection:
 
 @cache
 def _schema_database(_process: int) -> duckdb.DuckDBPyConnection:
-    """Return the schema database of a process; opening one takes longer than reading a schema.
+    """Return the schema database of a process, opened once because that is slow.
 
     It has no background threads, which a fork would lack, and caches no files.
     """
@@ -68,17 +68,14 @@ def _schema_database(_process: int) -> duckdb.DuckDBPyConnection:
 
 
 def describe_columns(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
-    """Return column name → type of an SQL relation.
-
-    The query is planned once and not run, because planning takes a second for a wide table.
-    """
+    """Return column name → type of an SQL relation."""
     planned = connection.sql(f"SELECT * FROM {relation}")
     return dict(zip(planned.columns, map(str, planned.types), strict=True))
 
 
 @cache
 def duckdb_type(kind: pa.DataType) -> str:
-    """Return DuckDB's type of an Arrow type, or Arrow's name for extension and unsupported types.
+    """Return DuckDB's type of an Arrow type, or Arrow's name for an unsupported one.
 
     The storage type of an extension type, such as a pandas period, would not have its meaning.
     """
@@ -100,7 +97,7 @@ def schema_types(schema: pa.Schema) -> dict[str, str]:
 
 @contextmanager
 def translate_errors(name: str) -> Iterator[None]:
-    """Replace exceptions of DuckDB, Arrow and the file system: their text can quote rows."""
+    """Replace exceptions of DuckDB, Arrow and the file system, which can quote rows."""
     try:
         yield
     except duckdb.OutOfMemoryException as error:

@@ -25,7 +25,7 @@ _FILE_COLUMN = "file_index"
 
 
 def file_state(path: str) -> tuple[int, int, int]:
-    """Return the size of a file in bytes, the time of its last change in ns, and its inode."""
+    """Return a file's size in bytes, time of last change in ns, and inode."""
     result = Path(path).stat()
     return result.st_size, result.st_mtime_ns, result.st_ino
 
@@ -49,14 +49,10 @@ class FileCache(Generic[Fact]):
 
 @dataclass(frozen=True)
 class FileSource(ABC):
-    """Files of one type; columns from folder names are text, and give way to columns of the files.
-
-    Args:
-        partitions: the columns that folder names add to each file; none if empty.
-    """
+    """Files of one type; columns from folder names are text, and files' columns win."""
 
     paths: tuple[str, ...]
-    partitions: tuple[Partition, ...] = ()
+    partitions: tuple[Partition, ...] = ()  # columns that folder names add to each file
 
     @property
     def name(self) -> str:
@@ -106,7 +102,7 @@ class FileSource(ABC):
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
-        """Return SQL over the files; malformed ones are replaced by copies in the spill folder."""
+        """Return SQL over files, with copies of malformed ones in the spill folder."""
         schemas = self._schemas()
         columns = self._unchanged(schemas)
         wanted = {name: kind for name, kind in columns.items() if used is None or name in used}
@@ -129,7 +125,7 @@ class FileSource(ABC):
     def _read_together(
         self, files: Mapping[str, str], read: Mapping[str, str], folders: Sequence[str]
     ) -> str:
-        """Return the SQL of files with the same columns; `files` is file → itself or its copy."""
+        """Return the SQL of files with equal columns; `files` is file → itself or its copy."""
         # DuckDB skips whole files if it reads the folder names itself.
         by_duckdb = self._duckdb_reads_folders(files)
         rows = self._reader(list(files.values()), folders=bool(folders) and by_duckdb)
@@ -140,11 +136,11 @@ class FileSource(ABC):
         return select_from(rows, {**read, **added})
 
     def _hides_file_column(self, path: str) -> bool:
-        """Return whether a column of a file hides DuckDB's column of the file's index."""
+        """Return True if a column of a file hides DuckDB's column of the file's index."""
         return _FILE_COLUMN in map(str.casefold, self._file_columns(path))
 
     def _duckdb_reads_folders(self, files: Mapping[str, str]) -> bool:  # noqa: ARG002
-        """Return whether DuckDB reads the same columns from the folder names of these files."""
+        """Return True if DuckDB reads the same columns from these files' folder names."""
         return False
 
     @abstractmethod
@@ -159,14 +155,11 @@ class FileSource(ABC):
     def _open_files(
         self, connection: duckdb.DuckDBPyConnection, columns: Mapping[str, str], schemas: Schemas
     ) -> dict[str, tuple[str, dict[str, str]]]:
-        """Return file → the file or a copy in the spill folder, and column → SQL there.
-
-        `columns` is column → type to read it as, including columns from folder names.
-        """
+        """Return file → the file or a copy in the spill folder, and column → SQL there."""
 
     @abstractmethod
     def _reader(self, files: Sequence[str], *, folders: bool) -> str:
-        """Return the SQL of DuckDB's reader of files, with columns from folder names or without."""
+        """Return the SQL of DuckDB's reader of files, with or without folder columns."""
 
 
 def _value_by_file(values: Sequence[str | None]) -> str:

@@ -73,11 +73,7 @@ class FileList:
 
 
 def read_partition(path: PurePath, root: PurePath) -> Partition:
-    """Return the columns from the names of the folders between a root, excluded, and a file.
-
-    >>> read_partition(PurePath("lake/year=2025/topic=a%2Fb/rows.parquet"), PurePath("lake"))
-    (('year', '2025'), ('topic', 'a/b'))
-    """
+    """Return the columns from the names of the folders between a root and a file."""
     between = path.parent.parts[len(root.parts) :]
     parted = (name.partition("=") for name in between)
     return tuple(
@@ -86,13 +82,7 @@ def read_partition(path: PurePath, root: PurePath) -> Partition:
 
 
 def matches_duckdb(path: str, partition: Partition) -> bool:
-    """Return whether DuckDB, which reads all folder names of a path, reads the same columns.
-
-    >>> matches_duckdb("lake/year=2025/rows.parquet", (("year", "2025"),))
-    True
-    >>> matches_duckdb("user=ann/lake/year=2025/rows.parquet", (("year", "2025"),))
-    False
-    """
+    """Return True if DuckDB, which reads all folder names, reads the same columns."""
     names = [name for name in PurePath(path).parent.parts if "=" in name]
     return len(names) == len(partition) and all(
         _PLAIN.fullmatch(name) and (value is not None or name.endswith(f"={_NULL}"))
@@ -111,7 +101,7 @@ def _value(written: str) -> str | None:
 
 
 def require_same_columns(partitions: dict[str, Partition]) -> None:
-    """Raise SchemaError if the folder names of files have different columns, or one twice."""
+    """Reject folder names of files with different columns, or with one column twice."""
     first, partition = next(iter(partitions.items()))
     columns = [name for name, _ in partition]
     for path, other in partitions.items():
@@ -125,7 +115,7 @@ def require_same_columns(partitions: dict[str, Partition]) -> None:
 
 
 def _listed(pattern: str) -> Iterator[tuple[str, PurePath]]:
-    """Yield the files of a pattern, each with the root below which folder names are columns."""
+    """Yield the files of a pattern, each with its root above column folders."""
     try:
         is_file, is_folder = Path(pattern).is_file(), Path(pattern).is_dir()
     except OSError as error:
@@ -173,11 +163,7 @@ def _below(folder: str) -> list[str]:
 
 
 def is_data_file(name: str) -> bool:
-    """Return whether a file or folder belongs to its table, by its name.
-
-    >>> is_data_file("part-0.parquet"), is_data_file("_SUCCESS")
-    (True, False)
-    """
+    """Return True if a file or folder belongs to its table, by its name."""
     return not name.startswith((".", "_"))
 
 
@@ -186,7 +172,7 @@ def _reraise(error: OSError) -> None:
 
 
 def refuse_versioned_table(folder: str, below: Iterable[tuple[str, str]]) -> None:
-    """Raise ParameterError if a (parent, name) below a folder belongs to a versioned table."""
+    """Reject a folder with a (parent, name) of a versioned table."""
     kind = next(filter(None, starmap(_table_format, below)), None)
     if kind is not None:
         raise ParameterError(

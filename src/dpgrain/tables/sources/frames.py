@@ -34,15 +34,12 @@ _INFINITE = 2**63 - 1
 
 @dataclass(frozen=True, eq=False)
 class ArrowSource:
-    """An Arrow table in memory, or the columns of a data frame.
-
-    `unread` is column → type, for types that Arrow lacks; these columns are nulls in the table.
-    """
+    """An Arrow table in memory, or the columns of a data frame."""
 
     table: pa.Table
     name: str = "The table"
     title: str = "a table in memory"
-    unread: Mapping[str, str] = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)  # column → type that Arrow lacks
     # Cached columns; init=False, so that a copy with another table begins with none.
     _read: dict[str, pa.ChunkedArray] = field(default_factory=dict, init=False, repr=False)
 
@@ -76,10 +73,7 @@ def _frame_source(
     kind: Callable[[int], Any],
     rows: int,
 ) -> ArrowSource:
-    """Return a data frame as a source, with columns converted one by one.
-
-    `column` and `kind` are functions of an index; the first raises for types that Arrow lacks.
-    """
+    """Return a data frame as a source, with columns converted one by one."""
     columns, unread = [], {}
     for index, name in enumerate(names):
         try:
@@ -163,7 +157,7 @@ def _microseconds(counted: IntArray, unit: str, null: BoolArray) -> tuple[IntArr
 
 
 def _in_range(chunk: pa.Array) -> bool:
-    """Return whether timestamps in microseconds are all in range; infinite ones are."""
+    """Return True if timestamps in microseconds are all in range; infinite ones are."""
     least = pc.min(chunk.cast(pa.int64())).as_py()
     return least is None or least >= FIRST_TIME
 
@@ -195,7 +189,7 @@ def _from_column(column: Any) -> pa.Array:
 
 
 def _texts(column: Any) -> pa.Array:
-    """Return each value as text; fast for text and dates, whose conversion runs no foreign code."""
+    """Return each value as text; fast for text and dates, which run no foreign code."""
     days: dict[date, str | None] = {}
 
     def text(value: Any) -> str | None:
@@ -212,7 +206,7 @@ def _texts(column: Any) -> pa.Array:
 
 
 def _encodable(text: str) -> str | None:
-    """Return a text, or null with half of a surrogate pair: a replacement could be another id."""
+    """Return a text, or null for half a surrogate pair: a replacement could be an id."""
     try:
         return text.encode().decode()
     except UnicodeError:
@@ -220,7 +214,7 @@ def _encodable(text: str) -> str | None:
 
 
 def _is_null(value: Any) -> bool:
-    """Return whether one value is missing; pd.isna of a column can raise for one of its values."""
+    """Return True if a value is missing; pd.isna can raise for a value of a column."""
     if isinstance(value, Decimal):
         return value.is_nan()
     if isinstance(value, float | np.floating | np.datetime64 | np.timedelta64):
@@ -271,7 +265,7 @@ def _valid_chunk(chunk: pa.Array) -> pa.Array:
 
 
 def _decode_runs(chunk: pa.Array) -> pa.Array:
-    """Decode a run-end encoded array, because Arrow decodes only runs of primitive values."""
+    """Decode a run-end encoded array; Arrow decodes only runs of primitive values."""
     rows = np.arange(chunk.offset, chunk.offset + len(chunk))
     return chunk.values.take(pa.array(np.searchsorted(chunk.run_ends, rows, side="right")))
 

@@ -53,7 +53,7 @@ def large_text_columns(path: str) -> frozenset[str]:
 
 
 def copy_texts(path: str, copy: Path, columns: Collection[str]) -> None:
-    """Copy columns, given in lower case, with small row groups and null for texts too long."""
+    """Copy columns (in lower case) with small row groups and null for too long texts."""
     with pq.ParquetFile(path, buffer_size=_AHEAD, pre_buffer=False) as file:
         names = [name for name in file.schema_arrow.names if name.casefold() in columns]
         no_rows = file.schema_arrow.empty_table().select(names).combine_chunks()
@@ -78,7 +78,7 @@ def _short_texts(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _short(column: pa.Array) -> pa.Array:
-    """Return a column with nulls in place of texts beyond the longest, and UUIDs as text."""
+    """Return a column with null for too long texts, and UUIDs as text."""
     if pa.types.is_fixed_size_binary(column.type):
         # No other fixed-size type is read as text.
         return pa.array(
@@ -92,7 +92,7 @@ def _short(column: pa.Array) -> pa.Array:
 
 
 def _is_large(file: BinaryIO, chunk: Any) -> bool:
-    """Return whether a run of values of a column chunk can be large, from its page headers."""
+    """Return True if a run of a column chunk's values can be large, by page headers."""
     if chunk.total_uncompressed_size <= _MAX_BYTES:
         return False
     run, values, size = deque[tuple[int, int]](), 0, 0
@@ -136,7 +136,7 @@ def _pages(file: BinaryIO, chunk: Any) -> Iterator[tuple[int, int]]:
 
 
 def _struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """Return the fields of a structure of Thrift's compact protocol, and the index of its end."""
+    """Return the fields of a Thrift compact structure, and the index of its end."""
     fields: dict[int, Any] = {}
     field = 0
     while data[at]:

@@ -96,7 +96,7 @@ class ParquetFiles(FileSource):
         return {path: self._renamed(path, names, schema) for path, schema in schemas.items()}
 
     def _renamed(self, path: str, names: list[str], schema: Mapping[str, str]) -> dict[str, str]:
-        """Return a file's schema under the first file's column names, without further columns."""
+        """Return a file's schema under the first file's column names, without others."""
         folded = {column.casefold(): kind for column, kind in schema.items()}
         if lacking := [column for column in names if column.casefold() not in folded]:
             raise SchemaError(
@@ -137,10 +137,7 @@ class ParquetFiles(FileSource):
         kinds: Mapping[str, str],
         columns: Mapping[str, str],
     ) -> tuple[str, dict[str, str]]:
-        """Return the file or a copy in the spill folder, and column → SQL there.
-
-        `kinds` is column → type in the file, `columns` column → type to read it as.
-        """
+        """Return the file or a copy in the spill folder, and column → SQL there."""
         unchecked, out_of_range = UncheckedTimes(), frozenset[str]()
         used = {name.casefold() for name in columns}
         if any(kind in TIMES for kind in columns.values()):
@@ -200,7 +197,7 @@ def _footer(path: str) -> dict[str, str]:
 
 
 def _parquet_reader(paths: Sequence[str], *, folders: bool = False) -> str:
-    """Return the SQL of files with one schema, with columns from folder names or without."""
+    """Return the SQL of files with one schema, with or without folder columns."""
     # Types guessed from folder names would depend on each of them, and bytes that are not UTF-8
     # would end the release.
     options = f"hive_partitioning={str(folders).lower()}, hive_types_autocast=false"
@@ -209,7 +206,7 @@ def _parquet_reader(paths: Sequence[str], *, folders: bool = False) -> str:
 
 @cache
 def _replace_invalid_utf8() -> str:
-    """Return the option that makes DuckDB replace invalid UTF-8; empty for versions without it."""
+    """Return DuckDB's option to replace invalid UTF-8; empty for versions without it."""
     with schema_reader() as connection:
         result = connection.sql(
             "SELECT parameters FROM duckdb_functions() WHERE function_name = 'read_parquet'"
@@ -233,16 +230,11 @@ _SECOND = 10**6
 
 @dataclass(frozen=True)
 class UncheckedTimes:
-    """Lower-case names of timestamp columns that the footer does not show to be in range.
-
-    Args:
-        others: columns in microseconds, or in days and nanoseconds.
-        int96: columns in days and nanoseconds, which no footer describes.
-    """
+    """Lower-case names of timestamp columns without a range in the footer."""
 
     milliseconds: frozenset[str] = frozenset()
-    others: frozenset[str] = frozenset()
-    int96: frozenset[str] = frozenset()
+    others: frozenset[str] = frozenset()  # in microseconds, or in days and nanoseconds
+    int96: frozenset[str] = frozenset()  # in days and nanoseconds, which no footer describes
 
 
 def column_names(path: str) -> list[str]:
@@ -251,7 +243,7 @@ def column_names(path: str) -> list[str]:
 
 
 def schema_key(path: str) -> Hashable | None:
-    """Return a key that is equal for files of one schema; None if Arrow cannot read the footer."""
+    """Return a key of a file's schema; None if Arrow cannot read the footer."""
     try:
         footer = pq.read_metadata(path)
     except (pa.ArrowException, OSError, UnicodeError):
@@ -301,7 +293,7 @@ def _unit(column: Any) -> str | None:
 
 
 def _within(footer: Any, column: int, low: int, high: int) -> bool:
-    """Return whether the footer shows that all values of a column are in [low, high]."""
+    """Return True if the footer shows that all values of a column are in [low, high]."""
     return all(
         _chunk_within(footer.row_group(index).column(column), low, high)
         for index in range(footer.num_row_groups)

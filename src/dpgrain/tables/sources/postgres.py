@@ -72,18 +72,12 @@ _STATES = {
 
 @dataclass(frozen=True)
 class _PostgresType:
-    """How to read columns of one type.
-
-    Args:
-        server_sql: SQL of the column ``{0}`` on the server.
-        groupable: whether the server can group by it, because equal values are equal bytes.
-        local_sql: DuckDB's SQL of the fetched column ``{0}``.
-    """
+    """How to read columns of one type."""
 
     read_as: str
-    server_sql: str = "{0}"
-    groupable: bool = False
-    local_sql: str = "{0}"
+    server_sql: str = "{0}"  # of the column ``{0}`` on the server
+    groupable: bool = False  # the server can group by it: equal values are equal bytes
+    local_sql: str = "{0}"  # DuckDB's, of the fetched column ``{0}``
 
 
 def _timestamp(kind: str, name: str) -> _PostgresType:
@@ -161,25 +155,16 @@ def _type_name(column: pa.Field) -> str:
 
 @dataclass(frozen=True)
 class _Description:
-    """A table or a query, described by the catalogue.
-
-    Args:
-        table_id: oid of the table; 0 for a query.
-        is_table: whether it is a base table with all rows visible, not a view or a foreign table.
-    """
+    """A table or a query, described by the catalogue."""
 
     rows: str
     kinds: Mapping[str, str] = field(hash=False)
-    table_id: int = 0
-    is_table: bool = False
+    table_id: int = 0  # oid of the table; 0 for a query
+    is_table: bool = False  # a base table with all rows visible, not a view or a foreign table
 
 
 class Address:
-    """An address such as ``postgresql://host/database``, never shown because of its password.
-
-    >>> Address("postgresql://ann:pw@host/db")
-    Address(…)
-    """
+    """Address ``postgresql://…``, never shown because of its password."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -258,7 +243,7 @@ class PostgresSource:
 
     @contextmanager
     def begin(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        """Enter a transaction with one snapshot, for everything that a DuckDB connection reads."""
+        """Enter a transaction with one snapshot for all reads of a DuckDB connection."""
         if id(connection) in self._sessions:
             # A table joined with itself has one snapshot.
             yield
@@ -285,7 +270,7 @@ class PostgresSource:
         return self._sessions[id(connection)]
 
     def select(self, region: Region) -> tuple[RowSource, Region]:
-        """Return the rows that the server selects by columns of a table; a query stays as it is."""
+        """Return the rows that the server selects by a table's columns; a query unchanged."""
         kinds = {name: _LENGTH.sub("", kind) for name, kind in self._opened.kinds.items()}
         conditions = {
             side.column: condition
@@ -316,7 +301,7 @@ class PostgresSource:
         request: Callable[[], Answer],
         to_error: Callable[[Exception], DpgrainError] | None = None,
     ) -> Answer:
-        """Send a request to the server, and replace its errors, by default as those of a query.
+        """Send a request to the server, and replace its errors, by default as a query's.
 
         Their text can contain a host, a user, a password, or a value of a row.
         """
@@ -366,7 +351,7 @@ class PostgresSource:
         return _Description(rows, dict(columns), table_id, bool(is_table))
 
     def _lock(self, connection: Any, table: str) -> tuple[int, str]:
-        """Return the oid and qualified name of a table, and lock the name in the transaction.
+        """Return the oid and qualified name of a table, and lock it in the transaction.
 
         From here on the search path is empty: other names need their schema.
         """
@@ -404,7 +389,7 @@ class SelectedRows(SourceWrapper):
 
 
 class PostgresSession:
-    """The rows that one release reads in one transaction, stored on its DuckDB connection."""
+    """Rows read by one release in one transaction, stored on its DuckDB connection."""
 
     def __init__(
         self,
@@ -443,7 +428,7 @@ class PostgresSession:
         return f"(SELECT *, 1 AS {_records()} FROM {rows})"
 
     def _groups_on_server(self, columns: list[str], condition: str) -> bool:
-        """Return whether the server's plan groups faster than single rows are sent."""
+        """Return True if the server's plan groups faster than single rows are sent."""
         query = f"EXPLAIN (FORMAT JSON) {self._query(columns, grouped=True, condition=condition)}"
         ((plan,),) = self._source.call(partial(_rows, self._server, query, **_WITHOUT_COPY))
         return not _is_slow(json.loads(plan)[0]["Plan"])
@@ -485,7 +470,7 @@ class PostgresSession:
 
 
 def _is_slow(plan: Mapping[str, Any]) -> bool:
-    """Return whether a plan sorts single rows, or groups them in several passes."""
+    """Return True if a plan sorts single rows, or groups them in several passes."""
     below = plan.get("Plans", [])
     sorts_rows = plan["Node Type"].endswith("Sort") and not any(map(_has_groups, below))
     return sorts_rows or plan.get("Planned Partitions", 0) > 0 or any(map(_is_slow, below))
@@ -500,13 +485,7 @@ def _records() -> str:
 
 
 def contains_password(address: str) -> bool:
-    """Return whether an address contains a password, which must not be in a file or a command.
-
-    >>> contains_password("postgresql://ann:pw@host/db")
-    True
-    >>> contains_password("postgresql://ann@host/db")
-    False
-    """
+    """Return True if an address contains a password, unfit for a file or a command."""
     try:
         parts = urlsplit(address)
         contains = parts.password is not None or any(

@@ -35,7 +35,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def server_condition(side: Side, kind: str) -> str | None:
-    """Return the SQL that a value of a server's type is in a side; None if it must not decide."""
+    """Return the SQL that a server's value is in a side; None if it must not decide."""
     column, values = quoted(side.column), side.values
     missing = f"{column} IS NULL"
     if values == LabelSet():
@@ -66,7 +66,7 @@ def _integers(column: str, values: Span | LabelSet, limit: int) -> str | None:
 
 
 def _labels(column: str, values: LabelSet, kind: str) -> str | None:
-    """Return the condition of texts and booleans; a text with a null character is in no table."""
+    """Return the condition of texts and booleans; null characters are in no table."""
     if values.but or kind not in (*_TEXTS, "boolean"):
         return None
     labels = [str(label) for label in values.labels]

@@ -114,7 +114,7 @@ class RelationSource:
 
 
 def _name_targets(name: str) -> str:
-    """Return the SQL of an aggregate: all tables and views with a name, and the search path."""
+    """Return the SQL of all tables and views with a name, and of the search path."""
     result = (
         f"SELECT list((database_name, schema_name, {kind}_oid) ORDER BY {kind}_oid) "
         f"FROM duckdb_{kind}s() WHERE lower({kind}_name) = lower({literal(name)})"
@@ -125,7 +125,7 @@ def _name_targets(name: str) -> str:
 
 
 def stores_its_values(table: duckdb.DuckDBPyRelation) -> bool:
-    """Return whether all tables with this name store every value in a DuckDB file.
+    """Return True if all tables with this name store every value in a DuckDB file.
 
     A generated column can number the rows (``nextval``), and the values of another system can
     differ from the type of their column.
@@ -152,7 +152,7 @@ def resolve_source(
     memory: int = 10**9,
     threads: int = 1,
 ) -> RowSource:
-    """Return the source for a path, folder, glob, list of these, Arrow table or stream, or frame."""
+    """Return the source for paths, folders, globs, Arrow tables or streams, or frames."""
     encoding = known_encoding(encoding)
     is_text = isinstance(delimiter, str)
     if not (is_text and len(delimiter) == 1 and delimiter.isascii() and delimiter not in '\0\n\r"'):
@@ -202,20 +202,12 @@ def _file_source(paths: Sequence[str | Path], delimiter: str, encoding: str) -> 
 
 
 def is_address(source: str) -> bool:
-    """Return whether a text is the address of a remote source, not a path.
-
-    >>> is_address("s3://bucket/visits"), is_address("visits.parquet")
-    (True, False)
-    """
+    """Return True if a text is the address of a remote source, not a path."""
     return source.startswith(ADDRESS_SCHEMES)
 
 
 def is_stream(data: Any) -> bool:
-    """Return whether an object is a pyarrow dataset, an ADBC cursor or another Arrow stream.
-
-    >>> is_stream(pa.table({"x": [1]}).to_reader()), is_stream([1])
-    (True, False)
-    """
+    """Return True if an object is an Arrow stream, dataset or ADBC cursor."""
     return _is_dataset(data) or _is_cursor(data) or hasattr(data, "__arrow_c_stream__")
 
 
@@ -224,7 +216,7 @@ def _is_dataset(data: Any) -> bool:
 
 
 def _is_cursor(data: Any) -> bool:
-    """Return whether an object is an ADBC cursor."""
+    """Return True if an object is an ADBC cursor."""
     module = type(data).__module__.partition(".")[0]
     return module == "adbc_driver_manager" and hasattr(data, "fetch_record_batch")
 
@@ -246,7 +238,7 @@ def _stream(data: Any) -> pa.RecordBatchReader:
 
 
 def _collected(frame: Any) -> Any:
-    """Return the rows of a lazy frame, with its exceptions replaced: their text can quote a row."""
+    """Return the rows of a lazy frame; replace its exceptions, which can quote a row."""
     if not hasattr(frame, "collect"):
         return frame
     try:
@@ -266,7 +258,7 @@ def unsupported_source(data: Any) -> ParameterError:
 def resolve_address(
     source: Any, source_env: str | None, table: str | None, query: str | None
 ) -> Any:
-    """Read an address from the environment and open a database; return other sources unchanged."""
+    """Open a database at an environment variable's address; return other sources."""
     if source_env is not None:
         if source is not None:
             raise ParameterError(
@@ -321,14 +313,7 @@ def _address_from_environment(name: str) -> str | Address:
 
 
 def source_provenance(data: Any, rows: str | None = None) -> Provenance:
-    """Return the provenance of a source's rows; ``rows="as given"`` accepts a query.
-
-    >>> import duckdb
-    >>> source_provenance("visits.parquet")
-    'table'
-    >>> source_provenance(duckdb.sql("SELECT 1 AS who"), "as given")
-    'as given'
-    """
+    """Return the provenance of a source's rows; ``rows="as given"`` accepts a query."""
     if rows is not None:
         _validate.one_of(("as given",), rows=rows)
         return "as given"

@@ -40,7 +40,7 @@ _FORMAT = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_t
 
 
 def open_dataset(addresses: Sequence[str]) -> ds.FileSystemDataset:
-    """Open the dataset of all Parquet files at addresses such as ``s3://bucket/folder``.
+    """Open the dataset of all Parquet files at addresses ``s3://bucket/folder``.
 
     They accept the options of :meth:`pyarrow.fs.FileSystem.from_uri` (``?region=eu-west-1``).
     """
@@ -95,7 +95,7 @@ def _require_plain(address: str) -> None:
 
 
 def _listed(system: Any, path: str) -> Iterator[tuple[str, PurePosixPath]]:
-    """Yield the files at a path, each with the root below which folder names are columns."""
+    """Yield the files at a path, each with its root above column folders."""
     known = system.get_file_info(path)
     if known.type == fs.FileType.NotFound:
         raise DataError(

@@ -80,7 +80,7 @@ class SourceWrapper:
 
 
 def select(source: RowSource, region: Region) -> tuple[RowSource, Region]:
-    """Let a source select the rows of a region; return the rows and the rest of the region."""
+    """Let a source select a region's rows; return them and the rest of the region."""
     if hasattr(source, "select"):
         selected: tuple[RowSource, Region] = source.select(region)
         return selected
@@ -116,16 +116,12 @@ def transaction(
 
 @dataclass(frozen=True, eq=False)
 class RegionSource(SourceWrapper):
-    """The rows of a source in a region.
-
-    Args:
-        read: text column → SQL of another type to compare it as.
-    """
+    """The rows of a source in a region."""
 
     source: RowSource
     region: Region
     kinds: Mapping[str, str]
-    read: Mapping[str, str]
+    read: Mapping[str, str]  # text column → SQL of another type to compare it as
 
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
@@ -160,8 +156,8 @@ class RegionSource(SourceWrapper):
 def _among(values: LabelSet, column: str, kind: str) -> str:
     """Return the SQL condition that a key is one of these labels, or none of them.
 
-    Compare a text column directly, not by an expression, so that DuckDB can skip row groups; labels
-    that are too long are dropped from the list.
+    Text columns are compared directly, not by an expression, so that DuckDB can skip row groups;
+    too long labels are dropped from the list.
     """
     labels = [each for each in values.labels if isinstance(each, int) or _is_label(each)]
     listed = ", ".join(str(each) if isinstance(each, int) else literal(each) for each in labels)

@@ -45,10 +45,7 @@ _counter = itertools.count()
 
 
 class SpilledStream:
-    """Rows of a stream in an encrypted DuckDB file, which is deleted with this object.
-
-    Raises DataError if the stream cannot be read to its end, or the file cannot be written.
-    """
+    """Rows of a stream in an encrypted DuckDB file, deleted with this object."""
 
     def __init__(
         self, rows: pa.RecordBatchReader, columns: dict[str, str], memory: Memory, name: str
@@ -88,8 +85,7 @@ def store_stream(
     """Read a stream to its end into temporary tables, and return SQL of all rows.
 
     The first rows go to memory, which is fast, and the rest to an encrypted and compressed file in
-    the spill folder of the connection. `columns` is column → SQL of the stored value, `memory` an
-    approximate number of bytes.
+    the spill folder of the connection. `columns` is column → SQL.
     """
     number, ended = next(_counter), threading.Event()
     first = pa.RecordBatchReader.from_batches(rows.schema, _first(rows, memory, ended))
@@ -105,7 +101,7 @@ def store_stream(
 def _first(
     rows: pa.RecordBatchReader, size: int, ended: threading.Event
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the first batches, about `size` bytes; set the event at the end of the stream."""
+    """Yield the first batches, about `size` bytes; set the event at the stream's end."""
     read = 0
     while read < size:
         try:
@@ -146,7 +142,7 @@ def _remove(folder: SpillFolder, process: int) -> None:
 
 @dataclass(eq=False)
 class StreamSource:
-    """A stream that can be read once: the first release spills its rows for all releases."""
+    """Stream that can be read once; the first release spills its rows for all."""
 
     stream: pa.RecordBatchReader
     memory: int
@@ -231,7 +227,7 @@ def _stored_expressions(kinds: dict[str, str]) -> dict[str, str]:
 
 
 def _readable(rows: pa.RecordBatchReader, names: list[str]) -> pa.RecordBatchReader:
-    """Return a stream of columns with invalid values as null; one of nulls if there are none."""
+    """Return a stream of columns with invalid values as null, or of nulls if empty."""
     indices = [rows.schema.get_field_index(name) for name in names]
     fields = [rows.schema.field(index) for index in indices]
     empty = pa.RecordBatch.from_arrays([pa.array([], each.type) for each in fields], names=names)

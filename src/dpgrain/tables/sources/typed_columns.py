@@ -52,7 +52,7 @@ class TypedSource(SourceWrapper):
 def with_types(
     source: RowSource, types: Mapping[str, str] | None, written: TextFormat = TextFormat()
 ) -> RowSource:
-    """Return the source with explicit types of text columns, which are written in a format."""
+    """Return the source with explicit types of text columns, written in a format."""
     _validate.one_of((".", ","), decimal=written.decimal)
     _validate.one_of(("", *MARKS), thousands=written.thousands)
     if written.thousands == written.decimal:
