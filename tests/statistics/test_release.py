@@ -176,7 +176,7 @@ def test_pivot_has_rows_and_columns_for_two_keys() -> None:
     assert texts.columns.name == "estimate ± std_error by year (clipped total)"
     (error,) = {text.split(" ± ")[1] for text in texts.to_numpy().ravel()}
     assert float(error) == pytest.approx(noisy.std_error[0], abs=0.06)
-    assert float(texts.loc["gp", 2025].split(" ± ")[0].replace("−", "-")) == pytest.approx(
+    assert float(str(texts.loc["gp", 2025]).split(" ± ")[0].replace("−", "-")) == pytest.approx(
         noisy.estimate[0], abs=0.06
     )
     largest = release.largest(1).pivot("kind", "year")

@@ -418,11 +418,11 @@ def notes(release: Release) -> list[str]:
     if release.statistic.ranked and (release.std_error == 0).any():
         parts.append(_ONE_INTEGER)
     lines = [" ".join(sentence(part) for part in parts if part)]
-    care = _warnings(release)
+    care = all_warnings(release)
     return [*lines, f"Warning: {care}."] if care else lines
 
 
-def _warnings(release: Release) -> str:
+def all_warnings(release: Release) -> str:
     """Return the warnings of a release, and that of clipped units."""
     return "; ".join(filter(None, (warnings(release.metadata), _clipping_warning(release))))
 
@@ -485,7 +485,7 @@ def column_meanings(release: Release) -> dict[str, str]:
         if getattr(release, "nonnegative", False)
         else "",
         "noise": metadata.noise or getattr(release, "noise", "gaussian"),
-        "warning": _warnings(release),
+        "warning": all_warnings(release),
     }
     columns = {
         "estimate": f"the {covers(metadata)}, plus noise",
