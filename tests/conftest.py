@@ -34,7 +34,7 @@ os.environ["DPGRAIN_QUIET"] = "1"
 
 # Tests of how a database is opened and closed.
 _OPENING = (
-    "tests/tables/test_table.py",
+    "tests/tables/test_table.py::test_safe_settings_are_in_force",
     "tests/tables/engines/test_memory.py",
     "tests/tables/sources/test_streams.py",
 )

@@ -28,7 +28,7 @@ _ROUNDING = 1e-6
 # Share of the bill that some neighbours reach at least, of some combination of each function.
 _LEAST = 0.7
 # Combinations of each function in a sample.
-_FEW = 3
+_FEW = 4
 OTHERS = People.of(0)
 HEAVY = 999
 

@@ -25,7 +25,7 @@ from dpgrain.errors import DataError, DpgrainError
 from dpgrain.ledger import LastingPromise
 
 # Releases of each function that a sample replays.
-_FEW = 2
+_FEW = 4
 # Options under which the number of draws or of candidates is not public; not replayed.
 _APART: dict[str, dict[str, tuple[Any, ...]]] = {
     # A winsorized mean chooses among occupied bins; tests/papers/winsorized/.
@@ -167,7 +167,7 @@ def _beside(one: str, two: str) -> str:
     )
 
 
-@pytest.mark.slow(cases=4)
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_but_answers_is_published(name: str, effort: Effort, tmp_path: Path) -> None:
     tried = covering(product_of(name), effort.strength or 4)

@@ -143,7 +143,7 @@ def test_every_command_has_json() -> None:
         assert any("--json" in one.opts for one in made.params), words
 
 
-@pytest.mark.slow(cases=14)
+@pytest.mark.slow(cases=8)
 @pytest.mark.parametrize("name", [*RUNS, *VARIANTS])
 def test_json_is_one_document_as_documented(
     name: str, files: dict[str, Path], command: Command, monkeypatch: pytest.MonkeyPatch

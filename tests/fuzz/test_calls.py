@@ -208,7 +208,7 @@ FOUND_METHODS: tuple[tuple[str, str, str, str], ...] = (
 )
 
 
-@pytest.mark.slow(cases=4)
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize(("name", "method", "parameter", "odd"), FOUND_METHODS)
 def test_past_findings_of_methods_raise_clear_errors(
     name: str, method: str, parameter: str, odd: str

@@ -233,7 +233,7 @@ def test_minimise_on_a_cluster_is_the_exact_one_here(model: Any, unit: str) -> N
     assert "sums are made in floating point" not in str(there.guarantee)
 
 
-@pytest.mark.slow(cases=8)
+@pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("seed", range(24))
 def test_no_unit_moves_a_sum_beyond_the_bound(seed: int) -> None:
     """Neighbours are searched over units, positions, clipping bounds and malformed numbers."""

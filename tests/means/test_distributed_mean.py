@@ -166,7 +166,7 @@ def test_vectors_in_cells_return_in_order() -> None:
     assert list(vector_runs([], 2)) == []
 
 
-@pytest.mark.slow(cases=8)
+@pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("seed", range(24))
 def test_no_user_moves_cluster_results_beyond_the_bound(seed: int) -> None:
     """Neighbours are searched over users, positions, bounds, centres and malformed numbers."""

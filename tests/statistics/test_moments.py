@@ -251,7 +251,7 @@ def test_the_share_beyond_stated_bounds_is_charged(name: str, tmp_path: Path) ->
     assert "at most 1." in " ".join(release.report(tmp_path / "x.html").read_text().split())
 
 
-@pytest.mark.slow(cases=1)
+@pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("unit", [dg.Record(), dg.Element("g"), dg.User()])
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
 def test_limits_of_the_share_beyond_bounds_are_valid(unit: Unit, noise: Law) -> None:

@@ -102,8 +102,10 @@ def _check(plan: dg.PlannedReleases) -> None:
         for name, each in plan.check_counts().items()
     }
     if not as_json.get():
-        for name, each in counts.items():
-            say(f"{plain(name)}: {checking.format_counts(each)}")
+        for planned in plan.releases:
+            entry = planned.entry
+            table = f" (table {entry.table})" if entry.table else ""
+            say(f"{plain(entry.name + table)}: {checking.format_counts(counts[entry.name])}")
     finish(lambda: {"private": False, "counts": counts})
 
 

@@ -391,7 +391,7 @@ _PURE = {"laplace", "pure", "approximate", "truncated-geometric"}
 _SAMPLED = {"pairs-disjoint", "users", "users-disjoint", "users-kept"}
 
 
-@pytest.mark.slow(cases=10)
+@pytest.mark.slow(cases=4)
 @pytest.mark.parametrize(("one", "two"), list(itertools.combinations_with_replacement(ADDED, 2)))
 def test_two_events_cost_between_maximum_and_sum(one: str, two: str) -> None:
     first, second = EVENTS[one], EVENTS[two]

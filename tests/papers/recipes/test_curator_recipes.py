@@ -201,6 +201,7 @@ MODELS: list[tuple[learn.LinearModel, Array]] = [
 ]
 
 
+@pytest.mark.slow(cases=4)
 @pytest.mark.parametrize("name", ONE_EACH)
 @pytest.mark.parametrize(("model", "y"), MODELS, ids=lambda value: type(value).__name__)
 def test_every_estimator_runs_by_every_recipe(
