@@ -219,11 +219,11 @@ def test_user_index_is_independent_of_other_users(tmp_path: Path, command: Comma
 
 
 WRONG = [
-    ({"target": "nothing"}, 1, "target 'nothing' is not a column"),
-    ({"target": "paid"}, 1, "has type DOUBLE, which cannot be used as a key"),
+    ({"target": "nothing"}, 2, "target 'nothing' is not a column"),
+    ({"target": "paid"}, 2, "has type DOUBLE, which cannot be used as a key"),
     ({"target": "pages"}, 2, "--target 'pages' must not also be a feature"),
-    ({"features": "minutes,nothing"}, 1, "feature 'nothing' is not a column"),
-    ({"features": "minutes,week"}, 1, "feature 'week' must be numeric, not text"),
+    ({"features": "minutes,nothing"}, 2, "feature 'nothing' is not a column"),
+    ({"features": "minutes,week"}, 2, "feature 'week' must be numeric, not text"),
     ({"features": "minutes,minutes"}, 2, "'minutes' is listed twice"),
     ({"categories": "device"}, 2, "--categories must be 'COLUMN=A|B|C'"),
     ({"categories": "device=a||b"}, 2, "without empty ones"),
@@ -231,7 +231,7 @@ WRONG = [
     ({"range": "minutes=1:x"}, 2, "--range must be"),
     ({"range": "minutes=60:0"}, 2, "in increasing order"),
     ({"range": "paid=0:60"}, 2, "--range 'paid' must be a column of --features"),
-    ({"user": "nobody"}, 1, "user 'nobody' is not a column"),
+    ({"user": "nobody"}, 2, "user 'nobody' is not a column"),
     ({"unit": "element"}, 2, "Pass --element"),
     ({"element": "week"}, 2, "--element is for"),
     ({"unit": "record", "max_elements": "2"}, 2, "--max-elements requires --unit user."),
@@ -282,8 +282,8 @@ def test_predict_rejects_unusable_inputs(visits: Path, tmp_path: Path, command: 
         ([model, visits], 2, "Error: Pass --output, the file of the predictions, such as"),
         ([visits, visits, "--output", tmp_path / "p.csv"], 2, "is not a model of dpgrain"),
         ([tmp_path / "no.json", visits, "--output", tmp_path / "p.csv"], 1, "cannot be read"),
-        ([model, narrow, "--output", tmp_path / "p.csv"], 1, "feature 'pages' is not a column"),
-        ([model, visits, "--keep", "nothing", "--output", tmp_path / "p.csv"], 1, "keep 'nothing'"),
+        ([model, narrow, "--output", tmp_path / "p.csv"], 2, "feature 'pages' is not a column"),
+        ([model, visits, "--keep", "nothing", "--output", tmp_path / "p.csv"], 2, "keep 'nothing'"),
     ]
     for words, code, sentence in wrong:
         done = command("predict", *words)
