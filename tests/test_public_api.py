@@ -142,6 +142,8 @@ def test_package_lists_its_contents(package: str) -> None:
 
 
 def test_unknown_names() -> None:
+    with pytest.raises(AttributeError, match=r"use dpgrain\.quantile\(table, value, 0\.5\)"):
+        dg.median  # type: ignore[attr-defined]  # noqa: B018
     with pytest.raises(AttributeError, match="module 'dpgrain' has no attribute 'nothing'"):
         dg.nothing  # type: ignore[attr-defined]  # noqa: B018
 

@@ -31,6 +31,8 @@ else:
 
 # Field of a guarantee file: the SHA-256 hash of the numbers that the guarantee covers.
 NUMBERS = "numbers"
+#: Field of a guarantee file with the guarantee of all releases of a run together.
+TOGETHER = "together"
 #: Free space that each output needs before a charge, in bytes: 4 MiB, more than most pages.
 SPACE = 4 * 2**20
 # Random part of the names of temporary files.
@@ -110,7 +112,7 @@ def atomic_write(path: Path, *, promise: Mapping[str, Any] | None = None) -> Ite
                 _remove(guarantee_file)
         else:
             guarantee = stack.enter_context(_temporary_file(guarantee_file))
-            about = {**promise, NUMBERS: _hash(part)}
+            about = {**promise, NUMBERS: file_hash(part)}
             guarantee.write_text(json.dumps(about, ensure_ascii=False), encoding="utf-8")
             for each in (part, guarantee):
                 flush_to_disk(each)
@@ -162,7 +164,8 @@ def read_guarantee(path: Path) -> dict[str, Any] | None:
     try:
         about = json.loads(guarantee_file.read_text(encoding="utf-8"))
         numbers = about.pop(NUMBERS, None)
-        own = _hash(path)
+        about.pop(TOGETHER, None)
+        own = file_hash(path)
     except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise DataError(f"{str(path)!r} or its guarantee file cannot be read.") from error
     if numbers is not None and numbers != own:
@@ -174,7 +177,7 @@ def read_guarantee(path: Path) -> dict[str, Any] | None:
     return dict(about)
 
 
-def _hash(path: Path) -> str:
+def file_hash(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

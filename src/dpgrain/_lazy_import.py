@@ -88,6 +88,10 @@ def loaded_types(name: str) -> Any:
     return _Types(name)
 
 
+# Public functions for names that users look for.
+_INSTEAD = {"median": "dpgrain.quantile(table, value, 0.5)"}
+
+
 class _LazyPackage(ModuleType):
     """A package with public names imported from their modules at first use."""
 
@@ -96,7 +100,8 @@ class _LazyPackage(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if name not in self._homes:
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+            instead = f"; use {_INSTEAD[name]}" if name in _INSTEAD else ""
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}{instead}")
         home = self._homes[name]
         if home == self.__name__:
             value = import_module(f"{home}.{name}")

@@ -81,5 +81,6 @@ def test_a_file_is_as_good_as_its_worst_release(
 def test_the_pointer_is_printed_once_and_exists() -> None:
     found = FileAudit({"a": KEPT, "b": KEPT}, {}, 0.99)
     assert str(found).count(".explain()") == 1
+    assert str(found).endswith("Each release was audited separately; their joint ε was not.")
     assert "a: Audit of users" in found.explain()
     assert found.explain().count("seen from") == 2

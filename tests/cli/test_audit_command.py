@@ -66,9 +66,15 @@ def test_unaudited_release_has_a_separate_exit_code(file: Path) -> None:
     # No page is "UP" in lower case.
     file.write_text(FILE + '\nby = "lower(page)"\ndomain = ["UP"]\n', encoding="utf-8")
     pq.write_table(pa.table({"who": [1], "page": ["a"]}), file.parent / "visits.parquet")
-    told = CliRunner().invoke(app, ["audit", str(file), "--units", "1", "--seconds", "4"])
+    told = CliRunner().invoke(app, ["audit", str(file), "--units", "1,2", "--seconds", "4"])
     assert told.exit_code == 6, told.output
     assert "not audited (visits)." in told.output
+    assert told.output.startswith("Audit of releases.toml, mark ")
+    for wrong in ("1;2", "1.5"):
+        told = CliRunner().invoke(app, ["audit", str(file), "--units", wrong])
+        assert "--units must be integers such as 1,2,4" in str(told.exception)
+    told = CliRunner().invoke(app, ["audit", str(file.with_name("visits.parquet"))])
+    assert "TOML in UTF-8, with a table [release.NAME]" in str(told.exception)
 
 
 def test_mistakes_match_the_file(file: Path) -> None:

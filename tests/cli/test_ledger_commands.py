@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.conftest import Command
 from tests.ledger import cases
 
 import dpgrain as dg
+from dpgrain._formatting import powers
 from dpgrain.ledger import AnyDays, AnyHours, LastingPromise
 from dpgrain.scope.partitions import Partition, Rule
 
@@ -299,7 +301,10 @@ def test_a_ledger_is_checked_and_exported(
     done = command("ledger", "verify", place, "--expected", receipt.hash)
     assert done.returncode == 0, done.stderr
     assert str(receipt) in done.stdout
-    assert command("ledger", "verify", place, "--expected", "00").returncode == 1
+    assert command("ledger", "verify", place, "--expected", "0" * 64).returncode == 1
+    # A beginning is weaker evidence, and is no false alarm either.
+    done = command("ledger", "verify", place, "--expected", receipt.hash[:12])
+    assert (done.returncode, "a hash of 64 digits in full" in done.stderr) == (2, True)
     out = tmp_path / "visits.json"
     assert command("ledger", "export", place, "--output", out).returncode == 0
     exported: dict[str, Any] = json.loads(out.read_text())
@@ -312,6 +317,25 @@ def test_a_ledger_is_checked_and_exported(
     done = command("count", visits, *COUNT, "--ledger", place, "--output", place)
     assert done.returncode == 2
     assert dg.Ledger(place).verify() == receipt
+
+
+def test_show_and_verify_state_delta_and_the_new_place(
+    place: Path, visits: Path, tmp_path: Path, command: Command
+) -> None:
+    command("count", visits, *COUNT, "--ledger", place)
+    (one,) = dg.Ledger(place).entries[-1].guarantees
+    done = command("ledger", "show", place)
+    assert "│ ε of each release" in done.stdout.replace("┃", "│")
+    assert re.search(rf"│ +[0-9.]+ at δ = {powers(one.delta)} +│", done.stdout), done.stdout
+    new = tmp_path / "new.ledger"
+    assert command("ledger", "import", place, new).returncode == 0
+    told = f"It was moved to {str(new)!r} and accepts no charges here."
+    for name in ("show", "verify"):
+        done = command("ledger", name, place)
+        assert done.returncode == 0, done.stderr
+        (line,) = [line for line in done.stdout.splitlines() if "Last line: " in line]
+        assert told in line
+    assert "moved to" not in command("ledger", "verify", new).stdout
 
 
 def test_promises_are_added_and_renewed(place: Path, visits: Path, command: Command) -> None:

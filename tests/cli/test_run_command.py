@@ -255,6 +255,30 @@ def test_a_chosen_range_is_in_the_files_and_on_the_terminal(
     assert metadata[b"clamped_to"].decode() == texts["parquet"]
 
 
+def test_check_names_tables_and_separates_missing_from_invalid_numbers(
+    tmp_path: Path, command: Command
+) -> None:
+    (tmp_path / "visits.csv").write_text('who,paid\nann,1\nann,\nbob,""\nbob,x\n')
+    (tmp_path / "people.csv").write_text("who,sex\nann,f\n")
+    path = cases.written(
+        tmp_path,
+        '[tables.visits]\nsource = "visits.csv"\nuser = "who"\n'
+        '[tables.people]\nsource = "people.csv"\nuser = "who"\n'
+        '[budget]\nunit = "user"\nepsilon = 1.0\ndelta = 1e-6\n'
+        '[release.spent]\ntable = "visits"\nstatistic = "sum"\nvalue = "paid"\n'
+        "bounds = [0, 3]\nshare = 0.5\n"
+        '[release.people]\ntable = "people"\nstatistic = "count"\nshare = 0.5\n',
+    )
+    text = path.read_text().replace('"visits.csv"', '"visits.csv"\ntypes = {paid = "double"}')
+    path.write_text(text)
+    done = command("run", path, "--check")
+    assert done.returncode == 0, done.stderr
+    assert "spent (table visits): For internal use only" in done.stdout
+    assert "people (table people): For internal use only" in done.stdout
+    assert " 2  missing cells of 'paid' (dropped)" in done.stdout
+    assert " 1  non-numeric cells of 'paid' (dropped)" in done.stdout
+
+
 def test_check_counts_faults_of_each_release_without_publishing(
     tmp_path: Path, command: Command
 ) -> None:

@@ -162,6 +162,21 @@ def _told(folder: Path, text: str) -> str:
     return str(error.value)
 
 
+def test_wrong_delimiter_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "visits.csv").write_text("who;page;day;paid\nann;a;2025-01-01;1\n")
+    path = cases.written(
+        tmp_path,
+        '[table]\nsource = "visits.csv"\nuser = "who"\ntypes = {day = "date"}\n'
+        'where = {day = "2025-01-01"}\n[table.columns]\nmonth = "month(day)"\n'
+        + cases.BUDGET
+        + '[release.paid]\nstatistic = "sum"\nvalue = "paid"\nshare = 0.5\n',
+    )
+    with pytest.raises(dg.SchemaError) as told:
+        dg.plan_releases(path, where={"page": "a"})
+    (line,) = str(told.value).splitlines()[1:]
+    assert "its one column 'who;page;day;paid' looks like several: pass delimiter = ';'" in line
+
+
 def test_valid_file_has_none(tmp_path: Path) -> None:
     cases.parquet(tmp_path)
     plan = dg.plan_releases(cases.written(tmp_path, RIGHT))

@@ -321,7 +321,9 @@ def test_output_next_to_foreign_guarantee_is_rejected_when_read(
     made.save(two)
     assert not guarantee_path(two).exists()
     learn.load(two)
-    with pytest.raises(dg.DataError, match="has no guarantee next to it"):
+    with pytest.raises(
+        dg.DataError, match=r"no guarantee next to it: .*\.guarantee\.json. is missing"
+    ):
         dg.Guarantee.read_for_output(two)
 
 

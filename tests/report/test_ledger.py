@@ -12,6 +12,7 @@ from tests.report import cases as cases_of_pages
 from tests.report.test_shuffle import _Page
 
 import dpgrain as dg
+from dpgrain._formatting import rounded_up
 from dpgrain.ledger import LastingPromise
 from dpgrain.scope.regions import Region, Side, Span
 
@@ -82,6 +83,37 @@ def test_use_beyond_the_stated_windows_is_reported(ledger: dg.Ledger, tmp_path: 
     page = page_of(ledger, tmp_path)
     more = re.escape(sentence) + r" and at most 0\.19\d*% for day from 2026-01-03\."
     assert re.search(more, page)
+
+
+@pytest.mark.parametrize("window", [dg.AnyDays(3, "day"), dg.AnyHours(72, "day")], ids=str)
+def test_windows_outside_of_the_figure_do_not_reach_into_it(
+    window: dg.AnyDays | dg.AnyHours, tmp_path: Path
+) -> None:
+    made = cases.made(tmp_path / "l", LastingPromise.of(dg.User(), 1.0, 1e-6, window=window))
+    whole = 1 / made.promises[1].caps.mu
+    made.charge(cases.of_users(4 * whole, scope=cases.on("2026-01-05", "2026-01-06")))
+    sentence = "Used by windows entirely outside of the figure: at most 0% for"
+    page = page_of(made, tmp_path)
+    outside = f"{sentence} day to 2026-01-04 and at most 0% for day from 2026-01-07."
+    assert outside in page
+    assert "so a window can have a larger ε than a person for all times" in page
+    # The next day is only in windows that begin before or in the figure, or after its end.
+    made.charge(cases.of_users(40 * whole, scope=cases.on("2026-01-07", "2026-01-07")))
+    made.charge(cases.of_users(20 * whole, scope=Region((Side("day", Span("date", None, None)),))))
+    assert outside not in page_of(made, tmp_path)
+
+
+def test_composed_releases_list_epsilon_of_several_units(tmp_path: Path) -> None:
+    made = cases.made(tmp_path / "l")
+    made.charge(cases.of_users())
+    one = cases.of_users()
+    page = page_of(made, tmp_path)
+    five = rounded_up(one.epsilon(1e-6, units=5))
+    assert (
+        f"Number of users removed or replaced together: ε = {rounded_up(one.epsilon(1e-6))} for 1"
+        in page
+    )
+    assert f"ε = {five} for 5," in page
 
 
 @pytest.mark.slow

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -66,6 +68,19 @@ def test_groups_are_named_by_value_or_text(
 ) -> None:
     release = by(key, domain)
     assert len({str(release.difference(*pair)) for pair in groups}) == 1
+
+
+def test_comparison_is_written_with_its_guarantee(tmp_path: Path) -> None:
+    release = by("year(day)", [2024, 2025])
+    compared = release.difference(2025, 2024)
+    written = json.loads(compared.write(tmp_path / "change.json").read_text(encoding="utf-8"))
+    assert dg.Guarantee.from_dict(written["guarantee"]) == release.guarantee
+    assert (written["estimate"], written["text"]) == (compared.estimate, str(compared))
+    blank = Comparison("ratio", ("a", "b"), "total", math.nan, math.nan, math.nan, math.nan)
+    path = blank.write(tmp_path / "ratio.json")
+    assert json.loads(path.read_text(encoding="utf-8"))["estimate"] is None
+    with refuses("output", ".json"):
+        compared.write(tmp_path / "change.csv")
 
 
 def test_unknown_group_is_rejected_with_examples() -> None:

@@ -870,7 +870,7 @@ def test_heavy_group_leaves_others_accurate(relation: Relation) -> None:
         assert release.clip[0] >= 4 * release.clip[1:].max()
         ratio = release.std_error / release.clip
         assert ratio == pytest.approx(np.full(13, ratio[0]))
-        assert "divided by the bound of their group" in str(release)
+        assert "norm 1 after division by the bound of each group" in str(release)
     # Less noise than at a common bound that clips no one in the heavy group.
     assert np.median([each.std_error[1:].max() for each in releases]) < common.std_error[0] / 2
     error = np.array([(each.estimate - truth) / each.std_error for each in releases])

@@ -169,6 +169,16 @@ def test_pivot_has_rows_and_columns_for_two_keys() -> None:
     assert wide.round().to_numpy().tolist() == [[0.0, 1.0], [1.0, 1.0]]
     assert wide.columns.name == "estimate by year (clipped total)"
     assert len(set(release.pivot("year", "kind", "std_error").to_numpy().ravel())) == 1
+    noisy = dg.count(
+        table, by=["kind", "year"], domain=domain, **{**asked, "epsilon": 1, "clip": 1}
+    )
+    texts = noisy.pivot("kind", "year", "±")
+    assert texts.columns.name == "estimate ± std_error by year (clipped total)"
+    (error,) = {text.split(" ± ")[1] for text in texts.to_numpy().ravel()}
+    assert float(error) == pytest.approx(noisy.std_error[0], abs=0.06)
+    assert float(str(texts.loc["gp", 2025]).split(" ± ")[0].replace("−", "-")) == pytest.approx(
+        noisy.estimate[0], abs=0.06
+    )
     largest = release.largest(1).pivot("kind", "year")
     assert largest.shape == (1, 1)
     listed = dg.count(

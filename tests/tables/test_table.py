@@ -631,7 +631,8 @@ def test_check_counts_and_states_its_lack_of_privacy() -> None:
         ["1", "rows without an item (dropped)"],
         ["7", "most records of one user"],
         ["0", "rows that repeat another (all are counted)"],
-        ["1", "non-numeric cells of 'n' (treated as 0)"],
+        ["1", "missing cells of 'n' (treated as 0)"],
+        ["0", "non-numeric cells of 'n' (treated as 0)"],
         ["3", "NaN or infinite cells of 'n' (treated as 0)"],
         ["1", "cells of 'n' below 0 (treated as 0)"],
     ]

@@ -154,11 +154,11 @@ def test_dates_in_another_format_are_named_with_the_remedy(tmp_path: Path) -> No
         # Every row is in both regions, so the second release must not have another account.
         with pytest.raises(dg.RefusedError) as told:
             count("12/31/2025", "2025-01-02")
-    assert str(told.value).endswith(
+    assert (
         " Line 2 reads 'day' as DATE written like 31/12/2025, and this release as DATE written like "
         "12/31/2025, so the two regions are charged as if they overlapped, because one text can be "
         "another date, or none, in each format: store dates as 2025-12-31 in all tables."
-    )
+    ) in str(told.value)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-8])

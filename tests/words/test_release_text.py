@@ -21,6 +21,7 @@ import dpgrain as dg
 from dpgrain._formatting import POINTER
 from dpgrain.words.quantities import (
     beyond_bounds,
+    clamped_to,
     clipping_effect,
     description,
     format_limit,
@@ -119,7 +120,9 @@ def test_notes_state_interval_and_clipping(skewed: dg.Histogram) -> None:
     assert meanings["clipped_share"].startswith(
         "95% upper limit on the share of users' contributions to one item that were clipped"
     )
-    assert meanings["Rows"].startswith("rows without a value in 'who' or 'item' are dropped")
+    assert meanings["Rows"].startswith(
+        "rows without a value in 'who' or 'item', or with a group outside of"
+    )
     assert re.match(
         r"Warning: clipping may matter in [0-9]+ of 40 items \(see clipped_share\)", warning
     )
@@ -199,7 +202,11 @@ def test_any_release_prints_four_notes_and_explains_each_column(
 
 def _covers_in_every_format(release: dg.Release, folder: Path) -> None:
     covers = release.covers
-    facts = {"covers": covers, "beyond_bounds": beyond_bounds(release.metadata)}
+    facts = {
+        "covers": covers,
+        "beyond_bounds": beyond_bounds(release.metadata),
+        "clamped_to": clamped_to(release.metadata),
+    }
     stored = {name.encode(): fact.encode() for name, fact in facts.items() if fact}
     assert release.to_arrow().schema.metadata == stored
     assert release.to_pandas().attrs["covers"] == covers
@@ -783,9 +790,10 @@ def test_lower_bound_requires_values_in_range() -> None:
         assert f"{said} 0." in " ".join(f"{text}.".split())
     assert f"{said} 5." in " ".join(notes(dg.sum(table, "paid", bounds=(5, 500), **options)))
     people = table.per_user(visits="count()", paid="total(paid)")
-    visits = dg.sum(people, "visits", bounds=(0, 9), **{**options, "clip": 4.0})
+    visits = dg.sum(people, "visits", bounds=(0, 9), **{**options, "clip": 0.5})
+    assert visits.at_least is not None
     assert said not in visits.explain()
-    assert said in dg.sum(people, "paid", bounds=(0, 900), **options).explain()
+    assert said in dg.sum(people, "paid", bounds=(0, 900), **{**options, "clip": 0.5}).explain()
     assert said not in dg.sum(table, "paid", bounds=(-60, 500), **options).explain()
     assert said not in dg.count(table, **options).explain()
 
@@ -810,6 +818,33 @@ def test_rows_outside_of_the_domain_are_dropped() -> None:
         dg.count(releases.shop(), by="name", **OPTIONS),
     ):
         assert "outside of the public list" not in " ".join(release.explain().split())
+
+
+def test_means_describe_clipped_counts_and_shares() -> None:
+    options = {**OPTIONS, "bounds": (0, 50), "clip": 5.0, "estimate_clipping": True}
+    for release in (
+        dg.mean(releases.shop(), "paid", **options),
+        dg.quantile(releases.shop(), "paid", **options),
+    ):
+        text = " ".join(str(release).split())
+        assert "Share of clipped users: not estimated for this statistic." in text
+        assert "Count is the clipped number of records." in text
+    whole = dg.mean(releases.shop(), "paid", bounds=(0, 50), **{**OPTIONS, "unit": dg.Record()})
+    assert "clipped" not in str(whole)
+    total = dg.sum(releases.shop(), "paid", **options)
+    assert "not estimated" not in str(total)
+
+
+def test_groups_within_the_noise_advise_to_check_labels() -> None:
+    rows = {"who": np.arange(4000) % 400, "city": ["Köln", "M\ufffdnchen"] * 2000}
+    table = dg.read(pa.table(rows), user="who")
+    for domain, advised in ((["Köln", "München", "Jülich"], True), (["Köln"], False)):
+        release = dg.count(table, by="city", domain=domain, **{**OPTIONS, "epsilon": 0.5})
+        assert release.units is not None
+        assert not release.units.is_small.all()
+        text = " ".join(str(release).split())
+        assert ("2 of 3 groups do not stand out from the noise: ask" in text) == advised
+        assert "larger clip=" not in text
 
 
 def counts(keys: list[Any], std_error: float = 24.4) -> dg.Histogram:

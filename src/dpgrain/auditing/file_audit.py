@@ -25,6 +25,7 @@ class FileAudit(Mapping[str, Audit]):
         audits: the audit of each audited release.
         by_hand: the releases that require a manual audit, each with the reason.
         confidence: the probability with which all bounds of all audits are valid together.
+        file: the name and the mark of the file.
 
     >>> FileAudit({}, {"fit": "its rows are arrays"}, 0.99).verdict
     'not audited'
@@ -33,6 +34,7 @@ class FileAudit(Mapping[str, Audit]):
     audits: Mapping[str, Audit] = field(hash=False)
     by_hand: Mapping[str, str] = field(hash=False)
     confidence: float
+    file: str = ""
 
     def __getitem__(self, name: str) -> Audit:
         return self.audits[name]
@@ -61,7 +63,10 @@ class FileAudit(Mapping[str, Audit]):
             f"All bounds are valid together with confidence {self.confidence:.6g}: {self.verdict}"
             f"{missing and f' ({missing})'}. {POINTER}"
         )
-        return "\n\n".join([*lines, whole])
+        if len(self.audits) > 1:
+            whole += " Each release was audited separately; their joint ε was not."
+        title = [f"Audit of {self.file}"] if self.file else []
+        return "\n\n".join([*title, *lines, whole])
 
     __repr__ = __str__
 
@@ -72,6 +77,7 @@ class FileAudit(Mapping[str, Audit]):
     def to_dict(self) -> dict[str, Any]:
         """Return the audits as JSON values."""
         return {
+            "file": self.file,
             "verdict": self.verdict,
             "confidence": self.confidence,
             "releases": {name: each.to_dict() for name, each in self.audits.items()},
@@ -148,7 +154,7 @@ def audit_releases(
             if error.name != "query":
                 raise
             by_hand[name] = str(error)
-    return FileAudit(audits, by_hand, confidence)
+    return FileAudit(audits, by_hand, confidence, f"{plan.file.path.name}, mark {plan.file.mark}")
 
 
 def _queries(plan: PlannedReleases) -> Iterator[tuple[str, Any]]:

@@ -12,7 +12,7 @@ from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import command
 from dpgrain.cli.document import finish
-from dpgrain.cli.options import argument, option
+from dpgrain.cli.options import argument, integers, option
 from dpgrain.cli.printing import check_picture, say
 from dpgrain.releases.table_options import sides_of
 
@@ -29,8 +29,11 @@ VIOLATED, NOT_AUDITED = 4, 6
 def audit(
     file: Annotated[Path, argument("A release file, in TOML.", "FILE")],
     units: Annotated[
-        list[int] | None,
-        option("Numbers of differing units of one person; by default 1, 2 and 4.", min=1),
+        list[str] | None,
+        option(
+            "Numbers of differing units of one person, such as 1,2; by default 1,2,4.",
+            metavar="NUMBERS …",
+        ),
     ] = None,
     seconds: Annotated[
         float, option("Time limit for all draws, in seconds; worst-case searches may take longer.")
@@ -50,7 +53,7 @@ def audit(
     audits = dg.audit_releases(
         file,
         where=sides_of(where or []),
-        units=tuple(units or (1, 2, 4)),
+        units=(1, 2, 4) if units is None else integers("--units", units, "integers such as 1,2,4"),
         seconds=seconds,
         confidence=confidence,
     )

@@ -20,12 +20,11 @@ if TYPE_CHECKING:
     from dpgrain.means.user_mean import MeanOfUsers
     from dpgrain.publishing.guarantee import Guarantee
     from dpgrain.statistics.release import Release
-    from dpgrain.words import fit_text, quantities
+    from dpgrain.words import fit_text
     from dpgrain.words import release_text as formatting
 else:
     formatting = lazy_import("dpgrain.words.release_text")
     fit_text = lazy_import("dpgrain.words.fit_text")
-    quantities = lazy_import("dpgrain.words.quantities")
 
 #: Version of the format: within one version, fields keep their names and column_meanings.
 FORMAT = 2
@@ -67,7 +66,7 @@ def release_as_json(release: Release) -> dict[str, Any]:
         "estimates": release.to_arrow().to_pylist(),
         "meaning": {name: spelled_inside(sentence(text)) for name, text in column_meanings.items()},
         "notes": [spelled_inside(note) for note in notes],
-        "take_care": spelled_inside(quantities.warnings(release.metadata)),
+        "take_care": spelled_inside(formatting.all_warnings(release)),
         **guarantee_as_json(release.guarantee),
     }
 

@@ -22,13 +22,14 @@ from dpgrain.cli.printing import check_picture, print_table, say, shown
 from dpgrain.errors import ParameterError
 from dpgrain.units import PLAIN_UNITS, RELATIONS, Level, Relation, Unit, User
 from dpgrain.words.guarantee_text import SEED_KNOWN
-from dpgrain.words.odds import percent_up
 
 if TYPE_CHECKING:
     from dpgrain.accounting import Event
     from dpgrain.publishing import risk as risks
     from dpgrain.report import plots
+    from dpgrain.words import odds
 else:
+    odds = lazy_import("dpgrain.words.odds")
     plots, risks = lazy_import("dpgrain.report.plots"), lazy_import("dpgrain.publishing.risk")
 
 MechanismName: TypeAlias = Literal["gaussian", "laplace", "pure", "zcdp"]
@@ -323,7 +324,7 @@ def _print_risks(listed: Sequence[risks.Risk]) -> None:
     headings = ("", "best guess", "detection", "after an alarm", "μ", "values are")
     rows = []
     for risk in listed:
-        shares = map(percent_up, (risk.guess, risk.detection, risk.posterior))
+        shares = map(odds.percent_up, (risk.guess, risk.detection, risk.posterior))
         rows.append((risk.units_text, *shares, shown(risk.mu), risk.values))
     print_table(title, headings, rows)
     for risk in listed:

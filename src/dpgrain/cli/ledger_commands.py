@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import dpgrain as dg
 from dpgrain._files import atomic_write, check_outputs
-from dpgrain._formatting import percent, quantity, rounded_up
+from dpgrain._formatting import percent, powers, quantity, rounded_up
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import CommandGroup, command
@@ -208,7 +208,7 @@ def show(
     _print_lines([entry for entry in lines if entry.guarantees], top)
     if seeded := words.seed_note(lines):
         say(seeded, style="yellow")
-    say(f"Last line: {lines[-1].receipt}.")
+    say(f"Last line: {lines[-1].receipt}. {_moved(opened)}".rstrip())
     say(_ASSUMED)
 
 
@@ -222,7 +222,8 @@ def verify(
     """Check that no line is changed or missing, and that the accounts follow from the lines."""
     opened = dg.Ledger(place, expected=expected)
     receipt, seeded = opened.verify(), words.seed_note(opened.entries)
-    text = f"The hash chain is intact. Last line: {receipt}. {seeded}".rstrip()
+    text = f"The hash chain is intact. Last line: {receipt}. {_moved(opened)}".rstrip()
+    text = f"{text} {seeded}".rstrip()
     say(text)
     fields = {"verified": True, "receipt": asdict(receipt), "seeded_lines": _seeded(opened)}
     finish(lambda: {**fields, "sentence": text})
@@ -316,12 +317,18 @@ def _seeded(opened: dg.Ledger) -> list[int]:
     return [entry.number for entry in opened.entries if not entry.private]
 
 
+def _moved(opened: dg.Ledger) -> str:
+    """Return where a closed ledger was moved to; empty if it is open."""
+    moved = opened.moved_to
+    return "" if moved is None else f"It was moved to {moved!r} and accepts no charges here."
+
+
 def _print(opened: dg.Ledger) -> None:
     """Print the promises of a ledger and their remaining budget."""
     finish(lambda: _described(opened))
     say(f"The ledger {opened.name!r}, id {opened.id}.")
-    if (moved := opened.moved_to) is not None:
-        say(f"It was moved to {moved!r} and accepts no charges here.", style="yellow")
+    if moved := _moved(opened):
+        say(moved, style="yellow")
     rows = [
         (str(one), str(number), percent(opened.left(number), up=False))
         for number, one in opened.promises.items()
@@ -333,6 +340,12 @@ def _print(opened: dg.Ledger) -> None:
         say(f"Promise on line {number} (fullest account{where}): {opened.remaining_text(number)}")
 
 
+def _epsilon(guarantee: dg.Guarantee) -> str:
+    """Return the ε of a release at its own δ."""
+    epsilon = rounded_up(guarantee.epsilon())
+    return f"{epsilon} at δ = {powers(guarantee.delta)}" if guarantee.delta else epsilon
+
+
 def _print_lines(lines: list[entries.LedgerEntry], top: int) -> None:
     """Print the last lines with releases, latest first."""
     if not lines:
@@ -342,11 +355,11 @@ def _print_lines(lines: list[entries.LedgerEntry], top: int) -> None:
     rows = []
     for entry in reversed(lines[-top:]):
         regions = dict.fromkeys(str(one.scope) for one in entry.guarantees)
-        epsilons = ", ".join(rounded_up(one.epsilon()) for one in entry.guarantees)
+        epsilons = ", ".join(map(_epsilon, entry.guarantees))
         count = str(len(entry.guarantees))
         seeded = "" if entry.private else f" ({words.SEEDED})"
         rows.append(("; ".join(regions), str(entry.number), entry.at, count, epsilons + seeded))
-    print_table(title, ("region", "line", "at", "releases", "ε of the line"), rows)
+    print_table(title, ("region", "line", "at", "releases", "ε of each release"), rows)
     given = [
         str(entry.number)
         for entry in lines[-top:]

@@ -240,6 +240,16 @@ def number(flag: str, text: str, kind: str) -> float:
         raise ParameterError(f"{flag} must be {kind}, not {text!r}.") from None
 
 
+def integers(flag: str, texts: Sequence[str], kind: str) -> list[int]:
+    """Return the integers in texts such as ``1,2,5``, or raise an error about an option."""
+    parts = [part for text in texts for part in text.split(",")]
+    numbers = [number(flag, part, kind) for part in parts]
+    for part, each in zip(parts, numbers, strict=True):
+        if not each.is_integer():
+            raise ParameterError(f"{flag} must be {kind}, not {part!r}.")
+    return list(map(int, numbers))
+
+
 def level_of(
     level: Level | None,
     element: str | None,

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from dpgrain.cli.options import CLIPPING, PROMISE, ParameterOption, number, option, seldom
-from dpgrain.errors import ParameterError
+from dpgrain.cli.options import CLIPPING, PROMISE, ParameterOption, integers, number, option, seldom
 from dpgrain.publishing.parameters import Parameter
 
 # Groups of shared parameters in help; others come first.
@@ -129,13 +128,8 @@ def _numbers_of(
     def read(texts: list[str]) -> Any:
         if len(texts) == 1 and texts[0] in words:
             return texts[0]
-        parts = [part for text in texts for part in text.split(",")]
-        numbers = [number(flag, part, kind) for part in parts]
-        if not whole:
-            return numbers
-        for part, each in zip(parts, numbers, strict=True):
-            if not each.is_integer():
-                raise ParameterError(f"{flag} must be {kind}, not {part!r}.")
-        return list(map(int, numbers))
+        if whole:
+            return integers(flag, texts, kind)
+        return [number(flag, part, kind) for text in texts for part in text.split(",")]
 
     return read

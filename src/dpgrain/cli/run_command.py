@@ -102,8 +102,10 @@ def _check(plan: dg.PlannedReleases) -> None:
         for name, each in plan.check_counts().items()
     }
     if not as_json.get():
-        for name, each in counts.items():
-            say(f"{plain(name)}: {checking.format_counts(each)}")
+        for planned in plan.releases:
+            entry = planned.entry
+            table = f" (table {entry.table})" if entry.table else ""
+            say(f"{plain(entry.name + table)}: {checking.format_counts(counts[entry.name])}")
     finish(lambda: {"private": False, "counts": counts})
 
 
@@ -120,16 +122,20 @@ def _print(published: dg.Releases) -> None:
     for name, release in published.items():
         for care in _cautions(release):
             say(f"{name}: warning: {spelled_inside(care).removesuffix('.')}.", style="yellow")
-        if hasattr(release, "groups") and (chosen := quantities.clamped_to(release.metadata)):
+        if not hasattr(release, "groups"):
+            continue
+        if clipped := quantities.clipping_effect(release.metadata):
+            say(f"{name}: {spelled_inside(clipped)}.")
+        if chosen := quantities.clamped_to(release.metadata):
             say(f"{name}: numbers are clamped to {chosen}.")
-        if hasattr(release, "groups") and (beyond := quantities.beyond_bounds(release.metadata)):
+        if beyond := quantities.beyond_bounds(release.metadata):
             say(f"{name}: share beyond the stated bounds: {beyond}.")
 
 
 def _cautions(release: Any) -> list[str]:
     """Return the warnings about a release."""
     if hasattr(release, "groups"):
-        return list(filter(None, [quantities.warnings(release.metadata)]))
+        return list(filter(None, [formatting.all_warnings(release)]))
     if hasattr(release, "value"):
         return [] if all(map(math.isfinite, release.value)) else [mean_text.NO_MEAN]
     return list(fit_text.coefficients(release).cautions)

@@ -34,6 +34,8 @@ from dpgrain.words.ledger_text import refusal_text, remaining_text, seed_note
 
 # Version of the format of lines.
 _LANGUAGE = 1
+# Digits of the hash of a line.
+_DIGITS = 64
 
 
 class _RolledBack(Exception):  # noqa: N818 - not an error: a dry run writes nothing
@@ -85,9 +87,10 @@ class Ledger(LedgerReportMixin):
 
     def __init__(self, place: str | Path, *, expected: str | None = None) -> None:
         self._store = store_at(place)
-        if expected is not None and not isinstance(expected, str):
+        if expected is not None and not (isinstance(expected, str) and len(expected) == _DIGITS):
             raise ParameterError(
-                f"expected must be a hash or None, not {_validate.describe(expected)}.",
+                f"expected must be a hash of {_DIGITS} digits in full or None, not "
+                f"{_validate.describe(expected)}.",
                 name="expected",
             )
         self._known: dict[int, LastingPromise] = {}

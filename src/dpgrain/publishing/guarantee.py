@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpgrain import _validate
-from dpgrain._files import NUMBERS, read_guarantee
+from dpgrain._files import NUMBERS, TOGETHER, guarantee_path, read_guarantee
 from dpgrain._lazy_import import lazy_import
 from dpgrain._report_mixins import GuaranteeReportMixin
 from dpgrain.accounting import Event, Scoped
@@ -321,6 +321,7 @@ class Guarantee(GuaranteeReportMixin):
         values = _validate.parse_json(text, "a guarantee")
         if isinstance(values, dict):
             values.pop(NUMBERS, None)
+            values.pop(TOGETHER, None)
         return Guarantee.from_dict(values)
 
     @staticmethod
@@ -345,7 +346,8 @@ class Guarantee(GuaranteeReportMixin):
         about = read_guarantee(_validate.path(path=path))
         if about is None:
             raise DataError(
-                f"{str(path)!r} has no guarantee next to it; pass an output of dpgrain run."
+                f"{str(path)!r} has no guarantee next to it: {guarantee_path(Path(path)).name!r} is "
+                "missing; pass an output of dpgrain run, in the same folder as that file."
             )
         return Guarantee.from_dict(about)
 

@@ -329,7 +329,10 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{str(path)!r} cannot be read; pass a release file in UTF-8.") from error
+        raise DataError(
+            f"{str(path)!r} cannot be read; pass a release file: TOML in UTF-8, with a table "
+            "[release.NAME] per release."
+        ) from error
 
 
 def _section(stated: Mapping[str, Any], name: str, errors: ValidationErrors) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 from dpgrain import _validate
 from dpgrain._files import (
     SPACE,
+    TOGETHER,
     atomic_write,
     check_outputs,
     exclusive_files,
@@ -284,7 +285,10 @@ def _published(
         release = reservation.publish(query)
     if entry.output is not None:
         free(_space(each))
-        with atomic_write(entry.output, promise=guarantee_of(release).to_dict()) as part:
+        guarantee = guarantee_of(release)
+        together = replace(reservation.charged, private=guarantee.private)
+        about = {**guarantee.to_dict(), TOGETHER: together.to_dict()}
+        with atomic_write(entry.output, promise=about) as part:
             write(release, entry.own, part)
     return release
 

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from dpgrain.releases import keys as toml_keys
     from dpgrain.releases.validation_errors import ValidationErrors
     from dpgrain.tables import table
-    from dpgrain.tables.sources import column_types, postgres, read_arguments
+    from dpgrain.tables.sources import column_names, column_types, postgres, read_arguments
     from dpgrain.tables.table import UserTable
 else:
     toml_keys = lazy_import("dpgrain.releases.keys")
     table = lazy_import("dpgrain.tables.table")
+    column_names = lazy_import("dpgrain.tables.sources.column_names")
     column_types = lazy_import("dpgrain.tables.sources.column_types")
     postgres = lazy_import("dpgrain.tables.sources.postgres")
     read_arguments = lazy_import("dpgrain.tables.sources.read_arguments")
@@ -80,7 +81,9 @@ class Tables:
                 rows: UserTable = table.read(whole or None, **options)
             except DpgrainError as error:
                 name = self.errors.add_error(place, error)
-                if name not in options or name in _PLACES:
+                # All columns of a wrongly split table are missing, for one cause.
+                several = column_names.LOOKS_LIKE_SEVERAL in str(error)
+                if several or name not in options or name in _PLACES:
                     return None
                 del options[name]
             else:

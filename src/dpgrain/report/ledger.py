@@ -14,15 +14,17 @@ from dpgrain.errors import ParameterError
 from dpgrain.ledger.entries import LedgerEntry
 from dpgrain.ledger.lasting_promise import LastingPromise
 from dpgrain.ledger.ledger import Ledger
+from dpgrain.ledger.window import TimeWindow
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.report.figures import figures
 from dpgrain.report.page import render
 from dpgrain.report.plots import plot_curve
 from dpgrain.report.plots.windows import Timeline, WindowSpan, plot_timeline, plot_used
 from dpgrain.scope.regions import Axis, Region, Side, Span
+from dpgrain.words.guarantee_text import UNITS
 from dpgrain.words.headings import text
 from dpgrain.words.ledger_text import remaining_text
-from dpgrain.words.odds import FALSE_ALARMS, Odds
+from dpgrain.words.odds import FALSE_ALARMS, Odds, covered_units
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 # Maximum number of listed lines, the last ones, and of drawn windows.
 _MOST_LINES, _MOST_WINDOWS = 500, 400
+# Numbers of units of one person whose ε is listed.
+_SEVERAL = (1, 2, 5, 10, 20)
 # Maximum number of releases to compose.
 _MOST_COMPOSED = 2000
 
@@ -43,6 +47,7 @@ class _PromiseRow:
     odds: Odds
     so_far: Odds
     used: str
+    window: bool
     planned: str
     left: str
     spent: str
@@ -74,6 +79,8 @@ class _Composition:
 
     sentence: str
     releases: str
+    units: str
+    curve: str
     curve_plots: Markup
 
 
@@ -126,6 +133,7 @@ def _promise_row(
         Odds(total.epsilon, total.delta, risk),
         Odds(total.spent_epsilon, total.delta, so_far),
         percent(1 - left),
+        promise.window is not None,
         _planned_text(number, promise, entries),
         percent(left, up=False),
         text(remaining_text(total), 500),
@@ -226,13 +234,26 @@ def _used_timeline(ledger: Ledger, number: int, entries: Sequence[LedgerEntry]) 
 def _outside_text(ledger: Ledger, number: int, windows: Timeline) -> str:
     """Describe the used share before the first drawn window and after the last."""
     low, high = windows.ends
-    outside = (Span(windows.axis, None, low), Span(windows.axis, high, None))
+    named = outside = (Span(windows.axis, None, low), Span(windows.axis, high, None))
+    window, whole = ledger.promises[number].window, ""
+    if window is not None and low is not None and high is not None:
+        # Windows of the promise that begin before the figure can reach into it.
+        outside, whole = _apart(window, windows.axis, low, high), "by windows entirely "
     parts = []
-    for span in outside:
-        region = Region((Side(windows.column, span),))
-        used = percent(1 - ledger.left(number, region))
-        parts.append(f"{used} for {region}")
-    return f"Used outside of the figure: at most {' and at most '.join(parts)}."
+    for span, name in zip(outside, named, strict=True):
+        used = percent(1 - ledger.left(number, Region((Side(windows.column, span),))))
+        parts.append(f"{used} for {Region((Side(windows.column, name),))}")
+    return f"Used {whole}outside of the figure: at most {' and at most '.join(parts)}."
+
+
+def _apart(window: TimeWindow, axis: Axis, low: int, high: int) -> tuple[Span, Span]:
+    """Return records that only windows before ``low`` contain, and only windows from ``high`` on."""
+    (first, _), (_, after) = (
+        window.starts(span) for span in (Span(axis, low, None), Span(axis, None, high))
+    )
+    assert first is not None and after is not None  # noqa: S101, PT018 - both ends are known
+    before = window.records(Span(axis, first, None)).low
+    return Span(axis, None, before), Span(axis, window.records(Span(axis, after - 1, None)).high)
 
 
 def _compositions(
@@ -252,9 +273,24 @@ def _compositions(
             together = replace(together, delta=deltas.get(together.level, together.delta))
             plots = figures(f"curve{len(compositions)}", partial(plot_curve, together), 320)
             compositions.append(
-                _Composition(text(together, 20_000), quantity(len(guarantees), "release"), plots)
+                _Composition(
+                    text(together, 20_000),
+                    quantity(len(guarantees), "release"),
+                    UNITS[together.level],
+                    _curve_text(together),
+                    plots,
+                )
             )
     return compositions
+
+
+def _curve_text(together: Guarantee) -> str:
+    """Return ε for some numbers of units of one person."""
+    most = covered_units(together, _SEVERAL[-1])
+    return ", ".join(
+        f"ε = {rounded_up(together.epsilon(units=units))} for {units}"
+        for units in (*(k for k in _SEVERAL if k < most), most)
+    )
 
 
 def _compose(guarantees: Sequence[Guarantee]) -> Guarantee | None:

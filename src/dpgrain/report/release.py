@@ -36,6 +36,7 @@ from dpgrain.words.odds import contributions
 from dpgrain.words.plan_text import budget_text
 from dpgrain.words.release_text import (
     PrintedRow,
+    all_warnings,
     counts_are_clipped,
     extra_columns,
     format_rows,
@@ -217,6 +218,7 @@ def _heading(facts: _ReleaseFacts) -> dict[str, object]:
         "shares": release.metadata.is_weighted,
         "range_was_found": release.metadata.range_was_private,
         "cut_off": quantities.bounds_effect(release.metadata),
+        "clamped": quantities.bounds_effect(release.metadata).partition(";")[0],
         "processed": bool(release.metadata.processed),
         "groups": count_groups(release),
         "nonnegative": getattr(release, "nonnegative", False),
@@ -258,7 +260,7 @@ def _estimated(facts: _ReleaseFacts, salt: str = "") -> dict[str, object]:
         "plotted": min(_PLOTTED_ROWS, count_groups(release)),
         "over_time": _over_time(release),
         "notes": _notes(facts) if lines else [],
-        "care": text(quantities.warnings(release.metadata), 2000) if release.metadata.care else "",
+        "care": text(warned, 2000) if (warned := all_warnings(release)) else "",
         "estimate_plots": "" if one or not len(release) else _estimate_plots(release, salt),
     }
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from markupsafe import Markup
 from sklearn.utils.validation import check_is_fitted
 
 from dpgrain import _validate
+from dpgrain._files import exists, file_hash
 from dpgrain._formatting import format_number, powers, rounded_up, useful_decimals
 from dpgrain.accounting import SampledGaussian
 from dpgrain.errors import ParameterError
@@ -303,7 +305,12 @@ def releases_page(releases: Releases) -> str:
         guarantee=guarantee,
         short=releases.promise,
         distorted="noise and clipping",
-        hashes=tuple(_check(text(name, 60), each) for name, each in releases.items()),
+        hashes=tuple(
+            _check(text(each.entry.name, 60), releases[each.entry.name])
+            if each.entry.output is None or not exists(each.entry.output)
+            else _file_check(each.entry.output)
+            for each in plan.releases
+        ),
     )
     return page.html(
         "releases.html",
@@ -369,6 +376,12 @@ def budget_page(budget: Budget, releases: Mapping[str, Any]) -> str:
         spending=f"{budget}.",
         parts=parts,
     )
+
+
+def _file_check(output: Path) -> Check:
+    """Return the hash of the file of a release."""
+    name = text(output.name, 60)
+    return (f"File {name}", file_hash(output), f"sha256sum {name}")
 
 
 def _check(name: str, release: Any) -> Check:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from dpgrain import _validate
+from dpgrain._files import atomic_write, json_values
 from dpgrain._formatting import shorten
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.intervals import half_width
@@ -18,6 +21,7 @@ from dpgrain.words.quantities import format_limit
 from dpgrain.words.release_text import comparison_text, format_keys
 
 if TYPE_CHECKING:
+    from dpgrain.publishing.guarantee import Guarantee
     from dpgrain.statistics.group_estimates import Histogram
 
 # Characters of a group in an error message.
@@ -37,6 +41,28 @@ class Comparison:
     std_error: float  # due to noise
     low: float
     high: float
+    guarantee: Guarantee | None = None  # of the release
+
+    def write(self, path: str | Path) -> Path:
+        """Write the comparison and its guarantee as JSON.
+
+        Args:
+            path: file to write, which ends in .json.
+
+        Raises:
+            ParameterError: if the path has another ending.
+            DataError: if the file cannot be written.
+        """
+        path = _validate.path(output=path)
+        if path.suffix != ".json":
+            raise ParameterError(f"output {str(path)!r} must end in .json.", name="output")
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values |= {"text": str(self), "guarantee": self.guarantee and self.guarantee.to_dict()}
+        with atomic_write(path) as part:
+            part.write_text(
+                json.dumps(json_values(values), ensure_ascii=False, indent=1), encoding="utf-8"
+            )
+        return path
 
     def __str__(self) -> str:
         return comparison_text(self)
@@ -92,7 +118,7 @@ def compare(
     compute = {"difference": difference, "ratio": ratio}[operation]
     result = compute(tuple(numbers), tuple(errors), half_width(release.noise))
     names = [" ".join(keys) for keys in format_keys(release, np.array(places), letters=40)]
-    return Comparison(operation, (names[0], names[1]), release.covers, *result)
+    return Comparison(operation, (names[0], names[1]), release.covers, *result, release.guarantee)
 
 
 def _place(release: Histogram, name: str, group: Any) -> int:

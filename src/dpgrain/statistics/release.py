@@ -33,7 +33,13 @@ from dpgrain.statistics.release_metadata import ReleaseMetadata
 from dpgrain.statistics.statistic import Statistic
 from dpgrain.tables.groups import Groups
 from dpgrain.words import quantities
-from dpgrain.words.release_text import explanation, rounded, summary, with_months
+from dpgrain.words.release_text import (
+    estimates_with_errors,
+    explanation,
+    rounded,
+    summary,
+    with_months,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,6 +64,8 @@ _RESERVED = (
     *COLUMNS, *_TEXTS, "lower", "upper", "clip", "complete_units", "clipped_units", "clamped_below",
     "clamped_above",
 )  # fmt: skip
+# Column of a pivot with estimates and their errors.
+_WITH_ERROR = "±"
 # Endings of other file types.
 _NOT_SAVED = (".csv", ".json", ".xlsx", ".html", ".pdf")
 
@@ -204,7 +212,8 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         Args:
             rows: the key for the rows, in the order of the release.
             columns: the key for the columns.
-            value: the number, a column of :meth:`to_arrow`; by default the estimate.
+            value: the number, a column of :meth:`to_arrow`, or ``"±"`` for texts such as
+                "4,445 ± 145", rounded to the error; by default the estimate.
 
         Raises:
             ParameterError: if the groups have other keys, or there is no such number.
@@ -229,6 +238,7 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
                 f"{_validate.describe(rows)} and {_validate.describe(columns)}; the keys are {listed}."
             )
         number, table = "estimate" if value is None else value, self.to_arrow()
+        table = table.append_column(_WITH_ERROR, pa.array(estimates_with_errors(self), pa.string()))
         numbers = table.column_names[len(keys) :]
         if not isinstance(number, str) or number not in numbers:
             raise ParameterError(
@@ -243,7 +253,8 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
             index=frame["row"].drop_duplicates(), columns=frame["column"].drop_duplicates()
         )
         covers = "" if number in self.more else f" ({self.covers})"
-        wide.index.name, wide.columns.name = rows, f"{number} by {columns}{covers}"
+        what = "estimate ± std_error" if number == _WITH_ERROR else number
+        wide.index.name, wide.columns.name = rows, f"{what} by {columns}{covers}"
         return wide
 
     def largest(self, count: int = 20) -> Self:

@@ -274,8 +274,8 @@ def _clipping(metadata: ReleaseMetadata) -> str:
         return f", counting only {_first_items(metadata)} of each {metadata.unit or 'unit'}"
     limit, ends = metadata.clip.bound, metadata.bounds or metadata.found
     if metadata.clip.over == "group":
-        of = f"of numbers divided by the bound of their {metadata.statistic.noun}"
-        return f"{_scaled(metadata, f'a norm of 1, {of}')}, chosen privately"
+        bounds = f"after division by the bound of each {metadata.statistic.noun}"
+        return f"{_scaled(metadata, f'norm 1 {bounds}')}, chosen privately"
     if limit is None and metadata.bound is None:
         per = f" per {_cell(metadata)}" if metadata.clip.over == "cell" else ""
         return f"{_scaled(metadata, f'a bound{per}')}, chosen privately"
@@ -305,7 +305,7 @@ def limit_text(metadata: ReleaseMetadata, bound: float) -> str:
     norm, size = _joint_norm(metadata), format_limit(bound) if metadata.chosen else f"{bound:,.6g}"
     if metadata.statistic.ratio and not metadata.statistic.ranked:
         # The contribution of a record has an l1 norm of 1.
-        of_one = f"{norm} {size} (a record has up to 1)"
+        of_one = f"{norm} {size} (one record has a norm of at most 1)"
         return f"{size} {metadata.rows}" if norm == "l1 norm" else of_one
     if norm and (norm != "l1 norm" or not _groups(metadata) or metadata.statistic.ratio):
         roots = metadata.each == "holder" and norm == "l2 norm"
@@ -402,7 +402,8 @@ def clipping_effect(metadata: ReleaseMetadata) -> str:
     if metadata.clipped is not None:
         most = f"at most {rounded_up(100 * metadata.clipped, 2)}% of {clipped_units(metadata)}"
         return f"{most} were clipped (95% confidence), by an unknown amount"
-    return f"share of clipped {clipped_units(metadata)}: not estimated"
+    ever = " for this statistic" * metadata.statistic.ratio
+    return f"share of clipped {clipped_units(metadata)}: not estimated{ever}"
 
 
 def clipped_units(metadata: ReleaseMetadata) -> str:
@@ -418,7 +419,7 @@ def share_meaning(metadata: ReleaseMetadata) -> str:
     place = f" in the {metadata.statistic.noun}" if metadata.by else ""
     where, groups = "" if own else f" with data{place}", _groups(metadata)
     root = "k" if metadata.noise == "laplace" else "√k"
-    weight = f" (a user in k {groups} has weight 1/{root})" * bool(groups)
+    weight = f" (each user with data in k {groups} has weight 1/{root})" * bool(groups)
     units, weighted = clipped_units(metadata), "weighted " * bool(weight)
     return f"95% upper limit on the {weighted}share of {units}{where} that were clipped{weight}"
 

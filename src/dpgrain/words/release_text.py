@@ -66,6 +66,8 @@ _ONE_INTEGER = "where std_error is 0, the interval is one integer, although othe
 _NO_LEAST = (
     "there is no at_least, because values may be negative; if none is below 0, pass bounds= from 0"
 )
+# Groups with fewer standard errors may be empty.
+_STANDS_OUT = 3.0
 _COUNTS = ("count", "count_error")
 # Days and months are printed in chronological order …
 _MONTH = re.compile(r"(?<=-[0-9]{2})-01$")
@@ -128,6 +130,16 @@ def format_rows(release: Release, places: IntArray, *, letters: int) -> list[Pri
         )
         lines.append(PrintedRow(keys, estimate, error, low, high, own))
     return lines
+
+
+def estimates_with_errors(release: Release) -> list[str | None]:
+    """Return each estimate with its standard error, such as "4,445 ± 145"; None without one."""
+    lines = format_rows(release, np.arange(len(release)), letters=0)
+    known = np.isfinite(release.estimate).tolist()
+    return [
+        f"{line.estimate} ± {line.std_error}" if is_known else None
+        for line, is_known in zip(lines, known, strict=True)
+    ]
 
 
 def _format(name: str, value: float, decimals: int | None) -> str:
@@ -401,14 +413,16 @@ def notes(release: Release) -> list[str]:
     unseen = any(kind == "few-numbers" for kind, *_ in metadata.care)
     if np.isnan(release.estimate).any() and not unseen:
         parts.append("blank estimates did not stand out from the noise")
+    if "count" in extra_columns(release) and counts_are_clipped(release):
+        parts.append(f"count is the clipped number of {metadata.rows}")
     if release.statistic.ranked and (release.std_error == 0).any():
         parts.append(_ONE_INTEGER)
     lines = [" ".join(sentence(part) for part in parts if part)]
-    care = _warnings(release)
+    care = all_warnings(release)
     return [*lines, f"Warning: {care}."] if care else lines
 
 
-def _warnings(release: Release) -> str:
+def all_warnings(release: Release) -> str:
     """Return the warnings of a release, and that of clipped units."""
     return "; ".join(filter(None, (warnings(release.metadata), _clipping_warning(release))))
 
@@ -425,6 +439,12 @@ def _clipping_warning(release: Release) -> str:
         share = f"{least}at most {rounded_up(100 * high[0], 2)}%"
         return f"{share} of {clipped_units(release.metadata)} were clipped, by an unknown amount"
     noun = release.statistic.noun
+    hidden = int((release.estimate < _STANDS_OUT * release.std_error).sum())
+    if release.metadata.value is None and 2 * hidden > len(release):
+        return (
+            f"{hidden:,} of {len(release):,} {noun}s do not stand out from the noise: ask the curator "
+            "to check the labels and the format of the file (--check), or publish larger groups"
+        )
     return (
         f"clipping may matter in {many:,} of {len(release):,} {noun}s (see clipped_share): pass a "
         f"larger clip=, or publish {noun}s with a large share separately, with their own clip="
@@ -465,7 +485,7 @@ def column_meanings(release: Release) -> dict[str, str]:
         if getattr(release, "nonnegative", False)
         else "",
         "noise": metadata.noise or getattr(release, "noise", "gaussian"),
-        "warning": _warnings(release),
+        "warning": all_warnings(release),
     }
     columns = {
         "estimate": f"the {covers(metadata)}, plus noise",

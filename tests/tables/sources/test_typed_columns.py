@@ -175,7 +175,7 @@ def test_commands_require_a_type_and_use_it(
     asked += [] if name == "mean-of-users" else ["--unit", "user"]
     typed = ["--type", "y=double"] if kind == "csv" else []
     code, _, said = inside(*words, *asked, *typed)
-    assert code == 1
+    assert code == 2
     assert "'x' must be numeric, not text" in said
     assert "--type x=double" in said
     code, _, said = inside(*words, *asked, "--type", "x,y=double" if kind == "csv" else "x=double")
@@ -223,7 +223,7 @@ def test_predicting_requires_types(inside: Any, tmp_path: Path) -> None:
         "1", "--delta", "1e-6", "--type", "x,y=double", "--output", "m.json",
     )  # fmt: skip
     assert code == 0, said
-    assert inside("predict", "m.json", path, "--output", "p.csv")[0] == 1
+    assert inside("predict", "m.json", path, "--output", "p.csv")[0] == 2
     code, _, said = inside("predict", "m.json", path, "--output", "p.csv", "--type", "x=double")
     assert code == 0, said
     assert "0  non-numeric cells of 'x'" in inside("predict", "m.json", path, "--check")[1]

@@ -253,7 +253,13 @@ def _number_counts(
     plain = cast_sql(column, stated, written_as) if text else quoted(column)
     parsed = f"TRY_CAST({plain} AS DOUBLE)"
     name, unused = repr(column), "treated as 0" if zero else "dropped"
-    counts = {f"non-numeric cells of {name} ({unused})": f"count(*) FILTER ({parsed} IS NULL)"}
+    missing = f"coalesce(trim({quoted(column)}::VARCHAR), '') = ''"
+    counts = {
+        f"missing cells of {name} ({unused})": f"count(*) FILTER ({missing})",
+        f"non-numeric cells of {name} ({unused})": (
+            f"count(*) FILTER ({parsed} IS NULL AND NOT {missing})"
+        ),
+    }
     if text and written_as.decimal == ".":
         comma = f"regexp_matches({quoted(column)}::VARCHAR, '{_COMMA}')"
         counts["of these look like numbers with a decimal comma: pass decimal=','"] = (

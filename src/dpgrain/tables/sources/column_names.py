@@ -9,6 +9,8 @@ from dpgrain.errors import SchemaError
 
 # Delimiters other than the comma, to suggest for a header with one column.
 _MARKS = (";", "\t", "|")
+#: Words about a header that another delimiter splits.
+LOOKS_LIKE_SEVERAL = "looks like several"
 
 
 def require_names(names: Iterable[str], source: str) -> None:
@@ -33,7 +35,9 @@ def require_names(names: Iterable[str], source: str) -> None:
 def column_hint(column: str, names: Sequence[str]) -> str:
     """Return a hint about a missing column: similar names, or the delimiter to pass."""
     if len(names) == 1 and (remedy := delimiter_hint(names[0])):
-        return f"its one column {shorten(names[0], COLUMN_LETTERS)!r} looks like several: {remedy}"
+        return (
+            f"its one column {shorten(names[0], COLUMN_LETTERS)!r} {LOOKS_LIKE_SEVERAL}: {remedy}"
+        )
     return suggest_columns(column, names)
 
 
