@@ -142,6 +142,7 @@ main()
         ("os.kill(os.getpid(), signal.SIGINT)", 130, "Interrupted."),
         ("os.kill(os.getpid(), signal.SIGTERM)", 143, ""),
         ("raise RuntimeError", 5, "RuntimeError"),
+        ("raise type('HttpError', (Exception,), {'code': 512})", 5, "HttpError"),
     ],
 )
 def test_failure_after_the_charge_names_the_line(
