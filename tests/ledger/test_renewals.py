@@ -88,6 +88,19 @@ def test_risk_names_the_protected_window(tmp_path: Path) -> None:
     assert f"whether these records ({who}) are present" in html.unescape(page)
 
 
+def test_report_limits_a_risk_to_the_promise_and_what_it_renews(
+    renewed: dg.Ledger, tmp_path: Path
+) -> None:
+    before = cases.made(tmp_path / "l")
+    pages = []
+    for made in (before, renewed):
+        made.report(tmp_path / "l.html")
+        pages.append((tmp_path / "l.html").read_text(encoding="utf-8"))
+    charged = "who sees all releases charged to this promise"
+    assert f"{charged}, knows" in pages[0]
+    assert f"{charged} and to those that it renews, knows" in pages[1]
+
+
 def test_risk_so_far_counts_renewed_releases(renewed: dg.Ledger) -> None:
     expected = cases.of_users(1 / MU).risk().guess
     assert renewed.risk(3, so_far=True).guess == pytest.approx(expected, rel=1e-6)
