@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -35,8 +34,6 @@ NUMBERS = "numbers"
 TOGETHER = "together"
 #: Free space that each output needs before a charge, in bytes: 4 MiB, more than most pages.
 SPACE = 4 * 2**20
-# Random part of the names of temporary files.
-_RANDOM = r"[a-z0-9_]{8}"
 # Maximum characters of a path in a message.
 _LONGEST_SHOWN = 300
 # File suffixes that an HTML page must not have.
@@ -303,17 +300,6 @@ def _lock(handle: int, *, shared: bool = False) -> bool:
     except (OSError, ImportError):
         return True
     return True
-
-
-def remove_abandoned(outputs: Sequence[Path]) -> None:
-    """Remove the temporary files of killed processes that wrote these outputs."""
-    for path in outputs:
-        temporary = re.compile(
-            rf"{re.escape(f'.{path.name}.')}{_RANDOM}({re.escape(path.suffix)})?"
-        )
-        for file in path.parent.iterdir():
-            if temporary.fullmatch(file.name):
-                file.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
