@@ -82,7 +82,7 @@ def test_exhausted_selection_delta_is_named_with_its_remedy(tmp_path: Path) -> N
     assert "larger leak" not in refused(made, both)
 
 
-@pytest.mark.parametrize("times", [1.2, 3.0, 20.0])
+@pytest.mark.parametrize("times", [1.2, 1.5, 2.0, 3.0, 5.0, 20.0])
 def test_remaining_budget_is_reported_in_epsilon(times: float, tmp_path: Path) -> None:
     made = cases.made(tmp_path / "l")
     mu = cases.USERS.caps.mu / math.sqrt(times)
