@@ -14,7 +14,7 @@ from tests.ledger import cases
 import dpgrain as dg
 from dpgrain._formatting import rounded_up
 from dpgrain.accounting import gaussian_epsilon
-from dpgrain.ledger import LastingPromise
+from dpgrain.ledger import AnyDays, LastingPromise
 from dpgrain.publishing import Price
 from dpgrain.publishing.caps import Caps
 from dpgrain.words.odds import Odds
@@ -74,6 +74,31 @@ def test_risk_of_a_promise_follows_from_its_caps(pure: float | None, tmp_path: P
     if pure is None:
         assert risk.guess == pytest.approx(exact, abs=1e-9)
     assert made.risk(2, so_far=True).guess == pytest.approx(0.5, abs=1e-9)
+
+
+def test_risk_names_the_protected_window(tmp_path: Path) -> None:
+    promise = LastingPromise.of(dg.User(), 1.0, 1e-6, window=AnyDays(7, "day<"))
+    made = cases.made(tmp_path / "l", promise)
+    who = "1 user, in any 7 days in a row of 'day<'"
+    for so_far in (False, True):
+        assert str(made.risk(1, so_far=so_far)).startswith(f"Risk of {who} (zero_out)")
+    made.report(tmp_path / "l.html")
+    page = (tmp_path / "l.html").read_text(encoding="utf-8")
+    assert "row of &#39;day&lt;&#39;) are present" in page
+    assert f"whether these records ({who}) are present" in html.unescape(page)
+
+
+def test_report_limits_a_risk_to_the_promise_and_what_it_renews(
+    renewed: dg.Ledger, tmp_path: Path
+) -> None:
+    before = cases.made(tmp_path / "l")
+    pages = []
+    for made in (before, renewed):
+        made.report(tmp_path / "l.html")
+        pages.append((tmp_path / "l.html").read_text(encoding="utf-8"))
+    charged = "who sees all releases charged to this promise"
+    assert f"{charged}, knows" in pages[0]
+    assert f"{charged} and to those that it renews, knows" in pages[1]
 
 
 def test_risk_so_far_counts_renewed_releases(renewed: dg.Ledger) -> None:

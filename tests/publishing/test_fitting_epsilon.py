@@ -91,6 +91,16 @@ def test_a_refusal_for_another_reason_names_no_epsilon(tmp_path: Path) -> None:
     assert "all else unchanged" not in str(caught.value)
 
 
+def test_a_refusal_of_a_budget_names_no_epsilon_that_fits_only_the_ledger(tmp_path: Path) -> None:
+    table = dg.read(ROWS, user="who")
+    whole: dict[str, Any] = {"unit": dg.User(), "delta": 1e-7}
+    with cases.made(tmp_path / "l"):
+        dg.count(table, **whole, epsilon=0.7)
+        with dg.budget(0.3, 3e-7), pytest.raises(dg.RefusedError, match="the budget ε") as caught:
+            dg.count(table, **whole, epsilon=0.9)
+    assert "all else unchanged" not in str(caught.value)
+
+
 @pytest.mark.parametrize("signed", [False, True])
 def test_a_stated_epsilon_fits_whole_users_beyond_a_window(signed: bool, tmp_path: Path) -> None:
     made = cases.made(tmp_path / "l", WINDOW)

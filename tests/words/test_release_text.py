@@ -793,6 +793,8 @@ def test_lower_bound_requires_values_in_range() -> None:
     visits = dg.sum(people, "visits", bounds=(0, 9), **{**options, "clip": 0.5})
     assert visits.at_least is not None
     assert said not in visits.explain()
+    raised = dg.sum(people, "visits", bounds=(5, 9), **{**options, "clip": 0.5})
+    assert f"{said} 5." in " ".join(notes(raised))
     assert said in dg.sum(people, "paid", bounds=(0, 900), **{**options, "clip": 0.5}).explain()
     assert said not in dg.sum(table, "paid", bounds=(-60, 500), **options).explain()
     assert said not in dg.count(table, **options).explain()

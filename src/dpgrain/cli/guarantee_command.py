@@ -409,5 +409,6 @@ def _mechanism_curve(
 def _as_json(risk: risks.Risk) -> dict[str, Any]:
     """Return a risk as JSON values; μ is null unless it is proved."""
     values = asdict(risk)
+    del values["window"]  # no release has one, and the unit contains it
     mu = risk.mu if math.isfinite(risk.mu) else None
     return {**values, "unit": risk.units_text, "mu": mu}

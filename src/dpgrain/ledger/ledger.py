@@ -534,7 +534,7 @@ class Ledger(LedgerReportMixin):
         Args:
             number: the line of the promise.
             so_far: True for the releases until now, as if all had been fixed in advance; by default,
-                all past and future releases.
+                all past and future releases charged to these promises.
             false_alarms: the probability of a false alarm of the attacker's test, in (0, 1).
             prior: the probability of the unit before the releases, in (0, 1).
 

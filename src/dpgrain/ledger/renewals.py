@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpgrain._formatting import powers, rounded_up
@@ -59,7 +59,7 @@ class Total:
         """Return the risk of one promised unit from all releases, or from those so far."""
         latest, *earlier = self.promises.values()
         caps = self._used if so_far else latest.together(*earlier)
-        return loss_risk(
+        risk = loss_risk(
             caps.loss,
             unit=latest.unit,
             units=1,
@@ -69,6 +69,7 @@ class Total:
             private=self.private,
             exact=False,
         )
+        return replace(risk, window="" if latest.window is None else str(latest.window))
 
     @property
     def renewal_text(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from dpgrain._formatting import rounded_down
 from dpgrain.errors import ParameterError, RefusedError
+from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.publishing.process import OpenLedger, open_ledger
 
@@ -22,9 +23,12 @@ PlanAt = Callable[[float], Sequence[Guarantee]]
 def with_fitting_epsilon(
     error: RefusedError, epsilon: float, plan: PlanAt, *, where: str = ""
 ) -> RefusedError:
-    """Return a refusal that states the largest ε that fits; unchanged if no ledger refused ε."""
+    """Return a refusal that states the largest ε that fits; unchanged if no ledger refused ε.
+
+    Inside a budget it is also unchanged, because a trial only charges the ledger.
+    """
     ledger = open_ledger()
-    if ledger is None or _fits(ledger, plan, epsilon):
+    if ledger is None or open_budget() is not None or _fits(ledger, plan, epsilon):
         return error
     most = largest_epsilon(epsilon, lambda trial: _fits(ledger, plan, trial))
     if most is None:

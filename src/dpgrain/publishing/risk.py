@@ -39,6 +39,7 @@ class Risk:
         unit: the kind of the changed units.
         relation: the neighbouring relation.
         private: False if the random seed is known, so the limits are invalid.
+        window: the protected time window of each unit, as text; empty for all times.
 
     Raises:
         ParameterError: if a value is out of range.
@@ -69,6 +70,7 @@ class Risk:
     unit: Unit
     relation: Relation
     private: bool = True
+    window: str = ""
 
     def __post_init__(self) -> None:
         _validate.check_fields(self)
@@ -95,7 +97,8 @@ class Risk:
         """The changed units as text, such as ``"2 elements"``."""
         most = self.unit.max_elements if isinstance(self.unit, User) else None
         limit = "" if most is None else f" with at most {most:,} element{'s' if most > 1 else ''}"
-        return f"{self.units:,} {self.unit.level}{'' if self.units == 1 else 's'}{limit}"
+        when = f", in {self.window}" if self.window else ""
+        return f"{self.units:,} {self.unit.level}{'' if self.units == 1 else 's'}{limit}{when}"
 
     def __str__(self) -> str:
         return words.risk_text(self)

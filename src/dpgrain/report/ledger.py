@@ -44,6 +44,7 @@ class _PromiseRow:
 
     number: int
     sentence: str
+    unit: str
     odds: Odds
     so_far: Odds
     used: str
@@ -130,6 +131,7 @@ def _promise_row(
     return _PromiseRow(
         number,
         text(promise, 2000),
+        text(risk.units_text, 500),
         Odds(total.epsilon, total.delta, risk),
         Odds(total.spent_epsilon, total.delta, so_far),
         percent(1 - left),

@@ -247,8 +247,10 @@ def lower_bound_limit(metadata: ReleaseMetadata) -> str:
     """Condition on values under which ``at_least`` bounds their total; empty without clamping."""
     limits = metadata.bounds or metadata.found
     functions = {name: meaning[0] for name, *meaning in metadata.meanings}
-    counted = metadata.value is None or functions.get(metadata.value) in _COUNTS
-    if counted or not limits or limits[0] < 0 or metadata.statistic.has_edges:
+    if not limits or metadata.value is None or metadata.statistic.has_edges:
+        return ""
+    counted = functions.get(metadata.value) in _COUNTS
+    if limits[0] < 0 or (counted and limits[0] == 0):
         return ""
     return (
         "the lower bound at_least holds for the total only if no value is below "
