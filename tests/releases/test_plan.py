@@ -13,9 +13,11 @@ import pytest
 from tests.releases import cases
 
 import dpgrain as dg
+from dpgrain._files import SPACE
 from dpgrain.accounting import Event
 from dpgrain.accounting.losses.gaussian import gaussian_mu
 from dpgrain.publishing import Price
+from dpgrain.releases import run as running
 from dpgrain.units import PLAIN_UNITS
 
 # All kinds together take the whole budget.
@@ -36,6 +38,35 @@ def test_every_kind_is_planned_with_nothing_read(tmp_path: Path) -> None:
     again = _plan(tmp_path, cases.BUDGET + cases.releases(EACH))
     assert again.guarantee == plan.guarantee
     assert list(tmp_path.iterdir()) == [tmp_path / "releases.toml"]
+
+
+@pytest.mark.parametrize("unit", ['unit = "user"', 'element = "page"', 'element = "topic"'])
+@pytest.mark.parametrize(
+    ("release", "groups"),
+    [
+        (cases.KINDS["count"], 3),
+        (cases.KINDS["mean"], 1),
+        (cases.KINDS["mean"] + '\nby = "topic"\ndomain = ["t0", "t1", "t2"]', 3),
+        (cases.KINDS["marginals"], 9),
+        (cases.KINDS["histogram"], 1),
+    ],
+    ids=["count", "mean", "means", "marginals", "unknown items"],
+)
+def test_outputs_have_space_for_each_listed_group(
+    release: str, groups: int, unit: str, tmp_path: Path
+) -> None:
+    budget = cases.BUDGET.replace('unit = "user"', unit)
+    text = f'{budget}[release.one]\n{release}\nshare = 1.0\noutput = "one.csv"\n'
+    (planned,) = _plan(tmp_path, text).releases
+    assert running._space(planned) == SPACE + groups * 1024
+
+
+def test_output_of_two_owners_has_space_for_each_listed_group(tmp_path: Path) -> None:
+    release = cases.KINDS["count"] + '\nclip = 5\nshare = 1.0\noutput = "one.csv"'
+    table = f'[table]\nsource = "{cases.parquet(tmp_path).name}"\nuser = ["who", "bought"]\n'
+    path = cases.written(tmp_path, f"{table}{cases.BUDGET}[release.one]\n{release}\n")
+    (planned,) = dg.plan_releases(path).releases
+    assert running._space(planned) == SPACE + 3 * 1024
 
 
 @pytest.mark.slow

@@ -53,6 +53,7 @@ class Plan:
         expected: the expected error; None if public numbers do not determine it.
         care: warnings of unreliable results, shown before the charge, each a kind and its numbers.
         parts: the parts of the event by name, whose composition it is.
+        groups: the public number of groups, or 1 if it is unknown.
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, count, read
@@ -69,6 +70,7 @@ class Plan:
     expected: Expected | None = None
     care: tuple[Note, ...] = ()
     parts: Mapping[str, Event] = field(default_factory=dict)
+    groups: int = 1
 
     @property
     def shares(self) -> dict[str, float]:

@@ -53,7 +53,7 @@ class PlannedRelease:
         guarantee: its guarantee.
         expected: the expected error; None if public numbers do not determine it.
         care: warnings of unreliable results, each a kind and its numbers.
-        cells: the public number of groups; 1 if it is unknown.
+        groups: the public number of groups; 1 if it is unknown.
     """
 
     entry: ReleaseEntry
@@ -62,7 +62,7 @@ class PlannedRelease:
     guarantee: Guarantee
     expected: Expected | None
     care: tuple[Note, ...] = ()
-    cells: int = 1
+    groups: int = 1
 
 
 @dataclass(frozen=True)
@@ -447,5 +447,5 @@ def _release(file: File, entry: ReleaseEntry, epsilon: float, delta: float) -> P
     """Return a release with the guarantee of its plan."""
     plan = file.query(entry, epsilon, delta).plan
     return PlannedRelease(
-        entry, epsilon, delta, plan.guarantee, plan.expected, plan.care, plan.cells
+        entry, epsilon, delta, plan.guarantee, plan.expected, plan.care, plan.groups
     )

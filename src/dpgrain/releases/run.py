@@ -187,7 +187,7 @@ def _held_outputs(plan: PlannedReleases) -> Iterator[Callable[[int], None]]:
 
 def _space(each: PlannedRelease) -> int:
     """Return the space of the output of a release, from public numbers."""
-    return 0 if each.entry.output is None else SPACE + each.cells * _ROW
+    return 0 if each.entry.output is None else SPACE + each.groups * _ROW
 
 
 def _charged(

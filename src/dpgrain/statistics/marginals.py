@@ -529,7 +529,14 @@ class MarginalsQuery(Query[Marginals]):
         mean = self.residuals.noise_energy()[0] / cells
         error = math.sqrt(mean) * events["sums"].noise_multiplier * bound
         expected = Expected(error, times, unit="records")
-        return Plan(guarantee, table.n_users, self.contribution.cells or 1, expected, parts=events)
+        return Plan(
+            guarantee,
+            table.n_users,
+            self.contribution.cells or 1,
+            expected,
+            parts=events,
+            groups=cells,
+        )
 
     @property
     def _bound_fact(self) -> Fact:

@@ -200,9 +200,14 @@ class SharedQuery(Query[Histogram]):
     @property
     def plan(self) -> Plan:
         """All parts, calibrated from public numbers only."""
-        count = len(self.groups) if self.blocks.block == "element" else 1
-        expected = self._expected()
-        return Plan(self._guarantee(), self.table.n_users, count, expected, parts=self.parts)
+        return Plan(
+            self._guarantee(),
+            self.table.n_users,
+            self.contribution.cells or 1,
+            self._expected(),
+            parts=self.parts,
+            groups=len(self.groups),
+        )
 
     def _expected(self) -> Expected:
         sd = noise_sd(self.sums)

@@ -204,6 +204,7 @@ class SumsQuery(Query[Published]):
             self.contribution.cells or 1,
             self.expected,
             parts=self.events.parts,
+            groups=1 if self.public is None else len(self.public[0]),
         )
 
     def run(self, charge: Charge) -> Published:
