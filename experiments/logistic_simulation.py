@@ -415,8 +415,8 @@ def draw(errors: Sequence[ErrorRow], bills: Sequence[BillRow]) -> Figure:
             right.plot([row.billed, row.at_least], at, ":", color=colour, linewidth=0.9, alpha=0.8)
     epsilons = sorted({row.epsilon for row in errors if row.unit != "none"})
     rate = next((row.rate for row in bills if not math.isnan(row.error)), BILLED_RATE)
-    left.set(title="Pairs drawn: promised is what holds", xlabel="ε", ylabel="‖θ̂ − θ*‖")
-    right.set(title=f"Users drawn, q = {rate:g}: billed, and what it costs", xlabel="ε")
+    left.set(title="Sampled pairs: the stated ε holds", xlabel="ε", ylabel="‖θ̂ − θ*‖")
+    right.set(title=f"Sampled users, q = {rate:g}: stated ε, and its true size", xlabel="ε")
     far = max(row.cost for row in bills if not math.isnan(row.error))
     for ax, last in ((left, epsilons[-1]), (right, far)):
         ticks = [e for e in (0.5, 1, 2, 4, 8, 16, 32, 64, 128) if epsilons[0] <= e <= last * 1.2]
@@ -430,7 +430,7 @@ def draw(errors: Sequence[ErrorRow], bills: Sequence[BillRow]) -> Figure:
     left.set_yticks(values, [f"{value:g}" for value in values])
     left.set_ylim(*_limits(errors, bills))
     _legend(left, colours, [("-", "o", "element"), ("--", "s", "user"), (":", "", "not private")])
-    _legend(right, {}, [("--", "o", "as billed"), ("-", "|", "what it is: at least, at most")])
+    _legend(right, {}, [("--", "o", "as stated"), ("-", "|", "true ε: at least, at most")])
     return figure
 
 
@@ -466,7 +466,7 @@ def _legend(ax: Any, colours: dict[int, Any], styles: Sequence[tuple[str, str, s
         for k, colour in colours.items()
     ]
     for style, marker, label in styles:
-        face = "white" if label == "as billed" else "0.3"
+        face = "white" if label == "as stated" else "0.3"
         looks: dict[str, Any] = {"linestyle": style, "marker": marker, "markerfacecolor": face}
         handles.append(Line2D([], [], color="0.3", markersize=4.5, label=label, **looks))
     ax.legend(handles=handles, frameon=False, fontsize=8.5)

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests import killed
 from tests.refusals import refuses
 
 from dpgrain import _files
-from dpgrain.errors import DataError, ParameterError
+from dpgrain.errors import DataError, ParameterError, RefusedError
 
 
 def test_a_file_is_replaced_only_if_all_went_well(tmp_path: Path) -> None:
@@ -162,3 +163,49 @@ def test_special_files_and_invalid_names_are_rejected(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=reason):
             _files.check_writable(path)
     assert not _files.exists(tmp_path / ("x" * 5000))
+
+
+def test_a_locked_file_rejects_tests_and_runs(tmp_path: Path) -> None:
+    with _files.reserved_space(tmp_path, "r.toml", 0):
+        for uses in (
+            partial(_files.reject_locked, tmp_path, "r.toml"),
+            _files.reserved_space(tmp_path, "r.toml", 0).__enter__,
+        ):
+            with pytest.raises(RefusedError, match="another process is publishing"):
+                uses()
+    _files.reject_locked(tmp_path, "r.toml")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_test_of_the_lock_does_not_reject_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = tmp_path / ".r.toml.lock"
+    lock.touch()
+    held, released = threading.Event(), threading.Event()
+    normal = _files._lock
+
+    def slow(handle: int, **options: bool) -> bool:
+        result = normal(handle, **options)
+        if threading.current_thread() is dry_run:
+            held.set()
+            released.wait(0.2)
+        return result
+
+    monkeypatch.setattr(_files, "_lock", slow)
+    dry_run = threading.Thread(target=_files.reject_locked, args=(tmp_path, "r.toml"))
+    dry_run.start()
+    held.wait()
+    with _files.reserved_space(tmp_path, "r.toml", 0):
+        assert lock.exists()
+    dry_run.join()
+
+
+def test_an_unusable_lock_is_an_error_about_the_file(tmp_path: Path) -> None:
+    (tmp_path / ".r.toml.lock").mkdir()
+    for uses in (
+        partial(_files.reject_locked, tmp_path, "r.toml"),
+        _files.reserved_space(tmp_path, "r.toml", 0).__enter__,
+    ):
+        with pytest.raises(DataError, match=r"\.r\.toml\.lock"):
+            uses()

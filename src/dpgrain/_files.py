@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -35,8 +34,6 @@ NUMBERS = "numbers"
 TOGETHER = "together"
 #: Free space that each output needs before a charge, in bytes: 4 MiB, more than most pages.
 SPACE = 4 * 2**20
-# Random part of the names of temporary files.
-_RANDOM = r"[a-z0-9_]{8}"
 # Maximum characters of a path in a message.
 _LONGEST_SHOWN = 300
 # File suffixes that an HTML page must not have.
@@ -259,13 +256,17 @@ def reserved_space(folder: Path, name: str, size: int) -> Iterator[Callable[[int
 
 def reject_locked(folder: Path, name: str) -> None:
     """Raise RefusedError if a process publishes the release file ``name`` into the folder."""
-    with suppress(FileNotFoundError), _lock_path(folder, name).open("rb") as file:
-        if not _lock(file.fileno()):
+    path = _lock_path(folder, name)
+    with _writing(path), suppress(FileNotFoundError), path.open("rb") as file:
+        if not _lock(file.fileno(), shared=True):
             raise _busy(folder, name)
 
 
 def _lock_path(folder: Path, name: str) -> Path:
-    return folder / f".{name}.lock"
+    """Return the path of the lock of a release file; raise DataError if it is a folder or device."""
+    path = folder / f".{name}.lock"
+    _require_file(path)
+    return path
 
 
 def _busy(folder: Path, name: str) -> RefusedError:
@@ -279,36 +280,26 @@ def _opened_alone(path: Path) -> int | None:
     while True:
         with _writing(path):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-        if not _lock(handle):
+        if _lock(handle):
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(handle), path.stat()):
+                    return handle
+        elif not _lock(handle, shared=True):
             os.close(handle)
             return None
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(handle), path.stat()):
-                return handle
-        # Its process ended in the meantime, and removed it.
+        # Its process ended in the meantime and removed it, or a dry run tests the lock.
         os.close(handle)
 
 
-def _lock(handle: int) -> bool:
+def _lock(handle: int, *, shared: bool = False) -> bool:
     """Lock a file; return False if another process has, True also where there are no locks."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except (OSError, ImportError):
         return True
     return True
-
-
-def remove_abandoned(outputs: Sequence[Path]) -> None:
-    """Remove the temporary files of killed processes that wrote these outputs."""
-    for path in outputs:
-        temporary = re.compile(
-            rf"{re.escape(f'.{path.name}.')}{_RANDOM}({re.escape(path.suffix)})?"
-        )
-        for file in path.parent.iterdir():
-            if temporary.fullmatch(file.name):
-                file.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def test_weak_curvature_gives_no_intervals(tmp_path: Path) -> None:
     assert all(row.values == (row.value,) for row in found.rows)
     (caution,) = found.cautions
     assert caution.startswith("there are no intervals: the curvature does not stand out")
-    assert "features on a scale of about 1" in caution
+    assert "so that each varies by about 1" in caution
     assert f"Warning: {caution}" in str(model)
     page = model.report(tmp_path / "fit.html").read_text(encoding="utf-8")
     for said in (str(model), page):

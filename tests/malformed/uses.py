@@ -80,7 +80,7 @@ def _mean_of_columns(
 
 def _functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield what publishes something of a table: every public statistic, and fits of columns."""
-    for name in (*OFFERED, "quantile"):
+    for name in OFFERED:
         yield name, getattr(dg, name)
     yield "fit of numbers", _fit_of_numbers
     yield "fit of names", _fit_of_names

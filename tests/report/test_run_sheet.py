@@ -90,7 +90,7 @@ def test_page_of_a_run_states_what_was_dropped_and_clipped(folder: Path, command
     assert "mean of paid (records clipped), values are clamped to [0, 3]" in page
     for text in (page, printed):
         assert re.search("clipping may matter in [12] of 2 groups", text)
-    assert "paid: share of clipped users: not estimated." in printed
+    assert "paid: share of clipped users: not estimated" in printed
 
 
 def test_ledger_shows_epsilon_with_its_delta(folder: Path, command: Command) -> None:
@@ -99,4 +99,4 @@ def test_ledger_shows_epsilon_with_its_delta(folder: Path, command: Command) -> 
     page_of(folder, command, "--ledger", place)
     shown = command("ledger", "show", place).stdout
     for guarantee in dg.Ledger(place).entries[-1].guarantees:
-        assert re.search(rf"{guarantee.epsilon():.2f}\d* at \d", shown), shown
+        assert re.search(rf"{guarantee.epsilon():.2f}\d* at δ", shown), shown

@@ -53,7 +53,7 @@ app = group(
 
 
 # Exit codes of a failure after a charge: a retry can neither repair it nor publish.
-_AFTER_CHARGE = {1: 5, 2: 5}
+_AFTER_CHARGE: dict[object, int] = {1: 5, 2: 5}
 
 
 def main() -> None:
@@ -62,7 +62,7 @@ def main() -> None:
         try:
             _run()
         except BaseException as end:
-            code = getattr(end, "code", 1)
+            code = end.code if isinstance(end, SystemExit) else 1
             if not (code and receipts):
                 raise
             if not isinstance(end, SystemExit):

@@ -17,7 +17,6 @@ from dpgrain._files import (
     exclusive_files,
     exists,
     make_folder,
-    remove_abandoned,
     reserved_space,
 )
 from dpgrain._progress import Progress
@@ -183,7 +182,6 @@ def _held_outputs(plan: PlannedReleases) -> Iterator[Callable[[int], None]]:
         return
     size = sum(map(_space, plan.releases)) + (0 if file.report is None else SPACE)
     with reserved_space(file.folder, file.path.name, size) as free:
-        remove_abandoned(file.outputs)
         yield free
 
 
