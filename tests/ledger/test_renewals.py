@@ -7,6 +7,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.conftest import Command
 from tests.ledger import cases
@@ -15,11 +16,13 @@ import dpgrain as dg
 from dpgrain._formatting import rounded_up
 from dpgrain.accounting import gaussian_epsilon
 from dpgrain.ledger import AnyDays, LastingPromise
+from dpgrain.ledger.deployment_registry import registry_yaml
 from dpgrain.publishing import Price
 from dpgrain.publishing.caps import Caps
 from dpgrain.words.odds import Odds
 
 MU = 0.2
+CONDITION = "if no renewal's budget was chosen from results"
 
 
 @pytest.fixture
@@ -41,7 +44,9 @@ def test_renewed_promise_states_the_total_in_python(renewed: dg.Ledger) -> None:
     assert text.startswith(
         f"ε = {spent} of {of} spent at δ = 2·10⁻⁶, together with line 1, which it renews."
     )
-    assert f"It renews line 1; together they promise ε = {of}" in str(renewed)
+    promised = f"together they promise ε = {of} at δ = 2·10⁻⁶, {CONDITION}."
+    assert f"It renews line 1; {promised}" in str(renewed)
+    assert CONDITION in registry_yaml(renewed)
 
 
 def test_commands_and_report_state_the_total(renewed: dg.Ledger, command: Command) -> None:
@@ -52,13 +57,17 @@ def test_commands_and_report_state_the_total(renewed: dg.Ledger, command: Comman
     assert f"of {of} spent at δ = 2·10⁻⁶" in " ".join(
         command("ledger", "show", place).stdout.split()
     )
+    assert CONDITION in " ".join(command("ledger", "show", place).stdout.split())
     page = html.unescape(place.with_suffix(".html").read_text(encoding="utf-8"))
+    assert CONDITION in page
     odds = Odds(total.epsilon, total.delta, renewed.risk(3))
     assert f"of {of} spent at δ = 2·10⁻⁶" in page
     assert f"at most\n{odds.guess} of the time: no outcome is more than {odds.factor} times" in page
     (promise,) = json.loads(command("ledger", "export", place).stdout)["promises"]
     assert promise["total"] == total.to_dict()
     assert promise["total"]["renews"] == [1]
+    told = " ".join(command("ledger", "renew", "--help").stdout.split())
+    assert "Choose the new budget without using results" in told
 
 
 @pytest.mark.parametrize("pure", [None, 0.5])
@@ -106,3 +115,22 @@ def test_risk_so_far_counts_renewed_releases(renewed: dg.Ledger) -> None:
     assert renewed.risk(3, so_far=True).guess == pytest.approx(expected, rel=1e-6)
     assert renewed.risk(3, so_far=True).guess >= expected
     assert Price() == renewed.total(3).spent[3].spent(cases.USERS.caps)
+
+
+def test_total_of_a_renewal_chosen_from_results_adds_delta() -> None:
+    """A Gaussian fills the first promise; then the holder takes the renewal with more left."""
+    first = LastingPromise.of(dg.User(), 1.0, 1e-6, leak=0.0)
+    renewals = [
+        LastingPromise.of(dg.User(), epsilon, 1e-6, pure=pure, leak=0.0)
+        for epsilon, pure in ((1.0, None), (0.46676, 0.466759))
+    ]
+    totals = [first.together(renewal) for renewal in renewals]
+    epsilon = max(total.epsilon(2e-6) for total in totals)
+    mu, step = first.caps.mu, 2e-3
+    shown = np.arange(-9.0, 9.0, step)
+    density = np.exp(-((shown - mu) ** 2) / 2) / math.sqrt(2 * math.pi) * step
+    losses = mu * shown - mu**2 / 2
+    left = np.array([[each.whole.delta(epsilon - one) for one in losses] for each in renewals])
+    assert density @ left[0] <= 2.0001e-6
+    assert density @ left[1] <= 2.0001e-6
+    assert 3.6e-6 < density @ left.max(axis=0) <= sum(total.delta(epsilon) for total in totals)

@@ -178,7 +178,10 @@ def renew(
     number: Annotated[int, argument("Line of the promise, as printed by `ledger show`.", "LINE")],
     strength: BudgetOptions,
 ) -> None:
-    """Renew a promise; the old budget counts as fully spent, and the new one is added to it."""
+    """Renew a promise; the old budget counts as fully spent, and the new one is added to it.
+
+    Choose the new budget without using results; otherwise the total ε and δ do not hold.
+    """
     opened = dg.Ledger(place)
     earlier = opened.promises.get(number)
     if earlier is None:

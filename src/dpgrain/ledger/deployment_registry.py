@@ -18,6 +18,7 @@ from dpgrain.accounting import Event
 from dpgrain.ledger.entries import LedgerEntry
 from dpgrain.ledger.lasting_promise import LastingPromise
 from dpgrain.ledger.ledger import Ledger
+from dpgrain.ledger.renewals import CONDITION
 from dpgrain.words.guarantee_text import CHANGED, PROVENANCE
 from dpgrain.words.ledger_text import seed_note
 
@@ -165,7 +166,8 @@ def _parameters(epsilon: float, delta: float) -> dict[str, float]:
 def _strength(ledger: Ledger, number: int, promise: LastingPromise) -> str:
     """Describe ε and δ of one promise and all that it renews together."""
     epsilon, delta = ledger.combined_parameters(number)
-    renewed = " (with the promises that it renews)" if ledger.renewal_text(number) else ""
+    more = f" (with the promises that it renews, {CONDITION})"
+    renewed = more if ledger.renewal_text(number) else ""
     return (
         f"Promise {number}: {_unit(promise)}, ε = {rounded_up(epsilon)}, "
         f"δ = {powers(delta)}{renewed}."

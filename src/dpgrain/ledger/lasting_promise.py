@@ -119,7 +119,7 @@ class LastingPromise:
         ParameterError: if a value is out of range, unit, partition and window contradict each
             other, or the caps exceed the promise; :meth:`of` computes valid caps.
 
-    Formal guarantee: everything charged to the ledger is (ε, δ)-DP for each unit, for adaptively
+    Formal guarantee: everything charged to the promise is (ε, δ)-DP for each unit, for adaptively
     chosen releases. Source: docs/theory, "Ledgers".
 
     >>> promise = LastingPromise.of(User(), 1.0, 1e-6)
@@ -307,6 +307,9 @@ class LastingPromise:
 
         Args:
             earlier: the renewed promises.
+
+        Formal guarantee: the result dominates everything charged to these promises, if none of them
+        was chosen from results of another. Source: docs/theory, "Ledgers".
         """
         wholes = [each.whole for each in (self, *earlier)]
         return Caps(

@@ -352,6 +352,9 @@ class Ledger(LedgerReportMixin):
         Raises:
             ParameterError: if the earlier promise is not in force, or protects other units.
             DataError: if the ledger cannot be written.
+
+        Formal guarantee: the caps of both promises add if those of the renewal were not chosen from
+        results; otherwise the δ of all possible choices add. Source: docs/theory, "Ledgers".
         """
         earlier = self._in_force(number)
         promise = _validate.instance(LastingPromise, promise=promise)
@@ -542,7 +545,8 @@ class Ledger(LedgerReportMixin):
             ParameterError: if there is no such promise, or a value is out of range.
 
         Formal guarantee: the limits follow from the caps of all these promises, which dominate
-        everything charged to them. Source: docs/theory, "Risk".
+        everything charged to them if no renewal's caps were chosen from results. Source:
+        docs/theory, "Risk".
         """
         return self.total(number).risk(so_far=so_far, false_alarms=false_alarms, prior=prior)
 

@@ -14,13 +14,17 @@ from dpgrain.publishing.caps import Caps
 from dpgrain.publishing.prices import Price
 from dpgrain.publishing.risk import Risk, loss_risk
 
+#: Condition of every total of renewed promises. Proof: docs/theory, "Ledgers".
+CONDITION = "if no renewal's budget was chosen from results"
+
 
 @dataclass(frozen=True, eq=False)
 class Total:
     """A promise with all that it renews, by line, latest first; ``spent`` is of the fullest account.
 
-    The caps of every promise count, because a renewal leaves earlier charges in force. What was spent
-    is composed as if all releases had been fixed in advance.
+    The caps of every promise count, because a renewal leaves earlier charges in force. They add only
+    if no renewal's caps were chosen from results. What was spent is composed as if all releases had
+    been fixed in advance.
     """
 
     promises: Mapping[int, LastingPromise]
@@ -78,7 +82,7 @@ class Total:
             return ""
         return (
             f"renews line {' and '.join(map(str, self.renewed))}; together they promise "
-            f"ε = {rounded_up(self.epsilon)} at δ = {powers(self.delta)}."
+            f"ε = {rounded_up(self.epsilon)} at δ = {powers(self.delta)}, {CONDITION}."
         )
 
     def to_dict(self) -> dict[str, Any]:
