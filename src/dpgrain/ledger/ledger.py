@@ -18,7 +18,7 @@ from dpgrain.ledger.entries import LedgerEntry
 from dpgrain.ledger.lasting_promise import LastingPromise, scope_key, split_planned
 from dpgrain.ledger.lines import StoredLine, check_chain
 from dpgrain.ledger.price_units import Units
-from dpgrain.ledger.renewals import Total
+from dpgrain.ledger.renewals import RenewedPromise
 from dpgrain.ledger.stores import store_at
 from dpgrain.ledger.stores.sqlite_store import memory_transaction
 from dpgrain.ledger.stores.store_protocol import FORMAT, MOVED, Transaction
@@ -550,7 +550,7 @@ class Ledger(LedgerReportMixin):
         """
         return self.total(number).risk(so_far=so_far, false_alarms=false_alarms, prior=prior)
 
-    def total(self, number: int) -> Total:
+    def total(self, number: int) -> RenewedPromise:
         """Return a promise with all that it renews, and what was spent of them.
 
         Args:
@@ -561,7 +561,7 @@ class Ledger(LedgerReportMixin):
         """
         chain = self._chain(number)
         spent = {line: self._spent(line, one, one.reach(EVERYTHING)) for line, one in chain.items()}
-        return Total(chain, spent, private=all(entry.private for entry in self.entries))
+        return RenewedPromise(chain, spent, private=all(entry.private for entry in self.entries))
 
     def left(self, number: int, region: Region = EVERYTHING) -> float:
         """Return the remaining share of a promise, for information only.

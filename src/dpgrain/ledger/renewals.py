@@ -19,7 +19,7 @@ CONDITION = "if no renewal's budget was chosen from results"
 
 
 @dataclass(frozen=True, eq=False)
-class Total:
+class RenewedPromise:
     """A promise with all that it renews, by line, latest first; ``spent`` is of the fullest account.
 
     The caps of every promise count, because a renewal leaves earlier charges in force. They add only

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dpgrain.ledger.entries import LedgerEntry
     from dpgrain.ledger.lasting_promise import LastingPromise
     from dpgrain.ledger.price_units import Units
-    from dpgrain.ledger.renewals import Total
+    from dpgrain.ledger.renewals import RenewedPromise
     from dpgrain.publishing.prices import Price
     from dpgrain.scope.regions import Region
 
@@ -143,7 +143,7 @@ def _smaller_delta(needed: float, left: float) -> str:
     return f" divide the δ of this release by at least {rounded_up(needed / left, 2)},"
 
 
-def remaining_text(total: Total) -> str:
+def remaining_text(total: RenewedPromise) -> str:
     """Describe the spent ε of a promise, a release that would fit, and other remaining parts."""
     line = max(total.promises)
     promise, spent = total.promises[line], total.spent[line]
@@ -181,7 +181,7 @@ def compared_shares(left: float, needed: float) -> tuple[str, str]:
     return remaining, remaining
 
 
-def _with_renewed(total: Total) -> str:
+def _with_renewed(total: RenewedPromise) -> str:
     """Name the renewed promises that a total includes; empty without any."""
     lines = " and ".join(map(str, total.renewed))
     return f", together with line {lines}, which it renews" if lines else ""
