@@ -41,7 +41,7 @@ def largest_epsilon(epsilon: float, fits: Callable[[float], bool]) -> str | None
     """Return the largest ε below a refused one that fits, rounded down; None if none does.
 
     >>> largest_epsilon(1.0, lambda trial: trial <= 0.43217), largest_epsilon(1.0, lambda _: False)
-    ('0.43', None)
+    ('0.427', None)
     """
     low, high = epsilon * _LEAST_SHARE, epsilon
     for _ in range(_HALVINGS):
