@@ -56,7 +56,7 @@ def test_a_terminal_shows_progress_and_colours(rows: Path, tmp_path: Path) -> No
     assert COLOUR.search(terminal.screen)
     wrong = Terminal(program("count", rows, *COUNT, "--by", "nothing"), tmp_path)
     assert "Error: --by 'nothing' is not a column" in wrong.read()
-    assert wrong.end() == 1
+    assert wrong.end() == 2
     assert COLOUR.search(wrong.screen)
 
 
@@ -65,7 +65,7 @@ def test_colour_is_off_when_unwanted(
     rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    for words, code in (((), 0), (("--by", "nothing"), 1)):
+    for words, code in (((), 0), (("--by", "nothing"), 2)):
         terminal = Terminal(program("count", rows, *COUNT, *words), tmp_path)
         shown = terminal.read()
         assert terminal.end() == code, shown
@@ -74,7 +74,7 @@ def test_colour_is_off_when_unwanted(
 
 @pytest.mark.slow
 def test_pipe_receives_plain_text(rows: Path) -> None:
-    for words, code in (((), 0), (("--by", "nothing"), 1)):
+    for words, code in (((), 0), (("--by", "nothing"), 2)):
         asked = [sys.executable, "-c", program("count", rows, *COUNT, *words)]
         done = subprocess.run(asked, capture_output=True, check=False)
         assert done.returncode == code, done.stderr

@@ -251,7 +251,7 @@ def test_search_finds_opposite_units_charged_as_if_orthogonal(
     # Without a restriction on the precisions, one-way marginals of units may be more than √2 apart.
     real = residuals_module.Residuals.create
     monkeypatch.setattr(
-        residuals_module.Residuals, "of", lambda *a, **_: real(*a, nonnegative=False)
+        residuals_module.Residuals, "create", lambda *a, **_: real(*a, nonnegative=False)
     )
     assert max(searched("user", [["item"], ["cell"]], 3.3).values()) <= 1 + 1e-9
     monkeypatch.setattr(residuals_module.Residuals, "is_nonnegative", True)
