@@ -209,3 +209,13 @@ def test_an_unusable_lock_is_an_error_about_the_file(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataError, match=r"\.r\.toml\.lock"):
             uses()
+
+
+def test_a_replaced_folder_hides_no_error(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    with _files.reserved_space(folder, "r.toml", 10):
+        (folder / ".r.toml.lock").unlink()
+        folder.rmdir()
+        folder.write_text("")
+    assert folder.read_text() == ""

@@ -250,7 +250,9 @@ def reserved_space(folder: Path, name: str, size: int) -> Iterator[Callable[[int
             os.fsync(handle)
         yield lambda freed: os.ftruncate(handle, max(os.fstat(handle).st_size - freed, 0))
     finally:
-        path.unlink(missing_ok=True)
+        # The folder may be gone, or a file in its place.
+        with suppress(OSError):
+            path.unlink()
         os.close(handle)
 
 
