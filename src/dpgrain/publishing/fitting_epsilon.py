@@ -1,4 +1,4 @@
-"""The largest ε at which a refused release fits into the open ledger, found by charging trials."""
+"""An ε near the largest at which a refused release fits into the open ledger, found by trials."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PlanAt = Callable[[float], Sequence[Guarantee]]
 def with_fitting_epsilon(
     error: RefusedError, epsilon: float, plan: PlanAt, *, where: str = ""
 ) -> RefusedError:
-    """Return a refusal that states the largest ε that fits; unchanged if no ledger refused ε.
+    """Return a refusal that states an ε that fits; unchanged if no ledger refused ε.
 
     Inside a budget it is also unchanged, because a trial only charges the ledger.
     """
@@ -38,7 +38,7 @@ def with_fitting_epsilon(
 
 
 def largest_epsilon(epsilon: float, fits: Callable[[float], bool]) -> str | None:
-    """Return the largest ε below a refused one that fits, rounded down; None if none does.
+    """Return an ε that fits, near the largest below a refused one; None if none is found.
 
     >>> largest_epsilon(1.0, lambda trial: trial <= 0.43217), largest_epsilon(1.0, lambda _: False)
     ('0.427', None)
