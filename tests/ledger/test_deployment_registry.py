@@ -97,10 +97,10 @@ def test_parameters_are_rounded_up(tmp_path: Path) -> None:
 def test_a_renewed_promise_states_the_sum(tmp_path: Path) -> None:
     ledger = cases.made(tmp_path / "visits.ledger")
     line = ledger.renew(1, cases.USERS.renewed(1.0, 1e-6)).number
-    epsilon, delta = ledger.combined_parameters(line)
+    total = ledger.total(line)
     parameters = _checked(ledger)["privacy_loss"]["privacy_parameters"]
-    assert parameters["delta"] == delta == 2e-6
-    assert 1.0 < epsilon <= parameters["epsilon"] < epsilon + 1e-3
+    assert parameters["delta"] == total.delta == 2e-6
+    assert 1.0 < total.epsilon <= parameters["epsilon"] < total.epsilon + 1e-3
 
 
 def test_all_promises_are_in_the_details(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from dpgrain.accounting import Event
 from dpgrain.ledger.entries import LedgerEntry
 from dpgrain.ledger.lasting_promise import LastingPromise
 from dpgrain.ledger.ledger import Ledger
-from dpgrain.ledger.renewals import CONDITION
+from dpgrain.ledger.renewals import CONDITION, RenewedPromise
 from dpgrain.words.guarantee_text import CHANGED, PROVENANCE
 from dpgrain.words.ledger_text import seed_note
 
@@ -142,7 +142,7 @@ def _privacy_loss(ledger: Ledger, entries: Iterable[LedgerEntry]) -> dict[str, A
         "privacy_parameters": (
             _ForPeople("none, because a release had a seed; see the details")
             if seeded
-            else _parameters(*ledger.combined_parameters(first[0]))
+            else _parameters(ledger.total(first[0]))
         ),
         "privacy_parameters_details": "\n".join(
             [
@@ -155,9 +155,9 @@ def _privacy_loss(ledger: Ledger, entries: Iterable[LedgerEntry]) -> dict[str, A
     }
 
 
-def _parameters(epsilon: float, delta: float) -> dict[str, float]:
+def _parameters(total: RenewedPromise) -> dict[str, float]:
     """Return ε and δ, rounded up to four digits; δ = 0 is left out."""
-    values = {"epsilon": epsilon, "delta": delta}
+    values = {"epsilon": total.epsilon, "delta": total.delta}
     return {
         name: float(rounded_up(value).replace(",", "")) for name, value in values.items() if value
     }
@@ -165,12 +165,11 @@ def _parameters(epsilon: float, delta: float) -> dict[str, float]:
 
 def _strength(ledger: Ledger, number: int, promise: LastingPromise) -> str:
     """Describe ε and δ of one promise and all that it renews together."""
-    epsilon, delta = ledger.combined_parameters(number)
-    more = f" (with the promises that it renews, {CONDITION})"
-    renewed = more if ledger.renewal_text(number) else ""
+    total = ledger.total(number)
+    renewed = f" (with the promises that it renews, {CONDITION})" if total.renewed else ""
     return (
-        f"Promise {number}: {_unit(promise)}, ε = {rounded_up(epsilon)}, "
-        f"δ = {powers(delta)}{renewed}."
+        f"Promise {number}: {_unit(promise)}, ε = {rounded_up(total.epsilon)}, "
+        f"δ = {powers(total.delta)}{renewed}."
     )
 
 
@@ -191,7 +190,7 @@ def _neighbours(promise: LastingPromise) -> str:
 def _variant(ledger: Ledger) -> str:
     """Name the variant of the first promise, with all that it renews."""
     first = next(iter(ledger.promises))
-    return "Approximate DP" if ledger.combined_parameters(first)[1] else "Pure DP"
+    return "Approximate DP" if ledger.total(first).delta else "Pure DP"
 
 
 def _model(mechanisms: Iterable[str]) -> str | _ForPeople:

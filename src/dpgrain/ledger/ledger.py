@@ -512,18 +512,6 @@ class Ledger(LedgerReportMixin):
         """
         return self.total(number).renewal_text
 
-    def combined_parameters(self, number: int) -> tuple[float, float]:
-        """Return ε and δ of a promise together with all promises that it renews.
-
-        Args:
-            number: the line of the promise.
-
-        Raises:
-            ParameterError: if there is no such promise.
-        """
-        total = self.total(number)
-        return total.epsilon, total.delta
-
     def risk(
         self,
         number: int,
