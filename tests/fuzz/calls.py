@@ -348,7 +348,7 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     "Budget": frozenset({"charge", "require_charged"}),
     "Elements": frozenset({"cell", "of_keys"}),
     "LastingPromise": frozenset({"from_dict", "meetings", "price", "reach", "together"}),
-    "SharedTable": frozenset({"of", "pairs", "per_user", "refuse", "with_expressions"}),
+    "SharedTable": frozenset({"create", "of", "pairs", "per_user", "refuse", "with_expressions"}),
     "UserTable": frozenset(
         {
             *("are_keys", "date_format", "drops", "has", "is_integer", "is_month", "is_whole"),

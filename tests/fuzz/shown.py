@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from tests.ledger import cases as ledgers
 
 import dpgrain as dg
-from dpgrain import learn, papers, shuffle
+from dpgrain import learn, optimize, papers, shuffle
 from dpgrain.accounting import Event, Gaussian
 from dpgrain.noise import SeededSource
 from dpgrain.planning import plan_units
@@ -78,7 +78,7 @@ def _histogram() -> None:
     parts.reconciled(_release(by="cell", domain=["c0", "c1"], clip=2))
 
 
-def _releases() -> None:
+def _release_file() -> Path:
     pq.write_table(_rows(), _folder() / "visits.parquet")
     text = (
         '[table]\nsource = "visits.parquet"\nuser = "who"\nn_users = 20\n[budget]\nunit = "user"\n'
@@ -89,7 +89,17 @@ def _releases() -> None:
     text += 'output = "all.csv"\n'
     path = _folder() / "releases.toml"
     path.write_text(text, encoding="utf-8")
-    made = dg.releases(path, random_state=1, again=True)
+    return path
+
+
+def _planned() -> None:
+    planned = dg.plan_releases(_release_file())
+    planned.with_epsilon(2.0)
+    planned.run(random_state=1, again=True)
+
+
+def _releases() -> None:
+    made = dg.releases(_release_file(), random_state=1, again=True)
     made.report(_folder() / "releases.html")
     made["all"]
 
@@ -108,6 +118,8 @@ def _ledger() -> None:
     ledger.remaining_text(1)
     ledger.fullest(1)
     ledger.projected_charges(1, of_users)
+    ledger.projected_share(1, of_users)
+    ledger.risk(1)
     ledger.plot()
     ledger.report(_folder() / "ledger.html")
     other.renewal_text(other.renew(1, ledgers.USERS.renewed(1.0, 1e-6)).number)
@@ -169,6 +181,15 @@ def _regression() -> None:
     model.report(_folder() / "model.html")
 
 
+def _minimum() -> None:
+    X, users = np.linspace(-1.0, 1.0, 60)[:, None], np.arange(60) // 3
+    options: dict[str, Any] = {"rounds": 2, "epsilon": 4.0, "n_users": 20, "intervals": 0.3}
+    solver = optimize.Sgd(optimize.Power(1.0))
+    learn.minimise(
+        optimize.Squared(), X, X[:, 0], [0.0], users=users, solver=solver, random_state=0, **options
+    ).confidence_intervals()
+
+
 def _sum(kind: Any, value: Any, **more: Any) -> Any:
     made = kind(**_NUMBERS, **more)
     kind.from_json(made.to_json())
@@ -226,9 +247,11 @@ SHOWN: Mapping[str, Callable[[], object]] = {
     "dpgrain.Guarantee": _guarantee,
     "dpgrain.LastingPromise": _promises,
     "dpgrain.Ledger": _ledger,
+    "dpgrain.PlannedReleases": _planned,
     "dpgrain.Releases": _releases,
     "dpgrain.SharedTable": _shared,
     "dpgrain.accounting.Gaussian": _events,
+    "dpgrain.learn.Minimum": _minimum,
     "dpgrain.learn.LinearRegression": _regression,
     "dpgrain.learn.LogisticRegression": partial(_fitted, learn.LogisticRegression, classes=[0, 1]),
     "dpgrain.learn.LinearSVC": partial(_fitted, learn.LinearSVC, classes=[0, 1]),

@@ -191,6 +191,7 @@ FOUND_METHODS: tuple[tuple[str, str, str, str], ...] = (
     ("dpgrain.Ledger", "contains", "receipt", "{'a': 1}"),
     ("dpgrain.Ledger", "left", "region", "many names"),
     ("dpgrain.Ledger", "renewal_text", "number", "'\\ud800'"),
+    ("dpgrain.PlannedReleases", "with_epsilon", "epsilon", "None"),
     ("dpgrain.Ledger", "projected_charges", "number", "three axes"),
     ("dpgrain.Releases", "report", "path", "None"),
     ("dpgrain.learn.LinearRegression", "predict", "X", "ones"),

@@ -117,9 +117,9 @@ class PlannedReleases:
             epsilon: the ε of ``[budget]``.
 
         Raises:
-            ParameterError: if the releases do not fit into this budget.
+            ParameterError: if ε is not positive, or the releases do not fit into this budget.
         """
-        whole = replace(self.file.whole, epsilon=epsilon)
+        whole = replace(self.file.whole, epsilon=_validate.positive(epsilon=epsilon))
         return _plan(replace(self.file, whole=whole), ValidationErrors(self.file.path))
 
     @property
