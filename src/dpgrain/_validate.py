@@ -50,11 +50,6 @@ MISFIT_ERRORS = (
 )
 
 
-def _only(parameter: dict[str, object]) -> tuple[str, object]:
-    ((name, value),) = parameter.items()
-    return name, value
-
-
 # Maximum characters of a wrong value in a message.
 _SHOWN_CHARACTERS = 60
 # Maximum characters of a path on common systems.
@@ -110,7 +105,7 @@ def error_about(name: str, rest: str) -> ParameterError:
 
 def real(**parameter: object) -> float:
     """Return the parameter as a float, or raise unless it is a number in the range of floats."""
-    name, value = _only(parameter)
+    ((name, value),) = parameter.items()
     if isinstance(value, bool) or not isinstance(value, Real):
         raise error_about(name, f"must be a number, not {describe_item(value)}.")
     try:
@@ -121,7 +116,7 @@ def real(**parameter: object) -> float:
 
 def bounded_integer(**parameter: object) -> int:
     """Return the parameter as an int, or raise unless it is an integer from −10^18 to 10^18."""
-    name, value = _only(parameter)
+    ((name, value),) = parameter.items()
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise error_about(name, f"must be an integer, not {describe_item(value)}.")
     if abs(int(value)) > _LARGEST_INTEGER:
@@ -150,7 +145,7 @@ def _plain(value: Any) -> Any:
 
 def boolean(**parameter: object) -> bool:
     """Return the parameter, or raise unless it is True or False."""
-    name, value = _only(parameter)
+    ((name, value),) = parameter.items()
     if not isinstance(value, bool):
         raise error_about(name, f"must be True or False, not {describe(value)}.")
     return value
@@ -158,7 +153,7 @@ def boolean(**parameter: object) -> bool:
 
 def sequence(**parameter: object) -> list[object]:
     """Return the parameter as a list, or raise unless it is a list of values."""
-    name, value = _only(parameter)
+    ((name, value),) = parameter.items()
     if isinstance(value, str | bytes | Mapping | Set) or not isinstance(value, Iterable):
         raise error_about(name, f"must be a list, not {describe(value)}.")
     try:
@@ -171,7 +166,7 @@ def sequence(**parameter: object) -> list[object]:
 def integers(*, minimum: int, **parameter: object) -> list[int]:
     """Return the parameter as a list; raise unless its items are integers ≥ minimum."""
     # The message does not quote the invalid item, because the list may be a column of rows.
-    name, value = _only(parameter)
+    ((name, value),) = parameter.items()
     listed = sequence(**parameter)
     whole = [int(one) for one in listed if not isinstance(one, bool) and isinstance(one, Integral)]
     if len(whole) < len(listed) or not all(minimum <= one <= _LARGEST_INTEGER for one in whole):
@@ -185,7 +180,7 @@ def integers(*, minimum: int, **parameter: object) -> list[int]:
 def numbers(**parameter: object) -> list[float]:
     """Return the parameter as a list; raise unless its items are numbers."""
     # The message does not quote the invalid item, because the list may be a column of rows.
-    name, value = _only(parameter)
+    ((name, value),) = parameter.items()
     listed = sequence(**parameter)
     if any(isinstance(one, bool) or not isinstance(one, Real) for one in listed):
         raise error_about(name, f"must be numbers, not {describe(value)}.")
@@ -194,7 +189,7 @@ def numbers(**parameter: object) -> list[float]:
 
 def path(**parameter: object) -> Path:
     """Return the parameter as a path, or raise unless it is the path of a file or folder."""
-    name, value = _only(parameter)
+    ((name, value),) = parameter.items()
     if not isinstance(value, str | PathLike):
         raise error_about(name, f"must be a file path, not {describe(value)}.")
     if not 0 < len(str(value)) <= _LONGEST_PATH or "\0" in str(value) or not _is_encoded(value):
@@ -213,7 +208,7 @@ def _is_encoded(path: str | PathLike[Any]) -> bool:
 
 def mapping(**parameter: object) -> dict[str, Any]:
     """Return the parameter as a dict, or raise unless it maps names; None maps nothing."""
-    name, value = _only(parameter)
+    ((name, value),) = parameter.items()
     if value is not None and not isinstance(value, Mapping):
         raise error_about(name, f"must be a mapping from names to values, not {describe(value)}.")
     return dict(value or {})
@@ -221,7 +216,7 @@ def mapping(**parameter: object) -> dict[str, Any]:
 
 def instance(kind: type[Kind], /, **parameter: object) -> Kind:
     """Return the parameter, or raise unless it is an object of the class."""
-    name, value = _only(parameter)
+    ((name, value),) = parameter.items()
     if not isinstance(value, kind):
         article = "an" if kind.__name__[0] in "AEIOU" else "a"
         raise error_about(name, f"must be {article} {kind.__name__}, not {describe(value)}.")
@@ -230,7 +225,7 @@ def instance(kind: type[Kind], /, **parameter: object) -> Kind:
 
 def function(**parameter: object) -> Callable[..., Any]:
     """Return the parameter, or raise unless it can be called."""
-    name, value = _only(parameter)
+    ((name, value),) = parameter.items()
     if not callable(value):
         raise error_about(name, f"must be a function, not {describe(value)}.")
     return value
@@ -238,7 +233,7 @@ def function(**parameter: object) -> Callable[..., Any]:
 
 def positive(**parameter: object) -> float:
     """Return the parameter as a float, or raise unless it is finite and above 0."""
-    name, value = _only(parameter)
+    ((name, value),) = parameter.items()
     number = real(**parameter)
     if not (math.isfinite(number) and number > 0):
         raise error_about(name, f"must be positive and finite, not {describe(value)}.")
@@ -247,7 +242,7 @@ def positive(**parameter: object) -> float:
 
 def scale(**parameter: object) -> float:
     """Return the parameter as a float, or raise if its square could overflow or vanish."""
-    name, value = _only(parameter)
+    ((name, value),) = parameter.items()
     number = positive(**parameter)
     if not 1e-100 <= number <= 1e100:
         raise error_about(
@@ -258,7 +253,7 @@ def scale(**parameter: object) -> float:
 
 def noise(*, low: int = -10, high: int = 30, **parameter: object) -> float:
     """Return a noise multiplier as a float, or raise unless it is between two powers of two."""
-    name, value = _only(parameter)
+    ((name, value),) = parameter.items()
     number = positive(**parameter)
     if not 2.0**low <= number <= 2.0**high:
         raise error_about(
@@ -271,7 +266,7 @@ def noise(*, low: int = -10, high: int = 30, **parameter: object) -> float:
 
 def non_negative(**parameter: object) -> float:
     """Return the parameter as a float, or raise unless it is finite and at least 0."""
-    name, value = _only(parameter)
+    ((name, value),) = parameter.items()
     number = real(**parameter)
     if not (math.isfinite(number) and number >= 0):
         raise error_about(name, f"must be finite and at least 0, not {describe(value)}.")
@@ -280,7 +275,7 @@ def non_negative(**parameter: object) -> float:
 
 def fraction(**parameter: object) -> float:
     """Return the parameter as a float, or raise unless it is in (0, 1)."""
-    name, value = _only(parameter)
+    ((name, value),) = parameter.items()
     number = real(**parameter)
     if not 0 < number < 1:
         raise error_about(name, f"must be in (0, 1), not {describe(value)}.")
@@ -289,7 +284,7 @@ def fraction(**parameter: object) -> float:
 
 def probability(**parameter: object) -> float:
     """Return the parameter as a float, or raise unless it is in [0, 1]."""
-    name, value = _only(parameter)
+    ((name, value),) = parameter.items()
     number = real(**parameter)
     if not 0 <= number <= 1:
         raise error_about(name, f"must be in [0, 1], not {describe(value)}.")
@@ -298,7 +293,7 @@ def probability(**parameter: object) -> float:
 
 def delta(*, allow_zero: bool, **parameter: object) -> float:
     """Return δ as a float, or raise unless it is in (0, 1), or an allowed 0."""
-    name, value = _only(parameter)
+    ((name, value),) = parameter.items()
     number = real(**parameter)
     if number == 0 and not allow_zero:
         raise error_about(
@@ -313,7 +308,7 @@ def delta(*, allow_zero: bool, **parameter: object) -> float:
 
 def integer(*, minimum: int, **parameter: object) -> int:
     """Return the parameter as an int, or raise unless it is an integer ≥ minimum."""
-    name, value = _only(parameter)
+    ((name, value),) = parameter.items()
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < minimum:
         raise error_about(name, f"must be an integer of at least {minimum}, not {describe(value)}.")
     if int(value) > _LARGEST_INTEGER:
@@ -323,7 +318,7 @@ def integer(*, minimum: int, **parameter: object) -> int:
 
 def one_of(choices: Sequence[str], **parameter: object) -> str:
     """Return the parameter, or raise unless it is one of the choices."""
-    name, value = _only(parameter)
+    ((name, value),) = parameter.items()
     if not isinstance(value, str) or value not in choices:
         names = ", ".join(repr(choice) for choice in choices)
         raise error_about(name, f"must be one of {names}, not {describe(value)}.")

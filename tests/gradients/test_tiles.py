@@ -17,7 +17,7 @@ from dpgrain.gradients.tiles import (
     Tile,
     factors,
     limit_slopes,
-    row_squared_norms,
+    squared_norms,
     zero_rows,
 )
 
@@ -109,7 +109,7 @@ def test_non_finite_norms_count_nothing() -> None:
 @pytest.mark.parametrize("made", [np.asarray, sparse.csr_array])
 def test_malformed_rows_are_dropped(made: Any) -> None:
     rows = made(np.array([[1.0, np.nan], [3.0, 4.0], [np.inf, 0.0]]))
-    found = row_squared_norms(rows)
+    found = squared_norms(rows)
     left = zero_rows(rows, ~np.isfinite(found))
     dense = left.toarray() if sparse.issparse(left) else left
     assert dense.tolist() == [[0.0, 0.0], [3.0, 4.0], [0.0, 0.0]]

@@ -116,17 +116,7 @@ def best_of(
             reraise_keyboard_interrupt(error)
             return -math.inf, default  # type: ignore[return-value]
 
-    return keep_best(guarded, about, source, default)
-
-
-def keep_best(
-    run: Callable[[RandomSource], tuple[float, Result]],
-    about: SelectBest,
-    source: RandomSource,
-    default: Result | None = None,
-) -> BestResult[Result]:
-    """Run like :func:`best_of`, for an event that is already charged."""
-    best = best_run(run, about, source)
+    best = best_run(guarded, about, source)
     if best is None:
         return BestResult(default, None, about, source.private)  # type: ignore[arg-type]
     return BestResult(best[1], best[0], about, source.private)

@@ -47,7 +47,7 @@ from dpgrain.gradients.tiles import (
     clipped_vector,
     factors,
     limit_slopes,
-    row_squared_norms,
+    squared_norms,
     zero_rows,
 )
 from dpgrain.means.mean_protocol import Drawn
@@ -105,7 +105,7 @@ class LinearGradients:
             counted, drawn = self.rows.among(drawn), None
         cuts = self.rows.cuts(drawn, several=several)
         runs = [cuts[first : first + _RUN_TILES] for first in range(0, len(cuts), _RUN_TILES)]
-        total = self._zeros()
+        total: FloatArray = np.zeros((self.loss.outputs, self.rows.width))
         for part in parallel_map(partial(self._run, clip, counted), runs):
             total += part
         return total.ravel()
@@ -136,9 +136,6 @@ class LinearGradients:
             outputs > 1 and clipping_method(size, outputs, self.rows.width, dense=dense) == "gram"
         )
 
-    def _zeros(self) -> FloatArray:
-        return np.zeros((self.loss.outputs, self.rows.width))
-
     def _means(self, tile: Tile) -> FloatArray:
         """Return mean gradients of a tile's blocks, (blocks, dimension); 0 if not finite."""
         with np.errstate(all="ignore"):
@@ -154,7 +151,7 @@ class LinearGradients:
 
     def _run(self, clip: float, counted: Array | None, cuts: list[Places]) -> FloatArray:
         """Return the sum of the clipped gradients of counted blocks in some tiles, (C, p)."""
-        total = self._zeros()
+        total: FloatArray = np.zeros((self.loss.outputs, self.rows.width))
         with np.errstate(all="ignore"):
             # Overflow depends on one user's value, which a warning would reveal.
             for cut in cuts:
@@ -269,7 +266,7 @@ def _clipped_rows(slopes: Array, longest: Array, clip: float) -> Array:
 
 def _added(sums: Any, sizes: Any, clip: float) -> Array:
     """Return the sum of clipped means from the blocks' sums, (p,)."""
-    norms = row_squared_norms(sums)
+    norms = squared_norms(sums)
     if not np.isfinite(norms.sum()):
         sums = zero_rows(sums, ~np.isfinite(norms))
     total: Array = factors(np.sqrt(norms, out=norms), sizes, clip) @ sums
@@ -401,7 +398,7 @@ def _add_slices(X: Array, r: Array, size: int, clip: float, total: FloatArray) -
     for first in range(0, len(rows), most):
         some = slice(first, first + most)
         vectors = (by_block[some].swapaxes(1, 2) @ rows[some]).reshape(-1, total.size)
-        result = row_squared_norms(vectors)
+        result = squared_norms(vectors)
         if not np.isfinite(result.sum()):
             vectors = zero_rows(vectors, ~np.isfinite(result))
         weights = factors(np.sqrt(result, out=result), size, clip)

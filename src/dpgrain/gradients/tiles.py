@@ -8,7 +8,7 @@ bounded batches; the rest is a few numbers per block, and the products XX' of so
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -48,6 +48,9 @@ class LinearBlocks:
     names: IntArray  # their codes, (g,)
     blocks: int  # with empty ones
     max_records: int = 1  # blocks with fewer rows have less weight
+    _grams: dict[int, Array] = field(default_factory=dict, init=False)  # products XX', by size
+    # Tiles of all blocks, by their indices: views, and matrices that sum their rows.
+    _tiles: dict[tuple[int, int], Tile] = field(default_factory=dict, init=False)
 
     @staticmethod
     def arrange(
@@ -116,7 +119,7 @@ class LinearBlocks:
         with np.errstate(all="ignore"):
             for places in self._whole[False]:
                 first, last = int(self.starts[places.start]), int(self.starts[places.stop])
-                norms = np.sqrt(squared_norms(self.X[first:last]))
+                norms = np.sqrt(squared_norms(self.X[first:last], np.float64))
                 longest[places] = np.maximum.reduceat(norms, self.starts[places] - first)
         return longest
 
@@ -158,11 +161,6 @@ class LinearBlocks:
             return cached[begin + blocks.start : begin + blocks.stop]
         return cached[tile.places[blocks] - first]
 
-    @cached_property
-    def _grams(self) -> dict[int, Array]:
-        """Cached products XX', by block size."""
-        return {}
-
     def cuts(self, drawn: Drawn | None, *, several: bool) -> list[Places]:
         """Divide the sampled blocks into tiles, with bounded rows unless one block has more."""
         if drawn is None:
@@ -188,11 +186,6 @@ class LinearBlocks:
         starts = np.cumsum(sizes) - sizes
         rows = np.repeat(self.starts[places] - starts, sizes) + np.arange(int(sizes.sum()))
         return Tile(places, sizes, self.X[rows], self.y[rows], self.longest[places])
-
-    @cached_property
-    def _tiles(self) -> dict[tuple[int, int], Tile]:
-        """Tiles of all blocks, by their indices: views, and matrices that sum their rows."""
-        return {}
 
     def _view(self, places: slice) -> Tile:
         rows = slice(int(self.starts[places.start]), int(self.starts[places.stop]))
@@ -228,6 +221,8 @@ class Tile:
     X: Any
     y: Array
     longest: Array
+    # Matrices of :meth:`gathered`, by the blocks that they sum.
+    _gathers: dict[tuple[int, int], Any] = field(default_factory=dict, init=False)
 
     def doubled(self) -> Tile:
         """Return the tile in double precision."""
@@ -250,15 +245,10 @@ class Tile:
         ranges = zip(sizes, firsts, lasts, begins, ends, strict=True)
         return [(int(s), slice(int(a), int(b)), slice(int(c), int(d))) for s, a, b, c, d in ranges]
 
-    @cached_property
-    def gathers(self) -> dict[tuple[int, int], Any]:
-        """Cached matrices of :meth:`gathered`, by the blocks that they sum."""
-        return {}
-
     def gathered(self, blocks: slice, rows: slice, slopes: Array) -> Any:
         """Return the sums of slope·row over blocks, added row by row, (blocks, p)."""
         # A dense product would add rows in an order that depends on other blocks.
-        gather = self.gathers.get((blocks.start, blocks.stop))
+        gather = self._gathers.get((blocks.start, blocks.stop))
         if gather is None:
             sizes = self.sizes[blocks]
             ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
@@ -267,7 +257,7 @@ class Tile:
             if len(columns) < shape[1]:
                 columns = np.arange(shape[1], dtype=np.int32)
             gather = sparse.csr_array((slopes, columns, ends), shape)
-            self.gathers[blocks.start, blocks.stop] = gather
+            self._gathers[blocks.start, blocks.stop] = gather
         gather.data = slopes
         return gather @ self.X[rows]
 
@@ -283,12 +273,12 @@ def _grams(rows: Array, size: int) -> Array:
     return products
 
 
-def squared_norms(rows: Any) -> FloatArray:
-    """Return the squared norm of each row, (m, p), dense or CSR, in double precision."""
+def squared_norms(rows: Any, kind: Any = None) -> Array:
+    """Return the squared norm of each row, (m, p), dense or CSR, in a dtype or the rows' own."""
     if sparse.issparse(rows):
-        doubled = rows.astype(np.float64)
-        return np.asarray(doubled.multiply(doubled).sum(axis=1)).ravel()
-    return squares(rows, np.float64)
+        own = rows if kind is None else rows.astype(kind)
+        return np.asarray(own.multiply(own).sum(axis=1)).ravel()
+    return squares(rows, kind)
 
 
 def _near(places: IntArray) -> Places:
@@ -365,13 +355,6 @@ UNCERTAINTY = {4: 1e-5, 8: 1e-12}
 _ROUNDOFFS = 50
 
 
-def row_squared_norms(sums: Any) -> Array:
-    """Return the squared norm of each row in the rows' dtype, for dense or CSR (n, p)."""
-    if sparse.issparse(sums):
-        return np.asarray(sums.multiply(sums).sum(axis=1)).ravel()
-    return squares(sums)
-
-
 def zero_rows(sums: Any, rows: BoolArray) -> Any:
     """Set rows of a dense or CSR matrix, (n, p), to 0, even if they contain NaN."""
     if not sparse.issparse(sums):
@@ -385,7 +368,7 @@ def limit_slopes(slopes: Array, X: Any, clip: float) -> Array:
     """Scale down the slopes, (m, C), of records above :data:`LONGEST_CLIPS` bounds."""
     most = LONGEST_CLIPS[slopes.dtype.itemsize] * clip
     steep = np.abs(slopes[:, 0]) if slopes.shape[1] == 1 else np.linalg.norm(slopes, axis=1)
-    lengths = steep * np.sqrt(squared_norms(X))
+    lengths = steep * np.sqrt(squared_norms(X, np.float64))
     if lengths.max(initial=0.0) <= most:
         return slopes
     limited: Array = slopes * np.minimum(1.0, most / lengths)[:, None].astype(slopes.dtype)

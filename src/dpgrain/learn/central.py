@@ -16,7 +16,7 @@ from dpgrain.gradients.norms import NormHistogram, release_norms
 from dpgrain.gradients.records import RecordBlocks
 from dpgrain.inputs.guarantees import block_sampling_rate
 from dpgrain.inputs.population import Population, compose_events
-from dpgrain.inputs.record_limit import RecordCounts, RecordLimit
+from dpgrain.inputs.record_limit import RecordLimit
 from dpgrain.learn.bounding import bounded
 from dpgrain.learn.classes import (
     NO_TARGETS,
@@ -31,7 +31,7 @@ from dpgrain.learn.fit_config import FitConfig
 from dpgrain.learn.fit_data import Classes, FitData, FitResult, LoadedRows
 from dpgrain.learn.program import start_warning
 from dpgrain.learn.reading import record_blocks, ridge_strengths
-from dpgrain.learn.rounds import History, resolve_users, round_facts, train
+from dpgrain.learn.rounds import History, count_records, resolve_users, round_facts, train
 from dpgrain.means import ClippedMean
 from dpgrain.optimize import Solver
 from dpgrain.publishing import Charge
@@ -166,24 +166,16 @@ class CentralFit:
             data = self._select_labels(cast(FitData, data), charge.rounds(self.labels))
         counts = None
         if self.limit is not None:
-            counts = self._count_records(cast(FitData, data), charge)
-            data = replace(cast(FitData, data), max_records=counts.most)
+            local = cast(FitData, data)
+            parameters = self.check_loss(local.targets.classes)
+            counts = count_records(self.limit, self.mean, local.sizes, parameters, charge)
+            data = replace(local, max_records=counts.most)
         source = charge.rounds(self.mean.event.beside(compose_events(self.norms, self.evidence)))
         with Progress(self.mean.rounds, progress) as bar:
             result = _CentralRun(self, data, n, source, bar).result()
         if counts is None:
             return result
         return replace(result, max_records=counts.most, mean_weight=counts.mean_weight(n))
-
-    def _count_records(self, data: FitData, charge: Charge) -> RecordCounts:
-        """Return the largest number of records that counts, stated or chosen."""
-        limit, mean = cast(RecordLimit, self.limit), self.mean
-        noise = mean.noise_multiplier / math.sqrt(mean.rounds) / mean.sampling_rate
-        parameters = self.config.loss(data.targets.classes).outputs * (
-            self.width + self.config.fit_intercept
-        )
-        source = None if limit.event is None else charge.rounds(limit.event)
-        return limit.choose(data.sizes, noise, parameters, source)
 
     def _select_labels(self, data: FitData, source: CountedSource) -> FitData:
         """Return the rows with selected labels."""
@@ -289,15 +281,12 @@ class _CentralRun:
         if self.fit.norms is not None:
             norms = self._release_norms(start)
             result = max(norms.blocks / mean.n_users, 1 / mean.n_users)
-            clip = (
-                norms.bound(
-                    _tolerated_blocks(mean, len(start)),
-                    mean.clip,
-                    gaps=self.config.weights == "records",
-                )
-                if clip == "auto"
-                else clip
-            )
+            if clip == "auto":
+                # Raising the bound by 1 adds 1 of this noise to the sum of gradients over all rounds,
+                # and recovers a norm of 1 for each block beyond it.
+                noise = mean.noise_multiplier * math.sqrt(len(start) / mean.rounds)
+                tolerated = noise / mean.sampling_rate / _ALIGNED
+                clip = norms.bound(tolerated, mean.clip, gaps=self.config.weights == "records")
             blocks_per_user = result if blocks_per_user == "auto" else blocks_per_user
         if clip == "auto" or blocks_per_user == "auto":
             return mean
@@ -323,11 +312,3 @@ class _CentralRun:
             owners=self.data.owners,
             progress=self.bar,
         )
-
-
-def _tolerated_blocks(mean: ClippedMean, parameters: int) -> float:
-    """Return the number of blocks beyond the bound that do not justify a higher bound."""
-    # Raising the bound by 1 adds 1 of this noise to the sum of gradients over all rounds, and
-    # recovers a norm of 1 for each block beyond it.
-    noise = mean.noise_multiplier * math.sqrt(parameters / mean.rounds) / mean.sampling_rate
-    return noise / _ALIGNED

@@ -91,7 +91,8 @@ class ColumnRows(FitRows):
     def empty(self, width: int | None, *, labels: bool) -> tuple[Any, Any]:  # noqa: ARG002 - the encoding has it
         """Return features and targets of no rows, after checking the schema."""
         self.column_forms(labels=labels)
-        kind: Any = np.float64 if not labels else np.bool_ if self._has_boolean_labels else object
+        boolean = self.table.schema.get(self.target) == BOOLEAN
+        kind: Any = np.float64 if not labels else np.bool_ if boolean else object
         features = pd.DataFrame(dict.fromkeys(self.encoding.names, np.zeros(0)))
         return features, np.zeros(0, dtype=kind)
 
@@ -122,10 +123,6 @@ class ColumnRows(FitRows):
         return ArrayRows(X, y, users, elements)
 
     # -- on a cluster --
-
-    @property
-    def _has_boolean_labels(self) -> bool:
-        return self.table.schema.get(self.target) == BOOLEAN
 
     def column_forms(self, *, labels: bool) -> list[tuple[str, Form]]:
         """Return the columns to read and their forms, after checking the schema."""

@@ -23,7 +23,7 @@ from dpgrain.gradients.records import BlockVectors, RecordBlocks
 from dpgrain.inputs.guarantees import Sampling
 from dpgrain.inputs.record_limit import Weights
 from dpgrain.inputs.worker_tables import LOAD_LOCALLY
-from dpgrain.learn.classes import NumericTargets, TargetRule, Targets
+from dpgrain.learn.classes import TargetRule, Targets
 from dpgrain.learn.column_rows import ColumnRows
 from dpgrain.learn.fit_config import FitConfig
 from dpgrain.learn.fit_data import Gradients
@@ -269,12 +269,6 @@ class CachedRows:
         """Number of users with rows, which is private."""
         return int(self.cached.sums(count_users, (1,))[0])
 
-    def from_records(
-        self, at: Callable[[RecordBlocks], BlockVectors], dimension: int
-    ) -> Contributions:
-        """Return the blocks' contributions to a round, computed from records for any loss."""
-        return self.at(RecordContributions(at), dimension)
-
     def at(self, contributions: BlockContributions, dimension: int) -> Contributions:
         """Return the blocks' contributions to a round."""
         # A mean with integer sums of all blocks in each round uses only these methods.
@@ -412,8 +406,3 @@ def require_sendable(**arguments: Any) -> None:
                 "remove the objects that cannot be pickled.",
                 name=name,
             ) from None
-
-
-def record_arrangement(rows: ColumnRows, unit: Unit) -> ArrangeBlocks:
-    """Return the arrangement of rows for a caller's loss."""
-    return ArrangeBlocks(rows.roles(labels=False), NumericTargets(), unit, ArrangeRecords())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from dpgrain.optimize import MarginLoss
 from dpgrain.units import Unit
 
 if TYPE_CHECKING:
+    from dpgrain.learn.distributed import ClusterData
     from dpgrain.learn.fit_config import FitConfig
     from dpgrain.learn.model import LinearModel
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 Classes: TypeAlias = NDArray[Any] | None
 #: Function from a loss with known labels and a parameter to the mean gradients of blocks.
 Gradients: TypeAlias = Callable[[MarginLoss, FloatArray], Contributions]
+#: Rows of a fit while they are read, in memory or on a cluster.
+LoadedRows: TypeAlias = "FitData | ClusterData"
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,25 +101,6 @@ class FitData:
         return partial(LinearGradients, blocks)
 
 
-class LoadedRows(Protocol):
-    """Rows of a fit while they are read, in memory or on a cluster."""
-
-    @property
-    def targets(self) -> Targets:
-        """Targets, with their public facts."""
-
-    @property
-    def users_with_rows(self) -> int:
-        """Number of users with rows, which is private."""
-
-    @property
-    def owners(self) -> NDArray[Any] | None:
-        """User of each block; None if users are not sampled."""
-
-    def gradients(self, config: FitConfig) -> Gradients:
-        """Return the gradients of blocks."""
-
-
 @dataclass(frozen=True, eq=False)
 class FitResult:
     """Published result of all rounds of a fit, as stored in a model file."""
@@ -134,11 +118,3 @@ class FitResult:
     warm_up: int = 0
     max_records: int | None = None
     mean_weight: float | None = None  # estimated weight of a user, for weights by records
-
-    def coefficients(
-        self, features: int, bound: float | None, *, intercept: bool
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return coefficients (outputs, d) and intercepts (outputs,), unscaled."""
-        theta = self.theta.reshape(self.outputs, -1)
-        intercepts = theta[:, features] if intercept else np.zeros(self.outputs)
-        return theta[:, :features] / (bound or 1.0), intercepts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
@@ -34,13 +34,12 @@ from dpgrain.inputs.population import (
     gaussian_share,
 )
 from dpgrain.inputs.record_limit import (
-    RecordCounts,
     RecordLimit,
     Weights,
     check_weights,
     require_users,
 )
-from dpgrain.learn.classes import block_contribution
+from dpgrain.learn.classes import NumericTargets, block_contribution
 from dpgrain.learn.confidence import (
     Evidence,
     Intervals,
@@ -56,6 +55,7 @@ from dpgrain.learn.program import Program, Recipe, Task
 from dpgrain.learn.rounds import (
     History,
     check_program,
+    count_records,
     draw_lot,
     population_index,
     resolve_users,
@@ -80,7 +80,6 @@ from dpgrain.words.notes import Note
 
 if TYPE_CHECKING:
     from dpgrain.learn import distributed
-    from dpgrain.learn.distributed import CachedRows
 else:
     distributed = lazy_import("dpgrain.learn.distributed")
 
@@ -469,7 +468,8 @@ class MinimumQuery(Query[Minimum]):
         n = resolve_users(self.roster, lambda: rows.users, charge)
         more: dict[str, Any] = {}
         if self.limit is not None:
-            counts = self._count_records(self.limit, records, charge)
+            sizes, size = np.diff(records.starts), len(self.start)
+            counts = count_records(self.limit, self.mean, sizes[sizes > 0], size, charge)
             records = replace(records, max_records=counts.most)
             more |= {"max_records": counts.most, "mean_weight": counts.mean_weight(n)}
         mean = replace(self.mean, n_users=n)
@@ -498,25 +498,21 @@ class MinimumQuery(Query[Minimum]):
             more["sampled"] = mean.sampling_rate < 1
         return self._minimum(charge, theta, history, n, **more)
 
-    def _count_records(
-        self, limit: RecordLimit, records: RecordBlocks, charge: Charge
-    ) -> RecordCounts:
-        """Return the largest number of records that counts, stated or chosen."""
-        sizes, mean = np.diff(records.starts), self.mean
-        noise = mean.noise_multiplier / math.sqrt(mean.rounds) / mean.sampling_rate
-        source = None if limit.event is None else charge.rounds(limit.event)
-        return limit.choose(sizes[sizes > 0], noise, len(self.start), source)
-
     def _run_on_cluster(
         self, charge: Charge, solver: Solver[Any]
     ) -> tuple[FloatArray, History, int]:
         """Run steps with records on a cluster."""
         step, cluster = _BlockSteps(self.loss, self.model, solver, math.inf), cast(Any, self.rows)
-        make = distributed.record_arrangement(cluster, self.promise.unit)
+        roles, by = cluster.roles(labels=False), distributed.ArrangeRecords()
+        make = distributed.ArrangeBlocks(roles, NumericTargets(), self.promise.unit, by)
         with distributed.cached(cluster, make, charge) as cached:
             n = resolve_users(self.roster, lambda: cached.users, charge)
             source = charge.rounds(self.mean.event)
-            at, mean = partial(_cluster_sums, cached, step), replace(self.mean, n_users=n)
+            mean = replace(self.mean, n_users=n)
+
+            def at(theta: FloatArray) -> Contributions:
+                return cached.at(distributed.RecordContributions(step.at(theta)), len(theta))
+
             theta, history = train(at, mean, solver, np.array(self.start), source)
         return theta, history, n
 
@@ -527,11 +523,6 @@ def _records(features: FloatArray, targets: FloatArray, rows: ArrangedRows) -> R
     indices = rows.indices[has]
     clean = np.where(np.isfinite(features[indices]), features[indices], 0)
     return RecordBlocks.arrange(clean, targets[indices], rows.blocks[has], blocks=len(rows.owners))
-
-
-def _cluster_sums(cached: CachedRows, step: _BlockSteps, theta: FloatArray) -> Contributions:
-    """Return sums of blocks on the cluster."""
-    return cached.from_records(step.at(theta), len(theta))
 
 
 def _check_cluster(loss: LossFunction, solver: Solver[Any] | Recipe, model: Model | None) -> None:

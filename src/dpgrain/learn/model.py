@@ -366,8 +366,10 @@ class LinearModel(ModelReportMixin, BaseEstimator):  # type: ignore[misc]
         own = self.get_params(deep=False) if parameters is None else parameters
         self.parameters_ = {**own, **(tuned or {})}
         intercept, bound = self.parameters_["fit_intercept"], self.parameters_["feature_bound"]
-        self.n_features_in_ = fitted.theta.size // fitted.outputs - intercept
-        coef, offset = fitted.coefficients(self.n_features_in_, bound, intercept=intercept)
+        theta = fitted.theta.reshape(fitted.outputs, -1)
+        width = self.n_features_in_ = theta.shape[1] - intercept
+        offset = theta[:, width] if intercept else np.zeros(fitted.outputs)
+        coef = theta[:, :width] / (bound or 1.0)
         self._set(coef * self.target_scale, offset * self.target_scale)
         self.fitted_ = fitted
         self.history_: History = fitted.history

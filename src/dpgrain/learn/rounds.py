@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -17,6 +18,7 @@ from dpgrain.errors import EndedWarning, ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
 from dpgrain.inputs.array_blocks import ArrangedRows
 from dpgrain.inputs.population import Population, check_population_size, population_indices
+from dpgrain.inputs.record_limit import RecordCounts, RecordLimit
 from dpgrain.learn.program import Program, Smoothing
 from dpgrain.means import ClippedMean, Contributions, Mean
 from dpgrain.means.mean_protocol import Drawn
@@ -278,6 +280,15 @@ def resolve_users(roster: Population, count: Callable[[], int], charge: Charge) 
         return roster.stated
     assert roster.event is not None  # noqa: S101 - for the type checker
     return roster.size(count(), charge.rounds(roster.event))
+
+
+def count_records(
+    limit: RecordLimit, mean: ClippedMean, sizes: NDArray[Any], dimension: int, charge: Charge
+) -> RecordCounts:
+    """Return the largest number of records that counts, stated or chosen."""
+    noise = mean.noise_multiplier / math.sqrt(mean.rounds) / mean.sampling_rate
+    source = None if limit.event is None else charge.rounds(limit.event)
+    return limit.choose(sizes, noise, dimension, source)
 
 
 def _smooth_loss(

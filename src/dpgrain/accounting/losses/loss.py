@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -48,25 +47,6 @@ _ORDERS = tuple(float(1 + step) for step in np.geomspace(0.05, 1000.0, 40))
 _RELATIVE_ROUNDING = 1e-9
 
 
-def _composition_rule(
-    plus: Callable[[Any, Any], Any], times: Callable[[int, Any], Any] = product_up
-) -> Mapping[str, Any]:
-    """Return the metadata of a loss field: the sum of two parts, and of n equal ones."""
-    return {"plus": plus, "times": times}
-
-
-def _leak_sum(one: float, two: float) -> float:
-    return min(sum_up(one, two), 1.0)
-
-
-def _leak_times(count: int, leak: float) -> float:
-    return min(product_up(count, leak), 1.0)
-
-
-def _mu_times(count: int, mu: float) -> float:
-    return math.sqrt(count) * mu
-
-
 def _pairs_sum(one: CountedPairs, two: CountedPairs) -> CountedPairs:
     counts: dict[DominatingPair, int] = {}
     for pair, count in one + two:
@@ -75,20 +55,12 @@ def _pairs_sum(one: CountedPairs, two: CountedPairs) -> CountedPairs:
     return tuple(sorted(counts.items(), key=repr))
 
 
-def _pairs_times(count: int, pairs: CountedPairs) -> CountedPairs:
-    return tuple((pair, count * times) for pair, times in pairs)
-
-
 def _renyi_sum(one: _Renyi, two: _Renyi) -> _Renyi:
     if not one or not two:
         return one or two
     orders = sorted({order for order, _ in one + two})
     sums = [(order, sum_up(_at(one, order), _at(two, order))) for order in orders]
     return tuple((order, value) for order, value in sums if value < math.inf) or ((2.0, math.inf),)
-
-
-def _renyi_times(count: int, renyi: _Renyi) -> _Renyi:
-    return tuple((order, product_up(count, value)) for order, value in renyi)
 
 
 @dataclass(frozen=True)
@@ -124,14 +96,14 @@ class Loss:
     (3.54, 7.77)
     """
 
-    # Each part states its composition: a part without metadata fails in the first sum.
-    mu: float = field(default=0.0, metadata=_composition_rule(hypot_up, _mu_times))
-    pure: float = field(default=0.0, metadata=_composition_rule(sum_up))
-    leak: float = field(default=0.0, metadata=_composition_rule(_leak_sum, _leak_times))
-    rho: float = field(default=math.inf, metadata=_composition_rule(sum_up))
-    pairs: CountedPairs = field(default=(), metadata=_composition_rule(_pairs_sum, _pairs_times))
-    renyi: _Renyi = field(default=(), metadata=_composition_rule(_renyi_sum, _renyi_times))
-    concentrated: float = field(default=0.0, metadata=_composition_rule(sum_up))
+    # A new part also belongs in `_plus` and `_times`.
+    mu: float = 0.0
+    pure: float = 0.0
+    leak: float = 0.0
+    rho: float = math.inf
+    pairs: CountedPairs = ()
+    renyi: _Renyi = ()
+    concentrated: float = 0.0
     others: tuple[Loss, ...] = ()
 
     def __post_init__(self) -> None:
@@ -174,20 +146,24 @@ class Loss:
 
     def _times(self, count: int) -> Loss:
         return Loss(
-            **{
-                part.name: part.metadata["times"](count, getattr(self, part.name))
-                for part in _PARTS
-            }
+            math.sqrt(count) * self.mu,
+            product_up(count, self.pure),
+            min(product_up(count, self.leak), 1.0),
+            product_up(count, self.rho),
+            tuple((pair, count * times) for pair, times in self.pairs),
+            tuple((order, product_up(count, value)) for order, value in self.renyi),
+            product_up(count, self.concentrated),
         )
 
     def _plus(self, other: Loss) -> Loss:
         return Loss(
-            **{
-                part.name: part.metadata["plus"](
-                    getattr(self, part.name), getattr(other, part.name)
-                )
-                for part in _PARTS
-            }
+            hypot_up(self.mu, other.mu),
+            sum_up(self.pure, other.pure),
+            min(sum_up(self.leak, other.leak), 1.0),
+            sum_up(self.rho, other.rho),
+            _pairs_sum(self.pairs, other.pairs),
+            _renyi_sum(self.renyi, other.renyi),
+            sum_up(self.concentrated, other.concentrated),
         )
 
     @property
@@ -237,12 +213,14 @@ class Loss:
         if delta >= 1:
             return 0.0, self
         best, smallest = self, math.inf
-        # Closed forms come first; numeric ones are skipped if a quick estimate is far above them.
+        # Closed forms come first; numeric ones are skipped if a quick bound, rarely twice the answer,
+        # is far above them.
         for loss in sorted(
             self.alternatives, key=lambda loss: bool(loss.pairs) and loss._closed is None
         ):
             rest = _subtract_down(delta, loss.leak)
-            if smallest == 0 or loss._hopeless(rest, smallest):
+            numeric = loss.pairs and loss._closed is None and loss._direct and rest > 0
+            if smallest == 0 or (numeric and loss._composed().rough(rest) > 3 * smallest):
                 continue
             epsilon = loss._epsilon(rest)
             if epsilon < smallest:
@@ -260,11 +238,6 @@ class Loss:
             # Several bounds may give 0 at this δ; the best of them has it at the smallest one.
             best = min(self.alternatives, key=lambda loss: loss._delta(0.0))
         return replace(best, others=())
-
-    def _hopeless(self, rest: float, known: float) -> bool:
-        """Check if a quick bound, rarely twice the answer, is far above a known ε."""
-        numeric = bool(self.pairs) and self._closed is None and self._direct
-        return numeric and rest > 0 and self._composed().rough(rest) > 3 * known
 
     def deltas(self, epsilons: FloatArray) -> FloatArray:
         """Return (n,) values of δ at n values of ε ≥ 0; what is composed is composed once."""
@@ -400,7 +373,11 @@ class Loss:
         if self.concentrated > 0:
             return zcdp_delta(_subtract_down(epsilon, self.pure), self._zcdp_without_pure)
         if self.mu == 0:
-            return self._pure_delta(epsilon)
+            if epsilon >= self.pure:
+                return 0.0
+            # (e^p − e^ε)/(1 + e^p), without overflow for large p.
+            delta = -math.expm1(_subtract_down(epsilon, self.pure)) / (1 + math.exp(-self.pure))
+            return min(delta * (1 + 2.0**-50) + 5e-324, 1.0)
         if self.pure == math.inf:
             return 1.0
         return gaussian_delta(_subtract_down(epsilon, self.pure), self.mu)
@@ -427,17 +404,6 @@ class Loss:
             return self.pure
         epsilon = self.pure + math.log1p(-rest * (1 + math.exp(-self.pure)))
         return min(max(epsilon * (1 + 2.0**-50) + 2.0**-50, 0.0), self.pure)
-
-    def _pure_delta(self, epsilon: float) -> float:
-        if epsilon >= self.pure:
-            return 0.0
-        # (e^p − e^ε)/(1 + e^p), without overflow for large p.
-        delta = -math.expm1(_subtract_down(epsilon, self.pure)) / (1 + math.exp(-self.pure))
-        return min(delta * (1 + 2.0**-50) + 5e-324, 1.0)
-
-
-# The fields that add up when losses compose: all except the other bounds.
-_PARTS = tuple(part for part in fields(Loss) if part.name != "others")
 
 
 @dataclass(frozen=True)
