@@ -13,6 +13,7 @@ from dpgrain.errors import ParameterError
 from dpgrain.means import ClippedMean, Mean
 from dpgrain.optimize import Ball, Solver
 from dpgrain.optimize.localisation import Localisation, Restarts
+from dpgrain.optimize.schedules import check_curvatures
 from dpgrain.optimize.smoothing import RandomizedBall
 from dpgrain.publishing import Promise
 from dpgrain.publishing.facts import Fact
@@ -164,11 +165,7 @@ class Known:
             _validate.positive(smoothness=self.smoothness)
         if self.radius is not None:
             _validate.positive(radius=self.radius)
-        if self.strength > self.smoothness:
-            raise ParameterError(
-                f"strength must be at most smoothness, {self.smoothness!r}, not "
-                f"{self.strength!r}, because they are the smallest and the largest curvature."
-            )
+        check_curvatures(self.strength, self.smoothness)
 
     @property
     def facts(self) -> tuple[Fact, ...]:
@@ -192,13 +189,15 @@ class Known:
 ANY, SMOOTH, STRONG = Known(), Known(smoothness=1.0), Known(strength=1.0)
 
 
-def check_known(known: object) -> None:
-    """Reject a value that is not a :class:`Known`."""
+def check_known(known: object, rounds: int | None = None) -> None:
+    """Reject a value that is not a :class:`Known`, or an invalid number of rounds."""
     if not isinstance(known, Known):
         raise ParameterError(
             "known must be public bounds, such as Known(distance=10.0), not "
             f"{_validate.describe(known)}."
         )
+    if rounds is not None:
+        _validate.integer(minimum=1, rounds=rounds)
 
 
 @dataclass(frozen=True)

@@ -89,12 +89,7 @@ def with_known_count(problem: Problem, spent: Recentred) -> Candidate:
     except ParameterError:
         # There are too few users; an explicit request still returns the median of most users.
         parts = (_MAX_CENTRE_SHARE, 1 - _MAX_CENTRE_SHARE)
-    noise = spent.noise_multiplier * math.sqrt(len(parts) / spent.rounds) * (1 + 1e-12)
-    mean = replace(
-        spent, noise_multiplier=noise, rounds=len(parts), n_users=problem.n, shares=parts
-    )
-    mean = _with_outside(problem, mean)
-    return _candidate(problem, mean)
+    return _candidate(problem, _divided(problem, spent, parts))
 
 
 def weighted_schedule(problem: Problem) -> Recentred:
@@ -114,12 +109,17 @@ def with_known_weight(problem: Problem, spent: Recentred) -> tuple[Recentred, bo
     except ParameterError:
         first, recommended = (_MAX_CENTRE_SHARE,), False
     parts = (*(_MAX_CENTRE_SHARE * one / sum(first) for one in first), 1 - _MAX_CENTRE_SHARE)
+    mean = _divided(problem, spent, parts)
+    return mean, recommended and _min_outside(problem, mean) <= _MAX_MIN_OUTSIDE
+
+
+def _divided(problem: Problem, spent: Recentred, parts: tuple[float, ...]) -> Recentred:
+    """Return a mean that divides a charged budget in other parts."""
     noise = spent.noise_multiplier * math.sqrt(len(parts) / spent.rounds) * (1 + 1e-12)
     mean = replace(
         spent, noise_multiplier=noise, rounds=len(parts), n_users=problem.n, shares=parts
     )
-    mean = _with_outside(problem, mean)
-    return mean, recommended and _min_outside(problem, mean) <= _MAX_MIN_OUTSIDE
+    return _with_outside(problem, mean)
 
 
 def total_noise_multiplier(spent: Recentred) -> float:
@@ -141,8 +141,7 @@ def _make(problem: Problem) -> Candidate:
     mean = Recentred.calibrate(
         **_options(problem), rounds=len(parts), shares=parts, beside=problem.number
     )
-    mean = _with_outside(problem, mean)
-    return _candidate(problem, mean)
+    return _candidate(problem, _with_outside(problem, mean))
 
 
 def _relative_noise(problem: Problem) -> float:

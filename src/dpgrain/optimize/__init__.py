@@ -8,10 +8,7 @@ from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
     from dpgrain.optimize.averages import Average, Last, RandomIterate, Tail, Uniform, Weighted
-    from dpgrain.optimize.betting import CoinBetting
-    from dpgrain.optimize.descent import Adagrad, Sgd
     from dpgrain.optimize.domains import Affine, Ball, Box, Domain, Simplex, Unconstrained
-    from dpgrain.optimize.full_matrix import FullMatrixAdagrad
     from dpgrain.optimize.loss_functions import (
         Absolute,
         Hinge,
@@ -27,7 +24,15 @@ if TYPE_CHECKING:
     )
     from dpgrain.optimize.models import Linear, Model, Proximal, Truncated
     from dpgrain.optimize.schedules import Constant, Power, Schedule, StronglyConvex
-    from dpgrain.optimize.solvers import Oracle, Solver, run
+    from dpgrain.optimize.solvers import (
+        Adagrad,
+        CoinBetting,
+        FullMatrixAdagrad,
+        Oracle,
+        Sgd,
+        Solver,
+        run,
+    )
 
 __all__ = [
     "Absolute",
@@ -81,10 +86,7 @@ lazy_package(
             "Uniform",
             "Weighted",
         ),
-        "dpgrain.optimize.betting": ("CoinBetting",),
-        "dpgrain.optimize.descent": ("Adagrad", "Sgd"),
         "dpgrain.optimize.domains": ("Affine", "Ball", "Box", "Domain", "Unconstrained", "Simplex"),
-        "dpgrain.optimize.full_matrix": ("FullMatrixAdagrad",),
         "dpgrain.optimize.loss_functions": (
             "Absolute",
             "Hinge",
@@ -100,6 +102,14 @@ lazy_package(
         ),
         "dpgrain.optimize.models": ("Linear", "Model", "Proximal", "Truncated"),
         "dpgrain.optimize.schedules": ("Constant", "Power", "Schedule", "StronglyConvex"),
-        "dpgrain.optimize.solvers": ("Oracle", "Solver", "run"),
+        "dpgrain.optimize.solvers": (
+            "Adagrad",
+            "CoinBetting",
+            "FullMatrixAdagrad",
+            "Oracle",
+            "Sgd",
+            "Solver",
+            "run",
+        ),
     },
 )

@@ -128,11 +128,7 @@ class DecreasingRestart:
         _validate.positive(smoothness=self.smoothness)
         _validate.positive(strength=self.strength)
         _validate.integer(minimum=1, rounds=self.rounds)
-        if self.strength > self.smoothness:
-            raise ParameterError(
-                f"strength must be at most smoothness, {self.smoothness!r}, not "
-                f"{self.strength!r}, because they are the smallest and the largest curvature."
-            )
+        check_curvatures(self.strength, self.smoothness)
 
     @property
     def _first(self) -> int:
@@ -156,3 +152,12 @@ class DecreasingRestart:
         condition, j = 4 * self.smoothness / self.strength, k - self._first - 1
         total = (j + 1) * condition**2 + condition * j * (j + 1) + j * (j + 1) * (2 * j + 1) / 6
         return (condition + j) ** 2 / total
+
+
+def check_curvatures(strength: float, smoothness: float) -> None:
+    """Reject a smallest curvature above the largest one."""
+    if strength > smoothness:
+        raise ParameterError(
+            f"strength must be at most smoothness, {smoothness!r}, not {strength!r}, because they are "
+            "the smallest and the largest curvature."
+        )

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from dpgrain import _validate
 from dpgrain._types import FloatArray
-from dpgrain.errors import ParameterError
 from dpgrain.optimize.domains import EVERYWHERE, Domain
+from dpgrain.optimize.schedules import check_curvatures
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,23 @@ class Accelerated:
     done: int = 0
 
 
+class _AveragedSolver:
+    """Base of solvers that return the average."""
+
+    domain: Domain
+
+    def init(self, theta: FloatArray) -> Accelerated:
+        """Return the state before the first step."""
+        start = self.domain.project(theta)
+        return Accelerated(start, start)
+
+    def finish(self, state: Accelerated) -> FloatArray:
+        """Return the average."""
+        return state.average
+
+
 @dataclass(frozen=True)
-class AcSa:
+class AcSa(_AveragedSolver):
     """Lan's accelerated stochastic approximation for smooth convex losses.
 
     Round t = 0, 1, … evaluates the gradient at α_t·θ_t + (1 − α_t)·θᵃ_t, α_t = 2/(t + 2), and takes
@@ -86,11 +101,6 @@ class AcSa:
         bias, noise = self.smoothness * distance**2, self.noise * distance * (rounds + 2) ** 1.5
         return float((2 * bias + 4 / 3 * noise) / (rounds * (rounds + 1)))
 
-    def init(self, theta: FloatArray) -> Accelerated:
-        """Return the state before the first step."""
-        start = self.domain.project(theta)
-        return Accelerated(start, start)
-
     def point(self, state: Accelerated) -> FloatArray:
         """Return a point between the iterate and the current solution."""
         share = self._share(state)
@@ -104,17 +114,13 @@ class AcSa:
         average = share * end + (1 - share) * state.average
         return replace(state, theta=end, average=average, done=state.done + 1)
 
-    def finish(self, state: Accelerated) -> FloatArray:
-        """Return the average."""
-        return state.average
-
     def _share(self, state: Accelerated) -> float:
         """Return α_t for the next round, t = done."""
         return 2 / (state.done + 2)
 
 
 @dataclass(frozen=True)
-class StronglyConvexAcSa:
+class StronglyConvexAcSa(_AveragedSolver):
     """Accelerated stochastic approximation for smooth, strongly convex losses.
 
     Args:
@@ -145,16 +151,7 @@ class StronglyConvexAcSa:
     def __post_init__(self) -> None:
         _validate.positive(smoothness=self.smoothness)
         _validate.positive(strength=self.strength)
-        if self.strength > self.smoothness:
-            raise ParameterError(
-                f"strength must be at most smoothness, {self.smoothness!r}, not "
-                f"{self.strength!r}, because they are the smallest and the largest curvature."
-            )
-
-    def init(self, theta: FloatArray) -> Accelerated:
-        """Return the state before the first step."""
-        start = self.domain.project(theta)
-        return Accelerated(start, start)
+        check_curvatures(self.strength, self.smoothness)
 
     def point(self, state: Accelerated) -> FloatArray:
         """Return a point between the iterate and the current solution."""
@@ -171,10 +168,6 @@ class StronglyConvexAcSa:
         end = self.domain.project(centre / (pull + rest))
         average = share * end + (1 - share) * state.average
         return replace(state, theta=end, average=average, done=state.done + 1)
-
-    def finish(self, state: Accelerated) -> FloatArray:
-        """Return the average."""
-        return state.average
 
     def _numbers(self, state: Accelerated) -> tuple[float, float]:
         """Return α_t and γ_t for the next round."""

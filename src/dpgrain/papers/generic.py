@@ -157,12 +157,7 @@ def release_mean(
     >>> mean.std_error > 1, round(mean.guarantee.epsilon(), 6)
     (True, 1.0)
     """
-    sensitivity = _validate.positive(sensitivity=sensitivity)
-    if not 1e-100 <= sensitivity <= 1e100:
-        raise ParameterError(
-            f"sensitivity must be between 1e-100 and 1e100, not {_validate.describe(sensitivity)}; "
-            "rescale f."
-        )
+    sensitivity = _validate.scale(sensitivity=sensitivity)
     promise = Promise.of(Element(), epsilon, delta, relation, share).under(noise)
     if dimension is not None:
         dimension = _validate.integer(minimum=1, dimension=dimension)

@@ -79,13 +79,11 @@ class WinsorizedErm:
     iterate: int | None = None
 
     def __post_init__(self) -> None:
-        check_known(self.known)
+        check_known(self.known, self.rounds)
         _validate.one_of(("convex", "strongly_convex", "nonconvex"), kind=self.kind)
         check_smooth(self.known, "WinsorizedErm", "UserLevelSgd")
         if self.kind == "strongly_convex" and self.known.strength == 0:
             raise ParameterError("strength must be above 0 with kind='strongly_convex', not 0.")
-        if self.rounds is not None:
-            _validate.integer(minimum=1, rounds=self.rounds)
         if self.iterate is not None:
             _validate.integer(minimum=1, iterate=self.iterate)
             if self.kind != "nonconvex":
@@ -184,9 +182,7 @@ class _OnePhase(ABC):
     rounds: int | None = None
 
     def __post_init__(self) -> None:
-        check_known(self.known)
-        if self.rounds is not None:
-            _validate.integer(minimum=1, rounds=self.rounds)
+        check_known(self.known, self.rounds)
 
     def plan(self, task: Task) -> Program:
         """Plan one phase with all users."""
@@ -450,11 +446,9 @@ class Concentrated:
     solver: Solver[Any] | None = None
 
     def __post_init__(self) -> None:
-        check_known(self.known)
+        check_known(self.known, self.rounds)
         if self.share is not None:
             _validate.positive(share=self.share)
-        if self.rounds is not None:
-            _validate.integer(minimum=1, rounds=self.rounds)
 
     def plan(self, task: Task) -> Program:
         """Plan one phase with all users."""

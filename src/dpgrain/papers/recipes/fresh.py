@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpgrain import _validate
+from dpgrain.errors import ParameterError
 from dpgrain.learn.program import (
     Known,
     Program,
@@ -134,7 +135,7 @@ def phased(
     return phases, distances
 
 
-def check_count(count: int | None) -> None:
-    """Raise unless ``count`` is a positive integer or None."""
-    if count is not None:
-        _validate.integer(minimum=1, count=count)
+def check_count(count: int | None, known: Known) -> None:
+    """Reject an invalid number of phases, or several for losses that are not strongly convex."""
+    if count is not None and _validate.integer(minimum=1, count=count) > 1 and not known.strength:
+        raise ParameterError(f"strength must be above 0 for {count} phases, not 0; omit count.")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dpgrain import _validate
-from dpgrain.errors import ParameterError
 from dpgrain.learn.program import (
     ANY,
     Known,
@@ -50,14 +48,8 @@ class PanPrivateAgd:
     rounds: int | None = None
 
     def __post_init__(self) -> None:
-        check_known(self.known)
-        check_count(self.count)
-        if self.known.strength == 0 and self.count not in (None, 1):
-            raise ParameterError(
-                f"strength must be above 0 for {self.count} phases, not 0; omit count."
-            )
-        if self.rounds is not None:
-            _validate.integer(minimum=1, rounds=self.rounds)
+        check_known(self.known, self.rounds)
+        check_count(self.count, self.known)
 
     def plan(self, task: Task) -> Program:
         """Plan one phase, or several if strongly convex; every user participates once."""

@@ -38,7 +38,21 @@ from dpgrain.papers.recipes.fresh import FEW_ROUNDS, MOST_BATCHES, FreshSteps, c
 
 
 @dataclass(frozen=True)
-class ShuffleSgd:
+class _OnePhase:
+    """Base of recipes with one phase, in which every user is in one round."""
+
+    known: Known = ANY
+    rounds: int | None = None
+    honest_fraction: float = 1.0
+    protocol: Messages = "binomial"
+
+    def __post_init__(self) -> None:
+        check_known(self.known, self.rounds)
+        _check(self.honest_fraction, self.protocol)
+
+
+@dataclass(frozen=True)
+class ShuffleSgd(_OnePhase):
     """Gradient steps on shuffled batches of fresh users (Cheu et al., Algorithm 3).
 
     Args:
@@ -57,15 +71,6 @@ class ShuffleSgd:
     ('shuffle', 250, True)
     """
 
-    known: Known = ANY
-    rounds: int | None = None
-    honest_fraction: float = 1.0
-    protocol: Messages = "binomial"
-
-    def __post_init__(self) -> None:
-        check_known(self.known)
-        _check(self.rounds, self.honest_fraction, self.protocol)
-
     def plan(self, task: Task) -> Program:
         """Plan one phase with every user in one round."""
         known, rounds = self.known, self.rounds
@@ -81,7 +86,7 @@ class ShuffleSgd:
 
 
 @dataclass(frozen=True)
-class ShuffleAgd:
+class ShuffleAgd(_OnePhase):
     """Accelerated steps on shuffled batches of fresh users (Cheu et al., Algorithm 4).
 
     Args:
@@ -100,14 +105,10 @@ class ShuffleAgd:
     """
 
     known: Known = SMOOTH
-    rounds: int | None = None
-    honest_fraction: float = 1.0
-    protocol: Messages = "binomial"
 
     def __post_init__(self) -> None:
-        check_known(self.known)
+        super().__post_init__()
         check_smooth(self.known, "ShuffleAgd", "ShuffleAgdSmoothed")
-        _check(self.rounds, self.honest_fraction, self.protocol)
 
     def plan(self, task: Task) -> Program:
         """Plan one phase with every user in one round."""
@@ -115,7 +116,7 @@ class ShuffleAgd:
 
 
 @dataclass(frozen=True)
-class ShuffleAgdSmoothed:
+class ShuffleAgdSmoothed(_OnePhase):
     """:class:`ShuffleAgd` on the Moreau envelope of a loss (Cheu et al., Theorem 4.7).
 
     Args:
@@ -133,15 +134,6 @@ class ShuffleAgdSmoothed:
     >>> program.stages[0].smoothing > 0, program.event.epsilon(1e-6) <= 2.0
     (True, True)
     """
-
-    known: Known = ANY
-    rounds: int | None = None
-    honest_fraction: float = 1.0
-    protocol: Messages = "binomial"
-
-    def __post_init__(self) -> None:
-        check_known(self.known)
-        _check(self.rounds, self.honest_fraction, self.protocol)
 
     def plan(self, task: Task) -> Program:
         """Plan one phase with every user in one round."""
@@ -179,11 +171,11 @@ class ShuffleRestarts:
     protocol: Messages = "binomial"
 
     def __post_init__(self) -> None:
-        check_known(self.known)
+        check_known(self.known, self.rounds)
         if self.known.strength == 0:
             raise ParameterError("strength must be above 0 for ShuffleRestarts, not 0.")
-        check_count(self.count)
-        _check(self.rounds, self.honest_fraction, self.protocol)
+        check_count(self.count, self.known)
+        _check(self.honest_fraction, self.protocol)
 
     def plan(self, task: Task) -> Program:
         """Plan the requested number of phases, or the number with the smallest bound."""
@@ -225,13 +217,9 @@ class ShuffleGd:
     protocol: Messages = "binomial"
 
     def __post_init__(self) -> None:
-        check_known(self.known)
-        check_count(self.count)
-        if self.known.strength == 0 and self.count not in (None, 1):
-            raise ParameterError(
-                f"strength must be above 0 for {self.count} phases, not 0; omit count."
-            )
-        _check(self.rounds, self.honest_fraction, self.protocol)
+        check_known(self.known, self.rounds)
+        check_count(self.count, self.known)
+        _check(self.honest_fraction, self.protocol)
 
     def plan(self, task: Task) -> Program:
         """Plan the phases; all users of a phase participate in each of its rounds."""
@@ -322,7 +310,7 @@ class ShuffleConcentrated(Concentrated):
     def __post_init__(self) -> None:
         super().__post_init__()
         _validate.one_of(("sequential", "full"), interaction=self.interaction)
-        _check(self.rounds, self.honest_fraction, self.protocol)
+        _check(self.honest_fraction, self.protocol)
 
     def _rounds(self, task: Task) -> int:
         if self.interaction == "full":
@@ -363,9 +351,7 @@ def _fresh(recipe: Any, task: Task, *, smoothed: bool) -> FreshSteps:
     return FreshSteps(recipe.known, task, noise, make, smoothed, recipe.rounds)
 
 
-def _check(rounds: int | None, honest_fraction: float, protocol: str) -> None:
-    if rounds is not None:
-        _validate.integer(minimum=1, rounds=rounds)
+def _check(honest_fraction: float, protocol: str) -> None:
     if _validate.probability(honest_fraction=honest_fraction) == 0:
         raise ParameterError(
             "honest_fraction must be above 0, not 0, because honest users must add the noise "
