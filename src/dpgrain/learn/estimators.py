@@ -42,9 +42,7 @@ from dpgrain.optimize import (
     Squared,
 )
 from dpgrain.publishing.facts import Fact
-
-# Maximum number of labels listed in a guarantee.
-_MAX_LABELS = 10
+from dpgrain.words.fit_text import list_labels
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -60,9 +58,7 @@ class _Classifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         kind = "boolean-labels" if self.classes is None else "stated-labels"
         rule = Labels.create([False, True] if self.classes is None else self.classes)
         classes = rule.classes
-        named = ", ".join(str(label) for label in classes[:_MAX_LABELS])
-        more = ", …" if len(classes) > _MAX_LABELS else ""
-        return Targets(rule(y), (Fact(kind, (f"{named}{more}",)),), classes=classes)
+        return Targets(rule(y), (Fact(kind, (list_labels(classes),)),), classes=classes)
 
     def _rule(self, classes: Classes) -> TargetRule:
         return Labels(np.array([]) if classes is None else classes)

@@ -126,8 +126,8 @@ class Shuffled:
         """
         _check_roster(n_users, rounds, interaction)
         sequential = interaction == "sequential"
-        calibrated = _find_protocol(
-            protocol,
+        _validate.one_of(tuple(_PROTOCOLS), protocol=protocol)
+        calibrated = _PROTOCOLS[protocol](
             n_users=n_users // rounds if sequential else n_users,
             rounds=1 if sequential else rounds,
             dim=dimension,
@@ -242,9 +242,3 @@ def _check_roster(n_users: int, rounds: int, interaction: Interaction) -> None:
             f"rounds must be at most n_users = {n_users}, not {rounds!r}, because each round "
             "queries different users."
         )
-
-
-def _find_protocol(protocol: Messages, **numbers: Any) -> VectorSum | PoissonSum:
-    """Return the sum of one round."""
-    _validate.one_of(tuple(_PROTOCOLS), protocol=protocol)
-    return _PROTOCOLS[protocol](**numbers)

@@ -32,7 +32,9 @@ def _identity(item: Any) -> Hashable:
 def _cells(records: Records, cell: Cell) -> dict[Hashable, Counter[Hashable]]:
     """Return the multiset of records in each non-empty cell."""
     cell_of: Callable[[Any], Hashable]
-    if isinstance(records, str | bytes) or not isinstance(records, Iterable) or _is_point(records):
+    # An array without axes cannot be iterated over.
+    is_point = getattr(records, "shape", None) == ()
+    if isinstance(records, str | bytes) or not isinstance(records, Iterable) or is_point:
         raise ParameterError(
             f"records of a user must be a list, not {_validate.describe(records)}.",
             name="records",
@@ -68,11 +70,6 @@ def _counted(records: Records) -> Iterable[tuple[Any, int]]:
         return ((record, 1) for record in records)
     counts = {item: _validate.integer(minimum=0, records=n) for item, n in records.items()}
     return ((item, count) for item, count in counts.items() if count)
-
-
-def _is_point(records: Any) -> bool:
-    """Check if an array has no axis, so that it cannot be iterated over."""
-    return getattr(records, "shape", None) == ()
 
 
 def _is_hashable(value: Any) -> bool:

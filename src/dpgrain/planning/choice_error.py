@@ -13,7 +13,13 @@ from dpgrain.papers.floors import (
     min_error_of_worlds,
     min_excess_of_choice,
 )
-from dpgrain.planning.plan_tables import FLOOR, ErrorPlan, PlanRow, planned_promise, promise_text
+from dpgrain.planning.plan_tables import (
+    ErrorPlan,
+    PlanRow,
+    floor_row,
+    planned_promise,
+    promise_text,
+)
 from dpgrain.units import Relation, User
 from dpgrain.words.notes import Note
 
@@ -92,8 +98,8 @@ def plan_select(
             _FINITE,
             kind="order",
         ),
-        PlanRow("least excess risk by any choice", least, "loss", FLOOR, kind="floor"),
-        PlanRow("the same, any number of records", always, "loss", FLOOR, kind="floor"),
+        floor_row("least excess risk by any choice", least, "loss"),
+        floor_row("the same, any number of records", always, "loss"),
         PlanRow("the noise's part, times the least", private / least),
     ]
     title = (

@@ -19,12 +19,12 @@ from dpgrain.errors import ParameterError
 from dpgrain.numerics.special_functions import ndtr
 from dpgrain.papers.floors import min_error, min_users_with_item
 from dpgrain.planning.plan_tables import (
-    FLOOR,
     MANY_UNITS,
     ErrorPlan,
     PlanRow,
     PlanTable,
     Section,
+    floor_row,
     planned_promise,
     promise_text,
     three_digits,
@@ -333,7 +333,7 @@ def plan_counts(plan: SumsNoise) -> ErrorPlan:
     rows = [
         PlanRow("noise sd of a count", noise, "clipping bounds"),
         PlanRow("95% of counts within ±", half_width(sums.law.name) * noise, "clipping bounds"),
-        PlanRow("least rms error by any mechanism", floor, "clipping bounds", FLOOR, kind="floor"),
+        floor_row("least rms error by any mechanism", floor),
         PlanRow("times the least", noise / floor),
     ]
     if isinstance(plan.select, Selection):

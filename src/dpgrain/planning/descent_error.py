@@ -18,9 +18,9 @@ from dpgrain.papers.floors import (
     min_noise_of_clipped_sums,
 )
 from dpgrain.planning.plan_tables import (
-    FLOOR,
     ErrorPlan,
     PlanRow,
+    floor_row,
     planned_promise,
     promise_text,
     vectors_per_unit,
@@ -211,19 +211,17 @@ def plan_sco(
         PlanRow("noise multiplier σ", mean.noise_multiplier, "G"),
         PlanRow("rms noise of the averaged gradient", noise, "G"),
         PlanRow("excess risk, the noise's part", private, "loss", _DESCENT),
-        PlanRow(
+        floor_row(
             "the same, clipped around an estimated centre",
             risk(centred / math.sqrt(dimension * records)),
             "loss",
-            FLOOR,
-            kind="floor",
         ),
         PlanRow("excess risk, the sampling's part", sampled, "loss", kind="order"),
         PlanRow("excess risk", private + sampled, "loss", kind="order"),
         PlanRow("lower bound, as an order", order, "loss", source, kind="order"),
         PlanRow("times the lower bound", (private + sampled) / order, "", source, kind="order"),
-        PlanRow("least excess risk by any mechanism", least, "loss", FLOOR, kind="floor"),
-        PlanRow("the same, any number of records", always, "loss", FLOOR, kind="floor"),
+        floor_row("least excess risk by any mechanism", least, "loss"),
+        floor_row("the same, any number of records", always, "loss"),
     ]
     if least > 0:
         rows.append(PlanRow("the noise's part, times the least", private / least))

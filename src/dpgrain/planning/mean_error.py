@@ -16,10 +16,10 @@ from dpgrain.papers.floors import (
     min_noise_of_clipped_sums,
 )
 from dpgrain.planning.plan_tables import (
-    FLOOR,
     MANY_UNITS,
     ErrorPlan,
     PlanRow,
+    floor_row,
     planned_promise,
     promise_text,
     vectors_per_unit,
@@ -110,28 +110,18 @@ def plan_mean(
         ),
         PlanRow("lower bound, as an order", order / n, "clipping bounds", _MEANS, kind="order"),
         PlanRow("times the lower bound", total / order, "", _MEANS, kind="order"),
-        PlanRow(
-            "least rms error by any mechanism", least / n, "clipping bounds", FLOOR, kind="floor"
-        ),
+        floor_row("least rms error by any mechanism", least / n),
         PlanRow("times the least", total / least),
-        PlanRow(
+        floor_row(
             "least noise of clipped sums, such records",
             min_noise_of_clipped_sums(mean.noise_multiplier, n, dimension)
             / math.sqrt(dimension * records),
-            "clipping bounds",
-            FLOOR,
-            kind="floor",
         ),
-        PlanRow(
-            "least by any mechanism, such records", such, "clipping bounds", FLOOR, kind="floor"
-        ),
+        floor_row("least by any mechanism, such records", such),
         PlanRow("times that", total / n / such),
-        PlanRow(
+        floor_row(
             "the same, any number of records",
             share * 2 * math.sqrt(min_error_of_worlds(epsilon, delta, units, relation=relation)),
-            "clipping bounds",
-            FLOOR,
-            kind="floor",
         ),
     ]
     if error is not None:
@@ -162,7 +152,5 @@ def _needed(
         PlanRow("the same, as an order at least", order / error, "vectors", _MEANS, kind="order"),
     ]
     if stands:
-        rows.append(
-            PlanRow("the same, at least by any mechanism", least, "vectors", FLOOR, kind="floor")
-        )
+        rows.append(floor_row("the same, at least by any mechanism", least, "vectors"))
     return rows

@@ -114,6 +114,11 @@ class PlanRow:
         return rounded_down(self.value) if self.kind == "floor" else rounded_up(self.value)
 
 
+def floor_row(name: str, value: float, unit: str = "clipping bounds") -> PlanRow:
+    """Return the row of a proved floor under any mechanism."""
+    return PlanRow(name, value, unit, FLOOR, "floor")
+
+
 @dataclass(frozen=True)
 class ErrorPlan(PlanTable):
     """The cost of a mechanism and its expected accuracy, before anything is spent.

@@ -12,7 +12,7 @@ from dpgrain.accounting import Binomial, Compose, Event, Poisson
 from dpgrain.planning.plan_tables import ErrorPlan, PlanRow
 from dpgrain.publishing.guarantee import Guarantee
 from dpgrain.shuffle.design import gaussian_mu_for
-from dpgrain.shuffle.device_noise import BinomialNoise, DeviceNoise, PoissonNoise
+from dpgrain.shuffle.device_noise import BinomialNoise, PoissonNoise
 from dpgrain.shuffle.protocol import ShuffledSum
 from dpgrain.units import RELATIONS, Relation
 
@@ -100,13 +100,11 @@ def central_sd(protocol: ShuffledSum) -> float:
     Source: Balle & Wang 2018, "Improving the Gaussian mechanism for differential privacy".
     """
     mu = gaussian_mu_for(protocol.epsilon, protocol.delta, protocol.relation, protocol.beside)
-    return user_sensitivity(protocol) * math.sqrt(protocol.rounds) / mu
-
-
-def user_sensitivity(protocol: ShuffledSum) -> float:
-    """Return the l2 change of the sum by one user under the relation of the promise."""
-    far = protocol.centred and protocol.relation == "replace"
-    return protocol.encoding.bound * (2 if far else 1)
+    # The change of the sum by one user under the relation of the promise.
+    moved = protocol.encoding.bound * (
+        2 if protocol.centred and protocol.relation == "replace" else 1
+    )
+    return moved * math.sqrt(protocol.rounds) / mu
 
 
 def device_sensitivity(protocol: ShuffledSum) -> float:
@@ -142,9 +140,14 @@ def traffic_rows(protocol: ShuffledSum) -> tuple[PlanRow, ...]:
 def deployment_rows(protocol: ShuffledSum) -> tuple[PlanRow, ...]:
     """Return a deployment's numbers without ε: design, traffic, noise, corruption."""
     sd, central, n = protocol.noise_sd, central_sd(protocol), protocol.n_users
+    noise = protocol.design.noise
+    if isinstance(noise, BinomialNoise):
+        noise_row: PlanRow = _IntegerRow("coins of a device and coordinate, b", noise.count)
+    else:
+        noise_row = PlanRow("ones that a device adds to a coordinate, mean", noise.mean)
     return (
         _IntegerRow("steps of the grid, g", protocol.design.grid),
-        _noise_row(protocol.design.noise),
+        noise_row,
         *traffic_rows(protocol),
         PlanRow("noise sd of the sum", sd, "a coordinate"),
         PlanRow("noise sd of the mean", sd / n, "a coordinate"),
@@ -155,12 +158,6 @@ def deployment_rows(protocol: ShuffledSum) -> tuple[PlanRow, ...]:
         PlanRow("a corrupt device changes the sum by", protocol.influence, "l2 norm"),
         PlanRow("noise of the sum, root mean square", noise_norm(protocol), "l2 norm"),
     )
-
-
-def _noise_row(noise: DeviceNoise) -> PlanRow:
-    if isinstance(noise, BinomialNoise):
-        return _IntegerRow("coins of a device and coordinate, b", noise.count)
-    return PlanRow("ones that a device adds to a coordinate, mean", noise.mean)
 
 
 def deployment(protocol: ShuffledSum) -> ErrorPlan:

@@ -38,11 +38,6 @@ class ContributionText:
         return "" if self.odds is None else powers(self.odds.delta)
 
     @property
-    def known_shares(self) -> dict[int, str]:
-        """Share of users with at most k elements, by k; empty if noise hides it."""
-        return {} if self.is_hidden else dict(self.shares)
-
-    @property
     def is_separate(self) -> bool:
         """True if it is another release than the reported one."""
         return bool(self.sentence)

@@ -130,7 +130,9 @@ class PageFacts:
         if self.of == "sum":
             return ()
         known = self.contributions
-        return granularity_rows(self.guarantee, {} if known is None else known.known_shares)
+        return granularity_rows(
+            self.guarantee, {} if known is None or known.is_hidden else dict(known.shares)
+        )
 
     @property
     def checks(self) -> list[Check]:

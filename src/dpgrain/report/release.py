@@ -205,13 +205,14 @@ def _page(facts: _ReleaseFacts, holdings: Holdings | None) -> PageFacts:
 def _heading(facts: _ReleaseFacts) -> dict[str, object]:
     """Return the name of a release, and its request."""
     release, words = facts.release, facts.words
+    names = {**_SETTINGS, **_SETTINGS_OF[release.statistic.noun]}
     return {
         "statistic": release.statistic,
         "words": words,
         "name": text(words.of, 60),
         "by": words.by and text(words.by, 60),
         "asked": [
-            (_setting_name(release, key), text(v))
+            (names.get(key, key), text(v))
             for key, v in quantities.description(release.metadata).items()
         ],
         "weight": text(quantities.record_contribution(release.metadata)),
@@ -339,10 +340,6 @@ def _clipped(facts: _ReleaseFacts, salt: str = "") -> dict[str, object]:
         if isinstance(release, Histogram) and len(bounds) > 1
         else "",
     }
-
-
-def _setting_name(release: Release, key: str) -> str:
-    return _SETTINGS_OF[release.statistic.noun].get(key, _SETTINGS.get(key, key))
 
 
 def _clip(release: Release, events: set[str]) -> np.ndarray[Any, Any]:

@@ -111,7 +111,7 @@ def _clipped_sums(
     }
     result = norms * share
     for block in (block for block, is_separate in enumerate(are_separate) if is_separate):
-        vector = _block_vector(uses, block)
+        vector = {p: sum(use.block_gradient(block) for use in calls) for p, calls in uses.items()}
         result[block] = vector_norm(vector) * share[block]
         _add(sums, clip_vector(vector, bound, float(share[block])))
     if on_norms is not None:
@@ -269,10 +269,6 @@ def _norms(uses: CallsByParameter, layout: BlockLayout) -> Any:
                 square = torch.stack([part.square().sum() for part in formed])
         squares.append(square)
     return torch.stack(squares).sum(0).sqrt()
-
-
-def _block_vector(uses: CallsByParameter, block: int) -> Sums:
-    return {p: sum(use.block_gradient(block) for use in calls) for p, calls in uses.items()}
 
 
 def _add(sums: Sums, more: Sums) -> None:

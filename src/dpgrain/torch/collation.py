@@ -144,11 +144,12 @@ class RecordCollator:
         # Without a mask a model would read the padding, which depends on other records.
         if "input_ids" in row and self.masks:
             row.setdefault("attention_mask", torch.ones_like(row["input_ids"]))
-        return {name: self._truncated(name, value) for name, value in row.items()}
-
-    def _truncated(self, name: str, value: Any) -> Any:
-        of_tokens = is_per_token(name, value, self.labels)
-        return value[:, : self.most] if self.most is not None and of_tokens else value
+        if self.most is None:
+            return row
+        return {
+            name: value[:, : self.most] if is_per_token(name, value, self.labels) else value
+            for name, value in row.items()
+        }
 
 
 def _no_row(record: Mapping[str, Any], what: str) -> ParameterError:

@@ -50,7 +50,8 @@ class MultiheadAttention(torch.nn.Module):
     ) -> tuple[Any, Any]:
         """Return the attention outputs and, on request, the weights."""
         del is_causal
-        q, k, v = (self._heads(part) for part in self._mapped(query, key, value))
+        parts = self._mapped(query, key, value)
+        q, k, v = (x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for x in parts)
         mask = self._mask(q, k, attn_mask, key_padding_mask)
         dropout = self.dropout if self.training else 0.0
         if not need_weights:
@@ -72,9 +73,6 @@ class MultiheadAttention(torch.nn.Module):
                 outputs[id(tensor)] = self.in_proj(tensor).chunk(3, dim=-1)
             parts.append(outputs[id(tensor)][place])
         return tuple(parts)
-
-    def _heads(self, x: Any) -> Any:
-        return x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
     def _out(self, seen: Any) -> Any:
         return self.out_proj(seen.transpose(1, 2).flatten(2))

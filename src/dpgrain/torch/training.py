@@ -158,7 +158,9 @@ def train(
         _validate.boolean(progress=progress)
     interval = max(1, rounds // _EVALUATIONS) if every is None else every
     _check_evaluation(evaluate, interval)
-    optimizer = _adam(module) if optimizer is None else optimizer
+    if optimizer is None:
+        trained = [p for p in module.parameters() if p.requires_grad]
+        optimizer = torch.optim.Adam(trained, lr=_LEARNING_RATE)
     inputs = _check_example(module, loss, dataset, example, options.get("collate_fn"))
     rule = _rule(average)
     observer = Observer(module, rule, evaluate, interval)
@@ -209,7 +211,9 @@ def train(
     finally:
         loader.abandon()
         watched.remove()
-    mean = _final_mean(engine.mean, loader)
+    # The public numbers of the last step, with the final clipping bound.
+    last: Any = engine.mean
+    mean: ClippedMean = replace(last, clip=loader.published.get("bound", last.clip))
     return Training(
         module=module,
         guarantee=guarantee,
@@ -260,12 +264,6 @@ def _check_same(then: Mapping[str, str], now: Mapping[str, str]) -> None:
                 "or pass another file, for another training.",
                 name="checkpoint",
             )
-
-
-def _final_mean(mean: Any, loader: PrivateLoader) -> ClippedMean:
-    """Return the public numbers of the last step, including the final clipping bound."""
-    result: ClippedMean = replace(mean, clip=loader.published.get("bound", mean.clip))
-    return result
 
 
 def _run_steps(
@@ -355,10 +353,6 @@ def _rule(average: Average | None) -> Average:
             name="average",
         )
     return average
-
-
-def _adam(module: Any) -> Any:
-    return torch.optim.Adam([p for p in module.parameters() if p.requires_grad], lr=_LEARNING_RATE)
 
 
 def _check_example(

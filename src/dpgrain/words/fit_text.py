@@ -215,13 +215,16 @@ def _describe_labels(model: LinearModel) -> tuple[str, ...]:
     # The type of boolean targets determines both labels.
     if labels is None or labels.dtype == np.bool_ or model.parameters_.get("classes") is not None:
         return ()
-    named = ", ".join(str(label) for label in labels[:_MAX_LABELS]) + ", …" * (
-        len(labels) > _MAX_LABELS
-    )
     return (
-        f"The labels were not given, and {len(labels)} were selected privately: {named}. Rows with "
-        "other labels were dropped.",
+        f"The labels were not given, and {len(labels)} were selected privately: {list_labels(labels)}. "
+        "Rows with other labels were dropped.",
     )
+
+
+def list_labels(labels: Any) -> str:
+    """List the first labels of a classifier."""
+    named = ", ".join(map(str, labels[:_MAX_LABELS]))
+    return f"{named}, …" if len(labels) > _MAX_LABELS else named
 
 
 def dropped_rows(model: LinearModel) -> tuple[str, ...]:

@@ -258,10 +258,10 @@ class Loss:
 
     def renyi_at(self, order: float) -> float:
         """Return this bound's Rényi divergence of an order above 1, or infinity."""
-        return min(loss._renyi(order) for loss in self.alternatives)
-
-    def _renyi(self, order: float) -> float:
-        return math.inf if self.leak + self._infinite > 0 else self._finite_renyi(order)
+        return min(
+            math.inf if loss.leak + loss._infinite > 0 else loss._finite_renyi(order)
+            for loss in self.alternatives
+        )
 
     @fails_closed(math.inf)
     def _finite_renyi(self, order: float) -> float:
