@@ -18,9 +18,9 @@ from tests.tables.engines.cluster import Cluster
 import dpgrain as dg
 from dpgrain.accounting import Gaussian
 from dpgrain.errors import DataError, ParameterError, RefusedError, SchemaError
-from dpgrain.means import METHODS, MeanOfUsers, Method
+from dpgrain.means import METHODS, MeanOfUsers, Method, distributed_mean
 from dpgrain.means.clipped import METHOD as CLIP
-from dpgrain.means.distributed_mean import GridSum, TableRecords, UserVectors, vector_runs
+from dpgrain.means.distributed_mean import TableRecords, UserVectors, vector_runs
 from dpgrain.noise import SystemSource
 from dpgrain.publishing.prices import Price
 from dpgrain.releases.table_queries import mean_of_columns
@@ -97,13 +97,13 @@ def test_rows_in_another_order_give_the_same_mean(method: str) -> None:
 
 def test_sum_with_a_lost_user_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant: the last of the users of each run is dropped."""
-    call = GridSum.__call__
+    runs = distributed_mean.vector_runs
     here = mean(ROWS, "duckdb", method="clip")
 
-    def loses(self: GridSum, vectors: Any) -> Any:
-        return call(self, type(vectors)(vectors.vectors()[:-1]))
+    def loses(batches: Any, width: int) -> Any:
+        return (vectors[:-1] for vectors in runs(batches, width))
 
-    monkeypatch.setattr(GridSum, "__call__", loses)
+    monkeypatch.setattr(distributed_mean, "vector_runs", loses)
     with pytest.raises(AssertionError):
         same(mean(ROWS, Cluster(2), method="clip"), here)
 

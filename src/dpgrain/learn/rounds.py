@@ -122,19 +122,8 @@ def train(
 
 
 @dataclass(frozen=True)
-class _WithFastSums:
-    """Contributions with a faster method for clipped sums over all blocks."""
-
-    at: GradientFunction
-    fast_sums: GradientFunction
-
-    def __call__(self, theta: FloatArray) -> Contributions:
-        return _RoundContributions(self.at(theta), self.fast_sums(theta))
-
-
-@dataclass(frozen=True)
 class _RoundContributions:
-    """Contributions of one round, from :class:`_WithFastSums`."""
+    """Contributions of one round, with a faster method for clipped sums over all blocks."""
 
     separate: Contributions
     fast: Contributions
@@ -186,22 +175,25 @@ def run_program(
                 LONGEST * stage.mean.reach,
             )
 
+            fast = fast_sums if len(program.stages) == 1 and stage.smoothing is None else None
+
             def at(
                 theta: FloatArray,
                 own: RecordBlocks = own,
                 smooth: LossFunction = smooth,
                 most: float = longest,
+                fast: GradientFunction | None = fast,
             ) -> Contributions:
-                return own.gradients(smooth, theta, longest=most)
+                separate = own.gradients(smooth, theta, longest=most)
+                return separate if fast is None else _RoundContributions(separate, fast(theta))
 
             def public(
                 theta: FloatArray, pull: float = phase.strength, centre: FloatArray = solution
             ) -> FloatArray:
                 return ridge * theta + pull * (theta - centre)
 
-            whole = len(program.stages) == 1 and stage.smoothing is None
             solution, history = train(
-                at if fast_sums is None or not whole else _WithFastSums(at, fast_sums),
+                at,
                 stage.mean,
                 stage.solver,
                 solution,

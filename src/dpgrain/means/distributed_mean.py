@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -149,12 +150,12 @@ class ClusterVectors:
 
     def in_steps(self, clip: float, step: float, centre: FloatArray | None = None) -> IntArray:
         """Add up the clipped vectors, each truncated to a grid."""
-        added = GridSum(clip, step, centre)
+        added = partial(added_in_steps, clip=clip, step=step, centre=centre)
         return self.cached.sums(IntegerSum(self.width, self.rules, added), (self.dimension,))
 
     def count_by_radius(self, centre: FloatArray, radii: FloatArray) -> IntArray:
         """Count the vectors by the first radius that contains them."""
-        added = RadiusCounts(centre, radii)
+        added = partial(count_by_radius, centre=centre, radii=radii)
         return self.cached.sums(IntegerSum(self.width, self.rules, added), (len(radii) + 1,))
 
 
@@ -253,28 +254,3 @@ class IntegerSum:
         for vectors in vector_runs(batches, self.width):
             total = total + self.of(Vectors(_apply_rules(vectors, self.rules)))
         return total
-
-
-@dataclass(frozen=True, eq=False)
-class GridSum:
-    """Sum of clipped vectors in integer multiples of a grid step."""
-
-    clip: float
-    step: float
-    centre: FloatArray | None
-
-    def __call__(self, vectors: Vectors) -> IntArray:
-        """Return the sum."""
-        return added_in_steps(vectors, self.clip, self.step, centre=self.centre)
-
-
-@dataclass(frozen=True, eq=False)
-class RadiusCounts:
-    """Numbers of vectors by the first radius that contains them."""
-
-    centre: FloatArray
-    radii: FloatArray
-
-    def __call__(self, vectors: Vectors) -> IntArray:
-        """Return the counts."""
-        return count_by_radius(vectors, self.centre, self.radii)

@@ -33,11 +33,17 @@ if TYPE_CHECKING:
     from dpgrain.papers.accelerated import Accelerated, AcSa, StronglyConvexAcSa
     from dpgrain.papers.cover import ball_cover
     from dpgrain.papers.distances import d_element, d_user
-    from dpgrain.papers.floors.hypotheses import min_excess_of_choice
-    from dpgrain.papers.floors.orders import choice_order, convex_order, mean_order
-    from dpgrain.papers.floors.sum_floors import min_error, min_noise_of_clipped_sums
-    from dpgrain.papers.floors.two_points import min_users_with_item
-    from dpgrain.papers.floors.worlds import min_error_of_records, min_error_of_worlds
+    from dpgrain.papers.floors import (
+        choice_order,
+        convex_order,
+        mean_order,
+        min_error,
+        min_error_of_records,
+        min_error_of_worlds,
+        min_excess_of_choice,
+        min_noise_of_clipped_sums,
+        min_users_with_item,
+    )
     from dpgrain.papers.generic import MeanRelease, element_sensitivity, release_mean
     from dpgrain.papers.mapping import GradientMapping, gradient_mapping
     from dpgrain.papers.pan_private import PanPrivate, PanPrivateRounds, PanPrivateStream
@@ -165,11 +171,17 @@ lazy_package(
         "dpgrain.papers.accelerated": ("AcSa", "Accelerated", "StronglyConvexAcSa"),
         "dpgrain.papers.cover": ("ball_cover",),
         "dpgrain.papers.distances": ("d_element", "d_user"),
-        "dpgrain.papers.floors.hypotheses": ("min_excess_of_choice",),
-        "dpgrain.papers.floors.orders": ("choice_order", "convex_order", "mean_order"),
-        "dpgrain.papers.floors.sum_floors": ("min_error", "min_noise_of_clipped_sums"),
-        "dpgrain.papers.floors.two_points": ("min_users_with_item",),
-        "dpgrain.papers.floors.worlds": ("min_error_of_records", "min_error_of_worlds"),
+        "dpgrain.papers.floors": (
+            "choice_order",
+            "convex_order",
+            "mean_order",
+            "min_error",
+            "min_error_of_records",
+            "min_error_of_worlds",
+            "min_excess_of_choice",
+            "min_noise_of_clipped_sums",
+            "min_users_with_item",
+        ),
         "dpgrain.papers.generic": ("MeanRelease", "element_sensitivity", "release_mean"),
         "dpgrain.papers.mapping": ("GradientMapping", "gradient_mapping"),
         "dpgrain.papers.pan_private": ("PanPrivate", "PanPrivateRounds", "PanPrivateStream"),

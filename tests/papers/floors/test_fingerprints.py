@@ -15,7 +15,7 @@ from dpgrain.papers.floors import (
     PENALTIES,
     min_error_of_records,
 )
-from dpgrain.papers.floors.fingerprints import traced_loss, traced_mean
+from dpgrain.papers.floors.sum_floors import traced_loss, traced_mean
 from dpgrain.units import RELATIONS, Relation
 
 

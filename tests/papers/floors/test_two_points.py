@@ -6,7 +6,7 @@ import pytest
 from tests.refusals import refuses
 
 from dpgrain.papers.floors import min_users_with_item
-from dpgrain.papers.floors.two_points import two_points_floor
+from dpgrain.papers.floors.sum_floors import two_points_floor
 
 
 def test_fewest_holders_of_an_unknown_item() -> None:

@@ -20,15 +20,18 @@ from typing import TYPE_CHECKING
 from dpgrain._lazy_import import lazy_package
 
 if TYPE_CHECKING:
-    from dpgrain.papers.floors.hypotheses import min_excess_of_choice
     from dpgrain.papers.floors.orders import choice_order, convex_order, mean_order
-    from dpgrain.papers.floors.sum_floors import min_error, min_noise_of_clipped_sums
-    from dpgrain.papers.floors.two_points import min_users_with_item
+    from dpgrain.papers.floors.sum_floors import (
+        min_error,
+        min_noise_of_clipped_sums,
+        min_users_with_item,
+    )
     from dpgrain.papers.floors.worlds import (
         PENALTIES,
         Penalty,
         min_error_of_records,
         min_error_of_worlds,
+        min_excess_of_choice,
     )
 
 __all__ = [
@@ -48,22 +51,18 @@ __all__ = [
 lazy_package(
     __name__,
     {
-        "dpgrain.papers.floors.hypotheses": ("min_excess_of_choice",),
-        "dpgrain.papers.floors.orders": (
-            "choice_order",
-            "convex_order",
-            "mean_order",
-        ),
+        "dpgrain.papers.floors.orders": ("choice_order", "convex_order", "mean_order"),
         "dpgrain.papers.floors.sum_floors": (
             "min_error",
             "min_noise_of_clipped_sums",
+            "min_users_with_item",
         ),
-        "dpgrain.papers.floors.two_points": ("min_users_with_item",),
         "dpgrain.papers.floors.worlds": (
             "PENALTIES",
             "Penalty",
             "min_error_of_records",
             "min_error_of_worlds",
+            "min_excess_of_choice",
         ),
     },
 )

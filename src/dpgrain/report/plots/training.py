@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.ticker import NullLocator
@@ -24,33 +23,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from dpgrain._types import FloatArray
+    from dpgrain.learn.rounds import History
+    from dpgrain.torch.training_result import TrainingHistory
 
 
-class NormHistory(Protocol):
-    """Published norms of gradients, and their noise."""
-
-    @property
-    def norms(self) -> FloatArray:
-        """The norms of the noisy gradients."""
-
-    @property
-    def noise_norm(self) -> float:
-        """The approximate norm of pure noise."""
-
-
-class MeasureHistory(Protocol):
-    """Measurements during training."""
-
-    @property
-    def evaluated(self) -> tuple[int, ...]:
-        """The number of steps before each evaluation."""
-
-    @property
-    def measures(self) -> Mapping[str, tuple[float, ...]]:
-        """The values of each measure, by name."""
-
-
-def plot_training(history: NormHistory, ax: Axes | None = None) -> Axes:
+def plot_training(history: History | TrainingHistory, ax: Axes | None = None) -> Axes:
     """Draw the norm of the noisy gradient per round, compared with the norm of pure noise."""
     ax = axes_for(ax, 7.0, 4.2)
     norms = history.norms
@@ -77,7 +54,7 @@ def plot_training(history: NormHistory, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def plot_measure(history: MeasureHistory, name: str, ax: Axes | None = None) -> Axes:
+def plot_measure(history: TrainingHistory, name: str, ax: Axes | None = None) -> Axes:
     """Draw a measure by steps, with its last value as a number."""
     ax = axes_for(ax, 7.0, 3.6)
     steps = np.array(history.evaluated, dtype=np.float64)
