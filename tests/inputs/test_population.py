@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from tests.charges import charge_of
 from tests.claims import unstated
 
 import dpgrain as dg
@@ -21,23 +22,29 @@ from dpgrain.publishing import Promise
 from dpgrain.units import RELATIONS, Element, Record, Relation, Unit, User
 
 
+def released(roster: Population, users: int, seed: int) -> int:
+    """The released number of users, from a seed."""
+    assert roster.event is not None
+    with charge_of(roster.event, SeededSource(seed)) as charge:
+        return roster.size(lambda: users, charge)
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("unit", unstated.UNITS)
 def test_number_noise_is_as_stated(unit: Unit, relation: Relation) -> None:
     roster = Population.create(None, Promise(unit, 1.0, 1e-6, relation))
-    assert roster.event is not None
     # A few per cent of μ², for every unit.
     whole = dg.accounting.calibrate_gaussian(
         1.0, 1e-6, contribution=ENROLLED, unit=unit, relation=relation
     )
     assert (whole.noise_multiplier / roster.noise_sd) ** 2 == pytest.approx(SHARE, rel=1e-3)
     assert f"{roster.noise_sd:.3g}" in str(roster.facts[0])
-    found = np.array([roster.size(10_000, SeededSource(seed)) for seed in range(600)])
+    found = np.array([released(roster, 10_000, seed) for seed in range(600)])
     assert found.dtype == np.int64
     # 600 draws have a mean and a spread this near, but for CHANCE.
     assert abs(found.mean() - 10_000) < 5.4 * roster.noise_sd / math.sqrt(600)
     assert found.std() == pytest.approx(roster.noise_sd, rel=5.4 / math.sqrt(1200))
-    few = [roster.size(0, SeededSource(seed)) for seed in range(50)]
+    few = [released(roster, 0, seed) for seed in range(50)]
     assert min(few) == 1
 
 

@@ -6,6 +6,7 @@ removed. A release therefore either uses a stated number, or publishes it with n
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,7 @@ from dpgrain._types import IndexArray
 from dpgrain.accounting import Contribution, Event, Gaussian, calibrate
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.codes import codes, column
-from dpgrain.noise import RandomSource
-from dpgrain.publishing.draws import counted
+from dpgrain.publishing import Charge
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 
@@ -61,12 +61,13 @@ class Population:
             return (Fact("enrolled-users", (self.stated,)),)
         return (Fact("counted-users", (SHARE, self.noise_sd)),)
 
-    def size(self, count: int, source: RandomSource) -> int:
+    def size(self, count: Callable[[], int], charge: Charge) -> int:
         """Return the stated number of users, or a noisy number, at least 1."""
         if self.stated is not None:
             return self.stated
         assert self.event is not None  # noqa: S101 - for the type checker
-        noisy = counted(source, self.event).floating(self.event, np.array([float(count)]))
+        total = np.array([float(count())])
+        noisy = charge.rounds(self.event).floating(self.event, total)
         return int(min(max(round(float(noisy[0])), 1), _LARGEST_USERS))
 
 

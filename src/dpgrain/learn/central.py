@@ -31,7 +31,7 @@ from dpgrain.learn.fit_config import FitConfig
 from dpgrain.learn.fit_data import Classes, FitData, FitResult, LoadedRows
 from dpgrain.learn.program import start_warning
 from dpgrain.learn.reading import record_blocks, ridge_strengths
-from dpgrain.learn.rounds import History, count_records, resolve_users, round_facts, train
+from dpgrain.learn.rounds import History, count_records, round_facts, train
 from dpgrain.means import ClippedMean
 from dpgrain.optimize import Solver
 from dpgrain.publishing import Charge
@@ -161,7 +161,7 @@ class CentralFit:
 
     def run(self, data: LoadedRows, charge: Charge, progress: bool | None = None) -> FitResult:
         """Run the whole release within its charge."""
-        n = resolve_users(self.roster, lambda: data.users_with_rows, charge)
+        n = self.roster.size(lambda: data.rows.users, charge)
         if self.labels is not None:
             data = self._select_labels(cast(FitData, data), charge.rounds(self.labels))
         counts = None
@@ -309,6 +309,6 @@ class _CentralRun:
             start,
             self.source,
             public=lambda theta: self.ridge * theta,
-            owners=self.data.owners,
+            owners=self.data.rows.owners,
             progress=self.bar,
         )

@@ -245,6 +245,7 @@ class CachedRows:
     """Blocks of rows that remain on a cluster."""
 
     cached: CachedBlocks
+    owners: ClassVar[None] = None  # users are not sampled
 
     @property
     def users(self) -> int:
@@ -282,19 +283,13 @@ class ClusterData:
     """Rows of an estimator's fit on a cluster; cf. :class:`~dpgrain.learn.fit_data.FitData`."""
 
     targets: Targets
-    cached: CachedRows
-    owners: ClassVar[None] = None
-
-    @property
-    def users_with_rows(self) -> int:
-        """Number of users with rows, which is private."""
-        return self.cached.users
+    rows: CachedRows
 
     def gradients(self, config: FitConfig) -> Gradients:  # noqa: ARG002 - set in the arrangement
         """Return a function from a loss and a parameter to the blocks' gradients."""
 
         def at(loss: MarginLoss, theta: FloatArray) -> Contributions:
-            return self.cached.at(LinearContributions(loss, theta), len(theta))
+            return self.rows.at(LinearContributions(loss, theta), len(theta))
 
         return at
 

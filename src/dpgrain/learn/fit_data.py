@@ -68,16 +68,6 @@ class FitData:
         return FitData(X, targets, blocks, rows.users)
 
     @property
-    def users_with_rows(self) -> int:
-        """Number of users with rows, which is private."""
-        return self.rows.users
-
-    @property
-    def owners(self) -> NDArray[Any] | None:
-        """User of each block."""
-        return self.rows.owners
-
-    @property
     def sizes(self) -> NDArray[np.int64]:
         """Number of records with a target of each block that has one, which is private."""
         has = np.isfinite(self.targets.values[self.rows.indices].astype(np.float64))

@@ -58,7 +58,6 @@ from dpgrain.learn.rounds import (
     count_records,
     draw_lot,
     population_index,
-    resolve_users,
     round_facts,
     run_program,
     skip_lot,
@@ -465,7 +464,7 @@ class MinimumQuery(Query[Minimum]):
         features, targets, rows, _ = self._read(charge)
         ordered = rows.by_value(features, targets) if self.exact else rows
         records = _records(features, targets, ordered)
-        n = resolve_users(self.roster, lambda: rows.users, charge)
+        n = self.roster.size(lambda: rows.users, charge)
         more: dict[str, Any] = {}
         if self.limit is not None:
             sizes, size = np.diff(records.starts), len(self.start)
@@ -506,7 +505,7 @@ class MinimumQuery(Query[Minimum]):
         roles, by = cluster.roles(labels=False), distributed.ArrangeRecords()
         make = distributed.ArrangeBlocks(roles, NumericTargets(), self.promise.unit, by)
         with distributed.cached(cluster, make, charge) as cached:
-            n = resolve_users(self.roster, lambda: cached.users, charge)
+            n = self.roster.size(lambda: cached.users, charge)
             source = charge.rounds(self.mean.event)
             mean = replace(self.mean, n_users=n)
 

@@ -17,7 +17,7 @@ from dpgrain._types import FloatArray
 from dpgrain.errors import EndedWarning, ParameterError
 from dpgrain.gradients.records import LONGEST, RecordBlocks
 from dpgrain.inputs.array_blocks import ArrangedRows
-from dpgrain.inputs.population import Population, check_population_size, population_indices
+from dpgrain.inputs.population import check_population_size, population_indices
 from dpgrain.inputs.record_limit import RecordCounts, RecordLimit
 from dpgrain.learn.program import Program, Smoothing
 from dpgrain.means import ClippedMean, Contributions, Mean
@@ -264,14 +264,6 @@ def skip_lot(random_state: RandomState, source: CountedSource) -> None:
     """Advance a source of noise past the public random number, which used the same seed."""
     if not isinstance(random_state, np.random.Generator):
         source.bits("lot", 1)
-
-
-def resolve_users(roster: Population, count: Callable[[], int], charge: Charge) -> int:
-    """Return the stated number of users, or release it with noise."""
-    if roster.stated is not None:
-        return roster.stated
-    assert roster.event is not None  # noqa: S101 - for the type checker
-    return roster.size(count(), charge.rounds(roster.event))
 
 
 def count_records(

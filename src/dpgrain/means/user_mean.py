@@ -382,9 +382,7 @@ class UserMeanQuery(Query[MeanOfUsers]):
             number = None
             if candidate.counts:
                 roster = self.roster
-                assert roster.event is not None  # noqa: S101 - a size that is not stated is released
-                result = roster.size(count_users(), charge.rounds(roster.event))
-                number = UserCount(result, roster.noise_sd, n)
+                number = UserCount(roster.size(count_users, charge), roster.noise_sd, n)
                 candidate = candidate if candidate.then is None else candidate.then(number)
             mean = _clip_result(
                 candidate.run(vectors, source, number), self.bound, charge.guarantee, candidate

@@ -26,10 +26,7 @@ from dpgrain.units import User
 
 def by_user(records: FloatArray, users: Any) -> ArrangedRows:
     """Group records, (m, d), by user, and sort them by value: row order has no effect."""
-    return _in_order(arrange(len(records), users, None, User()), records)
-
-
-def _in_order(rows: ArrangedRows, records: FloatArray) -> ArrangedRows:
+    rows = arrange(len(records), users, None, User())
     return rows.by_value(records, np.zeros(len(records)))
 
 
@@ -122,7 +119,7 @@ class LocalRecords(Records):
     ) -> Iterator[tuple[Vectors, Callable[[], int]]]:
         """Provide users' vectors and a function that counts them."""
         records = charge.read(self._numbers)
-        rows = _in_order(charge.read(self.owners.arranged), records)
+        rows = charge.read(self.owners.arranged).by_value(records, np.zeros(len(records)))
         means = user_means(records[rows.indices], rows.blocks, len(rows.owners), bound)
         if sizes:
             means = np.column_stack([means, np.bincount(rows.blocks, minlength=len(means))])

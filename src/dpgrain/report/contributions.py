@@ -37,11 +37,6 @@ class ContributionText:
         """The δ of both releases together, as text."""
         return "" if self.odds is None else powers(self.odds.delta)
 
-    @property
-    def is_separate(self) -> bool:
-        """True if it is another release than the reported one."""
-        return bool(self.sentence)
-
 
 def check_holdings(release: Release, holdings: Any) -> None:
     """Raise unless these are holdings of the same partition as the release."""
