@@ -202,7 +202,7 @@ def test_people_with_only_zeros_affect_no_one(
 def test_empty_blocks_and_nothing_drawn() -> None:
     blocks = LinearBlocks.arrange(np.ones((2, 3)), [1.0, 0.0], [1, 4], intercept=True, blocks=9)
     gradients = LinearGradients(blocks, Logistic(), np.zeros(4))
-    assert (blocks.blocks, blocks.rows, gradients.dimension) == (9, 2, 4)
+    assert (blocks.blocks, len(blocks.y), gradients.dimension) == (9, 2, 4)
     assert (gradients.clipped_sum(1.0, np.array([], dtype=np.intp)) == 0).all()
     assert (gradients.clipped_sum(1.0, np.array([0, 2, 8])) == 0).all()
     assert gradients.vectors(np.array([4, 0])).tolist() == [[0.5, 0.5, 0.5, 0.5], [0, 0, 0, 0]]

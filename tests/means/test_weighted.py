@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tests.apart import mu_below
+from tests.charges import charge_of
 from tests.refusals import refuses
 from tests.replay import recorded, replayed
 
@@ -137,8 +138,8 @@ def test_no_neighbour_changes_counts_of_records_by_more(relation: Relation) -> N
             tables[1] = np.array([other, 3, 3])
         counts = []
         for table in tables:
-            with recorded() as draws:
-                limit.choose(table, 4.0, 2, SystemSource())
+            with charge_of(limit.event, SystemSource()) as charge, recorded() as draws:
+                limit.choose(table, 4.0, 2, charge)
             counts.append(draws)
         # Squared distances in the units of the noise, and the noise of one event.
         lost, _ = counts[0][0].lost(counts[1][0])

@@ -83,17 +83,14 @@ class LinearBlocks:
             )
         count = int(block_of.max(initial=-1)) + 1 if blocks is None else blocks
         order, sizes, names = _order(targets, block_of, count, indices)
-        kind = _kind(features)
+        # Features keep their dtype, or are stored in double precision.
+        own = features.dtype in (np.float32, np.float64)
+        kind = features.dtype if own else np.dtype(np.float64)
         # Targets come first, because the rows leave little memory for intermediate results.
         with np.errstate(all="ignore"):
             cached_targets = _tame(_tame(targets[order].astype(np.float64)).astype(kind))
-        rows = _rows(features, order, read, intercept=intercept)
+        rows = _rows(features, order, read, kind, intercept=intercept)
         return LinearBlocks(rows, cached_targets, sizes, names, count, max_records)
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return len(self.y)
 
     @property
     def width(self) -> int:
@@ -308,9 +305,10 @@ def _order(
     return order.astype(np.int32) if few else order, counts[names], names
 
 
-def _rows(X: Any, order: IntArray, read: Callable[[Any], Any] | None, *, intercept: bool) -> Any:
-    """Return ordered rows, with 0 for non-finite numbers, and ones for an intercept."""
-    kind = _kind(X)
+def _rows(
+    X: Any, order: IntArray, read: Callable[[Any], Any] | None, kind: Any, *, intercept: bool
+) -> Any:
+    """Return ordered rows in a dtype, with 0 for non-finite numbers, and ones for an intercept."""
     with np.errstate(all="ignore"):
         if sparse.issparse(X):
             rows = X[order].astype(kind)
@@ -327,11 +325,6 @@ def _rows(X: Any, order: IntArray, read: Callable[[Any], Any] | None, *, interce
             dense[own, : X.shape[1]] = _tame(some if read is None else read(some))
             dense[own, X.shape[1] :] = 1
         return dense
-
-
-def _kind(X: Any) -> np.dtype[Any]:
-    """Return the dtype of stored features: their own, or double precision."""
-    return X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
 
 
 def _tame(numbers: Array) -> Array:

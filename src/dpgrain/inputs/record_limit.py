@@ -14,8 +14,7 @@ from dpgrain._types import FloatArray
 from dpgrain.accounting import Contribution, Gaussian
 from dpgrain.errors import ParameterError
 from dpgrain.inputs.population import gaussian_share
-from dpgrain.noise import RandomSource
-from dpgrain.publishing.draws import counted
+from dpgrain.publishing import Charge
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.promise import Promise
 from dpgrain.units import Unit, User
@@ -67,16 +66,15 @@ class RecordLimit:
         return (Fact("chosen-record-weights", (LIMIT_SHARE,)),)
 
     def choose(
-        self, sizes: NDArray[Any], noise: float, dimension: int, source: RandomSource | None
+        self, sizes: NDArray[Any], noise: float, dimension: int, charge: Charge
     ) -> RecordCounts:
         """Return the stated number, or one that few users' ``sizes``, (users,), exceed."""
         if self.stated is not None:
             return RecordCounts(self.stated)
         assert self.event is not None  # noqa: S101 - one of the two
-        assert source is not None  # noqa: S101 - required for a choice
         bins = np.searchsorted(_LIMITS, sizes)
         counts = np.bincount(bins, minlength=len(_LIMITS) + 1).astype(np.float64)
-        noisy = counted(source, self.event).floating(self.event, counts)
+        noisy = charge.rounds(self.event).floating(self.event, counts)
         # Raising the number by 1 adds this noise to the sum of weighted vectors, and recovers one
         # vector for each user beyond it.
         tolerated = noise * math.sqrt(dimension) / _ALIGNED

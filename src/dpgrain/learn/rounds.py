@@ -271,8 +271,7 @@ def count_records(
 ) -> RecordCounts:
     """Return the largest number of records that counts, stated or chosen."""
     noise = mean.noise_multiplier / math.sqrt(mean.rounds) / mean.sampling_rate
-    source = None if limit.event is None else charge.rounds(limit.event)
-    return limit.choose(sizes, noise, dimension, source)
+    return limit.choose(sizes, noise, dimension, charge)
 
 
 def _smooth_loss(

@@ -395,8 +395,7 @@ class UserMeanQuery(Query[MeanOfUsers]):
         """Publish the mean of vectors, each with the user's number of records."""
         candidate, d = self.candidate, self.records.dimension
         noise: float = candidate.parts["sum and weight"].noise_multiplier  # type: ignore[attr-defined]
-        own = None if limit.event is None else charge.rounds(limit.event)
-        most = limit.choose(vectors.vectors()[:, -1], noise, d, own).most
+        most = limit.choose(vectors.vectors()[:, -1], noise, d, charge).most
         shares, number = vectors.mapped(RecordShares(most)), None
         if candidate.counts and candidate.then is not None:
             event = self.roster.event
