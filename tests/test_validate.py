@@ -94,6 +94,14 @@ def test_error_family_has_its_text_in_one_place(name: str) -> None:
     assert caught.value.name == "wanted"
 
 
+def test_exactly_one_of_several_parameters_is_passed() -> None:
+    _validate.exactly_one(epsilon=None, share=0.5)
+    with refuses("epsilon", "one of epsilon and share must be passed, not epsilon and share."):
+        _validate.exactly_one(epsilon=1.0, share=0.5)
+    with refuses("epsilon", "not none."):
+        _validate.exactly_one(epsilon=None, share=None)
+
+
 def test_unprintable_or_long_values_do_not_hide_the_message() -> None:
     class Broken:
         def __repr__(self) -> str:

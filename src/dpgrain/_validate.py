@@ -325,6 +325,18 @@ def one_of(choices: Sequence[str], **parameter: object) -> str:
     return value
 
 
+def exactly_one(**parameters: object) -> None:
+    """Raise unless exactly one of several parameters is passed."""
+    passed = [name for name, value in parameters.items() if value is not None]
+    if len(passed) != 1:
+        *others, last = parameters
+        raise ParameterError(
+            f"exactly one of {', '.join(others)} and {last} must be passed, not "
+            f"{' and '.join(passed) or 'none'}.",
+            name=others[0],
+        )
+
+
 def float_array(**parameter: Any) -> NDArray[np.float64]:
     """Return the parameter as an array of floats, or raise unless it is an array of numbers."""
     ((name, value),) = parameter.items()

@@ -352,7 +352,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "sampler": ({"dataset": SAMPLER}, "not a WeightedRandomSampler"),
     "stream": ({"dataset": Stream()}, "by index"),
     "nothing": ({"noise_multiplier": None}, "one of noise_multiplier, target_epsilon and share"),
-    "both": ({"target_epsilon": 1.0, "noise_multiplier": 1.0}, "not 2 of them"),
+    "both": (
+        {"target_epsilon": 1.0, "noise_multiplier": 1.0},
+        "not noise_multiplier and target_epsilon",
+    ),
     "roster": ({"n_users": None}, "n_users must be an integer"),
     "steps": ({"steps": 0}, "steps must be"),
     "rate": ({"sampling_rate": 0}, "sampling_rate must be above 0"),

@@ -116,12 +116,11 @@ class PrivacyArguments:
         _validate.delta(allow_zero=False, target_delta=self.target_delta)
         if self.target_epsilon is not None:
             _validate.positive(target_epsilon=self.target_epsilon)
-        stated = (self.target_epsilon, self.noise_multiplier, self.share)
-        if sum(value is not None for value in stated) != 1:
-            raise ParameterError(
-                "exactly one of target_epsilon, noise_multiplier and share must be passed.",
-                name="target_epsilon",
-            )
+        _validate.exactly_one(
+            target_epsilon=self.target_epsilon,
+            noise_multiplier=self.noise_multiplier,
+            share=self.share,
+        )
         for name in ("pad_to_max_length", "eval_is_public"):
             _validate.boolean(**{name: getattr(self, name)})
         self._check_columns()

@@ -483,12 +483,9 @@ class PrivacyEngine:
         share: float | None,
     ) -> Promise:
         """Return the requested promise; its ε is unused if the noise is explicit."""
-        stated = [value for value in (noise_multiplier, epsilon, share) if value is not None]
-        if len(stated) != 1:
-            raise ParameterError(
-                "exactly one of noise_multiplier, target_epsilon and share must be passed, not "
-                f"{len(stated)} of them."
-            )
+        _validate.exactly_one(
+            noise_multiplier=noise_multiplier, target_epsilon=epsilon, share=share
+        )
         _validate.delta(allow_zero=False, target_delta=delta)
         if epsilon is not None:
             _validate.positive(target_epsilon=epsilon)

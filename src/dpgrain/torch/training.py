@@ -148,7 +148,11 @@ def train(
     """
     _check_module(module)
     _check_options(options)
-    _check_promise(epsilon, delta, share, options)
+    noise = options.get("noise_multiplier")
+    _validate.exactly_one(epsilon=epsilon, share=share, noise_multiplier=noise)
+    if epsilon is not None:
+        _validate.positive(epsilon=epsilon)
+    _validate.delta(allow_zero=False, delta=delta)
     rounds = _validate.integer(minimum=1, steps=steps)
     blocks = _validate.integer(minimum=1, n_users=n_users) * _validate.positive(
         elements_per_user=elements_per_user
@@ -288,27 +292,6 @@ def _check_options(options: dict[str, Any]) -> None:
                 "the optimizer the learning rate.",
                 name=name,
             )
-
-
-def _check_promise(
-    epsilon: float | None, delta: float, share: float | None, options: dict[str, Any]
-) -> None:
-    """Require the privacy budget to be stated exactly once."""
-    stated = {
-        "epsilon": epsilon,
-        "share": share,
-        "noise_multiplier": options.get("noise_multiplier"),
-    }
-    specified = [name for name, value in stated.items() if value is not None]
-    if len(specified) != 1:
-        raise ParameterError(
-            "exactly one of epsilon, share and noise_multiplier must be passed, not "
-            f"{' and '.join(specified) or 'none'}.",
-            name="epsilon",
-        )
-    if epsilon is not None:
-        _validate.positive(epsilon=epsilon)
-    _validate.delta(allow_zero=False, delta=delta)
 
 
 def _check_evaluation(evaluate: object, every: object) -> None:
