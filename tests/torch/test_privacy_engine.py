@@ -354,7 +354,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({"noise_multiplier": None}, "one of noise_multiplier, target_epsilon and share"),
     "both": (
         {"target_epsilon": 1.0, "noise_multiplier": 1.0},
-        "not noise_multiplier and target_epsilon",
+        "not noise_multiplier and ",
     ),
     "roster": ({"n_users": None}, "n_users must be an integer"),
     "steps": ({"steps": 0}, "steps must be"),

@@ -213,7 +213,7 @@ class BlockSum:
 
     contributions: BlockContributions
     size: int
-    of: Callable[[BlockVectors | LinearGradients], IntArray]
+    of: Callable[[Contributions], IntArray]
 
     def __call__(self, batches: Batches) -> IntArray:
         """Return the sum."""
