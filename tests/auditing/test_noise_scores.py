@@ -18,8 +18,7 @@ from dpgrain.accounting import (
     TruncatedGeometric,
 )
 from dpgrain.auditing.epsilon_bounds import ScoreCounts
-from dpgrain.auditing.noise_scores import Draw, loss_by_noise
-from dpgrain.auditing.runs import Ticket
+from dpgrain.auditing.runs import Draw, Ticket, loss_by_noise
 from dpgrain.noise import SeededSource
 from dpgrain.publishing.guarantee import Guarantee
 

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 from tests.claims.publishers import NAMES
 
-from dpgrain.auditing import noise_scores
+from dpgrain.auditing import runs as runs_on_neighbours
 from dpgrain.gradients import linear, records
 from dpgrain.noise import noisy_sums
 from dpgrain.noise.counts import BinomialDistribution
@@ -66,8 +66,8 @@ def halved(monkeypatch: pytest.MonkeyPatch) -> None:
 
     half(noisy_sums, "rounded_gaussian", 0)
     half(noisy_sums, "discrete_laplace", 0)
-    half(noise_scores, "gumbel_orders", 1)
-    half(noise_scores, "permutes_and_flips", 1)
+    half(runs_on_neighbours, "gumbel_orders", 1)
+    half(runs_on_neighbours, "permutes_and_flips", 1)
     monkeypatch.setattr(draws, "draw_counts", fewer)
 
 

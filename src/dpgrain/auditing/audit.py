@@ -17,8 +17,15 @@ from dpgrain._formatting import quantity
 from dpgrain.accounting import Event, Selection, TruncatedGeometric
 from dpgrain.auditing.epsilon_bounds import ScoreCounts, largest_noise, named_epsilon
 from dpgrain.auditing.mechanism import MEMBERS, Mechanism, audit_mechanism, claimed_curve
-from dpgrain.auditing.noise_scores import Draw, differing_draws, loss_by_noise
-from dpgrain.auditing.runs import NeighbourRuns, Ticket, noisy_run, run_on_neighbours
+from dpgrain.auditing.runs import (
+    Draw,
+    NeighbourRuns,
+    Ticket,
+    differing_draws,
+    loss_by_noise,
+    noisy_run,
+    run_on_neighbours,
+)
 from dpgrain.auditing.verdict import Audit, AuditLine, Bound
 from dpgrain.auditing.worst_case_tables import (
     NeighbourTables,

@@ -30,8 +30,8 @@ from dpgrain.learn.confidence import check_curvature, interval_warnings, release
 from dpgrain.learn.fit_config import FitConfig
 from dpgrain.learn.fit_data import Classes, FitData, FitResult, LoadedRows
 from dpgrain.learn.program import start_warning
-from dpgrain.learn.reading import record_blocks, ridge_strengths
 from dpgrain.learn.rounds import History, count_records, round_facts, train
+from dpgrain.learn.rows import record_blocks, ridge_strengths
 from dpgrain.means import ClippedMean
 from dpgrain.optimize import Solver
 from dpgrain.publishing import Charge

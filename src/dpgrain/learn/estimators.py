@@ -29,7 +29,7 @@ from dpgrain.learn.fit_config import check_scale
 from dpgrain.learn.fit_data import Classes
 from dpgrain.learn.model import LinearModel
 from dpgrain.learn.r2 import R2, r2
-from dpgrain.learn.reading import without_rows
+from dpgrain.learn.rows import without_rows
 from dpgrain.learn.scoring import Predictions
 from dpgrain.optimize import (
     Hinge,

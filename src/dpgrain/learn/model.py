@@ -32,9 +32,14 @@ from dpgrain.learn.fit_config import FitConfig
 from dpgrain.learn.fit_data import Classes, FitResult
 from dpgrain.learn.program import Recipe
 from dpgrain.learn.query import FitQuery
-from dpgrain.learn.reading import feature_table, ridge_strengths, target_vector, without_rows
 from dpgrain.learn.rounds import History
-from dpgrain.learn.rows import rows_of
+from dpgrain.learn.rows import (
+    feature_table,
+    ridge_strengths,
+    rows_of,
+    target_vector,
+    without_rows,
+)
 from dpgrain.learn.tuning import tuned_query
 from dpgrain.noise import RandomState
 from dpgrain.numerics.row_products import products

@@ -27,9 +27,8 @@ from dpgrain.learn.classes import Targets
 from dpgrain.learn.fit_config import FitConfig
 from dpgrain.learn.fit_data import FitData, FitResult
 from dpgrain.learn.program import Program, Task
-from dpgrain.learn.reading import record_blocks, ridge_strengths
 from dpgrain.learn.rounds import check_program, draw_lot, population_index, run_program, skip_lot
-from dpgrain.learn.rows import FitRows
+from dpgrain.learn.rows import FitRows, record_blocks, ridge_strengths
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Charge, Plan, Promise, Query, annotate_interrupt
 from dpgrain.publishing.facts import Fact

@@ -19,7 +19,6 @@ from dpgrain.errors import ParameterError
 from dpgrain.inputs.array_blocks import LabelledRows, arrange
 from dpgrain.inputs.guarantees import array_guarantee
 from dpgrain.inputs.numbers import numbers
-from dpgrain.learn.reading import target_vector
 from dpgrain.learn.rows import (
     ArrayRows,
     as_sequence,
@@ -27,6 +26,7 @@ from dpgrain.learn.rows import (
     count_rows,
     empty_features,
     empty_like,
+    target_vector,
 )
 from dpgrain.noise import RandomState
 from dpgrain.publishing import Plan, Promise, Query
