@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.charges import charge_of
 
 from dpgrain import Element, Record, User
 from dpgrain.errors import ParameterError
@@ -17,6 +18,7 @@ from dpgrain.inputs.record_limit import (
     require_users,
 )
 from dpgrain.noise import SeededSource
+from dpgrain.publishing import Charge
 from dpgrain.publishing.promise import Promise
 from dpgrain.units import Relation
 
@@ -30,10 +32,17 @@ def limit(relation: Relation = "zero_out") -> RecordLimit:
     return found
 
 
+def charge() -> Charge:
+    event = limit().event
+    assert event is not None
+    return charge_of(event, SeededSource(1))
+
+
 def test_stated_number_draws_no_noise() -> None:
     stated = RecordLimit.create("records", 7, Promise(User(), 1.0, 1e-6, "zero_out"))
     assert stated == RecordLimit(7)
-    found = stated.choose(SIZES, 1.0, 3, None)
+    with charge() as own:
+        found = stated.choose(SIZES, 1.0, 3, own)
     assert found.most == 7
     assert found.counts is None
 
@@ -50,7 +59,8 @@ def test_choice_costs_its_share_of_the_budget(relation: Relation) -> None:
 
 
 def test_few_users_exceed_the_chosen_number() -> None:
-    found = limit().choose(SIZES, 10.0, 10, SeededSource(1))
+    with charge() as own:
+        found = limit().choose(SIZES, 10.0, 10, own)
     assert 200 <= found.most <= 512
     share = found.mean_weight(len(SIZES))
     assert share == pytest.approx(np.minimum(SIZES, found.most).mean() / found.most, rel=0.3)
