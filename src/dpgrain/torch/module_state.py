@@ -195,7 +195,11 @@ class _Walk:
 
     def __init__(self, module: Any) -> None:
         self._module, self._parts = module, list(module.modules())
-        self._of_modules = {id(each) for part in self._parts for each in _own_containers(part)}
+        self._of_modules = {
+            id(each)
+            for part in self._parts
+            for each in (vars(part), part._modules, part._parameters, part._buffers)
+        }
         self._containers: list[Any] = []
         self._tensors: list[Any] = []
         for container in (*map(vars, self._parts), _global_hooks()):
@@ -204,7 +208,11 @@ class _Walk:
         filled = [part for part in self._containers if len(part) and self._is_inspected(part)]
         views = [part.values() for part in filled if isinstance(part, Mapping)]
         self._iterables = [*filled, *views]
-        of_modules = {id(tensor) for part in self._parts for tensor in _own_tensors(part)}
+        of_modules = {
+            id(tensor)
+            for part in self._parts
+            for tensor in chain(part._parameters.values(), part._buffers.values())
+        }
         self._others = [tensor for tensor in self._tensors if id(tensor) not in of_modules]
         self._seen, self._facts = list(self._objects()), self._current_facts()
 
@@ -262,16 +270,6 @@ class _Walk:
             [(t.dtype, t.dim(), t.requires_grad) for t in self._tensors],
             [tensor._version for tensor in self._others],
         )
-
-
-def _own_containers(part: Any) -> tuple[Any, ...]:
-    """Return the attributes, layers, parameters and buffers of a module itself."""
-    return vars(part), part._modules, part._parameters, part._buffers
-
-
-def _own_tensors(part: Any) -> Iterator[Any]:
-    """Yield the parameters and buffers of a module itself."""
-    return chain(part._parameters.values(), part._buffers.values())
 
 
 def _global_hooks() -> dict[str, Any]:
