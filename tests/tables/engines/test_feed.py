@@ -40,7 +40,7 @@ class FakeScan:
 
 
 def add(keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
-    clipped_sum(keys, totals, LAYOUT, GRID, out, max_elements=2)
+    clipped_sum(keys, totals, out, LAYOUT, GRID, max_elements=2)
 
 
 def direct(keys: IntArray, totals: FloatArray | None) -> IntArray:
@@ -195,7 +195,7 @@ def test_one_user_with_more_pairs_than_the_capacity(weighted: bool) -> None:
     grid = Grid(np.array([1000.0]), 24)
 
     def count(keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
-        clipped_sum(keys, totals, layout, grid, out)
+        clipped_sum(keys, totals, out, layout, grid)
 
     scan = FakeScan(keys, totals, 37, shift)
     found = Feed(scan, shift, 64, 2).accumulate(count, (items,))

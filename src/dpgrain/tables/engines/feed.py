@@ -301,8 +301,8 @@ class _Sorted:
         """Split the keys into pieces of whole users."""
         keys, start = self.keys, 0
         while start < keys.size:
-            last = min(start + size, keys.size) - 1
-            stop = int(np.searchsorted(keys, _next_user(keys[last], shift)))
+            last = int(keys[min(start + size, keys.size) - 1])
+            stop = int(np.searchsorted(keys, ((last >> shift) + 1) << shift))
             totals = None if self.totals is None else self.totals[start:stop]
             yield partial(iter, [(keys[start:stop], totals)])
             start = stop
@@ -474,8 +474,3 @@ def _dense_totals(keys: IntArray, totals: FloatArray) -> tuple[IntArray, FloatAr
     places = keys - low
     result = np.flatnonzero(np.bincount(places))
     return result + low, np.minimum(np.bincount(places, totals)[result], SATURATION)
-
-
-def _next_user(key: np.int64, shift: int) -> NDArray[np.int64]:
-    """Return the smallest key of any later user."""
-    return np.asarray(((int(key) >> shift) + 1) << shift, dtype=np.int64)

@@ -149,9 +149,9 @@ class Routes:
 def clipped_sum(
     keys: IntArray,
     totals: FloatArray | None,
+    out: IntArray,
     layout: KeyLayout,
     grid: Grid,
-    out: IntArray,
     *,
     unit: float = 1.0,
     indicator: bool = False,
@@ -171,9 +171,9 @@ def clipped_sum(
 def clipped_units(
     keys: IntArray,
     totals: FloatArray | None,
+    out: IntArray,
     layout: KeyLayout,
     clip: Grid,
-    out: IntArray,
     *,
     units: Grid,
     corners: int,
@@ -200,9 +200,9 @@ def clipped_units(
 def directions(
     keys: IntArray,
     totals: FloatArray | None,
+    out: IntArray,
     layout: KeyLayout,
     edges: FloatArray,
-    out: IntArray,
     *,
     units: Grid,
     unit: float = 1.0,
@@ -221,9 +221,9 @@ def directions(
 def routed_sum(
     keys: IntArray,
     _: FloatArray | None,
+    out: IntArray,
     layout: KeyLayout,
     routes: Routes,
-    out: IntArray,
     *,
     grid: Grid,
     max_items: int,
@@ -277,9 +277,9 @@ def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def norm_histogram(
     keys: IntArray,
     totals: FloatArray | None,
+    out: IntArray,
     layout: KeyLayout,
     edges: FloatArray,
-    out: IntArray,
     *,
     norm: Literal["l2", "l1"] = "l2",
     unit: float = 1.0,
@@ -305,9 +305,9 @@ def norm_histogram(
 def pooled_counts(
     keys: IntArray,
     totals: FloatArray | None,
+    out: IntArray,
     layout: KeyLayout,
     pools: Pools,
-    out: IntArray,
     *,
     norm: Literal["l2", "l1"] = "l2",
     unit: float = 1.0,
@@ -359,8 +359,9 @@ def _add_limited(
 
 def blocks_per_item(
     keys: IntArray,
-    layout: KeyLayout,
+    _: FloatArray | None,
     out: IntArray,
+    layout: KeyLayout,
     *,
     max_items: int | None = None,
     max_elements: int | None = None,
@@ -377,7 +378,7 @@ def blocks_per_item(
 
 
 def users_by_contribution(
-    keys: IntArray, totals: FloatArray | None, layout: KeyLayout, edges: IntArray, out: IntArray
+    keys: IntArray, totals: FloatArray | None, out: IntArray, layout: KeyLayout, edges: IntArray
 ) -> None:
     """Count users by their number of pairs and by their number of records, (2, B).
 
@@ -391,7 +392,13 @@ def users_by_contribution(
 
 
 def record_sum(
-    codes: IntArray, totals: FloatArray | None, grid: Grid, out: IntArray, *, unit: float = 1.0
+    codes: IntArray,
+    totals: FloatArray | None,
+    out: IntArray,
+    grid: Grid,
+    *,
+    unit: float = 1.0,
+    indicator: bool = False,
 ) -> None:
     """Add records, each clipped separately, to integer sums."""
     if not out.size:
@@ -399,7 +406,7 @@ def record_sum(
         return
     one = unit / float(grid.step[0])
     limit = math.floor(float(grid.radius[0]))
-    if totals is None:
+    if totals is None or indicator:
         counts = np.bincount(codes, minlength=out.size).astype(np.int64)
         out += counts * math.floor(min(one, limit))
     else:
@@ -409,8 +416,8 @@ def record_sum(
 def clipped_records(
     codes: IntArray,
     totals: FloatArray | None,
-    clip: Grid,
     out: IntArray,
+    clip: Grid,
     *,
     units: Grid,
     corners: int,
