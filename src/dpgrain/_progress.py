@@ -60,15 +60,12 @@ class Progress:
     def stage(self, text: str) -> None:
         """Start a stage, and end the previous one."""
         self._done += bool(self._text)
-        self._text, self._step = text, ""
-        self._forward()
+        self._text = text
+        self.step("")
 
     def step(self, text: str) -> None:
         """Start a step of the stage."""
         self._step = text
-        self._forward()
-
-    def _forward(self) -> None:
         if self._outer is not None:
             self._outer.step(self.text)
 
