@@ -74,7 +74,8 @@ class DuckDB:
 
     def __enter__(self) -> Self:
         with ExitStack() as opened:
-            self._spill = opened.enter_context(SpillFolder())
+            self._spill = SpillFolder()
+            opened.callback(self._spill.remove)
             with translate_errors("The spill folder"):
                 self._connection = opened.enter_context(connect(self._memory, self._spill.path))
             # Rows stream past the groups and users in a join. DuckDB does not know the number of

@@ -150,14 +150,9 @@ class Feed:
             users=users,
         )
 
-    @property
-    def is_cached(self) -> bool:
-        """True if all keys are in memory, so that another iteration needs no scan."""
-        return self._cached is not None
-
     def narrowed(self, codes: IntArray, shift: int) -> Feed | None:
         """Return a feed of some coordinates of these users; None if keys are not cached."""
-        if not self.is_cached:
+        if self._cached is None:
             return None
         feed = copy.copy(self)
         feed._narrow = CoordinateFilter(codes.astype(np.int32), self._shift, shift)

@@ -159,11 +159,9 @@ def clipped_sum(
     max_elements: int | None = None,
 ) -> None:
     """Add the clipped blocks of whole users to integer sums."""
-    pairs, sums, blocks = _blocks(keys, totals, layout, max_elements)
+    pairs, sums, blocks = _blocks(keys, totals, layout, max_elements, indicator)
     if max_items is not None:
         pairs, sums, blocks = blocks.keep(blocks.among_first_items(max_items), pairs, sums)
-    if indicator:
-        sums = np.ones_like(sums)
     codes = pairs & ((1 << layout.item_bits) - 1)
     np.add.at(out, codes, blocks.clip(sums, grid, unit))
 
@@ -185,9 +183,7 @@ def clipped_units(
 
     A block adds a vector of norm at most 1, equal in each of its groups.
     """
-    pairs, sums, blocks = _blocks(keys, totals, layout, max_elements)
-    if indicator:
-        sums = np.ones_like(sums)
+    pairs, sums, blocks = _blocks(keys, totals, layout, max_elements, indicator)
     clipped = ~blocks.within(sums, clip, unit)[0]
     first = _is_new(pairs >> layout.item_bits)
     group = (pairs & ((1 << layout.item_bits) - 1)) // corners
@@ -290,9 +286,7 @@ def norm_histogram(
 
     Bin i contains norms in (edges[i−1], edges[i]]: the first one starts at 0, the last one is open.
     """
-    _, sums, blocks = _blocks(keys, totals, layout, max_elements)
-    if indicator:
-        sums = np.ones_like(sums)
+    _, sums, blocks = _blocks(keys, totals, layout, max_elements, indicator)
     rows, bins = out.shape
     norms = blocks.norms(sums, norm) * unit
     index = np.minimum(np.searchsorted(edges, norms), bins - 1)
@@ -319,9 +313,7 @@ def pooled_counts(
     Formal guarantee: a user adds at most ``pools.max_blocks`` to a bin. The limit applies to each
     bin in integers, so a block changes only its own bin, by at most its weight.
     """
-    _, sums, blocks = _blocks(keys, totals, layout, max_elements)
-    if indicator:
-        sums = np.ones_like(sums)
+    _, sums, blocks = _blocks(keys, totals, layout, max_elements, indicator)
     size = blocks.norms(sums, norm) * unit / pools.scale[blocks.cell]
     bins = np.minimum(np.searchsorted(pools.edges, size) - 1, out.shape[1] - 1)
     row = pools.pool[blocks.cell] * out.shape[1] + bins
@@ -444,11 +436,17 @@ def pair_totals(keys: IntArray, totals: FloatArray | None) -> tuple[IntArray, Fl
 
 
 def _blocks(
-    keys: IntArray, totals: FloatArray | None, layout: KeyLayout, max_elements: int | None
+    keys: IntArray,
+    totals: FloatArray | None,
+    layout: KeyLayout,
+    max_elements: int | None,
+    indicator: bool = False,
 ) -> tuple[IntArray, FloatArray, _Blocks]:
     pairs, sums = pair_totals(keys, totals)
     if layout.factors is not None:
         sums = sums * layout.factors[pairs & ((1 << layout.item_bits) - 1)]
+    if indicator:
+        sums = np.ones_like(sums)
     blocks = _Blocks.split(pairs, layout)
     if max_elements is None:
         return pairs, sums, blocks

@@ -117,14 +117,9 @@ def _replace_base(known: Any, source: RowSource) -> RowSource:
             known, rows=replace_base(known.rows, source), others=replace_base(known.others, source)
         )
     if isinstance(known, SourceWrapper):
-        return _with_source(known, _replace_base(known.source, source))
+        wrapper: Any = known
+        return replace(wrapper, source=_replace_base(known.source, source))
     return source
-
-
-def _with_source(known: Any, source: RowSource) -> RowSource:
-    """Return the same derivation of another source."""
-    derived: RowSource = replace(known, source=source)
-    return derived
 
 
 @dataclass(frozen=True, eq=False)
