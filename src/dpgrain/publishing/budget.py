@@ -75,8 +75,7 @@ class Budget(BudgetReportMixin):
         self._pid = os.getpid()
         if isinstance(plan, str) or not isinstance(plan, Iterable):
             raise ParameterError(
-                f"plan must be a list of queries, not {_validate.describe(plan)}.",
-                name="plan",
+                f"plan must be a list of queries, not {_validate.describe(plan)}.", name="plan"
             )
         planned = [planned_guarantee(item) for item in plan]
         self._like = _compatible(planned)

@@ -70,8 +70,7 @@ class Caps:
             pure = max(epsilon - planned.pure, 0.0) if delta == 0 else 0.0
         elif not 0 <= _validate.non_negative(pure=pure) <= epsilon:
             raise _validate.error_about(
-                "pure",
-                f"must be at most epsilon = {epsilon:g}, not {_validate.describe(pure)}.",
+                "pure", f"must be at most epsilon = {epsilon:g}, not {_validate.describe(pure)}."
             )
         if leak is None:
             leak = _LEAK_SHARE * delta

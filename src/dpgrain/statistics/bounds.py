@@ -317,10 +317,7 @@ def rough_bounds(
     bounds[~seen] = _start(noisy_counts[~seen], edges, count_sd, energy[~seen], law)
     weight = np.sqrt(np.median(coordinates) / coordinates) if top.size else np.ones(0)
     return RoughBounds(
-        bounds,
-        seen,
-        pool,
-        np.clip(np.floor(weight * 1024), 1, 1024).astype(np.int64),
+        bounds, seen, pool, np.clip(np.floor(weight * 1024), 1, 1024).astype(np.int64)
     )
 
 

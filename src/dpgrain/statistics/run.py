@@ -32,12 +32,7 @@ from dpgrain.statistics.bounds import (
 )
 from dpgrain.statistics.group_estimates import Estimates, Histogram
 from dpgrain.statistics.intervals import ClippedUnits, at_least, blank, quantile_of, ratio_interval
-from dpgrain.statistics.plan import (
-    ENOUGH,
-    ItemChoice,
-    grid_bits,
-    noise_sd,
-)
+from dpgrain.statistics.plan import ENOUGH, ItemChoice, grid_bits, noise_sd
 from dpgrain.statistics.ranges import AutoRange, AutoTree, Clamped
 from dpgrain.statistics.release_metadata import Clip, ReleaseMetadata
 from dpgrain.statistics.values import INTEGERS, Outside, SignParts
@@ -615,11 +610,7 @@ def _choose_for_ratios(
 
 
 def _alignment(
-    data: UserContributions,
-    event: Additive,
-    query: SumsQuery[Any],
-    blocks: float,
-    charge: Charge,
+    data: UserContributions, event: Additive, query: SumsQuery[Any], blocks: float, charge: Charge
 ) -> float:
     """Return the norm of the sum of equal-sized blocks ÷ that of identical blocks.
 

@@ -44,11 +44,7 @@ from dpgrain.statistics.statistic import Statistic
 from dpgrain.statistics.values import Measure
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.domain import GroupDomain, public_domain
-from dpgrain.tables.engines.per_user import (
-    depends_on_users,
-    derivation_facts,
-    per_user_source,
-)
+from dpgrain.tables.engines.per_user import depends_on_users, derivation_facts, per_user_source
 from dpgrain.tables.groups import GroupCells, Groups
 from dpgrain.tables.shared_table import reject_table
 from dpgrain.tables.table import UserTable

@@ -418,8 +418,4 @@ def _sorted(release: Histogram) -> Histogram:
     if not len(release):
         return release
     by_name = release.groups.order()
-    return replace(
-        release,
-        groups=release.groups.take(by_name),
-        estimate=release.estimate[by_name],
-    )
+    return replace(release, groups=release.groups.take(by_name), estimate=release.estimate[by_name])

@@ -191,10 +191,7 @@ class SharedTable:
         return self._with_rows(self.rows.with_days(name, of, zone))
 
     def check(
-        self,
-        item: str | Sequence[str] | None = None,
-        weight: str | None = None,
-        **options: Any,
+        self, item: str | Sequence[str] | None = None, weight: str | None = None, **options: Any
     ) -> str:
         """Report invalid values in rows to the curator: **not private, not to be published**.
 
@@ -209,10 +206,7 @@ class SharedTable:
         return format_counts(self.check_counts(item, weight, **options))
 
     def check_counts(
-        self,
-        item: str | Sequence[str] | None = None,
-        weight: str | None = None,
-        **options: Any,
+        self, item: str | Sequence[str] | None = None, weight: str | None = None, **options: Any
     ) -> dict[str, int]:
         """Count invalid values in rows for the curator: **not private, not to be published**.
 

@@ -68,10 +68,7 @@ class UserContributions:
         shared = blocks.block == "element" and blocks.key is None
         self._cell_column = blocks.cell_column if shared else None
         self.dictionary: Dictionary = engine.dictionary(
-            groups,
-            cells,
-            cell_column=self._cell_column,
-            corners=corners,
+            groups, cells, cell_column=self._cell_column, corners=corners
         )
         self._coordinates = self.dictionary.layout.items
         if joined and split is not None:
@@ -202,10 +199,7 @@ class UserContributions:
     def _users(self) -> Users:
         if self._read_users is None:
             self._read_users = self._engine.users(
-                self.dictionary,
-                value=self._value,
-                split=self._split,
-                cell_column=self._cell_column,
+                self.dictionary, value=self._value, split=self._split, cell_column=self._cell_column
             )
         return self._read_users
 

@@ -185,16 +185,7 @@ class DuckDB:
             code += f" | (coalesce(cells.code, 0) << {layout.item_bits})"
             cell, column = self._key(cell_column), cell_column
             join += " LEFT JOIN cells ON rows_.cell = cells.cell"
-        scan = self._scan(
-            f"CAST({code} AS BIGINT)",
-            keys,
-            value,
-            split,
-            cell,
-            column,
-            join,
-            user,
-        )
+        scan = self._scan(f"CAST({code} AS BIGINT)", keys, value, split, cell, column, join, user)
         counted = users if split is None and not self._has_counts else None
         return Feed.within(self._memory, scan, layout.user_shift, self.table.threads, counted)
 

@@ -229,9 +229,7 @@ class Feed:
         return _Sorted(*buffer.sorted()), buffer.deferred
 
     def accumulate(
-        self,
-        add: Callable[[IntArray, FloatArray | None, IntArray], None],
-        shape: Sequence[int],
+        self, add: Callable[[IntArray, FloatArray | None, IntArray], None], shape: Sequence[int]
     ) -> IntArray:
         """Run a kernel over all users and return the integer sums, (shape)."""
         size = max(int(np.prod(shape)), 1)
@@ -265,9 +263,7 @@ class RecordScan:
     scan: Scan
 
     def accumulate(
-        self,
-        add: Callable[[IntArray, FloatArray | None, IntArray], None],
-        shape: Sequence[int],
+        self, add: Callable[[IntArray, FloatArray | None, IntArray], None], shape: Sequence[int]
     ) -> IntArray:
         """Run a kernel over all records and return the integer sums, (shape)."""
         out = np.zeros(shape, dtype=np.int64)

@@ -131,9 +131,7 @@ class JoinSide(SourceWrapper):
     names: Mapping[str, str]  # column → its name in ``source``
 
     def attach(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        used: Collection[str] | None = None,
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
         """Return the columns of this table's rows."""
         rows = self.source.attach(connection, None)
@@ -290,10 +288,7 @@ class UserKeyQuery:
         coded = self.coded
         engine.set_codes(coded.dictionary, coded.cells)
         feed = engine.users(
-            coded.dictionary,
-            value=coded.value,
-            split=coded.split,
-            cell_column=coded.cell_column,
+            coded.dictionary, value=coded.value, split=coded.split, cell_column=coded.cell_column
         )
         yield _empty(KEYS)
         for keys, totals in feed.chunks(_ROW_KEYS):
