@@ -77,7 +77,8 @@ class DuckDB:
             self._spill = SpillFolder()
             opened.callback(self._spill.remove)
             with translate_errors("The spill folder"):
-                self._connection = opened.enter_context(connect(self._memory, self._spill.path))
+                self._connection = connect(self._memory, self._spill.path)
+            opened.callback(self._connection.close)
             # Rows stream past the groups and users in a join. DuckDB does not know the number of
             # rows in a stream and might swap the sides, storing all rows.
             self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")

@@ -118,7 +118,8 @@ def _replace_base(known: Any, source: RowSource) -> RowSource:
         )
     if isinstance(known, SourceWrapper):
         wrapper: Any = known
-        return replace(wrapper, source=_replace_base(known.source, source))
+        derived: RowSource = replace(wrapper, source=_replace_base(known.source, source))
+        return derived
     return source
 
 
