@@ -393,29 +393,24 @@ class SumsQuery(Query[Published]):
         return "records" if self._over == "records" else "people"
 
     def guarantee(self, event: Event, facts: Sequence[Fact]) -> Guarantee:
-        """Return the guarantee of a release with this event."""
-        every = (*self._scope_facts, *facts)
-        return guarantee_of(self.promise, self.blocks, self.table, event, every)
-
-    @property
-    def _scope_facts(self) -> list[Fact]:
-        """Public facts of domain, partition and population."""
-        facts = []
+        """Return the guarantee of a release with this event; other facts come first."""
+        every = []
         if self.public is not None and self.keys:
-            facts.append(Fact("items", (len(self.public[0]),)))
-        facts += [
+            every.append(Fact("items", (len(self.public[0]),)))
+        every += [
             Fact("values", (len(values), key))
             for key, values in self.domain.public.items()
             if self.domain.selected
         ]
         if self.blocks.named:
             elements = self.blocks.elements
-            facts.append(Fact("partition" if elements is None else f"partition-{elements.missing}"))
+            every.append(Fact("partition" if elements is None else f"partition-{elements.missing}"))
         if self.blocks.max_elements is not None:
-            facts.append(Fact("elements-used", (self.blocks.max_elements,)))
+            every.append(Fact("elements-used", (self.blocks.max_elements,)))
         if self.table.n_users is not None:
-            facts.append(Fact("enrolled-users", (self.table.n_users,)))
-        return [*facts, *derivation_facts(self.table)]
+            every.append(Fact("enrolled-users", (self.table.n_users,)))
+        every += [*derivation_facts(self.table), *facts]
+        return guarantee_of(self.promise, self.blocks, self.table, event, every)
 
     @property
     def plan_facts(self) -> list[Fact]:
