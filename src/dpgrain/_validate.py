@@ -114,6 +114,14 @@ def real(**parameter: object) -> float:
         raise error_about(name, "must be a number below 10^308.") from None
 
 
+def number(**parameter: object) -> float:
+    """Return the parameter as a float, or raise unless it is a number other than NaN."""
+    result = real(**parameter)
+    if math.isnan(result):
+        raise error_about(_only(parameter)[0], "must be a number, not nan.")
+    return result
+
+
 def bounded_integer(**parameter: object) -> int:
     """Return the parameter as an int, or raise unless it is an integer from −10^18 to 10^18."""
     ((name, value),) = parameter.items()
@@ -419,18 +427,11 @@ def _text(name: str, value: Any) -> str:
     return str(value)
 
 
-def _number(name: str, value: Any) -> float:
-    number = real(**{name: value})
-    if math.isnan(number):
-        raise error_about(name, "must be a number, not nan.")
-    return number
-
-
 _SIMPLE: dict[Any, Callable[[str, Any], Any]] = {
     bool: lambda name, value: boolean(**{name: value}),
     str: _text,
     int: lambda name, value: bounded_integer(**{name: value}),
-    float: _number,
+    float: lambda name, value: number(**{name: value}),
     Any: lambda _, value: value,
 }
 

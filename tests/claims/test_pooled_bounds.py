@@ -94,9 +94,9 @@ class World:
         kernel.pooled_counts(
             np.array(keys),
             np.array(totals, dtype=np.float64),
+            out,
             layout,
             pools,
-            out,
             norm=self.norm,
             max_elements=self.max_elements,
         )

@@ -352,7 +352,7 @@ _WITHIN: Mapping[str, frozenset[str]] = {
     "UserTable": frozenset(
         {
             *("are_keys", "date_format", "drops", "has", "is_integer", "is_month", "is_whole"),
-            *("label_key", "key_type", "keys_of"),
+            *("data_column", "label_key", "key_type", "keys_of"),
             *("needed", "resolve_partition", "read_as", "require", "require_key"),
             *(
                 "require_new",

@@ -9,6 +9,7 @@ import math
 import pickle
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import date, datetime
 from functools import partial
 from itertools import product
@@ -382,7 +383,7 @@ def test_changing_a_list_later_does_not_change_the_query() -> None:
 
 def test_another_promise_is_stored_with_the_query() -> None:
     query = dg.count.query(VISITS, **PROMISE)
-    half = query.with_promise(query.promise.pure())
+    half = query.with_promise(replace(query.promise, delta=0.0))
     assert half.to_dict()["parameters"]["delta"] == 0.0
     with dg.budget(1.0, 1e-6):
         shared = dg.count.query(VISITS, unit=dg.User(), share=0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -54,7 +55,7 @@ def test_zero_delta_is_rejected_with_the_callers_message() -> None:
     promise = Promise(**STATED)
     promise.require_delta("delta = 0 does not do.")
     with refuses("delta", "0") as caught:
-        promise.pure().require_delta("delta = 0 does not do.")
+        replace(promise, delta=0.0).require_delta("delta = 0 does not do.")
     assert caught.value.name == "delta"
 
 
@@ -80,7 +81,7 @@ def event_of(promise: Promise) -> Gaussian:
 def test_stated_promise_is_settled_unchanged() -> None:
     promise = Promise(**STATED)
     assert promise.settled(event_of) is promise
-    assert promise.budget is None
+    assert promise.share is None
 
 
 def test_share_is_settled_at_its_epsilon() -> None:
@@ -88,7 +89,9 @@ def test_share_is_settled_at_its_epsilon() -> None:
         half = Promise.of(dg.User(), None, 0.5, "zero_out", 0.5)
         whole = Promise.of(dg.User(), None, 0.5, "zero_out", 1.0)
     settled = half.settled(event_of)
-    assert half.budget is settled.budget is budget
+    assert half.share is not None
+    assert settled.share is not None
+    assert half.share.budget is settled.share.budget is budget
     assert 0 < settled.epsilon < whole.settled(event_of).epsilon
     assert 0.98 < event_of(whole.settled(event_of)).epsilon(1e-6) <= 1
 

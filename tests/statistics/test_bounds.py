@@ -323,7 +323,7 @@ def test_a_block_of_many_items_counts_less() -> None:
 
 def test_bounds_of_groups_and_the_largest_one() -> None:
     chosen = ChosenBounds(np.array([1.0, 9.0]), np.array([False, True]))
-    assert chosen.at_most(4.0).bounds.tolist() == [1.0, 4.0]
+    assert chosen.within(0.0, 4.0).bounds.tolist() == [1.0, 4.0]
     taken = chosen.take(np.array([1, 1, 0]))
     assert taken.bounds.tolist() == [9.0, 9.0, 1.0]
     assert taken.seen.tolist() == [True, True, False]

@@ -64,7 +64,7 @@ def test_other_keys_have_the_same_blocks(
         cases.assert_same(cases.found_sums(table, other, groups, clip, public=public), expected)
     # A repeated call returns the same, also for the table with the column.
     assert blocks.for_keys(second, table) == (table, other)
-    shared = other.contribution(items=None, cells=None, single=False, norm="l2").layout == "shared"
+    shared = other.contribution("l2").layout == "shared"
     assert shared == (other.of not in second)
 
 
@@ -100,7 +100,7 @@ def test_pairs_counted_by_record_equal_other_keys() -> None:
         same, other = pairs.for_keys(keys, table)
         assert same is table
         assert (other.of, other.key, other.alone) == (keys[0], 0, True)
-        contribution = other.contribution(items=None, cells=None, single=False, norm="l2")
+        contribution = other.contribution("l2")
         assert contribution.block == "record"
 
 

@@ -212,7 +212,7 @@ def calibrate_gaussian(
     """
     count = _validate.integer(minimum=1, count=count)
     contribution = Contribution() if contribution is None else contribution
-    (noise,) = _multipliers(epsilon, delta, [contribution], [1 / count], relation, unit, count)
+    (noise,) = gaussian_multipliers(epsilon, delta, [contribution], [1.0], relation, unit, count)
     return Gaussian(noise, contribution, count)
 
 
@@ -223,8 +223,12 @@ def gaussian_multipliers(
     shares: Sequence[float],  # proportions of μ²
     relation: Relation = "zero_out",
     unit: Unit | None = None,
+    count: int = 1,
 ) -> list[float]:
-    """Return noise multipliers of Gaussian releases, together (ε, δ)-DP for one unit."""
+    """Return noise multipliers of Gaussian releases, together (ε, δ)-DP for one unit.
+
+    Each is released ``count`` times.
+    """
     if len(shares) != len(contributions):
         raise ParameterError(
             "shares must have one value for each of "
@@ -232,20 +236,7 @@ def gaussian_multipliers(
             name="shares",
         )
     total = sum(_validate.positive(share=share) for share in shares)
-    parts = [share / total for share in shares]
-    return _multipliers(epsilon, delta, contributions, parts, relation, unit)
-
-
-def _multipliers(
-    epsilon: float,
-    delta: float,
-    contributions: Sequence[Contribution],
-    shares: Sequence[float],  # proportions of μ² of one repetition
-    relation: Relation,
-    unit: Unit | None,
-    count: int = 1,
-) -> list[float]:
-    """Return noise multipliers of releases that are each repeated ``count`` times."""
+    parts = [share / total / count for share in shares]
     epsilon = _validate.positive(epsilon=epsilon)
     delta = _validate.delta(allow_zero=False, delta=delta)
     for contribution in contributions:
@@ -259,7 +250,7 @@ def _multipliers(
     while True:
         mu *= 1 - margin
         multipliers = [
-            one / (mu * math.sqrt(share)) for one, share in zip(sensitivities, shares, strict=True)
+            one / (mu * math.sqrt(part)) for one, part in zip(sensitivities, parts, strict=True)
         ]
         # Compute the accountant's result, with its rounding.
         spent = math.sqrt(count) * math.hypot(

@@ -84,7 +84,7 @@ def typical_records(
     >>> found.records, found.guarantee.epsilon()
     (16, 0.5)
     """
-    promise = Promise.of(User(), epsilon, 0.0, relation, share).pure()
+    promise = replace(Promise.of(User(), epsilon, 0.0, relation, share), delta=0.0)
     if not 2.0**-20 <= promise.epsilon <= 2.0**10:
         raise ParameterError(
             f"epsilon must be between 2^-20 and 2^10, not {_validate.describe(epsilon)}."

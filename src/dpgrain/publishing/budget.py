@@ -75,8 +75,7 @@ class Budget(BudgetReportMixin):
         self._pid = os.getpid()
         if isinstance(plan, str) or not isinstance(plan, Iterable):
             raise ParameterError(
-                f"plan must be a list of queries, not {_validate.describe(plan)}.",
-                name="plan",
+                f"plan must be a list of queries, not {_validate.describe(plan)}.", name="plan"
             )
         planned = [planned_guarantee(item) for item in plan]
         self._like = _compatible(planned)
@@ -413,15 +412,6 @@ def composed() -> Iterator[None]:
         _composed.reset(token)
 
 
-def reject_composed() -> None:
-    """Raise ParameterError inside :func:`composed`, where nothing may be published separately."""
-    if _composed.get():
-        raise ParameterError(
-            "plan must contain functions that return a query, such as count.query(…), and "
-            "publish nothing."
-        )
-
-
 def planned_guarantee(item: Any) -> Guarantee:
     """Return the guarantee of a planned release: a guarantee, a query, or a function for a query."""
     if isinstance(item, Guarantee):
@@ -463,6 +453,11 @@ def charge(
     again: bool = True,
 ) -> Guarantee:
     """Charge a release to the open budget and ledger; return the guarantee to publish."""
+    if _composed.get():
+        raise ParameterError(
+            "plan must contain functions that return a query, such as count.query(…), and "
+            "publish nothing."
+        )
     current = _slot.budget
     check_process(_slot.pid)
     if budget is not None and budget is not current:

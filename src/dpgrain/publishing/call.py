@@ -346,14 +346,10 @@ def _is_deep(value: Any) -> bool:
     """Return whether a JSON value has more nested lists and objects than can be stored."""
     level = [value]
     for _ in range(_MOST_LEVELS + 1):
-        level = [part for each in level for part in _nested(each)]
+        nested = [each for each in level if isinstance(each, dict | list | tuple)]
+        parts = (each.values() if isinstance(each, dict) else each for each in nested)
+        level = [part for each in parts for part in each]
     return bool(level)
-
-
-def _nested(value: Any) -> list[Any]:
-    """Return the values inside a list or an object."""
-    listed = value.values() if isinstance(value, dict) else value
-    return list(listed) if isinstance(value, dict | list | tuple) else []
 
 
 def _type(name: str) -> Any:

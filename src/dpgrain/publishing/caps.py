@@ -40,17 +40,7 @@ class Caps:
 
     @staticmethod
     def create(epsilon: float, delta: float, pure: float, leak: float, planned: Loss) -> Caps:
-        """Return the caps with the largest M for (ε, δ), given E and D.
-
-        Args:
-            epsilon: the promised ε.
-            delta: the promised δ.
-            pure: E, the cap on ε of releases charged as pure ε.
-            leak: D, the cap on delta mass.
-            planned: the privacy loss of the releases fixed in advance.
-
-        Raises:
-            ParameterError: if the plan and the caps do not fit.
+        """Return the caps with the largest M for (ε, δ), given E, D and the loss of planned releases.
 
         >>> round(Caps.create(1.0, 1e-6, 0.0, 1e-7, Loss()).price.mu, 4)
         0.2355
@@ -75,24 +65,12 @@ class Caps:
     def with_defaults(
         epsilon: float, delta: float, pure: float | None, leak: float | None, planned: Loss
     ) -> Caps:
-        """Return the caps of a promise with defaults for E and D.
-
-        Args:
-            epsilon: the promised ε.
-            delta: the promised δ.
-            pure: E; None for 0, or for all of ε if δ = 0.
-            leak: D; None for a tenth of δ.
-            planned: the privacy loss of the releases fixed in advance.
-
-        Raises:
-            ParameterError: if a cap is out of range, or the plan and the caps do not fit.
-        """
+        """Return the caps with the defaults for E, 0 or all of ε if δ = 0, and D, a tenth of δ."""
         if pure is None:
             pure = max(epsilon - planned.pure, 0.0) if delta == 0 else 0.0
         elif not 0 <= _validate.non_negative(pure=pure) <= epsilon:
             raise _validate.error_about(
-                "pure",
-                f"must be at most epsilon = {epsilon:g}, not {_validate.describe(pure)}.",
+                "pure", f"must be at most epsilon = {epsilon:g}, not {_validate.describe(pure)}."
             )
         if leak is None:
             leak = _LEAK_SHARE * delta

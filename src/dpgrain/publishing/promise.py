@@ -210,19 +210,10 @@ class Promise:
         """The unit of the level, without a partition or a bound on elements."""
         return PLAIN_UNITS[self.level]
 
-    @property
-    def budget(self) -> Budget | None:
-        """The budget of the share; None for an explicit ε."""
-        return None if self.share is None else self.share.budget
-
     def require_delta(self, sentence: str) -> None:
         """Raise ParameterError with this message if δ is 0."""
         if self.delta == 0:
             raise ParameterError(sentence, name="delta")
-
-    def pure(self) -> Promise:
-        """Return the stronger promise with δ = 0, for pure noise."""
-        return replace(self, delta=0.0)
 
     def under(self, noise: str) -> Promise:
         """Return the promise for a noise distribution, with δ = 0 for Laplace noise.
@@ -234,7 +225,7 @@ class Promise:
             ParameterError: if the distribution is unknown, or requires a δ above 0.
         """
         if noise_by_name(noise).pure:
-            return self.pure()
+            return replace(self, delta=0.0)
         self.require_delta(
             "delta must be above 0 with Gaussian noise, not 0; use noise='laplace' or delta=1e-6."
         )

@@ -16,7 +16,7 @@ from dpgrain import _validate
 from dpgrain.errors import ParameterError, RefusedError
 from dpgrain.noise.sources import random_source
 from dpgrain.publishing.budget import charge as charge_open_ones
-from dpgrain.publishing.budget import open_budget, reject_composed
+from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.call import keep_query, recorded
 from dpgrain.publishing.charge import Charge
 from dpgrain.publishing.fitting_epsilon import with_fitting_epsilon
@@ -169,7 +169,6 @@ def before_publishing(
         RefusedError: if the release does not fit into the open budget or ledger; nothing is charged.
         DataError: if the ledger cannot be written.
     """
-    reject_composed()
     warn_large_delta(guarantee.delta, guarantee.level, n_users, cells)
     budget, part = (None, None) if share is None else (share.budget, share.part)
     return charge_open_ones(guarantee, budget, part, parts=parts, mark=mark, again=again)

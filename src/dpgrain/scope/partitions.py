@@ -28,12 +28,7 @@ Kind: TypeAlias = Literal["label", "day", "week", "month", "year", "bins", "stat
 PERIODS: tuple[Period, ...] = ("day", "week", "month", "year")
 
 # Maximum number of shorter periods in one period that consists of whole ones, …
-_WHOLE = {
-    ("week", "day"): 7,
-    ("month", "day"): 31,
-    ("year", "day"): 366,
-    ("year", "month"): 12,
-}
+_WHOLE = {("week", "day"): 7, ("month", "day"): 31, ("year", "day"): 366, ("year", "month"): 12}
 # … and of periods that overlap it in part. A month of 31 days can overlap 6 weeks, a leap year 54.
 _PARTS = {("month", "week"): 6, ("year", "week"): 54, ("week", "month"): 2, ("week", "year"): 2}
 # Minimum days of a period.

@@ -127,8 +127,7 @@ def _label(value: Any) -> int | str:
         return _whole_number("labels", value)
     if not _validate.is_utf8(value):
         raise ParameterError(
-            f"labels must be valid UTF-8 text, not {_validate.describe(value)}.",
-            name="labels",
+            f"labels must be valid UTF-8 text, not {_validate.describe(value)}.", name="labels"
         )
     return value
 

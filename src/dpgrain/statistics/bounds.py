@@ -183,13 +183,9 @@ class ChosenBounds:
     clipped: float = 0.0  # 95% lower limit on the share of blocks above their bound; 0 if unknown
     lost: FloatArray = field(default_factory=lambda: np.zeros(0))  # (K,) share of the norms beyond
 
-    def at_most(self, high: float) -> ChosenBounds:
-        """Return these bounds limited to ``high``."""
-        return replace(self, bounds=np.minimum(self.bounds, high))
-
-    def at_least(self, low: float) -> ChosenBounds:
-        """Return these bounds, raised to ``low``."""
-        return replace(self, bounds=np.maximum(self.bounds, low))
+    def within(self, low: float, high: float) -> ChosenBounds:
+        """Return these bounds, raised to ``low`` and limited to ``high``."""
+        return replace(self, bounds=np.minimum(np.maximum(self.bounds, low), high))
 
     def take(self, cells: IntArray) -> ChosenBounds:
         """Return the bounds of each group, (V,), by its cell."""
@@ -321,10 +317,7 @@ def rough_bounds(
     bounds[~seen] = _start(noisy_counts[~seen], edges, count_sd, energy[~seen], law)
     weight = np.sqrt(np.median(coordinates) / coordinates) if top.size else np.ones(0)
     return RoughBounds(
-        bounds,
-        seen,
-        pool,
-        np.clip(np.floor(weight * 1024), 1, 1024).astype(np.int64),
+        bounds, seen, pool, np.clip(np.floor(weight * 1024), 1, 1024).astype(np.int64)
     )
 
 

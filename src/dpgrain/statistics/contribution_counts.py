@@ -231,8 +231,7 @@ def _element_column(by: str | None, unit: Any) -> str:
     column = by if by is not None or isinstance(unit, Record) else unit.by
     if column is None:
         raise ParameterError(
-            "by is required; pass the column of the elements, such as by='page'.",
-            name="by",
+            "by is required; pass the column of the elements, such as by='page'.", name="by"
         )
     if not isinstance(column, str):
         raise ParameterError(

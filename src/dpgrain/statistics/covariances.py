@@ -112,21 +112,11 @@ def covariance(
     True
     """
     return _query(
-        COVARIANCE,
-        CovarianceQuery,
-        table,
-        (value, other),
-        (bounds, other_bounds),
-        estimate_clipping,
-        by=by,
-        promise=Promise.of(unit, epsilon, delta, relation, share),
-        clip=clip,
-        noise=noise,
-        domain=domain,
-        max_items=max_items,
-        random_state=random_state,
+        COVARIANCE, CovarianceQuery, table, (value, other), (bounds, other_bounds),
+        estimate_clipping, by=by, promise=Promise.of(unit, epsilon, delta, relation, share),
+        clip=clip, noise=noise, domain=domain, max_items=max_items, random_state=random_state,
         progress=progress,
-    )
+    )  # fmt: skip
 
 
 @publishes
@@ -204,21 +194,11 @@ def correlation(
     True
     """
     return _query(
-        CORRELATION,
-        CorrelationQuery,
-        table,
-        (value, other),
-        (bounds, other_bounds),
-        estimate_clipping,
-        by=by,
-        promise=Promise.of(unit, epsilon, delta, relation, share),
-        clip=clip,
-        noise=noise,
-        domain=domain,
-        max_items=max_items,
-        random_state=random_state,
+        CORRELATION, CorrelationQuery, table, (value, other), (bounds, other_bounds),
+        estimate_clipping, by=by, promise=Promise.of(unit, epsilon, delta, relation, share),
+        clip=clip, noise=noise, domain=domain, max_items=max_items, random_state=random_state,
         progress=progress,
-    )
+    )  # fmt: skip
 
 
 def _query(

@@ -142,10 +142,7 @@ class DistributionQuery(SumsQuery[Estimates]):
 
 
 def bins_query(
-    table: UserTable,
-    value: str,
-    edges: Sequence[float] | Literal["auto"],
-    **options: Any,
+    table: UserTable, value: str, edges: Sequence[float] | Literal["auto"], **options: Any
 ) -> SumsQuery[Histogram]:
     """Return the query for records in bins of a number, for ``dg.histogram(edges=…)``."""
     known = None if isinstance(edges, str) and edges == "auto" else _checked_edges("edges", edges)

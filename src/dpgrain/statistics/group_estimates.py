@@ -166,11 +166,7 @@ class Histogram(Release):
 
     def without_negatives(self) -> Self:
         """Return the same release with negative estimates set to 0: free post-processing."""
-        return replace(
-            self,
-            estimate=np.maximum(self.estimate, 0.0),
-            nonnegative=True,
-        )
+        return replace(self, estimate=np.maximum(self.estimate, 0.0), nonnegative=True)
 
     def shrunk(self, prior: ArrayLike | None = None) -> Self:
         """Shrink each estimate towards 0 by its probability of being noise: free post-processing.

@@ -120,8 +120,7 @@ def histogram(
             )
         if not isinstance(item, str) or weight is not None or domain is not None:
             raise ParameterError(
-                "edges require one numeric column as item, without weight and domain.",
-                name="edges",
+                "edges require one numeric column as item, without weight and domain.", name="edges"
             )
         return bins_query(
             table, item, edges, promise=promise, clip=clip, noise=noise,

@@ -455,7 +455,7 @@ class MarginalsQuery(Query[Marginals]):
         cells, scope = None, self.table.scope
         if self.blocks.partition is not None and not scope.everything:
             cells = self.blocks.partition.cells_in(scope)
-        made = self.blocks.contribution(items=None, cells=cells, single=False, norm="l2")
+        made = self.blocks.contribution("l2", cells=cells)
         return made if self.residuals.is_nonnegative else replace(made, coordinates="signed")
 
     @cached_property
@@ -593,7 +593,7 @@ class MarginalsQuery(Query[Marginals]):
             events["bounds"].noise_multiplier,
             np.array([residuals.noise_energy()[0] / len(self.workload)]),
             multiplier / self._alignment(equal, max(float(noisy.sum()), 1.0), rule.low),
-        ).at_most(most)
+        ).within(0.0, most)
         return float(chosen.bounds[0]), () if chosen.seen.all() else (_UNSEEN,)
 
     def _alignment(self, equal: FloatArray, units: float, bound: float) -> float:

@@ -597,7 +597,6 @@ def clip_rule(clip: object) -> float | AutoClip:
     bound = _validate.positive(clip=clip)
     if not 1e-100 <= bound <= 1e100:
         raise ParameterError(
-            f"clip must be between 1e-100 and 1e100, not {_validate.describe(clip)}.",
-            name="clip",
+            f"clip must be between 1e-100 and 1e100, not {_validate.describe(clip)}.", name="clip"
         )
     return bound

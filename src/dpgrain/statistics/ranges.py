@@ -416,12 +416,7 @@ class AutoTree(AutoRange):
         """Return None: ranks have no spread."""
         return
 
-    def share_outside(
-        self,
-        noisy: FloatArray,
-        sd: float,
-        bounds: tuple[float, float],
-    ) -> float:
+    def share_outside(self, noisy: FloatArray, sd: float, bounds: tuple[float, float]) -> float:
         """Return a 95% upper bound on the share of numbers outside of the bounds."""
         tree = self.tree
         leaves = trees.consistent_leaves(noisy[None], tree)[0]

@@ -118,10 +118,7 @@ class Residuals:
 
     @staticmethod
     def create(
-        sizes: Sequence[int],
-        workload: Sequence[Columns],
-        *,
-        nonnegative: bool = False,
+        sizes: Sequence[int], workload: Sequence[Columns], *, nonnegative: bool = False
     ) -> Residuals:
         """Return the residuals with the least total variance of answers for their norm."""
         shared = _shares(workload, sizes)

@@ -32,12 +32,7 @@ from dpgrain.statistics.bounds import (
 )
 from dpgrain.statistics.group_estimates import Estimates, Histogram
 from dpgrain.statistics.intervals import ClippedUnits, at_least, blank, quantile_of, ratio_interval
-from dpgrain.statistics.plan import (
-    ENOUGH,
-    ItemChoice,
-    grid_bits,
-    noise_sd,
-)
+from dpgrain.statistics.plan import ENOUGH, ItemChoice, grid_bits, noise_sd
 from dpgrain.statistics.ranges import AutoRange, AutoTree, Clamped
 from dpgrain.statistics.release_metadata import Clip, ReleaseMetadata
 from dpgrain.statistics.values import INTEGERS, Outside, SignParts
@@ -263,9 +258,9 @@ def _selected(
     cells = blocks.cells(present, public=False)
     presence = None if query.value is None else query.measure.presence
     data = UserContributions(engine, blocks, present, cells, query.value, presence)
-    groups = select(data, event, charge, query.events.again).sorted()
+    groups = select(data, event, charge, query.events.again)
     same_rows = query.value is None and not query.domain.public
-    return groups, data if same_rows else None
+    return groups.take(groups.order()), data if same_rows else None
 
 
 def groups_in_data(
@@ -451,7 +446,7 @@ def _choose(
         blocks = max(float(noisy.sum()), 1.0)
         chosen = _choose_for_sums(noisy, edges, bias, blocks, data, query, charge)
     # The last edge may exceed the largest norm of interest, and the first be below the smallest.
-    chosen = chosen.at_least(max(_record_norm(query), rule.low)).at_most(rule.high)
+    chosen = chosen.within(max(_record_norm(query), rule.low), rule.high)
     counted = noisy, edges, noise_sd(event), chosen.bounds
     lost = likely_lost(*counted, query.noise)
     return replace(chosen, clipped=clipped_at_least(*counted), lost=lost)
@@ -513,9 +508,9 @@ def _choose_with_scales(
     coordinates = query.noisy_coordinates(data.dictionary.cell_sizes)
     noise_multiplier = noise_sd(events.sums) / aligned
     plain, *others = (
-        choose_bounds(each, edges, sd, coordinates, noise_multiplier, query.noise)
-        .at_least(rule.low)
-        .at_most(rule.high)
+        choose_bounds(each, edges, sd, coordinates, noise_multiplier, query.noise).within(
+            rule.low, rule.high
+        )
         for each in counts
     )
     for other in others:
@@ -615,11 +610,7 @@ def _choose_for_ratios(
 
 
 def _alignment(
-    data: UserContributions,
-    event: Additive,
-    query: SumsQuery[Any],
-    blocks: float,
-    charge: Charge,
+    data: UserContributions, event: Additive, query: SumsQuery[Any], blocks: float, charge: Charge
 ) -> float:
     """Return the norm of the sum of equal-sized blocks ÷ that of identical blocks.
 

@@ -373,10 +373,7 @@ def _stated_bounds(
 
 def _require_no_owner(table: SharedTable, key: str) -> None:
     """Raise if groups are people, because a record's content defines its group."""
-    source, rows = key, table.rows
-    while source in rows.cells:
-        source = rows.cells[source].of
-    if source in table.owners:
+    if table.rows.data_column(key) in table.owners:
         raise ParameterError(
             f"by must not be {key!r}, a column of owners, because a record's group must not "
             "depend on its owners; choose another column.",

@@ -32,11 +32,7 @@ _ENTRIES = 1 << 21
 
 
 def shrink(
-    estimate: Any,
-    std_error: Any,
-    prior: Any = None,
-    *,
-    noise: str = "gaussian",
+    estimate: Any, std_error: Any, prior: Any = None, *, noise: str = "gaussian"
 ) -> tuple[FloatArray, FloatArray]:
     """Return empirical-Bayes estimates of values ≥ 0, (V,), and their errors, (V,).
 

@@ -44,12 +44,7 @@ from dpgrain.statistics.statistic import Statistic
 from dpgrain.statistics.values import Measure
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.domain import GroupDomain, public_domain
-from dpgrain.tables.engines.per_user import (
-    depends_on_users,
-    derivation_facts,
-    known_user_count,
-    per_user_source,
-)
+from dpgrain.tables.engines.per_user import depends_on_users, derivation_facts, per_user_source
 from dpgrain.tables.groups import GroupCells, Groups
 from dpgrain.tables.shared_table import reject_table
 from dpgrain.tables.table import UserTable
@@ -216,7 +211,10 @@ class SumsQuery(Query[Published]):
     @property
     def everyone(self) -> int | None:
         """Public number of people, if people without records count 0."""
-        return None if self.keys else known_user_count(self.table, self.value)
+        people = per_user_source(self.table)
+        if self.keys or self.value is None or people is None:
+            return None
+        return self.table.n_users if people.is_zero_without_rows(self.value) else None
 
     @property
     def norm(self) -> Literal["l2", "l1"]:
@@ -295,9 +293,8 @@ class SumsQuery(Query[Published]):
         if self.blocks.partition is not None and not self.table.scope.everything:
             inside = self.blocks.partition.cells_in(self.table.scope)
             cells = min((n for n in (cells, inside) if n is not None), default=None)
-        contribution = self.blocks.contribution(
-            items=items, cells=cells, single=single and self.measure.corners == 1, norm=self.norm
-        )
+        single = single and self.measure.corners == 1
+        contribution = self.blocks.contribution(self.norm, items=items, cells=cells, single=single)
         if self.measure.net:
             return replace(contribution, coordinates="signed")
         return contribution
@@ -337,13 +334,11 @@ class SumsQuery(Query[Published]):
         if self.domain.selected:
             _, blocks = self.selection_blocks
             alone = blocks.alone or blocks.block == "record"
-            select = blocks.contribution(
-                items=None, cells=None, single=blocks.alone, norm=self.norm
-            )
+            select = blocks.contribution(self.norm, single=blocks.alone)
         chosen, rows = isinstance(self.bounds, AutoRange), None
         if chosen or self.counts_outside:
             _, blocks = self.range_blocks
-            rows = blocks.contribution(items=None, cells=None, single=False, norm=self.norm)
+            rows = blocks.contribution(self.norm)
         items = None
         if self.public is not None:
             items = self.best or int((self.public[1].codes >= 0).sum()) * self.measure.corners
@@ -398,29 +393,24 @@ class SumsQuery(Query[Published]):
         return "records" if self._over == "records" else "people"
 
     def guarantee(self, event: Event, facts: Sequence[Fact]) -> Guarantee:
-        """Return the guarantee of a release with this event."""
-        every = (*self._scope_facts, *facts)
-        return guarantee_of(self.promise, self.blocks, self.table, event, every)
-
-    @property
-    def _scope_facts(self) -> list[Fact]:
-        """Public facts of domain, partition and population."""
-        facts = []
+        """Return the guarantee of a release with this event; other facts come first."""
+        every = []
         if self.public is not None and self.keys:
-            facts.append(Fact("items", (len(self.public[0]),)))
-        facts += [
+            every.append(Fact("items", (len(self.public[0]),)))
+        every += [
             Fact("values", (len(values), key))
             for key, values in self.domain.public.items()
             if self.domain.selected
         ]
         if self.blocks.named:
             elements = self.blocks.elements
-            facts.append(Fact("partition" if elements is None else f"partition-{elements.missing}"))
+            every.append(Fact("partition" if elements is None else f"partition-{elements.missing}"))
         if self.blocks.max_elements is not None:
-            facts.append(Fact("elements-used", (self.blocks.max_elements,)))
+            every.append(Fact("elements-used", (self.blocks.max_elements,)))
         if self.table.n_users is not None:
-            facts.append(Fact("enrolled-users", (self.table.n_users,)))
-        return [*facts, *derivation_facts(self.table)]
+            every.append(Fact("enrolled-users", (self.table.n_users,)))
+        every += [*derivation_facts(self.table), *facts]
+        return guarantee_of(self.promise, self.blocks, self.table, event, every)
 
     @property
     def plan_facts(self) -> list[Fact]:
@@ -471,7 +461,13 @@ class SumsQuery(Query[Published]):
         """Public facts of the query that its release stores."""
         each: Each = "holder" if self.statistic.holders else "record"
         over: Literal["release", "cell"] = "release" if self.events.one_bound else "cell"
-        public, people = self.public is not None, per_user_source(self.table)
+        people = per_user_source(self.table)
+        items, cells = None, None
+        if self.public is not None:
+            groups, cells_of = self.public
+            items = len(groups) if self.keys else None
+            several = self.blocks.key is not None and not self.blocks.alone
+            cells = int(cells_of.sizes.size) if several else None
         return ReleaseMetadata.of(
             self.statistic,
             self.table,
@@ -483,23 +479,16 @@ class SumsQuery(Query[Published]):
             pair=self.measure.pair,
             each=each,
             bounds=self.bounds if isinstance(self.bounds, tuple) else None,
-            public_items=len(self.public[0]) if self.public is not None and self.keys else None,
-            selected=() if public else self.domain.selected,
+            public_items=items,
+            selected=self.domain.selected,
             clip=Clip(
                 None if isinstance(self.rule, AutoClip) else self.rule, over, self.is_clipped
             ),
-            cells=self._public_cells,
+            cells=cells,
             counts_clipped=self.counts_clipped,
             over=self._over,
             meanings=() if people is None else people.meanings((*self.keys, self.value)),
         )
-
-    @property
-    def _public_cells(self) -> int | None:
-        """Number of public cells of several items; None if it is unknown."""
-        if self.public is None or self.blocks.key is None or self.blocks.alone:
-            return None
-        return int(self.public[1].sizes.size)
 
     @property
     def _over(self) -> Over:

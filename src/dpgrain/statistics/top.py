@@ -209,7 +209,7 @@ def _known(query: TopQuery, method: Method, counts: bool) -> TopQuery:
         return _known(query, "gumbel", counts)
     if _may_choose_noise(method) and query.noise == "gaussian" and _one_count(query):
         # For one count each, the noise with the smaller deviation is better for all data.
-        other = replace(query, noise="laplace", promise=query.promise.pure())
+        other = replace(query, noise="laplace", promise=replace(query.promise, delta=0.0))
         return other if other.events.std_error < query.events.std_error else query
     return query
 
@@ -260,8 +260,7 @@ _calibrated = lru_cache(maxsize=64)(calibrate_truncated_geometric)
 
 def _holder_contribution(query: TopQuery) -> Contribution:
     """Return the contribution of a block to counts of units per item."""
-    alone = query.blocks.alone
-    return query.blocks.contribution(items=None, cells=None, single=alone, norm="l2")
+    return query.blocks.contribution("l2", single=query.blocks.alone)
 
 
 def _truncated_event(query: TopQuery) -> TruncatedGeometric:
@@ -419,8 +418,4 @@ def _sorted(release: Histogram) -> Histogram:
     if not len(release):
         return release
     by_name = release.groups.order()
-    return replace(
-        release,
-        groups=release.groups.take(by_name),
-        estimate=release.estimate[by_name],
-    )
+    return replace(release, groups=release.groups.take(by_name), estimate=release.estimate[by_name])

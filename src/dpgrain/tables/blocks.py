@@ -159,7 +159,12 @@ class UnitBlocks:
         return table, replace(self, key=None, alone=False, cell_column=column)
 
     def contribution(
-        self, *, items: int | None, cells: int | None, single: bool, norm: Literal["l2", "l1"]
+        self,
+        norm: Literal["l2", "l1"],
+        *,
+        items: int | None = None,
+        cells: int | None = None,
+        single: bool = False,
     ) -> Contribution:
         """Return the contribution of a unit to a sum over coordinates."""
         if self.of_records and self.alone:
@@ -220,8 +225,7 @@ def partition_rule(column: str | None, elements: Elements | None, table: TableRo
     if elements.period is not None and dated:
         return Rule(column, elements.period, read=table.date_format(column))
     mark = sha256(f"{elements.name} of {_column_text(column, table)}".encode()).hexdigest()[:8]
-    while column in table.cells:
-        column = table.cells[column].of
+    column = table.data_column(column)
     cells = None if elements.labels is None else max(len(elements.labels), 1)
     if column in table.derived:
         column = _derived_rule(column, None, table).column

@@ -66,10 +66,6 @@ class Groups:
         places = pyarrow.compute.sort_indices(pa.table(keys), sort_keys=order)
         return np.asarray(places.to_numpy(), dtype=np.int64)
 
-    def sorted(self) -> Groups:
-        """Return the groups sorted by their keys."""
-        return self.take(self.order())
-
     def codes_in(self, other: Groups) -> IntArray:
         """Return (V,) the index of each group among other groups by some of its keys."""
         missing = [name for name in other.names if name not in self.names]
@@ -219,9 +215,4 @@ def hash_words(digests: bytes | pa.Buffer) -> NDArray[np.uint64]:
 
 def column_order(names: Iterable[int | str]) -> list[int | str]:
     """Return the names of a column's cells in the order of :func:`public_order`."""
-    return sorted(names, key=lambda name: (md5_hex(name), name))
-
-
-def md5_hex(name: int | str) -> str:
-    """Return the MD5 hash of a name as hexadecimal text."""
-    return _md5(str(name).encode()).hexdigest()
+    return sorted(names, key=lambda name: (_md5(str(name).encode()).hexdigest(), name))

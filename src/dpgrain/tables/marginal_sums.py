@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 
 from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.inputs.array_blocks import first_elements
-from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.protocol import Engine
-from dpgrain.tables.rows import TableRows
+from dpgrain.tables.rows import TableRows, column_values
 from dpgrain.units import Record, Unit, User
 
 Columns: TypeAlias = tuple[int, ...]
@@ -181,7 +180,7 @@ def read_unit_rows(
         *([] if table.user is None else [table.user]),
         *([element] if element else []),
     ]
-    rows = engine.columns([(_source(table, name), "key") for name in names])
+    rows = engine.columns([(table.data_column(name), "key") for name in names])
     read = [
         _labelled(table, name, column) for name, column in zip(names, rows.columns, strict=True)
     ]
@@ -209,27 +208,11 @@ def read_unit_rows(
     )
 
 
-def _source(table: TableRows, name: str) -> str:
-    """Return the column to read for a column, which may be of cells."""
-    while name in table.cells:
-        name = table.cells[name].of
-    return name
-
-
 def _labelled(table: TableRows, name: str, column: pa.ChunkedArray) -> tuple[IntArray, pa.Array]:
     """Return a column as codes, (rows,), with −1 for null, and the value of each code."""
     encoded = column.dictionary_encode().combine_chunks()
     codes = np.asarray(encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
-    return codes, _cells(table, name, encoded.dictionary)
-
-
-def _cells(table: TableRows, name: str, values: pa.Array) -> pa.Array:
-    """Return the values of a column for values of its source."""
-    if name not in table.cells:
-        return values
-    cells = table.cells[name]
-    below = _cells(table, cells.of, values)
-    return pa.array(cell_labels(cells.elements, below.to_pylist()), pa.string())
+    return codes, column_values(table, name, encoded.dictionary)
 
 
 def _looked_up(at: IntArray, place: IntArray, size: int, valid: BoolArray) -> IntArray:

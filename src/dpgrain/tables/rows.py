@@ -18,7 +18,7 @@ from dpgrain.inputs.long_labels import any_long, stated_label
 from dpgrain.scope.provenance import Provenance, after_derivation
 from dpgrain.scope.regions import EVERYTHING, Region
 from dpgrain.scope.zones import check_zone
-from dpgrain.tables.elements import ITEM_MESSAGE, Elements, as_elements
+from dpgrain.tables.elements import ITEM_MESSAGE, Elements, as_elements, cell_labels
 from dpgrain.tables.engines.derived_columns import (
     CompiledExpression,
     DerivedSource,
@@ -46,7 +46,7 @@ from dpgrain.tables.sources.column_types import (
 )
 from dpgrain.tables.sources.day_columns import DayColumnSource
 from dpgrain.tables.sources.distinct_rows import DistinctRows
-from dpgrain.tables.sources.source import RegionSource, RowSource, SourceWrapper, all_rows
+from dpgrain.tables.sources.source import RegionSource, RowSource, all_rows, wrapped_sources
 from dpgrain.tables.sources.typed_columns import TypedSource
 
 
@@ -394,11 +394,8 @@ class TableRows:
     @property
     def scope(self) -> Region:
         """Public region of the rows, which every guarantee states."""
-        source: Any = self.source
-        while isinstance(source, SourceWrapper) and not isinstance(source, RegionSource):
-            source = source.source
-        region: Region = getattr(source, "region", EVERYTHING)
-        return region
+        wrapped: list[Any] = wrapped_sources(self.source)
+        return next((each.region for each in wrapped if hasattr(each, "region")), EVERYTHING)
 
     def require_records(self, columns: Iterable[str]) -> None:
         """Raise unless a region of these columns contains a row or not by this row only."""
@@ -501,6 +498,12 @@ class TableRows:
         """Return True if records without a cell in this column of cells are dropped."""
         return column in self.cells and self.cells[column].elements.missing == "drop"
 
+    def data_column(self, column: str) -> str:
+        """Return the column of the data behind a column of cells; any other column itself."""
+        while column in self.cells:
+            column = self.cells[column].of
+        return column
+
     def is_month(self, column: str) -> bool:
         """Return True if the values of a column are first days of months."""
         if column in self.cells:
@@ -535,7 +538,8 @@ class TableRows:
         """Return True if all public labels are surely keys of the column, unconverted."""
         kinds = set(map(type, labels))
         if self.is_integer(column):
-            return kinds == {int} and _fit_a_column(labels)
+            # All numbers must be 64-bit integers.
+            return kinds == {int} and min(labels) >= -(2**63) and max(labels) < 2**63
         if kinds != {str} or _key_form(self.schema[column]) is not None:
             return False
         return column in self.cells or not any_long(labels)
@@ -620,6 +624,15 @@ class TableRows:
             )
 
 
+def column_values(table: TableRows, name: str, values: pa.Array) -> pa.Array:
+    """Return the values of a column, which may be of cells, for values of its data column."""
+    if name not in table.cells:
+        return values
+    cells = table.cells[name]
+    below = column_values(table, cells.of, values)
+    return pa.array(cell_labels(cells.elements, below.to_pylist()), pa.string())
+
+
 @dataclass(frozen=True)
 class _KeyForm:
     """The format of a column's keys; labels in other formats match none of them."""
@@ -656,11 +669,6 @@ def _key_form(kind: str) -> _KeyForm | None:
         pattern = re.compile(rf"-?[0-9]+{rf'[.][0-9]{{{places}}}' if places else ''}")
         return _KeyForm(pattern, f"numbers with {places} decimals", f"write them such as {zero}")
     return {DAY: _DAYS, BOOLEAN: _TRUTHS}.get(kind)
-
-
-def _fit_a_column(numbers: Sequence[int]) -> bool:
-    """Return True if all numbers are 64-bit integers."""
-    return min(numbers) >= -(2**63) and max(numbers) < 2**63
 
 
 def _text_key(label: Any, kind: str) -> str | None:

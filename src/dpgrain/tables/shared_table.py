@@ -15,13 +15,13 @@ from dpgrain._types import BoolArray, FloatArray, IntArray
 from dpgrain.errors import ParameterError, SchemaError
 from dpgrain.shared_records.owned_rows import OwnedRows
 from dpgrain.tables.arrow_arrays import boolean_array, one_array
-from dpgrain.tables.elements import cell_labels
 from dpgrain.tables.engines.check import check_owners, format_counts
 from dpgrain.tables.engines.derived_columns import CompiledExpression, FilteredSource
 from dpgrain.tables.engines.protocol import Engine
 from dpgrain.tables.engines.sql import key_sql, quoted
 from dpgrain.tables.expression import CallNode, ColumnNode
 from dpgrain.tables.groups import Groups
+from dpgrain.tables.rows import column_values
 from dpgrain.tables.sources.column_types import BOOLEAN, INTEGERS
 from dpgrain.tables.sources.frames import ArrowSource
 from dpgrain.tables.sources.source import RowSource
@@ -191,10 +191,7 @@ class SharedTable:
         return self._with_rows(self.rows.with_days(name, of, zone))
 
     def check(
-        self,
-        item: str | Sequence[str] | None = None,
-        weight: str | None = None,
-        **options: Any,
+        self, item: str | Sequence[str] | None = None, weight: str | None = None, **options: Any
     ) -> str:
         """Report invalid values in rows to the curator: **not private, not to be published**.
 
@@ -209,10 +206,7 @@ class SharedTable:
         return format_counts(self.check_counts(item, weight, **options))
 
     def check_counts(
-        self,
-        item: str | Sequence[str] | None = None,
-        weight: str | None = None,
-        **options: Any,
+        self, item: str | Sequence[str] | None = None, weight: str | None = None, **options: Any
     ) -> dict[str, int]:
         """Count invalid values in rows for the curator: **not private, not to be published**.
 
@@ -283,7 +277,7 @@ class SharedTable:
         key = groups.names[0] if groups.names else None
         wanted = [(name, "key") for name in self.owners]
         if key is not None:
-            wanted.append((self._data_column(key), "key"))
+            wanted.append((self.rows.data_column(key), "key"))
         if value is not None:
             wanted.append((value, "number"))
         columns: list[pa.Array] = [one_array(each) for each in engine.columns(wanted).columns]  # type: ignore[arg-type]
@@ -294,26 +288,12 @@ class SharedTable:
             number = columns[-1].fill_null(np.nan).to_numpy(zero_copy_only=False).astype(np.float64)
             complete &= np.isfinite(number)
         if key is not None:
-            cells = self._cells(columns[-1 if value is None else -2], key)
-            cell = _codes(pc.index_in(cells, value_set=groups.columns[0]))
+            items = columns[-1 if value is None else -2].dictionary_encode()
+            cells = column_values(self.rows, key, items.dictionary)
+            cell = _codes(pc.index_in(cells.take(items.indices), value_set=groups.columns[0]))
             complete &= cell >= 0
         row, person = self._owners(columns, count)
         return OwnedRows.create(row, person, complete, cell, len(groups), number)
-
-    def _data_column(self, key: str) -> str:
-        """Return the data column of a key: the source of its cells."""
-        while key in self.rows.cells:
-            key = self.rows.cells[key].of
-        return key
-
-    def _cells(self, column: pa.Array, key: str) -> pa.Array:
-        """Return the cells of a key from its data column."""
-        if key not in self.rows.cells:
-            return column
-        cells = self.rows.cells[key]
-        items = self._cells(column, cells.of).dictionary_encode()
-        labels = pa.array(cell_labels(cells.elements, items.dictionary.to_pylist()), pa.string())
-        return labels.take(items.indices)
 
     def _owners(self, columns: Sequence[pa.Array], count: int) -> tuple[IntArray, IntArray]:
         """Return the row and the owner of each pair, possibly with duplicates."""

@@ -105,10 +105,7 @@ class UserTable(TableRows):
             raise ParameterError("distinct must be called once, and before per_user.")
 
     def per_user(
-        self,
-        *,
-        by: str | Sequence[str] | None = None,
-        **numbers: str | tuple[str, str],
+        self, *, by: str | Sequence[str] | None = None, **numbers: str | tuple[str, str]
     ) -> UserTable:
         """Return a table with one row per user, computed from all rows of that user.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from dpgrain.tables.arrow_arrays import number_array
 from dpgrain.tables.blocks import UnitBlocks
 from dpgrain.tables.engines import kernel
 from dpgrain.tables.engines.kernel import Grid, KeyLayout, Pools, Routes
-from dpgrain.tables.engines.protocol import Engine, Summed, Users
+from dpgrain.tables.engines.protocol import Add, Engine, Summed, Users
 from dpgrain.tables.groups import Dictionary, GroupCells, Groups
 from dpgrain.tables.split import OfAllGroups, Split
 
@@ -67,10 +68,7 @@ class UserContributions:
         shared = blocks.block == "element" and blocks.key is None
         self._cell_column = blocks.cell_column if shared else None
         self.dictionary: Dictionary = engine.dictionary(
-            groups,
-            cells,
-            cell_column=self._cell_column,
-            corners=corners,
+            groups, cells, cell_column=self._cell_column, corners=corners
         )
         self._coordinates = self.dictionary.layout.items
         if joined and split is not None:
@@ -84,14 +82,14 @@ class UserContributions:
         self, grid: Grid, *, indicator: bool = False, max_items: int | None = None
     ) -> IntArray:
         """Return the sums of clipped blocks in grid steps, modulo 2^64, (coordinates,)."""
-        unit = self._unit
+        unit, shape = self._unit, (self._coordinates,)
         if self._blocks.block == "record":
-            adds = _BoundKernel(_record_sum, (grid,), {"unit": unit, "indicator": indicator})
-            return self._records().accumulate(adds, (self._coordinates,))
+            adds = partial(kernel.record_sum, grid=grid, unit=unit, indicator=indicator)
+            return self._records().accumulate(adds, shape)
         return self._clipped(
             kernel.clipped_sum,
-            grid,
-            (self._coordinates,),
+            shape,
+            grid=grid,
             unit=unit,
             indicator=indicator,
             max_items=max_items,
@@ -102,28 +100,23 @@ class UserContributions:
 
         A block adds a vector of norm at most 1.
         """
-        how: dict[str, Any] = {
-            "units": units,
-            "corners": 1 if self._split is None else self._split.corners,
-            "unit": self._unit,
-        }
-        shape = (self.dictionary.layout.items // how["corners"], 2)
+        corners = self.dictionary.corners
+        how: dict[str, Any] = {"clip": clip, "units": units, "corners": corners, "unit": self._unit}
+        shape = (self.dictionary.layout.items // corners, 2)
         if self._blocks.block == "record":
-            return self._records().accumulate(
-                _BoundKernel(kernel.clipped_records, (clip,), how), shape
-            )
-        return self._clipped(kernel.clipped_units, clip, shape, indicator=indicator, **how)
+            return self._records().accumulate(partial(kernel.clipped_records, **how), shape)
+        return self._clipped(kernel.clipped_units, shape, indicator=indicator, **how)
 
     def first_sums(self, grid: Grid, *, max_items: int) -> IntArray:
         """Return a first round's sums of indicators, (coordinates,), before :meth:`routed`."""
         sums, self._mark = self._marked(
-            kernel.clipped_sum, grid, indicator=True, max_items=max_items
+            kernel.clipped_sum, grid=grid, indicator=True, max_items=max_items
         )
         return sums
 
     def routed(self, routes: Routes, grid: Grid, *, max_items: int) -> IntArray:
         """Return the sums of users' contributions to their chosen items, (coordinates,)."""
-        sums, mark = self._marked(kernel.routed_sum, routes, grid=grid, max_items=max_items)
+        sums, mark = self._marked(kernel.routed_sum, routes=routes, grid=grid, max_items=max_items)
         if mark != self._mark:
             # A new holder of an item would reveal whether another user contributed to it before.
             raise DataError(
@@ -132,12 +125,12 @@ class UserContributions:
             )
         return sums
 
-    def _marked(self, added: Callable[..., None], by: Any, **how: Any) -> tuple[IntArray, int]:
+    def _marked(self, added: Callable[..., None], **how: Any) -> tuple[IntArray, int]:
         """Return the sums of whole users' blocks and the checksum of their rows."""
         layout = self.dictionary.layout
         if not layout.items:
             return np.zeros(0, dtype=np.int64), 0
-        adds = _BoundKernel(_with_mark, (self._adds(added, by, **how), layout))
+        adds = partial(_with_mark, adds=self._adds(added, **how), layout=layout)
         out = self._users().accumulate(adds, (layout.items + 1,))
         return out[:-1], int(out[-1])
 
@@ -145,9 +138,8 @@ class UserContributions:
         """Count the blocks with each coordinate, (coordinates,), without clipping."""
         layout = self.dictionary.layout
         if self._blocks.block == "record":
-            return self._records().accumulate(_BoundKernel(_count_records), (layout.items,))
-        bounds = {"max_items": max_items, "max_elements": self._blocks.max_elements}
-        return self._users().accumulate(_BoundKernel(_holders, (layout,), bounds), (layout.items,))
+            return self._records().accumulate(_count_records, (layout.items,))
+        return self._clipped(kernel.blocks_per_item, (layout.items,), max_items=max_items)
 
     def norm_counts(
         self, edges: FloatArray, norm: Literal["l2", "l1"], *, indicator: bool = False
@@ -156,17 +148,15 @@ class UserContributions:
         unit = self._unit
         shape = (self.dictionary.cell_sizes.size, edges.size)
         if self._blocks.block == "record":
-            return self._records().accumulate(
-                _BoundKernel(_record_norms, (edges,), {"unit": unit}), shape
-            )
+            return self._records().accumulate(partial(_record_norms, edges=edges, unit=unit), shape)
         return self._clipped(
-            kernel.norm_histogram, edges, shape, norm=norm, unit=unit, indicator=indicator
+            kernel.norm_histogram, shape, edges=edges, norm=norm, unit=unit, indicator=indicator
         )
 
     def directions(self, edges: FloatArray, units: Grid) -> IntArray:
         """Add blocks scaled to norm 1 by coordinate and bin of norm, in steps of ``units``."""
         shape = (self._coordinates, edges.size)
-        return self._clipped(kernel.directions, edges, shape, units=units, unit=self._unit)
+        return self._clipped(kernel.directions, shape, edges=edges, units=units, unit=self._unit)
 
     def with_factors(self, factors: FloatArray) -> UserContributions:
         """Return the same contributions, with those to each of the (groups,) times a factor."""
@@ -181,38 +171,35 @@ class UserContributions:
         self, pools: Pools, norm: Literal["l2", "l1"], *, indicator: bool = False
     ) -> IntArray:
         """Count weighted blocks by pool and bin of norm, (pools, bins), in units of 2^-10."""
+        unit = self._unit
         return self._clipped(
             kernel.pooled_counts,
-            pools,
             pools.shape,
+            pools=pools,
             norm=norm,
-            unit=self._unit,
+            unit=unit,
             indicator=indicator,
         )
 
     def holdings(self, edges: IntArray) -> IntArray:
         """Count users by their numbers of pairs and of records, (2, bins)."""
-        adds = _BoundKernel(kernel.users_by_contribution, (self.dictionary.layout, edges))
+        layout = self.dictionary.layout
+        adds = partial(kernel.users_by_contribution, layout=layout, edges=edges)
         return self._users().accumulate(adds, (2, edges.size))
 
-    def _clipped(
-        self, added: Callable[..., None], by: Any, shape: tuple[int, ...], **how: Any
-    ) -> IntArray:
+    def _clipped(self, added: Callable[..., None], shape: tuple[int, ...], **how: Any) -> IntArray:
         """Return the sums of whole users' blocks."""
-        return self._users().accumulate(self._adds(added, by, **how), shape)
+        return self._users().accumulate(self._adds(added, **how), shape)
 
-    def _adds(self, added: Callable[..., None], by: Any, **how: Any) -> _BoundKernel:
-        """Return a kernel of whole users with its layout and one more argument."""
-        how["max_elements"] = self._blocks.max_elements
-        return _BoundKernel(added, (self.dictionary.layout, by), how)
+    def _adds(self, added: Callable[..., None], **how: Any) -> Add:
+        """Return a kernel of whole users with its public arguments."""
+        layout, most = self.dictionary.layout, self._blocks.max_elements
+        return partial(added, layout=layout, max_elements=most, **how)
 
     def _users(self) -> Users:
         if self._read_users is None:
             self._read_users = self._engine.users(
-                self.dictionary,
-                value=self._value,
-                split=self._split,
-                cell_column=self._cell_column,
+                self.dictionary, value=self._value, split=self._split, cell_column=self._cell_column
             )
         return self._read_users
 
@@ -230,53 +217,20 @@ class UserContributions:
         return self._engine.records(self.dictionary, value=self._value, split=self._split)
 
 
-@dataclass(frozen=True)
-class _BoundKernel:
-    """A kernel with its public arguments, which can be sent to other machines."""
-
-    kernel: Callable[..., None]
-    # Arguments between the keys and the sums.
-    known: tuple[Any, ...] = ()
-    # Keyword arguments.
-    how: Mapping[str, Any] = field(default_factory=dict)
-
-    def __call__(self, keys: IntArray, totals: FloatArray | None, out: IntArray) -> None:
-        self.kernel(keys, totals, *self.known, out, **self.how)
-
-
 def _with_mark(
-    keys: IntArray, totals: FloatArray | None, adds: _BoundKernel, layout: KeyLayout, out: IntArray
+    keys: IntArray, totals: FloatArray | None, out: IntArray, adds: Add, layout: KeyLayout
 ) -> None:
     """Add up by a kernel, and add the checksum of its rows to the last entry."""
     adds(keys, totals, out[:-1])
     out[-1:] += np.int64(kernel.set_fingerprint(keys, layout))
 
 
-def _holders(
-    keys: IntArray, _: FloatArray | None, layout: KeyLayout, out: IntArray, **bounds: int | None
-) -> None:
-    """Count the blocks of each coordinate regardless of their totals."""
-    kernel.blocks_per_item(keys, layout, out, **bounds)
-
-
 def _count_records(codes: IntArray, _: FloatArray | None, out: IntArray) -> None:
     out += np.bincount(codes, minlength=out.size)
 
 
-def _record_sum(
-    codes: IntArray,
-    totals: FloatArray | None,
-    grid: Grid,
-    out: IntArray,
-    *,
-    unit: float,
-    indicator: bool,
-) -> None:
-    kernel.record_sum(codes, None if indicator else totals, grid, out, unit=unit)
-
-
 def _record_norms(
-    _: IntArray, totals: FloatArray | None, edges: FloatArray, out: IntArray, *, unit: float
+    _: IntArray, totals: FloatArray | None, out: IntArray, edges: FloatArray, unit: float
 ) -> None:
     """Count records by bins of their size."""
     if totals is not None:

@@ -53,11 +53,11 @@ class Case:
         ]
         return np.array(packed, dtype=np.int64)
 
-    def arguments(self) -> tuple[IntArray, FloatArray | None, KeyLayout]:
+    def arguments(self, out: IntArray) -> tuple[IntArray, FloatArray | None, IntArray, KeyLayout]:
         keys = self.keys
         order = np.argsort(keys, kind="stable")
         totals = np.array([float(total) for *_, total in self.rows])[order]
-        return keys[order], None if self.counted else totals, self.layout
+        return keys[order], None if self.counted else totals, out, self.layout
 
     def pairs(self) -> dict[int, dict[int, dict[int, int]]]:
         """user → cell → item → total, saturated."""
@@ -117,7 +117,7 @@ def integers_of_blocks(case: Case, grid: Grid) -> dict[tuple[int, int], IntArray
         for cell in cells:
             rows = [r for r in case.rows if r[0] == user and _cell(case, r) == cell]
             out = np.zeros(case.layout.items, dtype=np.int64)
-            clipped_sum(*Case(case.layout, rows, case.counted).arguments(), grid, out)
+            clipped_sum(*Case(case.layout, rows, case.counted).arguments(out), grid)
             made[user, cell] = out
     return made
 
@@ -159,7 +159,7 @@ def test_every_block_is_bounded_and_near_the_exact_multiple(
     grid = Grid(bounds, data.draw(st.sampled_from([8, 20, 30])), norm)
     made = integers_of_blocks(case, grid)
     total = np.zeros(case.layout.items, dtype=np.int64)
-    clipped_sum(*case.arguments(), grid, total)
+    clipped_sum(*case.arguments(total), grid)
     np.testing.assert_array_equal(total, sum(made.values(), np.zeros_like(total)))
     pairs = case.pairs()
     for (user, cell), z in made.items():
@@ -174,11 +174,11 @@ def test_first_elements_and_items_are_used(
 ) -> None:
     grid = Grid(np.array([data.draw(roots(norm))]), 20, norm)
     out = np.zeros(case.layout.items, dtype=np.int64)
-    clipped_sum(*case.arguments(), grid, out, max_elements=kept, max_items=items)
+    clipped_sum(*case.arguments(out), grid, max_elements=kept, max_items=items)
     expected = np.zeros_like(out)
     for cell, block in case.blocks(kept):
         rows = [(0, cell, item, block[item]) for item in sorted(block)[:items]]
-        clipped_sum(*Case(case.layout, rows, counted=False).arguments(), grid, expected)
+        clipped_sum(*Case(case.layout, rows, counted=False).arguments(expected), grid)
     np.testing.assert_array_equal(out, expected)
 
 
@@ -186,7 +186,7 @@ def test_first_elements_and_items_are_used(
 def test_indicators_ignore_totals(case: Case, items: int | None) -> None:
     grid = Grid(np.ones(1), 24)
     out = np.zeros(case.layout.items, dtype=np.int64)
-    clipped_sum(*case.arguments(), grid, out, indicator=True, max_items=items)
+    clipped_sum(*case.arguments(out), grid, indicator=True, max_items=items)
     expected = np.zeros_like(out)
     for _, block in case.blocks(None):
         kept = sorted(block)[:items]
@@ -211,7 +211,7 @@ def test_norms_are_counted_in_their_bins(
     edges = np.array([1.0, 2, 4, 8, 16]) * unit
     by_cell = case.layout.cell_of is not None
     out = np.zeros((case.layout.cells if by_cell else 1, edges.size), dtype=np.int64)
-    norm_histogram(*case.arguments(), edges, out, norm=norm, unit=unit, max_elements=kept)
+    norm_histogram(*case.arguments(out), edges, norm=norm, unit=unit, max_elements=kept)
     expected = np.zeros_like(out)
     for cell, block in case.blocks(kept):
         size = squared(block, norm)
@@ -230,7 +230,7 @@ def test_blocks_of_norm_1_are_added_by_norm(
 ) -> None:
     edges, units = np.array([1.0, 2, 4, 8, 16]) * unit, Grid(np.ones(1), 20, norm)
     out = np.zeros((case.layout.items, edges.size), dtype=np.int64)
-    directions(*case.arguments(), edges, out, units=units, unit=unit, max_elements=kept)
+    directions(*case.arguments(out), edges, units=units, unit=unit, max_elements=kept)
     expected = np.zeros(out.shape)
     for _, block in case.blocks(kept):
         size = math.sqrt(squared(block, norm)) if norm == "l2" else float(squared(block, norm))
@@ -252,7 +252,7 @@ def test_factors_multiply_totals(case: Case, data: st.DataObject) -> None:
     sums = []
     for one in (replace(case, layout=layout), Case(case.layout, larger, counted=False)):
         out = np.zeros(case.layout.items, dtype=np.int64)
-        clipped_sum(*one.arguments(), grid, out)
+        clipped_sum(*one.arguments(out), grid)
         sums.append(out.tolist())
     assert sums[0] == sums[1]
 
@@ -280,7 +280,7 @@ def test_blocks_are_counted_in_their_pools(
 ) -> None:
     pools = data.draw(pools_of(case.layout.cells, unit))
     out = np.zeros(pools.shape, dtype=np.int64)
-    pooled_counts(*case.arguments(), pools, out, norm=norm, unit=unit, max_elements=kept)
+    pooled_counts(*case.arguments(out), pools, norm=norm, unit=unit, max_elements=kept)
     expected = np.zeros_like(out)
     for cells in case.pairs().values():
         mine = np.zeros_like(out)
@@ -308,7 +308,7 @@ def test_pooled_counts_do_not_depend_on_chunks(
     def counted(parts: list[IntArray]) -> IntArray:
         out = np.zeros(pools.shape, dtype=np.int64)
         for part in parts:
-            pooled_counts(part, None, layout, pools, out)
+            pooled_counts(part, None, out, layout, pools)
         return out
 
     whole = counted([keys])
@@ -358,7 +358,7 @@ def test_no_rounding_takes_a_block_over_its_bound(norm: Norm, bits: int) -> None
         grid = Grid(np.array([bound]), bits, norm)
         out = np.zeros(len(block), dtype=np.int64)
         keys = np.arange(len(block), dtype=np.int64)
-        clipped_sum(keys, np.array(block, dtype=np.float64), layout, grid, out)
+        clipped_sum(keys, np.array(block, dtype=np.float64), out, layout, grid)
         check_block(out, dict(enumerate(block)), bound, grid, 0)
 
 
@@ -366,7 +366,7 @@ def test_counts_within_the_bound_are_exact() -> None:
     layout = KeyLayout(3, 1, np.zeros(3, dtype=np.int64))
     grid = Grid(np.array([5.0]), 30)
     out = np.zeros(3, dtype=np.int64)
-    clipped_sum(np.array([0, 0, 0, 1, 1, 1, 1]), None, layout, grid, out)
+    clipped_sum(np.array([0, 0, 0, 1, 1, 1, 1]), None, out, layout, grid)
     assert (out * grid.step).tolist() == [3.0, 4.0, 0.0]
 
 
@@ -396,7 +396,7 @@ def test_records_are_clipped_one_by_one(
     codes = np.array([item for item, _ in rows], dtype=np.int64)
     totals = None if counted else np.array([float(t) for _, t in rows])
     out = np.zeros(5, dtype=np.int64)
-    record_sum(codes, totals, grid, out)
+    record_sum(codes, totals, out, grid)
     expected = [0] * 5
     for item, total in rows:
         value = min(Fraction(1 if counted else total), Fraction(bound))
@@ -427,10 +427,10 @@ def test_totals_saturate_in_any_order(rows: list[tuple[int, int]], halves: bool)
 def test_sums_wrap_modulo_two_to_the_64() -> None:
     layout = KeyLayout(1, 1, np.zeros(1, dtype=np.int64))
     out = np.array([2**63 - 5], dtype=np.int64)
-    clipped_sum(np.zeros(1, dtype=np.int64), None, layout, Grid(np.ones(1), 4), out)
+    clipped_sum(np.zeros(1, dtype=np.int64), None, out, layout, Grid(np.ones(1), 4))
     assert out.tolist() == [-(2**63) + 11]
     out = np.array([2**63 - 5], dtype=np.int64)
-    record_sum(np.zeros(1, dtype=np.int64), None, Grid(np.ones(1), 4), out)
+    record_sum(np.zeros(1, dtype=np.int64), None, out, Grid(np.ones(1), 4))
     assert out.tolist() == [-(2**63) + 11]
 
 
@@ -438,13 +438,13 @@ def test_nothing_adds_nothing() -> None:
     nothing = np.zeros(0, dtype=np.int64)
     for layout in (KeyLayout(0, 0, nothing), KeyLayout(3, 2, None), KeyLayout(3, 3, np.arange(3))):
         out = np.zeros(layout.items, dtype=np.int64)
-        clipped_sum(nothing, None, layout, Grid(np.ones(1), 8), out, max_elements=1, max_items=1)
-        clipped_sum(nothing, np.zeros(0), layout, Grid(np.ones(1), 8), out)
+        clipped_sum(nothing, None, out, layout, Grid(np.ones(1), 8), max_elements=1, max_items=1)
+        clipped_sum(nothing, np.zeros(0), out, layout, Grid(np.ones(1), 8))
         if layout.cell_of is not None:
             cells = np.zeros(layout.cells, dtype=np.int64)
             scale, count = np.ones(layout.cells), min(layout.cells, 1)
             pools = Pools(np.array([0.5, 1]), cells, scale, cells + 1, count, 1)
-            pooled_counts(nothing, None, layout, pools, np.zeros(pools.shape, dtype=np.int64))
+            pooled_counts(nothing, None, np.zeros(pools.shape, dtype=np.int64), layout, pools)
         assert not out.any()
 
 
@@ -459,7 +459,7 @@ def routed(held: list[list[int]], routes: Routes, most: int, bits: int = 12) -> 
     keys = [(who << layout.user_shift) | item for who, items in enumerate(held) for item in items]
     out = np.zeros(_SMALL, dtype=np.int64)
     grid = Grid(np.ones(1), bits)
-    routed_sum(np.array(sorted(keys), dtype=np.int64), None, layout, routes, out,
+    routed_sum(np.array(sorted(keys), dtype=np.int64), None, out, layout, routes,
                grid=grid, max_items=most)  # fmt: skip
     return out
 

@@ -131,8 +131,8 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
     >>> round(gaussian_epsilon(1e-5, 1 / 3.7306), 4)
     1.0
     """
-    delta, mu = _validate.real(delta=delta), _validate.real(mu=mu)
-    _require_number(delta)
+    # Comparisons with NaN are false, so the search would accept any ε, or any μ.
+    delta, mu = _validate.number(delta=delta), _validate.real(mu=mu)
     if gaussian_delta(0.0, mu) <= delta:
         return 0.0
     if delta <= 0 or mu == math.inf:
@@ -148,8 +148,7 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """Return the largest μ such that μ-GDP implies (ε, δ)-DP, rounded down."""
     _require_size(epsilon)
-    _require_number(delta)
-    if delta <= 0:
+    if _validate.number(delta=delta) <= 0:
         return 0.0
     low, high = 1e-300, 1.0
     while gaussian_delta(epsilon, high) <= delta:
@@ -175,9 +174,3 @@ def pure_mu(epsilon: float) -> float:
 def _require_size(epsilon: float) -> None:
     if not epsilon >= 0:
         raise ParameterError(f"epsilon must be at least 0, not {epsilon!r}.", name="epsilon")
-
-
-def _require_number(delta: float) -> None:
-    # Comparisons with NaN are false, so the search would accept any μ, or any ε.
-    if math.isnan(delta):
-        raise ParameterError("delta must be a number, not nan.", name="delta")

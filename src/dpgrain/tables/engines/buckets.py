@@ -86,13 +86,11 @@ class Buckets:
         """True if one bucket has half of the keys, so that dividing users may not help."""
         return 2 * self._largest >= self.size
 
-    @property
-    def all_staged(self) -> bool:
-        """True if all keys are still staged."""
-        return self._filled == self.size
+    def all_staged(self) -> IntArray | None:
+        """Return all keys, sorted; None if some are in their buckets."""
+        return self._sorted_stage() if self._filled == self.size else None
 
-    def staged(self) -> IntArray:
-        """Return the staged keys, sorted."""
+    def _sorted_stage(self) -> IntArray:
         self._staged[: self._filled].sort()
         return self._staged[: self._filled]
 
@@ -104,7 +102,7 @@ class Buckets:
 
     def flush(self) -> None:
         """Move the staged keys to their buckets."""
-        keys = self.staged()
+        keys = self._sorted_stage()
         ends = np.searchsorted(keys, np.arange(1, self._count + 1) << self._bits)
         lows, start = (keys & ((1 << self._bits) - 1)).astype(np.uint32), 0
         for bucket, end in enumerate(ends.tolist()):

@@ -70,7 +70,7 @@ def check(
                 f"WHERE {user} IS NOT NULL GROUP BY {user})"
             )
             result["most records of one user"] = most.column("n")[0].as_py()
-        columns = _all_columns(table)
+        columns = list(table.base_columns)
         repeated = engine.query(
             "SELECT coalesce(sum(n - 1), 0)::BIGINT AS n FROM (SELECT count(*) AS n FROM source "
             f"GROUP BY {', '.join(map(quoted, columns))})",
@@ -90,10 +90,10 @@ def check(
     for rows, counted in ((_before_typing(table), source_counts), (table, derived_counts)):
         if counted:
             with DuckDB(rows) as engine:
-                result |= _count(engine, counted, _all_columns(engine.table))
+                result |= _count(engine, counted, list(engine.table.base_columns))
     if other_counts:
         with DuckDB(_before_typing(table)) as engine:
-            counted_cells = _count(engine, other_counts, _all_columns(engine.table))
+            counted_cells = _count(engine, other_counts, list(engine.table.base_columns))
         result |= {text: cells for text, cells in counted_cells.items() if cells}
     result |= _line_counts(replace(table, source=base_source(table.source)))
     return {**nothing, **result}
@@ -158,11 +158,6 @@ def _unreadable_columns(table: TableRows, numbers: Sequence[str]) -> dict[str, i
 def format_counts(counts: Mapping[str, int]) -> str:
     """Format counts as text, one per line."""
     return "\n".join([_HEADING, *(f"  {value:>14,}  {name}" for name, value in counts.items())])
-
-
-def _all_columns(table: TableRows) -> list[str]:
-    """Return the columns of the source."""
-    return [name for name in table.schema if name not in table.cells]
 
 
 def _count(engine: DuckDB, counts: dict[str, str], used: Sequence[str]) -> dict[str, int]:
@@ -232,8 +227,7 @@ def _typed_counts(
 
 def _base_column(table: TableRows, column: str) -> str:
     """Return the source column of a column of cells or days."""
-    if column in table.cells:
-        return _base_column(table, table.cells[column].of)
+    column = table.data_column(column)
     return table.days[column].of if column in table.days else column
 
 

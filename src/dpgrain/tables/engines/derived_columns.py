@@ -23,7 +23,7 @@ from dpgrain.tables.expression import (
 )
 from dpgrain.tables.sources.column_types import BOOLEAN, TIMES
 from dpgrain.tables.sources.day_columns import in_known_years, local_time
-from dpgrain.tables.sources.source import RowSource, SourceWrapper
+from dpgrain.tables.sources.source import RowSource, SourceWrapper, wrapped_sources
 from dpgrain.tables.sources.typed_columns import TypedSource
 
 # Functions that return calendar periods.
@@ -192,8 +192,5 @@ class FilteredSource(SourceWrapper):
 
 def base_source(source: RowSource) -> RowSource:
     """Return the source of all rows, without derived columns, filters and regions."""
-    below: Any = source
-    while isinstance(below, SourceWrapper) and not isinstance(below, TypedSource):
-        below = below.source
-    read: RowSource = below
-    return read
+    wrapped = wrapped_sources(source)
+    return next((each for each in wrapped if isinstance(each, TypedSource)), wrapped[-1])

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from types import TracebackType
 from typing import Self, TypeVar
 
 import duckdb
@@ -28,11 +27,12 @@ from dpgrain.tables.engines.feed import (
     UserShare,
     require_bits,
 )
-from dpgrain.tables.engines.memory import Memory, connect, new_spill_folder
+from dpgrain.tables.engines.memory import Memory, SpillFolder, connect
 from dpgrain.tables.engines.protocol import Form
 from dpgrain.tables.engines.sql import has_key_sql, key_sql, number_sql, quoted, valid_key_sql
 from dpgrain.tables.groups import Dictionary, GroupCells, Groups, hash_words, md5_words
 from dpgrain.tables.rows import TableRows
+from dpgrain.tables.sources.column_types import LABEL
 from dpgrain.tables.sources.duckdb_connection import run_interruptible, translate_errors
 from dpgrain.tables.sources.source import RECORDS, RegionSource, nested_sources, transaction
 from dpgrain.tables.split import Split
@@ -56,7 +56,6 @@ class DuckDB:
         self.table = table
         self._memory = Memory.split(table.memory, table.threads)
         self._lookups: dict[str, str] = {}
-        self._begun = ExitStack()
         # The source may return duplicate rows once, with their number.
         self._has_counts = bool(getattr(table.source, "counts_duplicates", False))
         source = table.source
@@ -74,37 +73,26 @@ class DuckDB:
         return engine
 
     def __enter__(self) -> Self:
-        self._spill = new_spill_folder()
-        try:
+        with ExitStack() as opened:
+            self._spill = SpillFolder()
+            opened.callback(self._spill.remove)
             with translate_errors("The spill folder"):
                 self._connection = connect(self._memory, self._spill.path)
-        except BaseException:
-            self._spill.remove()
-            raise
-        # Rows stream past the groups and users in a join. DuckDB does not know the number of rows
-        # in a stream and might swap the sides, storing all rows.
-        self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
-        try:
-            self._begun.enter_context(transaction(self.table.source, self._connection))
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
+            opened.callback(self._connection.close)
+            # Rows stream past the groups and users in a join. DuckDB does not know the number of
+            # rows in a stream and might swap the sides, storing all rows.
+            self._connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+            opened.enter_context(transaction(self.table.source, self._connection))
+            self._opened = opened.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._begun.close()
-        self._connection.close()
-        self._spill.remove()
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
 
     def distinct(self, keys: Sequence[str], value: str | None = None) -> Groups:
         """Return the distinct groups of users' rows with a finite ``value``; private."""
         step("finding groups")
-        columns = [f"{self._valid_key(key)} AS k{i}" for i, key in enumerate(keys)]
+        columns = [f"{self._key(key, valid_key_sql)} AS k{i}" for i, key in enumerate(keys)]
         valid = self._valid_rows(keys, value)
         query = f"SELECT DISTINCT {', '.join(columns)} FROM source WHERE {valid}"
         result = self.query(query, self._with_counts(keys) if value is None else [*keys, value])
@@ -198,16 +186,7 @@ class DuckDB:
             code += f" | (coalesce(cells.code, 0) << {layout.item_bits})"
             cell, column = self._key(cell_column), cell_column
             join += " LEFT JOIN cells ON rows_.cell = cells.cell"
-        scan = self._scan(
-            f"CAST({code} AS BIGINT)",
-            keys,
-            value,
-            split,
-            cell,
-            column,
-            join,
-            user,
-        )
+        scan = self._scan(f"CAST({code} AS BIGINT)", keys, value, split, cell, column, join, user)
         counted = users if split is None and not self._has_counts else None
         return Feed.within(self._memory, scan, layout.user_shift, self.table.threads, counted)
 
@@ -242,23 +221,10 @@ class DuckDB:
             return number_sql(column)
         return self._key(column) if form == "key" else f"CAST({self._key(column)} AS VARCHAR)"
 
-    def _key(self, column: str, *, of: str = "") -> str:
+    def _key(self, column: str, sql: Callable[..., str] = key_sql, **how: str) -> str:
         """Return the SQL of a column as a key; public labels of cells remain unchanged."""
-        if column in self.table.cells:
-            return f"{of}.{quoted(column)}" if of else quoted(column)
-        return key_sql(column, self.table.key_type(column), of=of)
-
-    def _valid_key(self, column: str) -> str:
-        """Return the SQL of a key in valid rows."""
-        if column in self.table.cells:
-            return quoted(column)
-        return valid_key_sql(column, self.table.key_type(column))
-
-    def _has_key(self, column: str) -> str:
-        """Return the SQL condition that a row has a key in a column."""
-        if column in self.table.cells:
-            return f"{quoted(column)} IS NOT NULL"
-        return has_key_sql(column, self.table.key_type(column))
+        kind = LABEL if column in self.table.cells else self.table.key_type(column)
+        return sql(column, kind, **how)
 
     def _user_codes(self, shift: int) -> tuple[str, int, str]:
         """Return the SQL of the user code, an upper bound on codes, and the required join."""
@@ -276,8 +242,8 @@ class DuckDB:
         with translate_errors(self.table.source.name):
             self._execute(
                 "CREATE OR REPLACE TEMP TABLE users AS SELECT user_, row_number() OVER () - 1 AS code "
-                f"FROM (SELECT DISTINCT {self._valid_key(self.table.user)} AS user_ "
-                f"FROM {self._attach(self._with_counts())} WHERE {self._has_key(self.table.user)})"
+                f"FROM (SELECT DISTINCT {self._key(self.table.user, valid_key_sql)} AS user_ FROM "
+                f"{self._attach(self._with_counts())} WHERE {self._key(self.table.user, has_key_sql)})"
             )
             ((users,),) = self._connection.sql("SELECT count(*) FROM users").fetchall()
         require_bits(users, shift)
@@ -294,13 +260,13 @@ class DuckDB:
         join: str,
         user: str,
     ) -> Scan:
-        columns = [f"{self._valid_key(name)} AS k{i}" for i, name in enumerate(keys)]
+        columns = [f"{self._key(name, valid_key_sql)} AS k{i}" for i, name in enumerate(keys)]
         columns.append(f"{cell} AS cell")
         valid = self._valid_rows(keys, value)
         if cell_column is not None and self.table.drops(cell_column):
             valid += f" AND {cell} IS NOT NULL"
         if self.table.user is not None:
-            columns.append(f"{self._valid_key(self.table.user)} AS user_")
+            columns.append(f"{self._key(self.table.user, valid_key_sql)} AS user_")
         numbers = ""
         if value is not None:
             columns.append(f"{number_sql(value)} AS value")
@@ -333,9 +299,9 @@ class DuckDB:
 
     def _valid_rows(self, keys: Sequence[str], value: str | None) -> str:
         """Return the SQL condition that a row has a user, a group and a finite number."""
-        conditions = [self._has_key(key) for key in keys]
+        conditions = [self._key(key, has_key_sql) for key in keys]
         if self.table.user is not None:
-            conditions.append(self._has_key(self.table.user))
+            conditions.append(self._key(self.table.user, has_key_sql))
         if value is not None:
             # Rows with null, NaN or ±∞ are dropped.
             conditions.append(f"isfinite({number_sql(value)})")

@@ -35,6 +35,8 @@ from dpgrain.tables.engines.memory import MAX_SUMS, Memory
 Chunk: TypeAlias = tuple[IntArray, FloatArray | None]
 #: Unit of work of a thread; calling it yields sorted keys of whole users, with their totals.
 Piece: TypeAlias = Callable[[], Iterator[Chunk]]
+#: Keys of whole users in memory; calling it with a size yields pieces of about that many keys.
+KeyBatch: TypeAlias = Callable[[int], Iterator[Piece]]
 #: Bits of a packed key, which is a non-negative int64.
 KEY_BITS = 62
 # Keys per kernel call; the working set then fits in the cache.
@@ -99,13 +101,6 @@ class CoordinateFilter:
         return narrowed, None if totals is None else totals[selected]
 
 
-class KeyBatch(Protocol):
-    """Keys of whole users that are in memory together."""
-
-    def pieces(self, shift: int, size: int) -> Iterator[Piece]:
-        """Yield pieces of whole users, each of about ``size`` keys, for threads."""
-
-
 class Feed:
     """Sorted keys of whole users in batches, which can be iterated several times.
 
@@ -150,14 +145,9 @@ class Feed:
             users=users,
         )
 
-    @property
-    def is_cached(self) -> bool:
-        """True if all keys are in memory, so that another iteration needs no scan."""
-        return self._cached is not None
-
     def narrowed(self, codes: IntArray, shift: int) -> Feed | None:
         """Return a feed of some coordinates of these users; None if keys are not cached."""
-        if not self.is_cached:
+        if self._cached is None:
             return None
         feed = copy.copy(self)
         feed._narrow = CoordinateFilter(codes.astype(np.int32), self._shift, shift)
@@ -169,7 +159,7 @@ class Feed:
     def chunks(self, size: int) -> Iterator[Chunk]:
         """Yield sorted keys of whole users, about ``size`` at a time or one user's."""
         for batch in self._batches():
-            for piece in batch.pieces(self._shift, size):
+            for piece in batch(size):
                 yield from piece()
 
     def _batches(self) -> Iterator[KeyBatch]:
@@ -222,7 +212,7 @@ class Feed:
                 deferred.append(other)
                 buckets.filter(partial(mine.contains_keys, shift=self._shift))
                 own = keys[mine.contains_keys(keys, self._shift)]
-        return _Bucketed(buckets), deferred
+        return partial(_bucketed_pieces, buckets, self._shift), deferred
 
     def _buffered(
         self, buffer: _Buffer, chunks: Iterable[Chunk]
@@ -231,12 +221,10 @@ class Feed:
         for keys, totals in chunks:
             buffer.add(keys, totals)
         step("sorting")
-        return _Sorted(*buffer.sorted()), buffer.deferred
+        return partial(_sorted_pieces, *buffer.sorted(), self._shift), buffer.deferred
 
     def accumulate(
-        self,
-        add: Callable[[IntArray, FloatArray | None, IntArray], None],
-        shape: Sequence[int],
+        self, add: Callable[[IntArray, FloatArray | None, IntArray], None], shape: Sequence[int]
     ) -> IntArray:
         """Run a kernel over all users and return the integer sums, (shape)."""
         size = max(int(np.prod(shape)), 1)
@@ -256,7 +244,7 @@ class Feed:
         with ThreadPoolExecutor(workers) as pool:
             for batch in self._batches():
                 step("processing users")
-                list(pool.map(work, batch.pieces(self._shift, self._call)))
+                list(pool.map(work, batch(self._call)))
         total = accumulators.get()
         for _ in range(workers - 1):
             total += accumulators.get()
@@ -270,9 +258,7 @@ class RecordScan:
     scan: Scan
 
     def accumulate(
-        self,
-        add: Callable[[IntArray, FloatArray | None, IntArray], None],
-        shape: Sequence[int],
+        self, add: Callable[[IntArray, FloatArray | None, IntArray], None], shape: Sequence[int]
     ) -> IntArray:
         """Run a kernel over all records and return the integer sums, (shape)."""
         out = np.zeros(shape, dtype=np.int64)
@@ -290,42 +276,31 @@ def require_bits(users: int, shift: int) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _Sorted:
-    """Sorted keys of whole users in one piece, with their totals."""
-
-    keys: IntArray
-    totals: FloatArray | None
-
-    def pieces(self, shift: int, size: int) -> Iterator[Piece]:
-        """Split the keys into pieces of whole users."""
-        keys, start = self.keys, 0
-        while start < keys.size:
-            last = min(start + size, keys.size) - 1
-            stop = int(np.searchsorted(keys, _next_user(keys[last], shift)))
-            totals = None if self.totals is None else self.totals[start:stop]
-            yield partial(iter, [(keys[start:stop], totals)])
-            start = stop
+def _sorted_pieces(
+    keys: IntArray, totals: FloatArray | None, shift: int, size: int
+) -> Iterator[Piece]:
+    """Split sorted keys, with their totals, into pieces of whole users."""
+    start = 0
+    while start < keys.size:
+        last = int(keys[min(start + size, keys.size) - 1])
+        stop = int(np.searchsorted(keys, ((last >> shift) + 1) << shift))
+        yield partial(iter, [(keys[start:stop], None if totals is None else totals[start:stop])])
+        start = stop
 
 
-@dataclass(frozen=True, eq=False)
-class _Bucketed:
-    """Keys in buckets of whole users."""
+def _bucketed_pieces(buckets: Buckets, shift: int, size: int) -> Iterator[Piece]:
+    """Yield each bucket separately; the thread that receives it sorts and splits it."""
+    if (staged := buckets.all_staged()) is not None:
+        yield from _sorted_pieces(staged, None, shift, size)
+        return
+    buckets.flush()
+    for bucket in buckets.nonempty():
+        yield partial(_bucket_chunks, buckets, bucket, shift, size)
 
-    buckets: Buckets
 
-    def pieces(self, shift: int, size: int) -> Iterator[Piece]:
-        """Yield each bucket separately; the thread that receives it sorts and splits it."""
-        if self.buckets.all_staged:
-            yield from _Sorted(self.buckets.staged(), None).pieces(shift, size)
-            return
-        self.buckets.flush()
-        for bucket in self.buckets.nonempty():
-            yield partial(self._parts, bucket, shift, size)
-
-    def _parts(self, bucket: int, shift: int, size: int) -> Iterator[Chunk]:
-        for keys in self.buckets.parts(bucket, shift, size):
-            yield keys, None
+def _bucket_chunks(buckets: Buckets, bucket: int, shift: int, size: int) -> Iterator[Chunk]:
+    for keys in buckets.parts(bucket, shift, size):
+        yield keys, None
 
 
 class _Buffer:
@@ -474,8 +449,3 @@ def _dense_totals(keys: IntArray, totals: FloatArray) -> tuple[IntArray, FloatAr
     places = keys - low
     result = np.flatnonzero(np.bincount(places))
     return result + low, np.minimum(np.bincount(places, totals)[result], SATURATION)
-
-
-def _next_user(key: np.int64, shift: int) -> NDArray[np.int64]:
-    """Return the smallest key of any later user."""
-    return np.asarray(((int(key) >> shift) + 1) << shift, dtype=np.int64)

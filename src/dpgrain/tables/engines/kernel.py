@@ -149,9 +149,9 @@ class Routes:
 def clipped_sum(
     keys: IntArray,
     totals: FloatArray | None,
+    out: IntArray,
     layout: KeyLayout,
     grid: Grid,
-    out: IntArray,
     *,
     unit: float = 1.0,
     indicator: bool = False,
@@ -159,11 +159,9 @@ def clipped_sum(
     max_elements: int | None = None,
 ) -> None:
     """Add the clipped blocks of whole users to integer sums."""
-    pairs, sums, blocks = _blocks(keys, totals, layout, max_elements)
+    pairs, sums, blocks = _blocks(keys, totals, layout, max_elements, indicator)
     if max_items is not None:
         pairs, sums, blocks = blocks.keep(blocks.among_first_items(max_items), pairs, sums)
-    if indicator:
-        sums = np.ones_like(sums)
     codes = pairs & ((1 << layout.item_bits) - 1)
     np.add.at(out, codes, blocks.clip(sums, grid, unit))
 
@@ -171,9 +169,9 @@ def clipped_sum(
 def clipped_units(
     keys: IntArray,
     totals: FloatArray | None,
+    out: IntArray,
     layout: KeyLayout,
     clip: Grid,
-    out: IntArray,
     *,
     units: Grid,
     corners: int,
@@ -185,9 +183,7 @@ def clipped_units(
 
     A block adds a vector of norm at most 1, equal in each of its groups.
     """
-    pairs, sums, blocks = _blocks(keys, totals, layout, max_elements)
-    if indicator:
-        sums = np.ones_like(sums)
+    pairs, sums, blocks = _blocks(keys, totals, layout, max_elements, indicator)
     clipped = ~blocks.within(sums, clip, unit)[0]
     first = _is_new(pairs >> layout.item_bits)
     group = (pairs & ((1 << layout.item_bits) - 1)) // corners
@@ -200,9 +196,9 @@ def clipped_units(
 def directions(
     keys: IntArray,
     totals: FloatArray | None,
+    out: IntArray,
     layout: KeyLayout,
     edges: FloatArray,
-    out: IntArray,
     *,
     units: Grid,
     unit: float = 1.0,
@@ -221,9 +217,9 @@ def directions(
 def routed_sum(
     keys: IntArray,
     _: FloatArray | None,
+    out: IntArray,
     layout: KeyLayout,
     routes: Routes,
-    out: IntArray,
     *,
     grid: Grid,
     max_items: int,
@@ -277,9 +273,9 @@ def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def norm_histogram(
     keys: IntArray,
     totals: FloatArray | None,
+    out: IntArray,
     layout: KeyLayout,
     edges: FloatArray,
-    out: IntArray,
     *,
     norm: Literal["l2", "l1"] = "l2",
     unit: float = 1.0,
@@ -290,9 +286,7 @@ def norm_histogram(
 
     Bin i contains norms in (edges[i−1], edges[i]]: the first one starts at 0, the last one is open.
     """
-    _, sums, blocks = _blocks(keys, totals, layout, max_elements)
-    if indicator:
-        sums = np.ones_like(sums)
+    _, sums, blocks = _blocks(keys, totals, layout, max_elements, indicator)
     rows, bins = out.shape
     norms = blocks.norms(sums, norm) * unit
     index = np.minimum(np.searchsorted(edges, norms), bins - 1)
@@ -305,9 +299,9 @@ def norm_histogram(
 def pooled_counts(
     keys: IntArray,
     totals: FloatArray | None,
+    out: IntArray,
     layout: KeyLayout,
     pools: Pools,
-    out: IntArray,
     *,
     norm: Literal["l2", "l1"] = "l2",
     unit: float = 1.0,
@@ -319,9 +313,7 @@ def pooled_counts(
     Formal guarantee: a user adds at most ``pools.max_blocks`` to a bin. The limit applies to each
     bin in integers, so a block changes only its own bin, by at most its weight.
     """
-    _, sums, blocks = _blocks(keys, totals, layout, max_elements)
-    if indicator:
-        sums = np.ones_like(sums)
+    _, sums, blocks = _blocks(keys, totals, layout, max_elements, indicator)
     size = blocks.norms(sums, norm) * unit / pools.scale[blocks.cell]
     bins = np.minimum(np.searchsorted(pools.edges, size) - 1, out.shape[1] - 1)
     row = pools.pool[blocks.cell] * out.shape[1] + bins
@@ -359,8 +351,9 @@ def _add_limited(
 
 def blocks_per_item(
     keys: IntArray,
-    layout: KeyLayout,
+    _: FloatArray | None,
     out: IntArray,
+    layout: KeyLayout,
     *,
     max_items: int | None = None,
     max_elements: int | None = None,
@@ -377,7 +370,7 @@ def blocks_per_item(
 
 
 def users_by_contribution(
-    keys: IntArray, totals: FloatArray | None, layout: KeyLayout, edges: IntArray, out: IntArray
+    keys: IntArray, totals: FloatArray | None, out: IntArray, layout: KeyLayout, edges: IntArray
 ) -> None:
     """Count users by their number of pairs and by their number of records, (2, B).
 
@@ -391,7 +384,13 @@ def users_by_contribution(
 
 
 def record_sum(
-    codes: IntArray, totals: FloatArray | None, grid: Grid, out: IntArray, *, unit: float = 1.0
+    codes: IntArray,
+    totals: FloatArray | None,
+    out: IntArray,
+    grid: Grid,
+    *,
+    unit: float = 1.0,
+    indicator: bool = False,
 ) -> None:
     """Add records, each clipped separately, to integer sums."""
     if not out.size:
@@ -399,7 +398,7 @@ def record_sum(
         return
     one = unit / float(grid.step[0])
     limit = math.floor(float(grid.radius[0]))
-    if totals is None:
+    if totals is None or indicator:
         counts = np.bincount(codes, minlength=out.size).astype(np.int64)
         out += counts * math.floor(min(one, limit))
     else:
@@ -409,8 +408,8 @@ def record_sum(
 def clipped_records(
     codes: IntArray,
     totals: FloatArray | None,
-    clip: Grid,
     out: IntArray,
+    clip: Grid,
     *,
     units: Grid,
     corners: int,
@@ -437,11 +436,17 @@ def pair_totals(keys: IntArray, totals: FloatArray | None) -> tuple[IntArray, Fl
 
 
 def _blocks(
-    keys: IntArray, totals: FloatArray | None, layout: KeyLayout, max_elements: int | None
+    keys: IntArray,
+    totals: FloatArray | None,
+    layout: KeyLayout,
+    max_elements: int | None,
+    indicator: bool = False,
 ) -> tuple[IntArray, FloatArray, _Blocks]:
     pairs, sums = pair_totals(keys, totals)
     if layout.factors is not None:
         sums = sums * layout.factors[pairs & ((1 << layout.item_bits) - 1)]
+    if indicator:
+        sums = np.ones_like(sums)
     blocks = _Blocks.split(pairs, layout)
     if max_elements is None:
         return pairs, sums, blocks

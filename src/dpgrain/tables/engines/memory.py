@@ -126,6 +126,10 @@ class SpillFolder:
                     self._forget()
                 else:
                     raise FileNotFoundError(self.path)
+            except OSError as error:
+                raise DataError(
+                    "The temporary folder cannot be written; point TMPDIR to a disk with free space."
+                ) from error
             finally:
                 if not self._open:
                     _replace_handler(_terminated, signal.SIG_DFL)
@@ -150,16 +154,6 @@ class SpillFolder:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
-
-
-def new_spill_folder() -> SpillFolder:
-    """Create a spill folder."""
-    try:
-        return SpillFolder()
-    except OSError as error:
-        raise DataError(
-            "The temporary folder cannot be written; point TMPDIR to a disk with free space."
-        ) from error
 
 
 def connect(memory: Memory, folder: str) -> duckdb.DuckDBPyConnection:
@@ -267,7 +261,7 @@ def _terminated(number: int, _: Any) -> None:
 def load_rows(source: RowSource) -> pa.Table:
     """Load all rows of a source."""
     with (
-        new_spill_folder() as folder,
+        SpillFolder() as folder,
         connect(Memory.split(_LOADING_BYTES, 1), folder.path) as connection,
         transaction(source, connection),
         translate_errors(source.name),

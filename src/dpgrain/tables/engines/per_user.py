@@ -23,7 +23,7 @@ from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import TEXT
 from dpgrain.tables.sources.distinct_rows import DistinctRows
 from dpgrain.tables.sources.duckdb_connection import memory_limit
-from dpgrain.tables.sources.source import RowSource, SourceWrapper, nested_sources
+from dpgrain.tables.sources.source import nested_sources, wrapped_sources
 from dpgrain.units import Element, Unit, User
 
 # Share of DuckDB's memory for the states of a pass; with more, DuckDB groups, stores and encrypts
@@ -301,22 +301,14 @@ def per_user_source(table: TableRows) -> PerUser | None:
 
 def whole_user_source(table: TableRows) -> PerUser | UserJoin | None:
     """Return the source of rows that depend on whole users; None if rows are records."""
-    innermost = _wrapped(table)[-1]
+    innermost = wrapped_sources(table.source)[-1]
     return innermost if isinstance(innermost, PerUser | UserJoin) else None
-
-
-def _wrapped(table: TableRows) -> list[RowSource]:
-    """Return the source of a table and each source that it wraps, the innermost last."""
-    sources = [table.source]
-    while isinstance(sources[-1], SourceWrapper):
-        sources.append(sources[-1].source)
-    return sources
 
 
 def first_rows_source(table: TableRows) -> DistinctRows | None:
     """Return the source of first rows for values of columns; None without one."""
-    sources = (each for each in _wrapped(table) if isinstance(each, DistinctRows) and each.keys)
-    return next(sources, None)
+    wrapped = wrapped_sources(table.source)
+    return next((each for each in wrapped if isinstance(each, DistinctRows) and each.keys), None)
 
 
 def depends_on_users(table: TableRows) -> bool:
@@ -340,7 +332,8 @@ def derivation_facts(table: TableRows) -> list[Fact]:
     ]
     filters = [Fact("rows-where", (str(condition),)) for condition in table.filters]
     joined = [] if whole is None else [whole.fact]
-    distinct = [each.fact for each in _wrapped(table) if isinstance(each, DistinctRows)]
+    wrapped = wrapped_sources(table.source)
+    distinct = [each.fact for each in wrapped if isinstance(each, DistinctRows)]
     return [
         *derived,
         *filters,
@@ -348,14 +341,6 @@ def derivation_facts(table: TableRows) -> list[Fact]:
         *joined,
         *(fact for rows in below for fact in derivation_facts(rows)),
     ]
-
-
-def known_user_count(table: TableRows, column: str | None) -> int | None:
-    """Return the public number of users if ``column`` is 0 without rows, or None."""
-    people = per_user_source(table)
-    if column is None or people is None or not people.is_zero_without_rows(column):
-        return None
-    return table.n_users
 
 
 def require_whole_users(table: TableRows, unit: Unit) -> None:

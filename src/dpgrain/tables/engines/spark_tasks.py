@@ -117,14 +117,10 @@ def _replace_base(known: Any, source: RowSource) -> RowSource:
             known, rows=replace_base(known.rows, source), others=replace_base(known.others, source)
         )
     if isinstance(known, SourceWrapper):
-        return _with_source(known, _replace_base(known.source, source))
+        wrapper: Any = known
+        derived: RowSource = replace(wrapper, source=_replace_base(known.source, source))
+        return derived
     return source
-
-
-def _with_source(known: Any, source: RowSource) -> RowSource:
-    """Return the same derivation of another source."""
-    derived: RowSource = replace(known, source=source)
-    return derived
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,9 +132,7 @@ class JoinSide(SourceWrapper):
     names: Mapping[str, str]  # column → its name in ``source``
 
     def attach(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        used: Collection[str] | None = None,
+        self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
         """Return the columns of this table's rows."""
         rows = self.source.attach(connection, None)
@@ -295,10 +289,7 @@ class UserKeyQuery:
         coded = self.coded
         engine.set_codes(coded.dictionary, coded.cells)
         feed = engine.users(
-            coded.dictionary,
-            value=coded.value,
-            split=coded.split,
-            cell_column=coded.cell_column,
+            coded.dictionary, value=coded.value, split=coded.split, cell_column=coded.cell_column
         )
         yield _empty(KEYS)
         for keys, totals in feed.chunks(_ROW_KEYS):

@@ -90,21 +90,16 @@ class FileSource(ABC):
         ]
         return {**own, **dict.fromkeys(folders, TEXT)}
 
-    def _unchanged(self, schemas: Schemas) -> dict[str, str]:
-        """Return column → type; raises SchemaError if it has changed since the first call."""
-        columns = self._columns(schemas)
-        if columns != self._opened:
-            raise SchemaError(
-                f"{self.name} has different columns than when it was opened; call dg.read again."
-            )
-        return columns
-
     def attach(
         self, connection: duckdb.DuckDBPyConnection, used: Collection[str] | None = None
     ) -> str:
         """Return SQL over files, with copies of malformed ones in the spill folder."""
         schemas = self._schemas()
-        columns = self._unchanged(schemas)
+        columns = self._columns(schemas)
+        if columns != self._opened:
+            raise SchemaError(
+                f"{self.name} has different columns than when it was opened; call dg.read again."
+            )
         wanted = {name: kind for name, kind in columns.items() if used is None or name in used}
         files = self._open_files(connection, wanted, schemas)
         groups: dict[tuple[str, ...], tuple[dict[str, str], list[str]]] = {}

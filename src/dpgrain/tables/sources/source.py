@@ -87,6 +87,14 @@ def select(source: RowSource, region: Region) -> tuple[RowSource, Region]:
     return source, region
 
 
+def wrapped_sources(source: RowSource) -> list[RowSource]:
+    """Return a source and each source that it wraps, the innermost last."""
+    sources = [source]
+    while isinstance(sources[-1], SourceWrapper):
+        sources.append(sources[-1].source)
+    return sources
+
+
 def nested_sources(source: Any) -> Iterator[Any]:
     """Yield a source and all sources that it is derived from."""
     yield source

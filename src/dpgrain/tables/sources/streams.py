@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from dpgrain._progress import step
 from dpgrain.errors import DataError
-from dpgrain.tables.engines.memory import COPIES, Memory, SpillFolder, connect, new_spill_folder
+from dpgrain.tables.engines.memory import COPIES, Memory, SpillFolder, connect
 from dpgrain.tables.engines.sql import (
     arrow_expressions,
     label_sql,
@@ -50,7 +50,7 @@ class SpilledStream:
     def __init__(
         self, rows: pa.RecordBatchReader, columns: dict[str, str], memory: Memory, name: str
     ) -> None:
-        self._folder = new_spill_folder()
+        self._folder = SpillFolder()
         # A fork must not delete the folder of its parent.
         weakref.finalize(self, _remove, self._folder, os.getpid())
         self._key = secrets.token_hex(_KEY_BYTES)
