@@ -118,7 +118,7 @@ def number(**parameter: object) -> float:
     """Return the parameter as a float, or raise unless it is a number other than NaN."""
     result = real(**parameter)
     if math.isnan(result):
-        raise error_about(_only(parameter)[0], "must be a number, not nan.")
+        raise error_about(next(iter(parameter)), "must be a number, not nan.")
     return result
 
 
