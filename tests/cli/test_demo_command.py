@@ -25,7 +25,7 @@ def test_demonstration_ends_with_working_commands(
     assert re.search(r"│ The loans|reader .* title .* subject .* branch .* day ", done.stdout)
     assert re.search(r"│ \d+ .*│ .*│ 2025-\d\d-\d\d │", done.stdout)
     assert "LogisticRegression: 2 coefficients" in done.stdout
-    assert "49 rows, 5 largest shown" in done.stdout
+    assert "49 rows, 5 largest by clipped total shown" in done.stdout
     page = (tmp_path / "my demo" / "report.html").read_text(encoding="utf-8")
     assert page.startswith("<!")
     assert all(name in page for name in ("titles", "branches", "days_kept", "late"))

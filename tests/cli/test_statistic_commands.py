@@ -40,13 +40,16 @@ def test_histogram_prints_estimates_and_the_promise(
         "--epsilon", "1", "--delta", "1e-6", "--top", "3", "--output", output, "--save", saved,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "8 rows, 3 largest shown; all: --output FILE, or a larger --top" in done.stdout
+    assert (
+        "8 rows, 3 largest by clipped total shown; all: --output FILE, or a larger --top"
+        in done.stdout
+    )
     assert "ε = 1, δ = 10⁻⁶ per element ('page'; users 'person'; zero_out" in done.stdout
     assert f"Full guarantee: {saved}" in done.stdout
     assert not done.stderr
     rows = pyarrow.csv.read_csv(output)
     own = ["estimate", "std_error", "low", "high"]
-    more = ["at_least", "clipped_share", "take care", "covers"]
+    more = ["at_least", "clipped_share", "take care", "notes", "covers"]
     assert rows.column_names == ["page", *own, *more]
     assert set(rows["covers"].to_pylist()) == {"clipped total"}
     assert "to at most a bound per " in done.stdout
@@ -69,7 +72,7 @@ def test_output_formats(visits: Path, tmp_path: Path, ending: str, command: Comm
     assert done.returncode == 0, done.stderr
     read = json.loads(output.read_text()) if ending == "json" else pq.read_table(output).to_pylist()
     own = {"page", "estimate", "std_error", "low", "high", "at_least"}
-    assert set(read[0]) == own | ({"covers"} if ending == "json" else set())
+    assert set(read[0]) == own | ({"notes", "covers"} if ending == "json" else set())
     assert all(row["at_least"] >= 0 for row in read)
 
 

@@ -58,7 +58,7 @@ def test_outputs_have_space_for_each_listed_group(
     budget = cases.BUDGET.replace('unit = "user"', unit)
     text = f'{budget}[release.one]\n{release}\nshare = 1.0\noutput = "one.csv"\n'
     (planned,) = _plan(tmp_path, text).releases
-    assert running._space(planned) == SPACE + groups * 1024
+    assert running._space(planned) == SPACE + groups * 2048
 
 
 def test_output_of_two_owners_has_space_for_each_listed_group(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_output_of_two_owners_has_space_for_each_listed_group(tmp_path: Path) ->
     table = f'[table]\nsource = "{cases.parquet(tmp_path).name}"\nuser = ["who", "bought"]\n'
     path = cases.written(tmp_path, f"{table}{cases.BUDGET}[release.one]\n{release}\n")
     (planned,) = dg.plan_releases(path).releases
-    assert running._space(planned) == SPACE + 3 * 1024
+    assert running._space(planned) == SPACE + 3 * 2048
 
 
 @pytest.mark.slow

@@ -65,7 +65,7 @@ def test_a_release_shows_picture_rows_and_sentence() -> None:
     ]
     assert shown.rows[1][:2] == ["w00", "300.0"]
     assert len(shown.rows) == 11
-    assert "14 rows, 10 largest shown; all: .to_pandas()" in text
+    assert "14 rows, 10 largest by clipped total shown; all: .to_pandas()" in text
     assert release.guarantee.summary.replace("'", "&#39;") in text
 
 

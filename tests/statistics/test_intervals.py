@@ -329,7 +329,7 @@ def test_the_heavy_group_shows_the_clipped_share() -> None:
         assert rows["other", year]["take care"] is None
         assert rows["dialysis", year]["take care"] == "clipping may matter: see clipped_share"
     warning = (
-        "Warning: clipping may matter in 2 of 4 groups (see clipped_share): pass a larger clip="
+        "Warning: clipping may matter, especially in 2 of 4 groups (see clipped_share): pass a "
     )
     assert notes(release)[1].startswith(warning)
     assert "≤100%" in repr(release)

@@ -195,7 +195,9 @@ def test_pivot_has_rows_and_columns_for_two_keys() -> None:
     pivoted = means.pivot("kind", "count")
     assert (pivoted.index.tolist(), pivoted.columns.tolist()) == (both["kind"], both["count"])
     assert pivoted.loc["gp", "b"] == pytest.approx(2.0, abs=1e-3)
-    assert means.pivot("kind", "count", "count").round().loc["er", "a"] == 2
+    counts = means.pivot("kind", "count", "count")
+    assert counts.round().loc["er", "a"] == 2
+    assert counts.columns.name == "count by count (clipped number of records, plus noise)"
     for rows_of, columns in (("kind", "kind"), ("kind", "month"), ("year", "who")):
         with pytest.raises(dg.ParameterError, match="the keys are kind, year"):
             release.pivot(rows_of, columns)

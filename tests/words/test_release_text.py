@@ -28,13 +28,18 @@ from dpgrain.words.quantities import (
     limit_text,
 )
 from dpgrain.words.release_text import (
+    all_warnings,
     column_meanings,
+    file_notes,
     format_rows,
     in_order,
     notes,
     number_headings,
+    ranking,
+    ranking_name,
     rounded,
     shown,
+    table_footers,
     title,
 )
 
@@ -103,7 +108,10 @@ def test_the_largest_rows_are_printed(skewed: dg.Histogram) -> None:
         *line.keys, line.estimate, line.std_error, line.low, line.high, *line.more,
     ]  # fmt: skip
     assert len({len(row) for row in (columns, first, *rest[:4])}) == 1, "columns are of one width"
-    assert rest[4] == "[40 rows, 5 largest shown; all: .to_pandas()]"
+    assert rest[4] == "[40 rows, 5 largest by clipped total shown; all: .to_pandas()]"
+    assert rest[5] == (
+        "[clipped_share is a 95% limit for elements; few can be most of the total: quote at_least]"
+    )
     assert rest[-2:] == [skewed.guarantee.summary, POINTER]
     assert str(skewed) == repr(skewed)
 
@@ -124,7 +132,8 @@ def test_notes_state_interval_and_clipping(skewed: dg.Histogram) -> None:
         "rows without a value in 'who' or 'item', or with a group outside of"
     )
     assert re.match(
-        r"Warning: clipping may matter in [0-9]+ of 40 items \(see clipped_share\)", warning
+        r"Warning: clipping may matter, especially in [0-9]+ of 40 items \(see clipped_share\)",
+        warning,
     )
     unknown = replace(
         skewed, complete_units=None, metadata=replace(skewed.metadata, counts_clipped=False)
@@ -206,19 +215,25 @@ def _covers_in_every_format(release: dg.Release, folder: Path) -> None:
         "covers": covers,
         "beyond_bounds": beyond_bounds(release.metadata),
         "clamped_to": clamped_to(release.metadata),
+        "notes": file_notes(release),
     }
     stored = {name.encode(): fact.encode() for name, fact in facts.items() if fact}
     assert release.to_arrow().schema.metadata == stored
-    assert release.to_pandas().attrs["covers"] == covers
+    assert release.to_pandas().attrs == {name: fact for name, fact in facts.items() if fact}
     written = pq.read_table(release.write(folder / "out.parquet"))
     saved = pq.read_table(release.save(folder / "saved.parquet"))
     for table in (written, saved):
-        assert table.schema.metadata[b"covers"] == covers.encode()
+        assert stored.items() <= table.schema.metadata.items()
     rows = json.loads(release.write(folder / "out.json").read_text())
-    assert all(list(row)[-1] == "covers" and row["covers"] == covers for row in rows)
+    assert all(list(row)[-2:] == ["notes", "covers"] for row in rows)
+    assert all((row["notes"], row["covers"]) == (facts["notes"], covers) for row in rows)
+    for row in rows:
+        told = f"{row.get('take care')} {row['notes']}"
+        assert notes(release)[0] in told
+        assert all(warning in told for warning in all_warnings(release).split("; "))
     lines = release.write(folder / "out.csv").read_text().splitlines()
-    assert lines[0].endswith(',"covers"')
-    assert all(line.endswith(f',"{covers}"') for line in lines[1:])
+    assert lines[0].endswith(',"notes","covers"')
+    assert all(line.endswith(f',"{facts["notes"]}","{covers}"') for line in lines[1:])
     assert dg.Release.load(folder / "saved.parquet").covers == covers
 
 
@@ -530,10 +545,10 @@ def test_files_leave_blanks(skewed: dg.Histogram, tmp_path: Path) -> None:
     blank = np.arange(len(skewed)) % 3 == 0
     skewed = replace(skewed, at_least=np.where(blank, np.nan, skewed.more["at_least"]))
     rows = json.loads(skewed.write(tmp_path / "out.json").read_text())
-    assert list(rows[0]) == [*names, "covers"]
+    assert list(rows[0]) == [*names, "notes", "covers"]
     assert [row["at_least"] is None for row in rows] == blank.tolist()
     table = pyarrow.csv.read_csv(skewed.write(tmp_path / "out.csv"))
-    assert table.column_names == [*names, "covers"]
+    assert table.column_names == [*names, "notes", "covers"]
     assert table["at_least"].null_count == blank.sum()
     assert "nan" not in (tmp_path / "out.csv").read_text().lower()
     written = pq.read_table(skewed.write(tmp_path / "out.parquet"))
@@ -835,6 +850,69 @@ def test_means_describe_clipped_counts_and_shares() -> None:
     assert "clipped" not in str(whole)
     total = dg.sum(releases.shop(), "paid", **options)
     assert "not estimated" not in str(total)
+
+
+def heavy() -> dg.UserTable:
+    """Records of 30 users with about 400 each, and of 3,000 with three, in two groups."""
+    generator = np.random.default_rng(5)
+    who = np.concatenate([generator.integers(0, 30, 12_000), np.repeat(np.arange(30, 3030), 3)])
+    kind = np.where(generator.random(who.size) < 0.9, "rare", "usual")
+    kind[who >= 30] = "usual"
+    paid = np.where(who < 30, 80, 20)
+    return dg.read(pa.table({"who": who, "kind": kind, "paid": paid}), user="who")
+
+
+def test_clipped_share_is_no_share_of_the_total(tmp_path: Path) -> None:
+    limit = "clipped_share is a 95% limit for users; few can be most of the total"
+    release = dg.count(heavy(), clip=20.0, estimate_clipping=True, **OPTIONS)
+    # Most records are missing, although few users were clipped.
+    assert release.more["clipped_share"][0] < 0.03
+    assert release.high[0] < 0.5 * 21_000
+    assert f"[{limit}: quote at_least]" in str(release)
+    grouped = dg.count(
+        heavy(), by="kind", domain=["rare", "usual"], clip=20.0, estimate_clipping=True, **OPTIONS
+    )
+    assert limit.replace("users", "users (weighted)") in str(grouped)
+    for ending in (".csv", ".json"):
+        written = release.write(tmp_path / f"out{ending}").read_text()
+        assert " clipped_share: 95% upper limit on the share of users with data" in written
+        assert ", but few can make up most of the total: quote at_least." in written
+    signed = {"bounds": (-90, 90), "clip": 2.0, "estimate_clipping": True, **OPTIONS}
+    # No lower bound exists.
+    assert f"[{limit}]" in str(dg.sum(heavy(), "paid", **signed))
+    assert "few can make up most of the total" in column_meanings(release)["clipped_share"]
+
+
+def test_marginals_state_that_few_can_be_most() -> None:
+    release = dg.marginals(
+        heavy(),
+        ["kind", "paid"],
+        domain={"kind": ["rare", "usual"], "paid": [20, 80]},
+        **OPTIONS,
+    )
+    assert "(95% confidence), but few can make up most of the total: quote at_least" in str(release)
+
+
+@pytest.mark.parametrize(
+    ("unit", "order"), [(dg.User(), "largest by clipped count"), (dg.Record(), "largest by count")]
+)
+def test_means_state_that_counts_rank_their_rows(unit: dg.Unit, order: str, tmp_path: Path) -> None:
+    options = {**OPTIONS, "unit": unit, "bounds": (0, 99)}
+    release = dg.mean(heavy(), "paid", by="kind", domain=["rare", "usual"], **options)
+    assert ranking_name(release) == order
+    assert table_footers(release, 1)[0].startswith(f"2 rows, 1 {order} shown")
+    # By records, the order is the opposite of the true one only if heavy users are clipped.
+    assert (ranking(release)[0] < ranking(release)[1]) == (unit == dg.User())
+    file = json.loads(release.write(tmp_path / "out.json").read_text())
+    clipped = "Count is the clipped number of records." in file[0]["notes"]
+    assert clipped == (unit == dg.User())
+
+
+def test_likely_effects_are_not_those_of_extreme_users() -> None:
+    mean, total = (release(heavy(), "paid", **OPTIONS) for release in (dg.mean, dg.sum))
+    likely = "it covers the noise and the likely effect of clamping"
+    assert f"{likely} and clipping (unless users or values are extreme)." in str(mean)
+    assert f"{likely} (unless values are extreme), not the clipping." in str(total)
 
 
 def test_groups_within_the_noise_advise_to_check_labels() -> None:

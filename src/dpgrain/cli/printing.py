@@ -161,5 +161,5 @@ def _print_table(release: Release, top: int) -> None:
     for line, row in zip(lines, numbers, strict=True):
         table.add_row(*map(plain, line.keys), *row)
     _print(table)
-    if footer := formatting.table_footer(release, len(lines)):
+    for footer in formatting.table_footers(release, len(lines)):
         say(footer.replace(".to_pandas()", "--output FILE, or a larger --top"))

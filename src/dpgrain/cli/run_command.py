@@ -124,7 +124,9 @@ def _print(published: dg.Releases) -> None:
             say(f"{name}: warning: {spelled_inside(care).removesuffix('.')}.", style="yellow")
         if not hasattr(release, "groups"):
             continue
-        if clipped := quantities.clipping_effect(release.metadata):
+        if clipped := quantities.clipping_effect(release.metadata) or formatting.share_limit(
+            release
+        ):
             say(f"{name}: {spelled_inside(clipped)}.")
         if chosen := quantities.clamped_to(release.metadata):
             say(f"{name}: numbers are clamped to {chosen}.")

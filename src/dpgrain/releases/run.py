@@ -34,7 +34,7 @@ from dpgrain.tables.table import UserTable
 
 _WITH_EACH = Fact("with-each")
 # Space for the row of a public group in an output, in bytes.
-_ROW = 1024
+_ROW = 2048
 
 
 @dataclass(frozen=True, repr=False)

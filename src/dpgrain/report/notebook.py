@@ -23,7 +23,7 @@ from dpgrain.words.release_text import (
     notes,
     number_headings,
     shown,
-    table_footer,
+    table_footers,
     title,
 )
 
@@ -83,7 +83,7 @@ def _table(release: Release) -> Markup:
         Markup("<tr>{}</tr>").format(Markup("").join(Markup("<td>{}</td>").format(c) for c in row))
         for row in rows
     )
-    footer = table_footer(release, len(rows))
-    rest = Markup("<p>{}</p>").format(footer) if footer else ""
+    footers = table_footers(release, len(rows))
+    rest = Markup("").join(Markup("<p>{}</p>").format(footer) for footer in footers)
     table = Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>{}")
     return table.format(head, body, rest)

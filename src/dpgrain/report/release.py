@@ -40,6 +40,7 @@ from dpgrain.words.release_text import (
     counts_are_clipped,
     extra_columns,
     format_rows,
+    ranking_name,
     shown,
 )
 
@@ -258,6 +259,7 @@ def _estimated(facts: _ReleaseFacts, salt: str = "") -> dict[str, object]:
         "cut": release.metadata.is_limited,
         "counts_are_clipped": counts_are_clipped(release),
         "estimates": [(line, _more_numbers(release, line)) for line in lines],
+        "ranking": ranking_name(release),
         "plotted": min(_PLOTTED_ROWS, count_groups(release)),
         "over_time": _over_time(release),
         "notes": _notes(facts) if lines else [],

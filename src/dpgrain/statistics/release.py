@@ -22,6 +22,7 @@ from dpgrain._files import (
     read_guarantee,
     record_input,
 )
+from dpgrain._formatting import shorten
 from dpgrain._lazy_import import require
 from dpgrain._report_mixins import ReleaseReportMixin
 from dpgrain._types import Array, FloatArray, IntArray
@@ -34,8 +35,10 @@ from dpgrain.statistics.statistic import Statistic
 from dpgrain.tables.groups import Groups
 from dpgrain.words import quantities
 from dpgrain.words.release_text import (
+    column_meanings,
     estimates_with_errors,
     explanation,
+    file_notes,
     rounded,
     summary,
     with_months,
@@ -59,13 +62,15 @@ _METADATA = b"dpgrain"
 COLUMNS = (
     "estimate", "std_error", "low", "high", "at_least", "count", "count_error", "clipped_share"
 )  # fmt: skip
-_TEXTS = ("covers", "beyond_bounds", "clamped_to", "take care")
+_TEXTS = ("covers", "notes", "beyond_bounds", "clamped_to", "take care")
 _RESERVED = (
     *COLUMNS, *_TEXTS, "lower", "upper", "clip", "complete_units", "clipped_units", "clamped_below",
     "clamped_above",
 )  # fmt: skip
 # Column of a pivot with estimates and their errors.
 _WITH_ERROR = "±"
+# Max characters of the meaning of a number in the heading of a pivot, which widens its index.
+_MEANING_LETTERS = 60
 # Endings of other file types.
 _NOT_SAVED = (".csv", ".json", ".xlsx", ".html", ".pdf")
 
@@ -170,8 +175,9 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         """Return keys, ``estimate``, ``std_error``, ``low``, ``high`` and the columns of ``more``.
 
         Unknown numbers are null. A last column ``take care`` has the warnings of each row, if there
-        are any. The metadata field ``covers`` is :attr:`covers`, ``beyond_bounds`` the share of
-        values outside of stated bounds, and ``clamped_to`` the privately chosen range, if any.
+        are any. The metadata field ``covers`` is :attr:`covers`, ``notes`` the printed note,
+        ``beyond_bounds`` the share of values outside of stated bounds, and ``clamped_to`` the
+        privately chosen range, if any.
         """
         own = zip(COLUMNS, (self.estimate, self.std_error, self.low, self.high), strict=False)
         columns = {name: as_column(column) for name, column in (*own, *self.more.items())}
@@ -185,6 +191,7 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         texts = {
             "beyond_bounds": quantities.beyond_bounds(self.metadata),
             "clamped_to": quantities.clamped_to(self.metadata),
+            "notes": file_notes(self),
             "covers": self.covers,
         }
         return {name: text for name, text in texts.items() if text}
@@ -200,10 +207,10 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         """Return the kind of each row's own warning, (V,); empty text for none."""
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the table of :meth:`to_arrow` as a pandas frame, with ``covers`` in ``attrs``."""
+        """Return the table of :meth:`to_arrow` as a pandas frame, with its metadata in ``attrs``."""
         require("pandas")
         frame: pd.DataFrame = self.to_arrow().to_pandas()
-        frame.attrs["covers"] = self.covers
+        frame.attrs.update(self._facts())
         return frame
 
     def pivot(self, rows: str, columns: str, value: str | None = None) -> pd.DataFrame:
@@ -252,7 +259,8 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         wide = frame.pivot(index="row", columns="column", values="number").reindex(
             index=frame["row"].drop_duplicates(), columns=frame["column"].drop_duplicates()
         )
-        covers = "" if number in self.more else f" ({self.covers})"
+        meaning = column_meanings(self).get(number, "") if number in self.more else self.covers
+        covers = f" ({shorten(meaning, _MEANING_LETTERS)})" if meaning else ""
         what = "estimate ± std_error" if number == _WITH_ERROR else number
         wide.index.name, wide.columns.name = rows, f"{what} by {columns}{covers}"
         return wide
@@ -323,8 +331,9 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
     def write(self, path: str | Path) -> Path:
         """Write the table of :meth:`to_arrow` as Parquet, CSV or JSON, by the path's ending.
 
-        In CSV and JSON, :attr:`covers` is the last column, after ``beyond_bounds`` for stated
-        bounds or ``clamped_to`` for a chosen range; in Parquet, they are fields of the metadata.
+        In CSV and JSON, the last columns are the printed note, ``notes``, and :attr:`covers`, after
+        ``beyond_bounds`` for stated bounds or ``clamped_to`` for a chosen range; in Parquet, they
+        are fields of the metadata.
         CSV numbers are rounded to two digits of their error: ``low`` and ``at_least`` down,
         ``high`` and errors up, but no estimates of :meth:`reconciled` or other post-processing,
         which would no longer add up, and months are written as 2025-01. JSON and Parquet have all

@@ -38,6 +38,8 @@ _COUNTS = ("count", "size", "nunique")
 _COUNTED = ("records", "people", "users", "elements", "units")
 # Privately chosen limits of these sizes are rounded to integers.
 _AS_INTEGERS = (100.0, 1e9)
+# Small shares of clipped units exclude no large effect.
+_UNKNOWN_PART = "but few can make up most of the total"
 # Clipped norms of a contribution, by noise distribution.
 _NORMS = {"gaussian": "l2 norm", "laplace": "l1 norm"}
 
@@ -403,7 +405,7 @@ def clipping_effect(metadata: ReleaseMetadata) -> str:
         return ""
     if metadata.clipped is not None:
         most = f"at most {rounded_up(100 * metadata.clipped, 2)}% of {clipped_units(metadata)}"
-        return f"{most} were clipped (95% confidence), by an unknown amount"
+        return f"{most} were clipped (95% confidence), {_UNKNOWN_PART}: quote at_least"
     ever = " for this statistic" * metadata.statistic.ratio
     return f"share of clipped {clipped_units(metadata)}: not estimated{ever}"
 
@@ -415,6 +417,13 @@ def clipped_units(metadata: ReleaseMetadata) -> str:
     return f"{metadata.unit or 'unit'}s"
 
 
+def share_limit(metadata: ReleaseMetadata) -> str:
+    """Description of the column ``clipped_share``, in one line: it limits no share of the total."""
+    units = "elements" if metadata.elements else clipped_units(metadata)
+    weighted = " (weighted)" * bool(_groups(metadata))
+    return f"clipped_share is a 95% limit for {units}{weighted}; few can be most of the total"
+
+
 def share_meaning(metadata: ReleaseMetadata) -> str:
     """Description of the share of clipped units."""
     own = bool(metadata.elements) and metadata.has_user_items
@@ -423,7 +432,8 @@ def share_meaning(metadata: ReleaseMetadata) -> str:
     root = "k" if metadata.noise == "laplace" else "√k"
     weight = f" (each user with data in k {groups} has weight 1/{root})" * bool(groups)
     units, weighted = clipped_units(metadata), "weighted " * bool(weight)
-    return f"95% upper limit on the {weighted}share of {units}{where} that were clipped{weight}"
+    share = f"95% upper limit on the {weighted}share of {units}{where} that were clipped{weight}"
+    return f"{share}, {_UNKNOWN_PART}"
 
 
 def clamping_effect(metadata: ReleaseMetadata, *, brief: bool = False) -> str:

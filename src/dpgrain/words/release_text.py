@@ -27,7 +27,7 @@ from dpgrain._formatting import (
     useful_decimals,
 )
 from dpgrain._types import FloatArray, IntArray
-from dpgrain.words import guarantee_text
+from dpgrain.words import guarantee_text, quantities
 from dpgrain.words.guarantee_text import filters
 from dpgrain.words.odds import privacy_sections
 from dpgrain.words.quantities import (
@@ -175,10 +175,12 @@ def ranking(release: Release) -> FloatArray:
 
 
 def ranking_name(release: Release) -> str:
-    """Return a word for the rows that :func:`shown` prints first."""
+    """Return words for the rows that :func:`shown` prints first."""
     if in_order(release):
         return "first"
-    return "most frequent" if _is_ranked_by_count(release) else "largest"
+    if _is_ranked_by_count(release):
+        return f"largest by {'clipped ' * counts_are_clipped(release)}count"
+    return f"largest by {release.covers}" if release.metadata.is_clipped else "largest"
 
 
 def _is_ranked_by_count(release: Release) -> bool:
@@ -422,6 +424,28 @@ def notes(release: Release) -> list[str]:
     return [*lines, f"Warning: {care}."] if care else lines
 
 
+def share_limit(release: Release) -> str:
+    """Describe the column ``clipped_share``, and the number to quote; empty without the column."""
+    if "clipped_share" not in extra_columns(release):
+        return ""
+    return f"{quantities.share_limit(release.metadata)}{_number_to_quote(release)}"
+
+
+def _number_to_quote(release: Release) -> str:
+    return "" if lacks_lower_bounds(release) else ": quote at_least"
+
+
+def file_notes(release: Release) -> str:
+    """Return all notes except the warnings that rows of files repeat."""
+    parts = notes(release)[:1]
+    if "clipped_share" in extra_columns(release):
+        share = f"{share_meaning(release.metadata)}{_number_to_quote(release)}"
+        parts.append(f"clipped_share: {share}.")
+    if care := _clipping_warning(release):
+        parts.append(f"Warning: {care}.")
+    return " ".join(parts)
+
+
 def all_warnings(release: Release) -> str:
     """Return the warnings of a release, and that of clipped units."""
     return "; ".join(filter(None, (warnings(release.metadata), _clipping_warning(release))))
@@ -446,8 +470,8 @@ def _clipping_warning(release: Release) -> str:
             "to check the labels and the format of the file (--check), or publish larger groups"
         )
     return (
-        f"clipping may matter in {many:,} of {len(release):,} {noun}s (see clipped_share): pass a "
-        f"larger clip=, or publish {noun}s with a large share separately, with their own clip="
+        f"clipping may matter, especially in {many:,} of {len(release):,} {noun}s (see clipped_share): "
+        f"pass a larger clip=, or publish {noun}s with a large share separately, with their own clip="
     )
 
 
@@ -495,8 +519,7 @@ def column_meanings(release: Release) -> dict[str, str]:
         "give an upper bound, because one person may contribute any amount",
         "count": _count(release),
         "count_error": "standard error of count",
-        "clipped_share": f"{share_meaning(metadata)}; a small share may have a large part of the "
-        "unclipped total",
+        "clipped_share": share_meaning(metadata),
         "clip": f"clipping bound of the {statistic.noun}, for users with data only in it",
     }
     if statistic.ratio:
@@ -522,9 +545,10 @@ def _intervals(release: Release) -> str:
     if metadata.processed:
         text = f"approximate {text}, after post-processing ({post_processing(metadata)})"
     if metadata.widened:
-        text += "; it covers the noise and the likely effect of "
         ratio = metadata.statistic.ratio and metadata.chosen
-        text += "clamping and clipping" if ratio else "clamping"
+        effect = "clamping and clipping" if ratio else "clamping"
+        extreme = f"unless {'users or ' * ratio}values are extreme"
+        text += f"; it covers the noise and the likely effect of {effect} ({extreme})"
         text += ", not the clipping" * (metadata.is_clipped and not ratio)
     elif limits := _limits(metadata):
         text += f"; it covers the noise only, not the {limits}"
@@ -608,17 +632,16 @@ def _table(release: Release) -> list[str]:
     ]
     heads = [shorten(one_line(name), _LETTERS) for name in key_headings(release)]
     lines = align_columns([[*heads, *number_headings(release)], *rows])
-    if footer := table_footer(release, len(places)):
-        lines.append(f"[{footer}]")
-    return lines
+    return lines + [f"[{footer}]" for footer in table_footers(release, len(places))]
 
 
-def table_footer(release: Release, count: int) -> str:
-    """Return the note below a table with some rows: the number of rows, long labels."""
+def table_footers(release: Release, count: int) -> list[str]:
+    """Return the lines below a table with some rows: their number, long labels, clipped shares."""
     order = ranking_name(release)
     lines = [f"{len(release):,} rows, {count} {order} shown; all: .to_pandas()"]
     lines = lines if len(release) > count else []
-    return "; ".join([*lines, *filter(None, [_long_labels(release)])])
+    rows = "; ".join([*lines, *filter(None, [_long_labels(release)])])
+    return list(filter(None, [rows, share_limit(release)]))
 
 
 def comparison_text(comparison: Comparison) -> str:
@@ -631,4 +654,7 @@ def comparison_text(comparison: Comparison) -> str:
     decimals = useful_decimals(comparison.std_error)
     numbers = (comparison.estimate, comparison.std_error, comparison.low, comparison.high)
     estimate, error, low, high = (format_number(number, decimals) for number in numbers)
-    return f"{title}: {estimate} ± {error} (95% interval {low} to {high})"
+    interval = f"95% interval {low} to {high}"
+    if comparison.covers.startswith("clipped"):
+        interval += "; without clipping, any value is possible"
+    return f"{title}: {estimate} ± {error} ({interval})"

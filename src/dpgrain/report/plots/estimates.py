@@ -198,7 +198,7 @@ def plot_estimates(release: Release, ax: Axes | None = None, *, top: int = 30) -
     label_rows(ax, _labels(release, places, ax), what, low, high, zero=sums)
     if rows < len(release):
         which = ranking_name(release)
-        ax.set_xlabel(f"{ax.get_xlabel()}\n{which} {rows:,} of {len(release):,}")
+        ax.set_xlabel(f"{ax.get_xlabel()}\n{which}: {rows:,} of {len(release):,}")
     return ax
 
 
