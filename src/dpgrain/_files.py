@@ -7,6 +7,7 @@ import json
 import math
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
@@ -34,6 +35,8 @@ NUMBERS = "numbers"
 TOGETHER = "together"
 #: Free space that each output needs before a charge, in bytes: 4 MiB, more than most pages.
 SPACE = 4 * 2**20
+# Maximum wait for a dry run that tests a lock, and pause between attempts, in seconds.
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 5.0, 0.01
 # Maximum characters of a path in a message.
 _LONGEST_SHOWN = 300
 # File suffixes that an HTML page must not have.
@@ -260,7 +263,7 @@ def reject_locked(folder: Path, name: str) -> None:
     """Raise RefusedError if a process publishes the release file ``name`` into the folder."""
     path = _lock_path(folder, name)
     with _writing(path), suppress(FileNotFoundError), path.open("rb") as file:
-        if not _lock(file.fileno(), shared=True):
+        if lock(file.fileno(), shared=True) is False:
             raise _busy(folder, name)
 
 
@@ -279,28 +282,30 @@ def _busy(folder: Path, name: str) -> RefusedError:
 
 def _opened_alone(path: Path) -> int | None:
     """Return the handle of a new or abandoned file; None if another process has locked it."""
+    until = time.monotonic() + _PATIENCE_SECONDS
     while True:
         with _writing(path):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-        if _lock(handle):
+        if lock(handle) is not False:
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), path.stat()):
                     return handle
-        elif not _lock(handle, shared=True):
+        elif lock(handle, shared=True) is False or time.monotonic() > until:
             os.close(handle)
             return None
         # Its process ended in the meantime and removed it, or a dry run tests the lock.
         os.close(handle)
+        time.sleep(_PAUSE_SECONDS)
 
 
-def _lock(handle: int, *, shared: bool = False) -> bool:
-    """Lock a file; return False if another process has, True also where there are no locks."""
+def lock(handle: int, *, shared: bool = False) -> bool | None:
+    """Lock a file or folder; return False if another process has, None if there are no locks."""
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except (OSError, ImportError):
-        return True
+        return None
     return True
 
 
