@@ -159,6 +159,39 @@ def test_failure_after_the_charge_names_the_line(
     assert lines(folder) == 1
 
 
+# The program with a ledger that receives a signal at the end of a commit.
+COMMITTED = """
+import os, signal, sys
+from contextlib import contextmanager
+from dpgrain.cli import main
+from dpgrain.ledger.stores.sqlite_store import SqliteStore
+
+@contextmanager
+def writing(store):
+    with normal(store) as page:
+        yield page
+    os.kill(os.getpid(), signal.{name})
+
+normal = SqliteStore.writing
+SqliteStore.writing = writing
+sys.argv = ["dpgrain", *{words!r}]
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_signal_right_after_the_charge_names_the_line(name: str, code: int, folder: Path) -> None:
+    words = ("run", str(folder / "releases.toml"), "--ledger", str(folder / "visits.ledger"))
+    program = COMMITTED.format(name=name, words=words)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stderr.endswith(STAYS)
+    assert lines(folder) == 1
+
+
 def started(folder: Path, does: str, *more: str) -> subprocess.Popen[str]:
     """A run that acts when rows are read, after the charge."""
     words = ("run", str(folder / "releases.toml"), "--ledger", str(folder / "visits.ledger"), *more)

@@ -27,7 +27,7 @@ from dpgrain.publishing import process
 from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.guarantee import Guarantee, check_guarantee
 from dpgrain.publishing.prices import Price
-from dpgrain.publishing.receipt import Receipt
+from dpgrain.publishing.receipt import Receipt, recorded
 from dpgrain.publishing.risk import Risk
 from dpgrain.scope.regions import EVERYTHING, Region
 from dpgrain.words.ledger_text import refusal_text, remaining_text, seed_note
@@ -242,8 +242,9 @@ class Ledger(LedgerReportMixin):
                 is charged.
             DataError: if the ledger cannot be written, or was changed.
         """
-        line = self._charge_line(guarantees, mark, again=again, durable=True)
-        return Receipt(self.id, self.name, line.number, line.hash)
+        with recorded(self._is_written) as record:
+            line = self._charge_line(guarantees, mark, again=again, record=record)
+        return self._entry(line).receipt
 
     def rehearse(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> None:
         """Raise the errors that :meth:`charge` would raise now, without a charge.
@@ -257,12 +258,17 @@ class Ledger(LedgerReportMixin):
             RefusedError: if a promise has no room for the releases, or the mark is refused.
             DataError: if the ledger cannot be written, or was changed.
         """
-        self._charge_line(guarantees, mark, again=again, durable=False)
+        self._charge_line(guarantees, mark, again=again, record=None)
 
     def _charge_line(
-        self, guarantees: tuple[Guarantee, ...], mark: str, *, again: bool, durable: bool
+        self,
+        guarantees: tuple[Guarantee, ...],
+        mark: str,
+        *,
+        again: bool,
+        record: Callable[[Receipt], None] | None,
     ) -> StoredLine:
-        """Return the line that charges releases; written only if ``kept``."""
+        """Return the line that charges releases; ``record`` gets its receipt, None writes nothing."""
         if not guarantees:
             raise ParameterError("guarantees must contain at least one guarantee.")
         for guarantee in guarantees:
@@ -295,12 +301,14 @@ class Ledger(LedgerReportMixin):
             )
             if mark:
                 page.set_mark(mark, line.number)
+            if record is not None:
+                record(self._entry(line).receipt)
             return line
 
         try:
-            return self._append(noted, durable=durable)
+            return self._append(noted, durable=record is not None)
         except (_PromiseRenewed, AlreadyReleasedError):
-            return self._charge_line(guarantees, mark, again=again, durable=durable)
+            return self._charge_line(guarantees, mark, again=again, record=record)
         except BudgetExceededError as error:
             text = refusal_text(
                 self.name,
@@ -421,7 +429,7 @@ class Ledger(LedgerReportMixin):
     def _append(
         self, noted: Callable[[Transaction, StoredLine], StoredLine], *, durable: bool = True
     ) -> StoredLine:
-        """Append a line durably after checking the last one; roll back unless ``kept``."""
+        """Append a line durably after checking the last one; roll back unless ``durable``."""
         try:
             with self._store.writing() as page:
                 self._check_format(page)
@@ -633,11 +641,15 @@ class Ledger(LedgerReportMixin):
         receipt = _validate.instance(Receipt, receipt=receipt)
         if receipt.ledger != self.id:
             return False
-        with self._store.reading() as page:
-            line = page.line(receipt.number)
-        if line is None or line.hash != receipt.hash:
+        if not self._is_written(receipt):
             raise self._replaced_by_older()
         return True
+
+    def _is_written(self, receipt: Receipt) -> bool:
+        """Return whether the line of a receipt of this ledger is in it."""
+        with self._store.reading() as page:
+            line = page.line(receipt.number)
+        return line is not None and line.hash == receipt.hash
 
     def verify(self) -> Receipt:
         """Check the hash chain and the accounts, and return the receipt of the last line.
