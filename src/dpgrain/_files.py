@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpgrain import _validate
 from dpgrain._lazy_import import lazy_import
-from dpgrain.errors import DataError, ParameterError, RefusedError
+from dpgrain.errors import AccessError, DataError, ParameterError, RefusedError
 
 if TYPE_CHECKING:
     import fcntl
@@ -35,6 +36,11 @@ NUMBERS = "numbers"
 TOGETHER = "together"
 #: Free space that each output needs before a charge, in bytes: 4 MiB, more than most pages.
 SPACE = 4 * 2**20
+# Errors of the system about a path, which waiting does not repair.
+_MISTAKES = {
+    errno.EACCES, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT,
+    errno.ENOTDIR, errno.EPERM, errno.EROFS,
+}  # fmt: skip
 # Maximum wait for a dry run that tests a lock, and pause between attempts, in seconds.
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 5.0, 0.01
 # Maximum characters of a path in a message.
@@ -61,11 +67,12 @@ def _shorten_path(path: Path) -> str:
 def _writing(path: Path) -> Iterator[None]:
     if not _validate.is_utf8(str(path)):
         # Arrow accepts only UTF-8 names, and would reject others after the release.
-        raise DataError(f"{_shorten_path(path)} cannot be written: choose a name in UTF-8.")
+        raise AccessError(f"{_shorten_path(path)} cannot be written: choose a name in UTF-8.")
     try:
         yield
     except OSError as error:
-        raise DataError(
+        kind = AccessError if error.errno in _MISTAKES else DataError
+        raise kind(
             f"{_shorten_path(path)} cannot be written; check the folder, its permissions and "
             "free space."
         ) from error
@@ -122,9 +129,9 @@ def atomic_write(path: Path, *, promise: Mapping[str, Any] | None = None) -> Ite
 
 
 def _require_file(path: Path) -> None:
-    """Raise DataError if the path is a folder or a device."""
+    """Raise AccessError if the path is a folder or a device."""
     if exists(path) and not path.is_file():
-        raise DataError(
+        raise AccessError(
             f"{str(path)!r} is not a regular file, and is not replaced; choose another path."
         )
 
@@ -201,12 +208,12 @@ def write_table(table: Any, path: Path) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Raise DataError unless a folder exists at ``path`` or could be created."""
+    """Raise AccessError unless a folder exists at ``path`` or could be created."""
     existing = next(parent for parent in (path, *path.absolute().parents) if exists(parent))
     if existing != path:
         check_writable(existing / path.name)
     elif not path.is_dir():
-        raise DataError(f"{str(path)!r} is not a folder; choose a folder for the outputs.")
+        raise AccessError(f"{str(path)!r} is not a folder; choose a folder for the outputs.")
 
 
 def make_folder(path: Path) -> None:
@@ -268,7 +275,7 @@ def reject_locked(folder: Path, name: str) -> None:
 
 
 def _lock_path(folder: Path, name: str) -> Path:
-    """Return the path of the lock of a release file; raise DataError if it is a folder or device."""
+    """Return the path of the lock of a release file; raise AccessError if it is a folder or device."""
     path = folder / f".{name}.lock"
     _require_file(path)
     return path
@@ -367,7 +374,7 @@ def check_outputs(
 def _known(path: Path) -> set[_Known]:
     """Return the identities of a file: its path, and its device and inode if it exists."""
     if "\0" in str(path):
-        raise DataError(f"{str(path)!r} is not a file name.")
+        raise AccessError(f"{str(path)!r} is not a file name.")
     known: set[_Known] = {path.resolve()}
     with suppress(OSError):
         result = path.stat()

@@ -7,6 +7,7 @@
     │   └── RefusedError   a budget or a ledger refuses a release, without a charge
     ├── SchemaError        the table lacks a column, or a column has the wrong type (also a ValueError)
     ├── DataError          a source cannot be read, or the disk is full (also an OSError)
+    │   └── AccessError    a file, folder or ledger is missing, or its permissions are
     ├── MissingPackageError  a package of an extra is not installed (also an ImportError)
     └── RunEnded           a run of private means published its early end
 
@@ -120,6 +121,20 @@ class DataError(DpgrainError, OSError):
     ... except dg.DataError as error:
     ...     print(error, isinstance(error, OSError))
     The file 'no-such-folder/visits.csv' does not exist; check the path. True
+    """
+
+
+class AccessError(DataError):
+    """A file, folder, database or ledger that is missing, of another type, or without permission.
+
+    A person must change the path or the permissions: waiting repairs nothing.
+
+    >>> import dpgrain as dg
+    >>> try:
+    ...     dg.Ledger("no-such-folder/visits.ledger")
+    ... except dg.AccessError as error:
+    ...     print(str(error).partition(";")[0])
+    'no-such-folder/visits.ledger' is not a file
     """
 
 

@@ -84,10 +84,10 @@ def test_run_exits_with_0_and_rejection_with_3(
 @pytest.mark.parametrize(
     ("before", "after", "code"),
     [
-        ("visits.parquet", "none.parquet", 1),
+        ("visits.parquet", "none.parquet", 2),
         ("visits.parquet", "releases.toml", 2),
         ('by = "topic"', 'by = "topik"', 2),
-        ('"visits.csv"', '"none/visits.csv"', 1),
+        ('"visits.csv"', '"none/visits.csv"', 2),
         ('"visits.csv"\n', '"none/visits.csv"\nwhere = {dya = 1}\n', 2),
         ('"topic"', '"topic"\nitm = 3', 2),
         ("epsilon = 1.0", "epsilon = -1.0", 2),
@@ -103,6 +103,36 @@ def test_unusable_file_error_names_the_culprit(
     assert done.returncode == code, done.stderr
     assert done.stderr.startswith("Error: ")
     assert not lines(folder)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--ledger", "none.ledger"),
+        ("--ledger", "empty"),
+        ("--folder", "visits.ledger"),
+        ("--folder", "visits.ledger/out"),
+        ("--report", "empty"),
+    ],
+)
+def test_wrong_path_exits_with_2(words: tuple[str, str], folder: Path, command: Command) -> None:
+    (folder / "empty").mkdir()
+    option, name = words
+    done = command("run", folder / "releases.toml", option, folder / name)
+    assert done.returncode == 2, done.stderr
+    assert str(folder / name) in done.stderr
+    assert not lines(folder)
+
+
+def test_unreadable_table_exits_with_2(
+    folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    normal = os.access
+    table = str(folder / "visits.parquet")
+    monkeypatch.setattr(os, "access", lambda path, mode: path != table and normal(path, mode))
+    done = command("run", folder / "releases.toml")
+    assert done.returncode == 2
+    assert f"The file {table!r} cannot be read; check its permissions." in done.stderr
 
 
 @pytest.mark.slow

@@ -365,7 +365,7 @@ def test_promises_are_added_and_renewed(place: Path, visits: Path, command: Comm
 
 def test_invalid_ledger_is_reported(visits: Path, tmp_path: Path, command: Command) -> None:
     done = command("ledger", "show", tmp_path / "none")
-    assert (done.returncode, "ledger init" in done.stderr) == (1, True)
+    assert (done.returncode, "ledger init" in done.stderr) == (2, True)
     done = command("count", visits, *COUNT, "--ledger", tmp_path / "none")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert not (tmp_path / "none").exists()

@@ -102,7 +102,7 @@ def test_all_mistakes_are_printed(file: Path, command: Command) -> None:
 
 def test_missing_file_is_reported(tmp_path: Path, command: Command) -> None:
     done = command("run", tmp_path / "none.toml")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "cannot be read; pass a release file" in done.stderr
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn
 from dpgrain import _validate
 from dpgrain._formatting import percent
 from dpgrain._report_mixins import LedgerReportMixin
-from dpgrain.errors import DataError, ParameterError, RefusedError
+from dpgrain.errors import AccessError, DataError, ParameterError, RefusedError
 from dpgrain.ledger import accounts, move
 from dpgrain.ledger.accounts import AlreadyReleasedError, BudgetExceededError, Charged
 from dpgrain.ledger.entries import LedgerEntry
@@ -151,7 +151,7 @@ class Ledger(LedgerReportMixin):
     def _check_format(self, page: Transaction) -> None:
         result = page.format()
         if result is None:
-            raise DataError(f"{self._store.name!r} contains no ledger; create a new one.")
+            raise AccessError(f"{self._store.name!r} contains no ledger; create a new one.")
         if result > FORMAT and result != MOVED:
             raise self._too_new()
 
@@ -169,7 +169,7 @@ class Ledger(LedgerReportMixin):
             first = first or last
             matches = matches or last.hash == expected
         if first is None or last is None or first.values.get("kind") != "ledger":
-            raise DataError(f"{self._store.name!r} contains no ledger; create a new one.")
+            raise AccessError(f"{self._store.name!r} contains no ledger; create a new one.")
         if first.values.get("language") != _LANGUAGE:
             raise self._too_new()
         if not matches:
@@ -445,8 +445,8 @@ class Ledger(LedgerReportMixin):
         self._seen = line
         return line
 
-    def _moved(self, last: StoredLine) -> DataError:
-        return DataError(
+    def _moved(self, last: StoredLine) -> AccessError:
+        return AccessError(
             f"{self._store.name!r} was moved to {last.field('to')!r}; use that ledger, because this "
             "one accepts no charges."
         )
