@@ -279,6 +279,16 @@ def test_check_names_tables_and_separates_missing_from_invalid_numbers(
     assert " 1  non-numeric cells of 'paid' (dropped)" in done.stdout
 
 
+def test_check_states_that_a_region_has_no_rows(tmp_path: Path, command: Command) -> None:
+    cases.parquet(tmp_path)
+    text = cases.TABLE + cases.BUDGET + cases.releases("share = 1.0", ["count"])
+    file = cases.written(tmp_path, text)
+    said = "There are no rows: a release would be charged, and publish only noise."
+    for topic, count in (("t1", 0), ("t99", 1)):
+        done = command("run", file, "--check", "--where", f"topic={topic}")
+        assert done.stdout.count(said) == count, done.stdout
+
+
 def test_check_counts_faults_of_each_release_without_publishing(
     tmp_path: Path, command: Command
 ) -> None:
