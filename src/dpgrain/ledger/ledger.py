@@ -30,7 +30,7 @@ from dpgrain.publishing.prices import Price
 from dpgrain.publishing.receipt import Receipt, recorded
 from dpgrain.publishing.risk import Risk
 from dpgrain.scope.regions import EVERYTHING, Region
-from dpgrain.words.ledger_text import refusal_text, remaining_text, seed_note
+from dpgrain.words.ledger_text import TOO_FULL, refusal_text, remaining_text, seed_note
 
 # Version of the format of lines.
 _LANGUAGE = 1
@@ -289,10 +289,15 @@ class Ledger(LedgerReportMixin):
             if page.in_force() != list(promises):
                 raise _PromiseRenewed
             before = None if again else page.marked(mark)
+            try:
+                for each in charged:
+                    accounts.charge(page, promises[each.promise], each)
+            except BudgetExceededError:
+                if before is None:
+                    raise
+                raise self._already_charged(page, mark, before, full=True) from None
             if before is not None:
-                raise self._already_charged(page, mark, before)
-            for each in charged:
-                accounts.charge(page, promises[each.promise], each)
+                raise self._already_charged(page, mark, before, full=False)
             released = [guarantee.to_dict() for guarantee in guarantees]
             listed = [each.to_dict() for each in charged]
             more = {"mark": mark} if mark else {}
@@ -668,12 +673,19 @@ class Ledger(LedgerReportMixin):
                     )
         return self._entry(last).receipt
 
-    def _already_charged(self, page: Transaction, mark: str, number: int) -> RefusedError:
+    def _already_charged(
+        self, page: Transaction, mark: str, number: int, *, full: bool
+    ) -> RefusedError:
         line = page.line(number)
         seeded = "" if line is None else seed_note([self._entry(line)])
+        remedy = (
+            f"to publish it again, {TOO_FULL}"
+            if full
+            else "pass again=True (--again) to publish it again at the same cost"
+        )
         text = (
             f"{mark!r} was charged before, in line {number:,} of the ledger, whether or not "
-            "it was published; pass again=True (--again) to publish it again at the same cost."
+            f"it was published; {remedy}."
         )
         return RefusedError(f"{text} {seeded}".rstrip(), line=number)
 
