@@ -9,7 +9,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -369,6 +369,17 @@ def check_outputs(
         used.written.update(known)
         if path.parent != new or path.parent.exists():
             check_writable(path)
+
+
+def output_folders() -> list[str]:
+    """Return the folders of the outputs of this command, as absolute paths."""
+    used = _used.get() or _Used()
+    return folders_of(path for path in used.written if isinstance(path, Path))
+
+
+def folders_of(paths: Iterable[Path]) -> list[str]:
+    """Return the absolute paths of the folders of files, each once."""
+    return sorted({str(path.resolve().parent) for path in paths})
 
 
 def _known(path: Path) -> set[_Known]:

@@ -75,6 +75,7 @@ class RefusedError(ParameterError):
         name: the parameter; empty where the sentence is about several.
         line: the ledger line of the same release; None for other reasons.
         missing: the outputs that an earlier, charged run did not write.
+        folders: the output folders of that run, if the ledger has them.
 
     >>> import dpgrain as dg
     >>> import pyarrow as pa
@@ -94,9 +95,10 @@ class RefusedError(ParameterError):
         name: str = "",
         line: int | None = None,
         missing: tuple[str, ...] = (),
+        folders: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message, name=name)
-        self.line, self.missing = line, missing
+        self.line, self.missing, self.folders = line, missing, folders
 
 
 class SchemaError(_RequestError):

@@ -263,6 +263,23 @@ def test_second_run_does_not_mistake_a_running_one_for_a_crash(
     assert lines(folder) == 1
 
 
+def test_run_charged_for_another_folder_exits_with_3(folder: Path, command: Command) -> None:
+    one, two = folder / "one", folder / "two"
+    assert run(command, folder, "--folder", str(one)).returncode == 0
+    for more in ((), ("--dry-run",)):
+        refused = run(command, folder, "--folder", str(two), *more)
+        assert refused.returncode == 3, refused.stderr
+        told = f"charged before, in line 2 of the ledger, by a run into {str(one)!r}, whether"
+        assert told in refused.stderr
+        assert "missing outputs" not in refused.stderr
+    for written in one.iterdir():
+        written.unlink()
+    refused = run(command, folder, "--folder", str(one))
+    assert refused.returncode == 5
+    assert f"Its missing outputs: {str(one / 'visits.csv')!r}" in refused.stderr
+    assert lines(folder) == 1
+
+
 @pytest.mark.slow
 def test_two_runs_at_once_end_with_0_and_3(folder: Path) -> None:
     words = ("run", "releases.toml", "--ledger", "visits.ledger", "--folder", "out")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from dpgrain import _validate
+from dpgrain._files import output_folders
 from dpgrain._formatting import percent
 from dpgrain._report_mixins import LedgerReportMixin
 from dpgrain.errors import AccessError, DataError, ParameterError, RefusedError
@@ -277,6 +278,7 @@ class Ledger(LedgerReportMixin):
         if not isinstance(mark, str):
             raise ParameterError(f"mark must be text, not {_validate.describe(mark)}.", name="mark")
         _check_users(self._user, guarantees)
+        folders = output_folders()
         # Computing prices is slow, so it precedes the transaction that blocks other processes.
         promises = self.promises
         charged = [
@@ -300,9 +302,14 @@ class Ledger(LedgerReportMixin):
                 raise self._already_charged(page, mark, before, full=False)
             released = [guarantee.to_dict() for guarantee in guarantees]
             listed = [each.to_dict() for each in charged]
-            more = {"mark": mark} if mark else {}
+            more = {"mark": mark, "folders": folders} if mark else {}
             line = StoredLine.after(
-                last, _now(), "release", releases=released, charged=listed, **more
+                last,
+                _now(),
+                "release",
+                releases=released,
+                charged=listed,
+                **{name: value for name, value in more.items() if value},
             )
             if mark:
                 page.set_mark(mark, line.number)
@@ -678,16 +685,18 @@ class Ledger(LedgerReportMixin):
     ) -> RefusedError:
         line = page.line(number)
         seeded = "" if line is None else seed_note([self._entry(line)])
+        folders = () if line is None else tuple(map(str, line.list_field("folders")))
+        into = f" by a run into {' and '.join(map(repr, folders))}," if folders else ""
         remedy = (
             f"to publish it again, {TOO_FULL}"
             if full
             else "pass again=True (--again) to publish it again at the same cost"
         )
         text = (
-            f"{mark!r} was charged before, in line {number:,} of the ledger, whether or not "
+            f"{mark!r} was charged before, in line {number:,} of the ledger,{into} whether or not "
             f"it was published; {remedy}."
         )
-        return RefusedError(f"{text} {seeded}".rstrip(), line=number)
+        return RefusedError(f"{text} {seeded}".rstrip(), line=number, folders=folders)
 
     def _entry(self, line: StoredLine) -> LedgerEntry:
         return LedgerEntry(self.id, self.name, line)

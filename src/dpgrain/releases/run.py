@@ -16,6 +16,7 @@ from dpgrain._files import (
     check_outputs,
     exclusive_files,
     exists,
+    folders_of,
     make_folder,
     reserved_space,
 )
@@ -243,12 +244,15 @@ def _require_no_outputs(plan: PlannedReleases) -> None:
 
 @contextmanager
 def note_missing_outputs(plan: PlannedReleases, *, again: bool) -> Iterator[None]:
-    """Add missing outputs, or a remedy, to the error of a run that the ledger refuses."""
+    """Add a remedy to the error of a run that the ledger refuses, or outputs missing since then."""
     try:
         yield
     except RefusedError as error:
         if error.line is None:
             raise _with_remedy(error, plan, again=again) from None
+        if error.folders and set(error.folders).isdisjoint(folders_of(plan.file.outputs)):
+            # The outputs of that run are elsewhere, so none are missing here.
+            raise
         raise _refusal(str(error), plan, error.line) from None
 
 
