@@ -188,6 +188,27 @@ def test_script_finds_the_program_and_secrets_without_the_environment(folder: Pa
 
 
 @pytest.mark.slow
+def test_bad_file_of_another_day_stops_only_runs_of_the_folder(folder: Path) -> None:
+    (bad,) = (folder / "visits" / "day=2026-03-02").iterdir()
+    bad.write_bytes(bad.read_bytes()[:99])
+    done = run(folder, f"./nightly.sh {DAY}")
+    assert done.returncode == 1
+    assert f"The file 'visits/day=2026-03-02/{bad.name}' cannot be read" in done.stderr
+    (sed,) = re.findall(r"`(sed .*?)`", PAGE)
+    (source,) = re.findall(r"`(source = .*?)`", PAGE)
+    text = (folder / "releases.toml").read_text()
+    assert 'source = "visits"' in text
+    text = text.replace('source = "visits"', source)
+    (folder / "releases.template").write_text(text)
+    words = '--where day="$day" --folder "$day" --ledger visits.ledger'
+    for day, code in ((DAY, 0), ("2026-03-02", 1), ("2026-03-03", 2)):
+        done = run(folder, f'day={day}; {sed} && dpgrain run "$day.toml" {words}')
+        assert done.returncode == code, done.stderr
+    shown = run(folder, "dpgrain ledger show visits.ledger").stdout
+    assert "Last 1 of 1 line with releases" in shown
+
+
+@pytest.mark.slow
 def test_lost_day_is_published_only_after_a_renewal(folder: Path) -> None:
     assert run(folder, f"./nightly.sh {DAY}").returncode == 0
     (folder / DAY / "pages.csv").unlink()
