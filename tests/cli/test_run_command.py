@@ -279,7 +279,7 @@ def test_check_names_tables_and_separates_missing_from_invalid_numbers(
     assert " 1  non-numeric cells of 'paid' (dropped)" in done.stdout
 
 
-def test_check_states_that_a_region_has_no_rows(tmp_path: Path, command: Command) -> None:
+def test_check_reports_a_region_without_rows(tmp_path: Path, command: Command) -> None:
     cases.parquet(tmp_path)
     text = cases.TABLE + cases.BUDGET + cases.releases("share = 1.0", ["count"])
     file = cases.written(tmp_path, text)
