@@ -160,7 +160,7 @@ class PostgresStore:
             errors.WrongObjectType,
         )
         if isinstance(error, strange):
-            return AccessError(
+            return DataError(
                 f"{self.name!r} has tables with the names of a ledger, but contains no "
                 "ledger; pass the schema of the ledger with ?options=-csearch_path%3Dvisits."
             )
