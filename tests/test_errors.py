@@ -10,6 +10,7 @@ import pytest
 
 import dpgrain
 from dpgrain.errors import (
+    AccessError,
     DataError,
     DpgrainError,
     ParameterError,
@@ -28,6 +29,7 @@ from dpgrain.errors import (
         (RefusedError, ValueError),
         (SchemaError, ValueError),
         (DataError, OSError),
+        (AccessError, DataError),
     ],
 )
 def test_errors_are_of_catchable_types(
@@ -59,7 +61,7 @@ def test_rejection_is_identifiable_and_knows_the_charged_line() -> None:
 
 
 # The errors that people meet, and the function that makes one about a parameter.
-KINDS = {"ParameterError", "RefusedError", "SchemaError", "DataError", "wrong"}
+KINDS = {"ParameterError", "RefusedError", "SchemaError", "DataError", "AccessError", "wrong"}
 
 
 def ends_of_messages(path: Path) -> Iterator[tuple[int, str]]:

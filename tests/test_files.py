@@ -183,22 +183,43 @@ def test_a_test_of_the_lock_does_not_reject_a_run(
     lock = tmp_path / ".r.toml.lock"
     lock.touch()
     held, released = threading.Event(), threading.Event()
-    normal = _files._lock
+    normal = _files.lock
 
-    def slow(handle: int, **options: bool) -> bool:
+    def slow(handle: int, **options: bool) -> bool | None:
         result = normal(handle, **options)
         if threading.current_thread() is dry_run:
             held.set()
             released.wait(0.2)
         return result
 
-    monkeypatch.setattr(_files, "_lock", slow)
+    monkeypatch.setattr(_files, "lock", slow)
     dry_run = threading.Thread(target=_files.reject_locked, args=(tmp_path, "r.toml"))
     dry_run.start()
     held.wait()
     with _files.reserved_space(tmp_path, "r.toml", 0):
         assert lock.exists()
     dry_run.join()
+
+
+def test_run_waits_briefly_for_a_suspended_test_of_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    normal, attempts = _files.lock, []
+
+    def counted(handle: int, **options: bool) -> bool | None:
+        attempts.append(handle)
+        return normal(handle, **options)
+
+    monkeypatch.setattr(_files, "lock", counted)
+    monkeypatch.setattr(_files, "_PATIENCE_SECONDS", 0.2)
+    lock = tmp_path / ".r.toml.lock"
+    lock.touch()
+    with lock.open("rb") as tested:
+        assert normal(tested.fileno(), shared=True)
+        with pytest.raises(RefusedError, match="another process is publishing"):
+            _files.reserved_space(tmp_path, "r.toml", 0).__enter__()
+    # Two attempts per pause of 10 ms.
+    assert len(attempts) < 50
 
 
 def test_an_unusable_lock_is_an_error_about_the_file(tmp_path: Path) -> None:

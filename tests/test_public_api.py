@@ -12,6 +12,7 @@ import pytest
 import dpgrain as dg
 
 PUBLIC = [
+    "AccessError",
     "AnyDays",
     "AnyHours",
     "Audit",

@@ -8,4 +8,9 @@ set -a
 [ ! -r ./visits.env ] || . ./visits.env
 set +a
 day=${1:-$(date -d yesterday +%F)}
+# A late folder is worth a retry. Without it, a run would publish noise, and charge the day.
+if [ ! -e "visits/day=$day" ]; then
+    echo "visits/day=$day is missing" >&2
+    exit 1
+fi
 dpgrain run releases.toml --where day="$day" --folder "$day" --ledger visits.ledger

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from dpgrain._lazy_import import lazy_package
 from dpgrain.errors import (
+    AccessError,
     CareWarning,
     DataError,
     DeltaWarning,
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from dpgrain.tables.table import UserTable, read
 
 __all__ = [
+    "AccessError",
     "AnyDays",
     "AnyHours",
     "Audit",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpgrain import _validate
 from dpgrain._lazy_import import lazy_import
-from dpgrain.errors import DataError, ParameterError, RefusedError
+from dpgrain.errors import AccessError, DataError, ParameterError, RefusedError
 
 if TYPE_CHECKING:
     import fcntl
@@ -34,6 +36,13 @@ NUMBERS = "numbers"
 TOGETHER = "together"
 #: Free space that each output needs before a charge, in bytes: 4 MiB, more than most pages.
 SPACE = 4 * 2**20
+# Errors of the system about a path, which waiting does not repair.
+_MISTAKES = {
+    errno.EACCES, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT,
+    errno.ENOTDIR, errno.EPERM, errno.EROFS,
+}  # fmt: skip
+# Maximum wait for a dry run that tests a lock, and pause between attempts, in seconds.
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 5.0, 0.01
 # Maximum characters of a path in a message.
 _LONGEST_SHOWN = 300
 # File suffixes that an HTML page must not have.
@@ -58,11 +67,12 @@ def _shorten_path(path: Path) -> str:
 def _writing(path: Path) -> Iterator[None]:
     if not _validate.is_utf8(str(path)):
         # Arrow accepts only UTF-8 names, and would reject others after the release.
-        raise DataError(f"{_shorten_path(path)} cannot be written: choose a name in UTF-8.")
+        raise AccessError(f"{_shorten_path(path)} cannot be written: choose a name in UTF-8.")
     try:
         yield
     except OSError as error:
-        raise DataError(
+        kind = AccessError if error.errno in _MISTAKES else DataError
+        raise kind(
             f"{_shorten_path(path)} cannot be written; check the folder, its permissions and "
             "free space."
         ) from error
@@ -119,9 +129,9 @@ def atomic_write(path: Path, *, promise: Mapping[str, Any] | None = None) -> Ite
 
 
 def _require_file(path: Path) -> None:
-    """Raise DataError if the path is a folder or a device."""
+    """Raise AccessError if the path is a folder or a device."""
     if exists(path) and not path.is_file():
-        raise DataError(
+        raise AccessError(
             f"{str(path)!r} is not a regular file, and is not replaced; choose another path."
         )
 
@@ -198,12 +208,12 @@ def write_table(table: Any, path: Path) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Raise DataError unless a folder exists at ``path`` or could be created."""
+    """Raise AccessError unless a folder exists at ``path`` or could be created."""
     existing = next(parent for parent in (path, *path.absolute().parents) if exists(parent))
     if existing != path:
         check_writable(existing / path.name)
     elif not path.is_dir():
-        raise DataError(f"{str(path)!r} is not a folder; choose a folder for the outputs.")
+        raise AccessError(f"{str(path)!r} is not a folder; choose a folder for the outputs.")
 
 
 def make_folder(path: Path) -> None:
@@ -260,12 +270,12 @@ def reject_locked(folder: Path, name: str) -> None:
     """Raise RefusedError if a process publishes the release file ``name`` into the folder."""
     path = _lock_path(folder, name)
     with _writing(path), suppress(FileNotFoundError), path.open("rb") as file:
-        if not _lock(file.fileno(), shared=True):
+        if lock(file.fileno(), shared=True) is False:
             raise _busy(folder, name)
 
 
 def _lock_path(folder: Path, name: str) -> Path:
-    """Return the path of the lock of a release file; raise DataError if it is a folder or device."""
+    """Return the path of the lock of a release file; raise AccessError if it is a folder or device."""
     path = folder / f".{name}.lock"
     _require_file(path)
     return path
@@ -279,28 +289,30 @@ def _busy(folder: Path, name: str) -> RefusedError:
 
 def _opened_alone(path: Path) -> int | None:
     """Return the handle of a new or abandoned file; None if another process has locked it."""
+    until = time.monotonic() + _PATIENCE_SECONDS
     while True:
         with _writing(path):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-        if _lock(handle):
+        if lock(handle) is not False:
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), path.stat()):
                     return handle
-        elif not _lock(handle, shared=True):
+        elif lock(handle, shared=True) is False or time.monotonic() > until:
             os.close(handle)
             return None
         # Its process ended in the meantime and removed it, or a dry run tests the lock.
         os.close(handle)
+        time.sleep(_PAUSE_SECONDS)
 
 
-def _lock(handle: int, *, shared: bool = False) -> bool:
-    """Lock a file; return False if another process has, True also where there are no locks."""
+def lock(handle: int, *, shared: bool = False) -> bool | None:
+    """Lock a file or folder; return False if another process has, None if there are no locks."""
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except (OSError, ImportError):
-        return True
+        return None
     return True
 
 
@@ -359,10 +371,21 @@ def check_outputs(
             check_writable(path)
 
 
+def output_folders() -> list[str]:
+    """Return the folders of the outputs of this command, as absolute paths."""
+    used = _used.get() or _Used()
+    return folders_of(path for path in used.written if isinstance(path, Path))
+
+
+def folders_of(paths: Iterable[Path]) -> list[str]:
+    """Return the absolute paths of the folders of files, each once."""
+    return sorted({str(path.resolve().parent) for path in paths})
+
+
 def _known(path: Path) -> set[_Known]:
     """Return the identities of a file: its path, and its device and inode if it exists."""
     if "\0" in str(path):
-        raise DataError(f"{str(path)!r} is not a file name.")
+        raise AccessError(f"{str(path)!r} is not a file name.")
     known: set[_Known] = {path.resolve()}
     with suppress(OSError):
         result = path.stat()

@@ -7,6 +7,7 @@
     │   └── RefusedError   a budget or a ledger refuses a release, without a charge
     ├── SchemaError        the table lacks a column, or a column has the wrong type (also a ValueError)
     ├── DataError          a source cannot be read, or the disk is full (also an OSError)
+    │   └── AccessError    a file, folder or ledger is missing, or its permissions are
     ├── MissingPackageError  a package of an extra is not installed (also an ImportError)
     └── RunEnded           a run of private means published its early end
 
@@ -74,6 +75,7 @@ class RefusedError(ParameterError):
         name: the parameter; empty where the sentence is about several.
         line: the ledger line of the same release; None for other reasons.
         missing: the outputs that an earlier, charged run did not write.
+        folders: the output folders of that run, if the ledger has them.
 
     >>> import dpgrain as dg
     >>> import pyarrow as pa
@@ -93,9 +95,10 @@ class RefusedError(ParameterError):
         name: str = "",
         line: int | None = None,
         missing: tuple[str, ...] = (),
+        folders: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message, name=name)
-        self.line, self.missing = line, missing
+        self.line, self.missing, self.folders = line, missing, folders
 
 
 class SchemaError(_RequestError):
@@ -120,6 +123,20 @@ class DataError(DpgrainError, OSError):
     ... except dg.DataError as error:
     ...     print(error, isinstance(error, OSError))
     The file 'no-such-folder/visits.csv' does not exist; check the path. True
+    """
+
+
+class AccessError(DataError):
+    """A file, folder, database or ledger that is missing, of another type, or without permission.
+
+    A person must change the path or the permissions: waiting repairs nothing.
+
+    >>> import dpgrain as dg
+    >>> try:
+    ...     dg.Ledger("no-such-folder/visits.ledger")
+    ... except dg.AccessError as error:
+    ...     print(str(error).partition(";")[0])
+    'no-such-folder/visits.ledger' is not a file
     """
 
 

@@ -70,7 +70,10 @@ def test_run_exits_with_0_and_rejection_with_3(
         assert refused.returncode == 3
         assert told in refused.stderr
         assert "stays charged" not in refused.stderr
-        assert refused.stderr.count("--again") == (not more)
+        # A second run does not fit, so it is not suggested.
+        assert "--again" not in refused.stderr
+        assert "the ledger is too full: renew its promise (dpgrain ledger renew)" in refused.stderr
+        assert "would fit." not in refused.stderr
     (folder / "visits.csv").unlink()
     (folder / "visits.csv.guarantee.json").unlink()
     refused = run(process, folder)
@@ -84,10 +87,10 @@ def test_run_exits_with_0_and_rejection_with_3(
 @pytest.mark.parametrize(
     ("before", "after", "code"),
     [
-        ("visits.parquet", "none.parquet", 1),
+        ("visits.parquet", "none.parquet", 2),
         ("visits.parquet", "releases.toml", 2),
         ('by = "topic"', 'by = "topik"', 2),
-        ('"visits.csv"', '"none/visits.csv"', 1),
+        ('"visits.csv"', '"none/visits.csv"', 2),
         ('"visits.csv"\n', '"none/visits.csv"\nwhere = {dya = 1}\n', 2),
         ('"topic"', '"topic"\nitm = 3', 2),
         ("epsilon = 1.0", "epsilon = -1.0", 2),
@@ -103,6 +106,36 @@ def test_unusable_file_error_names_the_culprit(
     assert done.returncode == code, done.stderr
     assert done.stderr.startswith("Error: ")
     assert not lines(folder)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--ledger", "none.ledger"),
+        ("--ledger", "empty"),
+        ("--folder", "visits.ledger"),
+        ("--folder", "visits.ledger/out"),
+        ("--report", "empty"),
+    ],
+)
+def test_wrong_path_exits_with_2(words: tuple[str, str], folder: Path, command: Command) -> None:
+    (folder / "empty").mkdir()
+    option, name = words
+    done = command("run", folder / "releases.toml", option, folder / name)
+    assert done.returncode == 2, done.stderr
+    assert str(folder / name) in done.stderr
+    assert not lines(folder)
+
+
+def test_unreadable_table_exits_with_2(
+    folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    normal = os.access
+    table = str(folder / "visits.parquet")
+    monkeypatch.setattr(os, "access", lambda path, mode: path != table and normal(path, mode))
+    done = command("run", folder / "releases.toml")
+    assert done.returncode == 2
+    assert f"The file {table!r} cannot be read; check its permissions." in done.stderr
 
 
 @pytest.mark.slow
@@ -159,6 +192,39 @@ def test_failure_after_the_charge_names_the_line(
     assert lines(folder) == 1
 
 
+# The program with a ledger that receives a signal at the end of a commit.
+COMMITTED = """
+import os, signal, sys
+from contextlib import contextmanager
+from dpgrain.cli import main
+from dpgrain.ledger.stores.sqlite_store import SqliteStore
+
+@contextmanager
+def writing(store):
+    with normal(store) as page:
+        yield page
+    os.kill(os.getpid(), signal.{name})
+
+normal = SqliteStore.writing
+SqliteStore.writing = writing
+sys.argv = ["dpgrain", *{words!r}]
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_signal_right_after_the_charge_names_the_line(name: str, code: int, folder: Path) -> None:
+    words = ("run", str(folder / "releases.toml"), "--ledger", str(folder / "visits.ledger"))
+    program = COMMITTED.format(name=name, words=words)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stderr.endswith(STAYS)
+    assert lines(folder) == 1
+
+
 def started(folder: Path, does: str, *more: str) -> subprocess.Popen[str]:
     """A run that acts when rows are read, after the charge."""
     words = ("run", str(folder / "releases.toml"), "--ledger", str(folder / "visits.ledger"), *more)
@@ -194,6 +260,23 @@ def test_second_run_does_not_mistake_a_running_one_for_a_crash(
     lost = run(command, folder)
     assert lost.returncode == 5, lost.stderr
     assert "Its missing outputs: " in lost.stderr
+    assert lines(folder) == 1
+
+
+def test_run_charged_for_another_folder_exits_with_3(folder: Path, command: Command) -> None:
+    one, two = folder / "one", folder / "two"
+    assert run(command, folder, "--folder", str(one)).returncode == 0
+    for more in ((), ("--dry-run",)):
+        refused = run(command, folder, "--folder", str(two), *more)
+        assert refused.returncode == 3, refused.stderr
+        told = f"charged before, in line 2 of the ledger, by a run into {str(one)!r}, whether"
+        assert told in refused.stderr
+        assert "missing outputs" not in refused.stderr
+    for written in one.iterdir():
+        written.unlink()
+    refused = run(command, folder, "--folder", str(one))
+    assert refused.returncode == 5
+    assert f"Its missing outputs: {str(one / 'visits.csv')!r}" in refused.stderr
     assert lines(folder) == 1
 
 

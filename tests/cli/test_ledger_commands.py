@@ -359,13 +359,14 @@ def test_promises_are_added_and_renewed(place: Path, visits: Path, command: Comm
     done = command("ledger", "renew", place, "1", "--epsilon", "1", "--delta", "1e-6")
     assert done.returncode == 0, done.stderr
     assert "Line 4 renews line 1; together they promise ε = 1.40" in done.stdout
+    assert "Units and regions that were published before have this budget again." in done.stdout
     assert command("ledger", "renew", place, "1", "--epsilon", "1").returncode == 2
     assert "renews line 1" in command("ledger", "show", place).stdout
 
 
 def test_invalid_ledger_is_reported(visits: Path, tmp_path: Path, command: Command) -> None:
     done = command("ledger", "show", tmp_path / "none")
-    assert (done.returncode, "ledger init" in done.stderr) == (1, True)
+    assert (done.returncode, "ledger init" in done.stderr) == (2, True)
     done = command("count", visits, *COUNT, "--ledger", tmp_path / "none")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert not (tmp_path / "none").exists()

@@ -102,7 +102,7 @@ def test_all_mistakes_are_printed(file: Path, command: Command) -> None:
 
 def test_missing_file_is_reported(tmp_path: Path, command: Command) -> None:
     done = command("run", tmp_path / "none.toml")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "cannot be read; pass a release file" in done.stderr
 
 
@@ -277,6 +277,16 @@ def test_check_names_tables_and_separates_missing_from_invalid_numbers(
     assert "people (table people): For internal use only" in done.stdout
     assert " 2  missing cells of 'paid' (dropped)" in done.stdout
     assert " 1  non-numeric cells of 'paid' (dropped)" in done.stdout
+
+
+def test_check_reports_a_region_without_rows(tmp_path: Path, command: Command) -> None:
+    cases.parquet(tmp_path)
+    text = cases.TABLE + cases.BUDGET + cases.releases("share = 1.0", ["count"])
+    file = cases.written(tmp_path, text)
+    said = "There are no rows: a release would be charged, and publish only noise."
+    for topic, count in (("t1", 0), ("t99", 1)):
+        done = command("run", file, "--check", "--where", f"topic={topic}")
+        assert done.stdout.count(said) == count, done.stdout
 
 
 def test_check_counts_faults_of_each_release_without_publishing(

@@ -161,10 +161,10 @@ def test_cron_line_ends_with_the_codes_of_the_page(folder: Path) -> None:
     assert run(folder, night).returncode == 5
     assert f"Its missing outputs: '{DAY}/pages.csv'." in log.read_text()
     assert f"day {DAY}" in run(folder, "dpgrain ledger show visits.ledger").stdout
-    # A table that is not there, and a file that is wrong.
-    (folder / "visits").rename(folder / "late")
+    # The folder of a day that is not there, and a file that is wrong.
+    (folder / "visits" / f"day={DAY}").rename(folder / "late")
     assert run(folder, night).returncode == 1
-    (folder / "late").rename(folder / "visits")
+    (folder / "late").rename(folder / "visits" / f"day={DAY}")
     (folder / "releases.toml").write_text("[table", encoding="utf-8")
     assert run(folder, night).returncode == 2
 
@@ -185,6 +185,27 @@ def test_script_finds_the_program_and_secrets_without_the_environment(folder: Pa
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert (folder / DAY / "pages.csv").exists()
+
+
+@pytest.mark.slow
+def test_bad_file_of_another_day_stops_only_runs_of_the_folder(folder: Path) -> None:
+    (bad,) = (folder / "visits" / "day=2026-03-02").iterdir()
+    bad.write_bytes(bad.read_bytes()[:99])
+    done = run(folder, f"./nightly.sh {DAY}")
+    assert done.returncode == 1
+    assert f"The file 'visits/day=2026-03-02/{bad.name}' cannot be read" in done.stderr
+    (sed,) = re.findall(r"`(sed .*?)`", PAGE)
+    (source,) = re.findall(r"`(source = .*?)`", PAGE)
+    text = (folder / "releases.toml").read_text()
+    assert 'source = "visits"' in text
+    text = text.replace('source = "visits"', source)
+    (folder / "releases.template").write_text(text)
+    words = '--where day="$day" --folder "$day" --ledger visits.ledger'
+    for day, code in ((DAY, 0), ("2026-03-02", 1), ("2026-03-03", 2)):
+        done = run(folder, f'day={day}; {sed} && dpgrain run "$day.toml" {words}')
+        assert done.returncode == code, done.stderr
+    shown = run(folder, "dpgrain ledger show visits.ledger").stdout
+    assert "Last 1 of 1 line with releases" in shown
 
 
 @pytest.mark.slow
@@ -278,9 +299,8 @@ def test_the_task_of_airflow_retries_only_repairable_failures(
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     _, publish = task_of_airflow(f"{DAY}T03:15", DAY, folder)
     (folder / "visits").rename(folder / "late")
-    with pytest.raises(subprocess.CalledProcessError) as told:
+    with pytest.raises(FileNotFoundError):
         publish()
-    assert told.value.returncode == 1
     (folder / "late").rename(folder / "visits")
     publish()
     with pytest.raises(SkipError):

@@ -18,7 +18,7 @@ from tests.ledger import cases
 from tests.refusals import refuses
 
 import dpgrain as dg
-from dpgrain.errors import DataError, DpgrainError
+from dpgrain.errors import AccessError, DataError, DpgrainError
 from dpgrain.ledger import move
 from dpgrain.ledger.stores import store_at
 from dpgrain.ledger.stores.ledger_tables import SqlTransaction
@@ -88,11 +88,11 @@ def test_moved_ledger_continues_after_its_last_line(places: tuple[str, str]) -> 
     assert [entry.kind for entry in moved.entries[-2:]] == ["moved", "continued"]
     assert made.moved_to in (target, store_at(target).name)
     for opened in (made, dg.Ledger(source)):
-        with refuses(repr(store_at(source).name), "was moved to", kind=DataError):
+        with refuses(repr(store_at(source).name), "was moved to", kind=AccessError):
             opened.charge(TINY)
-        with refuses(repr(store_at(source).name), "was moved to", kind=DataError):
+        with refuses(repr(store_at(source).name), "was moved to", kind=AccessError):
             opened.rehearse(TINY)
-        with refuses(repr(store_at(source).name), "was moved to", kind=DataError):
+        with refuses(repr(store_at(source).name), "was moved to", kind=AccessError):
             opened.renew(1, cases.USERS)
     with pytest.raises(DpgrainError):
         moved.charge(TINY, mark="once", again=False)

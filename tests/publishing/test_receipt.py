@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.publishing import cases
 
 import dpgrain as dg
+from dpgrain.ledger.stores.sqlite_store import SqliteStore
 from dpgrain.publishing.receipt import collected_receipts
 
 
@@ -38,3 +42,27 @@ def test_rejected_release_has_no_receipt(tmp_path: Path) -> None:
     with ledger, collected_receipts() as seen, pytest.raises(dg.RefusedError):
         count()
     assert seen == []
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_interrupted_charge_has_a_receipt_once_it_is_written(
+    after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promise = dg.LastingPromise.of(dg.User(), 5.0, 1e-5)
+    ledger = dg.Ledger.create(tmp_path / "l", name="visits", promises=[promise])
+    normal = SqliteStore.writing
+
+    @contextmanager
+    def interrupted(store: SqliteStore) -> Iterator[Any]:
+        with normal(store) as page:
+            yield page
+            if not after:
+                raise KeyboardInterrupt
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SqliteStore, "writing", interrupted)
+    with ledger, collected_receipts() as seen, pytest.raises(KeyboardInterrupt):
+        count()
+    receipts = [entry.receipt for entry in ledger.entries if entry.guarantees]
+    assert seen == receipts
+    assert len(receipts) == after

@@ -179,6 +179,21 @@ def test_a_killed_run_was_charged_for_all(opened: int, place: Path, tmp_path: Pa
         assert ledger.left(1) == pytest.approx(killed)
 
 
+def test_renewal_permits_a_changed_file_but_not_the_same(tmp_path: Path) -> None:
+    place, path = tmp_path / "visits.ledger", cases.written(tmp_path, FILE)
+    promise = dg.LastingPromise.of(dg.Element("day"), 1.1, 1.1e-6)
+    with dg.Ledger.create(place, name="visits", promises=[promise]) as ledger:
+        plan = dg.plan_releases(path, days(), where=JANUARY)
+        ledger.charge(*plan.guarantees, mark=plan.mark)
+        with pytest.raises(dg.RefusedError, match="the ledger is too full: renew its promise"):
+            ledger.rehearse(*plan.guarantees, mark=plan.mark, again=False)
+        ledger.renew(1, promise)
+        with pytest.raises(dg.RefusedError, match=r"pass again=True \(--again\)"):
+            ledger.rehearse(*plan.guarantees, mark=plan.mark, again=False)
+        changed = dg.plan_releases(cases.written(tmp_path, f"{FILE}\n"), days(), where=JANUARY)
+        ledger.rehearse(*changed.guarantees, mark=changed.mark, again=False)
+
+
 def test_releases_of_parts_are_charged_to_their_regions(place: Path, tmp_path: Path) -> None:
     path = cases.written(tmp_path, WEEK)
     plan = dg.plan_releases(path, days(), where=JANUARY)

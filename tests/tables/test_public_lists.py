@@ -52,7 +52,7 @@ def test_rows_are_the_items_of_several_columns(tmp_path: Path) -> None:
 
 
 def test_unusable_lists_are_named(tmp_path: Path) -> None:
-    with refuses("domain", "file", kind=dg.DataError):
+    with refuses("domain", "file", kind=dg.AccessError):
         read_public_list(tmp_path / "none.txt", ["page"], ROWS)
     path = tmp_path / "d.txt"
     path.write_text("2020\nlots\n")

@@ -16,6 +16,7 @@ from dpgrain.cli.command import group, help_all_option
 from dpgrain.cli.printing import say, say_error
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.errors import (
+    AccessError,
     DpgrainError,
     MissingPackageError,
     ParameterError,
@@ -104,7 +105,7 @@ def _code(error: DpgrainError) -> int:
     """Return the exit code of an error; docs/command-line.md lists them."""
     if isinstance(error, RefusedError):
         return 5 if error.missing else 3
-    permanent = (ParameterError, SchemaError, MissingPackageError)
+    permanent = (ParameterError, SchemaError, AccessError, MissingPackageError)
     return 2 if isinstance(error, permanent) else 1
 
 

@@ -45,6 +45,11 @@ _ASSUMED = (
     "charged to a restored backup."
 )
 
+_RENEWED = (
+    "Units and regions that were published before have this budget again. A release file with a "
+    "charged region is refused without --again, but one with changed text is charged and published."
+)
+
 Place: TypeAlias = Annotated[
     str, argument("Ledger file, or address of a PostgreSQL database.", "LEDGER")
 ]
@@ -191,6 +196,7 @@ def renew(
     )
     _print(opened)
     say(f"Line {entry.number} {opened.renewal_text(entry.number)}")
+    say(_RENEWED, style="yellow")
 
 
 @command("dpgrain ledger show visits.ledger")

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from dpgrain import _validate
+from dpgrain._files import output_folders
 from dpgrain._formatting import percent
 from dpgrain._report_mixins import LedgerReportMixin
-from dpgrain.errors import DataError, ParameterError, RefusedError
+from dpgrain.errors import AccessError, DataError, ParameterError, RefusedError
 from dpgrain.ledger import accounts, move
 from dpgrain.ledger.accounts import AlreadyReleasedError, BudgetExceededError, Charged
 from dpgrain.ledger.entries import LedgerEntry
@@ -27,10 +28,10 @@ from dpgrain.publishing import process
 from dpgrain.publishing.budget import open_budget
 from dpgrain.publishing.guarantee import Guarantee, check_guarantee
 from dpgrain.publishing.prices import Price
-from dpgrain.publishing.receipt import Receipt
+from dpgrain.publishing.receipt import Receipt, recorded
 from dpgrain.publishing.risk import Risk
 from dpgrain.scope.regions import EVERYTHING, Region
-from dpgrain.words.ledger_text import refusal_text, remaining_text, seed_note
+from dpgrain.words.ledger_text import TOO_FULL, refusal_text, remaining_text, seed_note
 
 # Version of the format of lines.
 _LANGUAGE = 1
@@ -151,7 +152,7 @@ class Ledger(LedgerReportMixin):
     def _check_format(self, page: Transaction) -> None:
         result = page.format()
         if result is None:
-            raise DataError(f"{self._store.name!r} contains no ledger; create a new one.")
+            raise AccessError(f"{self._store.name!r} contains no ledger; create a new one.")
         if result > FORMAT and result != MOVED:
             raise self._too_new()
 
@@ -169,7 +170,7 @@ class Ledger(LedgerReportMixin):
             first = first or last
             matches = matches or last.hash == expected
         if first is None or last is None or first.values.get("kind") != "ledger":
-            raise DataError(f"{self._store.name!r} contains no ledger; create a new one.")
+            raise AccessError(f"{self._store.name!r} contains no ledger; create a new one.")
         if first.values.get("language") != _LANGUAGE:
             raise self._too_new()
         if not matches:
@@ -242,8 +243,9 @@ class Ledger(LedgerReportMixin):
                 is charged.
             DataError: if the ledger cannot be written, or was changed.
         """
-        line = self._charge_line(guarantees, mark, again=again, durable=True)
-        return Receipt(self.id, self.name, line.number, line.hash)
+        with recorded(self._is_written) as record:
+            line = self._charge_line(guarantees, mark, again=again, record=record)
+        return self._entry(line).receipt
 
     def rehearse(self, *guarantees: Guarantee, mark: str = "", again: bool = True) -> None:
         """Raise the errors that :meth:`charge` would raise now, without a charge.
@@ -257,12 +259,17 @@ class Ledger(LedgerReportMixin):
             RefusedError: if a promise has no room for the releases, or the mark is refused.
             DataError: if the ledger cannot be written, or was changed.
         """
-        self._charge_line(guarantees, mark, again=again, durable=False)
+        self._charge_line(guarantees, mark, again=again, record=None)
 
     def _charge_line(
-        self, guarantees: tuple[Guarantee, ...], mark: str, *, again: bool, durable: bool
+        self,
+        guarantees: tuple[Guarantee, ...],
+        mark: str,
+        *,
+        again: bool,
+        record: Callable[[Receipt], None] | None,
     ) -> StoredLine:
-        """Return the line that charges releases; written only if ``kept``."""
+        """Return the line that charges releases; ``record`` gets its receipt, None writes nothing."""
         if not guarantees:
             raise ParameterError("guarantees must contain at least one guarantee.")
         for guarantee in guarantees:
@@ -271,6 +278,7 @@ class Ledger(LedgerReportMixin):
         if not isinstance(mark, str):
             raise ParameterError(f"mark must be text, not {_validate.describe(mark)}.", name="mark")
         _check_users(self._user, guarantees)
+        folders = output_folders()
         # Computing prices is slow, so it precedes the transaction that blocks other processes.
         promises = self.promises
         charged = [
@@ -283,24 +291,36 @@ class Ledger(LedgerReportMixin):
             if page.in_force() != list(promises):
                 raise _PromiseRenewed
             before = None if again else page.marked(mark)
+            try:
+                for each in charged:
+                    accounts.charge(page, promises[each.promise], each)
+            except BudgetExceededError:
+                if before is None:
+                    raise
+                raise self._already_charged(page, mark, before, full=True) from None
             if before is not None:
-                raise self._already_charged(page, mark, before)
-            for each in charged:
-                accounts.charge(page, promises[each.promise], each)
+                raise self._already_charged(page, mark, before, full=False)
             released = [guarantee.to_dict() for guarantee in guarantees]
             listed = [each.to_dict() for each in charged]
-            more = {"mark": mark} if mark else {}
+            more = {"mark": mark, "folders": folders} if mark else {}
             line = StoredLine.after(
-                last, _now(), "release", releases=released, charged=listed, **more
+                last,
+                _now(),
+                "release",
+                releases=released,
+                charged=listed,
+                **{name: value for name, value in more.items() if value},
             )
             if mark:
                 page.set_mark(mark, line.number)
+            if record is not None:
+                record(self._entry(line).receipt)
             return line
 
         try:
-            return self._append(noted, durable=durable)
+            return self._append(noted, durable=record is not None)
         except (_PromiseRenewed, AlreadyReleasedError):
-            return self._charge_line(guarantees, mark, again=again, durable=durable)
+            return self._charge_line(guarantees, mark, again=again, record=record)
         except BudgetExceededError as error:
             text = refusal_text(
                 self.name,
@@ -421,7 +441,7 @@ class Ledger(LedgerReportMixin):
     def _append(
         self, noted: Callable[[Transaction, StoredLine], StoredLine], *, durable: bool = True
     ) -> StoredLine:
-        """Append a line durably after checking the last one; roll back unless ``kept``."""
+        """Append a line durably after checking the last one; roll back unless ``durable``."""
         try:
             with self._store.writing() as page:
                 self._check_format(page)
@@ -437,8 +457,8 @@ class Ledger(LedgerReportMixin):
         self._seen = line
         return line
 
-    def _moved(self, last: StoredLine) -> DataError:
-        return DataError(
+    def _moved(self, last: StoredLine) -> AccessError:
+        return AccessError(
             f"{self._store.name!r} was moved to {last.field('to')!r}; use that ledger, because this "
             "one accepts no charges."
         )
@@ -633,11 +653,15 @@ class Ledger(LedgerReportMixin):
         receipt = _validate.instance(Receipt, receipt=receipt)
         if receipt.ledger != self.id:
             return False
-        with self._store.reading() as page:
-            line = page.line(receipt.number)
-        if line is None or line.hash != receipt.hash:
+        if not self._is_written(receipt):
             raise self._replaced_by_older()
         return True
+
+    def _is_written(self, receipt: Receipt) -> bool:
+        """Return whether the line of a receipt of this ledger is in it."""
+        with self._store.reading() as page:
+            line = page.line(receipt.number)
+        return line is not None and line.hash == receipt.hash
 
     def verify(self) -> Receipt:
         """Check the hash chain and the accounts, and return the receipt of the last line.
@@ -656,14 +680,23 @@ class Ledger(LedgerReportMixin):
                     )
         return self._entry(last).receipt
 
-    def _already_charged(self, page: Transaction, mark: str, number: int) -> RefusedError:
+    def _already_charged(
+        self, page: Transaction, mark: str, number: int, *, full: bool
+    ) -> RefusedError:
         line = page.line(number)
         seeded = "" if line is None else seed_note([self._entry(line)])
-        text = (
-            f"{mark!r} was charged before, in line {number:,} of the ledger, whether or not "
-            "it was published; pass again=True (--again) to publish it again at the same cost."
+        folders = () if line is None else tuple(map(str, line.list_field("folders")))
+        into = f" by a run into {' and '.join(map(repr, folders))}," if folders else ""
+        remedy = (
+            f"to publish it again, {TOO_FULL}"
+            if full
+            else "pass again=True (--again) to publish it again at the same cost"
         )
-        return RefusedError(f"{text} {seeded}".rstrip(), line=number)
+        text = (
+            f"{mark!r} was charged before, in line {number:,} of the ledger,{into} whether or not "
+            f"it was published; {remedy}."
+        )
+        return RefusedError(f"{text} {seeded}".rstrip(), line=number, folders=folders)
 
     def _entry(self, line: StoredLine) -> LedgerEntry:
         return LedgerEntry(self.id, self.name, line)

@@ -28,7 +28,6 @@ from dpgrain.publishing.process import (
     mark_open,
     open_ledger,
 )
-from dpgrain.publishing.receipt import record_receipt
 from dpgrain.publishing.release_plan import Plan
 from dpgrain.units import PLAIN_UNITS
 
@@ -317,7 +316,6 @@ def _with_receipt(
     if ledger is None:
         return guarantee
     receipt = ledger.charge(*(parts or (guarantee,)), mark=mark, again=again)
-    record_receipt(receipt)
     return replace(guarantee, receipts=(*guarantee.receipts, receipt))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -30,10 +30,31 @@ class Receipt:
 _collections: list[list[Receipt]] = []
 
 
-def record_receipt(receipt: Receipt) -> None:
-    """Add the receipt of a new charge to all open lists."""
-    for each in _collections:
-        each.append(receipt)
+@contextmanager
+def recorded(is_written: Callable[[Receipt], bool]) -> Iterator[Callable[[Receipt], None]]:
+    """Yield a function that adds the receipt of a charge to all open lists before it is written.
+
+    After an error the receipt is removed; after a signal only if the charge ``is_written`` nowhere,
+    because a signal can arrive when the charge is on the disk.
+    """
+    made: list[Receipt] = []
+
+    def record(receipt: Receipt) -> None:
+        made.append(receipt)
+        for each in _collections:
+            each.append(receipt)
+
+    try:
+        yield record
+    except BaseException as error:
+        charged = False
+        try:
+            charged = not isinstance(error, Exception) and any(map(is_written, made))
+        finally:
+            if not charged:
+                for each in _collections:
+                    each[:] = [one for one in each if one not in made]
+        raise
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 
 from dpgrain import _validate
 from dpgrain._files import check_folder, check_outputs, check_page, guarantee_path, record_input
-from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
+from dpgrain.errors import AccessError, DpgrainError, ParameterError, SchemaError
 from dpgrain.publishing import Query
 from dpgrain.publishing.parameters import COLUMNS, Parameter, parameters_of
 from dpgrain.releases.functions import (
@@ -329,7 +329,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(
+        raise AccessError(
             f"{str(path)!r} cannot be read; pass a release file: TOML in UTF-8, with a table "
             "[release.NAME] per release."
         ) from error

@@ -11,7 +11,7 @@ from typing import ClassVar, NoReturn
 
 from dpgrain._formatting import quantity, shorten
 from dpgrain._validate import describe
-from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
+from dpgrain.errors import AccessError, DataError, DpgrainError, ParameterError, SchemaError
 from dpgrain.releases.toml_names import toml_spelling
 
 # Smallest similarity of a suggested name.
@@ -80,7 +80,7 @@ class ValidationErrors:
     def add_error(self, place: str, error: DpgrainError) -> str:
         """Add an exception, and return its key, or an empty text."""
         name = error.name if isinstance(error, ParameterError | SchemaError) else ""
-        kinds = (DataError, SchemaError)
+        kinds = (AccessError, DataError, SchemaError)
         kind = next((each for each in kinds if isinstance(error, each)), ParameterError)
         self.add(place, toml_spelling(str(error)), kind)
         return name
@@ -100,7 +100,9 @@ class ValidationErrors:
         # A retry repairs nothing if one mistake of several is permanent.
         kind = next(iter(self.kinds)) if len(self.kinds) == 1 else ParameterError
         had = (
-            "cannot be run" if kind is DataError else f"has {quantity(len(self.lines), 'mistake')}"
+            "cannot be run"
+            if issubclass(kind, DataError)
+            else f"has {quantity(len(self.lines), 'mistake')}"
         )
         lines = "".join(f"\n  {line}" for line in self.lines)
         raise kind(f"{str(self.path)!r} {had}; nothing was read or charged:{lines}")

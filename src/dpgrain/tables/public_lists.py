@@ -8,7 +8,7 @@ from typing import Any
 
 from dpgrain import _validate
 from dpgrain._files import exists, record_input
-from dpgrain.errors import DataError, ParameterError
+from dpgrain.errors import AccessError, DataError, ParameterError
 from dpgrain.inputs import labels
 from dpgrain.tables.elements import read_file
 from dpgrain.tables.table import UserTable
@@ -56,7 +56,7 @@ def _tuples(path: Path, keys: Sequence[str], rows: UserTable) -> list[tuple[Any,
 def _first_column(path: Path, integers: bool) -> list[Any]:
     """Return the first column of a Parquet or CSV file, or the lines of a text file."""
     if not exists(path):
-        raise DataError(
+        raise AccessError(
             f"The domain {str(path)!r} is not a file; write its items to a text file, one per "
             "line, and pass its path."
         )

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.conftest import Command
+from tests.refusals import refuses
 
 import dpgrain as dg
 from dpgrain.learn.features import FeatureEncoding, NumberColumn, load_rows
@@ -80,6 +81,26 @@ def test_file_being_checked_prints_no_advice(
     assert (checked.returncode, checked.stderr) == (0, "")
     published = command(*words, "--unit", "user", "--epsilon", "1", "--delta", "1e-6")
     assert "dropped silently" in published.stderr
+
+
+@pytest.mark.parametrize("unusual", [0, 1, 2])
+def test_error_names_the_file_with_an_unusual_header(unusual: int, tmp_path: Path) -> None:
+    for place in range(3):
+        header = "who,item" if place == unusual else "who,page"
+        (tmp_path / f"{place}.csv").write_text(f"{header}\n1,a\n")
+    with refuses("file", f"{unusual}.csv' must have the same columns as", kind=dg.SchemaError):
+        dg.read(tmp_path, user="who")
+
+
+def test_error_names_the_truncated_compressed_file(tmp_path: Path) -> None:
+    # Long enough that the header can still be read.
+    rows = "".join(f"1,{random.randbytes(40).hex()}\n" for _ in range(9_999))
+    for name in ("0.csv.gz", "1.csv.gz"):
+        (tmp_path / name).write_bytes(gzip.compress(b"who,page\n" + rows.encode()))
+    table = dg.read(tmp_path, user="who")
+    (tmp_path / "1.csv.gz").write_bytes((tmp_path / "1.csv.gz").read_bytes()[:-9])
+    with refuses("file", "1.csv.gz' cannot be read completely", kind=dg.DataError):
+        dg.count(table, unit=dg.User(), epsilon=1.0, delta=1e-6)
 
 
 def test_an_unknown_encoding_raises(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.refusals import refuses
 from tests.tables.engines.in_memory import InMemory
 
 import dpgrain as dg
-from dpgrain.errors import SchemaError
+from dpgrain.errors import DataError, SchemaError
 from dpgrain.tables.sources import parquet_files
 from dpgrain.tables.sources.parquet_files import (
     ParquetFiles,
@@ -61,6 +62,17 @@ def test_types_of_files_widen(
 def test_files_must_have_the_first_files_columns(tmp_path: Path) -> None:
     source = written(tmp_path, {"who": [1], "x": [1]}, {"who": [1]})
     with refuses("file", "1.parquet", "lacks the column 'x'", kind=SchemaError):
+        source.columns()
+    source = written(tmp_path, {"who": [1], "x": [1]}, {"who": [1]}, {"who": [1]})
+    with refuses("file", "0.parquet", "has a column 'x', which", "1.parquet", kind=SchemaError):
+        source.columns()
+
+
+def test_error_names_the_damaged_file(tmp_path: Path) -> None:
+    source = written(tmp_path, {"who": [1]}, {"who": [1]}, {"who": [1]})
+    damaged = Path(source.paths[1])
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    with pytest.raises(DataError, match=re.escape(f"The file {str(damaged)!r} cannot be read")):
         source.columns()
 
 

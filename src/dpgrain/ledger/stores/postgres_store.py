@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import quote
 
-from dpgrain.errors import DataError, ParameterError
+from dpgrain.errors import AccessError, DataError, ParameterError
 from dpgrain.ledger.stores.connections import Connections
 from dpgrain.ledger.stores.ledger_tables import TABLES, SqlTransaction
 from dpgrain.ledger.stores.store_protocol import Transaction
@@ -143,13 +143,13 @@ class PostgresStore:
             yield
         except self._library.Error as error:
             secret = any(each in str(error) for each in self._secrets)
-            raise DataError(self._error_message(error)) from (None if secret else error)
+            raise self._data_error(error) from (None if secret else error)
 
-    def _error_message(self, error: Exception) -> str:
-        """Describe a problem with the database of a ledger, and the remedy."""
+    def _data_error(self, error: Exception) -> DataError:
+        """Return the error about the database of a ledger, with the remedy."""
         errors = self._library.errors
         if isinstance(error, errors.UndefinedTable):
-            return (
+            return AccessError(
                 f"{self.name!r} contains no ledger; create one with: dpgrain ledger init "
                 f"{self.name}."
             )
@@ -160,28 +160,28 @@ class PostgresStore:
             errors.WrongObjectType,
         )
         if isinstance(error, strange):
-            return (
+            return DataError(
                 f"{self.name!r} has tables with the names of a ledger, but contains no "
                 "ledger; pass the schema of the ledger with ?options=-csearch_path%3Dvisits."
             )
         if isinstance(error, errors.ReadOnlySqlTransaction | errors.InsufficientPrivilege):
-            return (
+            return AccessError(
                 f"{self.name!r} cannot be written, so nothing can be charged; check the "
                 "rights of the user, and that the server is the primary one."
             )
         if isinstance(error, errors.UntranslatableCharacter):
-            return (
+            return AccessError(
                 f"the encoding of the database of {self.name!r} cannot store a column name; "
                 "create a database with: createdb --encoding=UTF8 --template=template0."
             )
         rejected = (errors.InvalidPassword, errors.InvalidAuthorizationSpecification)
         # Errors of a connection that was never made have no class of their own.
         if isinstance(error, rejected) or _REJECTED.search(str(error)):
-            return (
+            return AccessError(
                 f"the server of {self.name!r} rejected the user or the password; check both: "
                 "nothing is published."
             )
-        return (
+        return DataError(
             f"{self.name!r} could not be reached or written; check the server and its disk: "
             "nothing is published, and earlier charges remain."
         )

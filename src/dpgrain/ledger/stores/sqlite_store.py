@@ -14,7 +14,7 @@ from typing import Any
 
 from dpgrain import _validate
 from dpgrain._files import flush_to_disk, record_input
-from dpgrain.errors import DataError, ParameterError
+from dpgrain.errors import AccessError, DataError, ParameterError
 from dpgrain.ledger.stores.connections import Connections
 from dpgrain.ledger.stores.ledger_tables import TABLES, SqlTransaction
 from dpgrain.ledger.stores.store_protocol import Transaction
@@ -111,7 +111,7 @@ class SqliteStore:
         """Connect to an existing file with exactly one hard link."""
         file = _only_file(self._path, self.name)
         if file is None:
-            raise DataError(
+            raise AccessError(
                 f"{self.name!r} is not a file; create a ledger there first, as shown by "
                 "dpgrain ledger init --help."
             )
@@ -209,7 +209,7 @@ class SqliteStore:
         except sqlite3.Error as error:
             if _extended_code(error) == sqlite3.SQLITE_READONLY_DBMOVED:
                 raise self._moved() from error
-            raise DataError(_error_message(self.name, error)) from error
+            raise _data_error(self.name, error) from error
 
 
 def _only_file(path: Path, name: str) -> tuple[int, int] | None:
@@ -250,35 +250,37 @@ def _code(error: sqlite3.Error) -> int:
     return _extended_code(error) & 0xFF
 
 
-def _error_message(name: str, error: sqlite3.Error) -> str:
-    """Describe a problem with the file of a ledger, and the remedy."""
+def _data_error(name: str, error: sqlite3.Error) -> DataError:
+    """Return the error about the file of a ledger, with the remedy."""
     code = _code(error)
     if _extended_code(error) in _NEEDS_RECOVERY:
-        return (
+        return AccessError(
             f"{name!r} is next to the journal or log of a killed process, which only a user "
             "with write access to both and their folder can recover; open it once with those "
             "rights."
         )
     if code == sqlite3.SQLITE_READONLY:
-        return f"{name!r} cannot be written, so nothing can be charged; check its permissions."
+        return AccessError(
+            f"{name!r} cannot be written, so nothing can be charged; check its permissions."
+        )
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
-        return (
+        return DataError(
             f"{name!r} could not be written to the disk; check its free space: nothing is "
             "published, and earlier charges remain."
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return (
+        return DataError(
             f"{name!r} has been locked by another process for {_PATIENCE_SECONDS:g} "
             "seconds; try again."
         )
     if code == sqlite3.SQLITE_CANTOPEN:
-        return f"{name!r} cannot be opened; check the folder and its permissions."
+        return AccessError(f"{name!r} cannot be opened; check the folder and its permissions.")
     if code == sqlite3.SQLITE_ERROR:
-        return (
+        return AccessError(
             f"{name!r} contains no ledger; create one with: dpgrain ledger init {name}. If "
             "it contained one, treat every promise of that one as fully spent."
         )
-    return (
+    return DataError(
         f"{name!r} is not a ledger, or is damaged; do not replace it by an older copy, and "
         "treat every promise in it as fully spent."
     )

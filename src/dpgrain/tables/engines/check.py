@@ -42,6 +42,7 @@ _MISSING = ("", "-", "?", "<na>", "n/a", "na", "nan", "nil", "none", "null", "un
 _OTHER_DAYS = r"^\s*[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}\b"
 Listed: TypeAlias = Mapping[tuple[str, ...], Sequence[pa.Array]]
 _HEADING = "For internal use only: these exact counts are NOT private and must not be published."
+_NO_ROWS = "There are no rows: a release would be charged, and publish only noise."
 
 
 def check(
@@ -157,7 +158,8 @@ def _unreadable_columns(table: TableRows, numbers: Sequence[str]) -> dict[str, i
 
 def format_counts(counts: Mapping[str, int]) -> str:
     """Format counts as text, one per line."""
-    return "\n".join([_HEADING, *(f"  {value:>14,}  {name}" for name, value in counts.items())])
+    heading = f"{_HEADING} {_NO_ROWS}" if counts.get("rows") == 0 else _HEADING
+    return "\n".join([heading, *(f"  {value:>14,}  {name}" for name, value in counts.items())])
 
 
 def _count(engine: DuckDB, counts: dict[str, str], used: Sequence[str]) -> dict[str, int]:

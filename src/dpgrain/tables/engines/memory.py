@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import duckdb
 import pyarrow as pa
 
+from dpgrain._files import lock
 from dpgrain.errors import DataError
 from dpgrain.tables.sources.duckdb_connection import translate_errors
 from dpgrain.tables.sources.source import RowSource, transaction
@@ -83,14 +84,6 @@ class Memory:
             sums,
         )
 
-
-try:
-    import fcntl as _fcntl
-
-    _locks: Any = _fcntl
-except ImportError:
-    # Without these locks, folders of killed processes remain.
-    _locks = None
 
 _PREFIX = "dpgrain-spill-"
 _FOLDER_NAME = re.compile(re.escape(_PREFIX) + r"[a-z0-9_]{8}")
@@ -193,26 +186,22 @@ def prepare(connection: duckdb.DuckDBPyConnection, memory: Memory) -> duckdb.Duc
 
 def _lock(path: str) -> tuple[int | None, bool]:
     """Lock a new folder; return the handle, and whether the folder still exists."""
-    if _locks is None:
-        return None, True
     try:
         handle = os.open(path, os.O_RDONLY)
     except OSError:
-        return None, False
-    try:
-        _locks.flock(handle, _locks.LOCK_EX | _locks.LOCK_NB)
-    except BlockingIOError:
+        # Windows opens no folders.
+        return None, Path(path).is_dir()
+    if lock(handle) is False:
         os.close(handle)
         return None, False
-    except OSError:
-        # Without locks on this file system, no process removes the folder.
-        return handle, True
+    # Without locks on this file system, no process removes the folder.
     return handle, Path(path).is_dir()
 
 
 def _remove_stale(parent: Path) -> None:
     """Remove folders of this user's killed processes; ignore failures."""
-    if _locks is None:
+    if not hasattr(os, "O_DIRECTORY"):
+        # On Windows, folders of killed processes remain.
         return
     with suppress(OSError):
         for entry in os.scandir(parent):
@@ -224,10 +213,8 @@ def _remove_stale(parent: Path) -> None:
 def _remove_if_stale(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        if os.fstat(handle).st_uid != os.geteuid():
+        if os.fstat(handle).st_uid != os.geteuid() or not lock(handle):
             return
-        # Fails if a running process holds the lock.
-        _locks.flock(handle, _locks.LOCK_EX | _locks.LOCK_NB)
         for file in path.iterdir():
             if file.name.startswith(_SPILLED):
                 file.unlink()

@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
@@ -94,14 +95,17 @@ class CsvFiles(FileSource):
         return read_header(path, self.delimiter, self.encoding)
 
     def _schemas(self) -> Schemas:
-        header = self._header(self.paths[0])
-        for path in self.paths[1:]:
-            if self._header(path) != header:
-                raise SchemaError(
-                    f"The file {path!r} must have the same columns as {self.paths[0]!r}; "
-                    "use the same header in every file."
-                )
-        return {path: dict.fromkeys(header, TEXT) for path in self.paths}
+        headers = {path: tuple(self._header(path)) for path in self.paths}
+        # The file with an unusual header is probably wrong, even if it is the first one.
+        ((usual, count),) = Counter(headers.values()).most_common(1)
+        if count < len(headers):
+            like = next(path for path, header in headers.items() if header == usual)
+            other = next(path for path, header in headers.items() if header != usual)
+            raise SchemaError(
+                f"The file {other!r} must have the same columns as {like!r}; use the same header in "
+                "every file."
+            )
+        return {path: dict.fromkeys(usual, TEXT) for path in self.paths}
 
     def _file_columns(self, path: str) -> Iterable[str]:
         return self._header(path)
@@ -122,8 +126,7 @@ class CsvFiles(FileSource):
     def _malformed(self) -> list[MalformedLines]:
         """Malformed lines of each file."""
         step("checking for malformed rows")
-        with translate_errors(self.name):
-            result = [self._malformed_lines.get(path) for path in self.paths]
+        result = [self._malformed_lines.get(path) for path in self.paths]
         for path, malformed in zip(self.paths, result, strict=True):
             if malformed.long_rows and malformed.long_rows[0][0] == 0:
                 raise SchemaError(

@@ -14,6 +14,7 @@ import duckdb
 from dpgrain.errors import SchemaError
 from dpgrain.tables.engines.sql import literal, quoted, select_from, select_list
 from dpgrain.tables.sources.column_types import TEXT, widest
+from dpgrain.tables.sources.duckdb_connection import translate_errors
 from dpgrain.tables.sources.folders import Partition
 
 Fact = TypeVar("Fact")
@@ -38,13 +39,14 @@ class FileCache(Generic[Fact]):
         self._facts: dict[str, tuple[tuple[int, int, int], Fact]] = {}
 
     def get(self, path: str) -> Fact:
-        """Return the current fact about a file; raises OSError if it does not exist."""
-        # State first: a file that changes in the meantime is read again by the next call.
-        state = file_state(path)
-        known = self._facts.get(path)
-        if known is None or known[0] != state:
-            known = self._facts[path] = (state, self._compute(path))
-        return known[1]
+        """Return the current fact about a file; raises DataError if the file cannot be read."""
+        with translate_errors(f"The file {path!r}"):
+            # State first: a file that changes in the meantime is read again by the next call.
+            state = file_state(path)
+            known = self._facts.get(path)
+            if known is None or known[0] != state:
+                known = self._facts[path] = (state, self._compute(path))
+            return known[1]
 
 
 @dataclass(frozen=True)

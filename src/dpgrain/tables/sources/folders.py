@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from dpgrain import _validate
 from dpgrain._files import exists, record_input
-from dpgrain.errors import DataError, ParameterError, SchemaError
+from dpgrain.errors import AccessError, ParameterError, SchemaError
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 CSV_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
@@ -55,14 +55,16 @@ class FileList:
         record_input(*known)
         for path in known:
             if not Path(path).suffix and not exists(Path(path)):
-                raise DataError(f"There is no file or folder {path!r}; check the path.")
+                raise AccessError(f"There is no file or folder {path!r}; check the path.")
             if not path.lower().endswith(PARQUET_ENDINGS + CSV_ENDINGS):
                 raise ParameterError(
                     f"source {path!r} must end in .parquet, .csv or .csv.gz, or be a folder of "
                     "such files; convert or rename it."
                 )
             if not Path(path).is_file():
-                raise DataError(f"The file {path!r} does not exist; check the path.")
+                raise AccessError(f"The file {path!r} does not exist; check the path.")
+            if not os.access(path, os.R_OK):
+                raise AccessError(f"The file {path!r} cannot be read; check its permissions.")
         if len({path.lower().endswith(CSV_ENDINGS) for path in known}) > 1:
             raise ParameterError(
                 "source must not mix Parquet and CSV files; read one type at a time."
@@ -119,7 +121,7 @@ def _listed(pattern: str) -> Iterator[tuple[str, PurePath]]:
     try:
         is_file, is_folder = Path(pattern).is_file(), Path(pattern).is_dir()
     except OSError as error:
-        raise DataError(
+        raise AccessError(
             f"The file {_validate.describe(pattern)} cannot be read; check the path."
         ) from error
     if is_file:
@@ -154,11 +156,11 @@ def _below(folder: str) -> list[str]:
             folders[:] = sorted(name for name in folders if is_data_file(name))
             files += [str(path / name) for name in sorted(names) if is_data_file(name)]
     except OSError as error:
-        raise DataError(
+        raise AccessError(
             f"The folder {folder!r} cannot be listed; check its permissions."
         ) from error
     if not files:
-        raise DataError(f"The folder {folder!r} contains no files; check the path.")
+        raise AccessError(f"The folder {folder!r} contains no files; check the path.")
     return files
 
 

@@ -87,23 +87,36 @@ class ParquetFiles(FileSource):
         return FileCache(large_text_columns)
 
     def _schemas(self) -> Schemas:
-        with translate_errors(self.name):
-            schemas = {path: self._footers.get(path) for path in self.paths}
-            for path, schema in schemas.items():
-                if any(read_as(kind) in TIMES for kind in schema.values()):
-                    self._unchecked_times.get(path)
+        schemas = {path: self._footers.get(path) for path in self.paths}
+        for path, schema in schemas.items():
+            if any(read_as(kind) in TIMES for kind in schema.values()):
+                self._unchecked_times.get(path)
         names = list(schemas[self.paths[0]])
-        return {path: self._renamed(path, names, schema) for path, schema in schemas.items()}
+        folded = {
+            path: {column.casefold(): kind for column, kind in schema.items()}
+            for path, schema in schemas.items()
+        }
+        self._require_columns(names, folded)
+        return {
+            path: {name: each[name.casefold()] for name in names} for path, each in folded.items()
+        }
 
-    def _renamed(self, path: str, names: list[str], schema: Mapping[str, str]) -> dict[str, str]:
-        """Return a file's schema under the first file's column names, without others."""
-        folded = {column.casefold(): kind for column, kind in schema.items()}
-        if lacking := [column for column in names if column.casefold() not in folded]:
-            raise SchemaError(
-                f"The file {path!r} lacks the column {lacking[0]!r} of {self.paths[0]!r}; "
-                "use the same columns in every file."
+    def _require_columns(self, names: Sequence[str], folded: Schemas) -> None:
+        """Raise SchemaError if a file lacks a column of the first one, about the unusual file."""
+        lacking = {
+            path: missing[0]
+            for path, schema in folded.items()
+            if (missing := [name for name in names if name.casefold() not in schema])
+        }
+        if not lacking:
+            return
+        path, name = next(iter(lacking.items()))
+        text = f"The file {path!r} lacks the column {name!r} of {self.paths[0]!r}"
+        if 2 * len(lacking) > len(folded):
+            text = (
+                f"The file {self.paths[0]!r} has a column {name!r}, which {path!r} and others lack"
             )
-        return {column: folded[column.casefold()] for column in names}
+        raise SchemaError(f"{text}; use the same columns in every file.")
 
     def _file_columns(self, path: str) -> Iterable[str]:
         return self._footers.get(path)
@@ -141,14 +154,10 @@ class ParquetFiles(FileSource):
         unchecked, out_of_range = UncheckedTimes(), frozenset[str]()
         used = {name.casefold() for name in columns}
         if any(kind in TIMES for kind in columns.values()):
-            with translate_errors(self.name):
-                unchecked = self._unchecked_times.get(path)
-                if not used.isdisjoint(unchecked.int96):
-                    out_of_range = self._out_of_range_int96.get(path)
-        large = False
-        if TEXT in columns.values():
-            with translate_errors(self.name):
-                large = not used.isdisjoint(self._large_texts.get(path))
+            unchecked = self._unchecked_times.get(path)
+            if not used.isdisjoint(unchecked.int96):
+                out_of_range = self._out_of_range_int96.get(path)
+        large = TEXT in columns.values() and not used.isdisjoint(self._large_texts.get(path))
         timed = large and any(kind in TIMES for kind in columns.values())
         if timed or not used.isdisjoint(unchecked.milliseconds | out_of_range):
             # All times of a copy are microseconds in range.

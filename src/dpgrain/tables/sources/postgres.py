@@ -24,7 +24,7 @@ import duckdb
 import pyarrow as pa
 
 from dpgrain._progress import step
-from dpgrain.errors import DataError, DpgrainError, ParameterError, SchemaError
+from dpgrain.errors import AccessError, DataError, DpgrainError, ParameterError, SchemaError
 from dpgrain.scope.regions import Region
 from dpgrain.tables.engines.sql import literal, quoted
 from dpgrain.tables.sources.column_names import require_names
@@ -316,6 +316,7 @@ class PostgresSource:
 
     def _connection_error(self, error: Exception) -> DpgrainError:
         message = str(error)
+        kind: type[DataError] = AccessError
         if "password" in message or "authentication" in message:
             why = (
                 "it rejects the password; check the secret (PGPASSWORD, or the variable of "
@@ -324,8 +325,8 @@ class PostgresSource:
         elif "does not exist" in message:
             why = "it has no such database or user; check the address"
         else:
-            why = "check the address, and that the server is running"
-        return DataError(f"{self.name} cannot be reached in its database: {why}.")
+            why, kind = "check the address, and that the server is running", DataError
+        return kind(f"{self.name} cannot be reached in its database: {why}.")
 
     def _query_error(self, error: Exception) -> DpgrainError:
         state = getattr(error, "sqlstate", None) or ""
@@ -357,7 +358,7 @@ class PostgresSource:
         """
         ((table_id,),) = self.call(partial(_rows, connection, _NUMBER.format(literal(table))))
         if table_id is None:
-            raise DataError(
+            raise AccessError(
                 f"There is no table {table!r} in the database, or the user has no access to "
                 "it; check the name, which may need its schema: table='public.visits'."
             )
