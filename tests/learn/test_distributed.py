@@ -7,7 +7,6 @@ import re
 import sys
 import threading
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from dpgrain import learn, papers
 from dpgrain.accounting import Gaussian
 from dpgrain.datasets import loans
 from dpgrain.errors import DataError, ParameterError, SchemaError
-from dpgrain.gradients.norms import BINS, norm_counts
 from dpgrain.gradients.records import MeanGradients, RecordBlocks
 from dpgrain.learn import distributed
 from dpgrain.learn.classes import NO_TARGETS, NumericTargets
@@ -36,9 +34,10 @@ from dpgrain.learn.distributed import (
     ArrangeBlocks,
     ArrangeLinear,
     ArrangeRecords,
-    BlockSum,
     LinearContributions,
+    NormCounts,
     RecordContributions,
+    SumInSteps,
     block_cells,
     count_users,
     stored_blocks,
@@ -139,9 +138,11 @@ def test_cluster_fit_equals_the_local_exact_fit(
 
 def test_round_with_a_lost_block_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant: the last of the runs of each share is dropped."""
-    call = BlockSum.__call__
+    call = SumInSteps.__call__
     here = fitted("linear", "user", dg.read(ROWS, user="who"), exact=True)
-    monkeypatch.setattr(BlockSum, "__call__", lambda self, batches: call(self, list(batches)[:-1]))
+    monkeypatch.setattr(
+        SumInSteps, "__call__", lambda self, batches: call(self, list(batches)[:-1])
+    )
     with pytest.raises(AssertionError):
         same(fitted("linear", "user", dg.read(ROWS, user="who", engine=Cluster(2))), here)
 
@@ -631,8 +632,7 @@ def test_shares_of_users_add_up_to_the_whole(unit: Unit) -> None:
         (ArrangeRecords(), RecordContributions(MeanGradients(Squared(), np.array([0.3, -0.2])))),
     ):
         p = 3 if isinstance(by, ArrangeLinear) else 2
-        added = partial(added_in_steps, clip=0.4, step=2.0**-20)
-        tasks = BlockSum(at, p, added), BlockSum(at, BINS, norm_counts), count_users
+        tasks = SumInSteps(at, p, 0.4, 2.0**-20), NormCounts(at), count_users
         whole = _arranged(table, unit=unit, by=by)
         shares = [
             _arranged(table.filter(pa.array(who % 3 == i)), unit=unit, by=by) for i in range(3)
@@ -657,8 +657,9 @@ def test_blocks_equal_local_records() -> None:
     X = np.column_stack([table["c0"], table["c1"]])
     y, who = np.array(table["c2"]), np.array(table["c3"])
     at = MeanGradients(Squared(), np.array([0.5, 0.5]))
-    added = partial(added_in_steps, clip=1.0, step=2.0**-10)
-    found = BlockSum(RecordContributions(at), 2, added)(_arranged(table, by=ArrangeRecords()))
+    found = SumInSteps(RecordContributions(at), 2, 1.0, 2.0**-10)(
+        _arranged(table, by=ArrangeRecords())
+    )
     _, codes = np.unique(who, return_inverse=True)
     expected = added_in_steps(at(RecordBlocks.arrange(X, y, codes)), 1.0, 2.0**-10)
     assert np.abs(found - expected).max() <= 1
@@ -682,8 +683,7 @@ def test_users_without_a_target_count_as_users() -> None:
 def test_no_rows_make_nothing() -> None:
     assert _arranged(_columns(0)) == []
     assert count_users([]) == [0]
-    added = partial(added_in_steps, clip=1.0, step=0.5)
-    task = BlockSum(LinearContributions(Squared(), np.zeros(3)), 3, added)
+    task = SumInSteps(LinearContributions(Squared(), np.zeros(3)), 3, 1.0, 0.5)
     assert task([]).tolist() == [0, 0, 0]
 
 

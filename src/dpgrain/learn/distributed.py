@@ -208,19 +208,37 @@ class RecordContributions:
 
 
 @dataclass(frozen=True, eq=False)
-class BlockSum:
-    """Sum of integers, (size,), from a worker's blocks."""
+class SumInSteps:
+    """Sum of a worker's clipped blocks, in integer multiples of a grid step."""
 
     contributions: BlockContributions
-    size: int
-    of: Callable[[Contributions], IntArray]
+    dimension: int
+    clip: float
+    step: float
+    centre: FloatArray | None = None
 
     def __call__(self, batches: Batches) -> IntArray:
-        """Return the sum."""
-        total = np.zeros(self.size, dtype=np.int64)
+        """Return the sum, (dimension,)."""
+        total = np.zeros(self.dimension, dtype=np.int64)
         for run in stored_blocks(batches):
-            total += self.of(self.contributions(*run))
+            total += added_in_steps(
+                self.contributions(*run), self.clip, self.step, centre=self.centre
+            )
         return total
+
+
+@dataclass(frozen=True, eq=False)
+class NormCounts:
+    """Numbers of a worker's blocks by the norms of their contributions."""
+
+    contributions: BlockContributions
+
+    def __call__(self, batches: Batches) -> IntArray:
+        """Return the counts."""
+        counts = np.zeros(BINS, dtype=np.int64)
+        for run in stored_blocks(batches):
+            counts += norm_counts(self.contributions(*run))
+        return counts
 
 
 def count_users(batches: Batches) -> IntArray:
@@ -269,13 +287,12 @@ class ClusterSums:
 
     def in_steps(self, clip: float, step: float, centre: FloatArray | None = None) -> IntArray:
         """Add up the clipped blocks, each truncated to a grid."""
-        of = partial(added_in_steps, clip=clip, step=step, centre=centre)
-        task = BlockSum(self.contributions, self.dimension, of)
-        return self.cached.sums(task, (self.dimension,))
+        of = SumInSteps(self.contributions, self.dimension, clip, step, centre)
+        return self.cached.sums(of, (self.dimension,))
 
     def in_bins(self) -> IntArray:
         """Count the blocks by norm."""
-        return self.cached.sums(BlockSum(self.contributions, BINS, norm_counts), (BINS,))
+        return self.cached.sums(NormCounts(self.contributions), (BINS,))
 
 
 @dataclass(frozen=True, eq=False)

@@ -150,7 +150,7 @@ class ClusterVectors:
 
     def in_steps(self, clip: float, step: float, centre: FloatArray | None = None) -> IntArray:
         """Add up the clipped vectors, each truncated to a grid."""
-        added = partial(added_in_steps, clip=clip, step=step, centre=centre)
+        added = GridSum(clip, step, centre)
         return self.cached.sums(IntegerSum(self.width, self.rules, added), (self.dimension,))
 
     def count_by_radius(self, centre: FloatArray, radii: FloatArray) -> IntArray:
@@ -254,3 +254,16 @@ class IntegerSum:
         for vectors in vector_runs(batches, self.width):
             total = total + self.of(Vectors(_apply_rules(vectors, self.rules)))
         return total
+
+
+@dataclass(frozen=True, eq=False)
+class GridSum:
+    """Sum of clipped vectors in integer multiples of a grid step."""
+
+    clip: float
+    step: float
+    centre: FloatArray | None
+
+    def __call__(self, vectors: Vectors) -> IntArray:
+        """Return the sum."""
+        return added_in_steps(vectors, self.clip, self.step, centre=self.centre)
