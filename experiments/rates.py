@@ -250,7 +250,6 @@ class DefaultFit(dg.Query[Array]):
     errors: Array
     random_state: int
     targets = NO_TARGETS
-    owners = None
 
     @staticmethod
     def of(basin: Basin, errors: Array, seed: int) -> DefaultFit:
@@ -270,9 +269,9 @@ class DefaultFit(dg.Query[Array]):
         return dg.Plan(guarantee, len(self.errors), parts=self.fit.parts)
 
     @property
-    def users_with_rows(self) -> int:
-        """Number of users."""
-        return len(self.errors)
+    def rows(self) -> SimpleNamespace:
+        """All users, in every round."""
+        return SimpleNamespace(users=len(self.errors), owners=None)
 
     def gradients(self, config: Any) -> Any:  # noqa: ARG002 - of rows
         """The users' gradients at a point."""
@@ -282,7 +281,8 @@ class DefaultFit(dg.Query[Array]):
 
     def run(self, charge: Any) -> Array:
         """Return the end of the fit."""
-        return self.fit.run(self, charge, progress=False).theta
+        data: Any = self
+        return self.fit.run(data, charge, progress=False).theta
 
 
 def default_end(basin: Basin, users: int, seed: int) -> tuple[float, int]:

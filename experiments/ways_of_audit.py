@@ -17,12 +17,11 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from dpgrain.auditing.noise_scores import differing_draws
 from numpy.typing import ArrayLike, NDArray
 
 from dpgrain.auditing import AuditLine, Canaries
 from dpgrain.auditing.epsilon_bounds import ScoreCounts
-from dpgrain.auditing.runs import NeighbourRuns, NoiselessCharge
+from dpgrain.auditing.runs import NeighbourRuns, NoiselessCharge, differing_draws
 from dpgrain.auditing.training_audit import one_run
 from dpgrain.auditing.verdict import Bound
 from dpgrain.auditing.worst_case_tables import NeighbourTables
