@@ -18,6 +18,7 @@ import pytest
 from tests.statistics import releases
 
 import dpgrain as dg
+from dpgrain import Unit
 from dpgrain._formatting import POINTER
 from dpgrain.words.quantities import (
     beyond_bounds,
@@ -896,7 +897,7 @@ def test_marginals_state_that_few_can_be_most() -> None:
 @pytest.mark.parametrize(
     ("unit", "order"), [(dg.User(), "largest by clipped count"), (dg.Record(), "largest by count")]
 )
-def test_means_state_that_counts_rank_their_rows(unit: dg.Unit, order: str, tmp_path: Path) -> None:
+def test_means_state_that_counts_rank_their_rows(unit: Unit, order: str, tmp_path: Path) -> None:
     options = {**OPTIONS, "unit": unit, "bounds": (0, 99)}
     release = dg.mean(heavy(), "paid", by="kind", domain=["rare", "usual"], **options)
     assert ranking_name(release) == order
