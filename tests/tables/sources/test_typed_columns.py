@@ -252,7 +252,7 @@ def test_decimal_commas(kind: str, decimal: str, read: list[float | None], tmp_p
     # Numbers without a text form are read unchanged.
     assert list(found["y"]) == [1.0] * len(WRITTEN)
     told = table.check(value="x")
-    assert ("3  of these look like numbers with a decimal comma" in told) is (decimal == ".")
+    assert ("6  cells of 'x' that would be readable with decimal=','" in told) is (decimal == ".")
 
 
 @pytest.mark.parametrize(
