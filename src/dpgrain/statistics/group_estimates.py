@@ -259,7 +259,7 @@ class Histogram(Release):
             replace(totals._processed(["reconciled"], whole, whole_sd), guarantee=both),
         )
 
-    def difference(self, a: Any, b: Any) -> Comparison:
+    def difference(self, a: Any, b: Any = None) -> Comparison:
         """Return the noisy number of group ``a`` minus that of ``b``: free post-processing.
 
         Args:
@@ -286,7 +286,7 @@ class Histogram(Release):
         self._require_independent("difference")
         return compare(self, "difference", a, b)
 
-    def ratio(self, a: Any, b: Any) -> Comparison:
+    def ratio(self, a: Any, b: Any = None) -> Comparison:
         """Return the noisy number of group ``a`` divided by that of ``b``: free post-processing.
 
         Args:
