@@ -715,7 +715,7 @@ def test_check_reports_an_unreadable_column() -> None:
         ("BOOLEAN", ["1,5"], []),
     ],
 )
-def test_check_names_the_format_that_reads_most_cells(
+def test_check_names_the_most_readable_format(
     kind: str, cells: list[str], remedies: list[str]
 ) -> None:
     counts = dg.read(pa.table({"x": cells}), types={"x": kind}).check_counts()

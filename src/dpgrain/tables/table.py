@@ -88,11 +88,15 @@ class UserTable(TableRows):
             )
         first = first_rows_source(self)
         others = [] if first is None else [name for name in columns if name not in first.keys]
-        if others:
+        if first is not None and others:
+            column, stated = others[0], list(first.stated)
+            region = f"{column}=…" if column.isidentifier() else f"{{{column!r}: …}}"
+            distinct = f"distinct({stated if len(stated) > 1 else stated[0]!r})"
             raise ParameterError(
-                f"where must be called before distinct, or use one of its columns, not {others[0]!r}: "
-                f"the first row of a person may be outside the region; add {others[0]!r} to the "
-                "columns of distinct."
+                f"where must be called before distinct, or use its columns, not {column!r}, because "
+                f"the first row of a person may be outside the region; call where({region}).{distinct} "
+                f"or set where in [table], for the first rows in the region, or call "
+                f"{distinct}.filter(…), for a condition on the first rows."
             )
 
     def require_distinct(self) -> None:
