@@ -282,7 +282,7 @@ def a_file(folder: Path, name: str, content: bytes) -> Path:
     [
         (ROWS, {"user": "nobody"}, dg.SchemaError, "user 'nobody' is not a column.*who, word, n"),
         (ROWS, {"user": 3}, dg.ParameterError, "user must be a column name, not 3"),
-        (ROWS, {"user": "n"}, dg.SchemaError, "user 'n' has type DOUBLE.*cast it"),
+        (ROWS, {"user": "n"}, dg.SchemaError, "user 'n' has type DOUBLE.*convert it"),
         (pa.table({"u": [[1]]}), {"user": "u"}, dg.SchemaError, "type BIGINT\\[\\]"),
         (pa.table({"u": [{"a": 1}]}), {"user": "u"}, dg.SchemaError, "STRUCT"),
         (ROWS, {"n_users": 0}, dg.ParameterError, "n_users must be an integer of at least 1.*0"),
