@@ -247,7 +247,7 @@ class Histogram(Release):
         if np.isnan(self.estimate).any() or np.isnan(totals.estimate).any():
             raise ParameterError(
                 "totals and parts must have all estimates, but some are blank, because nothing stood "
-                "out from the noise; pass bounds= or a larger epsilon= for both."
+                "out from the noise; pass clip= and bounds=, or a larger epsilon=, for both."
             )
         both = self.guarantee + totals.guarantee
         group = self.groups.codes_in(totals.groups)
