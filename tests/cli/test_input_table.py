@@ -239,8 +239,10 @@ def test_a_distribution_is_drawn(path: Path, tmp_path: Path, command: Command) -
 def test_curator_sees_the_format_of_numbers(tmp_path: Path, command: Command) -> None:
     path = tmp_path / "rows.csv"
     path.write_text('who;paid\na;"1.234,50"\nb;3,5\nc;"1,234.50"\nd;7\n', encoding="utf-8")
+    comma = "cells of 'paid' that would be readable with --decimal ,"
     words = ("sum", path, "--delimiter", ";", "--user", "who", "--unit", "user", "--epsilon", "1",
-             "--value", "paid", "--type", "paid=double")  # fmt: skip
+             "--value", "paid")  # fmt: skip
+    double = ("--type", "paid=double")
 
     def counts(*more: str) -> dict[str, int]:
         told: dict[str, int] = json.loads(command(*words, *more, "--check", "--json").stdout)[
@@ -248,14 +250,14 @@ def test_curator_sees_the_format_of_numbers(tmp_path: Path, command: Command) ->
         ]
         return told
 
-    assert counts()["non-numeric cells of 'paid' (dropped)"] == 3
-    assert counts()["of these look like numbers with a decimal comma: pass --decimal ,"] == 2
-    assert (
-        counts()["of these have thousands separators: pass --thousands , or the mark they use"] == 2
-    )
-    assert counts("--decimal", ",")["non-numeric cells of 'paid' (dropped)"] == 1
-    assert "pass --decimal ,\n" in command(*words, "--check").stdout
-    assert "or check the number format (--check)" in command(*words).stdout
+    assert counts(*double)["non-numeric cells of 'paid' (dropped)"] == 3
+    assert counts(*double)[comma] == 3
+    assert counts()[f"{comma} and --type paid=double"] == 3
+    remedied = counts("--decimal", ",", *double)
+    assert remedied["non-numeric cells of 'paid' (dropped)"] == 1
+    assert not any("readable" in text for text in (*remedied, *counts("--decimal", ",", *double)))
+    assert f"3  {comma}\n" in command(*words, *double, "--check").stdout
+    assert "or check the number format (--check)" in command(*words, *double).stdout
 
 
 def test_empty_selection_is_not_an_empty_table(path: Path, command: Command) -> None:

@@ -36,6 +36,7 @@ def known() -> Iterator[None]:
         ("state types={'a': 'DOUBLE'} in dg.read or --type a=double", "state --type a=double"),
         ("name them, in clip= or --clip", "name them, in --clip"),
         ("state noise=' '", "state --noise ' '"),
+        ("""state noise="'".""", """state --noise "'"."""),
         ("source 'x' must end in .csv.", "TABLE 'x' must end in .csv."),
         ("max_elements must be there.", "max_elements must be there."),
         ("'n_users' and table.n_users() stay.", "'n_users' and table.n_users() stay."),

@@ -90,3 +90,13 @@ def test_unknown_group_is_rejected_with_examples() -> None:
     pairs = by(["shop", "year(day)"], {"shop": ["a"], "year(day)": [2024, 2025]})
     with refuses("a", "such as ('a', 2024) or ('a', 2025), not 2024"):
         pairs.ratio(2024, ("a", 2024))
+
+
+def test_comparison_of_two_releases_is_rejected_with_remedy() -> None:
+    release = by("year(day)", [2024, 2025])
+    with refuses("a", "(by=), or subtract the estimates"):
+        release.difference(release)
+    with refuses("b", "groups of one release (by=)."):
+        release.ratio(2024, release)
+    with refuses("b", "not None"):
+        release.difference(2024)

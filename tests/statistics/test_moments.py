@@ -196,7 +196,7 @@ def test_means_of_mostly_clipped_users_are_flagged() -> None:
     }  # fmt: skip
     found = dg.mean(table, "x", by="cell", domain=list(range(60)), **options)
     (flag,) = {row["take care"] for row in found.to_arrow().to_pylist()}
-    assert "a mean for each user" in flag
+    assert "one row per user (per_user" in flag
     assert "Warning: at least" in str(found)
     norms = np.sqrt(
         np.bincount(who * 60 + cell, minlength=90_000).reshape(-1, 60) ** 2 @ np.ones(60)

@@ -27,6 +27,7 @@ from dpgrain.words.quantities import (
     description,
     format_limit,
     limit_text,
+    warnings,
 )
 from dpgrain.words.release_text import (
     all_warnings,
@@ -132,10 +133,7 @@ def test_notes_state_interval_and_clipping(skewed: dg.Histogram) -> None:
     assert meanings["Rows"].startswith(
         "rows without a value in 'who' or 'item', or with a group outside of"
     )
-    assert re.match(
-        r"Warning: clipping may matter, especially in [0-9]+ of 40 items \(see clipped_share\)",
-        warning,
-    )
+    assert re.match(r"Warning: [0-9]+ of 40 items do not stand out from the noise: ask", warning)
     unknown = replace(
         skewed, complete_units=None, metadata=replace(skewed.metadata, counts_clipped=False)
     )
@@ -926,6 +924,31 @@ def test_groups_within_the_noise_advise_to_check_labels() -> None:
         text = " ".join(str(release).split())
         assert ("2 of 3 groups do not stand out from the noise: ask" in text) == advised
         assert "larger clip=" not in text
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sums_within_the_noise_advise_no_larger_clip(sign: int) -> None:
+    rows = {"who": np.arange(4000) % 400, "city": ["Köln"] * 4000, "x": [float(sign)] * 4000}
+    table = dg.read(pa.table(rows), user="who")
+    options = {**OPTIONS, "epsilon": 0.5, "bounds": (-1, 1)}
+    for domain, advised in ((["Köln", "München", "Jülich"], True), (["Köln", "Ulm"], False)):
+        text = " ".join(str(dg.sum(table, "x", by="city", domain=domain, **options)).split())
+        assert ("2 of 3 groups do not stand out from the noise: ask" in text) == advised
+        assert "larger clip=" not in text or not advised
+
+
+def test_unreadable_dates_do_not_only_advise_a_clip() -> None:
+    rows = pa.table({"who": range(900), "day": ["31.12.2025"] * 900, "x": [1.0] * 900})
+    table = dg.read(rows, user="who", types={"day": "DATE"})
+    options = {**OPTIONS, "by": "month(day)", "domain": ["2025-12-01", "2025-11-01"]}
+    for release in (dg.count(table, **options), dg.sum(table, "x", bounds=(0, 1), **options)):
+        text = " ".join(str(release).split())
+        assert "check for unreadable values (--check), or pass clip= or a larger epsilon=" in text
+    # Without a group, no clipping bound matters.
+    empty = dg.count(table, **{**options, "domain": None})
+    assert len(empty) == 0
+    assert "check the columns for unreadable values (--check)" in str(empty)
+    assert "clip=" not in warnings(empty.metadata)
 
 
 def counts(keys: list[Any], std_error: float = 24.4) -> dg.Histogram:

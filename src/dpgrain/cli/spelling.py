@@ -22,7 +22,7 @@ _RANGED_IN_FILE = "set range, which scales a feature to [0, 1]"
 # Names of columns, which are not parameters.
 _COLUMNS = re.compile(r"; (?:it has|(?:none )?of its) .*", re.DOTALL)
 # A parameter with a text, or without a value.
-_TEXT = re.compile(r"\b(?P<name>[a-z_]+)=(?:(?P<text>'[^']*')|(?=[\s,;.]|$))")
+_TEXT = re.compile(r"\b(?P<name>[a-z_]+)=(?:(?P<text>'[^']*'|\"'\")|(?=[\s,;.]|$))")
 _LONG_NAME = re.compile(r"(?<![\w'\"./-])(?P<name>[a-z]+(?:_[a-z]+)+)(?![\w'\"(/.]|\.\w)")
 
 
@@ -54,7 +54,10 @@ def spelled_inside(text: str) -> str:
         if name is None:
             return found[0]
         value = found.groupdict().get("text")
-        return name if value is None else f"{name} {quote(value[1:-1])}"
+        if value is None:
+            return name
+        text = value if value[0] == '"' else quote(value[1:-1])
+        return f"{name} {text}"
 
     columns = _COLUMNS.search(text)
     end = len(text) if columns is None else columns.start()

@@ -17,6 +17,7 @@ from dpgrain._files import atomic_write, json_values
 from dpgrain._formatting import shorten
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.intervals import half_width
+from dpgrain.statistics.release import Release
 from dpgrain.words.quantities import format_limit
 from dpgrain.words.release_text import comparison_text, format_keys
 
@@ -104,6 +105,9 @@ def compare(
             f"{operation} requires estimates without post-processing or ranking, because their "
             "errors are then correlated or biased; call it on the release itself."
         )
+    for name, group in (("a", a), ("b", b)):
+        if isinstance(group, Release):
+            raise ParameterError(_of_two_releases(operation, name), name=name)
     places = [_place(release, "a", a), _place(release, "b", b)]
     if places[0] == places[1]:
         raise ParameterError("b must be another group than a.", name="b")
@@ -119,6 +123,17 @@ def compare(
     result = compute(tuple(numbers), tuple(errors), half_width(release.noise))
     names = [" ".join(keys) for keys in format_keys(release, np.array(places), letters=40)]
     return Comparison(operation, (names[0], names[1]), release.covers, *result, release.guarantee)
+
+
+def _of_two_releases(operation: Literal["difference", "ratio"], name: str) -> str:
+    """Return the error about another release in place of a group."""
+    apart = (
+        ", or subtract the estimates, with the standard error math.hypot(a.std_error, b.std_error)"
+    )
+    return (
+        f"{name} must be a group of this release, not another release; publish both numbers as "
+        f"groups of one release (by=){apart * (operation == 'difference')}."
+    )
 
 
 def _place(release: Histogram, name: str, group: Any) -> int:

@@ -247,7 +247,7 @@ class Histogram(Release):
         if np.isnan(self.estimate).any() or np.isnan(totals.estimate).any():
             raise ParameterError(
                 "totals and parts must have all estimates, but some are blank, because nothing stood "
-                "out from the noise; pass bounds= or a larger epsilon= for both."
+                "out from the noise; pass clip= and bounds=, or a larger epsilon=, for both."
             )
         both = self.guarantee + totals.guarantee
         group = self.groups.codes_in(totals.groups)
@@ -259,7 +259,7 @@ class Histogram(Release):
             replace(totals._processed(["reconciled"], whole, whole_sd), guarantee=both),
         )
 
-    def difference(self, a: Any, b: Any) -> Comparison:
+    def difference(self, a: Any, b: Any = None) -> Comparison:
         """Return the noisy number of group ``a`` minus that of ``b``: free post-processing.
 
         Args:
@@ -286,7 +286,7 @@ class Histogram(Release):
         self._require_independent("difference")
         return compare(self, "difference", a, b)
 
-    def ratio(self, a: Any, b: Any) -> Comparison:
+    def ratio(self, a: Any, b: Any = None) -> Comparison:
         """Return the noisy number of group ``a`` divided by that of ``b``: free post-processing.
 
         Args:

@@ -192,8 +192,8 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
                 data = data.with_factors(1 / scales)
             clip = chosen.bounds
             if not chosen.seen.any():
-                # Without a visible number, all estimates are unknown anyway.
-                care += [] if care else [("no-bound",)]
+                # Without a visible number or a group, no estimate has this bound.
+                care += [("no-bound",)] if len(scales) and not care else []
             elif query.measure.ratio and chosen.clipped > _MOSTLY_CLIPPED:
                 care.append(("mostly-clipped", math.floor(100 * chosen.clipped)))
         grid = Grid(clip, grid_bits(events.sums.noise_multiplier), query.norm)

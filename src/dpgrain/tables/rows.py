@@ -39,6 +39,7 @@ from dpgrain.tables.sources.column_types import (
     MOMENT,
     TEXT,
     TIMES,
+    conversion,
     decimal_places,
     is_key,
     is_number,
@@ -563,15 +564,12 @@ class TableRows:
         kind = self.schema[column]
         if is_key(kind):
             return
-        remedy = "cast it to integer or text"
+        remedy = conversion(kind, "integers or text")
         if kind in TIMES:
             remedy = (
                 f"use its dates: table.with_days('day', of={column!r}), --days "
                 f"day={column}, or [table.days.day] in a release file"
             )
-        elif kind.startswith("UNION of "):
-            # Files with different types have a union type.
-            remedy = "use one type in all files"
         raise SchemaError(
             f"{role} {column!r} has type {kind}, which cannot be used as a key; {remedy}.",
             name=role,
@@ -580,11 +578,11 @@ class TableRows:
     def require_readable(self, column: str, role: str) -> None:
         """Raise SchemaError unless the type of the column is supported."""
         self.require(column, role)
-        if not is_readable(self.schema[column]):
+        kind = self.schema[column]
+        if not is_readable(kind):
+            remedy = conversion(kind, "numbers, dates or text")
             raise SchemaError(
-                f"{role} {column!r} has type {self.schema[column]}, which is not "
-                "supported; cast it to a number, a date or text.",
-                name=role,
+                f"{role} {column!r} has type {kind}, which is not supported; {remedy}.", name=role
             )
 
     def needed(self, used: Iterable[str]) -> set[str]:
@@ -607,7 +605,7 @@ class TableRows:
             if kind == TEXT and column not in self.cells:
                 texts.append(column)
             elif not is_number(kind) and kind not in also:
-                remedy = "use another column" if is_readable(kind) else "cast it to DOUBLE"
+                remedy = "use another column" if is_readable(kind) else conversion(kind, "DOUBLE")
                 if kind == BOOLEAN:
                     remedy = f"use the expression {f'if({column}, 1, 0)'!r}"
                 raise SchemaError(

@@ -88,11 +88,15 @@ class UserTable(TableRows):
             )
         first = first_rows_source(self)
         others = [] if first is None else [name for name in columns if name not in first.keys]
-        if others:
+        if first is not None and others:
+            column, stated = others[0], list(first.stated)
+            region = f"{column}=…" if column.isidentifier() else f"{{{column!r}: …}}"
+            distinct = f"distinct({stated if len(stated) > 1 else stated[0]!r})"
             raise ParameterError(
-                f"where must be called before distinct, or use one of its columns, not {others[0]!r}: "
-                f"the first row of a person may be outside the region; add {others[0]!r} to the "
-                "columns of distinct."
+                f"where must be called before distinct, or use its columns, not {column!r}, because "
+                f"the first row of a person may be outside the region; call where({region}).{distinct} "
+                f"or set where in [table], for the first rows in the region, or call "
+                f"{distinct}.filter(…), for a condition on the first rows."
             )
 
     def require_distinct(self) -> None:
@@ -283,20 +287,19 @@ class UserTable(TableRows):
         Returns:
             A text with exact counts: rows, users and the largest user; rows without user or item,
             or with a user such as ``NULL``; duplicate rows, items outside the domain; cells of
-            another type than declared, with dates in another order, with a decimal comma, or
-            outside the bounds; dropped or truncated CSV lines, with reasons. A release never fails
-            on any of these: it follows fixed rules (docs/reading.md) and does not report them.
+            another type than declared, readable in another format, or outside the bounds; dropped
+            or truncated CSV lines, with reasons. A release never fails on any of these: it follows
+            fixed rules (docs/reading.md) and does not report them.
 
         Raises:
             SchemaError: if a column is missing or has an unsuitable type.
 
         >>> import pyarrow as pa
-        >>> rows = pa.table({"who": [1, 2, 3], "paid": ["1.5", "2,5", "none"]})
-        >>> print(read(rows, user="who").check(value="paid"))  # doctest: +ELLIPSIS
+        >>> rows = pa.table({"who": [1, 2, 3], "paid": ["1,5", "2,5", "none"]})
+        >>> print(read(rows, user="who", types={"paid": "DOUBLE"}).check())  # doctest: +ELLIPSIS
         For internal use only: these exact counts are NOT private and must not be published.
-        ...
-                       2  non-numeric cells of 'paid' (dropped)
-                       1  of these look like numbers with a decimal comma: pass decimal=','
+                       3  non-empty cells of 'paid', none of which can be read as DOUBLE
+                       2  cells of 'paid' that would be readable with decimal=','
         ...
         """
         options: dict[str, Any] = {"value": value, "bounds": bounds, "domain": domain, "zero": zero}

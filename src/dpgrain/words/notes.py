@@ -27,10 +27,11 @@ _SENTENCES = MappingProxyType(
         "stated": "{}",
         "no-number": "no number exceeded the noise: pass bounds= or a larger epsilon=, or check the "
         "number format (--check)",
-        "no-bound": "the clipping bound is a guess, because noise hid all contributions: pass clip=",
+        "no-bound": "the clipping bound is a guess, because noise hid all contributions: check for "
+        "unreadable values (--check), or pass clip= or a larger epsilon=",
         "mostly-clipped": "at least {:,.0f}% of all contributions were clipped (95% confidence), so "
-        "people with many records count too little: publish a mean for each user (per_user), or pass "
-        "a larger clip= or epsilon=",
+        "people with many records count too little: use one row per user (per_user; with by= for "
+        "elements), or pass a larger clip= or epsilon=",
         "clamped": "values outside of the bounds were clamped (at least {:,.2g}%, 95% "
         "confidence), so the interval may miss the statistic of all values",
         "far-numbers": "rare values outside of the chosen range may be a large part of the result, "

@@ -463,11 +463,12 @@ def _clipping_warning(release: Release) -> str:
         share = f"{least}at most {rounded_up(100 * high[0], 2)}%"
         return f"{share} of {clipped_units(release.metadata)} were clipped, by an unknown amount"
     noun = release.statistic.noun
-    hidden = int((release.estimate < _STANDS_OUT * release.std_error).sum())
-    if release.metadata.value is None and 2 * hidden > len(release):
+    hidden = int((np.abs(release.estimate) < _STANDS_OUT * release.std_error).sum())
+    if 2 * hidden > len(release):
+        # A larger clip= would add noise.
         return (
             f"{hidden:,} of {len(release):,} {noun}s do not stand out from the noise: ask the curator "
-            "to check the labels and the format of the file (--check), or publish larger groups"
+            "to check the labels, values and format of the file (--check), or publish larger groups"
         )
     return (
         f"clipping may matter, especially in {many:,} of {len(release):,} {noun}s (see clipped_share): "

@@ -421,9 +421,9 @@ def test_a_condition_is_true_or_false() -> None:
 
 
 def test_column_of_another_type_is_rejected() -> None:
-    with pytest.raises(SchemaError, match="of type DOUBLE\\[\\]; cast it"):
+    with pytest.raises(SchemaError, match="of type DOUBLE\\[\\]; convert it"):
         CompiledExpression.parse("known(a)", {"a": "DOUBLE[]"})
-    with pytest.raises(SchemaError, match="cast it"):
+    with pytest.raises(SchemaError, match="convert it"):
         CompiledExpression.parse("a + 1", {"a": "BLOB"})
 
 

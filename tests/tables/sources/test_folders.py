@@ -179,6 +179,26 @@ def test_partitions_of_other_types_are_widened(tmp_path: Path) -> None:
         dg.histogram(table, "x", unit=dg.User(), epsilon=1.0, delta=1e-6)
 
 
+def test_remedy_for_files_of_different_types_works(tmp_path: Path) -> None:
+    root = lake(tmp_path / "lake", "month=1", x=["1", "2"])
+    pq.write_table(pa.table({"who": [5], "x": [1.5]}), root / "month=1/part-1.parquet")
+    table, remedy = dg.read(root, user="who"), "VARCHAR and DOUBLE.*write them again with one type"
+    for use in (
+        lambda: dg.sum(table, "x", bounds=(0, 5), unit=dg.User(), epsilon=1.0),
+        lambda: dg.count(table, by="x", unit=dg.User(), epsilon=1.0, delta=1e-6),
+        lambda: table.filter("x > 1"),
+        lambda: table.distinct("x"),
+        # No type can be declared instead.
+        lambda: dg.read(root, user="who", types={"x": "DOUBLE"}),
+    ):
+        with pytest.raises(SchemaError, match=remedy):
+            use()
+    pq.write_table(pa.table({"who": [5], "x": ["1.5"]}), root / "month=1/part-1.parquet")
+    numbers = dg.read(root, user="who", types={"x": "DOUBLE"})
+    release = dg.sum(numbers, "x", bounds=(0, 5), clip=5, unit=dg.User(), epsilon=100.0)
+    assert 0 < release.estimate[0] < 9
+
+
 def test_names_with_leading_dot_or_underscore_are_skipped(tmp_path: Path) -> None:
     root = lake(tmp_path / "lake", "month=1")
     for name in ("_SUCCESS", ".part-0.parquet.crc", "_temporary/0/part-9.parquet"):

@@ -252,7 +252,7 @@ def test_decimal_commas(kind: str, decimal: str, read: list[float | None], tmp_p
     # Numbers without a text form are read unchanged.
     assert list(found["y"]) == [1.0] * len(WRITTEN)
     told = table.check(value="x")
-    assert ("3  of these look like numbers with a decimal comma" in told) is (decimal == ".")
+    assert ("6  cells of 'x' that would be readable with decimal=','" in told) is (decimal == ".")
 
 
 @pytest.mark.parametrize(
@@ -262,6 +262,8 @@ def test_decimal_commas(kind: str, decimal: str, read: list[float | None], tmp_p
         ({"types": {"nothing": "DOUBLE"}}, "types contains column 'nothing', which"),
         ({"types": {"x": "number"}}, "column 'x' to an SQL type.*'number'"),
         ({"types": {"y": "DATE"}}, "column 'y' to 'DATE', because it already has type DOUBLE"),
+        ({"thousands": "."}, "mark, '.'; for numbers such as 1.234,56, pass only decimal=','"),
+        ({"decimal": ",", "thousands": ","}, "such as 1,234.56, pass only thousands=','"),
     ],
 )
 def test_wrong_ways_of_reading(options: dict[str, Any], words: str) -> None:

@@ -3,44 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TypeAlias
+from dataclasses import asdict, replace
+from shlex import quote
+from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from dpgrain.tables.engines.derived_columns import base_source
 from dpgrain.tables.engines.duckdb import DuckDB
 from dpgrain.tables.engines.sql import (
-    ISO,
+    DATES,
+    MARKS,
     TextFormat,
     cast_sql,
     key_sql,
     literal,
-    number_sql,
     quoted,
 )
 from dpgrain.tables.rows import TableRows
 from dpgrain.tables.sources.column_types import BOOLEAN, DAY, TEXT, TIMES, is_number, read_as
 from dpgrain.tables.sources.csv_files import CsvFiles
-from dpgrain.tables.sources.csv_rows import MAX_ROW_BYTES
+from dpgrain.tables.sources.csv_rows import ENCODINGS, MAX_ROW_BYTES
 from dpgrain.tables.sources.duckdb_connection import translate_errors
 from dpgrain.tables.sources.source import RegionSource
 from dpgrain.tables.sources.typed_columns import TypedSource
 
 #: DuckDB's name of each fault in a CSV line → description and remedy.
 _FAULTS = {
-    "INVALID ENCODING": "invalid in its encoding: pass encoding='latin-1' or encoding='windows-1252'",
+    "INVALID ENCODING": "not {encoding} text: pass {others}",
     "MISSING COLUMNS": "too few values",
     "TOO MANY COLUMNS": "too many values",
     "UNQUOTED VALUE": "an unclosed quote",
 }
-_THOUSANDS = r"^\s*[+-]?[0-9]{1,3}([.,' ][0-9]{3})+([.,][0-9]+)?\s*$"
-_COMMA = r"^\s*[+-]?[0-9.]*,[0-9]+\s*$"
+# Formats of numbers and of dates in text; a decimal comma allows points between thousands.
+_NUMBER_FORMATS = [
+    {"decimal": decimal, "thousands": mark}
+    for decimal in (".", ",")
+    for mark in ("", *MARKS)
+    if mark != decimal and (decimal, mark) != (",", ".")
+]
+_DATE_FORMATS = [{"dates": example} for example in DATES]
 # Case-insensitive texts that exporters and people write for missing ids.
 _MISSING = ("", "-", "?", "<na>", "n/a", "na", "nan", "nil", "none", "null", "undefined", "unknown")
-# Pattern of dates in another order than year, month, day.
-_OTHER_DAYS = r"^\s*[0-9]{1,2}[./-][0-9]{1,2}[./-][0-9]{2,4}\b"
+Count = TypeVar("Count")
 Listed: TypeAlias = Mapping[tuple[str, ...], Sequence[pa.Array]]
+_REPEATED = (
+    "rows that repeat another (all are counted; table.distinct() or --distinct '*' uses each once)"
+)
 _HEADING = "For internal use only: these exact counts are NOT private and must not be published."
 _NO_ROWS = "There are no rows: a release would be charged, and publish only noise."
 
@@ -60,7 +69,7 @@ def check(
     """
     counts = _row_counts(table, items)
     weights = [] if weight is None else [weight]
-    nothing = _unreadable_columns(table, [*weights, *zero, *values])
+    unread = _unreadable_columns(table, [*weights, *zero, *values])
     with DuckDB(table) as engine:
         counts |= _domain_counts(engine, domain)
         result = _count(engine, counts, items)
@@ -77,7 +86,7 @@ def check(
             f"GROUP BY {', '.join(map(quoted, columns))})",
             columns,
         )
-        result["rows that repeat another (all are counted)"] = repeated.column("n")[0].as_py()
+        result[_REPEATED] = repeated.column("n")[0].as_py()
     keys = [_base_column(table, item) for item in items]
     source_counts, derived_counts = _typed_counts(table, keys), dict[str, str]()
     # Other columns with a declared type are listed only if they have unreadable cells.
@@ -96,8 +105,8 @@ def check(
         with DuckDB(_before_typing(table)) as engine:
             counted_cells = _count(engine, other_counts, list(engine.table.base_columns))
         result |= {text: cells for text, cells in counted_cells.items() if cells}
-    result |= _line_counts(replace(table, source=base_source(table.source)))
-    return {**nothing, **result}
+    dropped, lines = _line_counts(replace(table, source=base_source(table.source)))
+    return {**dropped, **unread, **result, **lines}
 
 
 def check_owners(table: TableRows, owners: Sequence[str]) -> dict[str, int]:
@@ -130,30 +139,57 @@ def check_owners(table: TableRows, owners: Sequence[str]) -> dict[str, int]:
 
 
 def _unreadable_columns(table: TableRows, numbers: Sequence[str]) -> dict[str, int]:
-    """Count the cells of text columns without any cell of the declared type."""
+    """Count the cells of text columns without any readable cell, or readable in another format."""
     source = base_source(table.source)
     typed = source if isinstance(source, TypedSource) else TypedSource(source, {})
-    kinds, written = typed.source.columns(), typed.written
-    readings = {
-        column: (kind + written.describe(kind), cast_sql(column, kind, written))
-        for column, kind in typed.types.items()
-    }
-    for column in numbers:
-        if kinds.get(column) == TEXT:
-            readings.setdefault(column, ("number", number_sql(column)))
-    if not readings:
+    kinds, written, result = typed.source.columns(), typed.written, dict[str, int]()
+    texts = [column for column in numbers if kinds.get(column) == TEXT]
+    types = {**dict.fromkeys(texts, "DOUBLE"), **typed.types}
+    if not types:
         return {}
-    counted = ", ".join(
-        f"count({quoted(column)}) AS cells{place}, count({sql}) AS known{place}"
-        for place, (column, (_, sql)) in enumerate(readings.items())
-    )
-    with DuckDB(replace(table, source=typed.source, schema=kinds, user=None, cells={})) as engine:
-        (row,) = engine.query(f"SELECT {counted} FROM source", list(readings)).to_pylist()
-    return {
-        f"non-empty cells of {column!r}, none of which can be read as {kind}": row[f"cells{place}"]
-        for place, (column, (kind, _)) in enumerate(readings.items())
-        if row[f"cells{place}"] and not row[f"known{place}"]
+    counted = {(column, None): f"count({quoted(column)})" for column in types} | {
+        (column, each): f"count({cast_sql(column, kind, each)})"
+        for column, kind in types.items()
+        for each in (written, *_other_formats(kind, written))
     }
+    with DuckDB(replace(table, source=typed.source, schema=kinds, user=None, cells={})) as engine:
+        counts = _count(engine, counted, list(types))
+    for column, kind in types.items():
+        what, stated = kind + written.describe(kind), ""
+        if column not in typed.types:
+            what = "number"
+            stated = (
+                f" and types={{{column!r}: 'DOUBLE'}} in dg.read or --type {quote(column)}=double"
+            )
+        cells, known = counts[column, None], counts[column, written]
+        if cells and not known:
+            result[f"non-empty cells of {column!r}, none of which can be read as {what}"] = cells
+        others = {each: counts[column, each] for each in _other_formats(kind, written)}
+        for remedy in _best_formats(written, known, others):
+            text = f"cells of {column!r} that would be readable with {remedy}{stated}"
+            result[text] = max(others.values())
+    return result
+
+
+def _other_formats(kind: str, written: TextFormat) -> list[TextFormat]:
+    """Return the other formats of text of a type."""
+    read, formats = read_as(kind), _NUMBER_FORMATS
+    if not is_number(read):
+        formats = _DATE_FORMATS if read in (DAY, *TIMES) else []
+    return [other for each in formats if (other := replace(written, **each)) != written]
+
+
+def _best_formats(written: TextFormat, known: int, cells: Mapping[TextFormat, int]) -> list[str]:
+    """Return the parameters of the simplest formats that read the most cells, more than known."""
+    most = max(cells.values(), default=0)
+    now = asdict(written)
+    settings = [
+        [f"{name}={value!r}" for name, value in asdict(each).items() if value != now[name]]
+        for each, count in cells.items()
+        if count == most > known
+    ]
+    fewest = min(map(len, settings), default=0)
+    return [" and ".join(each) for each in settings if len(each) == fewest]
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
@@ -162,7 +198,8 @@ def format_counts(counts: Mapping[str, int]) -> str:
     return "\n".join([heading, *(f"  {value:>14,}  {name}" for name, value in counts.items())])
 
 
-def _count(engine: DuckDB, counts: dict[str, str], used: Sequence[str]) -> dict[str, int]:
+def _count(engine: DuckDB, counts: Mapping[Count, str], used: Sequence[str]) -> dict[Count, int]:
+    """Return the counts of SQL expressions in one query."""
     listed = ", ".join(f"{sql} AS n{place}" for place, sql in enumerate(counts.values()))
     (row,) = engine.query(f"SELECT {listed} FROM source", used).to_pylist()
     return dict(zip(counts, row.values(), strict=True))
@@ -218,12 +255,6 @@ def _typed_counts(
         counts[f"cells of {column!r} that cannot be read as {kind} (treated as missing)"] = (
             f"count(*) FILTER ({lost})"
         )
-        if read_as(kind) in (DAY, *TIMES) and source.written.dates == ISO:
-            other = f"regexp_matches({quoted(column)}::VARCHAR, {literal(_OTHER_DAYS)})"
-            counts[
-                f"of these cells of {column!r} look like dates in another order: pass "
-                "dates='31.12.2025'"
-            ] = f"count(*) FILTER ({lost} AND {other})"
     return counts
 
 
@@ -256,16 +287,6 @@ def _number_counts(
             f"count(*) FILTER ({parsed} IS NULL AND NOT {missing})"
         ),
     }
-    if text and written_as.decimal == ".":
-        comma = f"regexp_matches({quoted(column)}::VARCHAR, '{_COMMA}')"
-        counts["of these look like numbers with a decimal comma: pass decimal=','"] = (
-            f"count(*) FILTER ({parsed} IS NULL AND {comma})"
-        )
-    if text:
-        grouped = f"regexp_matches({quoted(column)}::VARCHAR, {literal(_THOUSANDS)})"
-        counts["of these have thousands separators: pass thousands=',' or the mark they use"] = (
-            f"count(*) FILTER ({parsed} IS NULL AND {grouped})"
-        )
     counts[f"NaN or infinite cells of {name} ({unused})"] = (
         f"count(*) FILTER (NOT isfinite({parsed}))"
     )
@@ -295,11 +316,11 @@ def _before_typing(table: TableRows) -> TableRows:
     return replace(table, source=source, schema=source.columns(), user=None, cells={})
 
 
-def _line_counts(table: TableRows) -> dict[str, int]:
-    """Count the dropped and truncated lines of CSV files, over all rows, by reason."""
+def _line_counts(table: TableRows) -> tuple[dict[str, int], dict[str, int]]:
+    """Count the dropped and the other lines of CSV files, over all rows, by reason."""
     source = table.source.source if isinstance(table.source, TypedSource) else table.source
     if not isinstance(source, CsvFiles):
-        return {}
+        return {}, {}
     with DuckDB(_before_typing(table)) as engine:
         faults = source.faults(engine.connection)
         # Hashing reads each row in full; a plain count includes rows that DuckDB would drop.
@@ -319,13 +340,17 @@ def _line_counts(table: TableRows) -> dict[str, int]:
     result["CSV rows dropped: characters after the quotes of a value, or an unclosed quote"] = (
         faults.broken
     )
-    for kind, count in faults.rejected.items():
-        result[f"CSV lines dropped: {_FAULTS.get(kind, kind.lower())}"] = count
+    others = [f"encoding={each!r}" for each in ENCODINGS if each != source.encoding]
+    known = {"encoding": source.encoding.upper(), "others": " or ".join(others)}
+    dropped = {
+        f"CSV lines dropped: {_FAULTS.get(kind, kind.lower()).format(**known)}": count
+        for kind, count in faults.rejected.items()
+    }
     result["CSV lines with more values than columns (the rest is ignored)"] = faults.longer
     lost = lines - len(source.paths) - rows
     inside = faults.inside + sum(faults.rejected.values())
     result["CSV lines that are empty or part of an unclosed quote"] = max(lost - inside, 0)
-    return result
+    return dropped, result
 
 
 def _count_lines(pieces: Iterable[bytes]) -> int:

@@ -43,6 +43,7 @@ from dpgrain.tables.sources.column_types import (
     MOMENT,
     TEXT,
     TIMES,
+    conversion,
     is_number,
 )
 
@@ -173,8 +174,8 @@ class Translator:
         if kind in TIMES:
             return TypedSql(kind, self.clock(name, ""))
         raise SchemaError(
-            f"the expression {stated(self.text)} uses {stated(name)} of type {kind}; cast "
-            "it to a number, a date or text."
+            f"the expression {stated(self.text)} uses {stated(name)} of type {kind}; "
+            f"{conversion(kind, 'numbers, dates or text')}."
         )
 
     def error(self, why: str) -> ParameterError:

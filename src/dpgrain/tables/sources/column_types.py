@@ -46,6 +46,8 @@ _DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)")
 # Values in the name of an ENUM type, which are data and must not be shown.
 _VALUES = re.compile(r"ENUM\(.*\)", re.DOTALL)
 _NULL = '"NULL"'
+# Prefix of the type of a column whose files have no common type.
+_MIXED = "UNION of "
 
 
 @dataclass(frozen=True)
@@ -176,4 +178,11 @@ def widest(kinds: Sequence[str]) -> str:
             return "DOUBLE"
         if all(kind in (*ALL_INTEGERS, TEXT, DAY) for kind in known):
             return TEXT
-    return f"UNION of {' and '.join(known)}"
+    return f"{_MIXED}{' and '.join(known)}"
+
+
+def conversion(kind: str, into: str) -> str:
+    """Return the remedy for a column of another type than text, which ``types=`` cannot convert."""
+    if kind.startswith(_MIXED):
+        return "its files have different types, so write them again with one type"
+    return f"convert it to {into} before it is read, because types= converts only text"

@@ -78,8 +78,10 @@ class CsvFiles(FileSource):
             return
         _advised.update(self.paths)
         print(
-            f"{self.title}: values and lines that cannot be read are dropped silently; count them "
-            "once with table.check() or --check, for internal use only.",
+            f"{self.title}: read as {self.encoding.upper()} (encoding=, --encoding). Lines in another "
+            "encoding and values that cannot be read are dropped silently, and groups that occur "
+            "only there are missing; count them once with table.check() or --check, for internal "
+            "use only.",
             file=sys.stderr,
         )
 

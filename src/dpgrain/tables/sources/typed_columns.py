@@ -13,6 +13,8 @@ from dpgrain.tables.engines.sql import DATES, MARKS, TextFormat, cast_sql, quote
 from dpgrain.tables.sources.column_names import column_hint
 from dpgrain.tables.sources.column_types import (
     TEXT,
+    conversion,
+    is_readable,
     read_as,
 )
 from dpgrain.tables.sources.source import RowSource, SourceWrapper
@@ -56,8 +58,14 @@ def with_types(
     _validate.one_of((".", ","), decimal=written.decimal)
     _validate.one_of(("", *MARKS), thousands=written.thousands)
     if written.thousands == written.decimal:
+        # With a decimal comma, points between thousands need no mark.
+        remedies = {
+            ".": "1.234,56, pass only decimal=','",
+            ",": "1,234.56, pass only thousands=','",
+        }
         raise ParameterError(
-            f"thousands must differ from the decimal mark, {written.decimal!r}; set both.",
+            f"thousands must differ from the decimal mark, {written.decimal!r}; for numbers such as "
+            f"{remedies[written.decimal]}.",
             name="thousands",
         )
     _validate.one_of(tuple(DATES), dates=written.dates)
@@ -75,9 +83,11 @@ def with_types(
             )
         explicit[column] = _sql_type(column, kind)
         if columns[column] not in (TEXT, read_as(explicit[column])):
+            own = columns[column]
+            remedy = "omit it from types" if is_readable(own) else conversion(own, kind)
             raise SchemaError(
                 f"types must not set column {column!r} to {kind!r}, because it already has "
-                f"type {columns[column]}; omit it from types.",
+                f"type {own}; {remedy}.",
                 name="types",
             )
     changed = {
