@@ -18,8 +18,8 @@ import pytest
 from tests.statistics import releases
 
 import dpgrain as dg
-from dpgrain import Unit
 from dpgrain._formatting import POINTER
+from dpgrain.units import Unit
 from dpgrain.words.quantities import (
     beyond_bounds,
     clamped_to,
