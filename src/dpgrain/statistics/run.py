@@ -372,6 +372,9 @@ def _range(
         low, high = integers.ends(noise, from_zero=not query.measure.ratio)
         bounds = max(low, float(rule.edges[0])), high
     elif power is not None:
+        if blocks.block == "user" and not query.keys and not query.measure.ratio:
+            # The noise of a total of users grows with their bound, not with the range of numbers.
+            noise = 0.0
         bounds = rule.balanced_bounds(noisy, sd, noise, query.noise, power)
     else:
         bounds = rule.choose(noisy, sd, query.noise)
