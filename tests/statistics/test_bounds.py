@@ -23,6 +23,7 @@ from dpgrain.statistics.bounds import (
     AutoClip,
     ChosenBounds,
     RoughBounds,
+    beyond_at_least,
     bound_of_ratios,
     choose_bounds,
     clipped_at_least,
@@ -338,6 +339,30 @@ def test_clipped_share_counts_bins_above_the_bound() -> None:
 def test_lost_share_of_norms_beyond_the_bound() -> None:
     counts, edges = np.array([[900.0, 0.0, 100.0]]), np.array([1.0, 4, 16, 64])
     assert likely_lost(counts, edges, 4.0, np.array([16.0])).round(2) == [0.34]
+
+
+def test_norms_beyond_bounds_are_counted_at_lower_edges() -> None:
+    counts, edges = np.array([[900.0, 0.0, 100.0]]), np.array([1.0, 4, 16, 64])
+    beyond, share = beyond_at_least(counts, edges, 1e-9, np.array([10.0]))
+    assert (round(beyond, 3), round(share, 6)) == (600.0, 0.1)
+    assert beyond_at_least(counts, edges, 50.0, np.array([10.0])) == (0.0, 0.0)
+    assert beyond_at_least(counts, edges, 1e-9, np.array([16.0])) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_limit_of_norms_beyond_bounds_is_valid(law: Law) -> None:
+    rng, counts = np.random.default_rng(0), np.full((2, ONE.size - 1), 200.0)
+    bounds, missed, found = np.array([2.0, 64.0]), 0, 0
+    beyond = float((counts * np.maximum(ONE[:-1] - bounds[:, None], 0)).sum())
+    for _ in range(4000):
+        draw = rng.normal(0, SD, counts.shape)
+        if law == "laplace":
+            draw = rng.laplace(0, SD / math.sqrt(2), counts.shape)
+        least, _ = beyond_at_least(counts + draw, ONE, SD, bounds, law)
+        missed += least > beyond
+        found += least > 0.6 * beyond
+    assert missed <= 0.025 * 4000 + 3 * math.sqrt(0.025 * 4000)
+    assert found > 3000
 
 
 def test_many_cells_are_quick() -> None:

@@ -208,6 +208,55 @@ def test_means_of_mostly_clipped_users_are_flagged() -> None:
     assert not dg.mean(table, "x", **options).metadata.care
 
 
+def with_heavy_users(heavy: int) -> dict[str, Any]:
+    """3,000 users with 1 to 3 records near 100, some of which have 200 records near 20."""
+    rng = np.random.default_rng(3)
+    rows = rng.integers(1, 4, 3000)
+    rows[:heavy] = 200
+    who = np.repeat(np.arange(3000), rows)
+    x = rng.normal(np.where(who < heavy, 20.0, 100.0), 5.0)
+    return {"who": who, "g": rng.integers(0, 4, who.size), "x": x}
+
+
+@pytest.mark.parametrize("name", ["mean", "std"])
+@pytest.mark.parametrize("by", [None, "g"])
+def test_removed_records_of_few_people_are_flagged(by: str | None, name: str) -> None:
+    """3% of the users have four fifths of the records, with other values than the rest."""
+    rows = with_heavy_users(100)
+    table, truth = dg.read(pa.table(rows), user="who"), getattr(rows["x"], name)()
+    options: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
+    options |= {"by": by, "domain": range(4)} if by else {}
+    cell = rows["who"] * 4 + (rows["g"] if by else 0)
+    norms = np.sqrt((np.bincount(cell, minlength=12_000).reshape(-1, 4) ** 2).sum(axis=1))
+    flagged = 0
+    for seed in range(4):
+        release = getattr(dg, name)(table, "x", random_state=seed, **options)
+        care, bound = (
+            dict(each for each in release.metadata.care if each[1:]),
+            release.metadata.bound,
+        )
+        held = (release.low < truth) & (truth < release.high)
+        assert held.all() or {"removed-records", "mostly-clipped"} & care.keys()
+        if "removed-records" in care:
+            flagged += 1
+            # Without splitting values between corners, which only makes norms smaller.
+            removed = np.bincount(rows["who"]) @ np.maximum(1 - bound / norms, 0)
+            assert 40 < care["removed-records"] <= 100 * removed / rows["x"].size
+            assert "may miss that of all records" in str(release)
+    assert flagged >= 3
+
+
+@pytest.mark.parametrize("by", [None, "g"])
+def test_means_without_heavy_users_have_no_warning(by: str | None) -> None:
+    table = dg.read(pa.table(with_heavy_users(0)), user="who")
+    options: dict[str, Any] = {"by": by, "domain": range(4)} if by else {}
+    for seed in range(4):
+        release = dg.mean(
+            table, "x", unit=dg.User(), epsilon=1.0, delta=1e-6, random_state=seed, **options
+        )
+        assert not release.metadata.care
+
+
 def incomes() -> dg.UserTable:
     rng = np.random.default_rng(4)
     x = np.minimum(rng.lognormal(9.4, 0.6, 8000), 199_999)

@@ -258,6 +258,19 @@ def test_quantile_intervals_without_bounds_have_their_coverage(
     assert np.median(off) < 0.1
 
 
+def test_range_of_a_total_of_users_removes_little() -> None:
+    """Users have about 30 numbers with a heavy tail, and their totals are clipped anyway."""
+    rng = np.random.default_rng(2)
+    who = np.repeat(np.arange(1000), rng.geometric(1 / 30, 1000))
+    x = np.round(np.exp(5 + 1.3 * rng.normal(size=who.size)), 2)
+    table = dg.read(pa.table({"who": who, "x": x}), user="who")
+    for seed in range(6):
+        release = dg.sum(table, "x", unit=dg.User(), epsilon=1.0, delta=1e-6, random_state=seed)
+        assert release.metadata.found is not None
+        removed = np.maximum(x - release.metadata.found[1], 0).sum()
+        assert removed < release.std_error[0]
+
+
 @pytest.mark.parametrize("ask", [dg.mean, dg.variance, dg.sum, dg.quantiles, dg.distribution])
 def test_nothing_is_published_without_visible_numbers(ask: object) -> None:
     rows = pa.table({"x": np.full(20, 1e6)})

@@ -65,6 +65,8 @@ _UNSEEN_MOST = 2.0
 _HEAVY_VISIBLE, _HEAVIEST = 1.5, 1.2
 # Standard deviations added to the next count in the tail, for pools and for single cells.
 _POOLED_ALLOWANCE, _OWN_ALLOWANCE = 0.5, 0.3
+# Probability that any count is below its lower limit.
+_MISSED = 0.025
 # Cells per chunk.
 _CHUNK = 1 << 14
 # Standard deviations that make a group's direction credible, and the smallest scale of a group. If
@@ -182,6 +184,7 @@ class ChosenBounds:
     seen: BoolArray  # (K,) True for cells with blocks above the noise
     clipped: float = 0.0  # 95% lower limit on the share of blocks above their bound; 0 if unknown
     lost: FloatArray = field(default_factory=lambda: np.zeros(0))  # (K,) share of the norms beyond
+    beyond: tuple[float, float] = (0.0, 0.0)  # lower limit on the norms beyond, share of blocks
 
     def within(self, low: float, high: float) -> ChosenBounds:
         """Return these bounds, raised to ``low`` and limited to ``high``."""
@@ -245,6 +248,24 @@ def clipped_at_least(
     one, rest = (np.array(part.sum()) for part in parts)
     low, _ = ratio_interval(one, rest, radius, parts[0].size, parts[1].size)
     return float(low)
+
+
+def beyond_at_least(
+    noisy_counts: FloatArray,
+    edges: FloatArray,
+    count_sd: float,
+    bounds: FloatArray,
+    law: Law = "gaussian",
+) -> tuple[float, float]:
+    """Return a 97.5% lower limit on Σ(norm − bound)₊, and the share of blocks that it counts.
+
+    All counts are at least their lower limits with this probability, for any choice of bounds.
+    """
+    radius = quantile_of(law, 1 - _MISSED / max(noisy_counts.size, 1)) * count_sd
+    least = np.maximum(noisy_counts - radius, 0.0)
+    beyond = np.maximum(edges[:-1] - bounds[:, None], 0.0)
+    share = float(least[beyond > 0].sum()) / max(float(noisy_counts.sum()), 1.0)
+    return float((least * beyond).sum()), share
 
 
 def likely_lost(

@@ -21,6 +21,7 @@ from dpgrain.statistics.bounds import (
     AutoClip,
     ChosenBounds,
     RoughBounds,
+    beyond_at_least,
     bound_of_ratios,
     can_pool,
     choose_bounds,
@@ -51,6 +52,11 @@ if TYPE_CHECKING:
 _STANDS_OUT = 3.0
 # Minimum share of clipped contributions to flag a mean.
 _MOSTLY_CLIPPED = 0.5
+# Standard deviations of people's numbers by which the removed records of few people may move a mean
+# without a warning.
+_FEW_PEOPLE = 0.5
+# Probability that the number of remaining records is at most its upper limit.
+_COUNTED = 0.975
 # Twice the likely clamped part ÷ result from which this is flagged: for a mean or a sum half of the
 # result is likely outside, and for a variance a quarter, because a few invisible values decide it.
 _FAR = {1: 1.0, 2: 0.5}
@@ -227,13 +233,18 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
     if chosen is not None and result is not None and query.measure.power and query.measure.ratio:
         shifted = query.measure.spread_bias(result.spread) * chosen.lost
         learned["widened"] = True
+    masses = sums * (grid.step[row] * scales)[:, None]
+    sd = noise_sd(events.sums) * clip[row] * scales
+    mostly = any(each[0] == "mostly-clipped" for each in care)
+    if chosen is not None and query.measure.ratio and not mostly:
+        care += _removed_records(chosen, masses, sd, query)
     # In the order of the public domain, or of the selected keys.
     order = np.argsort(known.positions)
-    row, sums, scales = row[order], sums[order], scales[order]
+    row, scales = row[order], scales[order]
     return NoisySums(
         known.groups.take(order),
-        sums * (grid.step[row] * scales)[:, None],
-        noise_sd(events.sums) * clip[row] * scales,
+        masses[order],
+        sd[order],
         clip[row] * scales,
         split,
         charge.guarantee,
@@ -361,6 +372,9 @@ def _range(
         low, high = integers.ends(noise, from_zero=not query.measure.ratio)
         bounds = max(low, float(rule.edges[0])), high
     elif power is not None:
+        if blocks.block == "user" and not query.keys and not query.measure.ratio:
+            # The noise of a total of users grows with their bound, not with the range of numbers.
+            noise = 0.0
         bounds = rule.balanced_bounds(noisy, sd, noise, query.noise, power)
     else:
         bounds = rule.choose(noisy, sd, query.noise)
@@ -448,8 +462,12 @@ def _choose(
     # The last edge may exceed the largest norm of interest, and the first be below the smallest.
     chosen = chosen.within(max(_record_norm(query), rule.low), rule.high)
     counted = noisy, edges, noise_sd(event), chosen.bounds
-    lost = likely_lost(*counted, query.noise)
-    return replace(chosen, clipped=clipped_at_least(*counted), lost=lost)
+    return replace(
+        chosen,
+        clipped=clipped_at_least(*counted),
+        lost=likely_lost(*counted, query.noise),
+        beyond=beyond_at_least(*counted, query.noise),
+    )
 
 
 def _choose_for_sums(
@@ -555,6 +573,24 @@ def _clipped_units(
     counts = data.clipped_units(clip, units, indicator=query.statistic.holders)
     noisy = charge.noisy(event, counts, float(units.radius[0])) * float(units.step[0])
     return ClippedUnits(noisy[:, 0], noisy[:, 1], noise_sd(event), query.noise)
+
+
+def _removed_records(
+    chosen: ChosenBounds, masses: FloatArray, sd: FloatArray, query: SumsQuery[Any]
+) -> list[Note]:
+    """Return a warning if clipping removed many records of few people: post-processing.
+
+    Proof: docs/theory/sums.md, "The likely effect of clipping on means and variances".
+    """
+    (beyond, people), known, counting = chosen.beyond, query.record_norm, query.measure.counting
+    if known is None or people <= 0:
+        return []
+    error = math.sqrt(counting * float((sd**2).sum()))
+    kept = float(masses[:, :counting].sum()) + quantile_of(query.noise, _COUNTED) * error
+    share = beyond / (beyond + known * max(kept, 0.0))
+    far = share * math.sqrt(max(1 / people - 1, 0.0)) > _FEW_PEOPLE
+    percent = math.floor(100 * share)
+    return [("removed-records", percent)] if far and percent else []
 
 
 def _record_norm(query: SumsQuery[Any]) -> float:

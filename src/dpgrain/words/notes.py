@@ -32,6 +32,10 @@ _SENTENCES = MappingProxyType(
         "mostly-clipped": "at least {:,.0f}% of all contributions were clipped (95% confidence), so "
         "people with many records count too little: use one row per user (per_user; with by= for "
         "elements), or pass a larger clip= or epsilon=",
+        "removed-records": "people with many records were clipped, which removed at least {:,.0f}% of "
+        "all records (95% confidence): this is the result for clipped contributions, and its interval "
+        "may miss that of all records; use one row per user (per_user), or pass a larger clip= or "
+        "epsilon=",
         "clamped": "values outside of the bounds were clamped (at least {:,.2g}%, 95% "
         "confidence), so the interval may miss the statistic of all values",
         "far-numbers": "rare values outside of the chosen range may be a large part of the result, "
