@@ -13,7 +13,7 @@ from tests.publishing import cases
 
 import dpgrain as dg
 from dpgrain.ledger.stores.sqlite_store import SqliteStore
-from dpgrain.publishing.receipt import collected_receipts
+from dpgrain.publishing.receipt import Receipt, collected_receipts
 
 
 def count() -> None:
@@ -44,10 +44,16 @@ def test_rejected_release_has_no_receipt(tmp_path: Path) -> None:
     assert seen == []
 
 
-@pytest.mark.parametrize("after", [False, True])
+def unreadable(ledger: dg.Ledger, receipt: Receipt) -> bool:
+    raise dg.DataError("ledger cannot be read")
+
+
+@pytest.mark.parametrize(("after", "is_readable"), [(False, True), (True, True), (True, False)])
 def test_interrupted_charge_has_a_receipt_once_it_is_written(
-    after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    after: bool, is_readable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if not is_readable:
+        monkeypatch.setattr(dg.Ledger, "_is_written", unreadable)
     promise = dg.LastingPromise.of(dg.User(), 5.0, 1e-5)
     ledger = dg.Ledger.create(tmp_path / "l", name="visits", promises=[promise])
     normal = SqliteStore.writing

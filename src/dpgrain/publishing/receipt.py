@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from dpgrain import _validate
@@ -34,7 +34,7 @@ _collections: list[list[Receipt]] = []
 def recorded(is_written: Callable[[Receipt], bool]) -> Iterator[Callable[[Receipt], None]]:
     """Yield a function that adds the receipt of a charge to all open lists before it is written.
 
-    After an error the receipt is removed; after a signal only if the charge ``is_written`` nowhere,
+    After an error the receipt is removed; after a signal only if the charge is surely not written,
     because a signal can arrive when the charge is on the disk.
     """
     made: list[Receipt] = []
@@ -47,13 +47,14 @@ def recorded(is_written: Callable[[Receipt], bool]) -> Iterator[Callable[[Receip
     try:
         yield record
     except BaseException as error:
-        charged = False
-        try:
-            charged = not isinstance(error, Exception) and any(map(is_written, made))
-        finally:
-            if not charged:
-                for each in _collections:
-                    each[:] = [one for one in each if one not in made]
+        charged = bool(made) and not isinstance(error, Exception)
+        if charged:
+            # A ledger that cannot be read now may have the charge.
+            with suppress(Exception):
+                charged = any(map(is_written, made))
+        if not charged:
+            for each in _collections:
+                each[:] = [one for one in each if one not in made]
         raise
 
 

@@ -470,8 +470,10 @@ def _clipping_warning(release: Release) -> str:
             f"{hidden:,} of {len(release):,} {noun}s do not stand out from the noise: ask the curator "
             "to check the labels, values and format of the file (--check), or publish larger groups"
         )
+    some = f", especially in {many:,} of {len(release):,} {noun}s"
+    where = f" in all {noun}s" if many == len(release) else some
     return (
-        f"clipping may matter, especially in {many:,} of {len(release):,} {noun}s (see clipped_share): "
+        f"clipping may matter{where} (see clipped_share): "
         f"pass a larger clip=, or publish {noun}s with a large share separately, with their own clip="
     )
 
@@ -649,7 +651,9 @@ def comparison_text(comparison: Comparison) -> str:
     """Return a difference or a ratio of two groups as printed."""
     sign = "−" if comparison.operation == "difference" else "÷"
     compared = f" {sign} ".join(comparison.groups)
-    title = f"{comparison.operation.capitalize()} of {comparison.covers}s, {compared}"
+    title = (
+        f"{comparison.operation.capitalize()} of {comparison.covers.removesuffix('s')}s, {compared}"
+    )
     if np.isnan(comparison.estimate):
         return f"{title}: no estimate, because {comparison.groups[1]} is within the noise"
     decimals = useful_decimals(comparison.std_error)

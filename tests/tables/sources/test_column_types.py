@@ -151,7 +151,7 @@ def test_column_is_rejected_by_type_or_read_equally(kind: str, use: str) -> None
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_unlisted_type_is_named_with_a_cast(kind: str) -> None:
+def test_unlisted_type_is_named_with_a_remedy(kind: str) -> None:
     described = str(connection().sql(f"SELECT {VALUES[kind]} AS x").types[0])
     assert (column_type(described) is None) == (kind in REFUSED)
     if kind not in REFUSED:
@@ -165,7 +165,7 @@ def test_unlisted_type_is_named_with_a_cast(kind: str) -> None:
         lambda *a: table.require_numbers([a[0]], a[1]),
         table.require_readable,
     ):
-        with refuses("item", "cast", kind=dg.SchemaError) as raised:
+        with refuses("item", "convert", kind=dg.SchemaError) as raised:
             use("x", "item")
         assert read_as(described) in str(raised.value)
 
