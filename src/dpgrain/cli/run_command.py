@@ -167,7 +167,7 @@ def _dry_run(plan: dg.PlannedReleases, ledger: dg.Ledger | None, *, again: bool)
         )
     reject_locked(plan.file.folder, plan.file.path.name)
     if ledger is not None:
-        with running.note_missing_outputs(plan):
+        with running.note_missing_outputs(plan, again=again):
             ledger.rehearse(*plan.guarantees, mark=plan.mark, again=again)
     say("Dry run: nothing was read, charged or written.")
     shares = [{"promise": promise, "left": left, "taken": taken} for promise, left, taken in parts]

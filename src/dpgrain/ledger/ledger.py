@@ -290,7 +290,7 @@ class Ledger(LedgerReportMixin):
         def noted(page: Transaction, last: StoredLine) -> StoredLine:
             if page.in_force() != list(promises):
                 raise _PromiseRenewed
-            before = page.marked(mark) if mark else None
+            before = None if again else page.marked(mark)
             try:
                 for each in charged:
                     accounts.charge(page, promises[each.promise], each)
@@ -298,7 +298,7 @@ class Ledger(LedgerReportMixin):
                 if before is None:
                     raise
                 raise self._already_charged(page, mark, before, full=True) from None
-            if before is not None and not again:
+            if before is not None:
                 raise self._already_charged(page, mark, before, full=False)
             released = [guarantee.to_dict() for guarantee in guarantees]
             listed = [each.to_dict() for each in charged]

@@ -23,7 +23,7 @@ from dpgrain._files import (
 from dpgrain._progress import Progress
 from dpgrain._report_mixins import ReleasesReportMixin
 from dpgrain.errors import RefusedError
-from dpgrain.publishing.budget import composed
+from dpgrain.publishing.budget import composed, open_budget
 from dpgrain.publishing.facts import Fact
 from dpgrain.publishing.fitting_epsilon import with_fitting_epsilon
 from dpgrain.publishing.guarantee import Guarantee
@@ -32,6 +32,7 @@ from dpgrain.publishing.publish import Reservation, reserve
 from dpgrain.releases.outputs import write
 from dpgrain.releases.plan import PlannedRelease, PlannedReleases, plan_releases
 from dpgrain.tables.table import UserTable
+from dpgrain.words.ledger_text import TOO_FULL
 
 _WITH_EACH = Fact("with-each")
 # Space for the row of a public group in an output, in bytes.
@@ -202,7 +203,7 @@ def _charged(
     """Charge all releases of a plan, then publish and write them; ``free`` frees held space."""
     file, made = plan.file, dict[str, Any]()
     with (
-        note_missing_outputs(plan),
+        note_missing_outputs(plan, again=again),
         Progress(len(plan.releases) + 1, progress) as shown,
     ):
         sizes = [table.n_users for table in file.tables.values() if table.n_users is not None]
@@ -231,7 +232,7 @@ def _require_no_outputs(plan: PlannedReleases) -> None:
         return
     if (ledger := open_ledger()) is not None:
         # Names the line that charged them.
-        with note_missing_outputs(plan):
+        with note_missing_outputs(plan, again=False):
             ledger.rehearse(*plan.guarantees, mark=plan.mark, again=False)
     raise _refusal(
         f"{str(existing[0])!r} exists already, so an earlier run was probably charged (only the "
@@ -242,21 +243,23 @@ def _require_no_outputs(plan: PlannedReleases) -> None:
 
 
 @contextmanager
-def note_missing_outputs(plan: PlannedReleases) -> Iterator[None]:
+def note_missing_outputs(plan: PlannedReleases, *, again: bool) -> Iterator[None]:
     """Add a remedy to the error of a run that the ledger refuses, or outputs missing since then."""
     try:
         yield
     except RefusedError as error:
         if error.line is None:
-            raise _with_remedy(error, plan) from None
+            raise _with_remedy(error, plan, again=again) from None
         if error.folders and set(error.folders).isdisjoint(folders_of(plan.file.outputs)):
             # The outputs of that run are elsewhere, so none are missing here.
             raise
         raise _refusal(str(error), plan, error.line) from None
 
 
-def _with_remedy(error: RefusedError, plan: PlannedReleases) -> RefusedError:
+def _with_remedy(error: RefusedError, plan: PlannedReleases, *, again: bool) -> RefusedError:
     """Return a refusal with the largest ε of the file's budget that fits, if the file has one."""
+    if again and open_ledger() is not None and open_budget() is None:
+        return RefusedError(f"{error} To publish at the same cost, {TOO_FULL}.")
     epsilon = plan.file.whole.epsilon
     if epsilon is None:
         return error
