@@ -93,7 +93,7 @@ def test_a_device_is_not_replaced_by_a_file(place: Place) -> None:
     place.anew()
     os.mkfifo(pipe := place.folder / "pipe.csv")
     ended = place.run(Line(("count",), tuple(f"{COUNT} --output pipe.csv".split())))
-    assert ended.code == 1
+    assert ended.code == 2
     assert pipe.is_fifo()
 
 
