@@ -70,9 +70,9 @@ def test_the_search_finds_sums_scaled_after_clipping(monkeypatch: pytest.MonkeyP
     assert 0.98 < largest_share(*case, SUMS) <= 1 + 1e-9
     real = kernel.clipped_sum
 
-    def late(keys: Any, totals: Any, layout: Any, grid: Any, out: Any, **options: Any) -> None:
+    def late(keys: Any, totals: Any, out: Any, *, layout: Any, grid: Any, **options: Any) -> None:
         factors, layout = layout.factors, kernel.KeyLayout(layout.items, 1, layout.cell_of)
-        real(keys, totals, layout, grid, out, **options)
+        real(keys, totals, out, layout, grid, **options)
         if factors is not None:
             out *= factors.astype(np.int64)
 

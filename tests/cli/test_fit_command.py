@@ -246,8 +246,8 @@ WRONG = [
     ({"classes": "a,b"}, 2, "--classes must be integers"),
     ({"classes": "0"}, 2, "classes must be at least two"),
     ({"seed": "-1"}, 2, "--seed must be at least 0"),
-    ({"output": "/no/such/folder/m.json"}, 1, "cannot be written"),
-    ({"report": "/no/such/folder/m.html"}, 1, "cannot be written"),
+    ({"output": "/no/such/folder/m.json"}, 2, "cannot be written"),
+    ({"report": "/no/such/folder/m.html"}, 2, "cannot be written"),
 ]
 
 

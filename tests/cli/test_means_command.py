@@ -131,7 +131,7 @@ WRONG = [
         "--n-users = 9 is too small for the method 'recentred'",
     ),
     ({"output": "mean.txt"}, 2, "--output must end in .json, .csv, .parquet"),
-    ({"output": "/no/such/folder/m.json"}, 1, "cannot be written"),
+    ({"output": "/no/such/folder/m.json"}, 2, "cannot be written"),
 ]
 
 
