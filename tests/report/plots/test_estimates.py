@@ -30,7 +30,7 @@ def test_estimates_are_at_their_places() -> None:
     assert [label.get_text() for label in ax.get_yticklabels()] == ["a $x$", "b"]
     assert cases.x(ax.lines[0]) == [300.0, 140.0]
     assert "estimate (records, clipped)" in ax.get_xlabel()
-    assert ax.get_xlabel().endswith("\nlargest 2 of 3")
+    assert ax.get_xlabel().endswith("\nlargest by clipped total: 2 of 3")
     assert "of 3" not in plot_estimates(release, Figure().subplots()).get_xlabel()
 
 
