@@ -170,7 +170,8 @@ def _beside(one: str, two: str) -> str:
 @pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_but_answers_is_published(name: str, effort: Effort, tmp_path: Path) -> None:
-    tried = covering(product_of(name), effort.strength or 4)
+    # Triples take hours; a full run tries combinations of four.
+    tried = covering(product_of(name), 2 if effort.level else 4)
     random.Random(name).shuffle(tried)
     published, wrong = 0, {}
     for asked in tried:
@@ -181,7 +182,7 @@ def test_nothing_but_answers_is_published(name: str, effort: Effort, tmp_path: P
         published += found is not None
         if found:
             wrong[str(asked)] = found
-        if effort.strength == 2 and published == _FEW:
+        if effort.level == 1 and published == _FEW:
             break
     assert not wrong
     assert published
