@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dpgrain.cli.options import columns_of, level_of
+from dpgrain.cli.options import columns_of, level_of, pairs_of
 from dpgrain.errors import ParameterError
 
 
@@ -36,3 +36,17 @@ def test_privacy_unit_follows_the_options(stated: Any, level: str) -> None:
 def test_missing_or_needlessly_bounded_unit_is_rejected(stated: Any) -> None:
     with pytest.raises(ParameterError, match="--unit user"):
         level_of(*stated)
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("a=double", ["a=double"]),
+        ("a=double,b=date", ["a=double", "b=date"]),
+        ("a,b=double,c d=date", ["a,b=double", "c d=date"]),
+        ("a=decimal(10,2),b=date", ["a=decimal(10,2)", "b=date"]),
+        ("a=double,b", ["a=double", "b"]),
+    ],
+)
+def test_types_are_split_after_each_type(text: str, pairs: list[str]) -> None:
+    assert pairs_of(text) == pairs

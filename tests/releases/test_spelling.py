@@ -25,8 +25,9 @@ FILE = '[budget]\nunit = "user"\nepsilon = 1.0\ndelta = 1e-6\n[release.paid]\nsh
             "state its type, as types = {'my day' = 'DATE'} in [table], or list.",
         ),
         (
-            "state types={'day': 'DATE'} in dg.read (--type day=date) where all days are written",
-            "state types = {'day' = 'DATE'} in [table] where all days are written",
+            "with types={'at': 'DATE'} in dg.read or --type at=date, and the format in dates= or "
+            "--dates if it is not 2025-12-31",
+            "with types = {'at' = 'DATE'} in [table], and the format in dates if it is not 2025-12-31",
         ),
         (
             "state delimiter=';' in dg.read or --delimiter ';'",
@@ -84,7 +85,7 @@ def test_mistakes_name_the_correct_keys(folder: Path) -> None:
 def test_a_warning_of_a_run_names_the_key(folder: Path, command: Command) -> None:
     path = cases.written(folder, TABLE.format("parquet") + FILE + 'statistic = "count"\n')
     done = command("run", path, "--where", "day=2026-01", "--dry-run")
-    assert "declare its type, such as types = {'day' = 'DATE'} in [table]." in done.stderr
+    assert "declare its type, such as types = {'day' = 'DATE'} in [table], and" in done.stderr
     words = ("--user", "who", "--unit", "user", "--epsilon", "1", "--where", "day=2026-01")
     done = command("count", folder / "rows.parquet", *words)
-    assert "declare its type, such as --type day=date." in done.stderr
+    assert "declare its type, such as --type day=date, and" in done.stderr

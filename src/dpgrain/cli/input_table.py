@@ -12,7 +12,7 @@ import dpgrain as dg
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.document import print_json
-from dpgrain.cli.options import columns_of
+from dpgrain.cli.options import columns_of, pairs_of
 from dpgrain.cli.printing import as_json, say
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.errors import ParameterError, SchemaError
@@ -84,7 +84,7 @@ class TableOptions:
         columns = [list(dg.read(types={}, **place, **plain).schema) for place in places]
         stated: dict[str, str] = {}
         known = [name for each in columns for name in each]
-        for text in self.types:
+        for text in (pair for each in self.types for pair in pairs_of(each)):
             listed, equals, kind = text.rpartition("=")
             if not (listed and equals and kind):
                 raise ParameterError(

@@ -7,8 +7,7 @@ import re
 # A parameter of dg.read with its value, and the option for it.
 _READ = re.compile(
     r"\b(?P<key>[a-z_]+)=(?:(?P<table>\{[^}]*\})|(?P<text>'[^']*')|(?=\s)) ?in dg\.read"
-    r"(?: or --type .*?=(?:date|timestamp|double)\b'?| \(--type .*?=date'?\)"
-    r"| or --[a-z-]+ (?:'[^']*'|\S+))?"
+    r"(?: or --type .*?=(?:date|timestamp|double)\b'?| or --[a-z-]+ (?:'[^']*'|\S+))?"
 )
 # Remedies in Python and on the command line that precede one for files.
 _DAYS = re.compile(r"table\.with_days\([^)]*\), --days \S+, or (?=\[table\.days)")

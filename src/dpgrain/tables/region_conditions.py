@@ -10,7 +10,6 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
-from shlex import quote
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +18,7 @@ from dpgrain import _validate
 from dpgrain.errors import CareWarning, ParameterError
 from dpgrain.scope.regions import EVERYTHING, Axis, LabelSet, Region, Side, Span, microseconds
 from dpgrain.scope.zones import midnight
-from dpgrain.tables.sources.column_types import DAY, MOMENT, TIMES
+from dpgrain.tables.sources.column_types import DAY, MOMENT, TIMES, declaration
 
 _MICROSECOND = timedelta(microseconds=1)
 _PERIOD = re.compile(
@@ -129,9 +128,8 @@ def _warn_about_periods(column: str, labels: Sequence[int | str]) -> None:
     for label in labels:
         if isinstance(label, str) and _MONTH_OR_DAY.fullmatch(label):
             warnings.warn(
-                f"where uses {label!r} as text, which {column!r} must equal; if the column "
-                f"contains dates or timestamps, declare its type, such as types={{{column!r}: "
-                f"'DATE'}} in dg.read or --type {quote(f'{column}=date')}.",
+                f"where uses {label!r} as text, which {column!r} must equal; if the column contains "
+                f"dates or timestamps, declare its type, such as {declaration(column, 'DATE')}.",
                 CareWarning,
                 stacklevel=5,
             )
@@ -222,8 +220,7 @@ def _numbers(table: TableColumns, column: str, parts: Sequence[Any]) -> Span:
         raise ParameterError(
             f"where must not have an interval of {column!r} ({table.schema[column]}), because only "
             "integers, dates and timestamps have intervals; declare its type, such as "
-            f"types={{{column!r}: 'DATE'}} in dg.read or --type {quote(f'{column}=date')}, "
-            "or list its values."
+            f"{declaration(column, 'DATE')}, or list its values."
         )
     low, high = (
         None if end is None else table.label_value(end, column, "where contains")

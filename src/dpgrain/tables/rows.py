@@ -41,6 +41,7 @@ from dpgrain.tables.sources.column_types import (
     TIMES,
     conversion,
     decimal_places,
+    declaration,
     is_key,
     is_number,
     is_readable,
@@ -148,8 +149,7 @@ class TableRows:
         if elements.period is not None and kind != DAY:
             raise SchemaError(
                 f"of {of!r} must contain dates for a {elements.period}, not have type "
-                f"{kind}; pass types={{{of!r}: 'DATE'}} in dg.read (--type {quote(f'{of}=date')}) if "
-                "all dates are written like 2024-05-01, or add a column of dates first.",
+                f"{kind}; pass {declaration(of, 'DATE')}, or add a column of dates first.",
                 name="of",
             )
         return elements.of_keys(lambda items: self.keys_of(items, of, ITEM_MESSAGE))
@@ -198,8 +198,8 @@ class TableRows:
         if kind not in TIMES:
             raise SchemaError(
                 f"of {of!r} must contain timestamps, not have type {kind}: use a TIMESTAMP "
-                f"column, or text such as 2024-05-01 12:00 with types={{{of!r}: 'TIMESTAMP'}} in "
-                f"dg.read or --type {quote(f'{of}=timestamp')}; a column of dates needs no conversion.",
+                f"column, or text such as 2024-05-01 12:00 with "
+                f"{declaration(of, 'TIMESTAMP')}; a column of dates needs no conversion.",
                 name="of",
             )
         if zone is not None and kind != MOMENT:

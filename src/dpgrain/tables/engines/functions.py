@@ -27,7 +27,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import pairwise
-from shlex import quote
 from typing import Any
 
 from dpgrain._formatting import suggest_columns
@@ -44,6 +43,7 @@ from dpgrain.tables.sources.column_types import (
     TEXT,
     TIMES,
     conversion,
+    declaration,
     is_number,
 )
 
@@ -290,10 +290,7 @@ def _time_remedy(node: CallNode, time: TypedSql) -> str:
     of = node.parts[0]
     if time.kind != TEXT or not isinstance(of, ColumnNode):
         return ""
-    remedy = (
-        f"; declare its type, such as types={{{of.name!r}: 'DATE'}} or 'TIMESTAMP' in dg.read "
-        f"(--type {quote(f'{of.name}=date')})"
-    )
+    remedy = f"; declare its type, such as {declaration(of.name, 'DATE')}"
     years = f"; if it contains years such as 2025, use {of.name!r} without the function"
     return f"{remedy}{years}" if node.function == "year" else remedy
 

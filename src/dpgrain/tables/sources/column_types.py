@@ -26,6 +26,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 #: Longest readable text, in bytes of UTF-8.
 LONGEST_LABEL = 1 << 16
@@ -179,6 +180,16 @@ def widest(kinds: Sequence[str]) -> str:
         if all(kind in (*ALL_INTEGERS, TEXT, DAY) for kind in known):
             return TEXT
     return f"{_MIXED}{' and '.join(known)}"
+
+
+def declaration(column: str, kind: str) -> str:
+    """Return the option that declares the type of a text column, in Python and for a command."""
+    option = (
+        f"types={{{column!r}: {kind!r}}} in dg.read or --type {quote(f'{column}={kind.lower()}')}"
+    )
+    if kind != "DATE":
+        return option
+    return f"{option}, and the format in dates= or --dates if it is not 2025-12-31"
 
 
 def conversion(kind: str, into: str) -> str:
