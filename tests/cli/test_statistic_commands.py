@@ -49,7 +49,7 @@ def test_histogram_prints_estimates_and_the_promise(
     assert not done.stderr
     rows = pyarrow.csv.read_csv(output)
     own = ["estimate", "std_error", "low", "high"]
-    more = ["at_least", "clipped_share", "take care", "notes", "covers"]
+    more = ["at_least", "clipped_share", "warning", "notes", "covers"]
     assert rows.column_names == ["page", *own, *more]
     assert set(rows["covers"].to_pylist()) == {"clipped total"}
     assert "to at most a bound per " in done.stdout

@@ -326,8 +326,8 @@ def test_the_heavy_group_shows_the_clipped_share() -> None:
     for year in (2024, 2025):
         assert rows["dialysis", year]["clipped_share"] == 1.0
         assert rows["other", year]["clipped_share"] < 0.05
-        assert rows["other", year]["take care"] is None
-        assert rows["dialysis", year]["take care"] == "clipping may matter: see clipped_share"
+        assert rows["other", year]["warning"] is None
+        assert rows["dialysis", year]["warning"] == "clipping may matter: see clipped_share"
     warning = (
         "Warning: clipping may matter, especially in 2 of 4 groups (see clipped_share): pass a "
     )
@@ -340,7 +340,7 @@ def test_rows_repeat_the_warnings_of_the_release() -> None:
     release = dg.count(table, by="year", domain=[2024], epsilon=1.0, random_state=1, **USER)
     release = replace(release, metadata=replace(release.metadata, care=(("no-bound",),)))
     assert release.row_warnings[0].startswith("the clipping bound is a guess")
-    assert release.to_arrow()["take care"].to_pylist() == release.row_warnings
+    assert release.to_arrow()["warning"].to_pylist() == release.row_warnings
 
 
 def test_the_share_is_of_users_with_data() -> None:
@@ -358,7 +358,7 @@ def test_small_share_gives_no_warning() -> None:
     assert release.units.is_small.all()
     assert len(notes(release)) == 1
     assert "≤0%" not in str(replace(release, clipped_units=np.array([-900.0])))
-    assert "take care" not in release.to_arrow().column_names
+    assert "warning" not in release.to_arrow().column_names
 
 
 def test_an_explicit_bound_spends_nothing_on_the_share() -> None:

@@ -195,7 +195,7 @@ def test_means_of_mostly_clipped_users_are_flagged() -> None:
         "bounds": (0, 1), "unit": dg.User(), "epsilon": 0.5, "delta": 1e-6, "random_state": 1,
     }  # fmt: skip
     found = dg.mean(table, "x", by="cell", domain=list(range(60)), **options)
-    (flag,) = {row["take care"] for row in found.to_arrow().to_pylist()}
+    (flag,) = {row["warning"] for row in found.to_arrow().to_pylist()}
     assert "one row per user (per_user" in flag
     assert "Warning: at least" in str(found)
     norms = np.sqrt(
@@ -423,7 +423,7 @@ def test_values_far_outside_of_a_chosen_range_warn() -> None:
     )
     assert [kind for kind, *_ in release.metadata.care] == ["far-numbers"]
     assert all(
-        "may be a large part" in text for text in release.to_arrow()["take care"].to_pylist()
+        "may be a large part" in text for text in release.to_arrow()["warning"].to_pylist()
     )
 
 

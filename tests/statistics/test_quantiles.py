@@ -233,8 +233,8 @@ def test_quantiles_of_the_whole_range_have_no_estimate(
     large, small = found.to_arrow().to_pylist()
     assert 20 <= large["low"] <= large["estimate"] <= large["high"] <= 30
     assert small["estimate"] is small["std_error"] is None
-    assert small["take care"].startswith("no estimate, because")
-    assert not large["take care"]
+    assert small["warning"].startswith("no estimate, because")
+    assert not large["warning"]
     assert "Blank estimates did not stand out from the noise" in " ".join(str(found).split())
     for ending in (".csv", ".json"):
         assert "inf" not in found.write(tmp_path / f"days{ending}").read_text().lower()

@@ -192,7 +192,7 @@ def test_any_release_prints_four_notes_and_explains_each_column(
         assert len(lines_of_notes) <= 4, lines_of_notes
         assert below[-2:] == [each.guarantee.summary, POINTER]
         numbers = each.to_arrow().column_names[len(each.groups.names) :]
-        assert [column for column in numbers if column != "take care"] == [
+        assert [column for column in numbers if column != "warning"] == [
             column for column in NUMBERS if column in numbers
         ]
         told = column_meanings(each)
@@ -227,7 +227,7 @@ def _covers_in_every_format(release: dg.Release, folder: Path) -> None:
     assert all(list(row)[-2:] == ["notes", "covers"] for row in rows)
     assert all((row["notes"], row["covers"]) == (facts["notes"], covers) for row in rows)
     for row in rows:
-        told = f"{row.get('take care')} {row['notes']}"
+        told = f"{row.get('warning')} {row['notes']}"
         assert notes(release)[0] in told
         assert all(warning in told for warning in all_warnings(release).split("; "))
     lines = release.write(folder / "out.csv").read_text().splitlines()
@@ -539,7 +539,7 @@ def test_explain_states_the_effect_of_ranking() -> None:
 
 def test_files_leave_blanks(skewed: dg.Histogram, tmp_path: Path) -> None:
     names = [
-        "item", "estimate", "std_error", "low", "high", "at_least", "clipped_share", "take care"
+        "item", "estimate", "std_error", "low", "high", "at_least", "clipped_share", "warning"
     ]  # fmt: skip
     blank = np.arange(len(skewed)) % 3 == 0
     skewed = replace(skewed, at_least=np.where(blank, np.nan, skewed.more["at_least"]))

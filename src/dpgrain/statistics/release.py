@@ -62,7 +62,7 @@ _METADATA = b"dpgrain"
 COLUMNS = (
     "estimate", "std_error", "low", "high", "at_least", "count", "count_error", "clipped_share"
 )  # fmt: skip
-_TEXTS = ("covers", "notes", "beyond_bounds", "clamped_to", "take care")
+_TEXTS = ("covers", "notes", "beyond_bounds", "clamped_to", "warning")
 _RESERVED = (
     *COLUMNS, *_TEXTS, "lower", "upper", "clip", "complete_units", "clipped_units", "clamped_below",
     "clamped_above",
@@ -174,7 +174,7 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
     def to_arrow(self) -> pa.Table:
         """Return keys, ``estimate``, ``std_error``, ``low``, ``high`` and the columns of ``more``.
 
-        Unknown numbers are null. A last column ``take care`` has the warnings of each row, if there
+        Unknown numbers are null. A last column ``warning`` has the warnings of each row, if there
         are any. The metadata field ``covers`` is :attr:`covers`, ``notes`` the printed note,
         ``beyond_bounds`` the share of values outside of stated bounds, and ``clamped_to`` the
         privately chosen range, if any.
@@ -183,7 +183,7 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
         columns = {name: as_column(column) for name, column in (*own, *self.more.items())}
         keys = dict(zip(self.key_names, self.groups.columns, strict=True))
         if any(warnings := self.row_warnings):
-            columns["take care"] = pa.array([text or None for text in warnings])
+            columns["warning"] = pa.array([text or None for text in warnings])
         return pa.table({**keys, **columns}, metadata=self._facts())
 
     def _facts(self) -> dict[str, str]:
