@@ -39,19 +39,16 @@ REASONS = {
         "choosing one",
         "variance of price": "their bound is from hindsight; we spend part of the budget to "
         "choose ours",
-        "median price": "the median is one of a few round prices, which a bound from hindsight hits "
-        "in nearly every run, as do candidates of five pence; we weigh noise against a bias that "
-        "this column does not have",
-        "median amount of a record": "large customers differ from others, so the best bound is "
-        "high; ours is chosen without knowing that",
+        "median price": "it is one of a few round prices, which a bound from hindsight or "
+        "candidates of five pence nearly always hit; we allow for a bias that it does not have",
+        "median amount of a record": "large customers differ, so the best bound is high; ours is "
+        "chosen without knowing that",
     },
     "records": {
-        "records per item": "its counts are truncated at zero, which helps the many small ones and "
-        "makes them too high on average; ours are unbiased",
-        "mean price": "it treats the number of records as public, while we spend budget to count "
-        "them",
-        "variance of price": "it treats the number of records as public, while we spend budget to "
-        "count them",
+        "records per item": "its counts are truncated at zero, which helps small ones but biases "
+        "them upwards; ours are unbiased",
+        "mean price": "it treats the number of records as public; we spend budget on it",
+        "variance of price": "it treats the number of records as public; we spend budget on it",
     },
 }
 #: Standard errors of a difference below which two errors count as equal.
