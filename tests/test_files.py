@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -88,6 +89,17 @@ def test_killed_writer_leaves_no_guarantee_with_other_numbers(
     assert check_pair(path) == (f"{NEW} {NEW}" if write is pair else NEW)
     # The old files remain until all of their replacements are written.
     assert ("" if before is None else f"{OLD} {OLD}" if before is pair else OLD) in seen
+
+
+def test_full_disk_is_named_with_the_needed_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(DataError, match=r"is full; free 4 MiB for each output, and 4 MiB more\.$"):
+        _files.check_writable(tmp_path / "pages.csv")
 
 
 @pytest.mark.slow

@@ -36,6 +36,7 @@ NUMBERS = "numbers"
 TOGETHER = "together"
 #: Free space that each output needs before a charge, in bytes: 4 MiB, more than most pages.
 SPACE = 4 * 2**20
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 # Errors of the system about a path, which waiting does not repair.
 _MISTAKES = {
     errno.EACCES, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT,
@@ -48,6 +49,9 @@ _LONGEST_SHOWN = 300
 # File suffixes that an HTML page must not have.
 _NO_PAGES = (".csv", ".json", ".parquet", ".xlsx", ".pdf", ".png", ".svg")
 _Known: TypeAlias = Path | tuple[int, int]
+
+# Replacements of existing files that wait for the end of a block.
+_delayed: ContextVar[ExitStack | None] = ContextVar("_delayed", default=None)
 
 
 def exists(path: Path) -> bool:
@@ -71,6 +75,11 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno in _FULL:
+            raise DataError(
+                f"{_shorten_path(path)} cannot be written, because the disk or quota is full; free "
+                f"{SPACE >> 20} MiB for each output, and {SPACE >> 20} MiB more."
+            ) from error
         kind = AccessError if error.errno in _MISTAKES else DataError
         raise kind(
             f"{_shorten_path(path)} cannot be written; check the folder, its permissions and "
@@ -112,19 +121,47 @@ def atomic_write(path: Path, *, promise: Mapping[str, Any] | None = None) -> Ite
     _require_file(path)
     with _writing(path), ExitStack() as stack:
         part = stack.enter_context(_temporary_file(path))
-        yield part
-        guarantee_file = guarantee_path(path)
-        if promise is None:
-            if guarantee_file.exists():
-                _remove(guarantee_file)
-        else:
-            guarantee = stack.enter_context(_temporary_file(guarantee_file))
+        later = _delayed.get()
+        # A block may write the temporary file atomically as well.
+        before = _delayed.set(None)
+        try:
+            yield part
+        finally:
+            _delayed.reset(before)
+        guarantee = None
+        if promise is not None:
+            guarantee = stack.enter_context(_temporary_file(guarantee_path(path)))
             about = {**promise, NUMBERS: file_hash(part)}
             guarantee.write_text(json.dumps(about, ensure_ascii=False), encoding="utf-8")
             for each in (part, guarantee):
                 flush_to_disk(each)
+        if later is None or not path.exists():
+            _replace(path, part, guarantee)
+        else:
+            later.push(stack.pop_all())
+            later.callback(_replace, path, part, guarantee)
+
+
+@contextmanager
+def replaced_together() -> Iterator[None]:
+    """Replace existing files at the end of the block, also after an error; a kill preserves them."""
+    with ExitStack() as stack:
+        before = _delayed.set(stack)
+        try:
+            yield
+        finally:
+            _delayed.reset(before)
+
+
+def _replace(path: Path, part: Path, guarantee: Path | None) -> None:
+    """Replace a file and its guarantee by finished ones."""
+    guarantee_file = guarantee_path(path)
+    with _writing(path):
+        if guarantee is not None:
             _remove(guarantee_file, path)
             guarantee.replace(guarantee_file)
+        elif guarantee_file.exists():
+            _remove(guarantee_file)
         part.replace(path)
 
 

@@ -239,12 +239,13 @@ def test_releases_before_a_failure_remain(tmp_path: Path) -> None:
         dg.releases(path, cases.counted())
 
 
-@pytest.mark.slow
-def test_killed_run_leaves_complete_files_and_is_not_repeated(tmp_path: Path) -> None:
-    text = cases.STATED + "\n".join(
-        cases.releases(f'{SPEND}\noutput = "{name}.csv"', [name]) for name in ("count", "mean")
-    )
-    path = cases.written(tmp_path, text)
+TWO_OUTPUTS = cases.STATED + "\n".join(
+    cases.releases(f'{SPEND}\noutput = "{name}.csv"', [name]) for name in ("count", "mean")
+)
+
+
+def _kill_at_the_second_release(path: Path, *, again: bool) -> None:
+    """Run a file in a process that is killed when its second release opens the table."""
     code = f"""
         import os, signal
         import dpgrain as dg
@@ -256,14 +257,37 @@ def test_killed_run_leaves_complete_files_and_is_not_repeated(tmp_path: Path) ->
                     os.kill(os.getpid(), signal.SIGKILL)
                 return super().__enter__()
 
-        dg.releases({str(path)!r}, cases.table(engine=Killed))
+        dg.releases({str(path)!r}, cases.table(engine=Killed), again={again})
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False)
     assert done.returncode == -signal.SIGKILL
+
+
+@pytest.mark.slow
+def test_killed_run_leaves_complete_files_and_is_not_repeated(tmp_path: Path) -> None:
+    path = cases.written(tmp_path, TWO_OUTPUTS)
+    _kill_at_the_second_release(path, again=False)
     assert len((tmp_path / "count.csv").read_text().splitlines()) == 4
     assert not (tmp_path / "mean.csv").exists()
     with pytest.raises(dg.ParameterError, match="exists already"):
         dg.releases(path, cases.table())
+
+
+@pytest.mark.slow
+def test_repeated_run_replaces_outputs_together(tmp_path: Path) -> None:
+    path = cases.written(tmp_path, TWO_OUTPUTS)
+    dg.releases(path, cases.table())
+    outputs = [*tmp_path.glob("*.csv"), *tmp_path.glob("*.guarantee.json")]
+    before = {output: output.read_bytes() for output in outputs}
+    assert len(before) == 4
+    _kill_at_the_second_release(path, again=True)
+    assert {output: output.read_bytes() for output in outputs} == before
+    # An error after the charge loses no finished replacement.
+    with pytest.raises(dg.DataError, match="on fire"):
+        dg.releases(path, cases.counted(fails_at=2), again=True)
+    count, mean = tmp_path / "count.csv", tmp_path / "mean.csv"
+    assert count.read_bytes() != before[count]
+    assert mean.read_bytes() == before[mean]
 
 
 @pytest.mark.slow

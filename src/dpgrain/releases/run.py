@@ -18,6 +18,7 @@ from dpgrain._files import (
     exists,
     folders_of,
     make_folder,
+    replaced_together,
     reserved_space,
 )
 from dpgrain._progress import Progress
@@ -205,6 +206,7 @@ def _charged(
     with (
         note_missing_outputs(plan, again=again),
         Progress(len(plan.releases) + 1, progress) as shown,
+        replaced_together(),
     ):
         sizes = [table.n_users for table in file.tables.values() if table.n_users is not None]
         reservation = reserve(
