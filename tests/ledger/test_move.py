@@ -226,6 +226,23 @@ def test_killed_move_leaves_at_most_one_ledger(
     assert call > 10
 
 
+def test_interrupted_move_is_named_at_both_places(
+    places: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = places
+    made = cases.made(source)
+    with monkeypatch.context() as patch:
+        patch.setattr(move, "copy", lambda *_: None)
+        with pytest.raises(
+            AccessError, match="interrupted; repeat the move: dpgrain ledger import"
+        ):
+            made.move(target)
+    with pytest.raises(AccessError, match=r"repeat the move \(dpgrain ledger import\)\.$"):
+        made.charge(TINY)
+    dg.Ledger(source).move(target)
+    assert accepts(target)
+
+
 def charging(place: str, started: Any, done: Any) -> None:
     opened, count = dg.Ledger(place), 0
     started.wait(60)

@@ -169,7 +169,12 @@ class Ledger(LedgerReportMixin):
         for last in check_chain(page.lines()):
             first = first or last
             matches = matches or last.hash == expected
-        if first is None or last is None or first.values.get("kind") != "ledger":
+        if first is None or last is None:
+            raise AccessError(
+                f"{self._store.name!r} contains no ledger, because a move to it was interrupted; "
+                f"repeat the move: dpgrain ledger import OLD {self._store.name}."
+            )
+        if first.values.get("kind") != "ledger":
             raise AccessError(f"{self._store.name!r} contains no ledger; create a new one.")
         if first.values.get("language") != _LANGUAGE:
             raise self._too_new()
@@ -460,7 +465,7 @@ class Ledger(LedgerReportMixin):
     def _moved(self, last: StoredLine) -> AccessError:
         return AccessError(
             f"{self._store.name!r} was moved to {last.field('to')!r}; use that ledger, because this "
-            "one accepts no charges."
+            "one accepts no charges; if none is there yet, repeat the move (dpgrain ledger import)."
         )
 
     def _last(self, page: Transaction) -> StoredLine:

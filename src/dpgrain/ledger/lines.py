@@ -15,6 +15,11 @@ from typing import Any, TypeVar
 from dpgrain import _validate
 from dpgrain.errors import DataError, ParameterError
 
+#: Remedy for a damaged ledger.
+AFTER_DAMAGE = (
+    "do not replace it by an older copy, and treat every promise in it as fully spent: the promises "
+    "of a new ledger are added to them"
+)
 Kind = TypeVar("Kind")
 
 
@@ -104,6 +109,5 @@ def _hash(body: str) -> str:
 
 def _broken(number: int, how: str) -> DataError:
     return DataError(
-        f"line {number:,} of the ledger {how}: the file was changed or damaged; do not "
-        "replace it by an older copy, and treat every promise in it as fully spent."
+        f"line {number:,} of the ledger {how}: the file was changed or damaged; {AFTER_DAMAGE}."
     )

@@ -133,6 +133,11 @@ def test_a_rejected_user_is_named_as_the_cause(server: str) -> None:
         _sql(server, "SELECT pg_reload_conf()")
 
 
+def test_a_missing_database_is_named(server: str) -> None:
+    with pytest.raises(dg.AccessError, match="has no database of this name; check the address"):
+        dg.Ledger(server.rpartition("/")[0] + "/misspelt")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("table", ["lines", "accounts", "about"])
 def test_tables_losing_rows_at_restart_are_rejected(server: str, table: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from dpgrain.errors import DataError
-from dpgrain.ledger.lines import StoredLine
+from dpgrain.ledger.lines import AFTER_DAMAGE, StoredLine
 from dpgrain.ledger.price_units import Units
 from dpgrain.ledger.stores.store_protocol import END, START, Axis, CellRange
 
@@ -224,7 +224,4 @@ def _numbers(row: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def _damaged() -> DataError:
-    return DataError(
-        "the ledger's tables are corrupt: do not restore an older copy, and treat every promise in "
-        "them as spent."
-    )
+    return DataError(f"the ledger's tables are corrupt: {AFTER_DAMAGE}.")

@@ -30,6 +30,7 @@ _PUBLIC = {
 }
 # The server's reasons for rejecting a user.
 _REJECTED = re.compile(r"authentication failed|no password supplied|role .* does not exist")
+_NO_DATABASE = re.compile(r"database .* does not exist")
 # Whether the tables of a ledger are ordinary ones, with rows that survive a restart.
 _NAMES = tuple(words.split()[-1] for words in (table.partition(" (")[0] for table in TABLES))
 _DURABLE = (
@@ -180,6 +181,11 @@ class PostgresStore:
             return AccessError(
                 f"the server of {self.name!r} rejected the user or the password; check both: "
                 "nothing is published."
+            )
+        if isinstance(error, errors.InvalidCatalogName) or _NO_DATABASE.search(str(error)):
+            return AccessError(
+                f"the server of {self.name!r} has no database of this name; check the address, or "
+                "create the database with createdb: nothing is published."
             )
         return DataError(
             f"{self.name!r} could not be reached or written; check the server and its disk: "

@@ -15,6 +15,7 @@ from typing import Any
 from dpgrain import _validate
 from dpgrain._files import flush_to_disk, record_input
 from dpgrain.errors import AccessError, DataError, ParameterError
+from dpgrain.ledger.lines import AFTER_DAMAGE
 from dpgrain.ledger.stores.connections import Connections
 from dpgrain.ledger.stores.ledger_tables import TABLES, SqlTransaction
 from dpgrain.ledger.stores.store_protocol import Transaction
@@ -280,10 +281,7 @@ def _data_error(name: str, error: sqlite3.Error) -> DataError:
             f"{name!r} contains no ledger; create one with: dpgrain ledger init {name}. If "
             "it contained one, treat every promise of that one as fully spent."
         )
-    return DataError(
-        f"{name!r} is not a ledger, or is damaged; do not replace it by an older copy, and "
-        "treat every promise in it as fully spent."
-    )
+    return DataError(f"{name!r} is not a ledger, or is damaged; {AFTER_DAMAGE}.")
 
 
 @contextmanager
