@@ -29,6 +29,11 @@ from dpgrain.publishing.release_plan import Expected
             "±4 × clipping bound (chosen privately); ±40 records for a bound of 10; published from a "
             "noisy count of 18.2",
         ),
+        (
+            Expected(2_000.0, ("bounds",), None, "euros"),
+            "±2,000 × clipping bound (chosen privately); ±20,000 euros for a bound of 10 records with "
+            "the largest value",
+        ),
     ],
 )
 def test_expected_error_has_an_example(expected: Expected, text: str) -> None:
