@@ -422,9 +422,7 @@ def test_values_far_outside_of_a_chosen_range_warn() -> None:
         table, "x", by="g", domain=[0, 1], unit=dg.Record(), epsilon=0.3, delta=1e-6, random_state=1
     )
     assert [kind for kind, *_ in release.metadata.care] == ["far-numbers"]
-    assert all(
-        "may be a large part" in text for text in release.to_arrow()["warning"].to_pylist()
-    )
+    assert all("may be a large part" in text for text in release.to_arrow()["warning"].to_pylist())
 
 
 def test_intervals_of_means_include_the_likely_effect_of_clipping() -> None:

@@ -44,6 +44,9 @@ def test_holders_are_unclipped_indicator_sums(name: str, max_items: int | None) 
         # A bound of 64 with a step of 1: no block of 40 ones reaches it.
         sums = data.sums(Grid(np.array([64.0]), 6), indicator=True, max_items=limit)
         assert (data.holders(max_items=limit) == sums).all()
+    if name == "user, 3 items":
+        # Each of the 200 users has more than five items.
+        assert sums.sum() == 200 * 3
 
 
 @pytest.mark.parametrize("column", ["item", "name"])
