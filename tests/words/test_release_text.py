@@ -431,7 +431,7 @@ def test_explain_describes_dropped_rows() -> None:
     )
     assert title(owned) == (
         "Sum of size clamped to [0, 9], each record counted once for all its users, or less where "
-        "needed to clip each user's contribution to at most 18"
+        "needed to clip each user's contribution to at most 18 (clip=2 × 9)"
     )
     assert "; users 'sender' and 'receiver'; " in owned.guarantee.summary.replace(
         "(users", "; users"
@@ -910,7 +910,10 @@ def test_means_state_that_counts_rank_their_rows(unit: Unit, order: str, tmp_pat
 def test_likely_effects_are_not_those_of_extreme_users() -> None:
     mean, total = (release(heavy(), "paid", **OPTIONS) for release in (dg.mean, dg.sum))
     likely = "it covers the noise and the likely effect of clamping"
-    assert f"{likely} and clipping (unless users or values are extreme)." in str(mean)
+    assert (
+        f"{likely} and clipping (unless few users have many records, or values are extreme)."
+        in str(mean)
+    )
     assert f"{likely} (unless values are extreme), not the clipping." in str(total)
 
 

@@ -276,7 +276,7 @@ def _clipping(metadata: ReleaseMetadata) -> str:
     assert metadata.clip is not None  # noqa: S101 - clipped contributions have a bound
     if metadata.clip.over == "item":
         return f", counting only {_first_items(metadata)} of each {metadata.unit or 'unit'}"
-    limit, ends = metadata.clip.bound, metadata.bounds or metadata.found
+    limit = metadata.clip.bound
     if metadata.clip.over == "group":
         bounds = f"after division by the bound of each {metadata.statistic.noun}"
         return f"{_scaled(metadata, f'norm 1 {bounds}')}, chosen privately"
@@ -286,10 +286,16 @@ def _clipping(metadata: ReleaseMetadata) -> str:
     if limit is None:
         assert metadata.bound is not None  # noqa: S101 - see above
         return f"{_scaled(metadata, limit_text(metadata, metadata.bound))}, chosen privately"
-    if metadata.statistic.signed and ends is not None:
-        # Sums are clipped in units of the largest magnitude.
-        limit *= max(map(abs, ends))
+    if clip_is_multiple(metadata):
+        largest = max(map(abs, metadata.bounds or metadata.found or ()))
+        product = f" (clip={limit:,.6g} × {largest:,.6g})" * (largest != 1)
+        return _scaled(metadata, f"{limit_text(metadata, limit * largest)}{product}")
     return _scaled(metadata, limit_text(metadata, limit))
+
+
+def clip_is_multiple(metadata: ReleaseMetadata) -> bool:
+    """True if an explicit bound is in units of the largest magnitude of a value, as in sums."""
+    return metadata.statistic.signed and (metadata.bounds or metadata.found) is not None
 
 
 def _scaled(metadata: ReleaseMetadata, limit: str) -> str:

@@ -33,6 +33,7 @@ from dpgrain.words.odds import privacy_sections
 from dpgrain.words.quantities import (
     bounds_effect,
     clamping_effect,
+    clip_is_multiple,
     clipped_units,
     clipping_effect,
     clipping_examples,
@@ -472,9 +473,10 @@ def _clipping_warning(release: Release) -> str:
         )
     some = f", especially in {many:,} of {len(release):,} {noun}s"
     where = f" in all {noun}s" if many == len(release) else some
+    multiple = " (a multiple of the largest value)" if clip_is_multiple(release.metadata) else ""
     return (
-        f"clipping may matter{where} (see clipped_share): "
-        f"pass a larger clip=, or publish {noun}s with a large share separately, with their own clip="
+        f"clipping may matter{where} (see clipped_share): pass a larger clip={multiple}, or publish "
+        f"{noun}s with a large share separately, with their own clip="
     )
 
 
@@ -550,7 +552,7 @@ def _intervals(release: Release) -> str:
     if metadata.widened:
         ratio = metadata.statistic.ratio and metadata.chosen
         effect = "clamping and clipping" if ratio else "clamping"
-        extreme = f"unless {'users or ' * ratio}values are extreme"
+        extreme = f"unless {'few users have many records, or ' * ratio}values are extreme"
         text += f"; it covers the noise and the likely effect of {effect} ({extreme})"
         text += ", not the clipping" * (metadata.is_clipped and not ratio)
     elif limits := _limits(metadata):
