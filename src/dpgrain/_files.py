@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -51,7 +52,9 @@ _NO_PAGES = (".csv", ".json", ".parquet", ".xlsx", ".pdf", ".png", ".svg")
 _Known: TypeAlias = Path | tuple[int, int]
 
 # Replacements of existing files that wait for the end of a block.
-_delayed: ContextVar[ExitStack | None] = ContextVar("_delayed", default=None)
+_delayed: ContextVar[list[Callable[[ExitStack], object]] | None] = ContextVar(
+    "_delayed", default=None
+)
 
 
 def exists(path: Path) -> bool:
@@ -68,7 +71,8 @@ def _shorten_path(path: Path) -> str:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def _writing(path: Path, needed: int = 0) -> Iterator[None]:
+    """Translate errors of writing a file that needs this many bytes of space."""
     if not _validate.is_utf8(str(path)):
         # Arrow accepts only UTF-8 names, and would reject others after the release.
         raise AccessError(f"{_shorten_path(path)} cannot be written: choose a name in UTF-8.")
@@ -76,9 +80,10 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
+            space = f"{math.ceil(needed / 2**20)} MiB" if needed else "some space"
             raise DataError(
                 f"{_shorten_path(path)} cannot be written, because the disk or quota is full; free "
-                f"{SPACE >> 20} MiB for each output, and {SPACE >> 20} MiB more."
+                f"{space}."
             ) from error
         kind = AccessError if error.errno in _MISTAKES else DataError
         raise kind(
@@ -138,26 +143,40 @@ def atomic_write(path: Path, *, promise: Mapping[str, Any] | None = None) -> Ite
         if later is None or not path.exists():
             _replace(path, part, guarantee)
         else:
-            later.push(stack.pop_all())
-            later.callback(_replace, path, part, guarantee)
+            later.append(partial(_replace_later, path, part, guarantee, stack.pop_all()))
 
 
 @contextmanager
 def replaced_together() -> Iterator[None]:
     """Replace existing files at the end of the block, also after an error; a kill preserves them."""
+    waiting: list[Callable[[ExitStack], object]] = []
     with ExitStack() as stack:
-        before = _delayed.set(stack)
+        before = _delayed.set(waiting)
         try:
             yield
         finally:
             _delayed.reset(before)
+            # The last callback runs first.
+            for each in reversed(waiting):
+                each(stack)
+
+
+def _replace_later(
+    path: Path, part: Path, guarantee: Path | None, temporary: ExitStack, later: ExitStack
+) -> None:
+    """Replace a file when ``later`` is closed, and then remove its temporary files."""
+    later.push(temporary)
+    later.callback(_replace, path, part, guarantee)
 
 
 def _replace(path: Path, part: Path, guarantee: Path | None) -> None:
     """Replace a file and its guarantee by finished ones."""
     guarantee_file = guarantee_path(path)
     with _writing(path):
+        # The old file remains if somebody removed the new one.
+        part.stat()
         if guarantee is not None:
+            guarantee.stat()
             _remove(guarantee_file, path)
             guarantee.replace(guarantee_file)
         elif guarantee_file.exists():
@@ -265,7 +284,7 @@ def check_writable(path: str | Path) -> None:
     _require_file(path)
     # The probe has no name, so that a killed process leaves none; a name can be too long.
     longest = path.parent / f".{path.name}.{'x' * 8}{path.suffix}"
-    with _writing(path), tempfile.TemporaryFile(dir=path.parent) as file:
+    with _writing(path, SPACE), tempfile.TemporaryFile(dir=path.parent) as file:
         with suppress(FileNotFoundError):
             longest.lstat()
         _fill(file.fileno(), SPACE)
@@ -291,7 +310,8 @@ def reserved_space(folder: Path, name: str, size: int) -> Iterator[Callable[[int
     if handle is None:
         raise _busy(folder, name)
     try:
-        with _writing(path):
+        # Each output is then tried with its own space.
+        with _writing(path, size + SPACE):
             os.ftruncate(handle, 0)
             _fill(handle, size)
             os.fsync(handle)
