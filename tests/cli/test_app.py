@@ -95,7 +95,7 @@ def stated(words: Sequence[str], option: str, value: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "code"),
-    [(("--user", "nobody"), 2), (("--output", "/no/x.csv"), 1), (("--epsilon", "-1"), 2)],
+    [(("--user", "nobody"), 2), (("--output", "/no/x.csv"), 2), (("--epsilon", "-1"), 2)],
 )
 def test_an_error_is_one_sentence(
     options: tuple[str, str], code: int, visits: Path, process: Command

@@ -45,8 +45,10 @@ def test_missing_or_needlessly_bounded_unit_is_rejected(stated: Any) -> None:
         ("a=double,b=date", ["a=double", "b=date"]),
         ("a,b=double,c d=date", ["a,b=double", "c d=date"]),
         ("a=decimal(10,2),b=date", ["a=decimal(10,2)", "b=date"]),
-        ("a=double,b", ["a=double", "b"]),
+        ("b=double,c", ["b=double", "c"]),
+        ("x=1,y=date", ["x=1,y=date"]),
+        ("", [""]),
     ],
 )
 def test_types_are_split_after_each_type(text: str, pairs: list[str]) -> None:
-    assert pairs_of(text) == pairs
+    assert pairs_of(text, ["a", "x=1,y"]) == pairs

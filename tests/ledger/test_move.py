@@ -234,7 +234,7 @@ def test_interrupted_move_is_named_at_both_places(
     with monkeypatch.context() as patch:
         patch.setattr(move, "copy", lambda *_: None)
         with pytest.raises(
-            AccessError, match="interrupted; repeat the move: dpgrain ledger import"
+            AccessError, match="interrupted, repeat the move: dpgrain ledger import"
         ):
             made.move(target)
     with pytest.raises(AccessError, match=r"repeat the move \(dpgrain ledger import\)\.$"):

@@ -84,7 +84,7 @@ class TableOptions:
         columns = [list(dg.read(types={}, **place, **plain).schema) for place in places]
         stated: dict[str, str] = {}
         known = [name for each in columns for name in each]
-        for text in (pair for each in self.types for pair in pairs_of(each)):
+        for text in (pair for each in self.types for pair in pairs_of(each, known)):
             listed, equals, kind = text.rpartition("=")
             if not (listed and equals and kind):
                 raise ParameterError(

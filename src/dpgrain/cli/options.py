@@ -278,15 +278,17 @@ def columns_of(texts: Sequence[str], known: Collection[str]) -> list[str]:
     return names
 
 
-def pairs_of(text: str) -> list[str]:
+def pairs_of(text: str, known: Collection[str]) -> list[str]:
     """Split ``a,b=double,c=date`` after each type: ``a,b=double`` and ``c=date``."""
+    if text.rpartition("=")[0] in known:
+        return [text]
     pairs, names = [], ""
     for part in _split_outside_brackets(text):
         names += f",{part}" if names else part
         if "=" in part:
             pairs.append(names)
             names = ""
-    return [*pairs, names] if names else pairs
+    return [*pairs, names] if names or not pairs else pairs
 
 
 def _split_outside_brackets(text: str) -> list[str]:

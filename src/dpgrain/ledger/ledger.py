@@ -17,7 +17,7 @@ from dpgrain.ledger import accounts, move
 from dpgrain.ledger.accounts import AlreadyReleasedError, BudgetExceededError, Charged
 from dpgrain.ledger.entries import LedgerEntry
 from dpgrain.ledger.lasting_promise import LastingPromise, scope_key, split_planned
-from dpgrain.ledger.lines import StoredLine, check_chain
+from dpgrain.ledger.lines import AFTER_DAMAGE, StoredLine, check_chain
 from dpgrain.ledger.price_units import Units
 from dpgrain.ledger.renewals import RenewedPromise
 from dpgrain.ledger.stores import store_at
@@ -171,8 +171,9 @@ class Ledger(LedgerReportMixin):
             matches = matches or last.hash == expected
         if first is None or last is None:
             raise AccessError(
-                f"{self._store.name!r} contains no ledger, because a move to it was interrupted; "
-                f"repeat the move: dpgrain ledger import OLD {self._store.name}."
+                f"{self._store.name!r} contains no lines; if a move to it was interrupted, repeat the "
+                f"move: dpgrain ledger import OLD {self._store.name}; otherwise it is damaged: "
+                f"{AFTER_DAMAGE}."
             )
         if first.values.get("kind") != "ledger":
             raise AccessError(f"{self._store.name!r} contains no ledger; create a new one.")

@@ -147,9 +147,11 @@ class TableRows:
         """Return the partition of a column's values, for any argument of ``with_cells``."""
         elements, kind = as_elements(by), self.schema[of]
         if elements.period is not None and kind != DAY:
+            text = kind == TEXT
+            remedy = f"pass {declaration(of, 'DATE')}" if text else conversion(kind, "DATE")
             raise SchemaError(
                 f"of {of!r} must contain dates for a {elements.period}, not have type "
-                f"{kind}; pass {declaration(of, 'DATE')}, or add a column of dates first.",
+                f"{kind}; {remedy}, or add a column of dates first.",
                 name="of",
             )
         return elements.of_keys(lambda items: self.keys_of(items, of, ITEM_MESSAGE))
