@@ -472,15 +472,15 @@ def blocks_of_several_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
         place = list(keys).index(str(self.of)) if inside else None
         return table, dataclasses.replace(self, key=place, alone=inside and len(keys) == 1)
 
-    def contribution(self: UnitBlocks, **known: Any) -> Contribution:
-        return real_contribution(dataclasses.replace(self, alone=True), **known)
+    def contribution(self: UnitBlocks, norm: Any, **known: Any) -> Contribution:
+        return real_contribution(dataclasses.replace(self, alone=True), norm, **known)
 
     monkeypatch.setattr(UnitBlocks, "for_keys", for_keys)
     monkeypatch.setattr(
         UnitBlocks,
         "contribution",
-        lambda self, **known: (contribution if self.of_records else real_contribution)(
-            self, **known
+        lambda self, norm, **known: (contribution if self.of_records else real_contribution)(
+            self, norm, **known
         ),
     )
 
@@ -522,8 +522,8 @@ def columns_that_tell_the_item(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells of another column are charged as if they were disjoint."""
     real = UnitBlocks.contribution
 
-    def contribution(self: UnitBlocks, **known: Any) -> Contribution:
-        return dataclasses.replace(real(self, **known), layout="disjoint")
+    def contribution(self: UnitBlocks, norm: Any, **known: Any) -> Contribution:
+        return dataclasses.replace(real(self, norm, **known), layout="disjoint")
 
     monkeypatch.setattr(UnitBlocks, "contribution", contribution)
     # One bound still serves all: such cells share no pool.

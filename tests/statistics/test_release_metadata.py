@@ -65,6 +65,7 @@ def test_an_older_file_keeps_every_word(tmp_path: Path) -> None:
         assert description(again.metadata) == description(release.metadata)
         # Older files have bounds only as text, which is never parsed.
         told = repr(release).replace("share of users", "share of units")
+        told = told.replace("limit for users", "limit for units")
         if release.metadata.bounds is not None:
             told = told.replace(" of clamped values", "").replace(" clamping and", "")
         # Their intervals are described as covering the noise only, because those of 0.1 did.

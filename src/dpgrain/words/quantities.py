@@ -255,7 +255,7 @@ def lower_bound_limit(metadata: ReleaseMetadata) -> str:
     if limits[0] < 0 or (counted and limits[0] == 0):
         return ""
     return (
-        "the lower bound at_least holds for the total only if no value is below "
+        "the limit at_least holds for the total only if no value is below "
         f"{format_limit(limits[0])}"
     )
 
@@ -457,7 +457,7 @@ def clamping_effect(metadata: ReleaseMetadata, *, brief: bool = False) -> str:
             f"at most {rounded_up(100 * metadata.beyond, 2)}% of "
             f"{'pairs' if metadata.pair else 'values'}"
             f"{', averaged over users,' * (metadata.unit in ('user', 'element'))} were outside "
-            f"{where} and clamped (95% confidence)"
+            f"{where} (95% confidence)"
         )
     values = "values" if metadata.value is None else f"values of {metadata.value}"
     if metadata.pair:

@@ -552,7 +552,7 @@ def _intervals(release: Release) -> str:
     if metadata.widened:
         ratio = metadata.statistic.ratio and metadata.chosen
         effect = "clamping and clipping" if ratio else "clamping"
-        extreme = f"unless {'few users have many records, or ' * ratio}values are extreme"
+        extreme = f"not of extreme values{' or few heavy users' * ratio}"
         text += f"; it covers the noise and the likely effect of {effect} ({extreme})"
         text += ", not the clipping" * (metadata.is_clipped and not ratio)
     elif limits := _limits(metadata):
