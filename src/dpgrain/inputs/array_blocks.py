@@ -108,7 +108,7 @@ def arrange(
 
 @dataclass(frozen=True, eq=False)
 class LabelledRows:
-    """Rows with unread labels of users and elements, created by :meth:`of`."""
+    """Rows with unread labels of users and elements, created by :meth:`create`."""
 
     rows: int
     users: Any
