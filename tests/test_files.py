@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests import killed
@@ -100,6 +101,34 @@ def test_full_disk_is_named_with_the_needed_space(
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(DataError, match=r"is full; free 4 MiB\.$"):
         _files.check_writable(tmp_path / "pages.csv")
+
+
+def test_delayed_replacements_are_ordered_and_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / f"{number}.csv" for number in range(3)]
+    for path in paths:
+        pair(path, OLD)
+    made, replace = [], _files._replace
+
+    def recorded(path: Path, *new: Any) -> None:
+        made.append(path)
+        replace(path, *new)
+
+    monkeypatch.setattr(_files, "_replace", recorded)
+
+    def write_all() -> None:
+        with _files.replaced_together():
+            for path in paths:
+                pair(path, NEW)
+            assert {check_pair(path) for path in paths} == {f"{OLD} {OLD}"}
+            next(tmp_path.glob(".1.csv.*.csv")).unlink()
+
+    with pytest.raises(DataError, match=r"1\.csv'? cannot be written"):
+        write_all()
+    assert made == paths
+    assert [check_pair(path) for path in paths] == [f"{NEW} {NEW}", f"{OLD} {OLD}", f"{NEW} {NEW}"]
+    assert len([*tmp_path.iterdir()]) == 6
 
 
 @pytest.mark.slow

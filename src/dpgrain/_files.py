@@ -37,6 +37,7 @@ NUMBERS = "numbers"
 TOGETHER = "together"
 #: Free space that each output needs before a charge, in bytes: 4 MiB, more than most pages.
 SPACE = 4 * 2**20
+# Errors of a full disk or quota.
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 # Errors of the system about a path, which waiting does not repair.
 _MISTAKES = {
@@ -51,10 +52,9 @@ _LONGEST_SHOWN = 300
 _NO_PAGES = (".csv", ".json", ".parquet", ".xlsx", ".pdf", ".png", ".svg")
 _Known: TypeAlias = Path | tuple[int, int]
 
-# Replacements of existing files that wait for the end of a block.
-_delayed: ContextVar[list[Callable[[ExitStack], object]] | None] = ContextVar(
-    "_delayed", default=None
-)
+# Temporary files, and the replacement of an existing file by them, at the end of a block.
+_Delayed: TypeAlias = list[tuple[ExitStack, Callable[[], None]]]
+_delayed: ContextVar[_Delayed | None] = ContextVar("_delayed", default=None)
 
 
 def exists(path: Path) -> bool:
@@ -143,37 +143,30 @@ def atomic_write(path: Path, *, promise: Mapping[str, Any] | None = None) -> Ite
         if later is None or not path.exists():
             _replace(path, part, guarantee)
         else:
-            later.append(partial(_replace_later, path, part, guarantee, stack.pop_all()))
+            later.append((stack.pop_all(), partial(_replace, path, part, guarantee)))
 
 
 @contextmanager
 def replaced_together() -> Iterator[None]:
     """Replace existing files at the end of the block, also after an error; a kill preserves them."""
-    waiting: list[Callable[[ExitStack], object]] = []
+    waiting: _Delayed = []
     with ExitStack() as stack:
         before = _delayed.set(waiting)
         try:
             yield
         finally:
             _delayed.reset(before)
-            # The last callback runs first.
-            for each in reversed(waiting):
-                each(stack)
-
-
-def _replace_later(
-    path: Path, part: Path, guarantee: Path | None, temporary: ExitStack, later: ExitStack
-) -> None:
-    """Replace a file when ``later`` is closed, and then remove its temporary files."""
-    later.push(temporary)
-    later.callback(_replace, path, part, guarantee)
+            # A stack runs its last entry first.
+            for temporary, replace in reversed(waiting):
+                stack.push(temporary)
+                stack.callback(replace)
 
 
 def _replace(path: Path, part: Path, guarantee: Path | None) -> None:
     """Replace a file and its guarantee by finished ones."""
     guarantee_file = guarantee_path(path)
     with _writing(path):
-        # The old file remains if somebody removed the new one.
+        # If a new file is missing, this raises before the old ones are removed.
         part.stat()
         if guarantee is not None:
             guarantee.stat()

@@ -182,7 +182,7 @@ class PostgresStore:
                 f"the server of {self.name!r} rejected the user or the password; check both: "
                 "nothing is published."
             )
-        if isinstance(error, errors.InvalidCatalogName) or _NO_DATABASE.search(str(error)):
+        if _NO_DATABASE.search(str(error)):
             return AccessError(
                 f"the server of {self.name!r} has no database of this name; check the address, or "
                 "create the database with createdb: nothing is published."
