@@ -26,13 +26,8 @@ from dpgrain.publishing.release_plan import Expected
         ),
         (
             Expected(4.0, ("bounds",), 18.2, "records"),
-            "±4 × clipping bound (chosen privately); ±40 records for a bound of 10; published from a "
+            "±4 × clipping bound (chosen privately); ±40 records for clip=10; published from a "
             "noisy count of 18.2",
-        ),
-        (
-            Expected(2_000.0, ("bounds",), None, "euros"),
-            "±2,000 × clipping bound (chosen privately); ±20,000 euros for a bound of 10 records with "
-            "the largest value",
         ),
     ],
 )

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 _TIMES = {"bounds": " × clipping bound (chosen privately)", "range": " × the range of the numbers"}
 # A clipping bound, and a number of records, for an example of the error.
 _BOUND, _RECORDS = 10, 10_000
-# Unit of a count, in which its clipping bound is stated.
-_COUNTED = "records"
 
 
 def expected_text(expected: Expected) -> str:
@@ -31,9 +29,7 @@ def _factors(expected: Expected) -> str:
     """Return the error of a count or sum as a multiple of unknown factors."""
     text = f"±{_size(expected.std_error)}{''.join(_TIMES[each] for each in expected.times)}"
     if expected.times == ("bounds",) and expected.unit:
-        text += f"; ±{_size(_BOUND * expected.std_error)} {expected.unit} for a bound of {_BOUND}"
-        if expected.unit != _COUNTED:
-            text += " records with the largest value"
+        text += f"; ±{_size(_BOUND * expected.std_error)} {expected.unit} for clip={_BOUND}"
     return text
 
 
