@@ -115,7 +115,7 @@ def _product(name: str) -> dict[str, Any]:
 @pytest.mark.slow(cases=8)
 @pytest.mark.parametrize("name", NAMES)
 def test_all_draws_together_are_charged(name: str, effort: Effort) -> None:
-    # Triples take hours; a full run tries combinations of four.
+    # A full run tries combinations of four.
     tried = covering(_product(name), 2 if effort.level else 4)
     random.Random(name).shuffle(tried)
     shares = ((share, asked) for asked in tried if (share := _found(name, asked)) is not None)

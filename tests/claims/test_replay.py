@@ -170,7 +170,7 @@ def _beside(one: str, two: str) -> str:
 @pytest.mark.slow(cases=2)
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_but_answers_is_published(name: str, effort: Effort, tmp_path: Path) -> None:
-    # Triples take hours; a full run tries combinations of four.
+    # A full run tries combinations of four.
     tried = covering(product_of(name), 2 if effort.level else 4)
     random.Random(name).shuffle(tried)
     published, wrong = 0, {}
