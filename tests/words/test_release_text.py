@@ -185,7 +185,7 @@ def test_any_release_prints_four_notes_and_explains_each_column(
         variants += [release.shrunk(), release.without_negatives()]
     for each in variants:
         title, *lines = str(each).splitlines()
-        rows = min(len(each), 5) + 1 if len(each) else 0
+        rows = (5 if len(each) > 20 else len(each)) + 1 if len(each) else 0
         below = [line for line in lines[rows:] if not line.startswith("[")]
         assert len(below) <= 4, below
         lines_of_notes = [line for note in notes(each) for line in textwrap.wrap(note, 100)]
@@ -614,7 +614,7 @@ def test_days_and_months_are_shown_in_their_order(form: str) -> None:
         domain=days,
     )  # fmt: skip
     shown = [line.split()[0] for line in str(made).splitlines() if line.startswith("2026")]
-    assert shown == days[:5]
+    assert shown == days
     assert in_order(made)
     pages = dg.count(
         dg.read(rows, user="who").with_cells("page", "day", lambda day: f"p{day[-1]}"), by="page",
@@ -980,6 +980,15 @@ def test_keys_with_an_order_are_printed_in_it(keys: list[Any], ordered: list[Any
         assert release.estimate[shown(release, 1)] == release.estimate.max()
     else:
         assert found == ordered
+
+
+@pytest.mark.parametrize(("number", "printed"), [(7, 7), (20, 20), (21, 5)])
+def test_short_releases_are_printed_in_full(number: int, printed: int) -> None:
+    release = counts([f"item {place}" for place in range(number)])
+    lines = repr(release).splitlines()
+    assert sum(line.lstrip().startswith("item ") for line in lines) == printed
+    footer = f"[{number} rows, {printed} largest by clipped total shown; all: .to_pandas()]"
+    assert (footer in lines) == (printed < number)
 
 
 def test_csv_numbers_are_rounded_to_their_error(skewed: dg.Histogram, tmp_path: Path) -> None:

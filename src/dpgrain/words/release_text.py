@@ -56,8 +56,10 @@ if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
     from dpgrain.statistics.release_metadata import ReleaseMetadata
 
-# Number of printed rows, and maximum number of characters of a key.
-_ROWS, _LETTERS = 5, 39
+# Rows of a long release that are printed; a release is long above the second number.
+_ROWS, _ALL_ROWS = 5, 20
+# Maximum characters of a printed key.
+_LETTERS = 39
 _CHOSEN = (
     "to estimate the unclipped {unclipped} instead, pass a clip= that few contributions exceed; "
     "this adds noise"
@@ -629,8 +631,8 @@ def summary(release: Release) -> str:
 
 
 def _table(release: Release) -> list[str]:
-    """Return the first or the largest rows of a release as lines of equal width."""
-    places = shown(release, _ROWS)
+    """Return all rows of a short release, or the first or largest ones, as lines of equal width."""
+    places = shown(release, _ROWS if len(release) > _ALL_ROWS else _ALL_ROWS)
     rows = [
         [*line.keys, *line.numbers(release)]
         for line in format_rows(release, places, letters=_LETTERS)
