@@ -268,6 +268,8 @@ def test_a_region_of_a_region_is_their_intersection() -> None:
         ({"country": []}, "an empty list"),
         ({"day": "tomorrow"}, "must use dates or timestamps for 'day', such as"),
         ({"day": "2026-02-30"}, "must use dates or timestamps for 'day', such as"),
+        ({"day": "31.01.2026"}, "such as '2026-01-31', '2026-01' or"),
+        ({"day": "31.01.2026"}, "not '31.01.2026'; the format in dates= is only for values of"),
         ({"day": 20260101}, "must use dates or timestamps for 'day', such as"),
         ({"day": "2026-01-01T12"}, "must use whole dates for 'day'"),
         ({"day": ["2026-01-01", "2026-01-05"]}, "must have one interval of 'day', not a list of 2"),

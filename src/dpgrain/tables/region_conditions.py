@@ -257,7 +257,8 @@ def _period(stated: Any, kind: str, column: str) -> tuple[datetime, datetime]:
     if begin is None or end is None:
         raise ParameterError(
             f"where must use dates or timestamps for {column!r}, such as '2026-01-31', "
-            f"'2026-01' or '2026-01-31T12:00', not {_validate.describe(stated)}."
+            f"'2026-01' or '2026-01-31T12:00', not {_validate.describe(stated)}; the format in "
+            "dates= is only for values of the table."
         )
     if begin.tzinfo is not None and kind != MOMENT:
         raise ParameterError(
