@@ -284,6 +284,16 @@ def test_a_region_of_a_region_is_their_intersection() -> None:
             {"country": "2026-01-01..2026-01-31"},
             "declare its type, such as types={'country': 'DATE'}",
         ),
+        (
+            {"country": (dt.date(2026, 1, 1), None)},
+            "declare its type, such as types={'country': 'DATE'}",
+        ),
+        ({"country": (1, 5)}, "declare its type, such as types={'country': 'BIGINT'} in dg.read"),
+        (
+            {"w": (1, 5)},
+            "(DOUBLE), because only integers, dates and timestamps have intervals; use",
+        ),
+        ({"w": "1..5"}, "have intervals; use filter(…) or --filter."),
         ({"country": float("nan")}, "where contains nan"),
         ({"code": "FR"}, "where contains 'FR', but"),
         ({"code": 1.5}, "where contains 1.5, but"),

@@ -18,7 +18,7 @@ from dpgrain import _validate
 from dpgrain.errors import CareWarning, ParameterError
 from dpgrain.scope.regions import EVERYTHING, Axis, LabelSet, Region, Side, Span, microseconds
 from dpgrain.scope.zones import midnight
-from dpgrain.tables.sources.column_types import DAY, MOMENT, TIMES, declaration
+from dpgrain.tables.sources.column_types import DAY, MOMENT, TEXT, TIMES, declaration, is_number
 
 _MICROSECOND = timedelta(microseconds=1)
 _PERIOD = re.compile(
@@ -113,11 +113,11 @@ def _side(table: TableColumns, column: str, value: Any) -> Side:
     if timed:
         ends = list(map(_interval, parts))
         return Side(column, _times(table.schema[column], column, ends), missing, kind)
-    table.require_key(column, "where")
-    if table.is_integer(column) or any(map(_is_dated, parts)):
+    if is_number(table.schema[column]) or any(map(_is_dated, parts)):
         parts = list(map(_interval, parts))
     if any(isinstance(part, tuple) for part in parts):
         return Side(column, _numbers(table, column, parts), missing, kind)
+    table.require_key(column, "where")
     labels = [table.label_value(part, column, "where contains") for part in parts]
     _warn_about_periods(column, labels)
     return Side(column, _contiguous(labels) or LabelSet(tuple(labels)), missing, kind)
@@ -183,9 +183,12 @@ def _interval(part: Any) -> Any:
 
 
 def _is_dated(part: Any) -> bool:
-    """Return True for an interval of dates, which a column of text does not support."""
+    """Return True for an interval of dates, which only columns of dates support."""
     ends = _interval(part)
-    return ends is not part and any(end and _PERIOD.fullmatch(end) and "-" in end for end in ends)
+    return isinstance(ends, tuple) and any(
+        isinstance(end, date | np.datetime64) or ("-" in str(end) and _PERIOD.fullmatch(str(end)))
+        for end in ends
+    )
 
 
 def _contiguous(labels: Sequence[int | str]) -> Span | None:
@@ -217,10 +220,13 @@ def _numbers(table: TableColumns, column: str, parts: Sequence[Any]) -> Span:
     """Return an interval of integers, which includes both ends."""
     first, last = _ends(column, parts)
     if not table.is_integer(column):
+        typed = declaration(column, "DATE" if _is_dated((first, last)) else "BIGINT")
+        is_text = table.schema[column] == TEXT
+        remedy = f"declare its type, such as {typed}, or list its values"
         raise ParameterError(
             f"where must not have an interval of {column!r} ({table.schema[column]}), because only "
-            "integers, dates and timestamps have intervals; declare its type, such as "
-            f"{declaration(column, 'DATE')}, or list its values."
+            "integers, dates and timestamps have intervals; "
+            f"{remedy if is_text else 'use filter(…) or --filter'}."
         )
     low, high = (
         None if end is None else table.label_value(end, column, "where contains")
