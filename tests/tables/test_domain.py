@@ -64,7 +64,8 @@ def test_domains_are_of_the_column_s_own_keys() -> None:
     listed = ["2024-05-01", "10000-01-01", "0044-03-15 (BC)", "infinity"]
     assert keys_of([datetime.date(2024, 5, 1), *listed[1:]], days) == listed
     for wrong, column, words in [
-        (["1"], whole_numbers, "contains '1', but the item column 'item' contains integers"),
+        (["1"], whole_numbers, r"'1', but .* 'item' contains integers; pass .* domain=\[1\]\.$"),
+        (["1a"], whole_numbers, "'1a', but the item column 'item' contains integers; remove it"),
         ([1.5], whole_numbers, "contains 1.5, but the item column 'item' contains integers"),
         ([Decimal("1e99999999")], whole_numbers, "but the item column 'item' contains integers"),
         ([Decimal("1e99999999")], text, "but the item column 'item' contains text"),

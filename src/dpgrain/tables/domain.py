@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from dpgrain.tables.expression import CallNode, ConstantNode
 from dpgrain.tables.groups import Groups
 from dpgrain.tables.rows import TableRows
 
+# Text of an integer.
+_INTEGER = re.compile("-?[0-9]{1,18}")
 # Maximum days of a region for listing its periods as a domain.
 _MOST_DAYS = 100_000
 
@@ -246,9 +249,11 @@ def _typed(values: list[Any], table: TableRows, key: str) -> pa.Array:
     if not table.are_keys(values, key):
         for value in values:
             if integers and isinstance(value, str | bytes):
+                number = isinstance(value, str) and _INTEGER.fullmatch(value)
+                remedy = f"pass integers, such as domain=[{int(value)}]" if number else "remove it"
                 raise ParameterError(
                     f"domain contains {value!r}, but the item column {key!r} contains "
-                    "integers; cast one of them."
+                    f"integers; {remedy}."
                 )
             if isinstance(value, list | tuple | dict | set | np.ndarray):
                 raise ParameterError("domain must contain integers or text, not nested values.")
