@@ -219,8 +219,9 @@ def test_function_failing_on_the_public_domain_raises() -> None:
     ("name", "of", "by", "error", "words"),
     [
         ("page", "page", {"a": "x"}, dg.ParameterError, "name must be a new column name, not 'page'"),
-        ("Page", "page", {"a": "x"}, dg.ParameterError, "not 'Page', because the table has 'page'"),
-        ("", "page", {"a": "x"}, dg.ParameterError, "new column"),
+        ("Page", "page", {"a": "x"}, dg.ParameterError, r"'Page' \(column names ignore case: the"),
+        ("Page", "page", {"a": "x"}, dg.ParameterError, r"'page'\); choose another, such as 'Page_2'"),
+        ("", "page", {"a": "x"}, dg.ParameterError, "new column name, not ''; choose another."),
         (3, "page", {"a": "x"}, dg.ParameterError, "new column name, not 3"),
         ("topic", "nothing", {"a": "x"}, dg.SchemaError, "of 'nothing' is not a column"),
         ("topic", "n", {"a": "x"}, dg.SchemaError, "of 'n' has type DOUBLE"),

@@ -384,9 +384,12 @@ class TableRows:
         if not isinstance(name, str) or not name or self.has(name):
             text = name.casefold() if isinstance(name, str) else None
             same = [one for one in self.schema if one.casefold() == text and one != name]
-            why = f", because the table has {same[0]!r}" if same else ""
+            why = f" (column names ignore case: the table has {same[0]!r})" if same else ""
+            free = text and not self.has(f"{name}_2")
+            other = f", such as {_validate.describe(f'{name}_2')}" if free else ""
             raise ParameterError(
-                f"name must be a new column name, not {_validate.describe(name)}{why}; choose another."
+                f"name must be a new column name, not {_validate.describe(name)}{why}; choose "
+                f"another{other}."
             )
 
     @property
