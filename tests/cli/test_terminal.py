@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.test_progress import Terminal
 
+from dpgrain.cli.printing import print_table
+
 COUNT = ("--user", "who", "--unit", "user", "--epsilon", "1", "--delta", "1e-6", "--by", "page")
 # One of the colours of a terminal, of letters or behind them.
 COLOUR = re.compile(rb"\x1b\[(?:\d+;)*(?:[34][0-7]|9[0-7])(?:;\d+)*m")
@@ -134,3 +136,15 @@ def test_bash_completes_commands_options_and_values(shell: dict[str, str]) -> No
         env=shell, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert [line.split() for line in done.stdout.splitlines()] == list(wanted.values())
+
+
+def test_a_pipe_receives_tables_without_wrapping(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    region = f"page {', '.join(map(str, range(60)))}"
+    monkeypatch.delenv("COLUMNS", raising=False)
+    print_table("Lines", ("region",), [(region,)])
+    assert region in capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "80")
+    print_table("Lines", ("region",), [(region,)])
+    assert region not in capsys.readouterr().out

@@ -35,6 +35,8 @@ else:
 as_json: ContextVar[bool] = ContextVar("as_json", default=False)
 # Maximum number of characters of a printed key.
 _KEY_LENGTH = 200
+# Characters per line in a file or pipe, so that tables are not wrapped there.
+_UNWRAPPED = 10_000
 # Words of a key are not broken up to this length, however many columns there are.
 _UNBROKEN = 20
 
@@ -44,7 +46,9 @@ def _print(content: Any, *, document: bool = False, **settings: Any) -> None:
     if as_json.get() and not document:
         return
     try:
-        rich_console.Console(soft_wrap=True).print(content, **settings)
+        wide = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+        console = rich_console.Console(soft_wrap=True, width=_UNWRAPPED if wide else None)
+        console.print(content, **settings)
     except (OSError, SystemExit) as error:  # rich exits if the pipe is closed
         # Buffered output would fail again when the process ends.
         nowhere = os.open(os.devnull, os.O_WRONLY)
