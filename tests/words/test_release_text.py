@@ -702,6 +702,16 @@ def test_titles_of_the_largest_and_of_shares() -> None:
     )
 
 
+def test_chosen_bounds_of_sums_can_be_passed_as_clip() -> None:
+    options = {**OPTIONS, "bounds": (0, 50)}
+    chosen = dg.sum(releases.shop(), "paid", **options)
+    shown = re.search(r"at most (\S+) \(clip=(\S+) × 50\), chosen privately", chosen.estimand)
+    assert shown is not None, chosen.estimand
+    stated = dg.sum(releases.shop(), "paid", clip=float(shown[2]), **options)
+    assert stated.clip[0] == pytest.approx(chosen.clip[0], rel=0.01)
+    assert f"(clip={shown[2]} × 50)" in stated.estimand
+
+
 def test_explain_shows_the_chosen_bound() -> None:
     total = dg.sum(releases.shop(), "paid", bounds=(0, 30), **OPTIONS)
     said = f"The chosen bound is {format_limit(float(total.clip[0]))}."

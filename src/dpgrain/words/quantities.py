@@ -283,14 +283,14 @@ def _clipping(metadata: ReleaseMetadata) -> str:
     if limit is None and metadata.bound is None:
         per = f" per {_cell(metadata)}" if metadata.clip.over == "cell" else ""
         return f"{_scaled(metadata, f'a bound{per}')}, chosen privately"
-    if limit is None:
-        assert metadata.bound is not None  # noqa: S101 - see above
-        return f"{_scaled(metadata, limit_text(metadata, metadata.bound))}, chosen privately"
-    if clip_is_multiple(metadata):
-        largest = max(map(abs, metadata.bounds or metadata.found or ()))
-        product = f" (clip={limit:,.6g} × {largest:,.6g})" * (largest != 1)
-        return _scaled(metadata, f"{limit_text(metadata, limit * largest)}{product}")
-    return _scaled(metadata, limit_text(metadata, limit))
+    multiple = clip_is_multiple(metadata)
+    largest = max(map(abs, metadata.bounds or metadata.found or ())) if multiple else 1.0
+    bound = metadata.bound if limit is None else limit * largest
+    assert bound is not None  # noqa: S101 - see above
+    clip = format_limit(bound / largest) if limit is None else f"{limit:,.6g}"
+    product = f" (clip={clip} × {largest:,.6g})" * (largest != 1)
+    chosen = ", chosen privately" * (limit is None)
+    return f"{_scaled(metadata, f'{limit_text(metadata, bound)}{product}')}{chosen}"
 
 
 def clip_is_multiple(metadata: ReleaseMetadata) -> bool:
