@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dpgrain.cli.options import columns_of, level_of, pairs_of
+from dpgrain.cli.options import columns_of, level_of, types_of
 from dpgrain.errors import ParameterError
 
 
@@ -39,16 +39,22 @@ def test_missing_or_needlessly_bounded_unit_is_rejected(stated: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "pairs"),
+    ("text", "types"),
     [
-        ("a=double", ["a=double"]),
-        ("a=double,b=date", ["a=double", "b=date"]),
-        ("a,b=double,c d=date", ["a,b=double", "c d=date"]),
-        ("a=decimal(10,2),b=date", ["a=decimal(10,2)", "b=date"]),
-        ("b=double,c", ["b=double", "c"]),
-        ("x=1,y=date", ["x=1,y=date"]),
-        ("", [""]),
+        ("a=double", {"a": "double"}),
+        ("a=double,b=date", {"a": "double", "b": "date"}),
+        ("a, b=double,c d=date", {"a": "double", "b": "double", "c d": "date"}),
+        ("a=decimal(10,2),b=date", {"a": "decimal(10,2)", "b": "date"}),
+        ("x=1,y=date", {"x=1,y": "date"}),
     ],
 )
-def test_types_are_split_after_each_type(text: str, pairs: list[str]) -> None:
-    assert pairs_of(text, ["a", "x=1,y"]) == pairs
+def test_types_are_split_after_each_type(text: str, types: dict[str, str]) -> None:
+    assert types_of([text], ["a", "x=1,y"]) == types
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"), [("b=double,c", "c"), ("", ""), (",", ","), ("a=", "a="), ("=date", "=date")]
+)
+def test_columns_without_a_type_are_rejected(text: str, wrong: str) -> None:
+    with pytest.raises(ParameterError, match=f"--type must be COLUMN=TYPE, .* not '{wrong}'"):
+        types_of(["a=date", text], ["a"])

@@ -12,7 +12,7 @@ import dpgrain as dg
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.document import print_json
-from dpgrain.cli.options import columns_of, pairs_of
+from dpgrain.cli.options import columns_of, types_of
 from dpgrain.cli.printing import as_json, say
 from dpgrain.cli.spelling import spelled_inside
 from dpgrain.errors import ParameterError, SchemaError
@@ -82,15 +82,7 @@ class TableOptions:
             return [None for _ in places]
         plain = {name: options[name] for name in (*self.reading, "engine")}
         columns = [list(dg.read(types={}, **place, **plain).schema) for place in places]
-        stated: dict[str, str] = {}
-        known = [name for each in columns for name in each]
-        for text in (pair for each in self.types for pair in pairs_of(each, known)):
-            listed, equals, kind = text.rpartition("=")
-            if not (listed and equals and kind):
-                raise ParameterError(
-                    f"--type must be COLUMN=TYPE, such as paid=double, not {text!r}."
-                )
-            stated |= dict.fromkeys(columns_of([listed], known), kind)
+        stated = types_of(self.types, [name for each in columns for name in each])
         # A column that no table has is an error of the first table.
         elsewhere = {name for each in columns[1:] for name in each} - set(columns[0])
         own = [set(stated) - elsewhere, *map(set, columns[1:])]

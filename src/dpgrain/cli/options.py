@@ -26,7 +26,6 @@ PEOPLE, RESULTS = "One row per user", "Output"
 #: Options that change the table of a command, except those of some commands.
 CHANGES = tuple(one for one in OPTIONS if one.flag != "--cells")
 CELLS = tuple(one for one in OPTIONS if one.flag == "--cells")
-# An expression contains commas only inside of brackets or quotes.
 
 
 def seldom(group: str) -> str:
@@ -278,17 +277,23 @@ def columns_of(texts: Sequence[str], known: Collection[str]) -> list[str]:
     return names
 
 
-def pairs_of(text: str, known: Collection[str]) -> list[str]:
-    """Split ``a,b=double,c=date`` after each type: ``a,b=double`` and ``c=date``."""
-    if text.rpartition("=")[0] in known:
-        return [text]
-    pairs, names = [], ""
-    for part in _split_outside_brackets(text):
-        names += f",{part}" if names else part
-        if "=" in part:
-            pairs.append(names)
-            names = ""
-    return [*pairs, names] if names or not pairs else pairs
+def types_of(texts: Sequence[str], known: Collection[str]) -> dict[str, str]:
+    """Return the type of each column in texts such as ``a,b=double,c=date``."""
+    types: dict[str, str] = {}
+    for text in texts:
+        own, names = dict[str, str](), ""
+        for part in [text] if text.rpartition("=")[0] in known else _split_outside_brackets(text):
+            names += f",{part}" if names else part
+            listed, _, kind = names.rpartition("=")
+            if listed and kind and "=" in part:
+                own |= dict.fromkeys(columns_of([listed], known), kind)
+                names = ""
+        if names or not own:
+            raise ParameterError(
+                f"--type must be COLUMN=TYPE, such as paid=double, not {names or text!r}."
+            )
+        types |= own
+    return types
 
 
 def _split_outside_brackets(text: str) -> list[str]:
