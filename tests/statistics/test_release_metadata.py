@@ -89,6 +89,13 @@ def test_an_older_file_keeps_every_word(tmp_path: Path) -> None:
     assert post_processing(old.consistent().metadata) == "shrunk, consistent"
 
 
+def test_older_warnings_are_read_under_either_name() -> None:
+    for line in ("take care", "warning"):
+        read = ReleaseMetadata.from_text({"statistic": "sum", line: "few numbers"})
+        assert warnings(read) == "few numbers"
+        assert description(read) == {"statistic": "sum", "warning": "few numbers"}
+
+
 def test_file_of_an_unknown_statistic_is_read(tmp_path: Path) -> None:
     release = dg.count(_odd("x"), **ASKED)
     other = replace(release, metadata=replace(release.metadata, statistic=Statistic("mode")))
@@ -104,7 +111,7 @@ def test_metadata_are_kinds_and_numbers_in_json() -> None:
     asked = ReleaseMetadata(SUM, value="x", bounds=(0.0, 1.0), care=care)
     lines = description(asked)
     assert lines["weight"] == "x clamped to [0, 1]"
-    assert lines["take care"] == (
+    assert lines["warning"] == (
         "almost no numbers were found (3 ± 40): ask the curator to check the column (--check); "
         "sentence of an older file"
     )

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _PLOTTED_ROWS, _LISTED_ROWS, _NAME_LETTERS = 20, 1000, 120
 _SETTINGS = {
-    "take care": "Warning",
+    "warning": "Warning",
     "statistic": "Statistic",
     "table": "Table",
     "item": "Item column",

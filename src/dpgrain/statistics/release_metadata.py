@@ -221,7 +221,9 @@ class ReleaseMetadata:
             each=_FORMER_EACH.get(counts, "record"),
             clip=_CHOSEN.get(words.get("clip", "")),
             noise=words.get("noise", ""),
-            care=tuple(("stated", text) for text in _one(words, "take care")),
+            care=tuple(
+                ("stated", text) for line in ("take care", "warning") for text in _one(words, line)
+            ),
             processed=_one(words, "post-processing"),
             told=tuple(words.items()),
         )

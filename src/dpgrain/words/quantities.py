@@ -47,6 +47,8 @@ _NORMS = {"gaussian": "l2 norm", "laplace": "l1 norm"}
 def description(metadata: ReleaseMetadata) -> dict[str, str]:
     """Description line by line, as in saved files and reports."""
     words = dict(metadata.told) if metadata.told else _first_lines(metadata)
+    # Name of the warning in older files.
+    words.pop("take care", None)
     if metadata.found is not None:
         words["range of the numbers"] = clamped_to(metadata)
     if clamping_effect(metadata):
@@ -54,7 +56,7 @@ def description(metadata: ReleaseMetadata) -> dict[str, str]:
     if clipping_effect(metadata):
         words["left out"] = clipping_effect(metadata)
     if metadata.care:
-        words["take care"] = warnings(metadata)
+        words["warning"] = warnings(metadata)
     if metadata.processed:
         words["post-processing"] = post_processing(metadata)
     return words
