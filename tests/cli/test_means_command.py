@@ -74,6 +74,7 @@ def test_the_mean_of_vectors(days: Path, tmp_path: Path, ending: str, command: C
     assert np.allclose(told["estimate"], list(TRUTH.values()), atol=0.5)
     assert told["std_error"] < 0.05
     promise = dg.Guarantee.from_dict(told["guarantee"])
+    assert dg.Guarantee.read_for_output(out) == promise
     assert promise.private
     assert 1.99 < promise.epsilon() <= 2.0
     # As printed, with two digits of the noise.

@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.conftest import Command
 
+import dpgrain as dg
+
 
 @pytest.fixture(scope="module")
 def visits(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -73,6 +75,7 @@ def test_output_formats(visits: Path, tmp_path: Path, ending: str, command: Comm
     read = json.loads(output.read_text()) if ending == "json" else pq.read_table(output).to_pylist()
     own = {"page", "estimate", "std_error", "low", "high", "at_least"}
     assert set(read[0]) == own | ({"notes", "covers"} if ending == "json" else set())
+    assert str(dg.Guarantee.read_for_output(output)) in done.stdout
     assert all(row["at_least"] >= 0 for row in read)
 
 

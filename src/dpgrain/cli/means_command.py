@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import dpgrain as dg
-from dpgrain._files import check_outputs
+from dpgrain._files import atomic_write, check_outputs
 from dpgrain._formatting import first_duplicate
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
@@ -72,7 +72,8 @@ def mean_of_users(rest: MeanOptions, stated: Annotated[dict[str, Any], _options]
     with rest.charging():
         mean = table_queries.mean_of_columns(table, names, n_users=rest.n_users, **stated)
     if rest.output is not None:
-        outputs.write_mean(mean, names, rest.output)
+        with atomic_write(rest.output, promise=mean.guarantee.to_dict()) as part:
+            outputs.write_mean(mean, names, part)
     for line in mean_text.lines(mean, names, rest.top):
         say(spelled_inside(line).replace("all: .value", "all: --output FILE, or a larger --top"))
     say(f"Method: {mean.method}, {mean.reason}.")

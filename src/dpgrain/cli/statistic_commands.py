@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import dpgrain as dg
-from dpgrain._files import check_outputs, check_page, exists
+from dpgrain._files import atomic_write, check_outputs, check_page, exists
 from dpgrain._lazy_import import lazy_import
 from dpgrain.cli import options as given
 from dpgrain.cli.command import Command
@@ -224,7 +224,8 @@ class StatisticOptions(PublishingOptions, PerUserOptions):
         with self.charging():
             release = function(table, **own)
         if self.output is not None:
-            release.write(self.output)
+            with atomic_write(self.output, promise=release.guarantee.to_dict()) as part:
+                release.write(part)
         if self.report is not None:
             release.report(self.report)
         if self.save is not None:

@@ -376,7 +376,7 @@ class Release(KeepsQuery, ReleaseReportMixin, ABC):
             ParameterError: if the path has the ending of another file type.
             DataError: if the file cannot be written.
         """
-        tables = "write(), or --output, writes the table as CSV or JSON, without the guarantee"
+        tables = "write(), or --output, writes the table as CSV or JSON"
         check_suffix(path, _NOT_SAVED, "Parquet (.parquet)", instead=tables)
         about = {
             "kind": type(self).__name__,
