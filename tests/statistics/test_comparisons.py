@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.refusals import refuses
@@ -90,6 +92,12 @@ def test_unknown_group_is_rejected_with_examples() -> None:
     pairs = by(["shop", "year(day)"], {"shop": ["a"], "year(day)": [2024, 2025]})
     with refuses("a", "such as ('a', 2024) or ('a', 2025), not 2024"):
         pairs.ratio(2024, ("a", 2024))
+
+
+def test_groups_with_different_bounds_are_rejected_with_remedy() -> None:
+    release = replace(by("year(day)", [2024, 2025]), clip=np.array([1.0, 2.0]))
+    with refuses("b", "a new release with an explicit clip=, or report them separately"):
+        release.difference(2024, 2025)
 
 
 def test_comparison_of_two_releases_is_rejected_with_remedy() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
+import pytest
+from tests.statistics import releases
+
+import dpgrain as dg
 from dpgrain.publishing.release_plan import Expected
 
 
@@ -33,3 +37,15 @@ from dpgrain.publishing.release_plan import Expected
 )
 def test_expected_error_has_an_example(expected: Expected, text: str) -> None:
     assert str(expected) == text
+
+
+@pytest.mark.parametrize(
+    ("by", "clip", "compared"),
+    [("item", "auto", True), ("item", 3.0, False), (None, "auto", False)],
+)
+def test_plan_advises_a_clip_for_comparisons(by: str, clip: Any, compared: bool) -> None:
+    asked: dict[str, Any] = {"unit": dg.User(), "epsilon": 1.0, "delta": 1e-6}
+    for query in (dg.count.query, dg.sum.query):
+        column = ["paid"] * (query is dg.sum.query)
+        plan = query(releases.shop(), *column, by=by, clip=clip, **asked).plan
+        assert ("(difference, ratio) requires an explicit clip=" in str(plan)) == compared

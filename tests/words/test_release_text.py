@@ -702,6 +702,13 @@ def test_titles_of_the_largest_and_of_shares() -> None:
     )
 
 
+def test_explain_advises_a_clip_for_comparisons(skewed: dg.Histogram) -> None:
+    text = "Comparing groups (difference, ratio) requires an explicit clip=, because bounds differ."
+    assert text in " ".join(skewed.explain().split())
+    same = replace(skewed, clip=np.full(len(skewed), 3.0))
+    assert text not in " ".join(same.explain().split())
+
+
 def test_chosen_bounds_of_sums_can_be_passed_as_clip() -> None:
     options = {**OPTIONS, "bounds": (0, 50)}
     chosen = dg.sum(releases.shop(), "paid", **options)

@@ -115,7 +115,8 @@ def compare(
     if release.metadata.is_clipped and first != second:
         raise ParameterError(
             f"b must have the clipping bound of a, {format_limit(first)}, not "
-            f"{format_limit(second)}; pass an explicit clip=.",
+            f"{format_limit(second)}; publish both in a new release with an explicit clip=, or report "
+            "them separately.",
             name="b",
         )
     numbers, errors = release.estimate[places].tolist(), release.std_error[places].tolist()

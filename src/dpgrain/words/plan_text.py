@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 
 # Factors of the error that are unknown before the release.
 _TIMES = {"bounds": " × clipping bound (chosen privately)", "range": " × the range of the numbers"}
+# Note on sums of groups that may have different bounds.
+_COMPARED = (
+    "Comparing groups (difference, ratio) requires an explicit clip=, because a bound per group may "
+    "be chosen."
+)
 # A clipping bound, and a number of records, for an example of the error.
 _BOUND, _RECORDS = 10, 10_000
 
@@ -49,13 +54,14 @@ def _example_of_ratio(expected: Expected) -> str:
 
 
 def plan_text(plan: Plan) -> str:
-    """Return the expected error, the use of the budget, warnings and the guarantee in short."""
+    """Return the expected error, the use of the budget, notes and the guarantee in short."""
     error = "unknown before the release" if plan.expected is None else str(plan.expected)
     shares = budget_text(plan.shares)
     return "\n".join(
         [
             f"Standard error of the noise: {error}",
             *([f"Shares of the budget: {shares}"] if shares else []),
+            *([_COMPARED] if "group scales" in plan.parts else []),
             *(f"Warning: {sentence}" for sentence in note_texts(plan.care)),
             plan.guarantee.summary,
             "Full guarantee: print(.guarantee)",

@@ -64,6 +64,7 @@ _CHOSEN = (
     "to estimate the unclipped {unclipped} instead, pass a clip= that few contributions exceed; "
     "this adds noise"
 )
+_COMPARED = "comparing groups (difference, ratio) requires an explicit clip=, because bounds differ"
 # Bins of other columns have a width.
 _ONE_INTEGER = "where std_error is 0, the interval is one integer, although others are possible"
 _NO_LEAST = (
@@ -595,11 +596,9 @@ def _clipping(release: Release) -> str:
         bound = (
             f"the chosen bounds per {metadata.statistic.noun}, in column clip, are {low} to {high}"
         )
-    parts = map(
-        sentence,
-        (bound, clipping_effect(metadata), clipping_examples(metadata), more),
-    )
-    return " ".join(filter(None, parts)).rstrip(".")
+    compared = _COMPARED * (chosen and len(set(bounds)) > 1 and not metadata.statistic.holders)
+    parts = (bound, compared, clipping_effect(metadata), clipping_examples(metadata), more)
+    return " ".join(map(sentence, filter(None, parts))).rstrip(".")
 
 
 def _average(release: Release) -> str:
