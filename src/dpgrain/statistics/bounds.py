@@ -275,10 +275,11 @@ def likely_lost(
     bounds: FloatArray,
     law: Law = "gaussian",
 ) -> FloatArray:
-    """Return the likely share of the norms of visible blocks beyond each bound, (K,)."""
+    """Return the likely share of the norms of blocks beyond each bound, (K,)."""
     top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0], law)
-    seen = np.arange(noisy_counts.shape[1]) <= top[:, None]
-    points, mass = _spread(np.where(seen, np.maximum(noisy_counts, 0.0), 0.0), edges)
+    seen = noisy_counts, top, count_sd, edges
+    points, mass = _spread(_continued(*seen, 0.3, bins=1), edges)
+    mass *= top[:, None] >= 0
     beyond = (mass * np.maximum(points - bounds[:, None], 0.0)).sum(axis=1)
     return np.asarray(beyond / np.maximum(mass @ points, np.finfo(np.float64).tiny))
 

@@ -74,9 +74,9 @@ class Histogram(Release):
             None if they were not counted.
         clipped_units: (V,) the noisy numbers of units whose contribution was clipped, or None.
         units_error: the standard error of both numbers; None like these.
-        clamped_below: (V,) twice the likely part of the sum below a privately chosen range, which the
-            interval includes; None if it was not estimated.
-        clamped_above: (V,) twice the likely part above the range, or None.
+        clamped_below: (V,) three times the likely part of the sum below a privately chosen range,
+            which the interval includes; None if it was not estimated.
+        clamped_above: (V,) three times the likely part above the range, or None.
 
     >>> import pyarrow as pa
     >>> from dpgrain import User, histogram, read

@@ -35,7 +35,7 @@ _FALLING, _CURVED = 1.2, 4.0
 # Smallest fall from bin to bin, close to infinite means; and an expected count that hardly occurs.
 _SLOWEST, _HARDLY = 2.2, 0.05
 # Factor of the likely clamped part in intervals, because the tail is a guess.
-_DOUBT = 2.0
+_DOUBT = 3.0
 # Replacement of zero counts in logarithms.
 _NOTHING = 1e-100
 # Limits of magnitudes.
@@ -46,7 +46,7 @@ _MANY_LEAVES = 24
 
 @dataclass(frozen=True)
 class Clamped:
-    """Likely effect of clamping on a mean or a variance, extrapolated and doubled."""
+    """Likely effect of clamping on a mean or a variance, extrapolated and tripled."""
 
     below: float
     above: float

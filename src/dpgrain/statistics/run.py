@@ -57,9 +57,9 @@ _MOSTLY_CLIPPED = 0.5
 _FEW_PEOPLE = 0.5
 # Probability that the number of remaining records is at most its upper limit.
 _COUNTED = 0.975
-# Twice the likely clamped part ÷ result from which this is flagged: for a mean or a sum half of the
-# result is likely outside, and for a variance a quarter, because a few invisible values decide it.
-_FAR = {1: 1.0, 2: 0.5}
+# Three times the likely clamped part ÷ result from which this is flagged: for a mean or a sum half
+# of the result is likely outside, and for a variance a quarter, which a few invisible values decide.
+_FAR = {1: 1.5, 2: 0.75}
 # Lower limit of the flagged share outside of a chosen range, which excludes few values unless many
 # are invisible.
 _MANY_OUTSIDE = 0.1
