@@ -15,10 +15,10 @@ from dpgrain.statistics.small_integers import SmallIntegers
 from dpgrain.statistics.values import INTEGERS, Bins, ValueBins
 
 
-def column(counts: dict[int, float], others: float = 0.0, sd: float = 12.0) -> SmallIntegers:
+def column(counts: dict[int, float], sd: float = 12.0) -> SmallIntegers:
     rng = np.random.default_rng(0)
     exact = np.array([counts.get(int(value), 0.0) for value in INTEGERS])
-    return SmallIntegers(exact + rng.normal(0, sd, exact.size), others, sd)
+    return SmallIntegers(exact + rng.normal(0, sd, exact.size), sd)
 
 
 STARS = {1: 300.0, 2: 500.0, 3: 800.0, 4: 900.0, 5: 500.0}
@@ -39,7 +39,7 @@ def test_ends_are_the_last_integers_of_a_cliff(
     counts: dict[int, float], ends: tuple[int, int], noise: float
 ) -> None:
     found = column(counts)
-    assert found.are_all(sum(counts.values()))
+    assert found.are_all(sum(counts.values()), others=1.0)
     assert found.ends(noise) == ends
 
 
@@ -56,7 +56,7 @@ def test_visible_counts_next_to_the_ends_are_likely() -> None:
     """A fifth of the stars are 1, which is not credible, but no noise in four cases of five."""
     counts = np.zeros(66)
     counts[2:8] = 15.0, 500.0, 800.0, 900.0, 300.0, 5.0
-    found = SmallIntegers(counts, 0.0, 12.0)
+    found = SmallIntegers(counts, 12.0)
     assert found.ends(5.0) == (2, 5)
     assert found.likely[2:8].tolist() == [15.0, 500.0, 800.0, 900.0, 300.0, 0.0]
     assert not found.likely[8:].any()
@@ -84,24 +84,39 @@ def test_sums_of_integers_include_zero() -> None:
 
 @pytest.mark.parametrize(
     ("counts", "others", "records"),
-    [(STARS, 100.0, 3000.0), (STARS, 0.0, 4000.0), ({}, 0.0, 0.0), ({3: 20.0}, 0.0, 300.0)],
+    [(STARS, 8.0, 3000.0), (STARS, 0.0, 4000.0), ({}, 0.0, 0.0), ({3: 20.0}, 0.0, 300.0)],
 )
 def test_other_columns_are_not_small_integers(
     counts: dict[int, float], others: float, records: float
 ) -> None:
-    assert not column(counts, others).are_all(records)
+    assert not column(counts).are_all(records, others)
 
 
 def test_value_bins_count_a_half_as_the_value() -> None:
-    split = ValueBins(Bins((0.0, 2.0), 3))
+    split = ValueBins(Bins((0.0, 2.0), 3), Bins((-1.0, 0.0, 1.0, 2.0, 66.0), 6))
     values = np.array([-1.0, 0.0, 64.0, 65.0, 0.5, -2.0, 1e300, -1e300, 5e-324])
     keys, totals = split(np.zeros(values.size, dtype=np.int64), values)
     assert totals is not None
     assert (totals * split.unit).reshape(-1, 2).tolist() == [[1.0, 0.5]] * values.size
     bins, places = keys.reshape(-1, 2).T
     assert bins.tolist() == [0, 0, 2, 2, 1, 0, 2, 0, 1]
-    assert (places - 3).tolist() == [0, 1, 65, 66, 67, 66, 66, 66, 67]
+    # The first 66 are integers from −1.
+    assert (places - 3).tolist() == [0, 1, 65, 66 + 4, 66 + 2, 66, 66 + 5, 66, 66 + 2]
     assert keys.max() == split.corners - 1
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_narrow_bins_divide_bins(signed: bool) -> None:
+    rule = dg.AutoRange(signed=signed)
+    split = rule.split()
+    values = np.random.default_rng(0).normal(size=3000) * 2.0 ** np.arange(-30, 45).repeat(40)
+    edges = rule.edges[1:-1]
+    for numbers in (values, edges, np.nextafter(edges, np.inf)):
+        keys, _ = split(np.zeros(numbers.size, dtype=np.int64), numbers)
+        assert (keys[::2] == np.searchsorted(edges, numbers)).all()
+    assert np.isin(rule.edges, rule.narrow_edges).all()
+    ratio = np.diff(rule.narrow_edges)[-16:] / rule.edges[-2]
+    assert ratio.tolist() == [1 / 16] * 16
 
 
 def of(values: FloatArray) -> dg.UserTable:

@@ -16,6 +16,7 @@ from dpgrain._types import FloatArray, IndexArray
 from dpgrain.errors import ParameterError
 from dpgrain.statistics import trees
 from dpgrain.statistics.intervals import tail_of
+from dpgrain.statistics.narrow_counts import NARROW, NarrowCounts
 from dpgrain.statistics.small_integers import SmallIntegers
 from dpgrain.statistics.values import INTEGERS, Bins, Spacing, Tree, ValueBins
 from dpgrain.tables.split import Split
@@ -147,35 +148,66 @@ class AutoRange:
         above = self.smallest * 2.0 ** np.arange(steps + 1.0)
         return np.concatenate([-above[::-1] if self.signed else [0.0], above])
 
+    @property
+    def narrow_edges(self) -> FloatArray:
+        """Edges of the narrow bins, 16 of equal width in each bin except that around 0."""
+        edges, steps = self.edges, np.arange(NARROW) / NARROW
+        inner = edges[:-1, None] + np.diff(edges)[:, None] * steps
+        one = np.delete(inner, self._zero, axis=0).ravel()
+        return np.sort(np.concatenate([one, edges[[self._zero, -1]]]))
+
     def split(self) -> Split:
         """Return the split that counts each record in the bin of its number."""
-        inner = tuple(self.edges[1:-1].tolist())
-        bins = Bins(inner, len(inner) + 1)
-        return ValueBins(bins) if self.integers else bins
+        bins = _bins(self.edges)
+        return ValueBins(bins, _bins(self.narrow_edges)) if self.integers else bins
 
     def parts(
         self, noisy: FloatArray, sd: float, law: Law = "gaussian"
-    ) -> tuple[FloatArray, SmallIntegers | None]:
-        """Return the noisy counts of bins, and those of integers if nearly all numbers are small ones.
+    ) -> tuple[FloatArray, SmallIntegers | None, NarrowCounts | None]:
+        """Return the noisy counts of bins; and of integers, if nearly all are, or of narrow bins.
 
         Args:
             noisy: (corners,) the noisy counts of :meth:`split`.
             sd: the standard deviation of their noise.
             law: the noise distribution.
         """
-        bins = self.edges.size - 1
-        magnitudes, values = noisy[:bins], noisy[bins:]
-        within = self.smallest <= 1 and self.largest >= INTEGERS[-1]
-        if not values.size or not within or not self.is_detectable(magnitudes, sd, law):
-            return magnitudes, None
+        size = self.edges.size - 1
+        magnitudes, listed, others = np.split(noisy, [size, size + INTEGERS.size])
+        if not others.size or not self.is_detectable(magnitudes, sd, law):
+            return magnitudes, None, None
+        narrow = self._narrow(magnitudes, listed, others, sd, law)
+        if self.smallest > 1 or self.largest < INTEGERS[-1]:
+            return magnitudes, None, narrow
+        integers = self._integers(magnitudes, listed, sd, law)
+        return magnitudes, integers, None if integers else narrow
+
+    def _integers(
+        self, magnitudes: FloatArray, listed: FloatArray, sd: float, law: Law
+    ) -> SmallIntegers | None:
+        """Return the noisy counts of integers if no other numbers are visible."""
         # Each record counts one half.
-        listed = 2 * values[: INTEGERS.size] * (self.signed | (INTEGERS >= 0))
-        integers = SmallIntegers(listed, 2 * float(values[-1]), 2 * sd, law)
-        counts = self.credible_counts(magnitudes, sd, law)
-        far = (self.edges[:-1] >= INTEGERS[-1]) | (self.edges[1:] < INTEGERS[0])
-        if counts[far].any() or not integers.are_all(float(counts.sum())):
-            return magnitudes, None
-        return magnitudes, integers
+        integers = SmallIntegers(2 * listed * (self.signed | (INTEGERS >= 0)), 2 * sd, law)
+        likely, bins = integers.likely > 0, np.zeros(magnitudes.size, dtype=bool)
+        bins[_bins(self.edges).of(INTEGERS[likely])] = True
+        others = float(magnitudes[bins].sum()) - float(integers.likely.sum())
+        deviation = sd * math.sqrt(1 + bins.sum() + 4 * likely.sum())
+        seen = self.credible_counts(magnitudes, sd, law)
+        largest = np.maximum(np.abs(self.edges[:-1]), np.abs(self.edges[1:]))
+        nearly = integers.are_all(float(seen.sum()), others / deviation)
+        return integers if nearly and not seen[~bins & (largest > 1)].any() else None
+
+    def _narrow(
+        self, magnitudes: FloatArray, listed: FloatArray, others: FloatArray, sd: float, law: Law
+    ) -> NarrowCounts:
+        """Return the noisy counts of narrow bins, with the integers in them."""
+        edges = self.narrow_edges
+        place = _bins(edges).of(INTEGERS)
+        noisy = 2 * (others + np.bincount(place, listed, others.size))
+        deviation = 2 * sd * np.sqrt(1 + np.bincount(place, minlength=others.size))
+        parent = np.searchsorted(self.edges, edges[:-1], side="right") - 1
+        counts = self._likely_counts(magnitudes, sd, law, careful=True)
+        visible = self.credible_counts(magnitudes, sd, law) > 0
+        return NarrowCounts(edges, noisy, deviation, parent, counts, visible, law)
 
     def credible_counts(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> FloatArray:
         """Return the credible noisy counts of bins, and 0 for the others, (bins,).
@@ -300,6 +332,7 @@ class AutoRange:
         bounds: tuple[float, float],
         law: Law = "gaussian",
         power: int = 1,
+        narrow: NarrowCounts | None = None,
     ) -> Clamped:
         """Return the likely effect of clamping visible numbers and their tail: post-processing.
 
@@ -309,6 +342,7 @@ class AutoRange:
             bounds: the bounds, to which the numbers are clamped.
             law: the noise distribution.
             power: 1 for means and sums, 2 for variances.
+            narrow: counts of narrow bins, to use instead of those of the bins that contain them.
 
         Numbers are in the middle of their bin, and those in the bin around 0 are 0.
         """
@@ -316,6 +350,10 @@ class AutoRange:
         first, last = np.abs(self.edges[:-1]), np.abs(self.edges[1:])
         middle = np.sign(self.edges[:-1] + self.edges[1:]) * np.sqrt(first) * np.sqrt(last)
         middle[self._zero] = 0.0
+        if narrow is not None and (within := narrow.counts()) is not None:
+            counts[narrow.parent] = 0.0
+            middle = np.concatenate([middle, narrow.middles])
+            counts = np.concatenate([counts, within])
         return Clamped.of(middle, counts, bounds, power)
 
     def _likely_counts(
@@ -408,9 +446,9 @@ class AutoTree(AutoRange):
         noisy: FloatArray,
         sd: float,  # noqa: ARG002
         law: Law = "gaussian",  # noqa: ARG002
-    ) -> tuple[FloatArray, None]:
-        """Return the noisy counts of nodes, without integers."""
-        return noisy, None
+    ) -> tuple[FloatArray, None, None]:
+        """Return the noisy counts of nodes."""
+        return noisy, None, None
 
     def spread(self, *_: object) -> None:
         """Return None: ranks have no spread."""
@@ -428,6 +466,11 @@ class AutoTree(AutoRange):
         off = _MOSTLY * sd * math.sqrt(4 * tree.height * tree.branching)
         most, inside = float(leaves[outside].sum()) + off, float(leaves[~outside].sum())
         return min(max(most, 0.0) / max(most + inside, sd), 1.0)
+
+
+def _bins(edges: FloatArray) -> Bins:
+    """Return bins with open ends."""
+    return Bins(tuple(edges[1:-1].tolist()), edges.size - 1)
 
 
 def _tail(seen: FloatArray, noisy: FloatArray, sd: float, *, careful: bool = False) -> FloatArray:

@@ -363,7 +363,7 @@ def _range(
     bound = rule.record_norm[query.norm] if blocks.block == "record" else 1.0
     noisy = _value_counts(engine, query, query.value, rule.split(), groups, event, bound, charge)
     sd, power = bound * noise_sd(event), query.measure.power
-    noisy, integers = rule.parts(noisy, sd, query.noise)
+    noisy, integers, narrow = rule.parts(noisy, sd, query.noise)
     seen = rule.is_detectable(noisy, sd, query.noise)
     # Each group has this noise, and all of them together lose what is clamped.
     noise = noise_sd(query.events.sums) * math.sqrt(max(len(groups), 1))
@@ -376,6 +376,9 @@ def _range(
             # The noise of a total of users grows with their bound, not with the range of numbers.
             noise = 0.0
         bounds = rule.balanced_bounds(noisy, sd, noise, query.noise, power)
+        narrow = None if narrow is None or noise == 0 else narrow.within(*bounds)
+        narrower = narrow and narrow.narrower(noise, power, ratio=query.measure.ratio)
+        bounds, narrow = narrower or bounds, narrow if narrower else None
     else:
         bounds = rule.choose(noisy, sd, query.noise)
     whole = isinstance(rule, AutoTree) and rule.near(*bounds) is not None
@@ -394,7 +397,7 @@ def _range(
             near = Clamped.of(INTEGERS, integers.likely, bounds, power)
             clamped = near if near.share > 0 else None
     elif power is not None:
-        clamped = rule.clamped(noisy, sd, bounds, query.noise, power)
+        clamped = rule.clamped(noisy, sd, bounds, query.noise, power, narrow)
     # If only one integer is visible, the spread of the others is unknown.
     return _Range(bounds, True, whole, spread or None, beyond, clamped)
 

@@ -36,7 +36,6 @@ class SmallIntegers:
     """Noisy numbers of records with each integer from −1 to 64."""
 
     counts: FloatArray  # (66,)
-    others: float  # records with other numbers
     sd: float
     law: Law = "gaussian"
 
@@ -60,10 +59,15 @@ class SmallIntegers:
             seen[-1 - place] |= seen[-place] and near[-1 - place]
         return np.where(seen, self.counts, 0.0)
 
-    def are_all(self, records: float) -> bool:
-        """Return True if nearly all records have credible integers, and no others visibly."""
+    def are_all(self, records: float, others: float) -> bool:
+        """Return True if nearly all records have credible integers, and no others visibly.
+
+        Args:
+            records: the noisy number of records.
+            others: the noisy number of those with other numbers, in standard deviations.
+        """
         nearly = float(self._credible.sum()) >= _NEARLY_ALL * max(records, self.sd)
-        return nearly and float(tail_of(self.law, self.others / self.sd)) > _FALSE_OTHERS
+        return nearly and float(tail_of(self.law, others)) > _FALSE_OTHERS
 
     def ends(self, noise: float, *, from_zero: bool = False) -> tuple[float, float]:
         """Return the smallest and largest integer of interest.

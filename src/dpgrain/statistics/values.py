@@ -324,32 +324,35 @@ INTEGERS: FloatArray = np.arange(-1.0, 65.0)
 
 @dataclass(frozen=True)
 class ValueBins:
-    """Bins of numbers, and the integers from −1 to 64.
+    """Bins of numbers, the integers from −1 to 64, and narrow bins that divide the bins.
 
-    A record counts 1 in its bin, and ½ as one of these integers, as another integer, or as another
-    number.
+    A record counts 1 in its bin, and ½ as one of these integers, or in its narrow bin.
     """
 
     bins: Bins
+    narrow: Bins
     unit: float = 0.5
 
     @property
     def corners(self) -> int:
-        """Number of bins, integers and the last two counts."""
-        return self.bins.corners + INTEGERS.size + 2
+        """Number of bins, integers and narrow bins."""
+        return self.bins.corners + INTEGERS.size + self.narrow.corners
+
+    @cached_property
+    def _parent(self) -> IntArray:
+        """Bin that contains each narrow bin, (narrow bins,)."""
+        return self.bins.of(np.array([*self.narrow.edges, math.inf]))
 
     def __call__(self, keys: IntArray, values: FloatArray | None) -> Chunk:
         """Return (keys, totals) as :class:`~dpgrain.tables.split.Split` defines them."""
         assert values is not None  # noqa: S101 - splits receive numbers
         first, last = INTEGERS[[0, -1]]
-        listed = (values >= first) & (values <= last)
-        other = np.where(values == np.rint(values), INTEGERS.size, INTEGERS.size + 1)
-        listed &= other == INTEGERS.size
-        place = np.where(listed, np.where(listed, values, first) - first, other)
-        bins = self.bins.of(values)
-        found = np.stack([bins, self.bins.corners + place.astype(np.int64)], axis=1)
+        narrow = self.narrow.of(values)
+        listed = (values >= first) & (values <= last) & (values == np.rint(values))
+        place = np.where(listed, np.where(listed, values, first) - first, INTEGERS.size + narrow)
+        found = np.stack([self._parent[narrow], self.bins.corners + place.astype(np.int64)], axis=1)
         totals = np.tile([1 / self.unit, 1.0], values.size)
-        return (keys[:, None] + found).ravel(), totals
+        return (keys[:, None] + found).ravel(), totals.ravel()
 
 
 def _bounded(values: FloatArray | None, low: float, high: float) -> FloatArray:
