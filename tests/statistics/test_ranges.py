@@ -164,13 +164,24 @@ def test_likely_clamped_part_sums_counts_and_tail(sign: int, power: int) -> None
 def test_careful_tail_follows_slowly_falling_counts() -> None:
     slow = 8000 / 2.5 ** np.arange(12.0)
     seen = np.where(np.arange(12) < 4, slow, 0.0)
-    plain, careful = (_tail(seen, slow, 30.0, careful=careful) for careful in (False, True))
+    plain, careful = (_tail(seen, slow, 110.0, careful=careful) for careful in (False, True))
     assert plain[3:9].tolist() == [512.0, 128.0, 32.0, 8.0, 2.0, 0.5]
-    assert ((careful[3:8] / careful[4:9] > 2.5) & (careful[3:8] / careful[4:9] < 3)).all()
+    assert ((careful[3:8] / careful[4:9] > 2.5) & (careful[3:8] / careful[4:9] < 3.5)).all()
     # After a single visible bin, counts fall fast.
     assert _tail(np.array([0.0, 6000, 0, 0]), np.zeros(4), 20.0)[2:].tolist() == [
         40.0, pytest.approx(40 / 150)
     ]  # fmt: skip
+
+
+def test_careful_tail_includes_adjacent_bins_above_the_noise() -> None:
+    """Five standard errors are not enough for a range, and clearly no noise next to visible bins."""
+    seen = np.array([0.0, 900.0, 700.0, 0.0, 0.0, 0.0, 0.0])
+    noisy = np.array([0.0, 900.0, 700.0, 500.0, 210.0, 150.0, 400.0])
+    plain, careful = (_tail(seen, noisy, 100.0, careful=careful) for careful in (False, True))
+    assert plain[3:].tolist() == [175.0, 43.75, 10.9375, 2.734375]
+    assert careful[3:5].tolist() == [500.0, 210.0]
+    assert 210 / 3 >= careful[5] > careful[6] > 0
+    assert seen[3] == 0
 
 
 def test_counts_around_the_fullest_bin_are_no_steep_tail() -> None:

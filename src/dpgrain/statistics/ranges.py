@@ -351,6 +351,8 @@ class AutoRange:
         middle = np.sign(self.edges[:-1] + self.edges[1:]) * np.sqrt(first) * np.sqrt(last)
         middle[self._zero] = 0.0
         if narrow is not None and (within := narrow.counts()) is not None:
+            # Narrow bins show where a tail ends; those beyond the range are not extrapolated.
+            counts = np.where(narrow.visible, counts, 0.0)
             counts[narrow.parent] = 0.0
             middle = np.concatenate([middle, narrow.middles])
             counts = np.concatenate([counts, within])
@@ -477,9 +479,15 @@ def _tail(seen: FloatArray, noisy: FloatArray, sd: float, *, careful: bool = Fal
     """Return counts of bins with a guess beyond the last visible one, (B,).
 
     The guess falls by 4 per bin, as for a power law, or faster if the last three counts clearly do;
-    more slowly if it is ``careful`` and they clearly do. Noisy counts limit it.
+    more slowly if it is ``careful`` and they clearly do; then bins above the noise that follow
+    visible ones are visible as well. Noisy counts limit it.
     """
     top = int(np.flatnonzero(seen > 0)[-1]) if (seen > 0).any() else 0
+    if careful and seen[top] > 0:
+        seen = seen.copy()
+        while top + 1 < seen.size and noisy[top + 1] > _LIKELY * sd:
+            top += 1
+            seen[top] = noisy[top]
     # Last three counts; an invisible one has an error that hides any fall.
     last = np.maximum(np.concatenate([np.zeros(2), seen])[top : top + 3], _NOTHING)
     logs, off = np.log(last), sd / last
