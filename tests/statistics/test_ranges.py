@@ -161,6 +161,18 @@ def test_likely_clamped_part_sums_counts_and_tail(sign: int, power: int) -> None
     assert (hidden.above, hidden.below)[::sign][0] > 1.5 * beyond
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_clamped_part_includes_hidden_zeros_and_the_next_smaller_bin(sign: int) -> None:
+    rule = AutoRange()
+    counts, zero = np.zeros(rule.edges.size - 1), rule.edges.size // 2 - 1
+    one = int(np.flatnonzero(rule.edges == 1)[0])
+    counts[one + 5], counts[one + 3 : one + 5], counts[zero] = 8000.0, 20.0, 20.0
+    bounds = (32.0, 64.0) if sign > 0 else (-64.0, -32.0)
+    found = rule.clamped(counts[::sign], 20.0, bounds)
+    below, _ = (found.below, found.above)[::sign]
+    assert below == pytest.approx(3 * 20 * (32 + 32 - 16 * math.sqrt(2)) / 8040, rel=0.01)
+
+
 def test_careful_tail_follows_slowly_falling_counts() -> None:
     slow = 8000 / 2.5 ** np.arange(12.0)
     seen = np.where(np.arange(12) < 4, slow, 0.0)

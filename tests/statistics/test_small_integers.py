@@ -33,6 +33,7 @@ STARS = {1: 300.0, 2: 500.0, 3: 800.0, 4: 900.0, 5: 500.0}
         (STARS, (1, 5)),
         (dict.fromkeys(range(10, 65), 60.0 * 12), (10, 64)),
         ({7: 3000}, (6, 7)),
+        ({0: 3000}, (0, 1)),
     ],
 )
 def test_ends_are_the_last_integers_of_a_cliff(
@@ -141,6 +142,25 @@ def test_answers_have_their_own_range(name: str, unit: Any) -> None:
     low, high = found.metadata.found
     assert low in (0.0, 1.0)
     assert high == 5.0
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        lambda rng: np.where(rng.random(9000) < 0.95, 0.0, rng.uniform(0.01, 0.5, 9000)),
+        lambda rng: np.where(rng.random(9000) < 0.95, rng.integers(1, 6, 9000), 0.5),
+        lambda rng: np.where(rng.random(9000) < 0.95, rng.integers(0, 2, 9000), -0.9),
+    ],
+    ids=["zeros", "stars", "answers"],
+)
+def test_columns_with_fractions_are_not_integers(numbers: Any) -> None:
+    x = numbers(np.random.default_rng(0))
+    for seed in range(5):
+        release = dg.mean(of(x), "x", unit=dg.Record(), random_state=seed, **OPTIONS)
+        assert release.metadata.found is not None
+        low, high = release.metadata.found
+        assert low <= x.min() + 1e-6
+        assert high >= np.quantile(x, 0.99)
 
 
 @pytest.mark.parametrize("unit", [dg.Record(), dg.Element("g"), dg.User()])

@@ -27,6 +27,8 @@ _FALSE_RANGE, _FALSE_NEIGHBOUR = 1e-5, 1e-3
 # Sizes of windows of adjacent bins, if no single bin is significant; their levels share
 # _FALSE_RANGE.
 _TOGETHER = (2, 3, 4)
+# The same for fractions in a column of integers.
+_FALSE_FRACTIONS = 1e-4
 # 95% quantile of the normal distribution.
 _MOSTLY = 1.6448536269514722
 # Standard errors for a clear fall of counts, and for a likely count.
@@ -192,9 +194,10 @@ class AutoRange:
         others = float(magnitudes[bins].sum()) - float(integers.likely.sum())
         deviation = sd * math.sqrt(1 + bins.sum() + 4 * likely.sum())
         seen = self.credible_counts(magnitudes, sd, law)
-        largest = np.maximum(np.abs(self.edges[:-1]), np.abs(self.edges[1:]))
+        small = np.maximum(np.abs(self.edges[:-1]), np.abs(self.edges[1:])) <= 1
+        fractions = _least_level(magnitudes[~bins & small], sd, law) <= _FALSE_FRACTIONS
         nearly = integers.are_all(float(seen.sum()), others / deviation)
-        return integers if nearly and not seen[~bins & (largest > 1)].any() else None
+        return integers if nearly and not fractions and not seen[~bins & ~small].any() else None
 
     def _narrow(
         self, magnitudes: FloatArray, listed: FloatArray, others: FloatArray, sd: float, law: Law
@@ -346,13 +349,19 @@ class AutoRange:
 
         Numbers are in the middle of their bin, and those in the bin around 0 are 0.
         """
-        counts = self._likely_counts(noisy, sd, law, careful=True)
+        counts, place = self._likely_counts(noisy, sd, law, careful=True), np.arange(noisy.size)
+        # Numbers may be hidden in the bin next to the visible ones, and in the bin around 0, which
+        # often stands for missing values.
+        visible = self.credible_counts(noisy, sd, law) > 0
+        inwards = np.where(place > self._zero, np.roll(visible, -1), np.roll(visible, 1))
+        shown = visible | inwards | (place == self._zero)
+        counts = np.where(shown & ~visible, np.maximum(noisy, counts), counts)
         first, last = np.abs(self.edges[:-1]), np.abs(self.edges[1:])
         middle = np.sign(self.edges[:-1] + self.edges[1:]) * np.sqrt(first) * np.sqrt(last)
         middle[self._zero] = 0.0
         if narrow is not None and (within := narrow.counts()) is not None:
             # Narrow bins show where a tail ends; those beyond the range are not extrapolated.
-            counts = np.where(narrow.visible, counts, 0.0)
+            counts = np.where(shown, counts, 0.0)
             counts[narrow.parent] = 0.0
             middle = np.concatenate([middle, narrow.middles])
             counts = np.concatenate([counts, within])
@@ -423,13 +432,7 @@ class AutoTree(AutoRange):
     def is_detectable(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> bool:
         """Return True if a node below the root, or up to four neighbours, are significant."""
         top = noisy[: self.tree.branching]
-        windows = (
-            (np.convolve(top, np.ones(size), "valid").max(), size) for size in (1, *_TOGETHER)
-        )
-        clear = any(
-            tail_of(law, total / (sd * math.sqrt(size)), size) <= _FALSE_RANGE
-            for total, size in windows
-        )
+        clear = _least_level(top, sd, law) <= _FALSE_RANGE
         return clear and bool(self.credible_counts(noisy, sd, law).any())
 
     def choose(self, noisy: FloatArray, sd: float, law: Law = "gaussian") -> tuple[float, float]:
@@ -468,6 +471,12 @@ class AutoTree(AutoRange):
         off = _MOSTLY * sd * math.sqrt(4 * tree.height * tree.branching)
         most, inside = float(leaves[outside].sum()) + off, float(leaves[~outside].sum())
         return min(max(most, 0.0) / max(most + inside, sd), 1.0)
+
+
+def _least_level(noisy: FloatArray, sd: float, law: Law) -> float:
+    """Return the smallest probability, under noise only, of one to four adjacent counts."""
+    sums = ((np.convolve(noisy, np.ones(size), "valid").max(), size) for size in (1, *_TOGETHER))
+    return min(float(tail_of(law, most / (sd * math.sqrt(size)), size)) for most, size in sums)
 
 
 def _bins(edges: FloatArray) -> Bins:

@@ -83,8 +83,9 @@ class SmallIntegers:
         high = last + self._beyond(last, 1, width, noise)
         if from_zero:
             low, high = min(low, _ZERO), max(high, _ZERO)
-        # A range contains two numbers.
-        low -= low == high
+        # A range contains two numbers, and no negative one for a column of zeros.
+        if low == high:
+            low, high = (low, high + 1) if low == _ZERO else (low - 1, high)
         return float(INTEGERS[low]) if low >= 0 else -2.0, float(INTEGERS[high])
 
     def _beyond(self, end: int, step: int, width: int, noise: float) -> int:
