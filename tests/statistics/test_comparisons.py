@@ -100,6 +100,20 @@ def test_groups_with_different_bounds_are_rejected_with_remedy() -> None:
         release.difference(2024, 2025)
 
 
+@pytest.mark.parametrize("estimated", [True, False])
+@pytest.mark.parametrize(("clip", "advised"), [(1.0, True), (500.0, False)])
+def test_comparison_warns_of_clipping(clip: float, advised: bool, estimated: bool) -> None:
+    who = np.arange(40_000) % 4000
+    table = dg.read(pa.table({"who": who, "year": 2024 + np.arange(40_000) // 20_000}), user="who")
+    release = dg.count(
+        table, by="year", domain=[2024, 2025], clip=clip, estimate_clipping=estimated,
+        unit=dg.User(), epsilon=3, delta=1e-6, random_state=1,
+    )  # fmt: skip
+    for text in (str(release.difference(2024, 2025)), str(release.ratio(2025, 2024))):
+        assert ("Warning: clipping may matter" in text) == (advised and estimated)
+        assert ("clipped units was not estimated, so the two" in text) == (not estimated)
+
+
 def test_comparison_of_two_releases_is_rejected_with_remedy() -> None:
     release = by("year(day)", [2024, 2025])
     with refuses("a", "(by=), or subtract the estimates"):

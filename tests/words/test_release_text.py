@@ -931,6 +931,25 @@ def test_likely_effects_are_not_those_of_extreme_users() -> None:
     assert f"{likely} (not of extreme values), not the clipping." in str(total)
 
 
+def test_means_in_stated_bounds_cover_likely_clipping(tmp_path: Path) -> None:
+    """3% of the users have four fifths of the records, and other answers than the rest."""
+    rng = np.random.default_rng(0)
+    who = np.repeat(np.arange(3000), np.where(np.arange(3000) < 90, 200, 2))
+    table = dg.read(
+        pa.table({"who": who, "x": (rng.random(who.size) < 0.2).astype(float)}), user="who"
+    )
+    stated, chosen = (
+        dg.mean(table, "x", bounds=(0, 1), clip=clip, **OPTIONS) for clip in (5, "auto")
+    )
+    assert "it covers the noise only, not the clamping and clipping." in str(stated)
+    text = "it covers the noise and the likely effect of clipping (not of few heavy users), not the"
+    assert f"{text} clamping." in str(chosen)
+    assert text in column_meanings(chosen)["low, high"]
+    assert 0 <= chosen.low[0] < chosen.estimate[0] < chosen.high[0] <= 1
+    page = chosen.report(tmp_path / "mean.html").read_text()
+    assert "likely effect of clipping (not of few heavy users), not the clamping." in page
+
+
 def test_groups_within_the_noise_advise_to_check_labels() -> None:
     rows = {"who": np.arange(4000) % 400, "city": ["Köln", "M\ufffdnchen"] * 2000}
     table = dg.read(pa.table(rows), user="who")
@@ -941,6 +960,8 @@ def test_groups_within_the_noise_advise_to_check_labels() -> None:
         text = " ".join(str(release).split())
         assert ("2 of 3 groups do not stand out from the noise: ask" in text) == advised
         assert "larger clip=" not in text
+        # Both groups that stand out have clipped users.
+        assert ("clipping may matter in 1 others (see clipped_share)" in text) == advised
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -40,6 +40,7 @@ from dpgrain.words.release_text import (
     counts_are_clipped,
     extra_columns,
     format_rows,
+    interval_effects,
     ranking_name,
     shown,
 )
@@ -248,6 +249,8 @@ def _estimated(facts: _ReleaseFacts, salt: str = "") -> dict[str, object]:
         "ranks": [f"{rank:g}" for rank in ranks(release)],
         "heads": [text(head, 60) for head in facts.words.heads],
         "value": text(value_of(release), 60),
+        "effects": interval_effects(release.metadata),
+        "condition": quantities.lower_bound_limit(release.metadata),
         "measured": text(quantities.quantity_name(release.metadata), 80),
         "made": release.statistic.describe_method(one).replace(
             "record", _ROW_NOUNS[release.metadata.rows]

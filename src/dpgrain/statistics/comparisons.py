@@ -18,6 +18,7 @@ from dpgrain._formatting import shorten
 from dpgrain.errors import ParameterError
 from dpgrain.statistics.intervals import half_width
 from dpgrain.statistics.release import Release
+from dpgrain.words.notes import Note
 from dpgrain.words.quantities import format_limit
 from dpgrain.words.release_text import comparison_text, format_keys
 
@@ -43,6 +44,7 @@ class Comparison:
     low: float
     high: float
     guarantee: Guarantee | None = None  # of the release
+    care: tuple[Note, ...] = ()  # warnings
 
     def write(self, path: str | Path) -> Path:
         """Write the comparison and its guarantee as JSON.
@@ -123,7 +125,14 @@ def compare(
     compute = {"difference": difference, "ratio": ratio}[operation]
     result = compute(tuple(numbers), tuple(errors), half_width(release.noise))
     names = [" ".join(keys) for keys in format_keys(release, np.array(places), letters=40)]
-    return Comparison(operation, (names[0], names[1]), release.covers, *result, release.guarantee)
+    care: tuple[Note, ...] = ()
+    if release.metadata.is_clipped and release.units is None:
+        care = (("compared-unknown",),)
+    elif release.units is not None and not release.units.is_small[places].all():
+        care = (("compared-clipped",),)
+    return Comparison(
+        operation, (names[0], names[1]), release.covers, *result, release.guarantee, care
+    )
 
 
 def _of_two_releases(operation: Literal["difference", "ratio"], name: str) -> str:

@@ -122,11 +122,14 @@ class MeanQuery(SumsQuery[Estimates]):
         else:
             bottom, top = part - z * error, part + z * error
         below, above = (part + width * _shifted(measured) for part in _clamped(measured))
+        ends = -math.inf, math.inf
+        if measured.metadata.bounds is not None:
+            ends = low, low + width
         return measured.as_estimates(
             low + width * part,
             width * error,
-            low + width * np.clip(np.minimum(bottom, part), 0.0, 1.0) - below,
-            low + width * np.clip(np.maximum(top, part), 0.0, 1.0) + above,
+            np.maximum(low + width * np.clip(np.minimum(bottom, part), 0.0, 1.0) - below, ends[0]),
+            np.minimum(low + width * np.clip(np.maximum(top, part), 0.0, 1.0) + above, ends[1]),
             whole.count,
             whole.count_error,
         )
@@ -227,11 +230,14 @@ class VarianceQuery(SumsQuery[Estimates]):
         known = whole.count > 4 * whole.count_error
         half = np.where(known, half_width(self.noise) * error, np.inf)
         shifted = width**2 * _shifted(measured)
+        high = width**2 * np.minimum(spread + half, 0.25) + sum(_clamped(measured)) + shifted
+        if measured.metadata.bounds is not None:
+            high = np.minimum(high, width**2 / 4)
         return measured.as_estimates(
             width**2 * spread,
             width**2 * np.minimum(error, 0.25),
             np.maximum(width**2 * (spread - half) - shifted, 0.0),
-            width**2 * np.minimum(spread + half, 0.25) + sum(_clamped(measured)) + shifted,
+            high,
             whole.count,
             whole.count_error,
         )

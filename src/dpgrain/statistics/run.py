@@ -230,8 +230,9 @@ def noisy_sums(query: SumsQuery[Any], charge: Charge) -> NoisySums:
         if outside[1] > (0.0 if result is None else _MANY_OUTSIDE):
             care.append(("clamped", float(rounded_down(100 * outside[1], 2))))
     shifted = None
-    if chosen is not None and result is not None and query.measure.power and query.measure.ratio:
-        shifted = query.measure.spread_bias(result.spread) * chosen.lost
+    if chosen is not None and query.measure.power and query.measure.ratio:
+        spread = None if result is None else result.spread
+        shifted = query.measure.spread_bias(spread) * chosen.lost
         learned["widened"] = True
     masses = sums * (grid.step[row] * scales)[:, None]
     sd = noise_sd(events.sums) * clip[row] * scales

@@ -43,6 +43,11 @@ _SENTENCES = MappingProxyType(
         "all values",
         "hidden": "no estimate, because no contributions stood out from the noise",
         "clipping": "clipping may matter: see clipped_share",
+        "compared-unknown": "the share of clipped units was not estimated, so the two totals without "
+        "clipping may differ by more: pass estimate_clipping=True, or a clip= that is larger than what "
+        "heavy users contribute",
+        "compared-clipped": "clipping may matter, so the two totals without clipping may differ by "
+        "more: pass a larger clip=",
         "no-estimate": "no estimate, because the noise allows almost any value",
         "no-low": "no lower end, because smaller values may be invisible in the noise",
         "no-high": "no upper end, because larger values may be invisible in the noise",

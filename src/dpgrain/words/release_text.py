@@ -29,6 +29,7 @@ from dpgrain._formatting import (
 from dpgrain._types import FloatArray, IntArray
 from dpgrain.words import guarantee_text, quantities
 from dpgrain.words.guarantee_text import filters
+from dpgrain.words.notes import note_texts
 from dpgrain.words.odds import privacy_sections
 from dpgrain.words.quantities import (
     bounds_effect,
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from dpgrain.statistics.release import Release
     from dpgrain.statistics.release_metadata import ReleaseMetadata
 
-# Rows of a long release that are printed; a release is long above the second number.
+# Printed rows of a long release, and the largest number of rows of others.
 _ROWS, _ALL_ROWS = 5, 20
 # Maximum characters of a printed key.
 _LETTERS = 39
@@ -470,9 +471,13 @@ def _clipping_warning(release: Release) -> str:
     hidden = int((np.abs(release.estimate) < _STANDS_OUT * release.std_error).sum())
     if 2 * hidden > len(release):
         # A larger clip= would add noise.
+        visible = release.estimate >= _STANDS_OUT * release.std_error
+        clipped = int((visible & ~units.is_small).sum())
         return (
             f"{hidden:,} of {len(release):,} {noun}s do not stand out from the noise: ask the curator "
             "to check the labels, values and format of the file (--check), or publish larger groups"
+            + f"; clipping may matter in {clipped:,} others (see clipped_share)"
+            * bool(clipped)
         )
     some = f", especially in {many:,} of {len(release):,} {noun}s"
     where = f" in all {noun}s" if many == len(release) else some
@@ -552,15 +557,22 @@ def _intervals(release: Release) -> str:
         text = f"95% band (low to high) for all {covers(metadata)}s of a group at once"
     if metadata.processed:
         text = f"approximate {text}, after post-processing ({post_processing(metadata)})"
-    if metadata.widened:
-        ratio = metadata.statistic.ratio and metadata.chosen
-        effect = "clamping and clipping" if ratio else "clamping"
-        extreme = f"not of extreme values{' or few heavy users' * ratio}"
-        text += f"; it covers the noise and the likely effect of {effect} ({extreme})"
-        text += ", not the clipping" * (metadata.is_clipped and not ratio)
-    elif limits := _limits(metadata):
-        text += f"; it covers the noise only, not the {limits}"
-    return text
+    return f"{text}; it {effects}" if (effects := interval_effects(metadata)) else text
+
+
+def interval_effects(metadata: ReleaseMetadata) -> str:
+    """Describe the errors inside and outside of intervals; empty if noise is the only one."""
+    ratio, stated = metadata.statistic.ratio and metadata.chosen, metadata.bounds is not None
+    if not metadata.widened:
+        limits = _limits(metadata)
+        return f"covers the noise only, not the {limits}" if limits else ""
+    effects = ["clamping"] * (not stated) + ["clipping"] * ratio
+    extremes = ["extreme values"] * (not stated) + ["few heavy users"] * ratio
+    outside = "clamping" if stated else "clipping" * (metadata.is_clipped and not ratio)
+    return (
+        f"covers the noise and the likely effect of {' and '.join(effects)} (not of "
+        f"{' or '.join(extremes)}){f', not the {outside}' * bool(outside)}"
+    )
 
 
 def _limits(metadata: ReleaseMetadata) -> str:
@@ -665,4 +677,5 @@ def comparison_text(comparison: Comparison) -> str:
     interval = f"95% interval {low} to {high}"
     if comparison.covers.startswith("clipped"):
         interval += "; without clipping, any value is possible"
-    return f"{title}: {estimate} ± {error} ({interval})"
+    care = "".join(f"\nWarning: {text}." for text in note_texts(comparison.care))
+    return f"{title}: {estimate} ± {error} ({interval}){care}"
