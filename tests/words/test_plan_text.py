@@ -48,4 +48,4 @@ def test_plan_advises_a_clip_for_comparisons(by: str, clip: Any, compared: bool)
     for query in (dg.count.query, dg.sum.query):
         column = ["paid"] * (query is dg.sum.query)
         plan = query(releases.shop(), *column, by=by, clip=clip, **asked).plan
-        assert ("(difference, ratio) requires an explicit clip=" in str(plan)) == compared
+        assert ("(difference, ratio) requires equal bounds: pass clip=" in str(plan)) == compared

@@ -150,7 +150,9 @@ def _brief(release: Any) -> str:
     if not len(release):
         return "none passed the threshold"
     (line,) = formatting.format_rows(release, formatting.shown(release, 1), letters=_KEY_LENGTH)
-    number = f"{release.covers} {line.estimate}, standard error {line.std_error}"
+    least = dict(zip(release.more, line.more, strict=True)).get("at_least")
+    number = f"{release.covers} {line.estimate}, 95% interval {line.low} to {line.high}"
+    number += f", at least {least}" if least else ""
     if not line.keys:
         return number
     first = formatting.ranking_name(release)

@@ -342,8 +342,8 @@ def neighbours_for_unit(
     if not _bounded(guarantee, neighbours):
         raise ParameterError(
             f"the contribution of {_promised(level, cells)} to this release, which protects "
-            f"{_protected(guarantee)}, is unbounded; use the promised unit, User(max_elements=…), "
-            "or a region by where(…) with few elements per person."
+            f"{_protected(guarantee)}, is unbounded; use the promised unit, User(max_elements=…) "
+            "(--unit user --max-elements N), or a region by where(…) with few elements per person."
         )
     return neighbours
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 _TIMES = {"bounds": " × clipping bound (chosen privately)", "range": " × the range of the numbers"}
 # Note on sums of groups that may have different bounds.
 _COMPARED = (
-    "Comparing groups (difference, ratio) requires an explicit clip=, because a bound per group may "
-    "be chosen."
+    "Comparing groups (difference, ratio) requires equal bounds: pass clip=, because a bound per "
+    "group may be chosen."
 )
 # A clipping bound, and a number of records, for an example of the error.
 _BOUND, _RECORDS = 10, 10_000
