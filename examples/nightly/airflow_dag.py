@@ -23,8 +23,8 @@ def publish(day: str) -> None:
     # With its path if dpgrain is in another environment than Airflow.
     done = subprocess.run(["dpgrain", *words, "--ledger", "visits.ledger"], cwd=FOLDER, check=False)
     if done.returncode == 3:
-        raise AirflowSkipException("published before, or no budget is left")
-    if done.returncode in (2, 5):
+        raise AirflowSkipException("published before")
+    if done.returncode in (2, 5, 7):
         raise AirflowFailException("a person must decide; the log has the reason")
     done.check_returncode()
 

@@ -76,6 +76,7 @@ class RefusedError(ParameterError):
         line: the ledger line of the same release; None for other reasons.
         missing: the outputs that an earlier, charged run did not write.
         folders: the output folders of that run, if the ledger has them.
+        spent: True if the remaining budget is too small.
 
     >>> import dpgrain as dg
     >>> import pyarrow as pa
@@ -96,9 +97,10 @@ class RefusedError(ParameterError):
         line: int | None = None,
         missing: tuple[str, ...] = (),
         folders: tuple[str, ...] = (),
+        spent: bool = False,
     ) -> None:
         super().__init__(message, name=name)
-        self.line, self.missing, self.folders = line, missing, folders
+        self.line, self.missing, self.folders, self.spent = line, missing, folders, spent
 
 
 class SchemaError(_RequestError):
@@ -127,9 +129,9 @@ class DataError(DpgrainError, OSError):
 
 
 class AccessError(DataError):
-    """A file, folder, database or ledger that is missing, of another type, or without permission.
+    """A file, folder or ledger that is missing, damaged, of another type, or without permission.
 
-    A person must change the path or the permissions: waiting repairs nothing.
+    A person must act: waiting repairs nothing.
 
     >>> import dpgrain as dg
     >>> try:

@@ -72,7 +72,7 @@ def test_run_exits_with_0_and_rejection_with_3(
         assert "stays charged" not in refused.stderr
         # A second run does not fit, so it is not suggested.
         assert "--again" not in refused.stderr
-        assert "the ledger is too full: renew its promise (dpgrain ledger renew)" in refused.stderr
+        assert "renew the promise that has no room (dpgrain ledger renew)" in refused.stderr
         assert "would fit." not in refused.stderr
     (folder / "visits.csv").unlink()
     (folder / "visits.csv.guarantee.json").unlink()

@@ -117,12 +117,14 @@ def test_a_ledger_moves_to_one_empty_place_only(tmp_path: Path) -> None:
         made.move(tmp_path / "1")
     made.charge(TINY)
     made.move(tmp_path / "2")
-    with refuses(repr(str(tmp_path / "0")), "and not to", kind=DataError):
+    with refuses(repr(str(tmp_path / "0")), "and not to", kind=AccessError):
         made.move(tmp_path / "1")
     move.reserve(store_at(tmp_path / "3"), "another")
-    with refuses(repr(str(tmp_path / "0")), "and not to", kind=DataError):
+    with refuses(repr(str(tmp_path / "0")), "and not to", kind=AccessError):
         made.move(tmp_path / "3")
     assert not accepts(str(tmp_path / "3"))
+    with refuses(repr(str(tmp_path / "0")), "and not to", kind=AccessError):
+        made.move(tmp_path / "missing")
     assert other.charge(TINY).number == 2
 
 
@@ -147,7 +149,7 @@ def test_a_place_reserved_by_another_ledger_is_not_used(
     interrupted_move(old, new, monkeypatch)
     new.unlink()
     move.reserve(store_at(new), "another")
-    with refuses(repr(str(old)), "and not to", kind=DataError):
+    with refuses(repr(str(old)), "and not to", kind=AccessError):
         dg.Ledger(old).move(new)
 
 

@@ -104,7 +104,7 @@ def _run() -> None:
 def _code(error: DpgrainError) -> int:
     """Return the exit code of an error; docs/command-line.md lists them."""
     if isinstance(error, RefusedError):
-        return 5 if error.missing else 3
+        return 5 if error.missing else 7 if error.spent else 3
     permanent = (ParameterError, SchemaError, AccessError, MissingPackageError)
     return 2 if isinstance(error, permanent) else 1
 

@@ -335,7 +335,7 @@ class Ledger(LedgerReportMixin):
                 self.entries,
                 without_delta=any(each.delta == 0 for each in guarantees),
             )
-            raise RefusedError(text) from None
+            raise RefusedError(text, spent=True) from None
 
     def add(self, promise: LastingPromise) -> LedgerEntry:
         """Add a promise to a ledger without charges.

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from dpgrain import _validate
-from dpgrain.errors import DataError, ParameterError
+from dpgrain.errors import AccessError, ParameterError
 
 #: Remedy for a damaged ledger.
 AFTER_DAMAGE = (
@@ -107,7 +107,7 @@ def _hash(body: str) -> str:
     return hashlib.sha256(body.encode()).hexdigest()
 
 
-def _broken(number: int, how: str) -> DataError:
-    return DataError(
+def _broken(number: int, how: str) -> AccessError:
+    return AccessError(
         f"line {number:,} of the ledger {how}: the file was changed or damaged; {AFTER_DAMAGE}."
     )

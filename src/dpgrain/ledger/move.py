@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpgrain.errors import DataError, ParameterError
+from dpgrain.errors import AccessError, ParameterError
 from dpgrain.ledger import accounts
 from dpgrain.ledger.lines import StoredLine, check_chain
 from dpgrain.ledger.stores.store_protocol import FORMAT, MOVED, Store, Transaction
@@ -34,18 +34,33 @@ def copy(source: Store, target: Store, at: str) -> None:
     with source.reading() as page:
         lines = list(check_chain(page.lines()))
     final = lines[-1]
+    try:
+        _continue(source, target, lines, at)
+    except AccessError:
+        if str(final.field("to")) == target.name:
+            raise
+        raise _elsewhere(source, final, target) from None
+
+
+def _continue(source: Store, target: Store, lines: list[StoredLine], at: str) -> None:
+    """Write the lines and a first one of its own to the place that was reserved for them."""
+    final = lines[-1]
     with target.writing() as page:
         known = page.line(final.number)
         if known is not None and known.hash == final.hash:
             return
         is_other = str(final.field("to")) != target.name
         if is_other or page.last() or page.marked(str(final.field("token"))) is None:
-            raise DataError(
-                f"{source.name!r} was moved to {final.field('to')!r} and not to {target.name!r}; "
-                "use that place."
-            )
+            raise _elsewhere(source, final, target)
         page.clear_accounts()
         for line in lines:
             page.append(line)
         accounts.rebuild(page, lines)
         page.append(StoredLine.after(final, at, "continued", source=source.name))
+
+
+def _elsewhere(source: Store, final: StoredLine, target: Store) -> AccessError:
+    return AccessError(
+        f"{source.name!r} was moved to {final.field('to')!r} and not to {target.name!r}; use that "
+        "place."
+    )

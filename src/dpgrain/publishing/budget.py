@@ -223,7 +223,8 @@ class Budget(BudgetReportMixin):
         if not self.caps.allow(together):
             raise RefusedError(
                 f"the budget ε = {self.epsilon:g}, δ = {powers(self.delta)} has no room for this "
-                f"release: {self._why(guarantee, own, room)}."
+                f"release: {self._why(guarantee, own, room)}.",
+                spent=True,
             )
         return together
 

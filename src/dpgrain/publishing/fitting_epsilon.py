@@ -34,7 +34,7 @@ def with_fitting_epsilon(
     if most is None:
         return error
     text = f"{error} With epsilon = {most}{where} and all else unchanged, this release would fit."
-    return RefusedError(text, name=error.name, line=error.line, missing=error.missing)
+    return RefusedError(text, name=error.name, spent=error.spent)
 
 
 def largest_epsilon(epsilon: float, fits: Callable[[float], bool]) -> str | None:

@@ -329,8 +329,9 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
+        problem = "does not exist" if isinstance(error, FileNotFoundError) else "cannot be read"
         raise AccessError(
-            f"{str(path)!r} cannot be read; pass a release file: TOML in UTF-8, with a table "
+            f"{str(path)!r} {problem}; pass a release file: TOML in UTF-8, with a table "
             "[release.NAME] per release."
         ) from error
 

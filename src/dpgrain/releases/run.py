@@ -261,7 +261,7 @@ def note_missing_outputs(plan: PlannedReleases, *, again: bool) -> Iterator[None
 def _with_remedy(error: RefusedError, plan: PlannedReleases, *, again: bool) -> RefusedError:
     """Return a refusal with the largest ε of the file's budget that fits, if the file has one."""
     if again and open_ledger() is not None and open_budget() is None:
-        return RefusedError(f"{error} To publish at the same cost, {TOO_FULL}.")
+        return RefusedError(f"{error} To publish at the same cost, {TOO_FULL}.", spent=error.spent)
     epsilon = plan.file.whole.epsilon
     if epsilon is None:
         return error

@@ -24,11 +24,8 @@ if TYPE_CHECKING:
 _MANY_TIMES = 100
 #: Label of a release with predictable noise.
 SEEDED = "NOT PRIVATE: seeded noise"
-#: Why a ledger refuses to charge the same releases again, and the remedy.
-TOO_FULL = (
-    "the ledger is too full: renew its promise (dpgrain ledger renew), or create a ledger with a "
-    "larger one"
-)
+#: Remedy if a ledger has no room for the same releases again.
+TOO_FULL = "renew the promise that has no room (dpgrain ledger renew), or create a ledger with a larger one"
 # Maximum number of lines to list.
 _NAMED = 5
 

@@ -7,7 +7,7 @@ import random
 import pytest
 from tests.refusals import refuses
 
-from dpgrain.errors import DataError
+from dpgrain.errors import AccessError
 from dpgrain.ledger.lines import StoredLine
 from dpgrain.ledger.price_units import Units
 from dpgrain.ledger.stores.ledger_tables import Execute, SqlTransaction
@@ -78,7 +78,7 @@ def test_promises_have_an_axis_and_classes() -> None:
 def test_non_integer_number_is_damage(rows: list[tuple[object, ...]]) -> None:
     page = SqlTransaction(lambda statement, values: rows)
     for read in (page.format, page.in_force, page.accounts):
-        with refuses("ledger", kind=DataError):
+        with refuses("ledger", kind=AccessError):
             read()
 
 
@@ -89,5 +89,5 @@ def _answering(row: tuple[object, ...]) -> Execute:
 def test_invalid_line_is_damage() -> None:
     for row in ((1, None, "{}"), (1, "h", 3), ("1", "h", "{}")):
         page = SqlTransaction(_answering(row))
-        with refuses("ledger", kind=DataError):
+        with refuses("ledger", kind=AccessError):
             page.last()

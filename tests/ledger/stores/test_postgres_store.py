@@ -168,7 +168,7 @@ def test_foreign_table_is_named(server: str, table: str) -> None:
     _sql(server, f"CREATE TABLE IF NOT EXISTS {schema}.about (format text)")
     _sql(server, f"CREATE TABLE IF NOT EXISTS {schema}.lines (owner text, balance numeric)")
     _sql(server, f"INSERT INTO {schema}.about VALUES (4)")
-    with refuses("ledger", kind=dg.DataError):
+    with refuses("ledger", kind=dg.AccessError):
         dg.Ledger(place)
 
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from dpgrain.errors import DataError
+from dpgrain.errors import AccessError
 from dpgrain.ledger.lines import AFTER_DAMAGE, StoredLine
 from dpgrain.ledger.price_units import Units
 from dpgrain.ledger.stores.store_protocol import END, START, Axis, CellRange
@@ -223,5 +223,5 @@ def _numbers(row: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(map(int, row))
 
 
-def _damaged() -> DataError:
-    return DataError(f"the ledger's tables are corrupt: {AFTER_DAMAGE}.")
+def _damaged() -> AccessError:
+    return AccessError(f"the ledger's tables are corrupt: {AFTER_DAMAGE}.")

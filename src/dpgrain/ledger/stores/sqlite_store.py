@@ -281,7 +281,7 @@ def _data_error(name: str, error: sqlite3.Error) -> DataError:
             f"{name!r} contains no ledger; create one with: dpgrain ledger init {name}. If "
             "it contained one, treat every promise of that one as fully spent."
         )
-    return DataError(f"{name!r} is not a ledger, or is damaged; {AFTER_DAMAGE}.")
+    return AccessError(f"{name!r} is not a ledger, or is damaged; {AFTER_DAMAGE}.")
 
 
 @contextmanager
