@@ -30,7 +30,7 @@ def closing_line(page: Transaction, last: StoredLine, at: str, to: str, token: s
 
 
 def copy(source: Store, target: Store, at: str) -> None:
-    """Copy all lines of a closed ledger to the place that was reserved for it, and open it there."""
+    """Copy all lines of a closed ledger to its reserved place, and open it there."""
     with source.reading() as page:
         lines = list(check_chain(page.lines()))
     final = lines[-1]
@@ -43,7 +43,7 @@ def copy(source: Store, target: Store, at: str) -> None:
 
 
 def _continue(source: Store, target: Store, lines: list[StoredLine], at: str) -> None:
-    """Write the lines and a first one of its own to the place that was reserved for them."""
+    """Write the lines to their reserved place, and a line of its own after them."""
     final = lines[-1]
     with target.writing() as page:
         known = page.line(final.number)
