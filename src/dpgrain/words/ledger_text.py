@@ -25,7 +25,10 @@ _MANY_TIMES = 100
 #: Label of a release with predictable noise.
 SEEDED = "NOT PRIVATE: seeded noise"
 #: Remedy if a ledger has no room for the same releases again.
-TOO_FULL = "renew the promise that has no room (dpgrain ledger renew), or create a ledger with a larger one"
+TOO_FULL = (
+    "renew the promise that has no room (dpgrain ledger renew), or create a ledger with a larger "
+    "one"
+)
 # Maximum number of lines to list.
 _NAMED = 5
 
