@@ -110,6 +110,48 @@ def test_clamping_is_estimated_in_narrow_bins() -> None:
     assert rule.clamped(magnitudes, 1e-6, (992.0, 1088.0)).below > 100
 
 
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize(
+    "ends", [(2.0**-20, 2.0**40), (1.0, 2.0**20), (0.3, 1.0), (2.0, 3.0), (1, 64)]
+)
+def test_every_noisy_outcome_has_a_range(ends: tuple[float, float], signed: bool, law: Law) -> None:
+    """Noise, and one to four full bins of any kind; NumPy's warnings are errors."""
+    rule, rng = AutoRange(*ends, signed=signed), np.random.default_rng(0)
+    corners = rule.split().corners
+    for trial in range(60):
+        sd = 10.0 ** rng.integers(-3, 4)
+        noisy = sd * rng.normal(size=corners) * rng.choice([0.0, 1.0])
+        full = rng.integers(0, corners, trial % 5)
+        noisy[full] += 10.0 ** rng.integers(0, 7, full.size)
+        with np.errstate(all="raise", under="ignore"):
+            magnitudes, integers, narrow = rule.parts(noisy, sd, law)
+            for power in (1, 2):
+                bounds = rule.balanced_bounds(magnitudes, sd, 3.0, law, power)
+                assert bounds[0] < bounds[1]
+                if integers is not None:
+                    first, last = integers.ends(3.0)
+                    assert first < last
+                if rule.is_detectable(magnitudes, sd, law):
+                    rule.clamped(magnitudes, sd, bounds, law, power)
+                if narrow is not None:
+                    near = narrow.within(*bounds)
+                    found = near.narrower(3.0, power, ratio=True) or bounds
+                    assert bounds[0] <= found[0] < found[1] <= bounds[1]
+                    rule.clamped(magnitudes, sd, found, law, power, near)
+
+
+@pytest.mark.parametrize("name", ["mean", "std", "sum"])
+def test_counts_of_users_have_a_range(name: str) -> None:
+    who = np.repeat(np.arange(3000), np.random.default_rng(0).geometric(0.3, 3000))
+    table = dg.read(pa.table({"who": who}), user="who").per_user(n="count()")
+    for seed, epsilon in itertools.product(range(4), (0.3, 1.0, 3.0)):
+        release = getattr(dg, name)(
+            table, "n", unit=dg.User(), epsilon=epsilon, delta=1e-6, random_state=seed
+        )
+        assert release.metadata.found is not None
+
+
 @pytest.mark.parametrize("unit", [dg.Record(), dg.Element("g"), dg.User()])
 @pytest.mark.parametrize("name", ["mean", "std"])
 def test_numbers_far_from_zero_have_a_narrow_range(name: str, unit: Any) -> None:

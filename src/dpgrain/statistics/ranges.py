@@ -475,8 +475,10 @@ class AutoTree(AutoRange):
 
 def _least_level(noisy: FloatArray, sd: float, law: Law) -> float:
     """Return the smallest probability, under noise only, of one to four adjacent counts."""
-    sums = ((np.convolve(noisy, np.ones(size), "valid").max(), size) for size in (1, *_TOGETHER))
-    return min(float(tail_of(law, most / (sd * math.sqrt(size)), size)) for most, size in sums)
+    sizes = (size for size in (1, *_TOGETHER) if size <= noisy.size)
+    sums = ((np.convolve(noisy, np.ones(size), "valid").max(), size) for size in sizes)
+    levels = (float(tail_of(law, most / (sd * math.sqrt(size)), size)) for most, size in sums)
+    return min(levels, default=1.0)
 
 
 def _bins(edges: FloatArray) -> Bins:
