@@ -927,8 +927,10 @@ def test_means_state_that_counts_rank_their_rows(unit: Unit, order: str, tmp_pat
 def test_likely_effects_are_not_those_of_extreme_users() -> None:
     mean, total = (release(heavy(), "paid", **OPTIONS) for release in (dg.mean, dg.sum))
     likely = "it covers the noise and the likely effect of clamping"
-    assert f"{likely} and clipping (not of extreme values or few heavy users)." in str(mean)
-    assert f"{likely} (not of extreme values), not the clipping." in str(total)
+    moved = "may move the true value out of it."
+    means, totals = (" ".join(str(each).split()) for each in (mean, total))
+    assert f"{likely} and clipping; extreme values or a few heavy users {moved}" in means
+    assert f"{likely}, not the clipping; extreme values {moved}" in totals
 
 
 def test_means_in_stated_bounds_cover_likely_clipping(tmp_path: Path) -> None:
@@ -942,12 +944,14 @@ def test_means_in_stated_bounds_cover_likely_clipping(tmp_path: Path) -> None:
         dg.mean(table, "x", bounds=(0, 1), clip=clip, **OPTIONS) for clip in (5, "auto")
     )
     assert "it covers the noise only, not the clamping and clipping." in str(stated)
-    text = "it covers the noise and the likely effect of clipping (not of few heavy users), not the"
-    assert f"{text} clamping." in str(chosen)
+    text = (
+        "it covers the noise and the likely effect of clipping, not the clamping; a few heavy users"
+    )
+    assert text in " ".join(str(chosen).split())
     assert text in column_meanings(chosen)["low, high"]
     assert 0 <= chosen.low[0] < chosen.estimate[0] < chosen.high[0] <= 1
     page = chosen.report(tmp_path / "mean.html").read_text()
-    assert "likely effect of clipping (not of few heavy users), not the clamping." in page
+    assert "likely effect of clipping, not the clamping; a few heavy users may move" in page
 
 
 def test_groups_within_the_noise_advise_to_check_labels() -> None:

@@ -567,11 +567,12 @@ def interval_effects(metadata: ReleaseMetadata) -> str:
         limits = _limits(metadata)
         return f"covers the noise only, not the {limits}" if limits else ""
     effects = ["clamping"] * (not stated) + ["clipping"] * ratio
-    extremes = ["extreme values"] * (not stated) + ["few heavy users"] * ratio
+    extremes = ["extreme values"] * (not stated) + ["a few heavy users"] * ratio
     outside = "clamping" if stated else "clipping" * (metadata.is_clipped and not ratio)
     return (
-        f"covers the noise and the likely effect of {' and '.join(effects)} (not of "
-        f"{' or '.join(extremes)}){f', not the {outside}' * bool(outside)}"
+        f"covers the noise and the likely effect of {' and '.join(effects)}"
+        f"{f', not the {outside}' * bool(outside)}; {' or '.join(extremes)} may move the true value "
+        "out of it"
     )
 
 
