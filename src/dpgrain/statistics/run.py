@@ -464,7 +464,7 @@ def _choose(
         blocks = max(float(noisy.sum()), 1.0)
         chosen = _choose_for_sums(noisy, edges, bias, blocks, data, query, charge)
     # The last edge may exceed the largest norm of interest, and the first be below the smallest.
-    chosen = chosen.within(max(_record_norm(query), rule.low), rule.high)
+    chosen = chosen.within(max(_record_norm(query), rule.low), _largest_norm(data, query, rule))
     counted = noisy, edges, noise_sd(event), chosen.bounds
     return replace(
         chosen,
@@ -595,6 +595,14 @@ def _removed_records(
     far = share * math.sqrt(max(1 / people - 1, 0.0)) > _FEW_PEOPLE
     percent = math.floor(100 * share)
     return [("removed-records", percent)] if far and percent else []
+
+
+def _largest_norm(data: UserContributions, query: SumsQuery[Any], rule: AutoClip) -> float:
+    """Return the largest bound of interest; a user counts at most once in each public group."""
+    if not (query.statistic.holders and query.events.one_bound):
+        return rule.high
+    groups = float(max(len(data.dictionary.groups), 1))
+    return max(min(rule.high, groups if query.norm == "l1" else math.sqrt(groups)), rule.low)
 
 
 def _record_norm(query: SumsQuery[Any]) -> float:
