@@ -392,7 +392,8 @@ def test_no_bound_exceeds_the_number_of_public_groups() -> None:
     """Each user counts at most once in each of nine groups."""
     rng = np.random.default_rng(0)
     rows = {"who": rng.integers(0, 3000, 60_000), "g": rng.integers(0, 9, 60_000)}
-    table, options = dg.read(pa.table(rows), user="who"), {"epsilon": 1.0, "delta": 1e-6}
+    table = dg.read(pa.table(rows), user="who")
+    options: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
     for seed in range(4):
         release = dg.top(
             table, "g", domain=range(9), k=9, unit=dg.User(), random_state=seed, **options
