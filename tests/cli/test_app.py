@@ -125,6 +125,8 @@ def test_unknown_word_is_reported_with_the_usage(command: Command) -> None:
         (("count", "x", "--nothing", "1"), "No such option: --nothing"),
         (("count", "x", "--epsilom", "1"), "No such option: --epsilom. Did you mean --epsilon?"),
         (("count", "x", "--n_users", "1"), "No such option: --n_users. Did you mean --n-users?"),
+        (("quantiles", "x", "--quantile", "0.5"), "No such option: --quantile. Use --q."),
+        (("count", "x", "--user-level"), "No such option: --user-level. Use --unit user."),
         (
             ("count", "x", "--unit", "usr"),
             "Invalid value for '--unit': 'usr' is not one of record, element, user. Did you mean user?",

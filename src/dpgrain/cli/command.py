@@ -38,6 +38,14 @@ from dpgrain.cli.spelling import flags_of, options, spelled
 from dpgrain.errors import ParameterError, SchemaError
 
 _ARGUMENTS, _OWN = "Arguments", "Options"
+# What replaces options that users expect.
+_MEANT = {
+    "--quantile": "--q",
+    "--quantiles": "--q",
+    "--user-level": "--unit user",
+    "--difference": "release.difference(a, b) in Python",
+    "--ratio": "release.ratio(a, b) in Python",
+}
 _FIRST, _LAST = (_ARGUMENTS, _OWN), (PROMISE, TABLE, CLIPPING, PEOPLE, RESULTS)
 _SELDOM = seldom("")
 HELP_ALL = "--help-all"
@@ -190,6 +198,8 @@ def _is_number(text: str, kind: str = "float") -> bool:
 
 def _suggest_word(error: Any) -> None:
     """Add the most similar option or value to the parser's error about an unknown one."""
+    if meant := _MEANT.get(getattr(error, "option_name", None) or ""):
+        error.message, error.possibilities = f"{error.message}. Use {meant}.", None
     if near := getattr(error, "possibilities", None):
         # Only the likeliest: a user who misspells one option did not mean two.
         error.message = f"{error.message}. Did you mean {near[0]}?"

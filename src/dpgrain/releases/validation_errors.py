@@ -17,7 +17,14 @@ from dpgrain.releases.toml_names import toml_spelling
 # Smallest similarity of a suggested name.
 _ALIKE = 0.6
 # Names of the same options on the command line and in Python.
-_OTHER_NAMES = {"derive": "columns", "with_days": "days", "path": "source", "file": "source"}
+_OTHER_NAMES = {
+    "derive": "columns",
+    "with_days": "days",
+    "path": "source",
+    "file": "source",
+    "quantile": "q",
+    "quantiles": "q",
+}
 # Longest shown name of a table, in characters.
 _LONGEST_PLACE = 80
 
