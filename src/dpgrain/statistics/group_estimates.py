@@ -282,6 +282,9 @@ class Histogram(Release):
         >>> print(visits.difference(2025, 2024))  # doctest: +NORMALIZE_WHITESPACE
         Difference of clipped totals, 2025 − 2024: 100.7 ± 2.0 (95% interval 96.5 to 105.0; without
         clipping, any value is possible)
+        Warning: the share of clipped units was not estimated, so the two totals without clipping
+        may differ by more: pass estimate_clipping=True, or a clip= that is larger than what heavy
+        users contribute.
         """
         self._require_independent("difference")
         return compare(self, "difference", a, b)
@@ -307,6 +310,9 @@ class Histogram(Release):
         >>> print(visits.ratio(2025, 2024))  # doctest: +NORMALIZE_WHITESPACE
         Ratio of clipped totals, 2025 ÷ 2024: 1.2522 ± 0.0057 (95% interval 1.2403 to 1.2643;
         without clipping, any value is possible)
+        Warning: the share of clipped units was not estimated, so the two totals without clipping
+        may differ by more: pass estimate_clipping=True, or a clip= that is larger than what heavy
+        users contribute.
         """
         self._require_independent("ratio")
         return compare(self, "ratio", a, b)
