@@ -381,7 +381,7 @@ def test_a_chosen_range_is_charged_for_its_share_outside(tmp_path: Path) -> None
     release = dg.publish(query)
     assert release.metadata.outside is None
     text = " ".join(str(release).split())
-    assert "likely effect of clamping, not the clipping; extreme values may move the true" in text
+    assert "noise and likely clamping, not the clipping; extreme values may exceed it." in text
     again = dg.Release.load(release.save(tmp_path / "x.parquet"))
     assert (again.hash, again.high.tolist()) == (release.hash, release.high.tolist())
     x = -20 * (1 + np.random.default_rng(2).pareto(1.8, 6000))
@@ -436,7 +436,7 @@ def test_intervals_of_means_include_the_likely_effect_of_clipping() -> None:
     silent, narrow = 0, 0
     for seed in range(12):
         release = dg.mean(table, "x", unit=dg.User(), epsilon=1.0, delta=1e-6, random_state=seed)
-        assert "the likely effect of clamping and clipping" in str(release)
+        assert "likely clamping and clipping" in str(release)
         silent += not release.low[0] <= x.mean() <= release.high[0]
         narrow += release.estimate[0] - release.low[0] < 2.2 * release.std_error[0]
     assert silent <= 3

@@ -297,7 +297,9 @@ ASKED: dict[str, tuple[Any, str]] = {
     ),
     "sum": (
         lambda t: dg.sum(t, "paid", bounds=(0, 30), by="month", domain=[1, 2], **OPTIONS),
-        f"sum of paid clamped to [0, 30] per month, {GROUPS.replace('all', 'all 2')}",
+        f"sum of paid clamped to [0, 30] per month, {GROUPS.replace('all', 'all 2')}".replace(
+            "…, chosen", "… (clip=¤ × 30), chosen"
+        ),
     ),
     "mean": (
         lambda t: dg.mean(t, "paid", bounds=(0, 30), by=["month", "item"], **OPTIONS),
@@ -344,6 +346,7 @@ def test_the_estimand_is_named_in_every_channel(name: str, tmp_path: Path) -> No
     release = make(releases.shop())
     if release.metadata.bound is not None:
         words = words.replace("…", limit_text(release.metadata, release.metadata.bound))
+        words = words.replace("¤", format_limit(release.metadata.bound / 30))
         assert format_limit(release.metadata.bound) in words
     assert release.estimand == words
     assert words[1:] in repr(release).splitlines()[0]
@@ -814,7 +817,7 @@ def test_sums_of_both_signs_explain_the_missing_minimum() -> None:
 def test_lower_bound_requires_values_in_range() -> None:
     rows = {"who": range(900), "paid": np.arange(900) % 500 - 60.0}
     table = dg.read(pa.table(rows), user="who")
-    said = "he limit at_least holds for the total only if no value is below"
+    said = "t_least requires that no value is below"
     options = {**OPTIONS, "clip": 400.0}
     stated = dg.sum(table, "paid", bounds=(0, 500), **options)
     for text in (str(stated), stated.explain()):
@@ -926,8 +929,8 @@ def test_means_state_that_counts_rank_their_rows(unit: Unit, order: str, tmp_pat
 
 def test_likely_effects_are_not_those_of_extreme_users() -> None:
     mean, total = (release(heavy(), "paid", **OPTIONS) for release in (dg.mean, dg.sum))
-    likely = "it covers the noise and the likely effect of clamping"
-    moved = "may move the true value out of it."
+    likely = "it covers the noise and likely clamping"
+    moved = "may exceed it."
     means, totals = (" ".join(str(each).split()) for each in (mean, total))
     assert f"{likely} and clipping; extreme values or a few heavy users {moved}" in means
     assert f"{likely}, not the clipping; extreme values {moved}" in totals
@@ -944,14 +947,12 @@ def test_means_in_stated_bounds_cover_likely_clipping(tmp_path: Path) -> None:
         dg.mean(table, "x", bounds=(0, 1), clip=clip, **OPTIONS) for clip in (5, "auto")
     )
     assert "it covers the noise only, not the clamping and clipping." in str(stated)
-    text = (
-        "it covers the noise and the likely effect of clipping, not the clamping; a few heavy users"
-    )
+    text = "it covers the noise and likely clipping, not the clamping; a few heavy users"
     assert text in " ".join(str(chosen).split())
     assert text in column_meanings(chosen)["low, high"]
     assert 0 <= chosen.low[0] < chosen.estimate[0] < chosen.high[0] <= 1
     page = chosen.report(tmp_path / "mean.html").read_text()
-    assert "likely effect of clipping, not the clamping; a few heavy users may move" in page
+    assert "likely clipping, not the clamping; a few heavy users may exceed it." in page
 
 
 def test_groups_within_the_noise_advise_to_check_labels() -> None:

@@ -256,10 +256,7 @@ def lower_bound_limit(metadata: ReleaseMetadata) -> str:
     counted = functions.get(metadata.value) in _COUNTS
     if limits[0] < 0 or (counted and limits[0] == 0):
         return ""
-    return (
-        "the limit at_least holds for the total only if no value is below "
-        f"{format_limit(limits[0])}"
-    )
+    return f"at_least requires that no value is below {format_limit(limits[0])}"
 
 
 def _over(metadata: ReleaseMetadata) -> str:

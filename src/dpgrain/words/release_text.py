@@ -570,9 +570,8 @@ def interval_effects(metadata: ReleaseMetadata) -> str:
     extremes = ["extreme values"] * (not stated) + ["a few heavy users"] * ratio
     outside = "clamping" if stated else "clipping" * (metadata.is_clipped and not ratio)
     return (
-        f"covers the noise and the likely effect of {' and '.join(effects)}"
-        f"{f', not the {outside}' * bool(outside)}; {' or '.join(extremes)} may move the true value "
-        "out of it"
+        f"covers the noise and likely {' and '.join(effects)}"
+        f"{f', not the {outside}' * bool(outside)}; {' or '.join(extremes)} may exceed it"
     )
 
 
