@@ -129,7 +129,7 @@ class DataError(DpgrainError, OSError):
 
 
 class AccessError(DataError):
-    """A file, folder or ledger that is missing, damaged, of another type, or without permission.
+    """A missing, damaged or forbidden file, folder, database or ledger, or one of another type.
 
     A person must act: waiting repairs nothing.
 

@@ -278,8 +278,7 @@ def likely_lost(
     """Return the likely share of the norms of blocks beyond each bound, (K,)."""
     top = _top_bins(noisy_counts, count_sd, edges[1] / edges[0], law)
     seen = noisy_counts, top, count_sd, edges
-    points, mass = _spread(_continued(*seen, 0.3, bins=1), edges)
-    mass *= top[:, None] >= 0
+    points, mass = _spread(_continued(*seen, _OWN_ALLOWANCE, bins=1), edges)
     beyond = (mass * np.maximum(points - bounds[:, None], 0.0)).sum(axis=1)
     return np.asarray(beyond / np.maximum(mass @ points, np.finfo(np.float64).tiny))
 

@@ -283,8 +283,8 @@ class Histogram(Release):
         Difference of clipped totals, 2025 − 2024: 100.7 ± 2.0 (95% interval 96.5 to 105.0; without
         clipping, any value is possible)
         Warning: the share of clipped units was not estimated, so the two totals without clipping
-        may differ by more: pass estimate_clipping=True, or a clip= that is larger than what heavy
-        users contribute.
+        may differ by more: pass estimate_clipping=True, or a clip= above the contributions of
+        heavy users.
         """
         self._require_independent("difference")
         return compare(self, "difference", a, b)
@@ -311,8 +311,8 @@ class Histogram(Release):
         Ratio of clipped totals, 2025 ÷ 2024: 1.2522 ± 0.0057 (95% interval 1.2403 to 1.2643;
         without clipping, any value is possible)
         Warning: the share of clipped units was not estimated, so the two totals without clipping
-        may differ by more: pass estimate_clipping=True, or a clip= that is larger than what heavy
-        users contribute.
+        may differ by more: pass estimate_clipping=True, or a clip= above the contributions of
+        heavy users.
         """
         self._require_independent("ratio")
         return compare(self, "ratio", a, b)

@@ -73,7 +73,7 @@ class ReleaseMetadata:
     found: tuple[float, ...] | None = None  # privately chosen range
     beyond: float | None = None  # 95% upper bound on the share outside of the range
     outside: float | None = None  # noisy share of numbers outside of ``bounds``
-    widened: bool = False  # intervals include three times the likely effect of clamping
+    widened: bool = False  # intervals include likely effects of clamping or clipping
     public_items: int | None = None  # number; None if items were selected
     selected: tuple[str, ...] = ()  # keys with privately selected values
     selected_groups: int | None = None  # number, if only the largest groups are released

@@ -44,8 +44,8 @@ _SENTENCES = MappingProxyType(
         "hidden": "no estimate, because no contributions stood out from the noise",
         "clipping": "clipping may matter: see clipped_share",
         "compared-unknown": "the share of clipped units was not estimated, so the two totals without "
-        "clipping may differ by more: pass estimate_clipping=True, or a clip= that is larger than what "
-        "heavy users contribute",
+        "clipping may differ by more: pass estimate_clipping=True, or a clip= above the contributions "
+        "of heavy users",
         "compared-clipped": "clipping may matter, so the two totals without clipping may differ by "
         "more: pass a larger clip=",
         "no-estimate": "no estimate, because the noise allows almost any value",
